@@ -1,0 +1,41 @@
+# linbench: `make run` and `make test` need nothing but Python 3.11+, git and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+RESULTS ?= results/cpu
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check figures clean
+
+help:  ## show this
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(READY)  ## make .venv with linbench and its tools
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "linbench needs Python 3.11 or newer; name one with PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+run: $(READY)  ## the main job on the CPU: train Gated DeltaNet on associative recall, show a table and draw its curves
+	$(BIN)/linbench run mqar --model gated_deltanet --device cpu
+
+test: $(READY)  ## all tests
+	$(BIN)/python -m pytest
+
+check: $(READY)  ## lint, types, import rules and the fast tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p linbench
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -m 'not slow and not gpu'
+
+figures: $(READY)  ## every table and figure of RESULTS (default results/cpu), from stored results alone
+	$(BIN)/linbench table --results $(RESULTS) --save $(RESULTS)/tables
+	$(BIN)/linbench figures --results $(RESULTS) --save $(RESULTS)/figures
+
+clean:  ## remove what setup and runs made; tracked results stay
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

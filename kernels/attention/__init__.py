@@ -1,0 +1,58 @@
+"""Softmax attention over positions: causal, with a window or a linear bias when asked."""
+
+from torch import Tensor
+
+from linbench.kernels.attention.dense import dense
+from linbench.kernels.attention.positions import EMPTY
+from linbench.kernels.attention.reference import reference
+
+__all__ = ["EMPTY", "VERSION", "attention", "flops_per_token"]
+
+VERSION = 1
+"""Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
+
+_BACKENDS = {"auto": dense, "reference": reference, "dense": dense}
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    query_positions: Tensor | None = None,
+    key_positions: Tensor | None = None,
+    window: int | None = None,
+    slopes: Tensor | None = None,
+    scale: float | Tensor | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """o_i = sum_j softmax_j(scale q_i . k_j - slope (p_i - p_j)) v_j over the keys with p_i - window < p_j <= p_i. arXiv:1706.03762.
+
+    Args:
+        q: [B, T, H, K]. k, v: [B, S, Hk, K] and [B, S, Hk, V]; Hk divides H.
+        query_positions, key_positions: [B, T] and [B, S] integers, `EMPTY` for places without a key; None is 0, 1, 2, ... for both.
+        window: how many keys a query sees, itself included; None is all before it.
+        slopes: [H], the linear bias of ALiBi (2108.12409).
+        scale: factor on the scores, a number or one per head [H]; None is K ** -0.5.
+
+    Returns: [B, T, H, V] in the dtype of v.
+
+    Raises ValueError: only one kind of positions given, or shapes that do not fit together.
+    """
+    if (query_positions is None) != (key_positions is None):
+        raise ValueError("give query_positions and key_positions, or neither")
+    if k.shape[:3] != v.shape[:3] or q.shape[2] % k.shape[2] or (key_positions is None and q.shape[1] != k.shape[1]):
+        raise ValueError(f"q [B, T, H, K], k [B, S, Hk, K], v [B, S, Hk, V] with Hk dividing H, not {[*map(tuple, (q.shape, k.shape, v.shape))]}")
+    groups = q.shape[2] // k.shape[2]
+    if groups > 1:
+        k, v = k.repeat_interleave(groups, dim=2), v.repeat_interleave(groups, dim=2)
+    if isinstance(scale, Tensor):
+        q, scale = q * scale[:, None].to(q.dtype), 1.0
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    o: Tensor = _BACKENDS[backend](q, k, v, query_positions, key_positions, window, slopes, scale)
+    return o
+
+
+def flops_per_token(*, heads: int, key_dim: int, value_dim: int, keys: float) -> float:
+    """Floating-point operations of scores and weighted sum, forward, per token that sees `keys` keys (a multiply-add counts two)."""
+    return heads * 2 * keys * (key_dim + value_dim)

@@ -1,0 +1,23 @@
+"""linbench: what can a sequence-mixing layer remember, overwrite, filter and track, at what state size, and at what speed?"""
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from linbench.api import load, run
+
+__all__ = ["__version__", "load", "run"]
+
+try:
+    __version__ = version("linbench")
+except PackageNotFoundError:  # a source tree that was not installed
+    __version__ = "0+source"
+
+
+def __getattr__(name: str) -> Any:
+    """`run` and `load` on first use, so that `import linbench` stays instant."""
+    if name in {"run", "load"}:
+        from linbench import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'linbench' has no attribute '{name}'")

@@ -1,0 +1,5 @@
+"""`python -m linbench` is `linbench`."""
+
+from linbench.cli import main
+
+main()

@@ -1,0 +1,49 @@
+"""The same in Python as on the command line: `linbench.run` and `linbench.load`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from linbench.cell import plan
+from linbench.results import frame
+from linbench.runner import Silent, run_cells
+from linbench.store import Store
+
+
+def run(
+    task: str,
+    model: str | Sequence[str],
+    *,
+    preset: str | None = None,
+    form: str | None = None,
+    seeds: Iterable[int] = (0,),
+    settings: Mapping[str, Any] | None = None,
+    results: str | Path = "results",
+    device: str = "auto",
+    again: bool = False,
+) -> pd.DataFrame:
+    """Train and judge models on a task; what is finished already is read from `results`.
+
+    Args:
+        task: a name from `linbench list tasks`, `./file.py:Class` or `package.module:Class`.
+        model: one or several names, layer patterns, paths or modules.
+        preset, form, seeds, settings, device: as `--preset`, `--form`, `--seeds`, `--set` (dotted names) and `--device`.
+        again: repeat cells that are finished.
+
+    Returns: one row per cell, as `load`.
+
+    Raises UserError: a name or value that is not allowed; StorageError: results cannot be kept.
+    """
+    models = [model] if isinstance(model, str) else list(model)
+    cells = plan(task, models, preset=preset, form=form, seeds=seeds, settings=settings, device=device)
+    return frame(run_cells(cells, Store(results), Silent(), again=again))
+
+
+def load(results: str | Path = "results") -> pd.DataFrame:
+    """Every stored result: one row per cell, with its settings as `task.NAME`, `model.NAME` and `protocol.NAME`.
+
+    Raises StorageError: there is no such folder.
+    """
+    return frame(Store(results).all())

@@ -1,0 +1,255 @@
+"""One experiment: task x model x protocol x seed. Its identity is a hash of exactly these and of the code versions that decide it."""
+
+import hashlib
+import importlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+
+from linbench import protocol as protocols
+from linbench.common.errors import UserError, unknown
+from linbench.common.settings import Settings
+from linbench.models import backbone as backbones
+from linbench.models.backbone import Backbone, BackboneSettings, Layer
+from linbench.models.base import Mixer
+from linbench.pattern import parse_pattern
+from linbench.protocol import Protocol, default_protocol
+from linbench.registry import Entry, registry
+from linbench.tasks.base import Preset, Task
+
+SCHEMA = 1
+"""Of identities and result files alike."""
+
+Form = Literal["native", "controlled"]
+FORMS = ("native", "controlled")
+
+
+@dataclass(frozen=True)
+class LayerSpec:
+    """One layer of a model: which mixer, with which settings."""
+
+    entry: Entry
+    settings: Settings
+
+    def identity(self) -> dict[str, Any]:
+        """What decides this layer's numbers."""
+        mixer: type[Mixer] = self.entry.cls
+        family = mixer.family
+        kernel = {family: importlib.import_module(f"linbench.kernels.{family}").VERSION} if family else {}
+        return {
+            "mixer": self.entry.name,
+            "version": mixer.version,
+            "settings": self.settings.model_dump(mode="json"),
+            "kernel": kernel,
+            "source": self.entry.digest,
+        }
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A whole model. `label` is the pattern as the user wrote it; the identity is in the layers."""
+
+    label: str
+    form: Form
+    backbone: BackboneSettings
+    layers: tuple[LayerSpec, ...]
+
+    def identity(self) -> dict[str, Any]:
+        """What decides this model's numbers."""
+        backbone = {"version": backbones.VERSION, "settings": self.backbone.model_dump(mode="json")}
+        return {"form": self.form, "backbone": backbone, "layers": [layer.identity() for layer in self.layers]}
+
+    def build(self, task: Task, *, seed: int) -> Backbone:
+        """The model with its weights for that seed."""
+        return Backbone(self.backbone, [Layer(layer.entry.cls, layer.settings) for layer in self.layers], task.io, seed=seed)
+
+    def rehearse(self, task: Task) -> None:
+        """Build the model without memory, so that settings which no model can have are refused before anything runs.
+
+        Raises UserError. What else a user's constructor may raise is left for the run to report.
+        """
+        try:
+            with torch.device("meta"):
+                self.build(task, seed=0)
+        except UserError:
+            raise
+        except Exception:  # a constructor that cannot work without memory is not thereby wrong
+            pass
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is run, and what its result is filed under. `preset`: the task's preset that these settings are, if any."""
+
+    task: Task
+    task_entry: Entry
+    model: ModelSpec
+    protocol: Protocol
+    seed: int
+    device: str
+    preset: str | None = field(compare=False, default=None)
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps."""
+        return self.protocol.steps(self.task.seq_len)
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Everything that decides the result, as plain JSON values."""
+        return {
+            "schema": SCHEMA,
+            "task": {
+                "name": self.task_entry.name,
+                "version": self.task.version,
+                "settings": self.task.settings.model_dump(mode="json"),
+                "source": self.task_entry.digest,
+            },
+            "model": self.model.identity(),
+            "protocol": {"version": protocols.VERSION, "settings": self.protocol.model_dump(mode="json")},
+            "seed": self.seed,
+            "backend": "torch",
+            "device": device_class(self.device),
+        }
+
+    @cached_property
+    def id(self) -> str:
+        """SHA-256 of the identity in canonical form."""
+        return digest(self.identity)
+
+
+def canonical(value: Any) -> str:
+    """JSON with sorted keys and no spaces: equal values, equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of the canonical form."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()
+
+
+def device_class(device: str) -> str:
+    """`cpu`, or the GPU's name: what results may differ by."""
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
+
+
+def pick_device(device: str) -> str:
+    """`auto` is the GPU where there is one. Raises UserError: no such device here."""
+    available = ["cpu"] + [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    if device == "auto":
+        return available[-1] if len(available) == 2 else ("cuda:0" if len(available) > 1 else "cpu")
+    wanted = "cuda:0" if device == "cuda" else device
+    if wanted not in available:
+        raise unknown("device", device, [*available, "auto"])
+    return wanted
+
+
+def plan(
+    task: str,
+    models: Sequence[str],
+    *,
+    preset: str | None = None,
+    form: str | None = None,
+    seeds: Iterable[int] = (0,),
+    settings: Mapping[str, Any] | None = None,
+    device: str = "auto",
+) -> list[Cell]:
+    """The cells of a run: one per model and seed.
+
+    `settings` holds dotted names: `task.NAME`, `protocol.NAME`, `model.NAME` for the backbone or any mixer that has it, and
+    `model.MIXER.NAME` for one mixer. What the user sets overrides the preset, which overrides the defaults.
+    Raises UserError: a name or value that is not allowed, in one sentence.
+    """
+    given = _by_room(settings or {})
+    built, task_entry, chosen = make_task(task, preset=preset, settings=settings)
+    protocol = Protocol.parse({**default_protocol(), **chosen.protocol, **given["protocol"]}, where="protocol")
+    wanted_form = form or chosen.model.get("form", "native")
+    if wanted_form not in FORMS:
+        raise unknown("form", wanted_form, FORMS)
+    from_preset = {name: value for name, value in chosen.model.items() if name != "form"}
+    specs = [_model(text, wanted_form, from_preset, given["model"]) for text in models]
+    _refuse_unused(given["model"], specs)
+    for spec in specs:
+        spec.rehearse(built)
+    where = pick_device(device)
+    name = _matching_preset(built)
+    return [Cell(built, task_entry, spec, protocol, seed, where, name) for spec in specs for seed in seeds]
+
+
+def make_task(task: str, *, preset: str | None, settings: Mapping[str, Any] | None = None) -> tuple[Task, Entry, Preset]:
+    """A task by name, with its entry and the preset it was made from; only `task.NAME` of the settings matter here.
+
+    Raises UserError: as `plan`.
+    """
+    entry = registry("task").find(task)
+    cls: type[Task] = entry.cls
+    chosen = _preset(cls, task, preset)
+    return cls(cls.Settings.parse({**chosen.task, **_by_room(settings or {})["task"]}, where="task")), entry, chosen
+
+
+def _by_room(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    rooms: dict[str, dict[str, Any]] = {"task": {}, "model": {}, "protocol": {}}
+    for name, value in settings.items():
+        room, _, rest = name.partition(".")
+        if room not in rooms or not rest:
+            raise unknown("setting", name, [f"{room}.NAME" for room in rooms])
+        rooms[room][rest] = value
+    return rooms
+
+
+def _preset(cls: type[Task], task: str, preset: str | None) -> Preset:
+    if preset is None:
+        return next(iter(cls.presets.values()), Preset("defaults"))
+    if preset not in cls.presets:
+        raise unknown(f"preset of {task}", preset, cls.presets)
+    return cls.presets[preset]
+
+
+def _matching_preset(task: Task) -> str | None:
+    matches = (name for name, preset in task.presets.items() if task.Settings.parse(preset.task, where="task") == task.settings)
+    return next(matches, None)
+
+
+def _model(text: str, form: str, from_preset: Mapping[str, Any], given: Mapping[str, Any]) -> ModelSpec:
+    """One model of a run: the backbone's settings by their names, all others to the mixers that have them."""
+    pattern = parse_pattern(text)
+    of_backbone = BackboneSettings.model_fields
+    backbone = BackboneSettings.parse({k: v for k, v in {**from_preset, **given}.items() if k in of_backbone}, where="model")
+    period = len(pattern)
+    count = max(period, backbone.layers)
+    if count % period:
+        raise UserError(f"model.layers = {count} does not hold the {period} layers of '{text}' a whole number of times; {period}, {2 * period}, ... would do.")
+    layers = []
+    for term in pattern * (count // period):
+        entry = registry("model").find(term.name)
+        mixer: type[Mixer] = entry.cls
+        if form == "controlled" and mixer.controlled is None:
+            raise UserError(f"{term.name} has no controlled form: it does not declare what surrounds its recurrence; run it with --form native.")
+        open_ended = mixer.Settings.model_config.get("extra") == "allow"
+        values: dict[str, Any] = dict(mixer.controlled or {}) if form == "controlled" else {}
+        for source in (from_preset, given):
+            values |= {k: v for k, v in source.items() if k in mixer.Settings.model_fields or (open_ended and k not in of_backbone and "." not in k)}
+        values |= {k.removeprefix(f"{term.name}."): v for k, v in given.items() if k.startswith(f"{term.name}.")}
+        layers.append(LayerSpec(entry, mixer.Settings.parse(values | dict(term.settings), where="model")))
+    backbone = BackboneSettings.parse({**backbone.model_dump(), "layers": count}, where="model")
+    return ModelSpec("+".join(_terms(text)), form, backbone, tuple(layers))  # type: ignore[arg-type]
+
+
+def _terms(text: str) -> list[str]:
+    return [part.strip() for part in text.split("+")]
+
+
+def _refuse_unused(given: Mapping[str, Any], specs: Sequence[ModelSpec]) -> None:
+    """A setting that no model of the run has is a mistake."""
+    layers = [layer for spec in specs for layer in spec.layers]
+    known = set(BackboneSettings.model_fields)
+    for layer in layers:
+        known |= set(layer.settings.model_fields_set) | set(type(layer.settings).model_fields)
+        known |= {f"{layer.entry.name}.{name}" for name in type(layer.settings).model_fields}
+    for name in given:
+        if name not in known:
+            raise unknown("setting", f"model.{name}", (f"model.{n}" for n in known if "." not in n or "." in name))

@@ -1,0 +1,72 @@
+"""The command line: one file per verb, which parses, calls and prints."""
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+import typer
+
+from linbench.cli import figures, listing, run, show, table
+from linbench.common.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, UserError
+
+app = typer.Typer(
+    name="linbench",
+    help="What can a sequence-mixing layer remember, overwrite, filter and track, at what state size, and at what speed?",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.run)
+app.command("table")(table.table)
+app.command("figures")(figures.figures)
+app.command("list")(listing.listing)
+app.command("show")(show.show)
+
+
+class Terminated(BaseException):
+    """A scheduler asked the process to end."""
+
+
+def main() -> NoReturn:
+    """Run a verb; whatever ends it becomes one sentence and an exit code."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        app(standalone_mode=False)
+        code = 0
+    except typer.Exit as done:
+        code = done.exit_code
+    except UserError as error:
+        code = _say(f"linbench: {error}", error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        code = _say("linbench: interrupted; finished cells are kept, and the same command again goes on from there.", EXIT_INTERRUPTED)
+    except Terminated:
+        code = _say("linbench: terminated; finished cells are kept, and the same command again goes on from there.", EXIT_TERMINATED)
+    except BrokenPipeError:  # whoever read us has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except Exception as error:
+        if isinstance(error, _click_errors()):
+            error.show()  # type: ignore[attr-defined]
+            code = error.exit_code  # type: ignore[attr-defined]
+        else:
+            import traceback
+
+            traceback.print_exc()
+            code = _say("linbench: this is a bug in linbench, not in what you typed; please report it with the lines above.", EXIT_BUG)
+    sys.exit(code)
+
+
+def _click_errors() -> type[Exception]:
+    """The parser's own errors: an unknown option, a missing argument."""
+    return next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    raise Terminated
+
+
+def _say(sentence: str, code: int) -> int:
+    print(sentence, file=sys.stderr)
+    return code

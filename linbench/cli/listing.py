@@ -1,0 +1,47 @@
+"""`linbench list`: what there is."""
+
+import json
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from linbench.cli.options import JsonOption
+
+
+class What(StrEnum):
+    """What can be listed."""
+
+    tasks = "tasks"
+    models = "models"
+
+
+def listing(what: Annotated[What, typer.Argument(metavar="tasks|models", help="What to list.")], as_json: JsonOption = False) -> None:
+    """List tasks or models by name, with where they come from; names that cannot be used are told apart."""
+    import inspect
+
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from linbench.registry import registry
+
+    found = registry("task" if what is What.tasks else "model")
+    rows = [
+        {"name": e.name, "group": getattr(e.cls, "generation", ""), "about": (inspect.getdoc(e.cls) or "").partition("\n")[0], "from": e.source}
+        for e in sorted(found.entries.values(), key=lambda e: e.name)
+    ]
+    if as_json:
+        print(json.dumps({what.value: rows, "problems": [vars(problem) for problem in found.problems]}))
+        return
+    if sys.stdout.isatty():
+        table = Table("name", *(["generation"] if what is What.models else []), "about", "from", box=box.SIMPLE_HEAD)
+        for row in rows:
+            table.add_row(row["name"], *([row["group"]] if what is What.models else []), row["about"], row["from"])
+        Console().print(table)
+    else:
+        for row in rows:
+            print(f"{row['name']}\t{row['about']}\t{row['from']}")
+    for problem in found.problems:
+        print(f"cannot be used: {problem.name} from {problem.source}: {problem.reason}", file=sys.stderr)

@@ -1,0 +1,90 @@
+"""`linbench run`: train and judge models on a task."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from linbench.cli.options import JsonOption, ResultsOption, parse_seeds, parse_settings
+from linbench.common.errors import EXIT_CELLS_FAILED
+
+EXAMPLES = """
+Examples:
+
+  linbench run mqar --model gated_deltanet
+
+  linbench run mqar --model attention,linear_attention,deltanet,gated_deltanet --preset quick-hard --seeds 0,1,2
+
+  linbench run mqar --model ./mine.py:Mine --set task.kv_pairs=16 --set protocol.lr=3e-3
+"""
+
+
+def run(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="A task: a name (linbench list tasks), ./file.py:Class or package.module:Class.")],
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="MODELS",
+            help="Models, separated by commas: names, ./file.py:Class, package.module:Class, or patterns such as 3xdeltanet+attention.",
+        ),
+    ],
+    preset: Annotated[str | None, typer.Option(help="Named settings of the task; the first is the default (linbench show task TASK).")] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2 or 0-4.")] = "0",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting: task.NAME, model.NAME, model.MIXER.NAME or protocol.NAME."),
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option(help="native: as published. controlled: the same surroundings for all, so that only the recurrence differs."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    again: Annotated[bool, typer.Option("--again", help="Repeat cells that are finished.")] = False,
+    results: ResultsOption = Path("results"),
+    as_json: JsonOption = False,
+) -> None:
+    """Train and judge models on a task; show them side by side with a table and learning curves.
+
+    Finished cells are read from the results folder, not repeated.
+    """
+    from rich.console import Console
+
+    from linbench.cell import plan
+    from linbench.pattern import split_models
+    from linbench.progress import Live, Plain
+    from linbench.report.figures import save_figures
+    from linbench.report.tables import markdown, rich_table
+    from linbench.results import comparisons
+    from linbench.runner import run_cells
+    from linbench.store import Store
+
+    models = split_models(model)
+    cells = plan(task, models, preset=preset, form=form, seeds=parse_seeds(seeds), settings=parse_settings(set_ or []), device=device)
+    store = Store(results)
+    stderr = Console(stderr=True)
+    found = run_cells(cells, store, Live(stderr) if stderr.is_terminal else Plain(stderr), again=again)
+    for path in store.set_aside:
+        print(f"linbench: a result was unreadable and its cell ran again; the old file is {path}.", file=sys.stderr)
+    shown = comparisons(found, order=[cell.model.label for cell in cells])
+    drawn = [path for path in save_figures(shown, store.folder / "figures") if path.suffix != ".txt"]
+    if as_json:
+        print(json.dumps(found))
+    elif sys.stdout.isatty():
+        console = Console()
+        for comparison in shown:
+            console.print(rich_table(comparison))
+    else:
+        print("\n".join(markdown(comparison) for comparison in shown))
+    print("\n".join(f"drew {path}" for path in drawn), file=sys.stderr)
+    bad = [result for result in found if result["status"] != "ok"]
+    if bad:
+        first = f"{bad[0]['label']} {bad[0]['status']}: {bad[0]['reason']}"
+        print(f"linbench: {len(bad)} of {len(found)} cells did not end well; the first: {first}.", file=sys.stderr)
+        raise typer.Exit(EXIT_CELLS_FAILED)
+
+
+run.__doc__ = (run.__doc__ or "") + EXAMPLES

@@ -1,0 +1,75 @@
+"""`linbench show`: one task or model in full."""
+
+import inspect
+import json
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from linbench.cli.options import JsonOption, parse_settings
+
+
+class Kind(StrEnum):
+    """What can be shown."""
+
+    task = "task"
+    model = "model"
+
+
+def show(
+    kind: Annotated[Kind, typer.Argument(metavar="task|model", help="What to show.")],
+    name: Annotated[str, typer.Argument(help="A name, ./file.py:Class or package.module:Class.")],
+    preset: Annotated[str | None, typer.Option(help="Of a task: the preset whose example is shown.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Of a task: a knob, task.NAME.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """A task (what it asks, its knobs, presets, chance level and one example in words) or a model (its card and settings)."""
+    from linbench.registry import registry
+
+    entry = registry(kind.value).find(name)
+    found = _task(name, preset, set_ or []) if kind is Kind.task else _model(entry.cls)
+    found = {"name": entry.name, "from": entry.source, "card": inspect.getdoc(entry.cls) or "It has no docstring.", **found}
+    if as_json:
+        print(json.dumps(found))
+        return
+    print(f"{found.pop('name')} (from {found.pop('from')})\n\n{found.pop('card')}")
+    for title, value in found.items():
+        print(f"\n{title}")
+        for line in value if isinstance(value, list) else [value]:
+            print("  " + ("  ".join(line) if isinstance(line, list) else str(line)))
+
+
+def _task(name: str, preset: str | None, pairs: list[str]) -> dict[str, Any]:
+    import torch
+
+    from linbench.cell import make_task
+
+    task, _, _ = make_task(name, preset=preset, settings=parse_settings(pairs))
+    example = task.explain(task.sample(torch.arange(1), seed=0, split="train"), 0)
+    presets = [[key, "(default)" if i == 0 else "", p.about, _pairs(p)] for i, (key, p) in enumerate(task.presets.items())]
+    return {
+        "knobs": _aligned(task.Settings.describe()),
+        "presets": _aligned(presets),
+        "chance": f"{task.chance():.4f}",
+        "one example": example,
+    }
+
+
+def _pairs(preset: Any) -> str:
+    rooms = (("task", preset.task), ("model", preset.model), ("protocol", preset.protocol))
+    return " ".join(f"{room}.{name}={value}" for room, values in rooms for name, value in values.items())
+
+
+def _model(cls: Any) -> dict[str, Any]:
+    controlled = [f"{name} = {value}" for name, value in (cls.controlled or {}).items()]
+    return {
+        "settings (native defaults)": _aligned(cls.Settings.describe()) or ["none"],
+        "the controlled form sets": controlled or ["there is none"],
+    }
+
+
+def _aligned(rows: Any) -> list[list[str]]:
+    rows = [[str(cell) for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
+    return [[cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)] + [row[-1]] for row in rows]

@@ -1,0 +1,49 @@
+"""`linbench table`: stored results as tables."""
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from linbench.cli.options import JsonOption, ResultsOption
+
+
+class Format(StrEnum):
+    """How a table is written."""
+
+    terminal = "terminal"
+    markdown = "markdown"
+    csv = "csv"
+
+
+def table(
+    results: ResultsOption = Path("results"),
+    format_: Annotated[Format | None, typer.Option("--format", help="Default: terminal where there is one, else markdown.")] = None,
+    save: Annotated[Path | None, typer.Option(metavar="DIR", help="Write every table as Markdown and CSV into this folder.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tables of stored results: one for everything that may be compared; controlled and native forms never meet."""
+    from rich.console import Console
+
+    from linbench.report.tables import markdown, rich_table, save_tables
+    from linbench.report.tables import table as as_frame
+    from linbench.results import comparisons
+    from linbench.store import Store
+
+    found = comparisons(Store(results).all())
+    if save:
+        for path in save_tables(found, save):
+            print(f"wrote {path}", file=sys.stderr)
+        return
+    if as_json:
+        print(json.dumps([{"title": c.title, "form": c.form, "device": c.device, "rows": as_frame(c).to_dict("records")} for c in found]))
+        return
+    chosen = format_ or (Format.terminal if sys.stdout.isatty() else Format.markdown)
+    for comparison in found:
+        if chosen is Format.terminal:
+            Console().print(rich_table(comparison))
+        else:
+            print(markdown(comparison) if chosen is Format.markdown else as_frame(comparison).to_csv(index=False))

@@ -1,0 +1,36 @@
+"""Errors that a user can cause: one sentence that says what was given, what is allowed, and the nearest match."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+EXIT_NO = 1
+EXIT_USAGE = 2
+EXIT_CELLS_FAILED = 3
+EXIT_STORAGE = 6
+EXIT_BUG = 70
+EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
+
+
+class UserError(Exception):
+    """Something the user can put right. Its message is shown as it is, without a traceback; the process exits with `exit_code`."""
+
+    exit_code = EXIT_USAGE
+
+
+class StorageError(UserError):
+    """Results cannot be read or written where the user asked."""
+
+    exit_code = EXIT_STORAGE
+
+
+class PluginError(UserError):
+    """Code that the user brought failed; the message names their file and line."""
+
+
+def unknown(kind: str, given: str, allowed: Iterable[str]) -> UserError:
+    """The error for a name that is not one of `allowed`, with the nearest match when there is one."""
+    names = sorted(allowed)
+    near = get_close_matches(given, names, n=1, cutoff=0.5)
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    return UserError(f"unknown {kind} '{given}'; {hint}Allowed: {', '.join(names) or 'none'}.")

@@ -1,0 +1,68 @@
+"""What a result was measured with."""
+
+import os
+import platform
+import subprocess
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_PACKAGES = ("linbench", "torch", "triton", "numpy", "pydantic", "pandas")
+
+
+def environment(device: str) -> dict[str, Any]:
+    """Commit and dirtiness where known, package versions, device, threads. Nothing that names a person or a machine."""
+    return {
+        **_source(),
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "packages": {name: found for name in _PACKAGES if (found := _version(name))},
+        "device": _device(device),
+        "threads": torch.get_num_threads(),
+        "deterministic": device == "cpu",
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+@cache
+def _source() -> dict[str, Any]:
+    """The commit of the checkout that linbench runs from, when it is one."""
+    folder = Path(__file__).resolve().parent
+    if not (folder.parent / ".git").exists():
+        return {"commit": None, "dirty": None}
+    try:
+        commit = _git(folder, "rev-parse", "HEAD")
+        return {"commit": commit, "dirty": bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))}
+    except (OSError, subprocess.SubprocessError):
+        return {"commit": None, "dirty": None}
+
+
+def _git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True, timeout=10)
+    return done.stdout.strip()
+
+
+def _device(device: str) -> dict[str, Any]:
+    if device.startswith("cuda"):
+        properties = torch.cuda.get_device_properties(device)
+        return {"type": "cuda", "name": properties.name, "cuda": torch.version.cuda}
+    return {"type": "cpu", "name": _cpu_name(), "cores": os.cpu_count()}
+
+
+@cache
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())

@@ -1,0 +1,104 @@
+"""Importing what a user brings, and telling their errors from ours."""
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from linbench.common.errors import PluginError, UserError, unknown
+
+_OURS = Path(__file__).parent
+
+
+def is_location(name: str) -> bool:
+    """Whether a name is `file.py`, `file.py:Class` or `package.module:Class` rather than a registered one."""
+    return ":" in name or name.endswith(".py")
+
+
+def import_module(name: str) -> ModuleType:
+    """As `importlib.import_module`."""
+    return importlib.import_module(name)
+
+
+def import_path(path: Path) -> ModuleType:
+    """Import a file under a name of its own, so that equal file names do not meet."""
+    resolved = path.resolve()
+    name = f"linbench_plugin_{hashlib.sha256(str(resolved).encode()).hexdigest()[:12]}_{resolved.stem}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, resolved)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{path} is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def load_location(location: str, candidates: Callable[[ModuleType], list[Any]]) -> Any:
+    """The class at `./file.py:Class` or `package.module:Class`; the class may be left out where there is only one candidate.
+
+    Raises UserError: no such file, module or class. PluginError: it failed while being imported.
+    """
+    where, _, name = location.partition(":")
+    try:
+        if where.endswith(".py"):
+            if not Path(where).is_file():
+                raise UserError(f"there is no file {where} in {Path.cwd()}.")
+            module = import_path(Path(where))
+        else:
+            module = import_module(where)
+    except UserError:
+        raise
+    except ModuleNotFoundError as missing:
+        if missing.name and (where == missing.name or where.startswith(missing.name + ".")):
+            raise UserError(f"there is no module {where}: {missing}.") from None
+        raise PluginError(f"{location} could not be imported: {theirs(missing)}.") from missing
+    except Exception as error:
+        raise PluginError(f"{location} could not be imported: {theirs(error)}.") from error
+    classes = {cls.__name__: cls for cls in candidates(module)}
+    if not name:
+        if len(classes) == 1:
+            return next(iter(classes.values()))
+        number = len(classes) or "no"
+        raise UserError(f"{location} has {number} classes that could be meant; name one as {location}:Class. Allowed: {', '.join(classes) or 'none'}.")
+    if name not in vars(module):
+        raise unknown(f"class in {where}", name, classes)
+    return vars(module)[name]
+
+
+def source_digest(cls: type) -> str | None:
+    """SHA-256 of the file that defines a class; None where there is no file."""
+    try:
+        path = inspect.getsourcefile(cls)
+    except TypeError:
+        return None
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else None
+
+
+def theirs(error: BaseException) -> str:
+    """An exception in one line, with the last place in code that is not linbench's own, where there is one."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, SyntaxError) and error.filename:
+        place = f"{Path(error.filename).name} line {error.lineno}: "
+    else:
+        outside = [f for f in frames if _is_users(f.filename)]
+        place = f"{Path(outside[-1].filename).name} line {outside[-1].lineno}: " if outside else ""
+    message = str(error).strip().splitlines()
+    return f"{place}{type(error).__name__}{': ' + message[0] if message else ''}"
+
+
+def _is_users(filename: str) -> bool:
+    path = Path(filename)
+    shipped = any(path.resolve().is_relative_to((_OURS / room).resolve()) for room in (".", "tasks", "models", "kernels"))
+    return path.suffix == ".py" and not shipped and "site-packages" not in path.parts and not filename.startswith(sys.base_prefix)

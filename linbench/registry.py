@@ -1,0 +1,153 @@
+"""Finding tasks and models: shipped ones, plugin folders, entry points, and any path or module a user names."""
+
+import os
+import pkgutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+from torch import nn
+
+from linbench import models as shipped_models
+from linbench import tasks as shipped_tasks
+from linbench.common.errors import UserError, unknown
+from linbench.loading import import_module, import_path, is_location, load_location, source_digest, theirs
+from linbench.models.base import Mixer
+from linbench.tasks.base import Task
+from linbench.wrapping import wrap
+
+PLUGINS_VARIABLE = "LINBENCH_PLUGINS"
+"""Folders (separated as in PATH) whose every Python file may bring tasks and models."""
+
+SHIPPED = "linbench"
+"""The source of what linbench brings itself."""
+
+Kind = Literal["task", "model"]
+_BASE: dict[Kind, type] = {"task": Task, "model": Mixer}
+_SHIPPED: dict[Kind, ModuleType] = {"task": shipped_tasks, "model": shipped_models}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A task or model that can be used. `digest`: of the source of what linbench does not ship, part of a cell's identity."""
+
+    name: str
+    cls: Any
+    source: str
+    digest: str | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A name that cannot be used, and why. It hurts nobody else."""
+
+    name: str
+    source: str
+    reason: str
+
+
+@dataclass
+class Registry:
+    """Everything of one kind that can be named."""
+
+    kind: Kind
+    entries: dict[str, Entry] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def find(self, name: str) -> Entry:
+        """The entry a user means by a name, `./file.py:Class` or `package.module:Class`.
+
+        Raises UserError: nothing of that name, or it could not be imported.
+        """
+        if is_location(name):
+            return _located(self.kind, name)
+        if name in self.entries:
+            return self.entries[name]
+        for problem in self.problems:
+            if problem.name == name:
+                raise UserError(f"{self.kind} '{name}' from {problem.source} cannot be used: {problem.reason}.")
+        raise unknown(self.kind, name, self.entries)
+
+    def _add(self, entry: Entry) -> None:
+        """Shipped names stand; of two others that claim one name neither is used, since either could be meant."""
+        taken = self.entries.get(entry.name)
+        refused = next((problem for problem in self.problems if problem.name == entry.name), None)
+        if taken is None and refused is None:
+            self.entries[entry.name] = entry
+        elif taken is None:
+            self.problems.append(Problem(entry.name, entry.source, "others claim the name too; name the one you mean by its path"))
+        elif taken.source == SHIPPED:
+            self.problems.append(Problem(entry.name, entry.source, f"linbench ships a {self.kind} of that name; rename yours or name it by its path"))
+        else:
+            del self.entries[entry.name]
+            reason = f"both {taken.source} and {entry.source} claim the name; name the one you mean by its path"
+            self.problems += [Problem(entry.name, source, reason) for source in (taken.source, entry.source)]
+
+
+@cache
+def registry(kind: Kind) -> Registry:
+    """All that is shipped, in plugin folders and registered by installed packages. Scanned once per process."""
+    found = Registry(kind)
+    package = _SHIPPED[kind]
+    for module in pkgutil.iter_modules(package.__path__):
+        if not module.ispkg:
+            _scan(found, f"{package.__name__}.{module.name}", SHIPPED, digest=False)
+    for folder in filter(None, os.environ.get(PLUGINS_VARIABLE, "").split(os.pathsep)):
+        if not Path(folder).is_dir():
+            found.problems.append(Problem(folder, PLUGINS_VARIABLE, "there is no such folder"))
+        for path in sorted(Path(folder).glob("*.py")):
+            _scan(found, path, str(path), digest=True)
+    for point in entry_points(group=f"linbench.{kind}s"):
+        source = f"package {point.dist.name}" if point.dist else "an installed package"
+        try:
+            cls = point.load()
+            found._add(_entry(kind, point.name, cls, source, digest=True))
+        except Exception as error:  # whatever a stranger's import raises must not hurt the others
+            found.problems.append(Problem(point.name, source, theirs(error)))
+    return found
+
+
+def _scan(found: Registry, where: str | Path, source: str, *, digest: bool) -> None:
+    name = where.stem if isinstance(where, Path) else where.rsplit(".", 1)[1]
+    try:
+        module = import_path(where) if isinstance(where, Path) else import_module(where)
+        entries = [_entry(found.kind, cls.name, cls, source, digest=digest) for cls in _classes(module, _BASE[found.kind])]
+    except Exception as error:  # as above
+        found.problems.append(Problem(name, source, theirs(error)))
+        return
+    for entry in entries:
+        found._add(entry)
+
+
+def _classes(module: ModuleType, base: type) -> Iterator[Any]:
+    """The classes of that base which the module itself defines and names."""
+    for value in vars(module).values():
+        if isinstance(value, type) and issubclass(value, base) and value.__module__ == module.__name__ and "name" in vars(value):
+            yield value
+
+
+def _entry(kind: Kind, name: str, cls: Any, source: str, *, digest: bool) -> Entry:
+    if not name.replace("_", "a").isalnum() or name[0].isdigit():
+        raise UserError(f"'{name}' cannot be a name: letters, digits and underscores, a letter first")
+    if kind == "model" and isinstance(cls, type) and issubclass(cls, nn.Module) and not issubclass(cls, Mixer):
+        return Entry(name, wrap(cls), source, source_digest(cls) if digest else None)
+    if not (isinstance(cls, type) and issubclass(cls, _BASE[kind])):
+        allowed = "a Mixer or any torch.nn.Module from [B, T, D] to [B, T, D]" if kind == "model" else "a Task"
+        raise UserError(f"{cls!r} is no {kind}: {allowed} would be")
+    return Entry(name, cls, source, source_digest(cls) if digest else None)
+
+
+def _located(kind: Kind, location: str) -> Entry:
+    """A class named by path or module; its source becomes part of the identity of its cells."""
+    cls = load_location(location, lambda module: [c for c in vars(module).values() if _usable(kind, c, module)])
+    entry = _entry(kind, cls.__name__, cls, location, digest=True)
+    return Entry(location.removeprefix("./"), entry.cls, location, entry.digest)
+
+
+def _usable(kind: Kind, cls: Any, module: ModuleType) -> bool:
+    base = nn.Module if kind == "model" else Task
+    return isinstance(cls, type) and issubclass(cls, base) and cls.__module__ == module.__name__

@@ -1,0 +1,136 @@
+"""Comparisons as figures: what is drawn is stored, and nothing else."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.resources import as_file, files
+from pathlib import Path
+from statistics import fmean
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from linbench.cell import digest
+from linbench.report.tables import caption
+from linbench.results import Comparison, Row
+
+# Okabe and Ito's colours, told apart by colour-blind readers; the dash tells them apart in grey
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
+DISTANCE_BINS = 8
+
+
+def learning_curves(axes: Axes, comparison: Comparison) -> bool:
+    """Validation accuracy against tokens seen: the mean over seeds, and the band from the worst to the best of them."""
+    ends = []
+    for row, colour, dash in _styled(comparison.rows):
+        curves = [result["curve"] for result in row.results if result["curve"]]
+        if not curves:
+            continue
+        shortest = min(map(len, curves))
+        tokens = [point["tokens"] for point in curves[0][:shortest]]
+        by_point = [[curve[i]["accuracy"] for curve in curves] for i in range(shortest)]
+        mean = [fmean(values) for values in by_point]
+        if len(curves) > 1:
+            axes.fill_between(tokens, [min(v) for v in by_point], [max(v) for v in by_point], color=colour, alpha=0.18, linewidth=0)
+        axes.plot(tokens, mean, color=colour, linestyle=dash)
+        ends.append((mean[-1], tokens[-1], row.label, colour))
+    _label_ends(axes, ends)
+    _chance(axes, comparison)
+    axes.set(xlabel="tokens seen in training", ylabel="validation accuracy", ylim=(-0.02, 1.04))
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1e6:g} M" if value else "0"))
+    return bool(ends)
+
+
+def accuracy_by_distance(axes: Axes, comparison: Comparison) -> bool:
+    """Test accuracy against the distance that an answer must be carried: the mean over seeds, bars from the worst to the best."""
+    ends = []
+    for row, colour, dash in _styled(comparison.rows):
+        binned = [_binned(result["slices"]["distance"]) for result in row.results if "distance" in result["slices"]]
+        if not binned:
+            continue
+        where = sorted(set.intersection(*(set(b) for b in binned)))
+        at = [fmean(b[i][0] for b in binned) for i in where]
+        by_bin = [[b[i][1] for b in binned] for i in where]
+        mean = [fmean(values) for values in by_bin]
+        below, above = ([abs(m - pick(v)) for m, v in zip(mean, by_bin, strict=True)] for pick in (min, max))
+        axes.errorbar(at, mean, yerr=[below, above], color=colour, linestyle=dash, marker="o", markersize=3.2, capsize=2, elinewidth=0.8)
+        ends.append((mean[-1], at[-1], row.label, colour))
+    _label_ends(axes, ends)
+    _chance(axes, comparison)
+    axes.set(xlabel="tokens between what is asked and its answer", ylabel="test accuracy", ylim=(-0.02, 1.04))
+    return bool(ends)
+
+
+def _binned(slice_: dict[str, list[int]]) -> dict[int, tuple[float, float]]:
+    """At most `DISTANCE_BINS` bins of equal width: bin -> (mean distance, accuracy)."""
+    bins: dict[int, list[tuple[int, int, int]]] = {}
+    width = max(1, -(-max(slice_["at"], default=1) // DISTANCE_BINS))
+    for at, right, counted in zip(slice_["at"], slice_["right"], slice_["counted"], strict=True):
+        bins.setdefault(at // width, []).append((at, right, counted))
+    totals = {i: (sum(a * c for a, _, c in b), sum(r for _, r, _ in b), sum(c for *_, c in b)) for i, b in bins.items()}
+    return {i: (at / counted, right / counted) for i, (at, right, counted) in totals.items()}
+
+
+FIGURES: dict[str, Callable[[Axes, Comparison], bool]] = {"learning-curves": learning_curves, "distance": accuracy_by_distance}
+
+
+def save_figures(comparisons: Sequence[Comparison], folder: Path, names: Sequence[str] = tuple(FIGURES)) -> list[Path]:
+    """PNG and SVG of every figure of every comparison that has what it shows, and its caption beside it.
+
+    The files carry the hash of the results they were drawn from.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for comparison in comparisons:
+        drawn_from = digest(sorted(result["id"] for result in comparison.results))
+        for name in names:
+            with _style():
+                figure = Figure()
+                FigureCanvasAgg(figure)
+                axes = figure.add_subplot()
+                if not FIGURES[name](axes, comparison):
+                    continue
+                axes.set_title(f"{comparison.title}, {comparison.form} form, {_seeds(comparison)}")
+                stem = folder / f"{comparison.slug}-{name}"
+                for suffix, without in ((".png", ("Software",)), (".svg", ("Date", "Creator"))):
+                    metadata = {"Description": drawn_from, **dict.fromkeys(without)}
+                    figure.savefig(stem.with_suffix(suffix), metadata=metadata)
+                    written.append(stem.with_suffix(suffix))
+            text = f"{(FIGURES[name].__doc__ or '').strip()} {caption(comparison)}\nDrawn from results {drawn_from}.\n"
+            stem.with_suffix(".txt").write_text(text, encoding="utf-8")
+            written.append(stem.with_suffix(".txt"))
+    return written
+
+
+def _seeds(comparison: Comparison) -> str:
+    count = max(len(row.results) for row in comparison.rows)
+    return "1 seed" if count == 1 else f"{count} seeds"
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    with as_file(files("linbench.report") / "linbench.mplstyle") as path, mpl.rc_context(fname=path):
+        yield
+
+
+def _styled(rows: Sequence[Row]) -> Iterator[tuple[Row, str, object]]:
+    for i, row in enumerate(rows):
+        yield row, COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]
+
+
+def _chance(axes: Axes, comparison: Comparison) -> None:
+    chance = comparison.results[0]["chance"]
+    axes.axhline(chance, color="#999999", linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
+    axes.annotate("chance", (0, chance), (3, 2), xycoords=("axes fraction", "data"), textcoords="offset points", color="#777777", fontsize=7.5)
+
+
+def _label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
+    """Each name beside the end of its line, moved up where lines end too close together to read."""
+    gap, height = 0.062, -1.0
+    for value, at, label, colour in sorted(ends):
+        height = max(value, height + gap)
+        axes.text(at, height, f"  {label}", color=colour, va="center", fontsize=8.5, clip_on=False)

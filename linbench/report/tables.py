@@ -1,0 +1,115 @@
+"""Comparisons as tables: Markdown, CSV, and for the terminal."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich import box
+from rich.table import Table
+
+from linbench.results import Comparison, Row
+from linbench.store import Result
+
+NOTES = {
+    "native": "Native form: each model as published, so that more than the recurrence differs.",
+    "controlled": "Controlled form: the same convolution, norms and channel mixer for all; only the recurrence differs.",
+}
+
+
+def table(comparison: Comparison) -> pd.DataFrame:
+    """One row per model: accuracy as mean and standard deviation over seeds, size, cost, and marks."""
+    return pd.DataFrame([_row(row) for row in comparison.rows])
+
+
+def _row(row: Row) -> dict[str, str]:
+    size: dict[str, Any] = next((result["model"] for result in row.results if result["model"]), {})
+    state = size.get("state")
+    seconds = sorted(result["seconds"] for result in row.results)
+    mean, spread = row.mean, row.spread
+    accuracy = "–" if mean is None else f"{mean:.3f}" + (f" ± {spread:.3f}" if spread is not None else "")
+    return {
+        "model": row.label,
+        "accuracy": accuracy,
+        "seeds": str(len(row.accuracies)),
+        "parameters": _count(size, "parameters"),
+        "state floats": _count(state if size else {}, "total"),
+        "of them": ("undeclared" if size else "–")
+        if state is None
+        else ", ".join(f"{name} {state[name]:,}" for name in ("recurrent", "cache", "convolution", "shift") if state[name]),
+        "FLOPs/token": _count(size, "flops_per_token"),
+        "seconds": f"{seconds[len(seconds) // 2]:.0f}",
+        "marks": ", ".join(row.marks),
+    }
+
+
+def _count(found: Mapping[str, Any] | None, name: str) -> str:
+    """A whole number; `undeclared` where a model does not say, a dash where it was never built."""
+    if found == {}:
+        return "–"
+    value = (found or {}).get(name)
+    return "undeclared" if value is None else f"{value:,.0f}"
+
+
+def caption(comparison: Comparison) -> str:
+    """What was asked, how it was trained, on what, and what the columns mean."""
+    first = comparison.results[0]
+    protocol = first["cell"]["protocol"]["settings"]
+    task = ", ".join(f"{name} {value}" for name, value in first["cell"]["task"]["settings"].items())
+    rates, seeds, commits = (", ".join(map(str, sorted({pick(result) for result in comparison.results}))) for pick in (_rate, _seed, _commit))
+    return (
+        f"{comparison.title} ({task}); {protocol['tokens']:,} tokens in batches of {protocol['batch_size']}, learning rate {rates}, "
+        f"{protocol['precision']}; seeds {seeds}; {comparison.device}; {commits}. {NOTES[comparison.form]} Accuracy on the test split, mean ± standard "
+        f"deviation over seeds; chance is {first['chance']:.3f}. State floats are those of one sequence at the tested length, all layers. "
+        f"Seconds: median wall time of a run, no measure of a layer's speed."
+    )
+
+
+def _rate(result: Result) -> float:
+    return float(result["cell"]["protocol"]["settings"]["lr"])
+
+
+def _seed(result: Result) -> int:
+    return int(result["cell"]["seed"])
+
+
+def _commit(result: Result) -> str:
+    found = result["environment"]
+    if not found["commit"]:
+        return f"linbench {found['packages'].get('linbench', 'from source')}"
+    return f"commit {found['commit'][:10]}{' with changes' if found['dirty'] else ''}"
+
+
+def markdown(comparison: Comparison) -> str:
+    """A heading, the table and its caption."""
+    frame = table(comparison).map(lambda text: text.replace("|", "\\|"))
+    align = ["left", "left", *["right"] * 3, "left", "right", "right", "left"]
+    body = frame.to_markdown(index=False, disable_numparse=True, colalign=align)
+    return f"### {comparison.title}, {comparison.form}\n\n{body}\n\n{caption(comparison)}\n"
+
+
+def rich_table(comparison: Comparison) -> Table:
+    """For a terminal."""
+    drawn = Table(
+        title=f"{comparison.title}, {comparison.form}", caption=caption(comparison), box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left"
+    )
+    frame = table(comparison)
+    for name in frame.columns:
+        if name != "of them" and (name != "marks" or frame[name].any()):
+            drawn.add_column(name, justify="left" if name in {"model", "accuracy", "marks"} else "right", no_wrap=name != "marks")
+    shown = [column.header for column in drawn.columns]
+    for _, row in frame.iterrows():
+        drawn.add_row(*(row[str(name)] for name in shown))
+    return drawn
+
+
+def save_tables(comparisons: list[Comparison], folder: Path) -> list[Path]:
+    """One Markdown and one CSV file per comparison."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for comparison in comparisons:
+        for suffix, text in ((".md", markdown(comparison)), (".csv", table(comparison).to_csv(index=False))):
+            path = folder / f"{comparison.slug}{suffix}"
+            path.write_text(text, encoding="utf-8")
+            written.append(path)
+    return written

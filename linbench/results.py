@@ -1,0 +1,170 @@
+"""Stored results as rows and as comparisons: which of them may stand in one table."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+import pandas as pd
+
+from linbench.cell import canonical, digest
+from linbench.store import Result
+
+MEASURED = ("ok", "diverged")
+"""A diverged run counts, as chance; one that failed has nothing to say of the model."""
+
+
+def accuracy(result: Result) -> float | None:
+    """Test accuracy; chance for a diverged run; None where nothing was measured."""
+    if result["status"] == "diverged":
+        return float(result["chance"])
+    return result["metrics"].get("accuracy") if result["status"] == "ok" else None
+
+
+def frame(results: Iterable[Result]) -> pd.DataFrame:
+    """One row per result, with every setting in a column of its own."""
+    return pd.DataFrame([_row(result) for result in results])
+
+
+def _row(result: Result) -> dict[str, Any]:
+    cell, model = result["cell"], result["model"]
+    state = model.get("state") or {}
+    layers = cell["model"]["layers"]
+    return {
+        "task": cell["task"]["name"],
+        "preset": result["preset"],
+        "model": result["label"],
+        "form": cell["model"]["form"],
+        "seed": cell["seed"],
+        "status": result["status"],
+        "reason": result["reason"],
+        "accuracy": accuracy(result),
+        "nll": result["metrics"].get("nll"),
+        "chance": result["chance"],
+        "marks": ",".join(result["marks"]),
+        "parameters": model.get("parameters"),
+        **{f"state_{part}": state.get(part) for part in ("total", "recurrent", "cache", "convolution", "shift")},
+        "flops_per_token": model.get("flops_per_token"),
+        "seconds": result["seconds"],
+        "device": cell["device"],
+        **{f"task.{name}": value for name, value in cell["task"]["settings"].items()},
+        **{f"model.{name}": value for name, value in cell["model"]["backbone"]["settings"].items()},
+        **{f"model.{name}": value for name, value in (layers[0]["settings"].items() if len({canonical(x) for x in layers}) == 1 else ())},
+        **{f"protocol.{name}": value for name, value in cell["protocol"]["settings"].items()},
+        "commit": result["environment"]["commit"],
+        "id": result["id"],
+    }
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model of a comparison: its results over seeds."""
+
+    label: str
+    results: tuple[Result, ...]
+
+    @property
+    def accuracies(self) -> list[float]:
+        """One per seed that measured something."""
+        return [value for result in self.results if (value := accuracy(result)) is not None]
+
+    @property
+    def mean(self) -> float | None:
+        """Mean accuracy over seeds."""
+        return fmean(self.accuracies) if self.accuracies else None
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over seeds; None for fewer than two."""
+        return stdev(self.accuracies) if len(self.accuracies) > 1 else None
+
+    @property
+    def marks(self) -> list[str]:
+        """Marks and statuses other than `ok`, with how many seeds have them."""
+        found = [mark for result in self.results for mark in [*result["marks"], *([] if result["status"] == "ok" else [result["status"]])]]
+        return [f"{mark} {found.count(mark)}/{len(self.results)}" for mark in dict.fromkeys(found)]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Results that may stand side by side: one task, one form, one protocol (but for the learning rate), one kind of device."""
+
+    key: str
+    task: str
+    preset: str | None
+    form: str
+    device: str
+    rows: tuple[Row, ...]
+
+    @property
+    def slug(self) -> str:
+        """A name for files."""
+        return "-".join([self.task, self.preset or self.key[:8], self.form])
+
+    @property
+    def title(self) -> str:
+        """A name for readers."""
+        return f"{self.task} {self.preset or ''}".strip()
+
+    @property
+    def results(self) -> list[Result]:
+        """All of them."""
+        return [result for row in self.rows for result in row.results]
+
+
+def comparisons(results: Iterable[Result], order: Sequence[str] = ()) -> list[Comparison]:
+    """Results grouped into what may be compared. Controlled and native forms never meet.
+
+    Rows stand in the `order` of labels given, then by label. Models of one label that differ in settings are told apart by them.
+    """
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(_comparable(result), []).append(result)
+    found = [_comparison(key, members, order) for key, members in groups.items()]
+    slugs = [comparison.slug for comparison in found]
+    unique = [c if slugs.count(c.slug) == 1 else _with_key(c) for c in found]
+    return sorted(unique, key=lambda c: (c.task, c.title, c.form, c.key))
+
+
+def _with_key(c: Comparison) -> Comparison:
+    return Comparison(c.key, c.task, f"{c.preset}-{c.key[:8]}" if c.preset else None, c.form, c.device, c.rows)
+
+
+def _comparable(result: Result) -> str:
+    cell = result["cell"]
+    protocol = {name: value for name, value in cell["protocol"]["settings"].items() if name != "lr"}
+    kept = {"task": cell["task"], "form": cell["model"]["form"], "protocol": [cell["protocol"]["version"], protocol]}
+    return digest({**kept, "device": cell["device"], "schema": cell["schema"]})
+
+
+def _comparison(key: str, members: Sequence[Result], order: Sequence[str]) -> Comparison:
+    by_model: dict[str, list[Result]] = {}
+    for result in members:
+        by_model.setdefault(canonical([result["cell"]["model"], result["cell"]["protocol"]["settings"]["lr"]]), []).append(result)
+    labels = _labels(list(by_model.values()))
+    rows = [Row(label, tuple(sorted(group, key=lambda result: result["cell"]["seed"]))) for label, group in zip(labels, by_model.values(), strict=True)]
+    rank = {label: i for i, label in enumerate(order)}
+    rows.sort(key=lambda row: (rank.get(row.results[0]["label"], len(rank)), row.label))
+    cell = members[0]["cell"]
+    return Comparison(key, cell["task"]["name"], members[0]["preset"], cell["model"]["form"], cell["device"], tuple(rows))
+
+
+def _labels(groups: Sequence[Sequence[Result]]) -> list[str]:
+    """The label of each model, with the settings that differ where two share one."""
+    names = [group[0]["label"] for group in groups]
+    labels = []
+    for name, group in zip(names, groups, strict=True):
+        twins = [_flat(other[0]) for other, theirs in zip(groups, names, strict=True) if theirs == name]
+        mine = _flat(group[0])
+        differing = [k for k in mine if any(twin.get(k) != mine[k] for twin in twins)]
+        labels.append(f"{name} ({', '.join(f'{k} {mine[k]}' for k in differing)})" if differing else name)
+    return labels
+
+
+def _flat(result: Result) -> dict[str, Any]:
+    cell = result["cell"]
+    flat = {"lr": cell["protocol"]["settings"]["lr"], **cell["model"]["backbone"]["settings"]}
+    for i, layer in enumerate(cell["model"]["layers"]):
+        own = {"version": layer["version"], "source": (layer["source"] or "")[:8], **layer["settings"]}
+        flat |= {name if i == 0 else f"layer {i} {name}": value for name, value in own.items() if i == 0 or value != flat.get(name)}
+    return flat

@@ -1,0 +1,144 @@
+"""Where results are kept: one file per cell, written whole or not at all, never trusted unread."""
+
+import errno
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from linbench.cell import SCHEMA, canonical, digest
+from linbench.common.errors import StorageError
+
+Result = dict[str, Any]
+"""What a cell measured, as plain JSON values; see `linbench.measure` for what is in it."""
+
+_ASIDE = ".unreadable"
+_LEFTOVER = ".writing-"
+_STALE_SECONDS = 3600
+
+
+class Store:
+    """A folder of result files named by their cells' ids."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.set_aside: list[Path] = []
+        """Files found unreadable since this store was opened, under their new names."""
+
+    def prepare(self) -> None:
+        """Make the folder and see that it can be written, before anything is spent on what could not be kept.
+
+        Raises StorageError.
+        """
+        with _sentence(self.folder, "cannot keep results in"):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._locks.mkdir(exist_ok=True)
+            for leftover in self.folder.glob(f"{_LEFTOVER}*"):  # of a writer that was killed
+                if time.time() - leftover.stat().st_mtime > _STALE_SECONDS:
+                    leftover.unlink(missing_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self.folder, prefix=_LEFTOVER) as probe:
+                probe.write(b"\0")
+                probe.flush()
+
+    def get(self, cell_id: str) -> Result | None:
+        """The result of a cell, or None. A file that is torn, altered or misnamed is set aside, so that its cell runs again.
+
+        Raises StorageError: the file is there and cannot be read, or comes from a newer linbench.
+        """
+        path = self._path(cell_id)
+        with _sentence(path, "cannot read"):
+            try:
+                text = path.read_bytes()
+            except FileNotFoundError:
+                return None
+        try:
+            result: Result = json.loads(text)
+            checksum = result.pop("checksum")
+            sound = checksum == digest(result) and result["id"] == cell_id
+        except (ValueError, KeyError, TypeError, AttributeError):
+            sound = False
+        if not sound:
+            self._put_aside(path)
+            return None
+        if result["schema"] > SCHEMA:
+            raise StorageError(f"{path} was written by a newer linbench (schema {result['schema']}, this one knows {SCHEMA}); update linbench.")
+        return result
+
+    def put(self, result: Result) -> Path:
+        """Keep a result: written aside, flushed to the disk, then renamed. Raises StorageError; nothing is left behind then."""
+        path = self._path(result["id"])
+        text = canonical({**result, "checksum": digest(result)})
+        with _sentence(self.folder, "cannot keep results in"):
+            handle, name = tempfile.mkstemp(dir=self.folder, prefix=_LEFTOVER)
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(file.fileno())
+                Path(name).chmod(0o644)
+                Path(name).replace(path)
+            except BaseException:
+                Path(name).unlink(missing_ok=True)
+                raise
+            _sync_folder(self.folder)
+        return path
+
+    def all(self) -> list[Result]:
+        """Every sound result, in the order of their ids."""
+        if not self.folder.is_dir():
+            raise StorageError(f"there is no results folder {self.folder}; `linbench run` makes one, --results names another.")
+        found = (self.get(path.stem) for path in sorted(self.folder.glob("*.json")))
+        return [result for result in found if result is not None]
+
+    @contextmanager
+    def claim(self, cell_id: str) -> Iterator[bool]:
+        """Whether this process may run the cell now; another launcher on the same folder may have it. A killed holder's claim is free."""
+        lock = FileLock(self._locks / f"{cell_id}.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lock.release()
+
+    @property
+    def _locks(self) -> Path:
+        return self.folder / ".locks"
+
+    def _path(self, cell_id: str) -> Path:
+        return self.folder / f"{cell_id}.json"
+
+    def _put_aside(self, path: Path) -> None:
+        number = sum(1 for _ in path.parent.glob(f"{path.name}{_ASIDE}*"))
+        aside = path.with_name(f"{path.name}{_ASIDE}-{number}")
+        with _sentence(path, "cannot set aside"):
+            path.rename(aside)
+        self.set_aside.append(aside)
+
+
+@contextmanager
+def _sentence(path: Path, doing: str) -> Iterator[None]:
+    """The operating system's refusal as one sentence."""
+    reasons = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EROFS: "it is read-only", errno.EACCES: "permission denied"}
+    try:
+        yield
+    except OSError as error:
+        reason = reasons.get(error.errno or 0, error.strerror or str(error))
+        raise StorageError(f"{doing} {path}: {reason}; free it or choose another folder with --results.") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

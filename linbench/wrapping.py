@@ -1,0 +1,82 @@
+"""Any nn.Module from [B, T, D] to [B, T, D] as a mixer: what it does not declare is undeclared, not refused."""
+
+import inspect
+from typing import Any
+
+import yaml
+from pydantic import ConfigDict, create_model, model_validator
+from torch import Tensor, nn
+
+from linbench.common.errors import PluginError, UserError
+from linbench.common.settings import Settings
+from linbench.models.base import LayerInfo, Mixer, Out, StateSize
+
+WIDTH_NAMES = ("d_model", "hidden_size", "dim", "width", "embed_dim", "n_embd")
+INDEX_NAMES = ("layer_idx", "layer_index")
+
+
+def wrap(module: type[nn.Module]) -> type[Mixer]:
+    """A mixer that builds `module` with the model's width (and layer index, if it takes one) and the settings a user gives.
+
+    The width goes to the first parameter of its constructor among `WIDTH_NAMES`, or else to its first parameter.
+    Raises UserError: the constructor takes no parameter that could be the width.
+    """
+    parameters = {name: p for name, p in inspect.signature(module.__init__).parameters.items() if name != "self"}
+    named = [name for name, p in parameters.items() if p.kind in {p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY}]
+    width: str | None = next((name for name in WIDTH_NAMES if name in named), named[0] if named else None)
+    if width is None:
+        raise UserError(f"{module.__name__}() takes no width; its constructor needs one of {', '.join(WIDTH_NAMES)}.")
+    index = next((name for name in INDEX_NAMES if name in named), None)
+    takes = width
+
+    class Wrapped(Mixer):
+        __doc__ = f"{module.__name__}, an nn.Module. {inspect.getdoc(module) or ''}".strip()
+        Settings = _settings(module, [p for name, p in parameters.items() if name not in {width, index}])
+
+        def __init__(self, settings: Any, layer: LayerInfo) -> None:
+            super().__init__(settings, layer)
+            given = {name: getattr(settings, name) for name in settings.model_fields_set}
+            place = {takes: layer.d_model, **({index: layer.index} if index else {})}
+            self.module = module(**place, **given)
+
+        def forward(self, x: Tensor, state: Any = None, handed: Any = None) -> Out:
+            """The module's output, or the first of a tuple of them."""
+            if state is not None:
+                raise PluginError(f"{module.__name__} declares no state, so it cannot be carried on.")
+            y = self.module(x)
+            y = y[0] if isinstance(y, tuple) else y
+            if not isinstance(y, Tensor) or y.shape != x.shape:
+                got = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
+                raise PluginError(f"{module.__name__} must return [B, T, D] = {tuple(x.shape)}, not {got}.")
+            return Out(y, None, handed)
+
+        def init_state(self, batch: int, *, capacity: int) -> Any:
+            """Undeclared."""
+            raise PluginError(f"{module.__name__} declares no state.")
+
+        def state_floats(self, seq_len: int) -> StateSize | None:
+            """Undeclared."""
+            return None
+
+        def recurrence_flops(self, seq_len: int) -> float | None:
+            """Undeclared."""
+            return None
+
+    Wrapped.__name__ = Wrapped.__qualname__ = module.__name__
+    return Wrapped
+
+
+def _settings(module: type[nn.Module], parameters: list[inspect.Parameter]) -> type[Settings]:
+    """Settings with the constructor's parameters; what the command line gives is read as YAML, since types are unknown."""
+    fields: dict[str, Any] = {p.name: (Any, ... if p.default is p.empty else p.default) for p in parameters if p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}}
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
+
+    class Base(Settings):
+        model_config = ConfigDict(extra="allow" if open_ended else "forbid", frozen=True, arbitrary_types_allowed=True)
+
+        @model_validator(mode="before")
+        @classmethod
+        def _read(cls, values: dict[str, Any]) -> dict[str, Any]:
+            return {name: yaml.safe_load(value) if isinstance(value, str) else value for name, value in values.items()}
+
+    return create_model(f"{module.__name__}Settings", __base__=Base, **fields)

@@ -1,0 +1,1 @@
+"""Who answers: the backbone, the blocks that mixers share, and one file per variant."""

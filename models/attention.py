@@ -1,0 +1,130 @@
+"""Softmax attention: keep everything, look at all of it."""
+
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from linbench.common.errors import UserError
+from linbench.kernels.attention import EMPTY, attention, flops_per_token
+from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
+from linbench.models.blocks.heads import CONTROLLED, HeadProjection, HeadSettings, Readout
+from linbench.models.blocks.positions import alibi_slopes, rotate
+
+
+class AttentionSettings(HeadSettings):
+    """Published: rotary positions, nothing around the heads."""
+
+    conv: Literal[0, 2, 3, 4] = Field(0, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none")
+    qk_norm: Literal["none", "l2", "rms"] = Field("none", description="norm of q and k per head; with l2 the scores get a learned scale (2010.04245)")
+    output_norm: Literal["none", "rms"] = Field("none", description="norm of the output per head, one weight vector for all heads")
+    positions: Literal["rope", "none", "alibi"] = Field("rope", description="how a token knows where it stands")
+    window: int | None = Field(None, ge=1, description="how many keys a query sees, itself included; null is all")
+
+
+class Cache(NamedTuple):
+    """Keys [B, S, H, K] and values [B, S, H, V] with their positions [B, S] (`EMPTY`: none yet); how many tokens were seen [B]; the convolution."""
+
+    keys: Tensor
+    values: Tensor
+    positions: Tensor
+    seen: Tensor
+    conv: Tensor | None
+
+
+class Attention(Mixer):
+    """o_t = sum_{s <= t} softmax_s(q_t . k_s / sqrt(K)) v_s.
+
+    Vaswani et al. 2017, arXiv:1706.03762; rotary positions (2104.09864), ALiBi (2108.12409) or none; a sliding window of w keys,
+    itself included (2310.06825).
+
+    State: a cache of H (K + V) floats per token seen, at most w tokens with a window.
+    Known for: exact recall of anything it has kept, at a cost that grows with length. In the controlled form it has the short
+    convolution like all others instead of positions, and the l2 norm of q and k comes with a learned scale per head that starts at
+    sqrt(K) (2010.04245), since scores within 1/sqrt(K) of zero could not select.
+    """
+
+    name = "attention"
+    family = "attention"
+    generation = "softmax"
+    Settings = AttentionSettings
+    controlled: ClassVar[dict[str, Any] | None] = {**CONTROLLED, "positions": "none"}
+
+    def __init__(self, settings: Any, layer: LayerInfo) -> None:
+        super().__init__(settings, layer)
+        self.project = HeadProjection(settings, layer)
+        self.readout = Readout(settings, layer)
+        if settings.positions == "rope" and self.project.key_dim % 2:
+            raise UserError(f"model.positions = rope needs an even head dimension, not {self.project.key_dim}; choose other heads or head_dim.")
+        self.scale = nn.Parameter(torch.full((settings.heads,), self.project.key_dim**0.5)) if settings.qk_norm == "l2" else None
+        self.slopes: Tensor | None
+        self.register_buffer("slopes", alibi_slopes(settings.heads) if settings.positions == "alibi" else None)
+
+    def forward(self, x: Tensor, state: Cache | None = None, handed: Any = None) -> Out:
+        """As `Mixer.forward`. Raises RuntimeError when a cache gets more tokens than its capacity."""
+        q, k, v, conv = self.project(x, state and state.conv)
+        here = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
+        if state is not None:
+            here = here + state.seen[:, None]
+        if self.settings.positions == "rope":
+            q, k = rotate(q, here), rotate(k, here)
+        keys, values, there = (k, v, here) if state is None else self._recall(state, k, v, here)
+        o = attention(
+            q,
+            keys,
+            values,
+            query_positions=None if state is None else here,
+            key_positions=None if state is None else there,
+            window=self.settings.window,
+            slopes=self.slopes,
+            scale=self.scale,
+        )
+        return Out(self.readout(o, x), None if state is None else self._remember(state, k, v, here, conv), handed)
+
+    def _recall(self, state: Cache, k: Tensor, v: Tensor, here: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return torch.cat([state.keys, k], 1), torch.cat([state.values, v], 1), torch.cat([state.positions, here], 1)
+
+    def _remember(self, state: Cache, k: Tensor, v: Tensor, here: Tensor, conv: Tensor | None) -> Cache:
+        places = state.keys.shape[1]
+        if self.settings.window is None:
+            torch._assert_async((here[:, -1] < places).all(), f"the cache holds {places} tokens and is full")
+        k, v, here = (new[:, -places:] for new in (k, v, here))
+        place = here % places  # with a window the oldest gives way
+        wide = place[:, :, None, None]
+        return Cache(
+            state.keys.scatter(1, wide.expand_as(k), k.to(state.keys.dtype)),
+            state.values.scatter(1, wide.expand_as(v), v.to(state.values.dtype)),
+            state.positions.scatter(1, place, here),
+            here[:, -1] + 1,
+            conv,
+        )
+
+    def init_state(self, batch: int, *, capacity: int) -> Cache:
+        """An empty cache of `capacity` places, or as many as the window has."""
+        weight = self.readout.linear.weight
+        places = min(capacity, self.settings.window or capacity)
+        shape = batch, places, self.project.heads
+        return Cache(
+            weight.new_empty(*shape, self.project.key_dim),
+            weight.new_empty(*shape, self.project.value_dim),
+            torch.full((batch, places), EMPTY, device=weight.device),
+            torch.zeros(batch, dtype=torch.int64, device=weight.device),
+            self.project.init_state(batch),
+        )
+
+    def state_floats(self, seq_len: int) -> StateSize:
+        """H (K + V) for each of the last `seq_len` tokens, or of the window."""
+        kept = min(seq_len, self.settings.window or seq_len)
+        per_token = self.project.heads * (self.project.key_dim + self.project.value_dim)
+        return StateSize(cache=kept * per_token, convolution=self.project.state_floats())
+
+    def recurrence_flops(self, seq_len: int) -> float:
+        """The mean over the positions of a sequence: token t sees t + 1 keys, at most the window."""
+        window = min(self.settings.window or seq_len, seq_len)
+        keys = (window * (window + 1) / 2 + (seq_len - window) * window) / seq_len
+        return flops_per_token(heads=self.project.heads, key_dim=self.project.key_dim, value_dim=self.project.value_dim, keys=keys)
+
+    def parameter_rules(self) -> dict[str, Rule]:
+        """The scale must be free to grow: recall over many keys needs scores well above log T."""
+        return {} if self.scale is None else {"scale": Rule(decay=False)}

@@ -1,0 +1,140 @@
+"""The model around the mixers: embedding, pre-norm residual layers, and a head where answers are due."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from linbench.common.io import IO
+from linbench.common.keys import stable_key
+from linbench.common.settings import Settings
+from linbench.models.base import LayerInfo, Mixer, Rule, StateSize
+from linbench.models.blocks.convolution import ShortConvolution
+from linbench.models.blocks.initialise import silent
+from linbench.models.blocks.norms import RMSNorm
+
+VERSION = 1
+"""Raised whenever a change here changes results; part of the identity of every cell."""
+
+
+class BackboneSettings(Settings):
+    """What surrounds the mixers, whatever they are."""
+
+    d_model: int = Field(64, ge=1, description="width of the residual stream")
+    layers: int = Field(2, ge=1, description="number of layers; a pattern is repeated to fill them")
+    channel_mixer: Literal["swiglu", "none"] = Field("swiglu", description="what follows each mixer")
+    tie_embeddings: bool = Field(True, description="one matrix for embedding and head")
+
+
+class Layer(NamedTuple):
+    """A mixer to be built: its class and its settings."""
+
+    mixer: type[Mixer]
+    settings: Any
+
+
+class SwiGLU(nn.Module):
+    """W_down (silu(W_gate x) * W_up x), hidden width 8/3 d_model rounded up to a multiple of 8; starts at zero. arXiv:2002.05202."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        hidden = 8 * -(-d_model // 3)
+        self.up = nn.Linear(d_model, 2 * hidden, bias=False)
+        self.down = silent(nn.Linear(hidden, d_model, bias=False))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., D] -> [..., D]."""
+        gate, value = self.up(x).chunk(2, dim=-1)
+        y: Tensor = self.down(nn.functional.silu(gate) * value)
+        return y
+
+
+class Backbone(nn.Module):
+    """x <- x + mixer(norm(x)); x <- x + swiglu(norm(x)); logits of norm(x) only at the positions asked for."""
+
+    def __init__(self, settings: BackboneSettings, layers: Sequence[Layer], io: IO, *, seed: int) -> None:
+        """Every part is initialised under a random state keyed by (seed, part), so that no part's draws depend on another's."""
+        super().__init__()
+        width = settings.d_model
+        mixers, channel_mixers = [], []
+        with torch.random.fork_rng(devices=[]):
+            for index, layer in enumerate(layers):
+                torch.manual_seed(stable_key("mixer", seed, index))
+                mixers.append(layer.mixer(layer.settings, LayerInfo(index, len(layers), width)))
+                torch.manual_seed(stable_key("channel mixer", seed, index))
+                channel_mixers.append(SwiGLU(width) if settings.channel_mixer == "swiglu" else None)
+            torch.manual_seed(stable_key("embedding", seed))
+            self.embedding = nn.Embedding(io.vocab_in, width)
+            nn.init.normal_(self.embedding.weight, std=width**-0.5)
+            self.head = nn.Linear(width, io.vocab_out, bias=False)
+        if settings.tie_embeddings and io.vocab_in == io.vocab_out:
+            self.head.weight = self.embedding.weight
+        self.mixers = nn.ModuleList(mixers)
+        self.channel_mixers = nn.ModuleList(m for m in channel_mixers if m is not None)
+        self.mixer_norms = nn.ModuleList(RMSNorm(width) for _ in self.mixers)
+        self.channel_norms = nn.ModuleList(RMSNorm(width) for _ in self.channel_mixers)
+        self.final_norm = RMSNorm(width)
+
+    def forward(self, inputs: Tensor, positions: Tensor) -> Tensor:
+        """inputs [B, T] ids, or [B, T, F] ids whose embeddings are summed; positions [B, N] -> logits [B, N, vocab_out]."""
+        x, _ = self.hidden(inputs)
+        at = positions[:, :, None].expand(-1, -1, x.shape[-1])
+        logits: Tensor = self.head(self.final_norm(x.gather(1, at)))
+        return logits
+
+    def hidden(self, inputs: Tensor, states: Sequence[Any] | None = None) -> tuple[Tensor, list[Any]]:
+        """inputs [B, T(, F)] after `states` (one per layer; None: the start) -> the residual stream [B, T, D] and the states."""
+        x = self.embedding(inputs)
+        if inputs.dim() == 3:
+            x = x.sum(dim=2)
+        handed, after = None, []
+        for index, mixer in enumerate(self.mixers):
+            y, state, handed = mixer(self.mixer_norms[index](x), states and states[index], handed)
+            x = x + y
+            if self.channel_mixers:
+                x = x + self.channel_mixers[index](self.channel_norms[index](x))
+            after.append(state)
+        return x, after
+
+    def init_states(self, batch: int, *, capacity: int) -> list[Any]:
+        """One state per layer, for sequences of at most `capacity` tokens."""
+        return [mixer.init_state(batch, capacity=capacity) for mixer in self._each()]
+
+    def state_size(self, seq_len: int) -> StateSize | None:
+        """Floats carried after `seq_len` tokens, summed over layers; None when a layer does not declare its own."""
+        total = StateSize()
+        for mixer in self._each():
+            size = mixer.state_floats(seq_len)
+            if size is None:
+                return None
+            total = total.plus(size)
+        return total
+
+    def _each(self) -> list[Mixer]:
+        return [mixer for mixer in self.mixers if isinstance(mixer, Mixer)]
+
+    def parameter_count(self) -> int:
+        """All trained numbers, a tied matrix counted once."""
+        return sum(p.numel() for p in self.parameters() if p.requires_grad)
+
+    def flops_per_token(self, seq_len: int, answers: int) -> float | None:
+        """Forward floating-point operations per token (a multiply-add counts two) of matrix products, convolutions and recurrences,
+        for sequences of `seq_len` with `answers` positions at which the head is applied; None when a layer does not declare its own."""
+        total = self.head.weight.numel() * 2 * answers / seq_len
+        for module in [*self.mixers.modules(), *self.channel_mixers.modules()]:
+            if isinstance(module, nn.Linear | ShortConvolution):
+                total += 2 * module.weight.numel()
+        for mixer in self._each():
+            own = mixer.recurrence_flops(seq_len)
+            if own is None:
+                return None
+            total += own
+        return total
+
+    def parameter_rules(self) -> dict[str, Rule]:
+        """Every parameter by name, with the rule its mixer gives it or the default."""
+        given = {f"mixers.{i}.{name}": rule for i, mixer in enumerate(self._each()) for name, rule in mixer.parameter_rules().items()}
+        given |= {f"{name}.weight": Rule(decay=False) for name, module in self.named_modules() if isinstance(module, ShortConvolution)}
+        return {name: given.get(name, Rule()) for name, _ in self.named_parameters()}

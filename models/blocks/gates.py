@@ -1,0 +1,48 @@
+"""Gates computed from the token: how much to forget, how strongly to write."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class ScalarDecay(nn.Module):
+    """log a_t = -exp(A_log) softplus(W x_t + dt_bias), one per head; Mamba-2's parameterisation (2405.21060).
+
+    A ~ U(1, 16), and dt_bias such that softplus(dt_bias) is log-uniform in (0.001, 0.1), at least 1e-4: with W x = 0 the median
+    half-life is about ten tokens. Both are drawn in strata, one per head, in random order: every head has the published
+    distribution, yet no layer of few heads gets only short memories (docs/decisions/0003).
+    """
+
+    def __init__(self, d_model: int, heads: int) -> None:
+        super().__init__()
+        self.project = nn.Linear(d_model, heads, bias=False)
+        self.A_log = nn.Parameter((1 + 15 * _stratified(heads)).log())
+        low, high = math.log(0.001), math.log(0.1)
+        dt = (low + (high - low) * _stratified(heads)).exp().clamp(min=1e-4)
+        self.dt_bias = nn.Parameter(dt + (-torch.expm1(-dt)).log())  # the inverse of softplus
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [B, T, D] -> log decay [B, T, H] <= 0, in at least float32."""
+        step = self.project(x)
+        step = F.softplus(step.to(torch.promote_types(step.dtype, torch.float32)) + self.dt_bias)
+        return -self.A_log.exp() * step
+
+
+def _stratified(count: int) -> Tensor:
+    """[count] draws from U(0, 1), one in each of `count` equal parts, in random order."""
+    return (torch.randperm(count) + torch.rand(count)) / count
+
+
+class WriteStrength(nn.Module):
+    """beta_t = sigmoid(W x_t) per head, in (0, 1); doubled to (0, 2) when negative eigenvalues are wanted (2411.12537)."""
+
+    def __init__(self, d_model: int, heads: int, *, neg_eigval: bool) -> None:
+        super().__init__()
+        self.project = nn.Linear(d_model, heads, bias=False)
+        self.largest = 2.0 if neg_eigval else 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [B, T, D] -> beta [B, T, H]."""
+        return self.largest * torch.sigmoid(self.project(x))

@@ -1,0 +1,110 @@
+"""From the residual stream into heads and back: the same surroundings for every variant that has q, k and v."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from linbench.common.errors import UserError
+from linbench.common.settings import Settings
+from linbench.models.base import LayerInfo
+from linbench.models.blocks.convolution import ShortConvolution
+from linbench.models.blocks.initialise import silent
+from linbench.models.blocks.norms import RMSNorm, l2_norm
+
+
+class HeadSettings(Settings):
+    """The surroundings of a recurrence. Each variant's defaults are its published ones; `CONTROLLED` is one choice for all."""
+
+    heads: int = Field(2, ge=1, description="number of heads")
+    head_dim: int | None = Field(None, ge=1, description="key dimension of a head; null is expand_k * d_model / heads")
+    expand_k: float = Field(1.0, gt=0, description="total key width over d_model")
+    expand_v: float = Field(1.0, gt=0, description="total value width over d_model; with head_dim given, expand_v / expand_k * head_dim per head")
+    conv: Literal[0, 2, 3, 4] = Field(4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none")
+    feature_map: Literal["identity", "elu+1", "relu", "silu"] = Field("identity", description="applied to q and k, before the norm")
+    qk_norm: Literal["none", "l2", "rms"] = Field("l2", description="norm of q and k per head, the last thing before the recurrence")
+    output_norm: Literal["none", "rms"] = Field("rms", description="norm of the output per head, one weight vector for all heads")
+    output_gate: Literal["none", "swish", "sigmoid"] = Field("none", description="gate computed from the layer's input, after the norm")
+
+
+CONTROLLED: dict[str, Any] = {
+    "expand_k": 1.0,
+    "expand_v": 1.0,
+    "conv": 4,
+    "qk_norm": "l2",
+    "output_norm": "rms",
+    "output_gate": "none",
+}
+"""The controlled form: the same surroundings for all, so that only the recurrence (and the feature map it is defined with) differs."""
+
+Elementwise = Callable[[Tensor], Tensor]
+FEATURE_MAPS: dict[str, Elementwise] = {"identity": lambda x: x, "elu+1": lambda x: F.elu(x) + 1, "relu": F.relu, "silu": F.silu}
+GATES: dict[str, Elementwise] = {"swish": F.silu, "sigmoid": torch.sigmoid}
+
+
+def head_dims(settings: HeadSettings, d_model: int) -> tuple[int, int]:
+    """Key and value dimension of one head. Raises UserError where they would not be whole numbers."""
+    ratio = settings.expand_v / settings.expand_k
+    key = settings.head_dim or settings.expand_k * d_model / settings.heads
+    value = key * ratio
+    if key != int(key) or value != int(value):
+        raise UserError(
+            f"model.heads = {settings.heads} splits d_model = {d_model} (expand_k {settings.expand_k}, expand_v {settings.expand_v}) into heads of "
+            f"{key:g} and {value:g}; choose heads, head_dim or d_model so that both are whole numbers."
+        )
+    return int(key), int(value)
+
+
+class HeadProjection(nn.Module):
+    """x -> q, k [B, T, H, K], v [B, T, H, V]: linear, short convolution with SiLU, feature map, norm. No biases."""
+
+    def __init__(self, settings: HeadSettings, layer: LayerInfo) -> None:
+        super().__init__()
+        self.heads = settings.heads
+        self.key_dim, self.value_dim = head_dims(settings, layer.d_model)
+        self.widths = [self.heads * dim for dim in (self.key_dim, self.key_dim, self.value_dim)]
+        self.linear = nn.Linear(layer.d_model, sum(self.widths), bias=False)
+        self.conv = ShortConvolution(sum(self.widths), settings.conv) if settings.conv else None
+        self.feature_map = FEATURE_MAPS[settings.feature_map]
+        norms: dict[str, Callable[[], Elementwise]] = {"none": nn.Identity, "l2": lambda: l2_norm, "rms": lambda: RMSNorm(self.key_dim)}
+        self.q_norm, self.k_norm = norms[settings.qk_norm](), norms[settings.qk_norm]()
+
+    def forward(self, x: Tensor, conv: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """x [B, T, D] and what the convolution remembers -> q, k, v and what it remembers now."""
+        qkv = self.linear(x)
+        if self.conv is not None:
+            qkv, conv = self.conv(qkv, conv)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in qkv.split(self.widths, dim=-1))
+        return self.q_norm(self.feature_map(q)), self.k_norm(self.feature_map(k)), v, conv
+
+    def init_state(self, batch: int) -> Tensor | None:
+        """Zeros for the convolution; None when there is none."""
+        return None if self.conv is None else self.linear.weight.new_zeros(batch, *self.conv.state_shape)
+
+    def state_floats(self) -> int:
+        """Floats that the convolution remembers."""
+        return 0 if self.conv is None else self.conv.state_shape[0] * self.conv.state_shape[1]
+
+
+class Readout(nn.Module):
+    """o [B, T, H, V] -> y [B, T, D]: norm per head, then gate, then linear, which starts at zero. No biases."""
+
+    def __init__(self, settings: HeadSettings, layer: LayerInfo) -> None:
+        super().__init__()
+        _, value_dim = head_dims(settings, layer.d_model)
+        width = settings.heads * value_dim
+        self.norm = RMSNorm(value_dim) if settings.output_norm == "rms" else nn.Identity()
+        self.gate = nn.Linear(layer.d_model, width, bias=False) if settings.output_gate != "none" else None
+        self.activation = GATES.get(settings.output_gate)
+        self.linear = silent(nn.Linear(width, layer.d_model, bias=False))
+
+    def forward(self, o: Tensor, x: Tensor) -> Tensor:
+        """`x` [B, T, D] is the layer's input, from which the gate is computed."""
+        o = self.norm(o).flatten(-2)
+        if self.gate is not None and self.activation is not None:
+            o = o * self.activation(self.gate(x))
+        y: Tensor = self.linear(o)
+        return y

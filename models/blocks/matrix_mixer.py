@@ -1,0 +1,63 @@
+"""The frame of every variant whose memory is one matrix per head: into heads, recurrence, out of heads."""
+
+from abc import abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+from torch import Tensor
+
+from linbench.common.settings import Settings
+from linbench.kernels.matrix_state import flops_per_token
+from linbench.models.base import LayerInfo, Mixer, Out, StateSize
+from linbench.models.blocks.heads import CONTROLLED, HeadProjection, HeadSettings, Readout
+
+
+class MatrixState(NamedTuple):
+    """memory [B, H, K, V] in at least float32; what the short convolution remembers [B, kernel-1, C], None without one."""
+
+    memory: Tensor
+    conv: Tensor | None
+
+
+class MatrixMixer(Mixer):
+    """A variant adds its gates in `__init__` and its equation in `recur`."""
+
+    family: ClassVar[str | None] = "matrix_state"
+    Settings: ClassVar[type[Settings]] = HeadSettings
+    controlled = CONTROLLED
+    decays: ClassVar[bool] = False
+    delta: ClassVar[bool] = False
+
+    def __init__(self, settings: Any, layer: LayerInfo) -> None:
+        super().__init__(settings, layer)
+        self.project = HeadProjection(settings, layer)
+        self.readout = Readout(settings, layer)
+
+    @abstractmethod
+    def recur(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+        """x [B, T, D], q, k [B, T, H, K], v [B, T, H, V], memory [B, H, K, V] -> o [B, T, H, V], memory."""
+
+    @property
+    def memory_shape(self) -> tuple[int, int, int]:
+        """H, K, V of the memory."""
+        return self.project.heads, self.project.key_dim, self.project.value_dim
+
+    def forward(self, x: Tensor, state: MatrixState | None = None, handed: Any = None) -> Out:
+        """As `Mixer.forward`."""
+        q, k, v, conv = self.project(x, state and state.conv)
+        o, memory = self.recur(x, q, k, v, state and state.memory)
+        return Out(self.readout(o, x), MatrixState(memory, conv), handed)
+
+    def init_state(self, batch: int, *, capacity: int) -> MatrixState:
+        """Zeros; the size does not depend on `capacity`."""
+        weight = self.readout.linear.weight
+        return MatrixState(weight.new_zeros(batch, *self.memory_shape), self.project.init_state(batch))
+
+    def state_floats(self, seq_len: int) -> StateSize:
+        """H K V for the memory, (kernel - 1) (2 H K + H V) for the convolution."""
+        heads, key_dim, value_dim = self.memory_shape
+        return StateSize(recurrent=heads * key_dim * value_dim, convolution=self.project.state_floats())
+
+    def recurrence_flops(self, seq_len: int) -> float:
+        """Those of the recurrence, token by token, whatever form computes it."""
+        heads, key_dim, value_dim = self.memory_shape
+        return flops_per_token(heads=heads, key_dim=key_dim, value_dim=value_dim, decay=self.decays, delta=self.delta)

@@ -1,0 +1,42 @@
+"""DeltaNet: write what the memory does not yet say."""
+
+from typing import Any
+
+from pydantic import Field
+from torch import Tensor
+
+from linbench.kernels.matrix_state import Delta, matrix_state
+from linbench.models.base import LayerInfo
+from linbench.models.blocks.gates import WriteStrength
+from linbench.models.blocks.heads import HeadSettings
+from linbench.models.blocks.matrix_mixer import MatrixMixer
+
+
+class DeltaSettings(HeadSettings):
+    """Published: convolution of 4 with SiLU, l2 norm of q and k, RMS norm of the output, no gate."""
+
+    neg_eigval: bool = Field(False, description="beta in (0, 2) instead of (0, 1): a write can reflect, which parity needs (2411.12537)")
+
+
+class DeltaNet(MatrixMixer):
+    """S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}^T k_t)^T,  o_t = S_t^T q_t / sqrt(K).
+
+    Schlag, Irie & Schmidhuber 2021, arXiv:2102.11174; parallel form and parameterisation Yang et al. 2024, arXiv:2406.06484.
+
+    State: H K V, constant in length; the convolution keeps 3 inputs per channel.
+    Known for: overwriting. What a key recalls is erased before the new value is written, so with orthonormal keys and beta = 1
+    recall is exact. It never forgets on its own: nothing but a write to the same key frees room.
+    """
+
+    name = "deltanet"
+    generation = "delta rule"
+    Settings = DeltaSettings
+    delta = True
+
+    def __init__(self, settings: Any, layer: LayerInfo) -> None:
+        super().__init__(settings, layer)
+        self.beta = WriteStrength(layer.d_model, settings.heads, neg_eigval=settings.neg_eigval)
+
+    def recur(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The equation."""
+        return matrix_state(q, k, v, update=Delta(self.beta(x)), state=memory)

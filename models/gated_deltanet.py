@@ -1,0 +1,47 @@
+"""Gated DeltaNet: the delta rule in a memory that can also be cleared."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from linbench.kernels.matrix_state import Delta, matrix_state
+from linbench.models.base import LayerInfo, Rule
+from linbench.models.blocks.gates import ScalarDecay
+from linbench.models.deltanet import DeltaNet, DeltaSettings
+
+
+class GatedDeltaNetSettings(DeltaSettings):
+    """Published: as DeltaNet, with total key width 0.75 d_model, values twice as wide, and a swish gate on the output."""
+
+    expand_k: float = Field(0.75, gt=0, description="total key width over d_model")
+    expand_v: float = Field(1.5, gt=0, description="total value width over d_model; with head_dim given, expand_v / expand_k * head_dim per head")
+    output_gate: Literal["none", "swish", "sigmoid"] = Field("swish", description="gate computed from the layer's input, after the norm")
+
+
+class GatedDeltaNet(DeltaNet):
+    """S_t = a_t (I - beta_t k_t k_t^T) S_{t-1} + beta_t k_t v_t^T,  o_t = S_t^T q_t / sqrt(K).
+
+    Yang, Kautz & Hatamizadeh 2024, arXiv:2412.06464; the decay a_t is Mamba-2's, one per head and token.
+
+    State: H K V, constant in length; the convolution keeps 3 inputs per channel.
+    Known for: overwriting one association (the delta rule) and clearing all at once (the gate). The decay also acts on what
+    the delta rule predicts: decay first, then erase and write. A ~ U(1, 16) here, where published code draws U(0, 16), whose
+    logarithm can be minus infinity.
+    """
+
+    name = "gated_deltanet"
+    Settings = GatedDeltaNetSettings
+    decays = True
+
+    def __init__(self, settings: Any, layer: LayerInfo) -> None:
+        super().__init__(settings, layer)
+        self.decay = ScalarDecay(layer.d_model, settings.heads)
+
+    def recur(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The equation."""
+        return matrix_state(q, k, v, log_decay=self.decay(x), update=Delta(self.beta(x)), state=memory)
+
+    def parameter_rules(self) -> dict[str, Rule]:
+        """No weight decay on what parameterises the forgetting."""
+        return {"decay.A_log": Rule(decay=False), "decay.dt_bias": Rule(decay=False)}

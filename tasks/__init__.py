@@ -1,0 +1,1 @@
+"""What is asked: one file per task."""

@@ -1,0 +1,149 @@
+"""Multi-query associative recall."""
+
+from typing import ClassVar, Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from linbench.common.io import IO
+from linbench.common.settings import Settings
+from linbench.tasks.base import Batch, Preset, Split, Task
+from linbench.tasks.random import Permutation, Stream, inverse_powers
+
+
+class MQARSettings(Settings):
+    """The knobs of the published generator."""
+
+    seq_len: int = Field(64, ge=4, description="length of a sequence; even")
+    kv_pairs: int = Field(8, ge=1, description="key-value pairs, each queried once")
+    vocab_size: int = Field(256, ge=4, description="0 is filler, the rest of the lower half keys, the upper half values")
+    power_a: float = Field(0.01, gt=0, le=2, description="slot i of the query region is taken with weight a * i^(a-1); 1 is uniform, small is early")
+    filler: Literal["zero", "random", "published"] = Field(
+        "random", description="what stands where nothing is asked: 0, random tokens but no queried key, or (published) any token"
+    )
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.seq_len % 2:
+            raise ValueError(f"seq_len must be even, for keys and queries stand at even positions; {self.seq_len} is odd, {self.seq_len + 1} would do")
+        if 4 * self.kv_pairs > self.seq_len:
+            raise ValueError(
+                f"{self.kv_pairs} pairs and their queries need 4 * kv_pairs <= seq_len: at most {self.seq_len // 4} pairs fit in {self.seq_len} tokens, "
+                f"or {4 * self.kv_pairs} tokens hold {self.kv_pairs} pairs"
+            )
+        if self.kv_pairs > self.vocab_size // 2 - 1:
+            raise ValueError(
+                f"{self.kv_pairs} distinct keys need a vocabulary of at least {2 * self.kv_pairs + 2}, half of it keys and one token filler; "
+                f"{self.vocab_size} allows {self.vocab_size // 2 - 1} pairs"
+            )
+        return self
+
+
+class MQAR(Task):
+    """Which value followed this key? Many keys per sequence, each asked for once.
+
+    A sequence begins with kv_pairs distinct keys, each followed by its value (k1 v1 k2 v2 ...). Later each key stands once more,
+    alone, at an even position, and there the model must name the key's value. Early query slots are likelier than late ones, by a
+    power law. It tells how many associations a layer can hold and find again; not whether it can change one or clear them.
+
+    Arora et al. 2023 (Zoology), arXiv:2312.04927. As published, labels are aligned with the query token and the answer is not
+    inserted; where filler is `published`, random tokens may repeat a queried key, so that a later value appears to follow it.
+    """
+
+    name = "mqar"
+    Settings = MQARSettings
+    presets: ClassVar[dict[str, Preset]] = {
+        "quick": Preset(
+            "a minute on a laptop: 8 pairs in 64 tokens, which two layers with a short convolution learn",
+            task={"filler": "zero"},
+            model={"heads": 2, "output_gate": "none"},
+            protocol={"lr": 5e-3, "tokens": 1_228_800},
+        ),
+        "quick-hard": Preset(
+            "16 pairs for keys of 12 dimensions per head: more than can be kept apart, so that memories differ; controlled form",
+            task={"kv_pairs": 16, "filler": "zero"},
+            model={"heads": 4, "head_dim": 12, "form": "controlled"},
+            protocol={"lr": 3e-3, "tokens": 2_048_000},
+        ),
+    }
+
+    settings: MQARSettings
+
+    @property
+    def io(self) -> IO:
+        """One vocabulary for both."""
+        return IO(self.settings.vocab_size, self.settings.vocab_size)
+
+    @property
+    def seq_len(self) -> int:
+        """T."""
+        return self.settings.seq_len
+
+    @property
+    def answers(self) -> int:
+        """One per pair."""
+        return self.settings.kv_pairs
+
+    @property
+    def _context(self) -> int:
+        return 2 * self.settings.kv_pairs
+
+    @property
+    def _slots(self) -> int:
+        return (self.settings.seq_len - self._context) // 2
+
+    def chance(self) -> float:
+        """1 / kv_pairs: naming any value of the sequence, without knowing whose it is."""
+        return 1 / self.settings.kv_pairs
+
+    def slice_sizes(self) -> dict[str, int]:
+        """distance: tokens from the pair's key to its query. slot: place in the query region, 0 is nearest to the pairs."""
+        return {"distance": self.settings.seq_len, "slot": self._slots}
+
+    def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
+        """Pair j holds key j and value j; positions, targets and slices are in the order of the pairs."""
+        s, device = self.settings, index.device
+        stream = Stream.of(index, seed=seed, split=split)
+        half = s.vocab_size // 2
+        pair = torch.arange(s.kv_pairs, device=device)
+        key_order = stream.child("keys").permutation(half - 1)
+        keys = 1 + key_order(pair)
+        values = half + stream.child("values").permutation(s.vocab_size - half)(pair)
+        weights = torch.tensor(inverse_powers(self._slots, round(s.power_a - 1, 12)), device=device)
+        slots = stream.child("slots").weighted_order(weights)[:, : s.kv_pairs]
+
+        queries = self._filler(stream, index.shape[0], key_order).scatter(1, 2 * slots, keys)
+        inputs = torch.cat([torch.stack([keys, values], dim=2).flatten(1), queries], dim=1)
+        positions = self._context + 2 * slots
+        return Batch(inputs, positions, values, {"distance": positions - 2 * pair, "slot": slots})
+
+    def _filler(self, stream: Stream, rows: int, key_order: Permutation) -> Tensor:
+        s = self.settings
+        length = s.seq_len - self._context
+        draws = stream.child("filler")
+        if s.filler == "zero":
+            return torch.zeros(rows, length, dtype=torch.int64, device=stream.key.device)
+        if s.filler == "published":
+            return draws.integers(length, below=s.vocab_size)
+        # the keys of this sequence are the first of its own order of keys; all later ones may stand anywhere
+        other_keys = s.vocab_size // 2 - 1 - s.kv_pairs
+        draw = draws.integers(length, below=s.vocab_size - s.kv_pairs)
+        other = 1 + key_order(s.kv_pairs + draw.clamp(max=other_keys - 1))
+        rest = draw - other_keys  # 0 is the filler token, then the values
+        return torch.where(rest < 0, other, torch.where(rest == 0, 0, s.vocab_size // 2 - 1 + rest))
+
+    def solve(self, batch: Batch) -> Tensor:
+        """The value beside the pair whose key stands at the query."""
+        keys, values = batch.inputs[:, : self._context : 2], batch.inputs[:, 1 : self._context : 2]
+        asked = batch.inputs.gather(1, batch.positions)
+        pair = (asked[:, :, None] == keys[:, None, :]).long().argmax(dim=2)
+        return values.gather(1, pair)
+
+    def explain(self, batch: Batch, row: int) -> str:
+        """Pairs, then queries in the order they stand."""
+        tokens = batch.inputs[row].tolist()
+        pairs = ", ".join(f"{tokens[i]} means {tokens[i + 1]}" for i in range(0, self._context, 2))
+        due = sorted(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True))
+        asked = "; ".join(f"at position {at} stands {tokens[at]}, the answer there is {target}" for at, target in due)
+        return f"In this sequence {pairs}. Then {asked}. All other tokens after position {self._context - 1} are filler."

@@ -1,0 +1,289 @@
+"""The laws that every variant keeps, in its published and in the controlled form."""
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from linbench.models.attention import Attention
+from linbench.models.base import LayerInfo, Mixer
+from linbench.models.deltanet import DeltaNet
+from linbench.models.gated_deltanet import GatedDeltaNet
+from linbench.models.linear_attention import LinearAttention
+
+B, D, HEADS = 2, 16, 2
+Error = Callable[[Tensor, Tensor], float]
+
+
+class Variant(NamedTuple):
+    """A mixer, the settings that make it this variant, and its state in either form: a function of length, and of the convolution."""
+
+    cls: type[Mixer]
+    settings: dict[str, Any]
+    native_state: Callable[[int], tuple[int, int]]
+    controlled_state: Callable[[int], tuple[int, int]]
+
+
+CONV = 3 * 3 * D  # three inputs of q, k and v
+CACHE, WINDOW = 2 * D, 3
+MATRIX = HEADS * (D // HEADS) ** 2
+VARIANTS = {
+    "attention": Variant(Attention, {}, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)),
+    "attention without positions": Variant(Attention, {"positions": "none"}, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)),
+    "attention with alibi": Variant(Attention, {"positions": "alibi"}, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)),
+    "attention with a window": Variant(Attention, {"window": WINDOW}, lambda n: (min(n, WINDOW) * CACHE, 0), lambda n: (min(n, WINDOW) * CACHE, CONV)),
+    "linear attention": Variant(LinearAttention, {}, lambda _: (MATRIX + D, 0), lambda _: (MATRIX + D, CONV)),
+    "linear attention unnormalised": Variant(LinearAttention, {"normalise": False}, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)),
+    "deltanet": Variant(DeltaNet, {}, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
+    "deltanet with neg_eigval": Variant(DeltaNet, {"neg_eigval": True}, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
+    # keys of 0.75 D in all, values of 1.5 D
+    "gated deltanet": Variant(GatedDeltaNet, {}, lambda _: (HEADS * 6 * 12, 3 * HEADS * (6 + 6 + 12)), lambda _: (MATRIX, CONV)),
+}
+DTYPES = {torch.float64: 1e-9, torch.float32: 1e-4}
+
+Build = Callable[..., Mixer]
+
+
+@pytest.fixture(params=VARIANTS)
+def variant(request: pytest.FixtureRequest) -> Variant:
+    return VARIANTS[request.param]
+
+
+@pytest.fixture(params=["native", "controlled"])
+def form(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def build(variant: Variant, form: str, randomise: Callable[[Mixer], Mixer]) -> Build:
+    """The variant with random weights everywhere."""
+
+    def make(dtype: torch.dtype = torch.float64) -> Mixer:
+        around = variant.cls.controlled if form == "controlled" else {}
+        settings = variant.cls.Settings.parse({"heads": HEADS, **around, **variant.settings}, where="model")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return randomise(variant.cls(settings, LayerInfo(0, 2, D))).to(dtype)
+
+    return make
+
+
+@pytest.fixture
+def tokens(generator: torch.Generator) -> Callable[..., Tensor]:
+    def make(length: int, dtype: torch.dtype = torch.float64) -> Tensor:
+        return torch.randn(B, length, D, dtype=torch.float64, generator=generator).to(dtype)
+
+    return make
+
+
+def tensors(state: Any) -> Iterator[Tensor]:
+    if isinstance(state, Tensor):
+        yield state
+    elif isinstance(state, tuple | list):
+        for part in state:
+            yield from tensors(part)
+    else:
+        assert state is None
+
+
+def streamed(mixer: Mixer, x: Tensor, *points: int) -> Tensor:
+    """x in the parts between `points`, one after the other."""
+    state, parts = mixer.init_state(x.shape[0], capacity=x.shape[1]), []
+    for start, end in itertools.pairwise((0, *points, x.shape[1])):
+        out = mixer(x[:, start:end], state)
+        parts.append(out.y)
+        state = out.state
+    return torch.cat(parts, dim=1)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), DTYPES.items(), ids=["float64", "float32"])
+@pytest.mark.parametrize("length", [7, 70])
+@torch.no_grad()
+def test_stopping_anywhere_and_carrying_on_changes_nothing(
+    build: Build, tokens: Callable[..., Tensor], relative_error: Error, dtype: torch.dtype, tolerance: float, length: int
+) -> None:
+    mixer, x = build(dtype), tokens(length, dtype)
+    whole = mixer(x).y
+    assert whole.dtype == dtype
+    assert whole.abs().mean() > 1e-3
+    assert relative_error(streamed(mixer, x), whole) < tolerance
+    assert relative_error(streamed(mixer, x, *range(1, length)), whole) < tolerance
+    pick = random.Random(length)
+    several = [sorted(pick.sample(range(1, length), count)) for count in (2, 3, 5)]
+    single = [[point] for point in (range(1, length) if length < 10 else (*pick.sample(range(1, length), 4), 63, 64, 65))]
+    for points in several + single:
+        assert relative_error(streamed(mixer, x, *points), whole) < tolerance, points
+
+
+@pytest.mark.parametrize("state", ["none", "fresh"])
+@torch.no_grad()
+def test_no_output_depends_on_a_later_token(build: Build, tokens: Callable[..., Tensor], state: str) -> None:
+    mixer, x, length = build(torch.float32), tokens(70, torch.float32), 70
+
+    def run(inputs: Tensor) -> Tensor:
+        return mixer(inputs, None if state == "none" else mixer.init_state(B, capacity=length)).y
+
+    whole = run(x)
+    for t in (1, 5, 35, 63, 64, 65, 69):
+        changed = torch.cat([x[:, :t], 3 * tokens(length - t, torch.float32)], dim=1)
+        y = run(changed)
+        assert torch.equal(y[:, :t], whole[:, :t])
+        assert (y[:, t] != whole[:, t]).any()
+
+
+@torch.no_grad()
+def test_every_output_depends_on_every_earlier_token_within_reach(variant: Variant, form: str, build: Build, tokens: Callable[..., Tensor]) -> None:
+    mixer, x, length = build(), tokens(7), 7
+    whole = mixer(x).y
+    for t in range(length):
+        changed = x.clone()
+        changed[:, t] = -2 * changed[:, t] + 1
+        moved = (mixer(changed).y - whole).abs().amax(dim=(0, 2)) > 1e-12
+        reach = WINDOW + 3 * (form == "controlled") if "window" in variant.settings else length
+        assert moved.tolist() == [t <= s < t + reach for s in range(length)]
+
+
+@torch.no_grad()
+def test_rows_of_a_batch_do_not_touch(build: Build, tokens: Callable[..., Tensor], relative_error: Error) -> None:
+    mixer, x = build(), tokens(70)
+    whole = mixer(x).y
+    changed = torch.stack([x[0], 5 * x[1] + 1])
+    y = mixer(changed).y
+    assert relative_error(y[0], whole[0]) < 1e-12
+    assert relative_error(y[1], whole[1]) > 1e-3
+    for row in range(B):
+        assert relative_error(mixer(x[row : row + 1]).y[0], whole[row]) < 1e-12
+        assert relative_error(streamed(mixer, x[row : row + 1], 9)[0], streamed(mixer, x, 9)[row]) < 1e-12
+
+
+@pytest.mark.parametrize("length", [1, 4])
+def test_states_are_never_written_in_place(build: Build, tokens: Callable[..., Tensor], length: int) -> None:
+    mixer, x = build(), tokens(5 + length)
+    first = mixer.init_state(B, capacity=5 + length)
+    second = mixer(x[:, :5], first).state
+    for state, part in ((first, x[:, :5]), (second, x[:, 5:])):
+        before = [part.clone() for part in tensors(state)]
+        after = list(tensors(mixer(part, state).state))
+        assert len(after) == len(before)
+        assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(tensors(state), before, strict=True))
+        assert any(not torch.equal(a, b) for a, b in zip(after, before, strict=True))
+
+
+@torch.no_grad()
+def test_a_state_can_be_carried_on_twice(build: Build, tokens: Callable[..., Tensor]) -> None:
+    mixer, x = build(), tokens(9)
+    state = mixer(x[:, :6], mixer.init_state(B, capacity=9)).state
+    once, other = mixer(x[:, 6:], state).y, mixer(-x[:, 6:], state).y
+    assert torch.equal(mixer(x[:, 6:], state).y, once)
+    assert not torch.equal(other, once)
+
+
+def held(state: Any, seq_len: int) -> dict[str, int]:
+    """Floats per sequence of what a state holds, by what they are."""
+    parts = {name: part for name, part in state._asdict().items() if isinstance(part, Tensor)}
+    assert all(part.shape[0] == B for part in parts.values())
+    kind = {"memory": "recurrent", "conv": "convolution", "keys": "cache", "values": "cache"}
+    counted = dict.fromkeys(("recurrent", "cache", "convolution", "shift"), 0)
+    for name, part in parts.items():
+        if part.is_floating_point():
+            counted[kind[name]] += part.numel() // B
+    return counted
+
+
+@pytest.mark.parametrize("seq_len", [1, 3, 4, 70])
+def test_state_floats_are_what_the_state_holds(variant: Variant, form: str, build: Build, tokens: Callable[..., Tensor], seq_len: int) -> None:
+    mixer = build()
+    size = mixer.state_floats(seq_len)
+    memory, convolution = (variant.native_state if form == "native" else variant.controlled_state)(seq_len)
+    assert (size.recurrent + size.cache, size.convolution, size.shift) == (memory, convolution, 0)
+    assert size.total == memory + convolution
+    assert (size.cache > 0) == (variant.cls is Attention)
+    assert held(mixer.init_state(B, capacity=seq_len), seq_len) == size._asdict()
+    assert held(mixer(tokens(seq_len), mixer.init_state(B, capacity=seq_len)).state, seq_len) == size._asdict()
+
+
+@torch.no_grad()
+def test_only_a_cache_without_window_grows(variant: Variant, form: str, build: Build, tokens: Callable[..., Tensor]) -> None:
+    mixer = build()
+    grows = variant.cls is Attention and "window" not in variant.settings
+    short, long = mixer.state_floats(5).total, mixer.state_floats(500).total
+    assert (long > short) if grows else (long == short)
+    if not grows:
+        state = mixer.init_state(B, capacity=5)
+        shapes = [part.shape for part in tensors(state)]
+        for _ in range(4):
+            state = mixer(tokens(9), state).state
+            assert [part.shape for part in tensors(state)] == shapes
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@torch.no_grad()
+def test_a_state_keeps_its_shapes_and_dtypes(build: Build, tokens: Callable[..., Tensor], dtype: torch.dtype) -> None:
+    mixer, x = build(dtype), tokens(5, dtype)
+    state = mixer.init_state(B, capacity=5)
+    kinds = [(part.shape, part.dtype) for part in tensors(state)]
+    for part in x.split([1, 4], dim=1):
+        y, state, _ = mixer(part, state)
+        assert y.dtype == dtype
+        assert [(part.shape, part.dtype) for part in tensors(state)] == kinds
+
+
+@torch.no_grad()
+def test_a_full_cache_says_so_and_what_needs_none_runs_on(variant: Variant, build: Build, tokens: Callable[..., Tensor], relative_error: Error) -> None:
+    mixer, x = build(), tokens(5)
+    full = mixer(x[:, :4], mixer.init_state(B, capacity=4))
+    if variant.cls is Attention and "window" not in variant.settings:
+        with pytest.raises(RuntimeError, match="holds 4 tokens"):
+            mixer(x, mixer.init_state(B, capacity=4))
+        with pytest.raises(RuntimeError, match="holds 4 tokens"):
+            mixer(x[:, 4:], full.state)
+    else:
+        assert relative_error(mixer(x[:, 4:], full.state).y, mixer(x).y[:, 4:]) < 1e-9
+
+
+@torch.no_grad()
+def test_a_window_wider_than_the_cache_does_not_lose_keys_in_silence(randomise: Callable[[Mixer], Mixer], tokens: Callable[..., Tensor]) -> None:
+    mixer, x = randomise(Attention(Attention.Settings(heads=HEADS, window=4), LayerInfo(0, 2, D))).double(), tokens(5)
+    state = mixer(x[:, :2], mixer.init_state(B, capacity=2)).state
+    with pytest.raises(RuntimeError, match="holds 2 tokens"):
+        mixer(x[:, 2:3], state)
+
+
+@pytest.mark.parametrize("length", [3, 65])
+def test_every_parameter_and_the_input_learn(build: Build, tokens: Callable[..., Tensor], generator: torch.Generator, length: int) -> None:
+    mixer, x = build(), tokens(length).requires_grad_()
+    y = mixer(x).y
+    (y * torch.randn(y.shape, dtype=y.dtype, generator=generator)).sum().backward()
+    gradients = {name: parameter.grad for name, parameter in mixer.named_parameters()} | {"x": x.grad}
+    for name, gradient in gradients.items():
+        assert gradient is not None, name
+        assert gradient.isfinite().all(), name
+        assert gradient.abs().max() > 1e-12, name
+
+
+@torch.no_grad()
+def test_no_unwritten_memory_is_read(build: Build, tokens: Callable[..., Tensor], relative_error: Error, poisoned_memory: None) -> None:
+    mixer, x = build(), tokens(11)
+    assert relative_error(streamed(mixer, x, 1, 2, 6), mixer(x).y) < 1e-9
+
+
+@torch.no_grad()
+def test_a_fresh_layer_is_silent(variant: Variant, form: str, tokens: Callable[..., Tensor]) -> None:
+    around = variant.cls.controlled if form == "controlled" else {}
+    mixer = variant.cls(variant.cls.Settings.parse({"heads": HEADS, **around, **variant.settings}, where="model"), LayerInfo(0, 2, D))
+    assert not mixer(tokens(5, torch.float32)).y.any()
+
+
+@torch.no_grad()
+def test_what_is_handed_on_passes_through(build: Build, tokens: Callable[..., Tensor]) -> None:
+    handed = object()
+    assert build()(tokens(3), None, handed).handed is handed
+
+
+def test_rules_name_parameters_of_the_layer(build: Build) -> None:
+    mixer = build()
+    assert mixer.parameter_rules().keys() <= dict(mixer.named_parameters()).keys()
