@@ -7,7 +7,7 @@ import yaml
 from pydantic import ConfigDict, create_model, model_validator
 from torch import Tensor, nn
 
-from linbench.common.errors import PluginError, UserError
+from linbench.common.errors import PluginError
 from linbench.common.settings import Settings
 from linbench.models.base import LayerInfo, Mixer, Out, StateSize
 
@@ -18,16 +18,14 @@ INDEX_NAMES = ("layer_idx", "layer_index")
 def wrap(module: type[nn.Module]) -> type[Mixer]:
     """A mixer that builds `module` with the model's width (and layer index, if it takes one) and the settings a user gives.
 
-    The width goes to the first parameter of its constructor among `WIDTH_NAMES`, or else to its first parameter.
-    Raises UserError: the constructor takes no parameter that could be the width.
+    The width goes to the first parameter of its constructor among `WIDTH_NAMES`, or else to its first if that has no default;
+    a module that takes none is built without.
     """
     parameters = {name: p for name, p in inspect.signature(module.__init__).parameters.items() if name != "self"}
     named = [name for name, p in parameters.items() if p.kind in {p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY}]
-    width: str | None = next((name for name in WIDTH_NAMES if name in named), named[0] if named else None)
-    if width is None:
-        raise UserError(f"{module.__name__}() takes no width; its constructor needs one of {', '.join(WIDTH_NAMES)}.")
+    unnamed = [name for name in named[:1] if parameters[name].default is inspect.Parameter.empty]
+    width = next((name for name in [*(n for n in WIDTH_NAMES if n in named), *unnamed]), None)
     index = next((name for name in INDEX_NAMES if name in named), None)
-    takes = width
 
     class Wrapped(Mixer):
         __doc__ = f"{module.__name__}, an nn.Module. {inspect.getdoc(module) or ''}".strip()
@@ -36,8 +34,8 @@ def wrap(module: type[nn.Module]) -> type[Mixer]:
         def __init__(self, settings: Any, layer: LayerInfo) -> None:
             super().__init__(settings, layer)
             given = {name: getattr(settings, name) for name in settings.model_fields_set}
-            place = {takes: layer.d_model, **({index: layer.index} if index else {})}
-            self.module = module(**place, **given)
+            place = {width: layer.d_model, index: layer.index}
+            self.module = module(**{name: value for name, value in place.items() if name}, **given)
 
         def forward(self, x: Tensor, state: Any = None, handed: Any = None) -> Out:
             """The module's output, or the first of a tuple of them."""

@@ -87,7 +87,7 @@ class Attention(Mixer):
 
     def _remember(self, state: Cache, k: Tensor, v: Tensor, here: Tensor, conv: Tensor | None) -> Cache:
         places = state.keys.shape[1]
-        if self.settings.window is None:
+        if self.settings.window is None or places < self.settings.window:
             torch._assert_async((here[:, -1] < places).all(), f"the cache holds {places} tokens and is full")
         k, v, here = (new[:, -places:] for new in (k, v, here))
         place = here % places  # with a window the oldest gives way

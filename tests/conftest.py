@@ -1,10 +1,17 @@
 """What tests of several rooms share."""
 
+import signal
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
 from torch import Tensor, nn
+
+from linbench.cli import main
+from linbench.registry import registry
 
 
 @pytest.fixture
@@ -67,3 +74,41 @@ def chi_squared() -> Callable[..., float]:
         return float(torch.special.gammaincc(torch.tensor((degrees or len(counts) - 1) / 2, dtype=torch.float64), statistic / 2))
 
     return probability
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def linbench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Callable[..., Ended]]:
+    """Run a command line in this process, in an empty folder. Plugins are scanned anew each time."""
+    handler = signal.getsignal(signal.SIGTERM)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> Ended:
+        registry.cache_clear()
+        monkeypatch.setattr(sys, "argv", ["linbench", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = capsys.readouterr()
+        return Ended(end.value.code if isinstance(end.value.code, int) else 1, out, err)
+
+    yield run
+    registry.cache_clear()
+    signal.signal(signal.SIGTERM, handler)
+
+
+@pytest.fixture(scope="session")
+def tiny() -> list[str]:
+    """Settings with which a run takes well under a second."""
+    knobs = (
+        "task.seq_len=16 task.kv_pairs=2 task.vocab_size=16 model.d_model=16 protocol.batch_size=4 "
+        "protocol.tokens=640 protocol.evaluations=5 protocol.validation_examples=8 protocol.test_examples=16"
+    )
+    return ["--device", "cpu", *(word for knob in knobs.split() for word in ("--set", knob))]

@@ -1,5 +1,6 @@
 """Softmax attention over positions: causal, with a window or a linear bias when asked."""
 
+import torch
 from torch import Tensor
 
 from linbench.kernels.attention.dense import dense
@@ -37,7 +38,7 @@ def attention(
 
     Returns: [B, T, H, V] in the dtype of v.
 
-    Raises ValueError: only one kind of positions given, or shapes that do not fit together.
+    Raises ValueError: only one kind of positions given, shapes that do not fit together, a window or backend that is not allowed.
     """
     if (query_positions is None) != (key_positions is None):
         raise ValueError("give query_positions and key_positions, or neither")
@@ -46,11 +47,18 @@ def attention(
     groups = q.shape[2] // k.shape[2]
     if groups > 1:
         k, v = k.repeat_interleave(groups, dim=2), v.repeat_interleave(groups, dim=2)
+    if window is not None and window < 1:
+        raise ValueError(f"window must be at least 1, not {window}")
+    if backend not in _BACKENDS:
+        raise ValueError(f"backend must be one of {', '.join(_BACKENDS)}, not {backend!r}")
+    dtype = v.dtype
+    if slopes is not None:  # distances beyond 256 are not exact in half precision
+        q, k, v = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v))
     if isinstance(scale, Tensor):
         q, scale = q * scale[:, None].to(q.dtype), 1.0
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     o: Tensor = _BACKENDS[backend](q, k, v, query_positions, key_positions, window, slopes, scale)
-    return o
+    return o.to(dtype)
 
 
 def flops_per_token(*, heads: int, key_dim: int, value_dim: int, keys: float) -> float:

@@ -44,8 +44,10 @@ def matrix_state(
         o [B, T, H, V] in the dtype of v, and the final state [B, H, K, V] in at least float32.
 
     Raises:
-        ValueError: shapes that do not fit together.
+        ValueError: shapes that do not fit together, or a backend that is not there.
     """
+    if backend not in _BACKENDS:
+        raise ValueError(f"backend must be one of {', '.join(_BACKENDS)}, not {backend!r}")
     _check(q, k, v, log_decay, update, state)
     batch, length, heads, _ = v.shape
     dtype = torch.promote_types(v.dtype, torch.float32)

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
 from linbench.common.settings import Settings
@@ -50,7 +51,8 @@ class MatrixMixer(Mixer):
     def init_state(self, batch: int, *, capacity: int) -> MatrixState:
         """Zeros; the size does not depend on `capacity`."""
         weight = self.readout.linear.weight
-        return MatrixState(weight.new_zeros(batch, *self.memory_shape), self.project.init_state(batch))
+        memory = weight.new_zeros(batch, *self.memory_shape, dtype=torch.promote_types(weight.dtype, torch.float32))
+        return MatrixState(memory, self.project.init_state(batch))
 
     def state_floats(self, seq_len: int) -> StateSize:
         """H K V for the memory, (kernel - 1) (2 H K + H V) for the convolution."""

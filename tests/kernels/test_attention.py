@@ -191,3 +191,21 @@ def test_shapes_and_positions_that_do_not_fit_are_refused(make: Callable[..., He
 
 def test_flops_per_token() -> None:
     assert flops_per_token(heads=3, key_dim=8, value_dim=5, keys=10) == 3 * 2 * 10 * 13
+
+
+def test_a_window_or_backend_that_is_not_allowed_is_refused() -> None:
+    q = torch.zeros(1, 4, 1, 8)
+    with pytest.raises(ValueError, match="window must be at least 1"):
+        attention(q, q, q, window=0)
+    with pytest.raises(ValueError, match="one of auto, reference, dense"):
+        attention(q, q, q, backend="fast")
+
+
+def test_slopes_are_exact_at_long_distance_in_half_precision() -> None:
+    q = torch.randn(1, 600, 1, 8, generator=torch.Generator().manual_seed(0)).bfloat16()
+    slopes = torch.tensor([0.01])
+    expected = attention(q.double(), q.double(), q.double(), slopes=slopes.double())
+    for backend in ("dense", "reference"):
+        given = attention(q, q, q, slopes=slopes, backend=backend)
+        assert given.dtype == torch.bfloat16
+        assert (given.double() - expected).abs().max() < 8e-3 * expected.abs().max()

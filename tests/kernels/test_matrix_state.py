@@ -366,3 +366,9 @@ def test_the_state_given_is_not_written(make: Make, backend: str) -> None:
 @pytest.mark.parametrize(("decay", "delta", "per_element"), [(False, False, 4), (True, False, 5), (False, True, 6), (True, True, 7)])
 def test_flops_per_token(decay: bool, delta: bool, per_element: int) -> None:
     assert flops_per_token(heads=3, key_dim=8, value_dim=5, decay=decay, delta=delta) == 3 * 8 * 5 * per_element
+
+
+def test_an_unknown_backend_is_refused() -> None:
+    q = torch.zeros(1, 2, 1, 4)
+    with pytest.raises(ValueError, match="one of auto, reference, chunkwise"):
+        matrix_state(q, q, q, backend="fast")  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from linbench.common.io import IO
 from linbench.models.attention import Attention
 from linbench.models.backbone import Backbone, BackboneSettings, Layer
-from linbench.models.base import Mixer, Rule, StateSize
+from linbench.models.base import LayerInfo, Mixer, Rule, StateSize
 from linbench.models.deltanet import DeltaNet
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.linear_attention import LinearAttention
@@ -98,7 +98,7 @@ def test_a_fresh_model_passes_the_embedding_through(ids: Tensor) -> None:
 
 def test_layers_are_told_their_place() -> None:
     model = build(PATTERNS["all"])
-    assert [mixer.layer for mixer in model.mixers] == [(index, 4, D) for index in range(4)]
+    assert [mixer.layer for mixer in model.mixers] == [LayerInfo(index, 4, D) for index in range(4)]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

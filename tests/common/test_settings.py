@@ -1,0 +1,56 @@
+import pytest
+from pydantic import Field, model_validator
+
+from linbench.common.errors import UserError, unknown
+from linbench.common.keys import stable_key
+from linbench.common.settings import Settings
+
+
+class Knobs(Settings):
+    pairs: int = Field(8, ge=1, description="how many")
+    rate: float = 0.1
+    gate: bool = True
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Knobs":
+        if self.pairs > 16:
+            raise ValueError(f"at most 16 pairs, not {self.pairs}")
+        return self
+
+
+def test_strings_of_a_command_line_are_converted() -> None:
+    assert Knobs.parse({"pairs": "4", "rate": "3e-3", "gate": "off"}, where="task") == Knobs(pairs=4, rate=0.003, gate=False)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"pair": 3}, "unknown setting 'task.pair'; did you mean 'task.pairs'? Allowed: task.gate, task.pairs, task.rate."),
+        ({"pairs": "many"}, "task.pairs = many: input should be a valid integer, unable to parse string as an integer."),
+        ({"pairs": 0}, "task.pairs = 0: input should be greater than or equal to 1."),
+        ({"pairs": 40}, "task: at most 16 pairs, not 40."),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(values: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UserError) as caught:
+        Knobs.parse(values, where="task")
+    assert str(caught.value) == sentence
+    assert caught.value.exit_code == 2
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Knobs().pairs = 3  # type: ignore[misc]
+
+
+def test_description_lists_every_knob() -> None:
+    assert Knobs.describe() == [("pairs", "int", "8", "how many"), ("rate", "float", "0.1", ""), ("gate", "bool", "true", "")]
+
+
+def test_far_names_get_no_hint() -> None:
+    assert str(unknown("model", "zzz", ["attention"])) == "unknown model 'zzz'; Allowed: attention."
+
+
+def test_keys_are_the_same_everywhere_and_differ() -> None:
+    assert stable_key("mixer", 0, 1) == 6412253310883009729
+    assert len({stable_key("a", i, j) for i in range(50) for j in range(50)}) == 2500

@@ -1,0 +1,116 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from linbench.cell import Cell, canonical, digest, plan
+from linbench.common.errors import UserError
+
+
+def one(model: str = "gated_deltanet", **more: object) -> Cell:
+    return plan("mqar", [model], device="cpu", **more)[0]  # type: ignore[arg-type]
+
+
+def test_seeds_and_models_multiply() -> None:
+    cells = plan("mqar", ["attention", "deltanet"], seeds=[0, 1, 2], device="cpu")
+    assert [(cell.model.label, cell.seed) for cell in cells] == [(m, s) for m in ("attention", "deltanet") for s in (0, 1, 2)]
+    assert len({cell.id for cell in cells}) == 6
+
+
+def test_user_overrides_preset_overrides_default() -> None:
+    assert one().task.settings.filler == "zero"
+    assert one(settings={"task.filler": "published"}).task.settings.filler == "published"
+    assert one(preset="quick-hard").model.form == "controlled"
+    assert one(preset="quick-hard", form="native").model.form == "native"
+    assert one(settings={"protocol.lr": "3e-3"}).protocol.lr == 0.003
+
+
+def test_a_preset_is_named_while_its_task_is_what_it_says() -> None:
+    assert one().preset == "quick"
+    assert one(settings={"task.kv_pairs": 4}).preset is None
+
+
+def test_model_settings_go_where_they_belong() -> None:
+    cell = one("attention+deltanet", settings={"model.d_model": 32, "model.heads": 4, "model.attention.window": 8})
+    assert cell.model.backbone.d_model == 32
+    assert [layer.settings.heads for layer in cell.model.layers] == [4, 4]  # type: ignore[attr-defined]
+    assert cell.model.layers[0].settings.window == 8  # type: ignore[attr-defined]
+    assert one("attention[window=4]").model.layers[1].settings.window == 4  # type: ignore[attr-defined]
+
+
+def test_patterns_fill_the_layers() -> None:
+    assert [layer.entry.name for layer in one("deltanet").model.layers] == ["deltanet"] * 2
+    assert [layer.entry.name for layer in one("3xgated_deltanet+attention").model.layers] == ["gated_deltanet"] * 3 + ["attention"]
+    assert len(one("deltanet+attention", settings={"model.layers": 6}).model.layers) == 6
+    with pytest.raises(UserError, match=r"model.layers = 5 does not hold the 2 layers .* 2, 4, \.\.\. would do"):
+        one("deltanet+attention", settings={"model.layers": 5})
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"settings": {"model.head": 2}}, r"unknown setting 'model.head'; did you mean 'model.heads'"),
+        ({"settings": {"model.window": 2}}, r"unknown setting 'model.window'"),
+        ({"settings": {"task.kv_pair": 2}}, r"did you mean 'task.kv_pairs'"),
+        ({"settings": {"protocol.learning": 2}}, r"unknown setting 'protocol.learning'"),
+        ({"settings": {"lr": 2}}, r"unknown setting 'lr'.*protocol.NAME"),
+        ({"settings": {"model.heads": 7}}, r"model.heads = 7 splits d_model = 64"),
+        ({"settings": {"task.kv_pairs": 40}}, r"at most 16 pairs fit in 64 tokens, or 160 tokens hold 40 pairs"),
+        ({"preset": "quik"}, r"did you mean 'quick'"),
+        ({"form": "controled"}, r"did you mean 'controlled'"),
+    ],
+)
+def test_mistakes_are_refused_before_anything_runs(more: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        one(**more)
+
+
+def test_unknown_devices_are_refused() -> None:
+    with pytest.raises(UserError, match="unknown device 'cuda:99'"):
+        plan("mqar", ["attention"], device="cuda:99")
+
+
+def test_any_change_of_what_decides_a_result_changes_the_id() -> None:
+    base = one()
+    changed = [
+        one(settings={"task.vocab_size": 258}),
+        one(settings={"model.d_model": 128}),
+        one(settings={"model.heads": 4}),
+        one(settings={"model.neg_eigval": True}),
+        one(settings={"protocol.lr": 0.004}),
+        one("deltanet"),
+        one(form="controlled"),
+        one(seeds=[1]),
+    ]
+    assert len({cell.id for cell in [base, *changed]}) == len(changed) + 1
+    assert one("gated_deltanet+gated_deltanet").id == base.id
+
+
+def test_the_id_is_the_same_in_another_process() -> None:
+    program = "from linbench.cell import plan; print(plan('mqar', ['gated_deltanet'], device='cpu')[0].id)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    assert done.stdout.strip() == one().id
+
+
+def test_an_edited_file_is_a_different_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (
+        "from torch import nn\nclass Mine(nn.Module):\n    def __init__(self, dim):\n        super().__init__()\n    def forward(self, x):\n        return {}\n"
+    )
+    Path("mine.py").write_text(text.format("x"))
+    before = one("./mine.py:Mine")
+    Path("mine.py").write_text(text.format("2 * x"))
+    assert one("./mine.py:Mine").id != before.id
+    assert before.model.identity()["layers"][0]["source"]
+    with pytest.raises(UserError, match="no controlled form"):
+        one("./mine.py:Mine", form="controlled")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.text(max_size=5), st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5) | st.none(), max_size=6))
+def test_key_order_does_not_matter_to_a_digest(values: dict[str, object]) -> None:
+    assert digest(dict(reversed(list(values.items())))) == digest(values)
+    assert canonical({**values, "extra key": 1}) != canonical(values)

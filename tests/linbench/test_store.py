@@ -1,0 +1,131 @@
+import errno
+import json
+import os
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linbench.cell import SCHEMA
+from linbench.common.errors import StorageError
+from linbench.store import Result, Store
+
+ID = "a" * 64
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = Store(tmp_path / "results")
+    store.prepare()
+    return store
+
+
+def a_result(**more: Any) -> Result:
+    return {"schema": SCHEMA, "id": ID, "status": "ok", "metrics": {"accuracy": 0.123456789012345678}, "curve": [{"step": 1, "loss": 1e-17}], **more}
+
+
+def test_what_is_put_comes_back_to_the_bit(store: Store) -> None:
+    store.put(a_result())
+    assert store.get(ID) == a_result()
+    assert store.all() == [a_result()]
+    assert store.get("b" * 64) is None
+
+
+def test_a_number_that_json_does_not_have_is_refused_and_leaves_nothing(store: Store) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        store.put(a_result(seconds=float("nan")))
+    assert [path.name for path in store.folder.iterdir()] == [".locks"]
+
+
+def test_truncated_files_are_set_aside_never_trusted(store: Store) -> None:
+    whole = store.put(a_result()).read_bytes()
+    lengths = sorted({*range(0, len(whole), max(1, len(whole) // 50)), len(whole) - 1})
+    for length in lengths:
+        (store.folder / f"{ID}.json").write_bytes(whole[:length])
+        assert store.get(ID) is None
+    assert len(store.set_aside) == len(lengths)
+    assert not (store.folder / f"{ID}.json").exists()
+    assert store.all() == []
+
+
+def test_flipped_bits_are_found(store: Store) -> None:
+    whole = store.put(a_result()).read_bytes()
+    draw = random.Random(3)
+    for _ in range(50):
+        torn = bytearray(whole)
+        torn[draw.randrange(len(torn))] ^= 1 << draw.randrange(8)
+        (store.folder / f"{ID}.json").write_bytes(bytes(torn))
+        assert store.get(ID) is None
+    assert len(store.set_aside) == 50
+
+
+def test_a_file_under_another_cells_name_is_not_its_result(store: Store) -> None:
+    store.put(a_result()).rename(store.folder / f"{'b' * 64}.json")
+    assert store.get("b" * 64) is None
+
+
+def test_a_newer_schema_is_refused_with_a_sentence(store: Store) -> None:
+    store.put(a_result(schema=SCHEMA + 1))
+    with pytest.raises(StorageError, match="newer linbench"):
+        store.get(ID)
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "reason"), [("fsync", errno.ENOSPC, "disk is full"), ("fdopen", errno.EROFS, "read-only"), ("fsync", errno.EDQUOT, "quota")]
+)
+def test_a_refusal_of_the_system_is_one_sentence_and_leaves_nothing(store: Store, monkeypatch: pytest.MonkeyPatch, call: str, code: int, reason: str) -> None:
+    store.put(a_result())
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, call, refuse)
+    with pytest.raises(StorageError, match=reason) as caught:
+        store.put(a_result(status="failed"))
+    monkeypatch.undo()
+    assert caught.value.exit_code == 6
+    assert "\n" not in str(caught.value)
+    assert store.get(ID) == a_result()
+    assert sorted(path.name for path in store.folder.iterdir()) == sorted([".locks", f"{ID}.json"])
+
+
+def test_a_folder_that_cannot_be_written_is_found_before_anything_is_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError):
+        Store(tmp_path / "file" / "results").prepare()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "read-only file system")
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", refuse)
+    with pytest.raises(StorageError, match="it is read-only"):
+        Store(tmp_path / "results").prepare()
+
+
+def test_leftovers_of_a_killed_writer_are_cleared_once_old(store: Store) -> None:
+    old, fresh = store.folder / ".writing-old", store.folder / ".writing-fresh"
+    for path in (old, fresh):
+        path.write_text("{")
+    os.utime(old, (0, 0))
+    store.prepare()
+    assert not old.exists()
+    assert fresh.exists()
+    assert store.all() == []
+
+
+def test_one_claim_at_a_time(store: Store) -> None:
+    with store.claim(ID) as first, Store(store.folder).claim(ID) as second:
+        assert (first, second) == (True, False)
+    with store.claim(ID) as again:
+        assert again
+
+
+def test_files_are_plain_json(store: Store) -> None:
+    assert json.loads(store.put(a_result()).read_text())["metrics"] == a_result()["metrics"]
+
+
+def test_no_folder_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="there is no results folder"):
+        Store(tmp_path / "nowhere").all()

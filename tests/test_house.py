@@ -1,0 +1,78 @@
+"""The rules of the house: who may import whom, and what is never imported by its bare name."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("linbench", "tasks", "models", "kernels")
+SOURCES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py") if not any(p.is_symlink() for p in path.parents))
+
+
+def imported(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module)
+    return found
+
+
+def test_there_are_sources_to_look_at() -> None:
+    assert len(SOURCES) > 40
+
+
+def test_rooms_are_reached_through_relative_links() -> None:
+    for room in ("tasks", "models", "kernels"):
+        assert (ROOT / "linbench" / room).readlink() == Path("..") / room
+
+
+def test_no_bare_import_of_a_room() -> None:
+    bare = {str(path): name for path in [*SOURCES, *(ROOT / "tests").rglob("*.py")] for name in imported(path) if name.split(".")[0] in ROOMS[1:]}
+    assert bare == {}
+
+
+def test_bare_names_stay_free_for_other_packages(tmp_path: Path) -> None:
+    for name in ROOMS[1:]:
+        (tmp_path / f"{name}.py").write_text(f"OWNER = 'somebody else {name}'\n")
+    program = "import linbench.tasks.mqar, linbench.models.deltanet, tasks, models, kernels; print(tasks.OWNER, models.OWNER, kernels.OWNER)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": f"{tmp_path}:{ROOT}"}, check=True)
+    assert done.stdout == "somebody else tasks somebody else models somebody else kernels\n"
+
+
+@pytest.mark.parametrize(
+    ("room", "allowed"),
+    [
+        ("kernels", {"torch", "triton", "linbench.kernels", "linbench.common"}),
+        ("tasks", {"torch", "pydantic", "linbench.tasks", "linbench.common"}),
+        ("models", {"torch", "pydantic", "linbench.models", "linbench.kernels", "linbench.common"}),
+        ("linbench/common", {"pydantic", "pydantic_core", "linbench.common"}),
+    ],
+)
+def test_a_room_imports_only_what_it_may(room: str, allowed: set[str]) -> None:
+    wrong = {
+        (path.name, name)
+        for path in (ROOT / room).rglob("*.py")
+        for name in imported(path)
+        if name.split(".")[0] not in sys.stdlib_module_names and not any(name == a or name.startswith(a + ".") for a in allowed)
+    }
+    assert wrong == set()
+
+
+def test_import_rules_hold() -> None:
+    done = subprocess.run([Path(sys.executable).with_name("lint-imports")], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_help_needs_no_heavy_import() -> None:
+    program = "import sys, linbench.cli; print([m for m in ('torch', 'pandas', 'matplotlib', 'pydantic') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_no_file_is_longer_than_300_lines() -> None:
+    assert {path.name: lines for path in SOURCES if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 300} == {}
