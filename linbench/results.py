@@ -107,6 +107,16 @@ class Comparison:
         return f"{self.task} {self.preset or ''}".strip()
 
     @property
+    def mismatch(self) -> dict[str, float]:
+        """How far apart models are in parameters, and in state floats among those whose state does not grow: largest over smallest, less 1."""
+        sizes = [result["model"] for row in self.rows for result in row.results[:1] if result["model"]]
+        counts = {
+            "parameters": [size["parameters"] for size in sizes],
+            "state floats": [size["state"]["total"] for size in sizes if size["state"] and not size["state"]["cache"]],
+        }
+        return {name: max(values) / min(values) - 1 for name, values in counts.items() if len(values) > 1 and min(values) > 0}
+
+    @property
     def results(self) -> list[Result]:
         """All of them."""
         return [result for row in self.rows for result in row.results]

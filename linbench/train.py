@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -14,7 +14,10 @@ from linbench.common.keys import stable_key
 from linbench.evaluate import evaluate
 from linbench.models.backbone import Backbone
 from linbench.protocol import Protocol
-from linbench.tasks.base import IGNORE
+from linbench.tasks.base import IGNORE, Batch
+
+DRAWN_AT_ONCE = 512
+"""Examples drawn in one go where batches are smaller."""
 
 READS = 200
 """How often in a run the loss is read from the device, at most: each reading waits for it."""
@@ -43,16 +46,16 @@ def train(cell: Cell, model: Backbone, curve: list[dict[str, float]], on_report:
     protocol, task, steps = cell.protocol, cell.task, cell.steps
     torch.manual_seed(stable_key("training", cell.seed))  # for modules that draw, such as a user's dropout
     optimiser = make_optimiser(model, protocol)
-    rows = torch.arange(protocol.batch_size, device=cell.device)
     evaluate_at = {round(steps * (i + 1) / protocol.evaluations) for i in range(protocol.evaluations)}
     read_every = max(1, steps // READS)
     loss_sum, losses = torch.zeros((), device=cell.device), 0
     since_point: list[tuple[float, int]] = []
     accuracy, began, training_seconds = None, time.perf_counter(), 0.0
+    batches = fresh_batches(cell)
     for step in range(1, steps + 1):
         for group in optimiser.param_groups:
             group["lr"] = protocol.lr * group["lr_scale"] * rate(step, steps, protocol)
-        batch = task.sample(rows + (step - 1) * protocol.batch_size, seed=cell.seed, split="train")
+        batch = next(batches)
         logits = model(batch.inputs, batch.positions).float()
         loss = F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORE)
         optimiser.zero_grad(set_to_none=True)
@@ -77,6 +80,18 @@ def train(cell: Cell, model: Backbone, curve: list[dict[str, float]], on_report:
                 since_point = []
             on_report(Report(step, steps, mean, accuracy, step * protocol.batch_size * task.seq_len / training_seconds))
             began = time.perf_counter()
+
+
+def fresh_batches(cell: Cell) -> Iterator[Batch]:
+    """Examples 0, 1, 2, ... of the training stream, a batch at a time; several are drawn at once, since a draw costs much the same for all."""
+    size, first = cell.protocol.batch_size, 0
+    at_once = max(1, DRAWN_AT_ONCE // size)
+    while True:
+        drawn = cell.task.sample(torch.arange(first, first + at_once * size, device=cell.device), seed=cell.seed, split="train")
+        for start in range(0, at_once * size, size):
+            rows = slice(start, start + size)
+            yield Batch(drawn.inputs[rows], drawn.positions[rows], drawn.targets[rows], {name: values[rows] for name, values in drawn.slices.items()})
+        first += at_once * size
 
 
 def rate(step: int, steps: int, protocol: Protocol) -> float:

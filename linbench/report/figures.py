@@ -23,7 +23,7 @@ DISTANCE_BINS = 8
 
 
 def learning_curves(axes: Axes, comparison: Comparison) -> bool:
-    """Validation accuracy against tokens seen: the mean over seeds, and the band from the worst to the best of them."""
+    """Validation accuracy against tokens seen: the mean over seeds, and the band from the worst to the best of them. A hollow end: undertrained."""
     ends = []
     for row, colour, dash in _styled(comparison.rows):
         curves = [result["curve"] for result in row.results if result["curve"]]
@@ -36,6 +36,8 @@ def learning_curves(axes: Axes, comparison: Comparison) -> bool:
         if len(curves) > 1:
             axes.fill_between(tokens, [min(v) for v in by_point], [max(v) for v in by_point], color=colour, alpha=0.18, linewidth=0)
         axes.plot(tokens, mean, color=colour, linestyle=dash)
+        hollow = any("undertrained" in result["marks"] for result in row.results)
+        axes.plot(tokens[-1:], mean[-1:], marker="o", markersize=4.5, color=colour, markerfacecolor="white" if hollow else colour)
         ends.append((mean[-1], tokens[-1], row.label, colour))
     _label_ends(axes, ends)
     _chance(axes, comparison)

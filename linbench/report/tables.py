@@ -51,6 +51,19 @@ def _count(found: Mapping[str, Any] | None, name: str) -> str:
     return "undeclared" if value is None else f"{value:,.0f}"
 
 
+MATCHED = 0.05
+"""Sizes that differ by more are not matched."""
+
+
+def matching(comparison: Comparison) -> str:
+    """In the controlled form, how well sizes are matched."""
+    if comparison.form != "controlled":
+        return ""
+    words = {"parameters": "parameters", "state floats": "state floats of models whose state does not grow"}
+    parts = [f"{words[name]} differ by {apart:.1%}{'' if apart <= MATCHED else ' and are NOT matched'}" for name, apart in comparison.mismatch.items()]
+    return f" At most, {'; '.join(parts)}." if parts else ""
+
+
 def caption(comparison: Comparison) -> str:
     """What was asked, how it was trained, on what, and what the columns mean."""
     first = comparison.results[0]
@@ -59,7 +72,7 @@ def caption(comparison: Comparison) -> str:
     rates, seeds, commits = (", ".join(map(str, sorted({pick(result) for result in comparison.results}))) for pick in (_rate, _seed, _commit))
     return (
         f"{comparison.title} ({task}); {protocol['tokens']:,} tokens in batches of {protocol['batch_size']}, learning rate {rates}, "
-        f"{protocol['precision']}; seeds {seeds}; {comparison.device}; {commits}. {NOTES[comparison.form]} Accuracy on the test split, mean ± standard "
+        f"{protocol['precision']}; seeds {seeds}; {comparison.device}; {commits}. {NOTES[comparison.form]}{matching(comparison)} Accuracy on the test split, mean ± standard "
         f"deviation over seeds; chance is {first['chance']:.3f}. State floats are those of one sequence at the tested length, all layers. "
         f"Seconds: median wall time of a run, no measure of a layer's speed."
     )
