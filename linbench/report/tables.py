@@ -72,8 +72,9 @@ def caption(comparison: Comparison) -> str:
     rates, seeds, commits = (", ".join(map(str, sorted({pick(result) for result in comparison.results}))) for pick in (_rate, _seed, _commit))
     return (
         f"{comparison.title} ({task}); {protocol['tokens']:,} tokens in batches of {protocol['batch_size']}, learning rate {rates}, "
-        f"{protocol['precision']}; seeds {seeds}; {comparison.device}; {commits}. {NOTES[comparison.form]}{matching(comparison)} Accuracy on the test split, mean ± standard "
-        f"deviation over seeds; chance is {first['chance']:.3f}. State floats are those of one sequence at the tested length, all layers. "
+        f"{protocol['precision']}; seeds {seeds}; {comparison.device}; {commits}. {NOTES[comparison.form]}{matching(comparison)} "
+        f"Accuracy on the test split, mean ± standard deviation over seeds; chance is {first['chance']:.3f}. "
+        f"State floats are those of one sequence at the tested length, all layers. "
         f"Seconds: median wall time of a run, no measure of a layer's speed."
     )
 
