@@ -164,6 +164,8 @@ def plan(
     `model.MIXER.NAME` for one mixer. What the user sets overrides the preset, which overrides the defaults.
     Raises UserError: a name or value that is not allowed, in one sentence.
     """
+    if not models:
+        raise UserError("name at least one model with --model; `linbench list models` has them.")
     given = _by_room(settings or {})
     built, task_entry, chosen = make_task(task, preset=preset, settings=settings)
     protocol = Protocol.parse({**default_protocol(), **chosen.protocol, **given["protocol"]}, where="protocol")

@@ -4,7 +4,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -12,6 +12,15 @@ from torch import Tensor, nn
 
 from linbench.cli import main
 from linbench.registry import registry
+from linbench.store import Result
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests that need a GPU are not collected where there is none."""
+    if not torch.cuda.is_available():
+        left = [item for item in items if item.get_closest_marker("gpu")]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
 
 
 @pytest.fixture
@@ -112,3 +121,41 @@ def tiny() -> list[str]:
         "protocol.tokens=640 protocol.evaluations=5 protocol.validation_examples=8 protocol.test_examples=16"
     )
     return ["--device", "cpu", *(word for knob in knobs.split() for word in ("--set", knob))]
+
+
+@pytest.fixture(scope="session")
+def a_result() -> Callable[..., Result]:
+    """A stored result as one would be, with what a test cares about changed."""
+
+    def make(label: str = "deltanet", seed: int = 0, score: float = 0.5, **more: Any) -> Result:
+        layer = {"mixer": label, "version": 1, "settings": {"heads": more.pop("heads", 2)}, "kernel": {}, "source": None}
+        task = {"name": "mqar", "version": 1, "settings": {"kv_pairs": more.pop("kv_pairs", 8)}, "source": None}
+        protocol = {"lr": more.pop("lr", 0.01), "tokens": 100, "batch_size": 4, "precision": "fp32"}
+        model = {"form": more.pop("form", "native"), "backbone": {"version": 1, "settings": {"d_model": more.pop("d_model", 64)}}, "layers": [layer]}
+        state = {"recurrent": more.pop("recurrent", 100), "cache": more.pop("cache", 0), "convolution": 0, "shift": 0}
+        return {
+            "id": f"{label}{seed}{score}{sorted(more.items())}{layer}{task}{protocol}{model}",
+            "label": label,
+            "preset": "quick",
+            "status": "ok",
+            "reason": None,
+            "marks": [],
+            "chance": 0.125,
+            "metrics": {"accuracy": score, "nll": 1.0},
+            "slices": {},
+            "curve": [],
+            "seconds": 1.0,
+            "model": {"parameters": more.pop("parameters", 1000), "state": {**state, "total": sum(state.values())}, "flops_per_token": 10},
+            "environment": {"commit": None, "dirty": None, "packages": {}},
+            "cell": {
+                "schema": 1,
+                "task": task,
+                "model": model,
+                "protocol": {"version": 1, "settings": protocol},
+                "seed": seed,
+                "device": more.pop("device", "cpu"),
+            },
+            **more,
+        }
+
+    return make

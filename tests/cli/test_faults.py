@@ -1,0 +1,198 @@
+"""What a run survives."""
+
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linbench.store import Store
+
+ROOT = Path(__file__).parents[2]
+FAULTY = """
+import os, signal, time
+import torch
+from torch import nn
+
+class After(nn.Module):
+    '''Something happens in the fifth forward pass.'''
+    def __init__(self, dim, what="nan"):
+        super().__init__()
+        self.linear, self.what, self.calls = nn.Linear(dim, dim), what, 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls == 5:
+            if self.what == "nan":
+                return self.linear(x) * float("nan")
+            if self.what == "raise":
+                raise ZeroDivisionError("my own fault")
+            if self.what == "memory":
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 TiB.")
+            if self.what == "shape":
+                return self.linear(x)[:, :1]
+            os.kill(os.getpid(), getattr(signal, self.what))
+            time.sleep(5)
+        return self.linear(x)
+"""
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> str:
+    (tmp_path / "faulty.py").write_text(FAULTY)
+    return "faulty.py:After"
+
+
+def process(folder: Path, *words: str, **more: Any) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "linbench", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
+
+
+def finished(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in folder.glob("results/*.json")}
+
+
+@pytest.mark.slow
+def test_sigkill_loses_and_repeats_no_finished_cell(tmp_path: Path, tiny: list[str]) -> None:
+    words = ["run", "mqar", "--model", "deltanet,attention", "--seeds", "0-3", *tiny, "--set", "protocol.tokens=6400"]
+    kept: dict[str, int] = {}
+    for delay in (0.0, 0.15):
+        running = process(tmp_path, *words)
+        before = len(finished(tmp_path))
+        while len(finished(tmp_path)) < before + 2 and running.poll() is None:
+            time.sleep(0.01)
+        time.sleep(delay)
+        running.kill()
+        running.communicate()
+        now = finished(tmp_path)
+        assert {name: now[name] for name in kept} == kept
+        assert before + 2 <= len(now) < 8
+        assert len(Store(tmp_path / "results").all()) == len(now)
+        kept = now
+    out, err = process(tmp_path, *words).communicate(timeout=120)
+    now = finished(tmp_path)
+    assert len(now) == 8
+    assert {name: now[name] for name in kept} == kept
+    assert err.count("finished earlier") == len(kept)
+    assert len(Store(tmp_path / "results").all()) == 8
+    assert not list(tmp_path.glob("results/*.unreadable*"))
+    assert out.count("±") == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "code", "word"), [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "terminated")])
+def test_a_signal_keeps_what_is_finished_and_says_how_to_go_on(tmp_path: Path, tiny: list[str], faulty: str, name: str, code: int, word: str) -> None:
+    running = process(tmp_path, "run", "mqar", "--model", f"deltanet,{faulty}[what={name}],attention", *tiny)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == code
+    assert err.splitlines()[-1] == f"linbench: {word}; finished cells are kept, and the same command again goes on from there."
+    assert "Traceback" not in err
+    assert out == ""
+    assert [result["label"] for result in Store(tmp_path / "results").all()] == ["deltanet"]
+
+
+def test_a_loss_that_is_no_number_is_a_diverged_cell_and_the_others_go_on(linbench: Callable[..., Any], tiny: list[str], faulty: str) -> None:
+    ended = linbench("run", "mqar", "--model", f"{faulty},deltanet", *tiny)
+    assert ended.code == 3
+    assert re.search(r"1/2 .*faulty\.py:After seed 0: diverged: the loss was nan by step [3-5] of 10", ended.err)
+    assert "2/2 mqar deltanet seed 0: accuracy" in ended.err
+    assert "1 of 2 cells did not end well" in ended.err
+    row = next(line for line in ended.out.splitlines() if "faulty" in line)
+    assert re.search(r"\| 0\.500 +\|", row), "a diverged run counts as chance"
+    assert "diverged 1/1" in row
+    again = linbench("run", "mqar", "--model", f"{faulty},deltanet", *tiny)
+    assert (again.code, again.err.count("finished earlier")) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("what", "status", "reason"),
+    [
+        ("raise", "failed", r"faulty\.py line 18: ZeroDivisionError: my own fault"),
+        ("memory", "oom", "CUDA out of memory"),
+        ("shape", "failed", r"After must return \[B, T, D\]"),
+    ],
+)
+def test_a_users_fault_is_shown_as_theirs(linbench: Callable[..., Any], tiny: list[str], faulty: str, what: str, status: str, reason: str) -> None:
+    ended = linbench("run", "mqar", "--model", f"{faulty}[what={what}],deltanet", "--json", *tiny)
+    assert ended.code == 3
+    bad, good = json.loads(ended.out)
+    assert bad["status"] == status
+    assert re.search(reason, bad["reason"])
+    assert good["status"] == "ok"
+    assert f"{status} 1/1" in linbench("table").out
+
+
+def test_a_mixer_that_cannot_be_built_fails_alone(linbench: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("from torch import nn\nclass Bad(nn.Module):\n    def __init__(self, dim):\n        raise RuntimeError('not today')\n")
+    ended = linbench("run", "mqar", "--model", "bad.py:Bad,deltanet", *tiny)
+    assert ended.code == 3
+    assert "failed: bad.py line 4: RuntimeError: not today" in ended.err
+    assert "deltanet seed 0: accuracy" in ended.err
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence_and_exit_6(linbench: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    ended = linbench("run", "mqar", "--model", "deltanet", "--results", "file/results", *tiny)
+    assert (ended.code, ended.err.count("\n"), ended.out) == (6, 1, "")
+    assert "choose another folder with --results" in ended.err
+
+
+@pytest.mark.slow
+def test_a_disk_that_takes_nothing_is_found_before_training(tmp_path: Path, tiny: list[str]) -> None:
+    def no_byte_more() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+    running = process(tmp_path, "run", "mqar", "--model", "deltanet", *tiny, preexec_fn=no_byte_more)
+    out, err = running.communicate(timeout=60)
+    assert (running.returncode, err.count("\n"), out) == (6, 1, "")
+    assert [path.name for path in (tmp_path / "results").iterdir()] == [".locks"]
+
+
+def test_a_disk_that_fills_up_keeps_what_is_there_and_leaves_no_rubbish(linbench: Callable[..., Any], tiny: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.fsync
+    calls = []
+
+    def second_file_is_too_much(descriptor: int) -> None:
+        calls.append(descriptor)
+        if len(calls) > 2:
+            raise OSError(28, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", second_file_is_too_much)
+    ended = linbench("run", "mqar", "--model", "deltanet,attention", *tiny)
+    assert ended.code == 6
+    assert ended.err.splitlines()[-1].startswith("linbench: cannot keep results in results: the disk is full")
+    assert len(list(Path("results").iterdir())) == 2, "the first result and the locks"
+    monkeypatch.undo()
+    monkeypatch.chdir(Path.cwd())
+
+
+@pytest.mark.slow
+def test_a_second_launcher_waits_for_a_cell_that_is_claimed_and_reads_its_result(tmp_path: Path, tiny: list[str]) -> None:
+    words = ["run", "mqar", "--model", "deltanet", "--seeds", "0-2", *tiny, "--set", "protocol.tokens=3200"]
+    both = [process(tmp_path, *words) for _ in range(2)]
+    errors = [running.communicate(timeout=120)[1] for running in both]
+    assert [running.returncode for running in both] == [0, 0]
+    lines = "".join(errors).splitlines()
+    ran = [line for line in lines if "accuracy" in line and "finished earlier" not in line]
+    assert len(ran) == 3, "each cell exactly once"
+    assert sum("finished earlier" in line for line in lines) == 3
+
+
+def test_our_own_bugs_are_called_bugs(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("impossible")
+
+    monkeypatch.setattr("linbench.store.Store.all", broken)
+    ended = linbench("table")
+    assert ended.code == 70
+    assert "RuntimeError: impossible" in ended.err
+    assert "this is a bug in linbench" in ended.err

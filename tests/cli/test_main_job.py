@@ -1,0 +1,25 @@
+"""What linbench promises to a newcomer."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_gated_deltanet_learns_the_quick_preset(linbench: Callable[..., Any], seed: int) -> None:
+    ended = linbench("run", "mqar", "--model", "gated_deltanet", "--device", "cpu", "--seeds", str(seed), "--json")
+    (result,) = json.loads(ended.out)
+    assert result["preset"] == "quick"
+    assert result["cell"]["model"]["form"] == "native"
+    assert result["metrics"]["accuracy"] >= 0.99
+    assert result["marks"] == []
+
+
+@pytest.mark.gpu
+def test_the_main_job_on_a_gpu(linbench: Callable[..., Any]) -> None:
+    (result,) = json.loads(linbench("run", "mqar", "--model", "gated_deltanet", "--device", "cuda", "--json").out)
+    assert result["metrics"]["accuracy"] >= 0.99

@@ -1,0 +1,179 @@
+"""The verbs as a user meets them, in one process and with tiny settings."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import linbench as package
+
+MINE = """
+import torch
+from torch import nn
+
+class RunningMean(nn.Module):
+    '''The mean of all that was seen.'''
+    def __init__(self, dim, gain=1.0):
+        super().__init__()
+        self.linear, self.gain = nn.Linear(dim, dim), gain
+
+    def forward(self, x):
+        count = torch.arange(1, x.shape[1] + 1, device=x.device)
+        return self.gain * self.linear(x).cumsum(1) / count[:, None]
+"""
+BOTH = "deltanet,gated_deltanet"
+
+
+def measured(results: list[dict[str, Any]]) -> list[Any]:
+    """All that must not depend on when and where it was run."""
+    return [{name: value for name, value in result.items() if name not in {"seconds", "environment"}} for result in results]
+
+
+def test_side_by_side_table_and_figures(linbench: Callable[..., Any], tiny: list[str]) -> None:
+    ended = linbench("run", "mqar", "--model", BOTH, "--seeds", "0,1", *tiny)
+    assert ended.code == 0
+    lines = ended.err.splitlines()
+    assert [line.split(" ")[0] for line in lines[:4]] == ["1/4", "2/4", "3/4", "4/4"]
+    assert "deltanet seed 0: accuracy 0." in lines[0]
+    assert ended.out.startswith("### mqar, native\n\n| model ")
+    rows = [line for line in ended.out.splitlines() if line.startswith(("| deltanet", "| gated"))]
+    assert len(rows) == 2
+    assert all("±" in row for row in rows)
+    names = {path.suffix for path in Path("results/figures").iterdir()}
+    assert names == {".png", ".svg", ".txt"}
+    assert "Native form: each model as published" in ended.out
+
+
+def test_json_is_all_there_is_on_standard_output(linbench: Callable[..., Any], tiny: list[str]) -> None:
+    ended = linbench("run", "mqar", "--model", "attention", "--json", *tiny)
+    (result,) = json.loads(ended.out)
+    assert result["status"] == "ok"
+    assert result["model"]["state"] == {"recurrent": 0, "cache": 16 * 2 * 16 * 2, "convolution": 0, "shift": 0, "total": 1024}
+    assert [point["step"] for point in result["curve"]] == [2, 4, 6, 8, 10]
+    assert set(result["slices"]) == {"distance", "slot"}
+    assert sum(result["slices"]["slot"]["counted"]) == 16 * 2
+    right, counted = (sum(result["slices"]["distance"][name]) for name in ("right", "counted"))
+    assert result["metrics"]["accuracy"] == right / counted
+
+
+def test_finished_cells_are_not_repeated_unless_asked(linbench: Callable[..., Any], tiny: list[str]) -> None:
+    words = ("run", "mqar", "--model", "deltanet", *tiny)
+    linbench(*words)
+    (path,) = Path("results").glob("*.json")
+    before = path.stat().st_mtime_ns
+    assert "finished earlier" in linbench(*words).err
+    assert path.stat().st_mtime_ns == before
+    assert "finished earlier" not in linbench(*words, "--again").err
+    assert path.stat().st_mtime_ns != before
+
+
+def test_an_unreadable_result_is_set_aside_and_its_cell_runs_again(linbench: Callable[..., Any], tiny: list[str]) -> None:
+    words = ("run", "mqar", "--model", "deltanet", *tiny)
+    linbench(*words)
+    (path,) = Path("results").glob("*.json")
+    path.write_text(path.read_text()[:-30])
+    ended = linbench(*words)
+    assert "a result was unreadable and its cell ran again" in ended.err
+    assert "finished earlier" not in ended.err
+    assert len(list(Path("results").glob("*.unreadable-0"))) == 1
+    assert "finished earlier" in linbench(*words).err
+
+
+@pytest.mark.parametrize("model", ["gated_deltanet", "attention", "linear_attention", "deltanet+attention[window=4]"])
+def test_the_same_command_twice_gives_the_same_bits(linbench: Callable[..., Any], tiny: list[str], model: str) -> None:
+    found = [json.loads(linbench("run", "mqar", "--model", model, "--json", "--results", folder, *tiny).out) for folder in ("one", "two")]
+    assert measured(found[0]) == measured(found[1])
+    assert len(found[0][0]["curve"]) == 5
+
+
+def test_a_cells_result_does_not_depend_on_what_ran_before_it(linbench: Callable[..., Any], tiny: list[str]) -> None:
+    alone = json.loads(linbench("run", "mqar", "--model", "deltanet", "--json", "--results", "one", *tiny).out)
+    after = json.loads(linbench("run", "mqar", "--model", "attention,deltanet", "--json", "--results", "two", *tiny).out)
+    assert measured(alone) == measured(after[1:])
+
+
+def test_seeds_differ(linbench: Callable[..., Any], tiny: list[str]) -> None:
+    first, second = json.loads(linbench("run", "mqar", "--model", "deltanet", "--seeds", "0-1", "--json", *tiny).out)
+    assert first["curve"] != second["curve"]
+
+
+def test_a_users_module_by_path_is_trained_and_shown(linbench: Callable[..., Any], tiny: list[str]) -> None:
+    Path("mine.py").write_text(MINE)
+    ended = linbench("run", "mqar", "--model", "./mine.py:RunningMean,mine.py:RunningMean+deltanet", "--set", "model.gain=0.5", *tiny)
+    assert ended.code == 0
+    assert "| undeclared" in ended.out
+    assert "mine.py:RunningMean+deltanet" in ended.out
+    assert linbench("run", "mqar", "--model", "mine.py:RunningMean", "--set", "model.gian=1", *tiny).err.count("did you mean 'model.gain'") == 1
+
+
+def test_python_gives_the_same(linbench: Callable[..., Any], tiny: list[str]) -> None:
+    settings = dict(pair.split("=") for pair in tiny[3::2])
+    frame = package.run("mqar", "deltanet", seeds=[0, 1], settings=settings, results="results", device="cpu")
+    stored = package.load("results")
+    assert list(frame.accuracy) == [json.loads(path.read_text())["metrics"]["accuracy"] for path in (Path("results") / f"{i}.json" for i in frame.id)]
+    assert set(stored.id) == set(frame.id)
+    assert (stored["task.kv_pairs"] == 2).all()
+    assert (stored["model.heads"] == 2).all()
+    assert "finished earlier" in linbench("run", "mqar", "--model", "deltanet", "--seeds", "0,1", *tiny).err
+
+
+def test_tables_and_figures_come_from_stored_results_alone(linbench: Callable[..., Any], tiny: list[str]) -> None:
+    shown = linbench("run", "mqar", "--model", BOTH, "--seeds", "0,1", *tiny).out
+    linbench("run", "mqar", "--model", BOTH, "--form", "controlled", *tiny)
+    ended = linbench("table")
+    assert shown.strip() in ended.out
+    assert ended.out.count("### mqar, native") == ended.out.count("### mqar, controlled") == 1
+    assert "parameters differ by" in ended.out
+    first = linbench("table", "--save", "a"), linbench("figures", "--save", "a")
+    second = linbench("table", "--save", "b"), linbench("figures", "--save", "b")
+    assert {ended.code for ended in (*first, *second)} == {0}
+    files = sorted(path.name for path in Path("a").iterdir())
+    assert len(files) == 2 * (2 + 2 * 3)
+    assert all((Path("a") / name).read_bytes() == (Path("b") / name).read_bytes() for name in files)
+    assert linbench("table", "--format", "csv").out.splitlines()[0].startswith("model,accuracy,seeds,parameters")
+    assert len(json.loads(linbench("table", "--json").out)) == 2
+
+
+def test_lists_and_cards(linbench: Callable[..., Any]) -> None:
+    models = linbench("list", "models")
+    assert [line.split("\t")[0] for line in models.out.splitlines()] == ["attention", "deltanet", "gated_deltanet", "linear_attention"]
+    assert "mqar\tWhich value followed this key?" in linbench("list", "tasks").out
+    assert {row["name"] for row in json.loads(linbench("list", "models", "--json").out)["models"]} >= {"attention"}
+    task = linbench("show", "task", "mqar", "--set", "task.kv_pairs=2").out
+    for part in ("kv_pairs", "quick-hard", "0.5000", "means", "power law"):
+        assert part in task
+    card = linbench("show", "model", "gated_deltanet").out
+    for part in ("2412.06464", "neg_eigval", "the controlled form sets", "conv = 4"):
+        assert part in card
+    assert json.loads(linbench("show", "model", "attention", "--json").out)["name"] == "attention"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["run", "mqr", "--model", "deltanet"], "unknown task 'mqr'; did you mean 'mqar'?"),
+        (["run", "mqar", "--model", "deltnet"], "unknown model 'deltnet'; did you mean 'deltanet'?"),
+        (["run", "mqar", "--model", "deltanet", "--preset", "quck"], "did you mean 'quick'?"),
+        (["run", "mqar", "--model", "deltanet", "--seeds", "x"], "--seeds takes numbers such as 0,1,2 or 0-4, not 'x'."),
+        (["run", "mqar", "--model", "deltanet", "--set", "heads"], "--set takes NAME=VALUE"),
+        (["run", "mqar", "--model", "deltanet", "--set", "task.seq_len=63"], "63 is odd, 64 would do"),
+        (["run", "mqar", "--model", ""], "name at least one model"),
+        (["show", "model", "deltnet"], "did you mean 'deltanet'?"),
+        (["figures", "learning-curve"], "did you mean 'learning-curves'?"),
+        (["run", "mqar", "--model", "./no.py:Mine"], "there is no file ./no.py"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_2(linbench: Callable[..., Any], words: list[str], sentence: str) -> None:
+    ended = linbench(*words)
+    assert ended.code == 2
+    assert sentence in ended.err
+    assert ended.err.count("\n") == 1
+    assert ended.out == ""
+    assert not Path("results").exists()
+
+
+def test_unknown_options_and_verbs_exit_2(linbench: Callable[..., Any]) -> None:
+    assert linbench("run", "mqar", "--model", "deltanet", "--sedes", "1").code == 2
+    assert linbench("runn").code == 2

@@ -1,0 +1,57 @@
+from typing import Any
+
+import pytest
+
+from linbench.results import accuracy, comparisons, frame
+
+
+def test_seeds_become_mean_and_spread(a_result: Any) -> None:
+    (found,) = comparisons([a_result(seed=seed, score=score) for seed, score in enumerate((0.2, 0.4, 0.6))])
+    (row,) = found.rows
+    assert (row.mean, row.spread) == (pytest.approx(0.4), pytest.approx(0.2))
+    assert [result["cell"]["seed"] for result in row.results] == [0, 1, 2]
+
+
+def test_one_seed_has_no_spread(a_result: Any) -> None:
+    assert comparisons([a_result()])[0].rows[0].spread is None
+
+
+def test_forms_tasks_protocols_and_devices_never_share_a_table(a_result: Any) -> None:
+    odd = [a_result(form="controlled"), a_result(kv_pairs=4), a_result(device="NVIDIA H200")]
+    assert [len(c.rows) for c in comparisons([a_result(), *odd])] == [1, 1, 1, 1]
+
+
+def test_files_of_different_comparisons_have_different_names(a_result: Any) -> None:
+    slugs = [c.slug for c in comparisons([a_result(), a_result(kv_pairs=4), a_result(form="controlled")])]
+    assert len(set(slugs)) == 3
+    assert "mqar-quick-controlled" in slugs
+
+
+def test_models_that_share_a_label_are_told_apart_by_what_differs(a_result: Any) -> None:
+    (found,) = comparisons([a_result(), a_result(heads=4), a_result(heads=4, lr=0.1), a_result("attention")])
+    assert [row.label for row in found.rows] == ["attention", "deltanet (lr 0.01, heads 2)", "deltanet (lr 0.01, heads 4)", "deltanet (lr 0.1, heads 4)"]
+
+
+def test_rows_stand_in_the_order_asked_for(a_result: Any) -> None:
+    (found,) = comparisons([a_result("attention"), a_result("deltanet")], order=["deltanet", "attention"])
+    assert [row.label for row in found.rows] == ["deltanet", "attention"]
+
+
+def test_diverged_counts_as_chance_and_failed_does_not_count(a_result: Any) -> None:
+    results = [a_result(score=0.9), a_result(seed=1, status="diverged", metrics={}), a_result(seed=2, status="failed", metrics={})]
+    assert [accuracy(result) for result in results] == [0.9, 0.125, None]
+    (row,) = comparisons(results)[0].rows
+    assert row.mean == pytest.approx((0.9 + 0.125) / 2)
+    assert row.marks == ["diverged 1/3", "failed 1/3"]
+
+
+def test_sizes_that_do_not_match_are_found(a_result: Any) -> None:
+    (found,) = comparisons(
+        [a_result("a", form="controlled"), a_result("b", form="controlled", parameters=1100, recurrent=120), a_result("c", form="controlled", cache=9999)]
+    )
+    assert found.mismatch == {"parameters": pytest.approx(0.1), "state floats": pytest.approx(0.2)}
+
+
+def test_every_setting_is_a_column(a_result: Any) -> None:
+    row = frame([a_result(heads=4)]).iloc[0]
+    assert (row["task.kv_pairs"], row["model.heads"], row["model.d_model"], row["protocol.lr"]) == (8, 4, 64, 0.01)
