@@ -139,13 +139,11 @@ def device_class(device: str) -> str:
 
 def pick_device(device: str) -> str:
     """`auto` is the GPU where there is one. Raises UserError: no such device here."""
-    available = ["cpu"] + [f"cuda:{i}" for i in range(torch.cuda.device_count())]
-    if device == "auto":
-        return available[-1] if len(available) == 2 else ("cuda:0" if len(available) > 1 else "cpu")
-    wanted = "cuda:0" if device == "cuda" else device
-    if wanted not in available:
-        raise unknown("device", device, [*available, "auto"])
-    return wanted
+    gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    meant = {"auto": gpus[0] if gpus else "cpu", "cpu": "cpu", **{gpu: gpu for gpu in gpus}, **({"cuda": gpus[0]} if gpus else {})}
+    if device not in meant:
+        raise unknown("device", device, meant)
+    return meant[device]
 
 
 def plan(

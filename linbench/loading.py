@@ -64,7 +64,7 @@ def load_location(location: str, candidates: Callable[[ModuleType], list[Any]]) 
         if missing.name and (where == missing.name or where.startswith(missing.name + ".")):
             raise UserError(f"there is no module {where}: {missing}.") from None
         raise PluginError(f"{location} could not be imported: {theirs(missing)}.") from missing
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginError(f"{location} could not be imported: {theirs(error)}.") from error
     classes = {cls.__name__: cls for cls in candidates(module)}
     if not name:

@@ -42,6 +42,8 @@ def measure(cell: Cell, on_report: Callable[[Report], None]) -> Result:
         "environment": environment(cell.device),
     }
     curve: list[dict[str, float]] = result["curve"]
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")  # TF32 off, whatever the process had chosen
     try:
         model = cell.model.build(cell.task, seed=cell.seed).to(cell.device)
         result["model"] = _size(cell, model)
@@ -54,6 +56,8 @@ def measure(cell: Cell, on_report: Callable[[Report], None]) -> Result:
         result |= {"status": "oom", "reason": str(error).splitlines()[0]}
     except Exception as error:  # a mixer's own fault, ours or a user's: recorded with its place, and the run goes on
         result |= {"status": "failed", "reason": theirs(error)}
+    finally:
+        torch.set_float32_matmul_precision(precision)
     return result | {"seconds": time.perf_counter() - began}
 
 

@@ -106,7 +106,7 @@ def registry(kind: Kind) -> Registry:
         try:
             cls = point.load()
             found._add(_entry(kind, point.name, cls, source, digest=True))
-        except Exception as error:  # whatever a stranger's import raises must not hurt the others
+        except (Exception, SystemExit) as error:  # whatever a stranger's import raises must not hurt the others
             found.problems.append(Problem(point.name, source, theirs(error)))
     return found
 
@@ -116,7 +116,7 @@ def _scan(found: Registry, where: str | Path, source: str, *, digest: bool) -> N
     try:
         module = import_path(where) if isinstance(where, Path) else import_module(where)
         entries = [_entry(found.kind, cls.name, cls, source, digest=digest) for cls in _classes(module, _BASE[found.kind])]
-    except Exception as error:  # as above
+    except (Exception, SystemExit) as error:  # as above
         found.problems.append(Problem(name, source, theirs(error)))
         return
     for entry in entries:

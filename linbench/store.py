@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from linbench.common.errors import StorageError
 Result = dict[str, Any]
 """What a cell measured, as plain JSON values; see `linbench.measure` for what is in it."""
 
+_ID = re.compile("[0-9a-f]{64}")
 _ASIDE = ".unreadable"
 _LEFTOVER = ".writing-"
 _STALE_SECONDS = 3600
@@ -93,7 +95,7 @@ class Store:
         """Every sound result, in the order of their ids."""
         if not self.folder.is_dir():
             raise StorageError(f"there is no results folder {self.folder}; `linbench run` makes one, --results names another.")
-        found = (self.get(path.stem) for path in sorted(self.folder.glob("*.json")))
+        found = (self.get(path.stem) for path in sorted(self.folder.glob("*.json")) if _ID.fullmatch(path.stem))
         return [result for result in found if result is not None]
 
     @contextmanager

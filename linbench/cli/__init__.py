@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from types import FrameType
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -15,6 +15,7 @@ app = typer.Typer(
     name="linbench",
     help="What can a sequence-mixing layer remember, overwrite, filter and track, at what state size, and at what speed?",
     no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -25,6 +26,15 @@ app.command("list")(listing.listing)
 app.command("show")(show.show)
 
 
+@app.callback()
+def linbench(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
+    if version:
+        from linbench import __version__
+
+        print(f"linbench {__version__}")
+        raise typer.Exit
+
+
 class Terminated(BaseException):
     """A scheduler asked the process to end."""
 
@@ -33,10 +43,8 @@ def main() -> NoReturn:
     """Run a verb; whatever ends it becomes one sentence and an exit code."""
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        app(standalone_mode=False)
-        code = 0
-    except typer.Exit as done:
-        code = done.exit_code
+        ended = app(standalone_mode=False, prog_name="linbench")
+        code = ended if isinstance(ended, int) else 0
     except UserError as error:
         code = _say(f"linbench: {error}", error.exit_code)
     except (KeyboardInterrupt, typer.Abort):

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from linbench.cli.options import ResultsOption
+from linbench.cli.options import ResultsOption, tell_set_aside
 
 
 def figures(
@@ -22,5 +22,8 @@ def figures(
     for name in names or []:
         if name not in FIGURES:
             raise unknown("figure", name, FIGURES)
-    for path in save_figures(comparisons(Store(results).all()), save or results / "figures", names or tuple(FIGURES)):
+    store = Store(results)
+    found = comparisons(store.all())
+    tell_set_aside(store.set_aside)
+    for path in save_figures(found, save or results / "figures", names or tuple(FIGURES)):
         print(path)

@@ -1,5 +1,6 @@
 """Options that several verbs share: the same words everywhere."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +11,12 @@ from linbench.common.errors import UserError
 
 ResultsOption = Annotated[Path, typer.Option("--results", metavar="DIR", help="Folder of result files.", rich_help_panel="Results")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output, and nothing else there.", rich_help_panel="Results")]
+
+
+def tell_set_aside(paths: Sequence[Path]) -> None:
+    """One line on standard error for each result file that could not be trusted."""
+    for path in paths:
+        print(f"linbench: a result was unreadable and does not count; the file is now {path}.", file=sys.stderr)
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:

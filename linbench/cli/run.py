@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from linbench.cli.options import JsonOption, ResultsOption, parse_seeds, parse_settings
+from linbench.cli.options import JsonOption, ResultsOption, parse_seeds, parse_settings, tell_set_aside
 from linbench.common.errors import EXIT_CELLS_FAILED
 
 EXAMPLES = """
@@ -67,8 +67,7 @@ def run(
     store = Store(results)
     stderr = Console(stderr=True)
     found = run_cells(cells, store, Live(stderr) if stderr.is_terminal else Plain(stderr), again=again)
-    for path in store.set_aside:
-        print(f"linbench: a result was unreadable and its cell ran again; the old file is {path}.", file=sys.stderr)
+    tell_set_aside(store.set_aside)
     shown = comparisons(found, order=[cell.model.label for cell in cells])
     drawn = [path for path in save_figures(shown, store.folder / "figures") if path.suffix != ".txt"]
     if as_json:

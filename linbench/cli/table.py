@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from linbench.cli.options import JsonOption, ResultsOption
+from linbench.cli.options import JsonOption, ResultsOption, tell_set_aside
 
 
 class Format(StrEnum):
@@ -33,7 +33,9 @@ def table(
     from linbench.results import comparisons
     from linbench.store import Store
 
-    found = comparisons(Store(results).all())
+    store = Store(results)
+    found = comparisons(store.all())
+    tell_set_aside(store.set_aside)
     if save:
         for path in save_tables(found, save):
             print(f"wrote {path}", file=sys.stderr)

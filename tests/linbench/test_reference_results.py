@@ -1,0 +1,50 @@
+"""The tables in the repository and in the README say what the stored results say."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from linbench.report.tables import markdown
+from linbench.results import Comparison, comparisons
+from linbench.store import Store
+
+ROOT = Path(__file__).parents[2]
+KEPT = comparisons(Store(ROOT / "results" / "cpu").all())
+
+
+def test_there_are_reference_results_from_committed_code() -> None:
+    assert {comparison.slug for comparison in KEPT} == {"mqar-quick-native", "mqar-quick-hard-controlled"}
+    environments = [result["environment"] for comparison in KEPT for result in comparison.results]
+    assert all(found["commit"] and found["dirty"] is False for found in environments)
+
+
+@pytest.mark.parametrize("comparison", KEPT, ids=lambda comparison: comparison.slug)
+def test_kept_tables_are_those_of_the_kept_results(comparison: Comparison) -> None:
+    kept = (ROOT / "results" / "cpu" / "tables" / f"{comparison.slug}.md").read_text(encoding="utf-8")
+    assert kept == markdown(comparison)
+    rows = [line for line in kept.splitlines() if line.startswith("|")]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "\n".join(rows) in readme
+
+
+@pytest.mark.parametrize("comparison", KEPT, ids=lambda comparison: comparison.slug)
+def test_kept_figures_were_drawn_from_the_kept_results(comparison: Comparison) -> None:
+    from linbench.cell import digest
+
+    drawn_from = digest(sorted(result["id"] for result in comparison.results))
+    for name in ("learning-curves", "distance"):
+        stem = ROOT / "results" / "cpu" / "figures" / f"{comparison.slug}-{name}"
+        assert drawn_from in stem.with_suffix(".svg").read_text(encoding="utf-8")
+        assert drawn_from in stem.with_suffix(".txt").read_text(encoding="utf-8")
+        assert drawn_from.encode() in stem.with_suffix(".png").read_bytes()
+
+
+def test_hard_separates_the_four_models() -> None:
+    """Every pair of models differs by more than the seeds of either spread."""
+    (hard,) = (comparison for comparison in KEPT if comparison.preset == "quick-hard")
+    ranked = sorted(hard.rows, key=lambda row: min(row.accuracies))
+    assert len(ranked) == 4
+    assert all(len(row.accuracies) == 3 for row in ranked)
+    for lower, higher in itertools.pairwise(ranked):
+        assert max(lower.accuracies) < min(higher.accuracies), f"{lower.label} and {higher.label} overlap"
