@@ -10,8 +10,7 @@ import pandas as pd
 from linbench.cell import canonical, digest
 from linbench.store import Result
 
-MEASURED = ("ok", "diverged")
-"""A diverged run counts, as chance; one that failed has nothing to say of the model."""
+_ABSENT = object()
 
 
 def accuracy(result: Result) -> float | None:
@@ -115,6 +114,13 @@ class Comparison:
             "state floats": [size["state"]["total"] for size in sizes if size["state"] and not size["state"]["cache"]],
         }
         return {name: max(values) / min(values) - 1 for name, values in counts.items() if len(values) > 1 and min(values) > 0}
+
+    @property
+    def shared_settings(self) -> dict[str, Any]:
+        """The settings of backbone and mixers that are the same in every layer of every model."""
+        models = [result["cell"]["model"] for result in self.results]
+        layers = [{**model["backbone"]["settings"], **layer["settings"]} for model in models for layer in model["layers"]]
+        return {name: value for name, value in layers[0].items() if all(layer.get(name, _ABSENT) == value for layer in layers)}
 
     @property
     def results(self) -> list[Result]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from linbench.cell import Cell
+from linbench.common.errors import StorageError
 from linbench.measure import measure
 from linbench.store import Result, Store
 from linbench.train import Report
@@ -71,9 +72,11 @@ def _settle(cell: Cell, store: Store, progress: Progress, results: dict[str, Res
         if not ours:
             return False
         stored = None if again else store.get(cell.id)
-        result = stored or measure(cell, lambda report: progress.report(cell, report))
         if stored is None:
-            store.put(result)
+            store.put(measure(cell, lambda report: progress.report(cell, report)))
+        result = stored or store.get(cell.id)  # what is shown is what is kept
+        if result is None:
+            raise StorageError(f"the result of {cell.id} was altered in {store.folder} while it was written; look for another program at work there.")
     results[cell.id] = result
     progress.finished(cell, result, stored=stored is not None)
     return True

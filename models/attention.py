@@ -16,7 +16,7 @@ from linbench.models.blocks.positions import alibi_slopes, rotate
 class AttentionSettings(HeadSettings):
     """Published: rotary positions, nothing around the heads."""
 
-    conv: Literal[0, 2, 3, 4] = Field(0, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none")
+    conv: int = Field(0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none")
     qk_norm: Literal["none", "l2", "rms"] = Field("none", description="norm of q and k per head; with l2 the scores get a learned scale (2010.04245)")
     output_norm: Literal["none", "rms"] = Field("none", description="norm of the output per head, one weight vector for all heads")
     positions: Literal["rope", "none", "alibi"] = Field("rope", description="how a token knows where it stands")

@@ -14,7 +14,7 @@ from linbench.models.blocks.matrix_mixer import MatrixMixer
 class LinearAttentionSettings(HeadSettings):
     """Published: elu+1, no convolution, no norm of q and k; the output norm replaces the normaliser where that is off (2210.10340)."""
 
-    conv: Literal[0, 2, 3, 4] = Field(0, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none")
+    conv: int = Field(0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none")
     feature_map: Literal["identity", "elu+1", "relu", "silu"] = Field("elu+1", description="applied to q and k, before the norm")
     qk_norm: Literal["none", "l2", "rms"] = Field("none", description="norm of q and k per head, the last thing before the recurrence")
     output_norm: Literal["none", "rms"] = Field("none", description="norm of the output per head; rms by default where normalise is off")

@@ -96,7 +96,7 @@ class Ended(NamedTuple):
 @pytest.fixture
 def linbench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Callable[..., Ended]]:
     """Run a command line in this process, in an empty folder. Plugins are scanned anew each time."""
-    handler = signal.getsignal(signal.SIGTERM)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     monkeypatch.chdir(tmp_path)
 
     def run(*words: str) -> Ended:
@@ -110,7 +110,8 @@ def linbench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 
     yield run
     registry.cache_clear()
-    signal.signal(signal.SIGTERM, handler)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

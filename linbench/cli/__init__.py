@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, ClassVar, NoReturn
 
 import typer
 
@@ -35,22 +35,24 @@ def linbench(version: Annotated[bool, typer.Option("--version", help="Show the v
         raise typer.Exit
 
 
-class Terminated(BaseException):
-    """A scheduler asked the process to end."""
+class Signalled(BaseException):
+    """The user or a scheduler asked the process to end."""
+
+    words: ClassVar = {signal.SIGINT: ("interrupted", EXIT_INTERRUPTED), signal.SIGTERM: ("terminated", EXIT_TERMINATED)}
 
 
 def main() -> NoReturn:
     """Run a verb; whatever ends it becomes one sentence and an exit code."""
-    signal.signal(signal.SIGTERM, _terminate)
+    for number in Signalled.words:
+        signal.signal(number, _signalled)
     try:
         ended = app(standalone_mode=False, prog_name="linbench")
         code = ended if isinstance(ended, int) else 0
     except UserError as error:
         code = _say(f"linbench: {error}", error.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
-        code = _say("linbench: interrupted; finished cells are kept, and the same command again goes on from there.", EXIT_INTERRUPTED)
-    except Terminated:
-        code = _say("linbench: terminated; finished cells are kept, and the same command again goes on from there.", EXIT_TERMINATED)
+    except Signalled as signalled:
+        word, code = Signalled.words[signalled.args[0]]
+        _say(f"linbench: {word}; finished cells are kept, and the same command again goes on from there.", code)
     except BrokenPipeError:  # whoever read us has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
@@ -71,8 +73,8 @@ def _click_errors() -> type[Exception]:
     return next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    raise Terminated
+def _signalled(number: int, frame: FrameType | None) -> NoReturn:
+    raise Signalled(number)
 
 
 def _say(sentence: str, code: int) -> int:

@@ -20,7 +20,7 @@ def tell_set_aside(paths: Sequence[Path]) -> None:
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
-    """`["task.kv_pairs=16"]` -> {"task.kv_pairs": "16"}; `null` is None. Raises UserError: not NAME=VALUE, or a name twice."""
+    """`["task.kv_pairs=16"]` -> {"task.kv_pairs": "16"}. Raises UserError: not NAME=VALUE, or a name twice."""
     settings: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -28,7 +28,7 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
             raise UserError(f"--set takes NAME=VALUE, such as task.kv_pairs=16, not '{pair}'.")
         if name.strip() in settings:
             raise UserError(f"--set {name.strip()} is given twice.")
-        settings[name.strip()] = None if value.strip() == "null" else value.strip()
+        settings[name.strip()] = value.strip()
     return settings
 
 

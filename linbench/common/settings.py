@@ -16,12 +16,12 @@ class Settings(BaseModel):
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, where: str) -> Self:
-        """Validate `values`; `where` is the prefix a user knows them by ("task", "model", "protocol").
+        """Validate `values`, "null" meaning None; `where` is the prefix a user knows them by ("task", "model", "protocol").
 
         Raises UserError: one sentence about the first value that is wrong.
         """
         try:
-            return cls.model_validate(dict(values))
+            return cls.model_validate({name: None if value == "null" else value for name, value in values.items()})
         except ValidationError as invalid:
             raise cls._sentence(invalid.errors()[0], where) from None
 

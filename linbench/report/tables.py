@@ -69,10 +69,11 @@ def caption(comparison: Comparison) -> str:
     first = comparison.results[0]
     protocol = first["cell"]["protocol"]["settings"]
     task = ", ".join(f"{name} {value}" for name, value in first["cell"]["task"]["settings"].items())
+    model = ", ".join(f"{name} {value}" for name, value in comparison.shared_settings.items())
     rates, seeds, commits = (", ".join(map(str, sorted({pick(result) for result in comparison.results}))) for pick in (_rate, _seed, _commit))
     return (
         f"{comparison.title} ({task}); {protocol['tokens']:,} tokens in batches of {protocol['batch_size']}, learning rate {rates}, "
-        f"{protocol['precision']}; seeds {seeds}; {comparison.device}; {commits}. {NOTES[comparison.form]}{matching(comparison)} "
+        f"{protocol['precision']}; models alike in {model}; seeds {seeds}; {comparison.device}; {commits}. {NOTES[comparison.form]}{matching(comparison)} "
         f"Accuracy on the test split, mean ± standard deviation over seeds; chance is {first['chance']:.3f}. "
         f"State floats are those of one sequence at the tested length, all layers. "
         f"Seconds: median wall time of a run, no measure of a layer's speed."

@@ -23,7 +23,7 @@ class HeadSettings(Settings):
     head_dim: int | None = Field(None, ge=1, description="key dimension of a head; null is expand_k * d_model / heads")
     expand_k: float = Field(1.0, gt=0, description="total key width over d_model")
     expand_v: float = Field(1.0, gt=0, description="total value width over d_model; with head_dim given, expand_v / expand_k * head_dim per head")
-    conv: Literal[0, 2, 3, 4] = Field(4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none")
+    conv: int = Field(4, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none")
     feature_map: Literal["identity", "elu+1", "relu", "silu"] = Field("identity", description="applied to q and k, before the norm")
     qk_norm: Literal["none", "l2", "rms"] = Field("l2", description="norm of q and k per head, the last thing before the recurrence")
     output_norm: Literal["none", "rms"] = Field("rms", description="norm of the output per head, one weight vector for all heads")

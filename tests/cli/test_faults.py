@@ -56,13 +56,18 @@ def process(folder: Path, *words: str, **more: Any) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
 
 
+def longer(tiny: list[str]) -> list[str]:
+    """Cells of some hundreds of milliseconds."""
+    return [word.replace("protocol.tokens=640", "protocol.tokens=6400") for word in tiny]
+
+
 def finished(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in folder.glob("results/*.json")}
 
 
 @pytest.mark.slow
 def test_sigkill_loses_and_repeats_no_finished_cell(tmp_path: Path, tiny: list[str]) -> None:
-    words = ["run", "mqar", "--model", "deltanet,attention", "--seeds", "0-3", *tiny, "--set", "protocol.tokens=6400"]
+    words = ["run", "mqar", "--model", "deltanet,attention", "--seeds", "0-3", *longer(tiny)]
     kept: dict[str, int] = {}
     for delay in (0.0, 0.15):
         running = process(tmp_path, *words)
@@ -177,7 +182,7 @@ def test_a_disk_that_fills_up_keeps_what_is_there_and_leaves_no_rubbish(linbench
 
 @pytest.mark.slow
 def test_a_second_launcher_waits_for_a_cell_that_is_claimed_and_reads_its_result(tmp_path: Path, tiny: list[str]) -> None:
-    words = ["run", "mqar", "--model", "deltanet", "--seeds", "0-2", *tiny, "--set", "protocol.tokens=3200"]
+    words = ["run", "mqar", "--model", "deltanet", "--seeds", "0-2", *longer(tiny)]
     both = [process(tmp_path, *words) for _ in range(2)]
     errors = [running.communicate(timeout=120)[1] for running in both]
     assert [running.returncode for running in both] == [0, 0]

@@ -41,6 +41,11 @@ def test_model_settings_go_where_they_belong() -> None:
     assert one("attention[window=4]").model.layers[1].settings.window == 4  # type: ignore[attr-defined]
 
 
+def test_null_is_none_wherever_it_is_written() -> None:
+    assert one("attention[window=null]").model.layers[0].settings.window is None  # type: ignore[attr-defined]
+    assert one(settings={"model.head_dim": "null", "model.conv": "0"}).model.layers[0].settings.conv == 0  # type: ignore[attr-defined]
+
+
 def test_patterns_fill_the_layers() -> None:
     assert [layer.entry.name for layer in one("deltanet").model.layers] == ["deltanet"] * 2
     assert [layer.entry.name for layer in one("3xgated_deltanet+attention").model.layers] == ["gated_deltanet"] * 3 + ["attention"]

@@ -45,6 +45,7 @@ def test_a_table_says_what_it_is(a_result: Any) -> None:
     assert "0.600 ± 0.141" in text
     assert "chance is 0.125" in text
     assert "seeds 0, 1" in text
+    assert "models alike in d_model 64, heads 2" in text
     assert "Controlled form" in text
 
 
