@@ -55,9 +55,9 @@ class Live:
     def __init__(self, console: Console) -> None:
         self.plain = Plain(console)
         self.bars = Progress(
-            TextColumn("[bold]{task.description}"),
+            TextColumn("{task.description}", style="bold", markup=False),  # a label may hold brackets
             BarColumn(bar_width=None),
-            TextColumn("{task.fields[numbers]}", justify="right"),
+            TextColumn("{task.fields[numbers]}", justify="right", markup=False),
             TimeRemainingColumn(compact=True),
             console=console,
             transient=True,

@@ -24,6 +24,7 @@ def listing(what: Annotated[What, typer.Argument(metavar="tasks|models", help="W
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from linbench.registry import registry
 
@@ -38,7 +39,8 @@ def listing(what: Annotated[What, typer.Argument(metavar="tasks|models", help="W
     if sys.stdout.isatty():
         table = Table("name", *(["generation"] if what is What.models else []), "about", "from", box=box.SIMPLE_HEAD)
         for row in rows:
-            table.add_row(row["name"], *([row["group"]] if what is What.models else []), row["about"], row["from"])
+            cells = [row["name"], *([row["group"]] if what is What.models else []), row["about"], row["from"]]
+            table.add_row(*map(Text, cells))  # plain: a first line may hold brackets
         Console().print(table)
     else:
         for row in rows:

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from linbench.results import Comparison, Row
 from linbench.store import Result
@@ -105,16 +106,14 @@ def markdown(comparison: Comparison) -> str:
 
 def rich_table(comparison: Comparison) -> Table:
     """For a terminal."""
-    drawn = Table(
-        title=f"{comparison.title}, {comparison.form}", caption=caption(comparison), box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left"
-    )
+    title = f"{comparison.title}, {comparison.form}"
+    drawn = Table(title=Text(title), caption=Text(caption(comparison)), box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
     frame = table(comparison)
-    for name in frame.columns:
-        if name != "of them" and (name != "marks" or frame[name].any()):
-            drawn.add_column(name, justify="left" if name in {"model", "accuracy", "marks"} else "right", no_wrap=name != "marks")
-    shown = [column.header for column in drawn.columns]
-    for _, row in frame.iterrows():
-        drawn.add_row(*(row[str(name)] for name in shown))
+    shown = [str(name) for name in frame.columns if name != "of them" and (name != "marks" or frame[name].any())]
+    for name in shown:
+        drawn.add_column(name, justify="left" if name in {"model", "accuracy", "marks"} else "right", no_wrap=name != "marks")
+    for row in frame.to_dict("records"):
+        drawn.add_row(*(Text(row[name]) for name in shown))
     return drawn
 
 

@@ -1,8 +1,11 @@
+import io
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from linbench.report.figures import save_figures
-from linbench.report.tables import caption, markdown, table
+from linbench.report.tables import caption, markdown, rich_table, table
 from linbench.results import comparisons
 
 
@@ -62,3 +65,11 @@ def test_what_is_not_declared_is_said_to_be(a_result: Any) -> None:
     assert (row["state floats"], row["FLOPs/token"], row["parameters"]) == ("undeclared", "undeclared", "10")
     (row,) = table(comparisons([a_result(status="failed", metrics={}, model={})])[0]).to_dict("records")
     assert (row["accuracy"], row["state floats"], row["parameters"]) == ("–", "–", "–")
+
+
+def test_brackets_in_a_name_are_shown_on_a_terminal(a_result: Any) -> None:
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(rich_table(comparisons([a_result("attention[window=4]"), a_result("[red]b[/red]")])[0]))
+    text = console.export_text()
+    assert "attention[window=4]" in text
+    assert "[red]b[/red]" in text
