@@ -1,5 +1,8 @@
 """Comparisons as figures: what is drawn is stored, and nothing else."""
 
+import math
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import as_file, files
@@ -10,7 +13,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from linbench.cell import digest
 from linbench.report.tables import caption
@@ -43,6 +46,7 @@ def learning_curves(axes: Axes, comparison: Comparison) -> bool:
     _chance(axes, comparison)
     axes.set(xlabel="tokens seen in training", ylabel="validation accuracy", ylim=(-0.02, 1.04))
     axes.set_xlim(left=0)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1e6:g} M" if value else "0"))
     return bool(ends)
 
@@ -50,13 +54,13 @@ def learning_curves(axes: Axes, comparison: Comparison) -> bool:
 def accuracy_by_distance(axes: Axes, comparison: Comparison) -> bool:
     """Test accuracy against the distance that an answer must be carried: the mean over seeds, bars from the worst to the best."""
     ends = []
+    edges = _edges([result["slices"]["distance"] for result in comparison.results if "distance" in result["slices"]])
     for row, colour, dash in _styled(comparison.rows):
-        binned = [_binned(result["slices"]["distance"]) for result in row.results if "distance" in result["slices"]]
+        binned = [_binned(result["slices"]["distance"], edges) for result in row.results if "distance" in result["slices"]]
         if not binned:
             continue
-        where = sorted(set.intersection(*(set(b) for b in binned)))
-        at = [fmean(b[i][0] for b in binned) for i in where]
-        by_bin = [[b[i][1] for b in binned] for i in where]
+        at = [fmean(seed[i][0] for seed in binned) for i in range(len(edges))]
+        by_bin = [[seed[i][1] for seed in binned] for i in range(len(edges))]
         mean = [fmean(values) for values in by_bin]
         below, above = ([abs(m - pick(v)) for m, v in zip(mean, by_bin, strict=True)] for pick in (min, max))
         axes.errorbar(at, mean, yerr=[below, above], color=colour, linestyle=dash, marker="o", markersize=3.2, capsize=2, elinewidth=0.8)
@@ -64,17 +68,33 @@ def accuracy_by_distance(axes: Axes, comparison: Comparison) -> bool:
     _label_ends(axes, ends)
     _chance(axes, comparison)
     axes.set(xlabel="tokens between what is asked and its answer", ylabel="test accuracy", ylim=(-0.02, 1.04))
+    axes.set_xlim(left=0)
     return bool(ends)
 
 
-def _binned(slice_: dict[str, list[int]]) -> dict[int, tuple[float, float]]:
-    """At most `DISTANCE_BINS` bins of equal width: bin -> (mean distance, accuracy)."""
-    bins: dict[int, list[tuple[int, int, int]]] = {}
-    width = max(1, -(-max(slice_["at"], default=1) // DISTANCE_BINS))
-    for at, right, counted in zip(slice_["at"], slice_["right"], slice_["counted"], strict=True):
-        bins.setdefault(at // width, []).append((at, right, counted))
-    totals = {i: (sum(a * c for a, _, c in b), sum(r for _, r, _ in b), sum(c for *_, c in b)) for i, b in bins.items()}
-    return {i: (at / counted, right / counted) for i, (at, right, counted) in totals.items()}
+def _edges(slices: Sequence[dict[str, list[int]]]) -> list[int]:
+    """The last distance of each of at most `DISTANCE_BINS` bins with about as many answers in every one."""
+    counts: Counter[int] = Counter()
+    for one in slices:
+        counts.update(dict(zip(one["at"], one["counted"], strict=True)))
+    full, filled, edges = counts.total() / DISTANCE_BINS, 0, []
+    for at in sorted(counts):
+        filled += counts[at]
+        if filled >= full:
+            edges.append(at)
+            filled = 0
+    return [*edges[:-1], max(counts)] if edges else []
+
+
+def _binned(one: dict[str, list[int]], edges: Sequence[int]) -> list[tuple[float, float]]:
+    """(mean distance, accuracy) in every bin."""
+    where = [bisect_left(edges, at) for at in one["at"]]
+    found = []
+    for i in range(len(edges)):
+        inside = [(a, r, c) for a, r, c, w in zip(one["at"], one["right"], one["counted"], where, strict=True) if w == i]
+        counted = sum(c for *_, c in inside)
+        found.append((sum(a * c for a, _, c in inside) / counted, sum(r for _, r, _ in inside) / counted) if counted else (math.nan, math.nan))
+    return found
 
 
 FIGURES: dict[str, Callable[[Axes, Comparison], bool]] = {"learning-curves": learning_curves, "distance": accuracy_by_distance}

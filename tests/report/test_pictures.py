@@ -2,9 +2,10 @@ import io
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 
-from linbench.report.figures import save_figures
+from linbench.report.figures import DISTANCE_BINS, _binned, _edges, save_figures
 from linbench.report.tables import caption, markdown, rich_table, table
 from linbench.results import comparisons
 
@@ -73,3 +74,14 @@ def test_brackets_in_a_name_are_shown_on_a_terminal(a_result: Any) -> None:
     text = console.export_text()
     assert "attention[window=4]" in text
     assert "[red]b[/red]" in text
+
+
+def test_bins_hold_about_as_many_answers_each() -> None:
+    counts = {"at": list(range(1, 101)), "right": [1] * 100, "counted": [1] * 50 + [3] * 50}
+    edges = _edges([counts, counts])
+    binned = _binned(counts, edges)
+    assert len(edges) == len(binned) == DISTANCE_BINS
+    assert edges[-1] == 100
+    assert [at for at, _ in binned] == sorted(at for at, _ in binned)
+    assert binned[0][1] == 1.0
+    assert binned[-1][1] == pytest.approx(1 / 3)
