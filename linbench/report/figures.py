@@ -77,13 +77,12 @@ def _edges(slices: Sequence[dict[str, list[int]]]) -> list[int]:
     counts: Counter[int] = Counter()
     for one in slices:
         counts.update(dict(zip(one["at"], one["counted"], strict=True)))
-    full, filled, edges = counts.total() / DISTANCE_BINS, 0, []
+    seen, edges = 0, []
     for at in sorted(counts):
-        filled += counts[at]
-        if filled >= full:
+        seen += counts[at]
+        if seen * DISTANCE_BINS >= (len(edges) + 1) * counts.total():
             edges.append(at)
-            filled = 0
-    return [*edges[:-1], max(counts)] if edges else []
+    return edges
 
 
 def _binned(one: dict[str, list[int]], edges: Sequence[int]) -> list[tuple[float, float]]:
