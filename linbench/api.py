@@ -42,7 +42,8 @@ def run(
 
 
 def load(results: str | Path = "results") -> pd.DataFrame:
-    """Every stored result: one row per cell, with its settings as `task.NAME`, `model.NAME` and `protocol.NAME`.
+    """Every stored result: one row per cell, with its settings as `task.NAME`, `protocol.NAME` and `model.NAME` (those of
+    mixers where all layers are alike).
 
     Raises StorageError: there is no such folder.
     """

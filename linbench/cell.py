@@ -43,7 +43,7 @@ class LayerSpec:
         return {
             "mixer": self.entry.name,
             "version": mixer.version,
-            "settings": self.settings.model_dump(mode="json"),
+            "settings": self.settings.model_dump(mode="json", exclude_unset=mixer.opaque),
             "kernel": kernel,
             "source": self.entry.digest,
         }
@@ -167,7 +167,7 @@ def plan(
     given = _by_room(settings or {})
     built, task_entry, chosen = make_task(task, preset=preset, settings=settings)
     protocol = Protocol.parse({**default_protocol(), **chosen.protocol, **given["protocol"]}, where="protocol")
-    wanted_form = form or chosen.model.get("form", "native")
+    wanted_form: Form = form or chosen.model.get("form", "native")  # type: ignore[assignment]
     if wanted_form not in FORMS:
         raise unknown("form", wanted_form, FORMS)
     from_preset = {name: value for name, value in chosen.model.items() if name != "form"}
@@ -175,9 +175,9 @@ def plan(
     _refuse_unused(given["model"], specs)
     for spec in specs:
         spec.rehearse(built)
-    where = pick_device(device)
-    name = _matching_preset(built)
-    return [Cell(built, task_entry, spec, protocol, seed, where, name) for spec in specs for seed in seeds]
+    where, numbers = pick_device(device), [int(seed) for seed in seeds]
+    names = [_matching_preset(built, spec, protocol) for spec in specs]
+    return [Cell(built, task_entry, spec, protocol, seed, where, name) for spec, name in zip(specs, names, strict=True) for seed in numbers]
 
 
 def make_task(task: str, *, preset: str | None, settings: Mapping[str, Any] | None = None) -> tuple[Task, Entry, Preset]:
@@ -209,18 +209,25 @@ def _preset(cls: type[Task], task: str, preset: str | None) -> Preset:
     return cls.presets[preset]
 
 
-def _matching_preset(task: Task) -> str | None:
-    matches = (name for name, preset in task.presets.items() if task.Settings.parse(preset.task, where="task") == task.settings)
-    return next(matches, None)
+def _matching_preset(task: Task, spec: ModelSpec, protocol: Protocol) -> str | None:
+    """The preset that task, model and protocol still are, if any."""
+    has = [spec.backbone.model_dump() | {"form": spec.form} | layer.settings.model_dump() for layer in spec.layers if not layer.entry.cls.opaque]
+    for name, preset in task.presets.items():
+        same_task = task.Settings.parse(preset.task, where="task") == task.settings
+        same_protocol = Protocol.parse({**default_protocol(), **preset.protocol}, where="protocol") == protocol
+        wanted = {"form": "native", **preset.model}
+        if same_task and same_protocol and all(layer.get(key, value) == value for layer in has for key, value in wanted.items()):
+            return name
+    return None
 
 
-def _model(text: str, form: str, from_preset: Mapping[str, Any], given: Mapping[str, Any]) -> ModelSpec:
+def _model(text: str, form: Form, from_preset: Mapping[str, Any], given: Mapping[str, Any]) -> ModelSpec:
     """One model of a run: the backbone's settings by their names, all others to the mixers that have them."""
     pattern = parse_pattern(text)
     of_backbone = BackboneSettings.model_fields
     backbone = BackboneSettings.parse({k: v for k, v in {**from_preset, **given}.items() if k in of_backbone}, where="model")
     period = len(pattern)
-    count = max(period, backbone.layers)
+    count = backbone.layers if "layers" in given else max(period, backbone.layers)
     if count % period:
         raise UserError(f"model.layers = {count} does not hold the {period} layers of '{text}' a whole number of times; {period}, {2 * period}, ... would do.")
     layers = []
@@ -231,16 +238,12 @@ def _model(text: str, form: str, from_preset: Mapping[str, Any], given: Mapping[
             raise UserError(f"{term.name} has no controlled form: it does not declare what surrounds its recurrence; run it with --form native.")
         open_ended = mixer.Settings.model_config.get("extra") == "allow"
         values: dict[str, Any] = dict(mixer.controlled or {}) if form == "controlled" else {}
-        for source in (from_preset, given):
+        for source in (given,) if mixer.opaque else (from_preset, given):
             values |= {k: v for k, v in source.items() if k in mixer.Settings.model_fields or (open_ended and k not in of_backbone and "." not in k)}
-        values |= {k.removeprefix(f"{term.name}."): v for k, v in given.items() if k.startswith(f"{term.name}.")}
+        for name in (term.name, entry.name):
+            values |= {k.removeprefix(f"{name}."): v for k, v in given.items() if k.startswith(f"{name}.")}
         layers.append(LayerSpec(entry, mixer.Settings.parse(values | dict(term.settings), where="model")))
-    backbone = BackboneSettings.parse({**backbone.model_dump(), "layers": count}, where="model")
-    return ModelSpec("+".join(_terms(text)), form, backbone, tuple(layers))  # type: ignore[arg-type]
-
-
-def _terms(text: str) -> list[str]:
-    return [part.strip() for part in text.split("+")]
+    return ModelSpec("".join(text.split()), form, backbone.model_copy(update={"layers": count}), tuple(layers))
 
 
 def _refuse_unused(given: Mapping[str, Any], specs: Sequence[ModelSpec]) -> None:
@@ -249,7 +252,7 @@ def _refuse_unused(given: Mapping[str, Any], specs: Sequence[ModelSpec]) -> None
     known = set(BackboneSettings.model_fields)
     for layer in layers:
         known |= set(layer.settings.model_fields_set) | set(type(layer.settings).model_fields)
-        known |= {f"{layer.entry.name}.{name}" for name in type(layer.settings).model_fields}
+        known |= {f"{prefix}{layer.entry.name}.{name}" for name in type(layer.settings).model_fields for prefix in ("", "./")}
     for name in given:
         if name not in known:
             raise unknown("setting", f"model.{name}", (f"model.{n}" for n in known if "." not in n or "." in name))

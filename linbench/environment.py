@@ -41,7 +41,7 @@ def _source() -> dict[str, Any]:
         return {"commit": None, "dirty": None}
     try:
         commit = _git(folder, "rev-parse", "HEAD")
-        return {"commit": commit, "dirty": bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))}
+        return {"commit": commit, "dirty": bool(_git(folder.parent, "status", "--porcelain", "--", "linbench", "tasks", "models", "kernels"))}
     except (OSError, subprocess.SubprocessError):
         return {"commit": None, "dirty": None}
 

@@ -3,10 +3,10 @@
 import hashlib
 import importlib
 import importlib.util
-import inspect
 import sys
 import traceback
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,15 +21,10 @@ def is_location(name: str) -> bool:
     return ":" in name or name.endswith(".py")
 
 
-def import_module(name: str) -> ModuleType:
-    """As `importlib.import_module`."""
-    return importlib.import_module(name)
-
-
 def import_path(path: Path) -> ModuleType:
-    """Import a file under a name of its own, so that equal file names do not meet."""
+    """Import a file under a name made from its place and its content: equal file names do not meet, and an edited file is read anew."""
     resolved = path.resolve()
-    name = f"linbench_plugin_{hashlib.sha256(str(resolved).encode()).hexdigest()[:12]}_{resolved.stem}"
+    name = f"linbench_plugin_{digest_of(str(resolved).encode() + resolved.read_bytes())[:16]}_{resolved.stem}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, resolved)
@@ -37,12 +32,19 @@ def import_path(path: Path) -> ModuleType:
         raise UserError(f"{path} is not a Python file.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    _reach(resolved.parent)
     try:
         spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
     return module
+
+
+def _reach(folder: Path) -> None:
+    """Let what a user brings import its neighbours, after everything that is installed."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
 
 
 def load_location(location: str, candidates: Callable[[ModuleType], list[Any]]) -> Any:
@@ -57,7 +59,8 @@ def load_location(location: str, candidates: Callable[[ModuleType], list[Any]]) 
                 raise UserError(f"there is no file {where} in {Path.cwd()}.")
             module = import_path(Path(where))
         else:
-            module = import_module(where)
+            _reach(Path.cwd())
+            module = importlib.import_module(where)
     except UserError:
         raise
     except ModuleNotFoundError as missing:
@@ -77,25 +80,36 @@ def load_location(location: str, candidates: Callable[[ModuleType], list[Any]]) 
     return vars(module)[name]
 
 
+def digest_of(content: bytes) -> str:
+    """SHA-256 in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
 def source_digest(cls: type) -> str | None:
-    """SHA-256 of the file that defines a class; None where there is no file."""
-    try:
-        path = inspect.getsourcefile(cls)
-    except TypeError:
-        return None
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else None
+    """SHA-256 of the file that defines a class, as it was when first asked for; None where there is no file."""
+    return _module_digest(cls.__module__)
+
+
+@cache
+def _module_digest(name: str) -> str | None:
+    path = getattr(sys.modules.get(name), "__file__", None)
+    return digest_of(Path(path).read_bytes()) if path else None
 
 
 def theirs(error: BaseException) -> str:
     """An exception in one line, with the last place in code that is not linbench's own, where there is one."""
-    frames = traceback.extract_tb(error.__traceback__)
-    if isinstance(error, SyntaxError) and error.filename:
-        place = f"{Path(error.filename).name} line {error.lineno}: "
-    else:
-        outside = [f for f in frames if _is_users(f.filename)]
-        place = f"{Path(outside[-1].filename).name} line {outside[-1].lineno}: " if outside else ""
+    if isinstance(error, UserError):
+        return str(error)
     message = str(error).strip().splitlines()
-    return f"{place}{type(error).__name__}{': ' + message[0] if message else ''}"
+    return f"{users_place(error)}{type(error).__name__}{': ' + message[0] if message else ''}"
+
+
+def users_place(error: BaseException) -> str:
+    """`mine.py line 3: `, the last place in a user's code that an exception came through; empty where it came through none."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{Path(error.filename).name} line {error.lineno}: "
+    outside = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
+    return f"{Path(outside[-1].filename).name} line {outside[-1].lineno}: " if outside else ""
 
 
 def _is_users(filename: str) -> bool:

@@ -1,5 +1,6 @@
 """One cell from beginning to end: train, judge, and say what it was measured with."""
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -49,6 +50,8 @@ def measure(cell: Cell, on_report: Callable[[Report], None]) -> Result:
         result["model"] = _size(cell, model)
         train(cell, model, curve, on_report)
         metrics, slices = evaluate(model, cell.task, seed=cell.seed, split="test", examples=cell.protocol.test_examples, device=cell.device)
+        if not math.isfinite(metrics["nll"]):
+            raise Diverged(f"the test loss was {metrics['nll']}")
         result |= {"metrics": metrics, "slices": slices, "marks": ["undertrained"] if undertrained(curve) else []}
     except Diverged as diverged:
         result |= {"status": "diverged", "reason": str(diverged)}
@@ -63,9 +66,7 @@ def measure(cell: Cell, on_report: Callable[[Report], None]) -> Result:
 
 def undertrained(curve: list[dict[str, float]]) -> bool:
     """Whether validation accuracy still rises by more than `UNDERTRAINED_GAIN` over the last fifth of the run."""
-    end = curve[-1]["step"]
-    before = [point["accuracy"] for point in curve if point["step"] <= 0.8 * end]
-    return bool(before) and curve[-1]["accuracy"] - before[-1] > UNDERTRAINED_GAIN
+    return curve[-1]["accuracy"] - curve[len(curve) * 4 // 5 - 1]["accuracy"] > UNDERTRAINED_GAIN
 
 
 def _size(cell: Cell, model: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def parse_pattern(text: str) -> list[Term]:
     terms: list[Term] = []
     for part in _split(text, "+"):
         match = _TERM.fullmatch(part.strip())
-        if not match or match["count"] == "0":
+        if not match or int(match["count"] or 1) == 0:
             raise UserError(f"'{text}' is not a layer pattern; write NAME, 3xNAME+OTHER or NAME[setting=value].")
         settings = tuple(_setting(pair, text) for pair in _split(match["settings"] or "", ",") if pair.strip())
         terms += [Term(match["name"], settings)] * int(match["count"] or 1)

@@ -1,5 +1,6 @@
 """Finding tasks and models: shipped ones, plugin folders, entry points, and any path or module a user names."""
 
+import importlib
 import os
 import pkgutil
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from torch import nn
 from linbench import models as shipped_models
 from linbench import tasks as shipped_tasks
 from linbench.common.errors import UserError, unknown
-from linbench.loading import import_module, import_path, is_location, load_location, source_digest, theirs
+from linbench.loading import import_path, is_location, load_location, source_digest, theirs
 from linbench.models.base import Mixer
 from linbench.tasks.base import Task
 from linbench.wrapping import wrap
@@ -28,6 +29,7 @@ SHIPPED = "linbench"
 
 Kind = Literal["task", "model"]
 _BASE: dict[Kind, type] = {"task": Task, "model": Mixer}
+_NAMED: dict[Kind, type] = {"task": Task, "model": nn.Module}
 _SHIPPED: dict[Kind, ModuleType] = {"task": shipped_tasks, "model": shipped_models}
 
 
@@ -57,6 +59,7 @@ class Registry:
     kind: Kind
     entries: dict[str, Entry] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    _contested: set[str] = field(default_factory=set)
 
     def find(self, name: str) -> Entry:
         """The entry a user means by a name, `./file.py:Class` or `package.module:Class`.
@@ -75,8 +78,7 @@ class Registry:
     def _add(self, entry: Entry) -> None:
         """Shipped names stand; of two others that claim one name neither is used, since either could be meant."""
         taken = self.entries.get(entry.name)
-        refused = next((problem for problem in self.problems if problem.name == entry.name), None)
-        if taken is None and refused is None:
+        if taken is None and entry.name not in self._contested:
             self.entries[entry.name] = entry
         elif taken is None:
             self.problems.append(Problem(entry.name, entry.source, "others claim the name too; name the one you mean by its path"))
@@ -84,6 +86,7 @@ class Registry:
             self.problems.append(Problem(entry.name, entry.source, f"linbench ships a {self.kind} of that name; rename yours or name it by its path"))
         else:
             del self.entries[entry.name]
+            self._contested.add(entry.name)
             reason = f"both {taken.source} and {entry.source} claim the name; name the one you mean by its path"
             self.problems += [Problem(entry.name, source, reason) for source in (taken.source, entry.source)]
 
@@ -114,8 +117,10 @@ def registry(kind: Kind) -> Registry:
 def _scan(found: Registry, where: str | Path, source: str, *, digest: bool) -> None:
     name = where.stem if isinstance(where, Path) else where.rsplit(".", 1)[1]
     try:
-        module = import_path(where) if isinstance(where, Path) else import_module(where)
-        entries = [_entry(found.kind, cls.name, cls, source, digest=digest) for cls in _classes(module, _BASE[found.kind])]
+        module = import_path(where) if isinstance(where, Path) else importlib.import_module(where)
+        entries = [_entry(found.kind, cls.name, cls, source, digest=digest) for cls in _named(module, _NAMED[found.kind])]
+        if digest and not any(True for base in _NAMED.values() for _ in _named(module, base)):
+            raise UserError("it defines no task or model with a `name`")
     except (Exception, SystemExit) as error:  # as above
         found.problems.append(Problem(name, source, theirs(error)))
         return
@@ -123,8 +128,8 @@ def _scan(found: Registry, where: str | Path, source: str, *, digest: bool) -> N
         found._add(entry)
 
 
-def _classes(module: ModuleType, base: type) -> Iterator[Any]:
-    """The classes of that base which the module itself defines and names."""
+def _named(module: ModuleType, base: type) -> Iterator[Any]:
+    """The classes of that base which the module itself defines and gives a `name`."""
     for value in vars(module).values():
         if isinstance(value, type) and issubclass(value, base) and value.__module__ == module.__name__ and "name" in vars(value):
             yield value
@@ -144,10 +149,11 @@ def _entry(kind: Kind, name: str, cls: Any, source: str, *, digest: bool) -> Ent
 def _located(kind: Kind, location: str) -> Entry:
     """A class named by path or module; its source becomes part of the identity of its cells."""
     cls = load_location(location, lambda module: [c for c in vars(module).values() if _usable(kind, c, module)])
+    if not isinstance(cls, type):
+        raise UserError(f"{location} is {type(cls).__name__}, not a class.")
     entry = _entry(kind, cls.__name__, cls, location, digest=True)
     return Entry(location.removeprefix("./"), entry.cls, location, entry.digest)
 
 
 def _usable(kind: Kind, cls: Any, module: ModuleType) -> bool:
-    base = nn.Module if kind == "model" else Task
-    return isinstance(cls, type) and issubclass(cls, base) and cls.__module__ == module.__name__
+    return isinstance(cls, type) and issubclass(cls, _NAMED[kind]) and cls.__module__ == module.__name__

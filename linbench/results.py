@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from linbench.cell import canonical, digest
+from linbench.models.blocks.heads import CONTROLLED
 from linbench.store import Result
 
 _ABSENT = object()
@@ -150,7 +151,16 @@ def _comparable(result: Result) -> str:
     cell = result["cell"]
     protocol = {name: value for name, value in cell["protocol"]["settings"].items() if name != "lr"}
     kept = {"task": cell["task"], "form": cell["model"]["form"], "protocol": [cell["protocol"]["version"], protocol]}
+    if kept["form"] == "controlled":
+        kept["surroundings"] = _surroundings(cell["model"])
     return digest({**kept, "device": cell["device"], "schema": cell["schema"]})
+
+
+def _surroundings(model: dict[str, Any]) -> list[str]:
+    """What the controlled form promises to be the same for all, as this model has it."""
+    backbone = {name: value for name, value in model["backbone"]["settings"].items() if name in {"channel_mixer", "tie_embeddings"}}
+    layers = ({name: layer["settings"].get(name) for name in CONTROLLED} for layer in model["layers"])
+    return sorted({canonical({**backbone, **layer}) for layer in layers})
 
 
 def _comparison(key: str, members: Sequence[Result], order: Sequence[str]) -> Comparison:

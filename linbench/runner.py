@@ -7,7 +7,7 @@ from typing import Protocol
 from linbench.cell import Cell
 from linbench.common.errors import StorageError
 from linbench.measure import measure
-from linbench.store import Result, Store
+from linbench.store import FINAL, Result, Store
 from linbench.train import Report
 
 _POLL_SECONDS = 0.5
@@ -46,16 +46,17 @@ class Silent:
 
 
 def run_cells(cells: Sequence[Cell], store: Store, progress: Progress, *, again: bool = False) -> list[Result]:
-    """The results of `cells`, in their order; each is kept as soon as it is there. `again` repeats finished ones.
+    """The results of `cells`, in their order and each once; each is kept as soon as it is there. `again` repeats finished ones.
 
     Several launchers may work on one folder: each cell is run by whoever claims it first.
     Raises StorageError: results cannot be kept.
     """
     store.prepare()
     results: dict[str, Result] = {}
+    cells = list({cell.id: cell for cell in cells}.values())
     progress.begin(cells)
     try:
-        waiting = list(dict.fromkeys(cells, None))
+        waiting = list(cells)
         while waiting:
             elsewhere = [cell for cell in waiting if not _settle(cell, store, progress, results, again)]
             if len(elsewhere) == len(waiting):
@@ -72,6 +73,8 @@ def _settle(cell: Cell, store: Store, progress: Progress, results: dict[str, Res
         if not ours:
             return False
         stored = None if again else store.get(cell.id)
+        if stored is not None and stored["status"] not in FINAL:
+            stored = None  # what failed once may not fail again
         if stored is None:
             store.put(measure(cell, lambda report: progress.report(cell, report)))
         result = stored or store.get(cell.id)  # what is shown is what is kept

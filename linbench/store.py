@@ -19,6 +19,9 @@ from linbench.common.errors import StorageError
 Result = dict[str, Any]
 """What a cell measured, as plain JSON values; see `linbench.measure` for what is in it."""
 
+FINAL = ("ok", "diverged")
+"""Statuses that say something of the model; a cell with another is tried again when it is next asked for."""
+
 _ID = re.compile("[0-9a-f]{64}")
 _ASIDE = ".unreadable"
 _LEFTOVER = ".writing-"
@@ -38,7 +41,7 @@ class Store:
 
         Raises StorageError.
         """
-        with _sentence(self.folder, "cannot keep results in"):
+        with storage_sentence(self.folder, "cannot keep results in"):
             self.folder.mkdir(parents=True, exist_ok=True)
             self._locks.mkdir(exist_ok=True)
             for leftover in self.folder.glob(f"{_LEFTOVER}*"):  # of a writer that was killed
@@ -54,7 +57,7 @@ class Store:
         Raises StorageError: the file is there and cannot be read, or comes from a newer linbench.
         """
         path = self._path(cell_id)
-        with _sentence(path, "cannot read"):
+        with storage_sentence(path, "cannot read"):
             try:
                 text = path.read_bytes()
             except FileNotFoundError:
@@ -76,7 +79,7 @@ class Store:
         """Keep a result: written aside, flushed to the disk, then renamed. Raises StorageError; nothing is left behind then."""
         path = self._path(result["id"])
         text = canonical({**result, "checksum": digest(result)})
-        with _sentence(self.folder, "cannot keep results in"):
+        with storage_sentence(self.folder, "cannot keep results in"):
             handle, name = tempfile.mkstemp(dir=self.folder, prefix=_LEFTOVER)
             try:
                 with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -103,7 +106,8 @@ class Store:
         """Whether this process may run the cell now; another launcher on the same folder may have it. A killed holder's claim is free."""
         lock = FileLock(self._locks / f"{cell_id}.lock")
         try:
-            lock.acquire(timeout=0)
+            with storage_sentence(self._locks, "cannot claim a cell in"):
+                lock.acquire(timeout=0)
         except Timeout:
             yield False
             return
@@ -122,17 +126,19 @@ class Store:
     def _put_aside(self, path: Path) -> None:
         number = sum(1 for _ in path.parent.glob(f"{path.name}{_ASIDE}*"))
         aside = path.with_name(f"{path.name}{_ASIDE}-{number}")
-        with _sentence(path, "cannot set aside"):
+        with storage_sentence(path, "cannot set aside"):
             path.rename(aside)
         self.set_aside.append(aside)
 
 
 @contextmanager
-def _sentence(path: Path, doing: str) -> Iterator[None]:
-    """The operating system's refusal as one sentence."""
+def storage_sentence(path: Path, doing: str) -> Iterator[None]:
+    """The operating system's refusal as one sentence. Raises StorageError."""
     reasons = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EROFS: "it is read-only", errno.EACCES: "permission denied"}
     try:
         yield
+    except Timeout:
+        raise
     except OSError as error:
         reason = reasons.get(error.errno or 0, error.strerror or str(error))
         raise StorageError(f"{doing} {path}: {reason}; free it or choose another folder with --results.") from error

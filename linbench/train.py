@@ -74,6 +74,8 @@ def train(cell: Cell, model: Backbone, curve: list[dict[str, float]], on_report:
             if step in evaluate_at:
                 metrics, _ = evaluate(model, task, seed=cell.seed, split="validation", examples=protocol.validation_examples, device=cell.device)
                 accuracy = metrics["accuracy"]
+                if not math.isfinite(metrics["nll"]):
+                    raise Diverged(f"the validation loss was {metrics['nll']} at step {step} of {steps}")
                 total = sum(value for value, _ in since_point) / sum(count for _, count in since_point)
                 tokens = step * protocol.batch_size * task.seq_len
                 curve.append({"step": step, "tokens": tokens, "loss": total, "accuracy": accuracy, "nll": metrics["nll"]})

@@ -21,7 +21,8 @@ def wrap(module: type[nn.Module]) -> type[Mixer]:
     The width goes to the first parameter of its constructor among `WIDTH_NAMES`, or else to its first if that has no default;
     a module that takes none is built without.
     """
-    parameters = {name: p for name, p in inspect.signature(module.__init__).parameters.items() if name != "self"}
+    own = module.__init__ is not nn.Module.__init__
+    parameters = {name: p for name, p in inspect.signature(module.__init__).parameters.items() if own and name != "self"}
     named = [name for name, p in parameters.items() if p.kind in {p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY}]
     unnamed = [name for name in named[:1] if parameters[name].default is inspect.Parameter.empty]
     width = next((name for name in [*(n for n in WIDTH_NAMES if n in named), *unnamed]), None)
@@ -29,6 +30,7 @@ def wrap(module: type[nn.Module]) -> type[Mixer]:
 
     class Wrapped(Mixer):
         __doc__ = f"{module.__name__}, an nn.Module. {inspect.getdoc(module) or ''}".strip()
+        opaque = True
         Settings = _settings(module, [p for name, p in parameters.items() if name not in {width, index}])
 
         def __init__(self, settings: Any, layer: LayerInfo) -> None:

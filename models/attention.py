@@ -42,7 +42,7 @@ class Attention(Mixer):
     State: a cache of H (K + V) floats per token seen, at most w tokens with a window.
     Known for: exact recall of anything it has kept, at a cost that grows with length. In the controlled form it has the short
     convolution like all others instead of positions, and the l2 norm of q and k comes with a learned scale per head that starts at
-    sqrt(K) (2010.04245), since scores within 1/sqrt(K) of zero could not select.
+    sqrt(K) (2010.04245), since scores within 1/sqrt(K) of zero could not select. The output projection starts at zero (docs/decisions/0002).
     """
 
     name = "attention"

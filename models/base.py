@@ -68,6 +68,8 @@ class Mixer(nn.Module, ABC):
     Settings: ClassVar[type[Settings]] = Settings
     controlled: ClassVar[dict[str, Any] | None] = None
     """Settings that replace the published ones in the controlled form, where only the recurrence may differ; None: it has none."""
+    opaque: ClassVar[bool] = False
+    """A module from elsewhere: nothing but what a user says of it reaches its constructor."""
     causality: ClassVar[Literal["exact", "rounding"]] = "exact"
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:

@@ -27,7 +27,8 @@ class GatedDeltaNet(DeltaNet):
     State: H K V, constant in length; the convolution keeps 3 inputs per channel.
     Known for: overwriting one association (the delta rule) and clearing all at once (the gate). The decay also acts on what
     the delta rule predicts: decay first, then erase and write. A ~ U(1, 16) here, where published code draws U(0, 16), whose
-    logarithm can be minus infinity.
+    logarithm can be minus infinity, and decays are drawn in strata (docs/decisions/0003). Heads are sized for small models; the
+    output projection starts at zero (0002).
     """
 
     name = "gated_deltanet"

@@ -32,12 +32,13 @@ class LinearAttention(MatrixMixer):
     """S_t = S_{t-1} + phi(k_t) v_t^T,  z_t = z_{t-1} + phi(k_t),  o_t = S_t^T phi(q_t) / (z_t . phi(q_t) + 1e-6).
 
     Katharopoulos et al. 2020, arXiv:2006.16236; phi = elu + 1. Un-normalised form with output norm (`normalise=false`):
-    o_t = RMSNorm(S_t^T phi(q_t)), Qin et al. 2022, arXiv:2210.10340.
+    o_t = RMSNorm(S_t^T phi(q_t) / sqrt(K)), Qin et al. 2022, arXiv:2210.10340.
 
     State: H K V, and H K for the normaliser; constant in length.
     Known for: linear cost, a state that does not grow. Scores are positive, so interference between keys never cancels, and
     nothing is ever erased: recall fades as pairs outnumber key dimensions. The published layer has no convolution and no
-    positions; without either, two layers cannot bind a value to the key before it.
+    positions; without either, two layers cannot bind a value to the key before it. In the controlled form the output norm makes the division immaterial but
+    for its epsilon; z is still carried, and counted. The output projection starts at zero (docs/decisions/0002).
     """
 
     name = "linear_attention"

@@ -57,7 +57,7 @@ class Task(ABC):
     version: ClassVar[int] = 1
     """Raised whenever a change to the file changes the distribution; part of the identity of every cell."""
     Settings: ClassVar[type[Settings]]
-    presets: ClassVar[dict[str, Preset]]
+    presets: ClassVar[dict[str, Preset]] = {}
     """The first is the default."""
 
     def __init__(self, settings: Any) -> None:

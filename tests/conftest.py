@@ -129,7 +129,13 @@ def a_result() -> Callable[..., Result]:
     """A stored result as one would be, with what a test cares about changed."""
 
     def make(label: str = "deltanet", seed: int = 0, score: float = 0.5, **more: Any) -> Result:
-        layer = {"mixer": label, "version": 1, "settings": {"heads": more.pop("heads", 2)}, "kernel": {}, "source": None}
+        layer = {
+            "mixer": label,
+            "version": 1,
+            "settings": {"heads": more.pop("heads", 2), **more.pop("surroundings", {"conv": 4})},
+            "kernel": {},
+            "source": None,
+        }
         task = {"name": "mqar", "version": 1, "settings": {"kv_pairs": more.pop("kv_pairs", 8)}, "source": None}
         protocol = {"lr": more.pop("lr", 0.01), "tokens": 100, "batch_size": 4, "precision": "fp32"}
         model = {"form": more.pop("form", "native"), "backbone": {"version": 1, "settings": {"d_model": more.pop("d_model", 64)}}, "layers": [layer]}

@@ -34,7 +34,7 @@ def matrix_state(
     Args:
         q, k: [B, T, Hk, K]; Hk divides H, key head h serves the value heads h*H/Hk ... (h+1)*H/Hk - 1.
         v: [B, T, H, V].
-        log_decay: natural logarithm of the decay (<= 0), broadcastable to [B, T, H]; None is no decay.
+        log_decay: natural logarithm of the decay, finite and <= 0, broadcastable to [B, T, H]; None is no decay.
         update: `Add()` writes k v^T; `Delta(beta)` writes beta k (v - S^T k)^T, reading the decayed state.
         scale: factor on the output; None is K ** -0.5.
         state: [B, H, K, V] to start from; None is zero.

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, NoReturn
 import typer
 
 from linbench.cli import figures, listing, run, show, table
-from linbench.common.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, UserError
+from linbench.common.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE, UserError
 
 app = typer.Typer(
     name="linbench",
@@ -60,12 +60,21 @@ def main() -> NoReturn:
         if isinstance(error, _click_errors()):
             error.show()  # type: ignore[attr-defined]
             code = error.exit_code  # type: ignore[attr-defined]
+        elif place := _users_place(error):
+            code = _say(f"linbench: your code failed at {place}{type(error).__name__}: {error}", EXIT_USAGE)
         else:
             import traceback
 
             traceback.print_exc()
             code = _say("linbench: this is a bug in linbench, not in what you typed; please report it with the lines above.", EXIT_BUG)
     sys.exit(code)
+
+
+def _users_place(error: Exception) -> str:
+    """Where in a plugin an exception came from; empty for one of our own."""
+    from linbench.loading import users_place
+
+    return users_place(error)
 
 
 def _click_errors() -> type[Exception]:

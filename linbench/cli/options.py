@@ -37,7 +37,8 @@ def parse_seeds(text: str) -> list[int]:
     seeds: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        numbers = [first, last] if dash else [first]
+        if not all(number.isascii() and number.isdigit() for number in numbers) or int(numbers[-1]) < int(first):
             raise UserError(f"--seeds takes numbers such as 0,1,2 or 0-4, not '{text}'.")
         seeds += range(int(first), int(last or first) + 1)
     return list(dict.fromkeys(seeds))

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +25,7 @@ Examples:
 def run(
     task: Annotated[str, typer.Argument(metavar="TASK", help="A task: a name (linbench list tasks), ./file.py:Class or package.module:Class.")],
     model: Annotated[
-        str,
+        list[str],
         typer.Option(
             "--model",
             "-m",
@@ -62,14 +63,14 @@ def run(
     from linbench.runner import run_cells
     from linbench.store import Store
 
-    models = split_models(model)
-    cells = plan(task, models, preset=preset, form=form, seeds=parse_seeds(seeds), settings=parse_settings(set_ or []), device=device)
-    store = Store(results)
     stderr = Console(stderr=True)
-    found = run_cells(cells, store, Live(stderr) if stderr.is_terminal else Plain(stderr), again=again)
+    with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
+        models = [name for text in model for name in split_models(text)]
+        cells = plan(task, models, preset=preset, form=form, seeds=parse_seeds(seeds), settings=parse_settings(set_ or []), device=device)
+        store = Store(results)
+        found = run_cells(cells, store, Live(stderr) if stderr.is_terminal else Plain(stderr), again=again)
     tell_set_aside(store.set_aside)
     shown = comparisons(found, order=[cell.model.label for cell in cells])
-    drawn = [path for path in save_figures(shown, store.folder / "figures") if path.suffix != ".txt"]
     if as_json:
         print(json.dumps(found))
     elif sys.stdout.isatty():
@@ -78,7 +79,9 @@ def run(
             console.print(rich_table(comparison))
     else:
         print("\n".join(markdown(comparison) for comparison in shown))
-    print("\n".join(f"drew {path}" for path in drawn), file=sys.stderr)
+    for path in save_figures(shown, store.folder / "figures"):
+        if path.suffix != ".txt":
+            print(f"drew {path}", file=sys.stderr)
     bad = [result for result in found if result["status"] != "ok"]
     if bad:
         first = f"{bad[0]['label']} {bad[0]['status']}: {bad[0]['reason']}"

@@ -12,7 +12,7 @@ from linbench.common.errors import UserError, unknown
 class Settings(BaseModel):
     """Immutable, typed settings. Strings as they come from a command line are converted; unknown names are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, where: str) -> Self:
@@ -30,6 +30,8 @@ class Settings(BaseModel):
         name = ".".join([where, *map(str, error["loc"])])
         if error["type"] == "extra_forbidden":
             return unknown("setting", name, (f"{where}.{field}" for field in cls.model_fields))
+        if error["type"] == "missing":
+            return UserError(f"{name} must be given.")
         message = error["msg"].removeprefix("Value error, ")
         if not error["loc"]:
             return UserError(f"{where}: {message}.")

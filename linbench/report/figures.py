@@ -18,6 +18,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from linbench.cell import digest
 from linbench.report.tables import caption
 from linbench.results import Comparison, Row
+from linbench.store import FINAL, storage_sentence
 
 # Okabe and Ito's colours, told apart by colour-blind readers; the dash tells them apart in grey
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -26,15 +27,20 @@ DISTANCE_BINS = 8
 
 
 def learning_curves(axes: Axes, comparison: Comparison) -> bool:
-    """Validation accuracy against tokens seen: the mean over seeds, and the band from the worst to the best of them. A hollow end: undertrained."""
+    """Validation accuracy against tokens seen: the mean over seeds, and the band from the worst to the best of them.
+
+    A run that diverged counts as chance from there on. A hollow end: undertrained.
+    """
     ends = []
     for row, colour, dash in _styled(comparison.rows):
-        curves = [result["curve"] for result in row.results if result["curve"]]
-        if not curves:
+        counted = [result for result in row.results if result["status"] in FINAL]
+        longest: list[dict[str, float]] = max((result["curve"] for result in counted), key=len, default=[])
+        if not longest:
             continue
-        shortest = min(map(len, curves))
-        tokens = [point["tokens"] for point in curves[0][:shortest]]
-        by_point = [[curve[i]["accuracy"] for curve in curves] for i in range(shortest)]
+        curves = [[point["accuracy"] for point in result["curve"]] for result in counted]
+        padded = [curve + [result["chance"]] * (len(longest) - len(curve)) for curve, result in zip(curves, counted, strict=True)]
+        tokens = [point["tokens"] for point in longest]
+        by_point = list(zip(*padded, strict=True))
         mean = [fmean(values) for values in by_point]
         if len(curves) > 1:
             axes.fill_between(tokens, [min(v) for v in by_point], [max(v) for v in by_point], color=colour, alpha=0.18, linewidth=0)
@@ -59,6 +65,8 @@ def accuracy_by_distance(axes: Axes, comparison: Comparison) -> bool:
         binned = [_binned(result["slices"]["distance"], edges) for result in row.results if "distance" in result["slices"]]
         if not binned:
             continue
+        diverged = [result for result in row.results if result["status"] == "diverged"]
+        binned += [[(at, result["chance"]) for at, _ in binned[0]] for result in diverged]
         at = [fmean(seed[i][0] for seed in binned) for i in range(len(edges))]
         by_bin = [[seed[i][1] for seed in binned] for i in range(len(edges))]
         mean = [fmean(values) for values in by_bin]
@@ -77,7 +85,7 @@ def _edges(slices: Sequence[dict[str, list[int]]]) -> list[int]:
     counts: Counter[int] = Counter()
     for one in slices:
         counts.update(dict(zip(one["at"], one["counted"], strict=True)))
-    seen, edges = 0, []
+    seen, edges = 0, list[int]()
     for at in sorted(counts):
         seen += counts[at]
         if seen * DISTANCE_BINS >= (len(edges) + 1) * counts.total():
@@ -104,27 +112,31 @@ def save_figures(comparisons: Sequence[Comparison], folder: Path, names: Sequenc
 
     The files carry the hash of the results they were drawn from.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for comparison in comparisons:
-        drawn_from = digest(sorted(result["id"] for result in comparison.results))
-        for name in names:
-            with _style():
-                figure = Figure()
-                FigureCanvasAgg(figure)
-                axes = figure.add_subplot()
-                if not FIGURES[name](axes, comparison):
-                    continue
-                axes.set_title(f"{comparison.title}, {comparison.form} form, {_seeds(comparison)}")
-                stem = folder / f"{comparison.slug}-{name}"
-                for suffix, without in ((".png", ("Software",)), (".svg", ("Date", "Creator"))):
-                    metadata = {"Description": drawn_from, **dict.fromkeys(without)}
-                    figure.savefig(stem.with_suffix(suffix), metadata=metadata)
-                    written.append(stem.with_suffix(suffix))
-            text = f"{(FIGURES[name].__doc__ or '').strip()} {caption(comparison)}\nDrawn from results {drawn_from}.\n"
-            stem.with_suffix(".txt").write_text(text, encoding="utf-8")
-            written.append(stem.with_suffix(".txt"))
+    with storage_sentence(folder, "cannot draw to"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for comparison in comparisons:
+            for name in names:
+                written += _save(comparison, name, folder / f"{comparison.slug}-{name}")
     return written
+
+
+def _save(comparison: Comparison, name: str, stem: Path) -> list[Path]:
+    """One figure with its caption; nothing where there is nothing to draw."""
+    drawn_from = digest(sorted(result["id"] for result in comparison.results))
+    pictures = [stem.with_suffix(suffix) for suffix in (".png", ".svg")]
+    with _style():
+        figure = Figure()
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        if not FIGURES[name](axes, comparison):
+            return []
+        axes.set_title(f"{comparison.title}, {comparison.form} form, {_seeds(comparison)}")
+        for picture, without in zip(pictures, (("Software",), ("Date", "Creator")), strict=True):
+            figure.savefig(picture, metadata={"Description": drawn_from, **dict.fromkeys(without)})
+    text = f"{' '.join((FIGURES[name].__doc__ or '').split())} {caption(comparison)}\nDrawn from results {drawn_from}.\n"
+    stem.with_suffix(".txt").write_text(text, encoding="utf-8")
+    return [*pictures, stem.with_suffix(".txt")]
 
 
 def _seeds(comparison: Comparison) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -10,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from linbench.results import Comparison, Row
-from linbench.store import Result
+from linbench.store import Result, storage_sentence
 
 NOTES = {
-    "native": "Native form: each model as published, so that more than the recurrence differs.",
+    "native": "Native form: each model in its published parameterisation, so that more than the recurrence differs.",
     "controlled": "Controlled form: the same convolution, norms and channel mixer for all; only the recurrence differs.",
 }
 
@@ -26,7 +27,6 @@ def table(comparison: Comparison) -> pd.DataFrame:
 def _row(row: Row) -> dict[str, str]:
     size: dict[str, Any] = next((result["model"] for result in row.results if result["model"]), {})
     state = size.get("state")
-    seconds = sorted(result["seconds"] for result in row.results)
     mean, spread = row.mean, row.spread
     accuracy = "–" if mean is None else f"{mean:.3f}" + (f" ± {spread:.3f}" if spread is not None else "")
     return {
@@ -39,7 +39,7 @@ def _row(row: Row) -> dict[str, str]:
         if state is None
         else ", ".join(f"{name} {state[name]:,}" for name in ("recurrent", "cache", "convolution", "shift") if state[name]),
         "FLOPs/token": _count(size, "flops_per_token"),
-        "seconds": f"{seconds[len(seconds) // 2]:.0f}",
+        "seconds": f"{median(result['seconds'] for result in row.results):.0f}",
         "marks": ", ".join(row.marks),
     }
 
@@ -119,11 +119,12 @@ def rich_table(comparison: Comparison) -> Table:
 
 def save_tables(comparisons: list[Comparison], folder: Path) -> list[Path]:
     """One Markdown and one CSV file per comparison."""
-    folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for comparison in comparisons:
-        for suffix, text in ((".md", markdown(comparison)), (".csv", table(comparison).to_csv(index=False))):
-            path = folder / f"{comparison.slug}{suffix}"
-            path.write_text(text, encoding="utf-8")
-            written.append(path)
+    with storage_sentence(folder, "cannot write tables to"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for comparison in comparisons:
+            for suffix, text in ((".md", markdown(comparison)), (".csv", table(comparison).to_csv(index=False))):
+                path = folder / f"{comparison.slug}{suffix}"
+                path.write_text(text, encoding="utf-8")
+                written.append(path)
     return written

@@ -117,6 +117,20 @@ def test_a_loss_that_is_no_number_is_a_diverged_cell_and_the_others_go_on(linben
     assert (again.code, again.err.count("finished earlier")) == (3, 2)
 
 
+def test_weights_that_turn_nan_unseen_by_the_training_loss_are_found_by_validation(linbench: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
+    text = "from torch import nn\nclass Late(nn.Module):\n    def __init__(self, dim):\n        super().__init__()\n        self.linear = nn.Linear(dim, dim)\n"
+    hook = "        self.linear.weight.register_hook(self.spoil)\n        self.backwards = 0\n"
+    spoil = "    def spoil(self, grad):\n        self.backwards += 1\n        return grad * float('nan') if self.backwards == AT else grad\n"
+    forward = "    def forward(self, x):\n        return self.linear(x)\n"
+    for at in (2, 10):
+        (tmp_path / f"late{at}.py").write_text((text + hook + spoil + forward).replace("AT", str(at)))
+    ended = linbench("run", "mqar", "--model", "late2.py:Late,late10.py:Late,deltanet", *tiny)
+    assert ended.code == 3
+    assert "late2.py:Late seed 0: diverged: the validation loss was nan at step 2 of 10" in ended.err
+    assert "late10.py:Late seed 0: diverged: the validation loss was nan at step 10 of 10" in ended.err
+    assert "deltanet seed 0: accuracy" in ended.err
+
+
 @pytest.mark.parametrize(
     ("what", "status", "reason"),
     [
@@ -133,6 +147,8 @@ def test_a_users_fault_is_shown_as_theirs(linbench: Callable[..., Any], tiny: li
     assert re.search(reason, bad["reason"])
     assert good["status"] == "ok"
     assert f"{status} 1/1" in linbench("table").out
+    again = linbench("run", "mqar", "--model", f"{faulty}[what={what}],deltanet", *tiny)
+    assert again.err.count("finished earlier") == 1, "what failed is tried again"
 
 
 def test_a_mixer_that_cannot_be_built_fails_alone(linbench: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
@@ -192,12 +208,25 @@ def test_a_second_launcher_waits_for_a_cell_that_is_claimed_and_reads_its_result
     assert sum("finished earlier" in line for line in lines) == 3
 
 
-def test_our_own_bugs_are_called_bugs(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
-        raise RuntimeError("impossible")
+def test_figures_and_tables_that_cannot_be_written_cost_no_result(linbench: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "figures").write_text("in the way")
+    ended = linbench("run", "mqar", "--model", "deltanet", "--json", *tiny)
+    assert (ended.code, json.loads(ended.out)[0]["status"]) == (6, "ok")
+    assert ended.err.splitlines()[-1].startswith("linbench: cannot draw to results/figures")
+    ended = linbench("table", "--save", "results/figures")
+    assert (ended.code, ended.err.count("\n")) == (6, 1)
 
-    monkeypatch.setattr("linbench.store.Store.all", broken)
-    ended = linbench("table")
+
+def test_a_users_fault_anywhere_is_shown_as_theirs(linbench: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "asked.py").write_text("from linbench.tasks.mqar import MQAR\nclass Asked(MQAR):\n    def chance(self):\n        return 1 / 0\n")
+    ended = linbench("show", "task", "asked.py:Asked")
+    assert (ended.code, ended.err) == (2, "linbench: your code failed at asked.py line 4: ZeroDivisionError: division by zero\n")
+
+
+def test_our_own_bugs_are_called_bugs(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("linbench.cell.default_protocol", lambda: None)
+    ended = linbench("run", "mqar", "--model", "deltanet")
     assert ended.code == 70
-    assert "RuntimeError: impossible" in ended.err
+    assert "TypeError" in ended.err
     assert "this is a bug in linbench" in ended.err

@@ -43,7 +43,7 @@ def test_side_by_side_table_and_figures(linbench: Callable[..., Any], tiny: list
     assert all("±" in row for row in rows)
     names = {path.suffix for path in Path("results/figures").iterdir()}
     assert names == {".png", ".svg", ".txt"}
-    assert "Native form: each model as published" in ended.out
+    assert "Native form: each model in its published parameterisation" in ended.out
 
 
 def test_json_is_all_there_is_on_standard_output(linbench: Callable[..., Any], tiny: list[str]) -> None:
@@ -108,6 +108,70 @@ def test_a_users_module_by_path_is_trained_and_shown(linbench: Callable[..., Any
     assert linbench("run", "mqar", "--model", "mine.py:RunningMean", "--set", "model.gian=1", *tiny).err.count("did you mean 'model.gain'") == 1
 
 
+PLAIN = {
+    "bare": """
+class Bare(nn.Module):
+    def forward(self, x):
+        return x
+""",
+    "default": """
+class Default(nn.Module):
+    def __init__(self, dim, act=nn.GELU, heads=8, sizes=(1, 2)):
+        super().__init__()
+        assert heads == 8
+        self.act = act()
+
+    def forward(self, x):
+        return self.act(x)
+""",
+    "open": """
+class Open(nn.Module):
+    def __init__(self, hidden_size, **more):
+        super().__init__()
+        assert more in ({}, {'sizes': [1, 2]}), more
+
+    def forward(self, x):
+        return x, None
+""",
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_ordinary_constructors_get_the_width_and_what_the_user_says(linbench: Callable[..., Any], tiny: list[str], name: str) -> None:
+    Path(f"{name}.py").write_text("from torch import nn\n" + PLAIN[name])
+    assert linbench("run", "mqar", "--model", f"{name}.py", *tiny).code == 0
+    if name != "bare":
+        assert linbench("run", "mqar", "--model", f"./{name}.py", "--set", "model.sizes=[1,2]", *tiny).code == 0
+
+
+def test_settings_of_one_mixer_reach_it_however_its_path_is_written(linbench: Callable[..., Any], tiny: list[str]) -> None:
+    Path("mine.py").write_text(MINE)
+    for spelling in ("model.mine.py:RunningMean.gain=0.5", "model../mine.py:RunningMean.gain=0.5"):
+        (result,) = json.loads(linbench("run", "mqar", "--model", "./mine.py:RunningMean", "--set", spelling, "--json", *tiny).out)
+        assert result["cell"]["model"]["layers"][0]["settings"] == {"gain": 0.5}
+
+
+def test_a_module_and_a_neighbour_in_the_working_folder_are_found(linbench: Callable[..., Any], tiny: list[str]) -> None:
+    Path("a_neighbour.py").write_text(MINE)
+    Path("uses_it.py").write_text("print('loud')\nfrom a_neighbour import RunningMean\nclass Mine(RunningMean):\n    pass\n")
+    ended = linbench("run", "mqar", "--model", "uses_it:Mine", "--model", "./uses_it.py:Mine", "--json", *tiny)
+    assert ended.code == 0
+    assert len(json.loads(ended.out)) == 2
+
+
+def test_an_edited_file_is_run_as_it_is_now_also_in_one_process(linbench: Callable[..., Any], tiny: list[str]) -> None:
+    scores = []
+    for gain in ("1.0", "0.0"):
+        Path("mine.py").write_text(MINE.replace("gain=1.0", f"gain={gain}"))
+        scores.append(json.loads(linbench("run", "mqar", "--model", "./mine.py:RunningMean", "--json", *tiny).out)[0])
+    assert scores[0]["id"] != scores[1]["id"]
+    assert scores[0]["curve"] != scores[1]["curve"]
+
+
+def test_the_same_model_named_twice_is_one_cell(linbench: Callable[..., Any], tiny: list[str]) -> None:
+    assert len(json.loads(linbench("run", "mqar", "--model", "deltanet,deltanet,2xdeltanet", "--json", *tiny).out)) == 1
+
+
 def test_python_gives_the_same(linbench: Callable[..., Any], tiny: list[str]) -> None:
     settings = dict(pair.split("=") for pair in tiny[3::2])
     frame = package.run("mqar", "deltanet", seeds=[0, 1], settings=settings, results="results", device="cpu")
@@ -157,7 +221,14 @@ def test_lists_and_cards(linbench: Callable[..., Any]) -> None:
         (["run", "mqar", "--model", "deltnet"], "unknown model 'deltnet'; did you mean 'deltanet'?"),
         (["run", "mqar", "--model", "deltanet", "--preset", "quck"], "did you mean 'quick'?"),
         (["run", "mqar", "--model", "deltanet", "--seeds", "x"], "--seeds takes numbers such as 0,1,2 or 0-4, not 'x'."),
+        (["run", "mqar", "--model", "deltanet", "--seeds", "4-0"], "not '4-0'"),
+        (["run", "mqar", "--model", "deltanet", "--seeds", "²"], "not '²'"),
         (["run", "mqar", "--model", "deltanet", "--set", "heads"], "--set takes NAME=VALUE"),
+        (["run", "mqar", "--model", "deltanet", "--set", "protocol.clip=inf"], "protocol.clip = inf: input should be a finite number"),
+        (["run", "mqar", "--model", "00xdeltanet"], "is not a layer pattern"),
+        (["run", "mqar", "--model", "3xdeltanet+attention", "--set", "model.layers=2"], "4, 8, ... would do"),
+        (["run", "mqar", "--model", "torch.nn:MultiheadAttention"], "model.num_heads must be given"),
+        (["run", "mqar", "--model", "torch.nn.functional:pi"], "unknown class in torch.nn.functional 'pi'"),
         (["run", "mqar", "--model", "deltanet", "--set", "task.seq_len=63"], "63 is odd, 64 would do"),
         (["run", "mqar", "--model", ""], "name at least one model"),
         (["show", "model", "deltnet"], "did you mean 'deltanet'?"),

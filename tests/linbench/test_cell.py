@@ -28,9 +28,18 @@ def test_user_overrides_preset_overrides_default() -> None:
     assert one(settings={"protocol.lr": "3e-3"}).protocol.lr == 0.003
 
 
-def test_a_preset_is_named_while_its_task_is_what_it_says() -> None:
+def test_a_preset_is_named_while_everything_is_what_it_says() -> None:
     assert one().preset == "quick"
-    assert one(settings={"task.kv_pairs": 4}).preset is None
+    assert one(preset="quick-hard").preset == "quick-hard"
+    assert one("attention+deltanet").preset == "quick"
+    for changed in ({"task.kv_pairs": 4}, {"protocol.tokens": 1000}, {"model.heads": 4}, {"model.output_gate": "swish"}):
+        assert one(settings=changed).preset is None
+    assert one(preset="quick-hard", form="native").preset is None
+
+
+def test_seeds_may_come_from_anywhere() -> None:
+    cells = plan("mqar", ["attention", "deltanet"], seeds=(seed for seed in range(3)), device="cpu")
+    assert [cell.seed for cell in cells] == [0, 1, 2] * 2
 
 
 def test_model_settings_go_where_they_belong() -> None:

@@ -110,6 +110,18 @@ def test_a_name_that_a_pattern_could_not_hold_is_a_problem(plugins: Callable[...
     assert [problem.name for problem in registry("model").problems] == ["mine"]
 
 
+def test_a_plain_module_with_a_name_is_found_and_a_file_without_any_is_told(plugins: Callable[..., Path]) -> None:
+    plugins(plain=MODULE.replace("class Plain(nn.Module):", "class Plain(nn.Module):\n    name = 'plain'"), nameless=MODULE, asked=TASK)
+    found = registry("model")
+    assert found.find("plain").cls.opaque
+    assert [(problem.name, problem.reason) for problem in found.problems] == [("nameless", "it defines no task or model with a `name`")]
+
+
+def test_a_name_is_free_although_a_file_of_that_name_failed(plugins: Callable[..., Path]) -> None:
+    plugins(mine="raise SystemExit(3)", other=MIXER.format(name="mine"))
+    assert registry("model").find("mine").source.endswith("other.py")
+
+
 def test_a_plugin_folder_that_is_not_there_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PLUGINS_VARIABLE, "/no/such/folder")
     assert registry("model").problems[0].reason == "there is no such folder"
@@ -149,6 +161,9 @@ def test_paths_and_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         find("no_such_module:Mine")
     with pytest.raises(UserError, match="is no model"):
         find("pathlib:Path")
+    Path("instance.py").write_text("import torch\nlayer = torch.zeros(1)\n")
+    with pytest.raises(UserError, match="is Tensor, not a class"):
+        find("instance.py:layer")
     Path("bad.py").write_text("import no_such_package\n")
     with pytest.raises(PluginError, match=r"bad\.py line 1: ModuleNotFoundError: No module named 'no_such_package'"):
         find("bad.py:Mine")

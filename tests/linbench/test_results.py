@@ -21,6 +21,12 @@ def test_forms_tasks_protocols_and_devices_never_share_a_table(a_result: Any) ->
     assert [len(c.rows) for c in comparisons([a_result(), *odd])] == [1, 1, 1, 1]
 
 
+def test_models_whose_surroundings_differ_do_not_share_a_controlled_table(a_result: Any) -> None:
+    odd = a_result("attention", form="controlled", surroundings={"conv": 0})
+    assert [len(c.rows) for c in comparisons([a_result(form="controlled"), a_result("gla", form="controlled"), odd])] in ([1, 2], [2, 1])
+    assert [len(c.rows) for c in comparisons([a_result(), a_result("attention", surroundings={"conv": 0})])] == [2]
+
+
 def test_files_of_different_comparisons_have_different_names(a_result: Any) -> None:
     slugs = [c.slug for c in comparisons([a_result(), a_result(kv_pairs=4), a_result(form="controlled")])]
     assert len(set(slugs)) == 3

@@ -3,9 +3,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 from rich.console import Console
 
-from linbench.report.figures import DISTANCE_BINS, _binned, _edges, save_figures
+from linbench.report.figures import DISTANCE_BINS, _binned, _edges, learning_curves, save_figures
 from linbench.report.tables import caption, markdown, rich_table, table
 from linbench.results import comparisons
 
@@ -49,7 +50,7 @@ def test_a_table_says_what_it_is(a_result: Any) -> None:
     assert "0.600 ± 0.141" in text
     assert "chance is 0.125" in text
     assert "seeds 0, 1" in text
-    assert "models alike in d_model 64, heads 2" in text
+    assert "models alike in d_model 64, heads 2, conv 4" in text
     assert "Controlled form" in text
 
 
@@ -85,3 +86,11 @@ def test_bins_hold_about_as_many_answers_each() -> None:
     assert [at for at, _ in binned] == sorted(at for at, _ in binned)
     assert binned[0][1] == 1.0
     assert binned[-1][1] == pytest.approx(1 / 3)
+
+
+def test_a_diverged_seed_counts_as_chance_from_there_on(a_result: Any) -> None:
+    results = [a_result(seed=0, curve=curve(0.2, 0.6, 1.0)), a_result(seed=1, curve=curve(0.2), status="diverged", metrics={})]
+    axes = Figure().add_subplot()
+    assert learning_curves(axes, comparisons(results)[0])
+    drawn = max(axes.get_lines(), key=lambda line: len(line.get_xdata()))
+    assert list(drawn.get_ydata()) == pytest.approx([0.2, (0.6 + 0.125) / 2, (1.0 + 0.125) / 2])
