@@ -1,0 +1,39 @@
+"""What the README tells a newcomer to do works as it stands there."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from linbench.models.base import LayerInfo
+from linbench.registry import registry
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = ROOT / "examples" / "leaky_sum.py"
+
+
+def test_the_readme_shows_the_example_as_it_is() -> None:
+    assert f"```python\n{EXAMPLE.read_text(encoding='utf-8')}```" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_example_is_about_twenty_lines() -> None:
+    assert sum(bool(line.strip()) for line in EXAMPLE.read_text(encoding="utf-8").splitlines()) <= 22
+
+
+def test_the_example_runs_beside_the_others(linbench: Callable[..., Any], tiny: list[str]) -> None:
+    ended = linbench("run", "mqar", "--model", f"{EXAMPLE}:LeakySum,deltanet", "--form", "controlled", "--json", *tiny)
+    assert [result["status"] for result in json.loads(ended.out)] == ["ok", "ok"]
+
+
+def test_the_example_streams() -> None:
+    entry = registry("model").find(f"{EXAMPLE}:LeakySum")
+    mixer = entry.cls(entry.cls.Settings(), LayerInfo(0, 1, 16)).double()
+    mixer.readout.linear.weight.data.normal_(generator=torch.Generator().manual_seed(0))
+    x = torch.randn(2, 70, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    whole = mixer(x).y
+    first = mixer(x[:, :33], mixer.init_state(2, capacity=70))
+    second = mixer(x[:, 33:], first.state)
+    torch.testing.assert_close(torch.cat([first.y, second.y], dim=1), whole, rtol=1e-9, atol=1e-12)
+    assert whole.abs().max() > 0
