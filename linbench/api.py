@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from linbench.cell import plan
+from linbench.plan import plan
 from linbench.results import frame
 from linbench.runner import Silent, run_cells
 from linbench.store import Store

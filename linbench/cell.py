@@ -3,7 +3,6 @@
 import hashlib
 import importlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -11,15 +10,14 @@ from typing import Any, Literal
 import torch
 
 from linbench import protocol as protocols
-from linbench.common.errors import UserError, unknown
+from linbench.common.errors import UserError
 from linbench.common.settings import Settings
 from linbench.models import backbone as backbones
 from linbench.models.backbone import Backbone, BackboneSettings, Layer
 from linbench.models.base import Mixer
-from linbench.pattern import parse_pattern
-from linbench.protocol import Protocol, default_protocol
-from linbench.registry import Entry, registry
-from linbench.tasks.base import Preset, Task
+from linbench.protocol import Protocol
+from linbench.registry import Entry
+from linbench.tasks.base import Task
 
 SCHEMA = 1
 """Of identities and result files alike."""
@@ -135,124 +133,3 @@ def digest(value: Any) -> str:
 def device_class(device: str) -> str:
     """`cpu`, or the GPU's name: what results may differ by."""
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
-
-
-def pick_device(device: str) -> str:
-    """`auto` is the GPU where there is one. Raises UserError: no such device here."""
-    gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
-    meant = {"auto": gpus[0] if gpus else "cpu", "cpu": "cpu", **{gpu: gpu for gpu in gpus}, **({"cuda": gpus[0]} if gpus else {})}
-    if device not in meant:
-        raise unknown("device", device, meant)
-    return meant[device]
-
-
-def plan(
-    task: str,
-    models: Sequence[str],
-    *,
-    preset: str | None = None,
-    form: str | None = None,
-    seeds: Iterable[int] = (0,),
-    settings: Mapping[str, Any] | None = None,
-    device: str = "auto",
-) -> list[Cell]:
-    """The cells of a run: one per model and seed.
-
-    `settings` holds dotted names: `task.NAME`, `protocol.NAME`, `model.NAME` for the backbone or any mixer that has it, and
-    `model.MIXER.NAME` for one mixer. What the user sets overrides the preset, which overrides the defaults.
-    Raises UserError: a name or value that is not allowed, in one sentence.
-    """
-    if not models:
-        raise UserError("name at least one model with --model; `linbench list models` has them.")
-    given = _by_room(settings or {})
-    built, task_entry, chosen = make_task(task, preset=preset, settings=settings)
-    protocol = Protocol.parse({**default_protocol(), **chosen.protocol, **given["protocol"]}, where="protocol")
-    wanted_form: Form = form or chosen.model.get("form", "native")  # type: ignore[assignment]
-    if wanted_form not in FORMS:
-        raise unknown("form", wanted_form, FORMS)
-    from_preset = {name: value for name, value in chosen.model.items() if name != "form"}
-    specs = [_model(text, wanted_form, from_preset, given["model"]) for text in models]
-    _refuse_unused(given["model"], specs)
-    for spec in specs:
-        spec.rehearse(built)
-    where, numbers = pick_device(device), [int(seed) for seed in seeds]
-    names = [_matching_preset(built, spec, protocol) for spec in specs]
-    return [Cell(built, task_entry, spec, protocol, seed, where, name) for spec, name in zip(specs, names, strict=True) for seed in numbers]
-
-
-def make_task(task: str, *, preset: str | None, settings: Mapping[str, Any] | None = None) -> tuple[Task, Entry, Preset]:
-    """A task by name, with its entry and the preset it was made from; only `task.NAME` of the settings matter here.
-
-    Raises UserError: as `plan`.
-    """
-    entry = registry("task").find(task)
-    cls: type[Task] = entry.cls
-    chosen = _preset(cls, task, preset)
-    return cls(cls.Settings.parse({**chosen.task, **_by_room(settings or {})["task"]}, where="task")), entry, chosen
-
-
-def _by_room(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    rooms: dict[str, dict[str, Any]] = {"task": {}, "model": {}, "protocol": {}}
-    for name, value in settings.items():
-        room, _, rest = name.partition(".")
-        if room not in rooms or not rest:
-            raise unknown("setting", name, [f"{room}.NAME" for room in rooms])
-        rooms[room][rest] = value
-    return rooms
-
-
-def _preset(cls: type[Task], task: str, preset: str | None) -> Preset:
-    if preset is None:
-        return next(iter(cls.presets.values()), Preset("defaults"))
-    if preset not in cls.presets:
-        raise unknown(f"preset of {task}", preset, cls.presets)
-    return cls.presets[preset]
-
-
-def _matching_preset(task: Task, spec: ModelSpec, protocol: Protocol) -> str | None:
-    """The preset that task, model and protocol still are, if any."""
-    has = [spec.backbone.model_dump() | {"form": spec.form} | layer.settings.model_dump() for layer in spec.layers if not layer.entry.cls.opaque]
-    for name, preset in task.presets.items():
-        same_task = task.Settings.parse(preset.task, where="task") == task.settings
-        same_protocol = Protocol.parse({**default_protocol(), **preset.protocol}, where="protocol") == protocol
-        wanted = {"form": "native", **preset.model}
-        if same_task and same_protocol and all(layer.get(key, value) == value for layer in has for key, value in wanted.items()):
-            return name
-    return None
-
-
-def _model(text: str, form: Form, from_preset: Mapping[str, Any], given: Mapping[str, Any]) -> ModelSpec:
-    """One model of a run: the backbone's settings by their names, all others to the mixers that have them."""
-    pattern = parse_pattern(text)
-    of_backbone = BackboneSettings.model_fields
-    backbone = BackboneSettings.parse({k: v for k, v in {**from_preset, **given}.items() if k in of_backbone}, where="model")
-    period = len(pattern)
-    count = backbone.layers if "layers" in given else max(period, backbone.layers)
-    if count % period:
-        raise UserError(f"model.layers = {count} does not hold the {period} layers of '{text}' a whole number of times; {period}, {2 * period}, ... would do.")
-    layers = []
-    for term in pattern * (count // period):
-        entry = registry("model").find(term.name)
-        mixer: type[Mixer] = entry.cls
-        if form == "controlled" and mixer.controlled is None:
-            raise UserError(f"{term.name} has no controlled form: it does not declare what surrounds its recurrence; run it with --form native.")
-        open_ended = mixer.Settings.model_config.get("extra") == "allow"
-        values: dict[str, Any] = dict(mixer.controlled or {}) if form == "controlled" else {}
-        for source in (given,) if mixer.opaque else (from_preset, given):
-            values |= {k: v for k, v in source.items() if k in mixer.Settings.model_fields or (open_ended and k not in of_backbone and "." not in k)}
-        for name in (term.name, entry.name):
-            values |= {k.removeprefix(f"{name}."): v for k, v in given.items() if k.startswith(f"{name}.")}
-        layers.append(LayerSpec(entry, mixer.Settings.parse(values | dict(term.settings), where="model")))
-    return ModelSpec("".join(text.split()), form, backbone.model_copy(update={"layers": count}), tuple(layers))
-
-
-def _refuse_unused(given: Mapping[str, Any], specs: Sequence[ModelSpec]) -> None:
-    """A setting that no model of the run has is a mistake."""
-    layers = [layer for spec in specs for layer in spec.layers]
-    known = set(BackboneSettings.model_fields)
-    for layer in layers:
-        known |= set(layer.settings.model_fields_set) | set(type(layer.settings).model_fields)
-        known |= {f"{prefix}{layer.entry.name}.{name}" for name in type(layer.settings).model_fields for prefix in ("", "./")}
-    for name in given:
-        if name not in known:
-            raise unknown("setting", f"model.{name}", (f"model.{n}" for n in known if "." not in n or "." in name))

@@ -54,8 +54,8 @@ def run(
     """
     from rich.console import Console
 
-    from linbench.cell import plan
     from linbench.pattern import split_models
+    from linbench.plan import plan
     from linbench.progress import Live, Plain
     from linbench.report.figures import save_figures
     from linbench.report.tables import markdown, rich_table

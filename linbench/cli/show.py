@@ -43,7 +43,7 @@ def show(
 def _task(name: str, preset: str | None, pairs: list[str]) -> dict[str, Any]:
     import torch
 
-    from linbench.cell import make_task
+    from linbench.plan import make_task
 
     task, _, _ = make_task(name, preset=preset, settings=parse_settings(pairs))
     example = task.explain(task.sample(torch.arange(1), seed=0, split="train"), 0)

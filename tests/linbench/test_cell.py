@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linbench.cell import Cell, canonical, digest, plan
+from linbench.cell import Cell, canonical, digest
 from linbench.common.errors import UserError
+from linbench.plan import plan
 
 
 def one(model: str = "gated_deltanet", **more: object) -> Cell:
@@ -104,7 +105,7 @@ def test_any_change_of_what_decides_a_result_changes_the_id() -> None:
 
 
 def test_the_id_is_the_same_in_another_process() -> None:
-    program = "from linbench.cell import plan; print(plan('mqar', ['gated_deltanet'], device='cpu')[0].id)"
+    program = "from linbench.plan import plan; print(plan('mqar', ['gated_deltanet'], device='cpu')[0].id)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
     assert done.stdout.strip() == one().id
 

@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from linbench.cell import plan
+from linbench.plan import plan
 from linbench.progress import Live, Plain
 from linbench.train import Report
 

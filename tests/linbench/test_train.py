@@ -4,8 +4,9 @@ import math
 import pytest
 import torch
 
-from linbench.cell import Cell, plan
+from linbench.cell import Cell
 from linbench.measure import undertrained
+from linbench.plan import plan
 from linbench.protocol import Protocol, default_protocol
 from linbench.train import fresh_batches, make_optimiser, rate
 
