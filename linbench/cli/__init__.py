@@ -43,6 +43,8 @@ class Signalled(BaseException):
 
 def main() -> NoReturn:
     """Run a verb; whatever ends it becomes one sentence and an exit code."""
+    if "OMP_WAIT_POLICY" not in os.environ:  # before torch is imported; docs/decisions/0005
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     for number in Signalled.words:
         signal.signal(number, _signalled)
     try:

@@ -1,6 +1,7 @@
 """The verbs as a user meets them, in one process and with tiny settings."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -248,3 +249,19 @@ def test_a_mistake_is_one_sentence_and_exit_2(linbench: Callable[..., Any], word
 def test_unknown_options_and_verbs_exit_2(linbench: Callable[..., Any]) -> None:
     assert linbench("run", "mqar", "--model", "deltanet", "--sedes", "1").code == 2
     assert linbench("runn").code == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "spins"),
+    [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)],
+)
+def test_threads_spin_briefly_unless_the_user_says_otherwise(
+    linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, given: dict[str, str], spins: str | None
+) -> None:
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    linbench("--version")
+    assert os.environ.get("GOMP_SPINCOUNT") == spins
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
