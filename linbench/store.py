@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 from linbench.cell import SCHEMA, canonical, digest
 from linbench.common.errors import StorageError
@@ -105,14 +105,10 @@ class Store:
     def claim(self, cell_id: str) -> Iterator[bool]:
         """Whether this process may run the cell now; another launcher on the same folder may have it. A killed holder's claim is free."""
         lock = FileLock(self._locks / f"{cell_id}.lock")
+        with storage_sentence(self._locks, "cannot claim a cell in"):
+            ours = _acquired(lock)
         try:
-            with storage_sentence(self._locks, "cannot claim a cell in"):
-                lock.acquire(timeout=0)
-        except Timeout:
-            yield False
-            return
-        try:
-            yield True
+            yield ours
         finally:
             lock.release()
 
@@ -137,11 +133,17 @@ def storage_sentence(path: Path, doing: str) -> Iterator[None]:
     reasons = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EROFS: "it is read-only", errno.EACCES: "permission denied"}
     try:
         yield
-    except Timeout:
-        raise
     except OSError as error:
         reason = reasons.get(error.errno or 0, error.strerror or str(error))
         raise StorageError(f"{doing} {path}: {reason}; free it or choose another folder with --results.") from error
+
+
+def _acquired(lock: BaseFileLock) -> bool:
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:  # an OSError to Python, but no refusal of the system
+        return False
+    return True
 
 
 def _sync_folder(folder: Path) -> None:

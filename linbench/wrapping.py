@@ -25,7 +25,7 @@ def wrap(module: type[nn.Module]) -> type[Mixer]:
     parameters = {name: p for name, p in inspect.signature(module.__init__).parameters.items() if own and name != "self"}
     named = [name for name, p in parameters.items() if p.kind in {p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY}]
     unnamed = [name for name in named[:1] if parameters[name].default is inspect.Parameter.empty]
-    width = next((name for name in [*(n for n in WIDTH_NAMES if n in named), *unnamed]), None)
+    width = next(iter([*(name for name in WIDTH_NAMES if name in named), *unnamed]), None)
     index = next((name for name in INDEX_NAMES if name in named), None)
 
     class Wrapped(Mixer):
