@@ -1,12 +1,13 @@
 """The same recurrence a chunk at a time: matrix products inside a chunk, one state handed from chunk to chunk.
 
-The algebra is that of DeltaNet's parallel form (2406.06484) with the decay of Gated DeltaNet (2412.06464).
-With G the decay summed up from the start of the chunk, and D_ij = exp(G_i - G_j) for i >= j, 0 above:
+The algebra is that of DeltaNet's parallel form (2406.06484) with the decay of Gated DeltaNet (2412.06464) and KDA (2510.26692). Let
+A_xy be the scores x_i . y_j with what has decayed from j to i, and e^G what has decayed since the chunk's start:
 
-    writes  = U - W S          U, W = (I + stril(beta K K^T . D))^-1 beta [V, e^G K]     (delta rule)
-    writes  = V                                                                          (sum)
-    O       = e^G Q S + (Q K^T . D) writes
-    S      <- e^{G_C} S + (e^{G_C - G} K)^T writes
+    writes  z = U - W S         (I + A_pk) [U, W] = beta [v, e^G p]          delta rule, erasing with p, written with key k
+                                (I - A_ab) [U, W] = [A_ak v, -e^G a]         low rank, written with key b, beside v with key k
+                z = v                                                        sum
+    O       = e^G q S + sum over keys and writes of A_qk z
+    S      <- e^{G_C} S + sum over keys and writes of (e^{G_C - G} k)^T z
 
 The inverse is a forward substitution: repeated squaring loses everything when keys are near-parallel and beta is near 2.
 """
@@ -15,45 +16,71 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.kernels.matrix_state.update import Delta, Update
+from linbench.kernels.matrix_state.decay import Decay, decay_of
+from linbench.kernels.matrix_state.problem import Problem
+from linbench.kernels.matrix_state.update import Delta, LowRank, Update
 
 CHUNK = 64
 
 
-def chunkwise(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, update: Update, state: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Arguments and results as in `reference`."""
+def chunkwise(problem: Problem) -> tuple[Tensor, Tensor]:
+    """Results as in `reference`."""
+    q, k, v, log_decay, update, read, _, scale, state = problem.promoted().unrolled()
     length = q.shape[1]
-    chunk = min(CHUNK, length)
+    chunk = min(CHUNK, 1 << (length - 1).bit_length())
     q, k, v = (_split(x, chunk) for x in (q, k, v))
-    beta = _split(update.beta[..., None], chunk) if isinstance(update, Delta) else None
-    causal = torch.ones(chunk, chunk, dtype=torch.bool, device=q.device).tril()
-    if log_decay is None:
-        within, from_start, to_end, whole = causal.to(q.dtype), None, None, None
-    else:
-        total = _split(log_decay[..., None], chunk).cumsum(dim=-2)  # G [B, H, N, C, 1]
-        # masked before exp: above the diagonal the difference is positive and could overflow, and inf * 0 is NaN in backward
-        within = (total - total.mT).masked_fill(~causal, float("-inf")).exp()
-        from_start, to_end, whole = total.exp(), (total[..., -1:, :] - total).exp(), total[..., -1:, :].exp()
-    scores = (q @ k.mT) * within
-    decayed_keys = _times(k, to_end)
-    overlap = None if beta is None else ((beta * k) @ k.mT) * within
+    gates = log_decay[..., None] if log_decay is not None and log_decay.dim() == 3 else log_decay
+    decay = decay_of(None if gates is None else _split(gates, chunk))
+    before = read == "before"
+    from_nothing = state is None and q.shape[2] == 1  # nothing to recall: half the work of a short sequence
 
-    if state is None and q.shape[2] == 1:  # nothing came before, so nothing is recalled: half the work of a short sequence
-        writes = v if overlap is None or beta is None else _substitute(overlap, beta * v)[0]
-        return _join(scores @ writes, length), (decayed_keys.mT @ writes)[:, :, 0]
+    solved = _writes(k, v, update, decay, chunk, recall=not from_nothing)
+    plain = v if solved is None or isinstance(update, LowRank) else None
+    key = _split(update.b, chunk) if isinstance(update, LowRank) else k
+    scores = decay.scores(q, k, strict=before, before=before)
+    solved_scores = scores if key is k else decay.scores(q, key, strict=before, before=before)
+    last_plain, last_solved = decay.to_end(k), decay.to_end(key)
 
-    u, w = v, None
-    if overlap is not None and beta is not None:
-        u, w = _substitute(overlap, beta * v, beta * _times(k, from_start))
-    state = v.new_zeros(*q.shape[:2], q.shape[-1], v.shape[-1]) if state is None else state
-    states, parts = [], []
+    if state is None:
+        state = v.new_zeros(*q.shape[:2], q.shape[-1], v.shape[-1])
+    states, writes = [], []
     for n in range(q.shape[2]):
         states.append(state)
-        parts.append(u[:, :, n] if w is None else u[:, :, n] - w[:, :, n] @ state)
-        kept = state if whole is None else whole[:, :, n] * state
-        state = kept + decayed_keys[:, :, n].mT @ parts[-1]
-    recalled = _times(q, from_start) @ torch.stack(states, dim=2)
-    return _join(recalled + scores @ torch.stack(parts, dim=2), length), state
+        state = decay.whole(state, n) if not from_nothing else 0
+        if solved is not None:
+            u, w = solved
+            writes.append(u[:, :, n] if w is None else u[:, :, n] - w[:, :, n] @ states[-1])
+            state = state + last_solved[:, :, n].mT @ writes[-1]
+        if plain is not None:
+            state = state + last_plain[:, :, n].mT @ plain[:, :, n]
+    o = 0 if from_nothing else decay.from_start(q, before=before) @ torch.stack(states, dim=2)
+    if solved is not None:
+        o = o + solved_scores @ torch.stack(writes, dim=2)
+    if plain is not None:
+        o = o + scores @ plain
+    return problem.outputs(_join(scale * o, problem.v.shape[1])), state
+
+
+def _writes(k: Tensor, v: Tensor, update: Update, decay: Decay, chunk: int, *, recall: bool) -> tuple[Tensor, Tensor | None] | None:
+    """U and W of the writes that depend on the state, W only if there is something to `recall`; None where no write does."""
+    if isinstance(update, Delta):
+        before = update.reads == "undecayed"
+        p = k if update.erase_key is None else _split(update.erase_key, chunk)
+        beta = _split(update.beta[..., None], chunk)
+        u, w = beta * v, beta * decay.from_start(p, before=before)
+        lower = decay.scores(beta * p, k, strict=True, before=before)
+    elif isinstance(update, LowRank):
+        a, b = _split(update.a, chunk), _split(update.b, chunk)
+        u, w = decay.scores(a, k, strict=True, before=True) @ v, -decay.from_start(a, before=True)
+        lower = -decay.scores(a, b, strict=True, before=True)
+    else:
+        return None
+    # forward substitution; the ones on the diagonal are not read
+    solved = torch.linalg.solve_triangular(lower, torch.cat([u, w], dim=-1) if recall else u, upper=False, unitriangular=True)
+    if not recall:
+        return solved, None
+    u, w = solved.split([v.shape[-1], k.shape[-1]], dim=-1)
+    return u, w
 
 
 def _split(x: Tensor, chunk: int) -> Tensor:
@@ -66,13 +93,3 @@ def _split(x: Tensor, chunk: int) -> Tensor:
 def _join(x: Tensor, length: int) -> Tensor:
     """[B, H, N, C, D] -> [B, T, H, D], without what `_split` added."""
     return x.flatten(2, 3)[:, :, :length].transpose(1, 2)
-
-
-def _times(x: Tensor, factor: Tensor | None) -> Tensor:
-    return x if factor is None else x * factor
-
-
-def _substitute(lower: Tensor, *right: Tensor) -> tuple[Tensor, ...]:
-    """(I + stril(lower))^-1 applied to each of `right` by forward substitution; what `lower` [..., C, C] has elsewhere is ignored."""
-    solved = torch.linalg.solve_triangular(lower, torch.cat(right, dim=-1), upper=False, unitriangular=True)
-    return torch.split(solved, [x.shape[-1] for x in right], dim=-1)

@@ -1,18 +1,37 @@
-"""What a token writes into the state."""
+"""What a token writes into the state, and what of the state it reads to do so."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from torch import Tensor
 
+Reads = Literal["decayed", "undecayed"]
+
 
 class Add(NamedTuple):
-    """S + k v^T."""
+    """S + k v^T, with S already decayed."""
 
 
 class Delta(NamedTuple):
-    """S + beta k (v - S^T k)^T, with S already decayed: erase what k recalls, then write. beta broadcastable to [B, T, H], in [0, 2]."""
+    """S + beta k (v - R^T p)^T, with S already decayed: erase what p recalls of R, then write.
+
+    beta: broadcastable to [B, T, H], in [0, 2]; with several steps per token to [B, steps T, H].
+    erase_key: p, shaped as k; None is k itself.
+    reads: R is the decayed state (Gated DeltaNet 2412.06464, KDA 2510.26692) or the one before the decay (Comba 2506.02475).
+    """
 
     beta: Tensor
+    erase_key: Tensor | None = None
+    reads: Reads = "decayed"
 
 
-Update = Add | Delta
+class LowRank(NamedTuple):
+    """S + b (a^T S')^T + k v^T, with S already decayed and S' the state before the decay: diagonal plus low rank (RWKV-7 2503.14456).
+
+    a, b: shaped as k.
+    """
+
+    a: Tensor
+    b: Tensor
+
+
+Update = Add | Delta | LowRank

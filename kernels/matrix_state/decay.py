@@ -1,0 +1,94 @@
+"""Decay inside a chunk, in torch: between two tokens, from the chunk's start, to its end.
+
+Sums of log decays are differences of running sums in float64: after a token that forgets all, in float32, the difference would keep
+nothing of the small decays that follow. With a decay for every row of the state the sum over rows has the decay inside it, and
+exp(G_i) exp(-G_j) overflows; so pairs (i, j) are taken by the power of two s for which i lies in the later and j in the earlier
+half of the same 2s tokens, and both factors reach from their token to the middle between the halves: neither exceeds one.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class NoDecay(NamedTuple):
+    """Everything stays."""
+
+    def scores(self, x: Tensor, y: Tensor, *, strict: bool, before: bool) -> Tensor:
+        """x, y [..., C, K] -> x_i . y_j [..., C, C] for the j that i sees: up to itself, or only earlier ones when `strict`."""
+        return (x @ y.mT).tril(-int(strict))
+
+    def from_start(self, x: Tensor, *, before: bool) -> Tensor:
+        """What of the state that the chunk starts with is left when x_i reads it."""
+        return x
+
+    def to_end(self, y: Tensor) -> Tensor:
+        """What of a write with key y_j is left at the end of the chunk."""
+        return y
+
+    def whole(self, state: Tensor, chunk: int) -> Tensor:
+        """What of `state` [..., K, V] is left after chunk number `chunk`."""
+        return state
+
+
+class ScalarDecay(NamedTuple):
+    """One decay per head and token. sums [..., C, 1], float64: the log decays up to and with each token of the chunk; before: up to it."""
+
+    sums: Tensor
+    before_sums: Tensor
+
+    def scores(self, x: Tensor, y: Tensor, *, strict: bool, before: bool) -> Tensor:
+        """As `NoDecay.scores`, with what has decayed since j when i reads, i's own decay included unless it reads `before` it."""
+        seen = torch.ones(x.shape[-2], x.shape[-2], dtype=torch.bool, device=x.device).tril(-int(strict))
+        between = (self.before_sums if before else self.sums) - self.sums.mT
+        # masked before exp: above the diagonal the difference is positive and could overflow, and inf * 0 is NaN in backward
+        return (x @ y.mT) * between.to(x.dtype).masked_fill(~seen, float("-inf")).exp()
+
+    def from_start(self, x: Tensor, *, before: bool) -> Tensor:
+        """As `NoDecay.from_start`."""
+        return x * (self.before_sums if before else self.sums).to(x.dtype).exp()
+
+    def to_end(self, y: Tensor) -> Tensor:
+        """As `NoDecay.to_end`."""
+        return y * (self.sums[..., -1:, :] - self.sums).to(y.dtype).exp()
+
+    def whole(self, state: Tensor, chunk: int) -> Tensor:
+        """As `NoDecay.whole`."""
+        return self.sums[:, :, chunk, -1, :, None].to(state.dtype).exp() * state
+
+
+class VectorDecay(ScalarDecay):
+    """One decay per head, token and row of the state: sums [..., C, K]; C is a power of two."""
+
+    def scores(self, x: Tensor, y: Tensor, *, strict: bool, before: bool) -> Tensor:
+        """As `NoDecay.scores`."""
+        reading = self.before_sums if before else self.sums
+        own = x.new_zeros(x.shape[:-1]) if strict else (x * y).sum(dim=-1)
+        scores = own[..., None, None]  # [..., C / s, s, s], s = 1
+        while (half := scores.shape[-1]) < x.shape[-2]:
+            (_, later_x), (_, later_sums) = _halves(x, half), _halves(reading, half)
+            (earlier_y, _), (earlier_sums, _) = _halves(y, half), _halves(self.sums, half)
+            middle = earlier_sums[..., -1:, :]
+            across = (later_x * (later_sums - middle).to(x.dtype).exp()) @ (earlier_y * (middle - earlier_sums).to(y.dtype).exp()).mT
+            first, second = scores.unflatten(-3, (-1, 2)).unbind(-3)
+            scores = torch.cat([torch.cat([first, torch.zeros_like(across)], dim=-1), torch.cat([across, second], dim=-1)], dim=-2)
+        return scores.squeeze(-3)
+
+
+Decay = NoDecay | ScalarDecay | VectorDecay
+
+
+def decay_of(log_decay: Tensor | None) -> Decay:
+    """From log decays by chunk: None, [..., C, 1] or [..., C, K]."""
+    if log_decay is None:
+        return NoDecay()
+    wide = log_decay.double()
+    sums = wide.cumsum(dim=-2)
+    return (ScalarDecay if log_decay.shape[-1] == 1 else VectorDecay)(sums, sums - wide)
+
+
+def _halves(x: Tensor, half: int) -> tuple[Tensor, Tensor]:
+    """[..., C, K] -> two of [..., C / 2 half, half, K]."""
+    earlier, later = x.unflatten(-2, (-1, 2, half)).unbind(-3)
+    return earlier, later

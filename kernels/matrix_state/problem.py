@@ -1,0 +1,131 @@
+"""One call of the recurrence, checked and brought into the form that every backend takes."""
+
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linbench.kernels.matrix_state.update import Add, Delta, LowRank, Update
+
+Read = Literal["after", "before"]
+
+
+class Problem(NamedTuple):
+    """What a backend is given. Arguments mean what they mean at the door, `matrix_state`.
+
+    q: [B, T, Hk, K]. k (and erase_key, a, b): [B, steps T, Hk, K]. v: [B, steps T, H, V]. log_decay: None, [B, T, H] or [B, T, H, K].
+    beta: [B, steps T, H]. state: None or [B, H, K, V].
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    log_decay: Tensor | None
+    update: Update
+    read: Read
+    steps: int
+    scale: float
+    state: Tensor | None
+
+    @property
+    def vector_decay(self) -> bool:
+        """Whether every row of the state has a decay of its own."""
+        return self.log_decay is not None and self.log_decay.dim() == 4
+
+    def promoted(self) -> "Problem":
+        """In at least float32, never down from float64, and with a key head for every value head."""
+        dtype = torch.promote_types(self.v.dtype, torch.float32)
+        groups = self.v.shape[2] // self.k.shape[2]
+
+        def key(x: Tensor) -> Tensor:
+            return x.to(dtype).repeat_interleave(groups, dim=2) if groups > 1 else x.to(dtype)
+
+        update = self.update
+        if isinstance(update, Delta):
+            erase_key = None if update.erase_key is None else key(update.erase_key)
+            update = update._replace(beta=update.beta.to(dtype), erase_key=erase_key)
+        elif isinstance(update, LowRank):
+            update = LowRank(key(update.a), key(update.b))
+        return self._replace(
+            q=key(self.q),
+            k=key(self.k),
+            v=self.v.to(dtype),
+            log_decay=None if self.log_decay is None else self.log_decay.to(dtype),
+            update=update,
+            state=None if self.state is None else self.state.to(dtype),
+        )
+
+    def unrolled(self) -> "Problem":
+        """One step per token of a sequence `steps` times as long: decay comes with a token's first step, reading with its last.
+
+        Reading before the update comes with the first. Outputs of the other steps are zero and of no interest.
+        """
+        if self.steps == 1:
+            return self
+        first = (0, self.steps - 1)
+        q = _among(self.q, first if self.read == "before" else first[::-1])
+        return self._replace(q=q, log_decay=None if self.log_decay is None else _among(self.log_decay, first), steps=1)
+
+    def outputs(self, o: Tensor) -> Tensor:
+        """Of the unrolled sequence's outputs, those that are due: [B, steps T, H, V] -> [B, T, H, V]."""
+        return o[:, (0 if self.read == "before" else self.steps - 1) :: self.steps] if self.steps > 1 else o
+
+
+def _among(x: Tensor, zeros: tuple[int, int]) -> Tensor:
+    """[B, T, ...] -> [B, steps T, ...], each token between so many zeros."""
+    return F.pad(x[:, :, None], (0, 0) * (x.dim() - 2) + zeros).flatten(1, 2)
+
+
+def check(problem: Problem, bonus: Tensor | None) -> Problem:
+    """The problem with its gates expanded to full shape.
+
+    Raises ValueError naming what does not fit.
+    """
+    q, k, v, log_decay, update, read, steps, _, state = problem
+    batch, length, heads, value_dim = len(v), q.shape[1], v.shape[2], v.shape[3]
+    key_dim = q.shape[-1]
+    if steps < 1 or q.shape[::2] != k.shape[::2] or q.shape[3] != k.shape[3] or heads % q.shape[2] or v.shape[:2] != (len(q), steps * length) or k.shape[1] != v.shape[1]:
+        shapes = [*map(tuple, (q.shape, k.shape, v.shape))]
+        raise ValueError(f"q [B, T, Hk, K], k [B, steps T, Hk, K] and v [B, steps T, H, V] with Hk dividing H and steps {steps}, not {shapes}")
+    if length < 1:
+        raise ValueError("matrix_state needs at least one token")
+    if read not in ("after", "before"):
+        raise ValueError(f"read must be after or before, not {read!r}")
+    if bonus is not None and (read != "before" or not _broadcasts(bonus, (heads, key_dim))):
+        raise ValueError(f"bonus must broadcast to [H, K] = {(heads, key_dim)} and goes with read='before', not {tuple(bonus.shape)} with read={read!r}")
+    if state is not None and state.shape != (batch, heads, key_dim, value_dim):
+        raise ValueError(f"state must be [B, H, K, V] = {(batch, heads, key_dim, value_dim)}, not {tuple(state.shape)}")
+    if log_decay is not None:
+        full = (batch, length, heads, key_dim) if log_decay.dim() == 4 else (batch, length, heads)
+        if not _broadcasts(log_decay, full):
+            raise ValueError(f"log_decay must broadcast to [B, T, H] = {full[:3]} or [B, T, H, K] with K = {key_dim}, not {tuple(log_decay.shape)}")
+        log_decay = log_decay.expand(full)
+    if isinstance(update, Delta):
+        update = update._replace(beta=_gate("beta", update.beta, (batch, steps * length, heads)))
+        if update.reads not in ("decayed", "undecayed"):
+            raise ValueError(f"Delta reads decayed or undecayed, not {update.reads!r}")
+        if update.erase_key is not None:
+            _like_k("erase_key", update.erase_key, k)
+    elif isinstance(update, LowRank):
+        _like_k("a", update.a, k)
+        _like_k("b", update.b, k)
+    elif not isinstance(update, Add):
+        raise ValueError(f"update must be Add(), Delta(...) or LowRank(...), not {update!r}")
+    return problem._replace(log_decay=log_decay, update=update)
+
+
+def _gate(name: str, gate: Tensor, full: tuple[int, int, int]) -> Tensor:
+    if not _broadcasts(gate, full):
+        raise ValueError(f"{name} must broadcast to [B, T, H] = {full}, not {tuple(gate.shape)}")
+    return gate.expand(full)
+
+
+def _like_k(name: str, x: Tensor, k: Tensor) -> None:
+    if x.shape != k.shape:
+        raise ValueError(f"{name} must be shaped as k = {tuple(k.shape)}, not {tuple(x.shape)}")
+
+
+def _broadcasts(x: Tensor, full: tuple[int, ...]) -> bool:
+    sizes = zip(reversed(x.shape), reversed(full), strict=False)
+    return x.dim() <= len(full) and all(size in (1, wanted) for size, wanted in sizes)
