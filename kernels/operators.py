@@ -1,12 +1,12 @@
 """What every Triton operator shares: where it runs, and how replicas fold into the batch."""
 
 import os
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import CustomOpDef
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Whether Triton kernels run in its interpreter, on the CPU. Triton itself reads the variable once, when it is first imported."""
@@ -19,23 +19,25 @@ def runs_triton(x: Tensor) -> bool:
     return _INSTALLED and (x.is_cuda or INTERPRETED) and x.dtype != torch.float64
 
 
-def fold_replicas(operator: CustomOpDef) -> None:
-    """Let `torch.vmap` stack the operator: replicas become more of the batch.
+def vmap_rule(operator: Any, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+    """Replicas become more of the batch, under `torch.vmap`.
 
     For operators whose every tensor argument and result has a first dimension over which they work independently: the batch, or for
     weights a number of groups that divides it (batch row b of B belongs to group b // (B / groups)).
     """
 
-    def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
-        def fold(x: Any, dim: int | None) -> Any:
-            if not isinstance(x, Tensor):
-                return x
-            stacked = x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
-            return stacked.flatten(0, 1)
+    def fold(x: Any, dim: int | None) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        stacked = x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
+        return stacked.flatten(0, 1)
 
-        results = operator(*map(fold, args, in_dims))
-        if isinstance(results, Tensor):
-            return results.unflatten(0, (info.batch_size, -1)), 0
-        return tuple(x.unflatten(0, (info.batch_size, len(x) // info.batch_size)) for x in results), (0,) * len(results)
+    results = operator(*map(fold, args, in_dims))
+    if isinstance(results, Tensor):
+        return results.reshape(info.batch_size, -1, *results.shape[1:]), 0
+    return tuple(x.reshape(info.batch_size, len(x) // info.batch_size, *x.shape[1:]) for x in results), (0,) * len(results)
 
-    operator.register_vmap(rule)
+
+def fold_replicas(operator: Any) -> None:
+    """Let `torch.vmap` stack the operator by `vmap_rule`."""
+    operator.register_vmap(partial(vmap_rule, operator))

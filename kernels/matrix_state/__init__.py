@@ -9,14 +9,23 @@ from linbench.kernels.matrix_state.chunkwise import chunkwise
 from linbench.kernels.matrix_state.problem import Problem, Read, check
 from linbench.kernels.matrix_state.reference import reference
 from linbench.kernels.matrix_state.update import Add, Delta, LowRank, Update
+from linbench.kernels.operators import runs_triton
 
 __all__ = ["VERSION", "Add", "Delta", "LowRank", "Update", "flops_per_token", "matrix_state"]
 
 VERSION = 2
 """Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
 
-Backend = Literal["auto", "reference", "chunkwise"]
-_BACKENDS = {"auto": chunkwise, "reference": reference, "chunkwise": chunkwise}
+Backend = Literal["auto", "reference", "chunkwise", "triton"]
+
+
+def _triton(problem: Problem) -> tuple[Tensor, Tensor]:
+    from linbench.kernels.matrix_state.triton import triton  # not everywhere to be had, and slow to import
+
+    return triton(problem)
+
+
+_BACKENDS = {"reference": reference, "chunkwise": chunkwise, "triton": _triton}
 
 
 def matrix_state(
@@ -54,8 +63,10 @@ def matrix_state(
     Raises:
         ValueError: shapes that do not fit together, or a name that is not there.
     """
+    if backend == "auto":
+        backend = "triton" if runs_triton(v) else "chunkwise"
     if backend not in _BACKENDS:
-        raise ValueError(f"backend must be one of {', '.join(_BACKENDS)}, not {backend!r}")
+        raise ValueError(f"backend must be one of auto, {', '.join(_BACKENDS)}, not {backend!r}")
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     problem = check(Problem(q, k, v, log_decay, update, read, steps, scale, state), bonus)
     o, state = _BACKENDS[backend](problem)
@@ -66,7 +77,7 @@ def matrix_state(
 
 def _own_write(problem: Problem, bonus: Tensor) -> Tensor:
     """(q_t . (u k_t)) v_t, summed over a token's steps: [B, T, H, V]."""
-    k, v = (x.unflatten(1, (-1, problem.steps)) for x in (problem.k, problem.v))
+    k, v = (x.reshape(len(x), -1, problem.steps, *x.shape[2:]) for x in (problem.k, problem.v))
     strength = torch.einsum("bthk,btshk->btsh", problem.q * bonus.to(problem.q.dtype), k)
     return torch.einsum("btsh,btshv->bthv", strength, v)
 

@@ -46,19 +46,19 @@ def chunkwise(problem: Problem) -> tuple[Tensor, Tensor]:
     states, writes = [], []
     for n in range(q.shape[2]):
         states.append(state)
-        state = decay.whole(state, n) if not from_nothing else 0
+        state = state if from_nothing else decay.whole(state, n)
         if solved is not None:
             u, w = solved
             writes.append(u[:, :, n] if w is None else u[:, :, n] - w[:, :, n] @ states[-1])
             state = state + last_solved[:, :, n].mT @ writes[-1]
         if plain is not None:
             state = state + last_plain[:, :, n].mT @ plain[:, :, n]
-    o = 0 if from_nothing else decay.from_start(q, before=before) @ torch.stack(states, dim=2)
+    parts = [] if from_nothing else [decay.from_start(q, before=before) @ torch.stack(states, dim=2)]
     if solved is not None:
-        o = o + solved_scores @ torch.stack(writes, dim=2)
+        parts.append(solved_scores @ torch.stack(writes, dim=2))
     if plain is not None:
-        o = o + scores @ plain
-    return problem.outputs(_join(scale * o, problem.v.shape[1])), state
+        parts.append(scores @ plain)
+    return problem.outputs(_join(scale * sum(parts[1:], start=parts[0]), problem.v.shape[1])), state
 
 
 def _writes(k: Tensor, v: Tensor, update: Update, decay: Decay, chunk: int, *, recall: bool) -> tuple[Tensor, Tensor | None] | None:

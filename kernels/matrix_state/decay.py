@@ -71,7 +71,7 @@ class VectorDecay(ScalarDecay):
             (earlier_y, _), (earlier_sums, _) = _halves(y, half), _halves(self.sums, half)
             middle = earlier_sums[..., -1:, :]
             across = (later_x * (later_sums - middle).to(x.dtype).exp()) @ (earlier_y * (middle - earlier_sums).to(y.dtype).exp()).mT
-            first, second = scores.unflatten(-3, (-1, 2)).unbind(-3)
+            first, second = scores[..., ::2, :, :], scores[..., 1::2, :, :]
             scores = torch.cat([torch.cat([first, torch.zeros_like(across)], dim=-1), torch.cat([across, second], dim=-1)], dim=-2)
         return scores.squeeze(-3)
 
@@ -90,5 +90,5 @@ def decay_of(log_decay: Tensor | None) -> Decay:
 
 def _halves(x: Tensor, half: int) -> tuple[Tensor, Tensor]:
     """[..., C, K] -> two of [..., C / 2 half, half, K]."""
-    earlier, later = x.unflatten(-2, (-1, 2, half)).unbind(-3)
-    return earlier, later
+    pairs = x.reshape(*x.shape[:-2], -1, 2, half, x.shape[-1])
+    return pairs[..., 0, :, :], pairs[..., 1, :, :]

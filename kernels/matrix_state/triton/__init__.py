@@ -1,0 +1,24 @@
+"""The recurrence on a GPU."""
+
+import torch
+from torch import Tensor
+
+from linbench.kernels.matrix_state.problem import Problem
+from linbench.kernels.matrix_state.triton.operator import Eager, forward
+from linbench.kernels.matrix_state.update import Delta, LowRank
+
+
+def triton(problem: Problem) -> tuple[Tensor, Tensor]:
+    """Results as in `linbench.kernels.matrix_state.reference.reference`, in the precision of the inputs; the state in float32."""
+    q, k, v, log_decay, update, read, _, scale, state = problem.unrolled()
+    beta, p, b, kind = None, None, None, "add"
+    if isinstance(update, Delta):
+        beta, p, kind = update.beta, update.erase_key, "delta"
+    elif isinstance(update, LowRank):
+        p, b, kind = update.a, update.b, "low_rank"
+    p_before = kind == "low_rank" or (isinstance(update, Delta) and update.reads == "undecayed")
+    if state is not None:
+        state = state.float()
+    operator = forward if torch.compiler.is_compiling() else Eager.apply
+    o, last, *_ = operator(q, k, v, log_decay, beta, p, b, state, scale, kind, read == "before", p_before, torch.is_grad_enabled())
+    return problem.outputs(o), last

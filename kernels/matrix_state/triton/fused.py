@@ -1,0 +1,147 @@
+"""The fused schedule: one program per batch row and head walks the chunks, with the state in registers. One launch each way."""
+
+import triton
+import triton.language as tl
+
+from linbench.kernels.matrix_state.triton.blocks import dot, from_start, load_decay, load_rows, load_transposed, scores, store_rows, to_end
+from linbench.kernels.matrix_state.triton.chunk import (
+    inverse_of_writes,
+    kept_gradient,
+    key_gradients,
+    next_state,
+    place,
+    previous_dstate,
+    store_gradients,
+    value_products,
+)
+
+
+@triton.jit
+def forward(
+    q, k, v, g, beta, p, b, first, o, last, states, writes, squares, scale, T, H, HK, K, V,
+    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
+    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STATE: tl.constexpr, SAVE: tl.constexpr, DT: tl.constexpr,
+):  # fmt: skip
+    """Grid (B H). Tensors as the operator has them; SAVE keeps what `backward` needs."""
+    bh = tl.program_id(0).to(tl.int64)
+    keys, gates, decays, g_stride, _first = place(bh, 0, T, H, HK, K, V, C, DECAY, UPDATE)
+    values = gates * V
+    ks, vs, cs = tl.arange(0, BK), tl.arange(0, BV), tl.arange(0, C)
+    if DECAY != "none":
+        g += decays
+    N = tl.cdiv(T, C)
+    state = tl.zeros([BK, BV], tl.float32)
+    if STATE:
+        state += load_rows(first + bh * K * V, ks, K, V, vs, V)
+    for n in range(0, N):
+        rows = n * C + cs
+        _keys, _gates, _decays, _stride, square = place(bh, n, T, H, HK, K, V, C, DECAY, UPDATE)
+        square = squares + square
+        q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
+        k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
+        k_t = load_transposed(k + keys, rows, T, HK * K, ks, K).to(DT)
+        v_n = load_rows(v + values, rows, T, H * V, vs, V).to(DT)
+        g_n = load_decay(g, rows, T, g_stride, ks, K, DECAY, False)
+        g_t = load_decay(g, rows, T, g_stride, ks, K, DECAY, True)
+        key, key_t, p_n, z, beta_n = k_n, k_t, k_n, v_n, tl.zeros([C], tl.float32)
+        if UPDATE == "low_rank":
+            key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
+            key_t = load_transposed(b + keys, rows, T, HK * K, ks, K).to(DT)
+        if ERASE:
+            p_n = load_rows(p + keys, rows, T, HK * K, ks, K).to(DT)
+        if UPDATE == "delta":
+            beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
+
+        a_q, a_p = scores(q_n, p_n, key, g_n, C, LEVELS, DECAY, True, UPDATE != "add", Q_BEFORE, P_BEFORE, DT)
+        o_n = dot(from_start(q_n, g_n, C, DECAY, Q_BEFORE, DT), state, DT)
+        if UPDATE != "add":
+            x = inverse_of_writes(a_p, beta_n, C, LEVELS, UPDATE)
+            r = dot(from_start(p_n, g_n, C, DECAY, P_BEFORE, DT), state, DT)
+            if UPDATE == "delta":
+                r = beta_n[:, None] * (v_n - r)
+            else:
+                a_qk, a_pk = scores(q_n, p_n, k_n, g_n, C, LEVELS, DECAY, True, True, Q_BEFORE, P_BEFORE, DT)
+                r += dot(a_pk, v_n, DT)
+                o_n += dot(a_qk, v_n, DT)
+                if SAVE:
+                    store_rows(square + 2 * C * C, cs, C, C, cs, C, a_qk)
+                    store_rows(square + 3 * C * C, cs, C, C, cs, C, a_pk)
+            z = dot(x, r, DT).to(DT)
+            if SAVE:
+                store_rows(writes + values, rows, T, H * V, vs, V, z)
+                store_rows(square + C * C, cs, C, C, cs, C, x)
+        o_n += dot(a_q, z, DT)
+        store_rows(o + values, rows, T, H * V, vs, V, scale * o_n)
+        if SAVE:
+            store_rows(square, cs, C, C, cs, C, a_q)
+            store_rows(states + (bh * N + n) * K * V, ks, K, V, vs, V, state)
+        state = next_state(state, k_t, key_t, v_n, z, g_t, C, DECAY, UPDATE, DT)
+    store_rows(last + bh * K * V, ks, K, V, vs, V, state)
+
+
+@triton.jit
+def backward(
+    q, k, v, g, beta, p, b, states, writes, squares, do, dlast, dq, dk, dv, dg, dbeta, dp, db, dfirst, scale, T, H, HK, K, V,
+    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
+    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr, DT: tl.constexpr,
+):  # fmt: skip
+    """Grid (B H). dq, dk, dp and db come per value head: [B, T, H, K]."""
+    bh = tl.program_id(0).to(tl.int64)
+    keys, gates, decays, g_stride, _first = place(bh, 0, T, H, HK, K, V, C, DECAY, UPDATE)
+    values = gates * V
+    ks, vs, cs = tl.arange(0, BK), tl.arange(0, BV), tl.arange(0, C)
+    if DECAY != "none":
+        g += decays
+    N = tl.cdiv(T, C)
+    dstate = tl.zeros([BK, BV], tl.float32)
+    if DLAST:
+        dstate += load_rows(dlast + bh * K * V, ks, K, V, vs, V)
+    for m in range(0, N):
+        n = N - 1 - m
+        rows = n * C + cs
+        _keys, _gates, _decays, _stride, square = place(bh, n, T, H, HK, K, V, C, DECAY, UPDATE)
+        square = squares + square
+        q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
+        q_t = load_transposed(q + keys, rows, T, HK * K, ks, K).to(DT)
+        k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
+        v_n = load_rows(v + values, rows, T, H * V, vs, V).to(DT)
+        do_n = load_rows(do + values, rows, T, H * V, vs, V).to(DT)
+        state_t = load_transposed(states + (bh * N + n) * K * V, ks, K, V, vs, V)
+        g_n = load_decay(g, rows, T, g_stride, ks, K, DECAY, False)
+        g_t = load_decay(g, rows, T, g_stride, ks, K, DECAY, True)
+        key, p_n, p_t, z, beta_n = k_n, k_n, q_t, v_n, tl.zeros([C], tl.float32)
+        if UPDATE == "low_rank":
+            key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
+        if ERASE:
+            p_n = load_rows(p + keys, rows, T, HK * K, ks, K).to(DT)
+            p_t = load_transposed(p + keys, rows, T, HK * K, ks, K).to(DT)
+        elif UPDATE == "delta":
+            p_t = load_transposed(k + keys, rows, T, HK * K, ks, K).to(DT)
+        if UPDATE == "delta":
+            beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
+
+        dz = scale * dot(load_transposed(square, cs, C, C, cs, C), do_n, DT) + dot(to_end(key, g_n, C, DECAY, DT), dstate, DT)
+        dr, dv_n = dz, dz
+        if UPDATE != "add":
+            z = load_rows(writes + values, rows, T, H * V, vs, V)
+            dr = dot(load_transposed(square + C * C, cs, C, C, cs, C), dz, DT)
+            if UPDATE == "delta":
+                dv_n = beta_n[:, None] * dr
+            else:
+                dv_n = scale * dot(load_transposed(square + 2 * C * C, cs, C, C, cs, C), do_n, DT)
+                dv_n += dot(load_transposed(square + 3 * C * C, cs, C, C, cs, C), dr, DT) + dot(to_end(k_n, g_n, C, DECAY, DT), dstate, DT)
+        store_rows(dv + values, rows, T, H * V, vs, V, dv_n)
+
+        dstate_t = tl.trans(dstate)
+        kept = tl.zeros([1], tl.float32)
+        if DECAY != "none":
+            kept = kept_gradient(state_t, dstate_t, g_t, DECAY)
+        da, da_t, da2, da2_t, dl, dl_t, dl2, dl2_t, dq_n, dp_n, dkey, dk_n, drv = value_products(do_n, v_n, z, dr, state_t, dstate_t, scale, UPDATE, DT)
+        dq_n, dk_n, dkey, dp_n, dbeta_n, dg_n = key_gradients(
+            q_n, k_n, key, p_n, beta_n, g_n, da, da_t, da2, da2_t, dl, dl_t, dl2, dl2_t, dq_n, dp_n, dkey, dk_n, drv, kept,
+            C, LEVELS, DECAY, UPDATE, Q_BEFORE, P_BEFORE, DT,
+        )  # fmt: skip
+        store_gradients(dq_n, dk_n, dkey, dp_n, dbeta_n, dg_n, dq, dk, dg, dbeta, dp, db, gates, decays, g_stride, rows, ks, T, H, K, DECAY, UPDATE, ERASE)
+        dstate = previous_dstate(dstate, q_t, p_t, do_n, dv_n, dr, g_t, scale, C, DECAY, UPDATE, Q_BEFORE, P_BEFORE, DT)
+    if STATE:
+        store_rows(dfirst + bh * K * V, ks, K, V, vs, V, dstate)

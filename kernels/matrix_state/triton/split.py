@@ -1,0 +1,240 @@
+"""The split schedule: what needs no state runs for all chunks at once, and only the state itself is handed from chunk to chunk.
+
+Forward: `solve` (where writes depend on the state), `walk`, `read`. Backward: `write_gradients`, `walk_back`, `gradients`. Solving ahead of
+the state takes its part of the writes out: z = U - W S with U = X beta v, W = X beta e^G p (delta), or U = X A_ak v, W = -X e^G a.
+"""
+
+import triton
+import triton.language as tl
+
+from linbench.kernels.matrix_state.triton.blocks import (
+    dot,
+    from_start,
+    from_start_transposed,
+    load_decay,
+    load_rows,
+    load_transposed,
+    scores,
+    store_rows,
+    to_end,
+    whole,
+)
+from linbench.kernels.matrix_state.triton.chunk import inverse_of_writes, kept_gradient, key_gradients, next_state, place, store_gradients, value_products
+
+
+@triton.jit
+def solve(
+    k, v, g, beta, p, b, writes, erasers, squares, T, H, HK, K, V,
+    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
+    ERASE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
+):  # fmt: skip
+    """Grid (N, B H): the inverse, and U [B, T, H, V] (in `writes`) and W [B, T, H, K]."""
+    n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    keys, gates, decays, g_stride, square = place(bh, n, T, H, HK, K, V, C, DECAY, UPDATE)
+    ks, cs = tl.arange(0, BK), tl.arange(0, C)
+    rows = n * C + cs
+    k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
+    g_n = load_decay(g + decays if DECAY != "none" else g, rows, T, g_stride, ks, K, DECAY, False)
+    key, p_n, beta_n = k_n, k_n, tl.zeros([C], tl.float32)
+    if UPDATE == "low_rank":
+        key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
+    if ERASE:
+        p_n = load_rows(p + keys, rows, T, HK * K, ks, K).to(DT)
+    if UPDATE == "delta":
+        beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
+    _, a_p = scores(p_n, p_n, key, g_n, C, LEVELS, DECAY, False, True, P_BEFORE, P_BEFORE, DT)
+    x = inverse_of_writes(a_p, beta_n, C, LEVELS, UPDATE)
+    store_rows(squares + square + C * C, cs, C, C, cs, C, x)
+    recall = from_start(p_n, g_n, C, DECAY, P_BEFORE, DT)
+    recall = beta_n[:, None] * recall if UPDATE == "delta" else -recall
+    store_rows(erasers + gates * K, rows, T, H * K, ks, K, dot(x, recall, DT))
+    a_pk = x
+    if UPDATE == "low_rank":
+        _, a_pk = scores(p_n, p_n, k_n, g_n, C, LEVELS, DECAY, False, True, P_BEFORE, P_BEFORE, DT)
+        store_rows(squares + square + 3 * C * C, cs, C, C, cs, C, a_pk)
+    for block in range(0, tl.cdiv(V, BV)):
+        vs = block * BV + tl.arange(0, BV)
+        u = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
+        u = beta_n[:, None] * u if UPDATE == "delta" else dot(a_pk, u, DT)
+        store_rows(writes + gates * V, rows, T, H * V, vs, V, dot(x, u, DT))
+
+
+@triton.jit
+def walk(
+    k, v, g, b, first, last, states, writes, erasers, T, H, HK, K, V,
+    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, STATE: tl.constexpr, DT: tl.constexpr,
+):  # fmt: skip
+    """Grid (V / BV, B H): the state at the start of every chunk, and the writes z where U was."""
+    vs, bh = tl.program_id(0) * BV + tl.arange(0, BV), tl.program_id(1).to(tl.int64)
+    keys, gates, decays, g_stride, _ = place(bh, 0, T, H, HK, K, V, C, DECAY, UPDATE)
+    ks, cs = tl.arange(0, BK), tl.arange(0, C)
+    N = tl.cdiv(T, C)
+    state = tl.zeros([BK, BV], tl.float32)
+    if STATE:
+        state += load_rows(first + bh * K * V, ks, K, V, vs, V)
+    for n in range(0, N):
+        rows = n * C + cs
+        store_rows(states + (bh * N + n) * K * V, ks, K, V, vs, V, state)
+        k_t = load_transposed(k + keys, rows, T, HK * K, ks, K).to(DT)
+        g_t = load_decay(g + decays if DECAY != "none" else g, rows, T, g_stride, ks, K, DECAY, True)
+        key_t, v_n = k_t, k_t
+        if UPDATE != "delta":
+            v_n = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
+        z = v_n
+        if UPDATE == "low_rank":
+            key_t = load_transposed(b + keys, rows, T, HK * K, ks, K).to(DT)
+        if UPDATE != "add":
+            w = load_rows(erasers + gates * K, rows, T, H * K, ks, K)
+            z = (load_rows(writes + gates * V, rows, T, H * V, vs, V) - dot(w, state, DT)).to(DT)
+            store_rows(writes + gates * V, rows, T, H * V, vs, V, z)
+        state = next_state(state, k_t, key_t, v_n, z, g_t, C, DECAY, UPDATE, DT)
+    store_rows(last + bh * K * V, ks, K, V, vs, V, state)
+
+
+@triton.jit
+def read(
+    q, k, v, g, b, o, states, writes, squares, scale, T, H, HK, K, V,
+    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
+    Q_BEFORE: tl.constexpr, SAVE: tl.constexpr, DT: tl.constexpr,
+):  # fmt: skip
+    """Grid (N, B H): the outputs."""
+    n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    keys, gates, decays, g_stride, square = place(bh, n, T, H, HK, K, V, C, DECAY, UPDATE)
+    ks, cs = tl.arange(0, BK), tl.arange(0, C)
+    rows = n * C + cs
+    q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
+    k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
+    g_n = load_decay(g + decays if DECAY != "none" else g, rows, T, g_stride, ks, K, DECAY, False)
+    key = k_n
+    if UPDATE == "low_rank":
+        key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
+    a_q, _ = scores(q_n, q_n, key, g_n, C, LEVELS, DECAY, True, False, Q_BEFORE, Q_BEFORE, DT)
+    a_qk = a_q
+    if UPDATE == "low_rank":
+        a_qk, _ = scores(q_n, q_n, k_n, g_n, C, LEVELS, DECAY, True, False, Q_BEFORE, Q_BEFORE, DT)
+    if SAVE:
+        store_rows(squares + square, cs, C, C, cs, C, a_q)
+        if UPDATE == "low_rank":
+            store_rows(squares + square + 2 * C * C, cs, C, C, cs, C, a_qk)
+    reader = from_start(q_n, g_n, C, DECAY, Q_BEFORE, DT).to(DT)
+    for block in range(0, tl.cdiv(V, BV)):
+        vs = block * BV + tl.arange(0, BV)
+        z = load_rows((v if UPDATE == "add" else writes) + gates * V, rows, T, H * V, vs, V)
+        state = load_rows(states + (bh * tl.cdiv(T, C) + n) * K * V, ks, K, V, vs, V)
+        o_n = dot(reader, state, DT) + dot(a_q, z, DT)
+        if UPDATE == "low_rank":
+            o_n += dot(a_qk, load_rows(v + gates * V, rows, T, H * V, vs, V), DT)
+        store_rows(o + gates * V, rows, T, H * V, vs, V, scale * o_n)
+
+
+@triton.jit
+def write_gradients(
+    do, squares, dwrites, scale, T, H, HK, K, V,
+    C: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, DT: tl.constexpr,
+):  # fmt: skip
+    """Grid (N, B H): gradient of the writes z from the outputs of their own chunk."""
+    n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    _, gates, _, _, square = place(bh, n, T, H, HK, K, V, C, DECAY, UPDATE)
+    cs = tl.arange(0, C)
+    rows = n * C + cs
+    a_t = load_transposed(squares + square, cs, C, C, cs, C)
+    for block in range(0, tl.cdiv(V, BV)):
+        vs = block * BV + tl.arange(0, BV)
+        dz = scale * dot(a_t, load_rows(do + gates * V, rows, T, H * V, vs, V), DT)
+        store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dz)
+
+
+@triton.jit
+def walk_back(
+    q, k, g, b, do, dlast, dfirst, dstates, dwrites, erasers, scale, T, H, HK, K, V,
+    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr,
+    STATE: tl.constexpr, DLAST: tl.constexpr, DT: tl.constexpr,
+):  # fmt: skip
+    """Grid (V / BV, B H): the gradient of the state at the end of every chunk, and all of the gradient of the writes z."""
+    vs, bh = tl.program_id(0) * BV + tl.arange(0, BV), tl.program_id(1).to(tl.int64)
+    keys, gates, decays, g_stride, _ = place(bh, 0, T, H, HK, K, V, C, DECAY, UPDATE)
+    ks, cs = tl.arange(0, BK), tl.arange(0, C)
+    N = tl.cdiv(T, C)
+    dstate = tl.zeros([BK, BV], tl.float32)
+    if DLAST:
+        dstate += load_rows(dlast + bh * K * V, ks, K, V, vs, V)
+    for m in range(0, N):
+        n = N - 1 - m
+        rows = n * C + cs
+        store_rows(dstates + (bh * N + n) * K * V, ks, K, V, vs, V, dstate)
+        q_t = load_transposed(q + keys, rows, T, HK * K, ks, K).to(DT)
+        key = load_rows((b if UPDATE == "low_rank" else k) + keys, rows, T, HK * K, ks, K).to(DT)
+        do_n = load_rows(do + gates * V, rows, T, H * V, vs, V)
+        g_n = load_decay(g + decays if DECAY != "none" else g, rows, T, g_stride, ks, K, DECAY, False)
+        g_t = load_decay(g + decays if DECAY != "none" else g, rows, T, g_stride, ks, K, DECAY, True)
+        dz = load_rows(dwrites + gates * V, rows, T, H * V, vs, V) + dot(to_end(key, g_n, C, DECAY, DT), dstate, DT)
+        store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dz)
+        dstate = whole(dstate, g_t, DECAY) + scale * dot(from_start_transposed(q_t, g_t, C, DECAY, Q_BEFORE, DT), do_n, DT)
+        if UPDATE != "add":
+            dstate -= dot(load_transposed(erasers + gates * K, rows, T, H * K, ks, K), dz, DT)
+    if STATE:
+        store_rows(dfirst + bh * K * V, ks, K, V, vs, V, dstate)
+
+
+@triton.jit
+def gradients(
+    q, k, v, g, beta, p, b, states, writes, squares, do, dstates, dwrites, dq, dk, dv, dg, dbeta, dp, db, scale, T, H, HK, K, V,
+    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
+    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
+):  # fmt: skip
+    """Grid (N, B H): all that is left to do once the states and their gradients are known."""
+    n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    keys, gates, decays, g_stride, square = place(bh, n, T, H, HK, K, V, C, DECAY, UPDATE)
+    ks, cs = tl.arange(0, BK), tl.arange(0, C)
+    rows = n * C + cs
+    squares += square
+    states += (bh * tl.cdiv(T, C) + n) * K * V
+    dstates += (bh * tl.cdiv(T, C) + n) * K * V
+    q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
+    k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
+    g_n = load_decay(g + decays if DECAY != "none" else g, rows, T, g_stride, ks, K, DECAY, False)
+    g_t = load_decay(g + decays if DECAY != "none" else g, rows, T, g_stride, ks, K, DECAY, True)
+    key, p_n, beta_n = k_n, k_n, tl.zeros([C], tl.float32)
+    if UPDATE == "low_rank":
+        key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
+    if ERASE:
+        p_n = load_rows(p + keys, rows, T, HK * K, ks, K).to(DT)
+    if UPDATE == "delta":
+        beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
+
+    square_zero, key_zero, kept = tl.zeros([C, C], tl.float32), tl.zeros([C, BK], tl.float32), tl.zeros([1], tl.float32)
+    if DECAY == "vector":
+        kept = tl.zeros([1, BK], tl.float32)
+    da, da_t, da2, da2_t = square_zero, square_zero, square_zero, square_zero
+    dl, dl_t, dl2, dl2_t = square_zero, square_zero, square_zero, square_zero
+    dq_n, dp_n, dkey, dk_n, drv = key_zero, key_zero, key_zero, key_zero, tl.zeros([C], tl.float32)
+    for block in range(0, tl.cdiv(V, BV)):
+        vs = block * BV + tl.arange(0, BV)
+        do_n = load_rows(do + gates * V, rows, T, H * V, vs, V).to(DT)
+        v_n = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
+        state_t = load_transposed(states, ks, K, V, vs, V)
+        dstate_t = load_transposed(dstates, ks, K, V, vs, V)
+        z, dr = v_n, do_n
+        if UPDATE != "add":
+            z = load_rows(writes + gates * V, rows, T, H * V, vs, V)
+            dr = dot(load_transposed(squares + C * C, cs, C, C, cs, C), load_rows(dwrites + gates * V, rows, T, H * V, vs, V), DT)
+            if UPDATE == "delta":
+                dv_n = beta_n[:, None] * dr
+            else:
+                dv_n = scale * dot(load_transposed(squares + 2 * C * C, cs, C, C, cs, C), do_n, DT)
+                dv_n += dot(load_transposed(squares + 3 * C * C, cs, C, C, cs, C), dr, DT)
+                dv_n += dot(to_end(k_n, g_n, C, DECAY, DT), load_rows(dstates, ks, K, V, vs, V), DT)
+            store_rows(dv + gates * V, rows, T, H * V, vs, V, dv_n)
+        if DECAY != "none":
+            kept += kept_gradient(state_t, dstate_t, g_t, DECAY)
+        da_, da_t_, da2_, da2_t_, dl_, dl_t_, dl2_, dl2_t_, dq_, dp_, dkey_, dk_, drv_ = value_products(do_n, v_n, z, dr, state_t, dstate_t, scale, UPDATE, DT)
+        da, da_t, dq_n, dkey = da + da_, da_t + da_t_, dq_n + dq_, dkey + dkey_
+        if UPDATE != "add":
+            dl, dl_t, dp_n, drv = dl + dl_, dl_t + dl_t_, dp_n + dp_, drv + drv_
+        if UPDATE == "low_rank":
+            da2, da2_t, dl2, dl2_t, dk_n = da2 + da2_, da2_t + da2_t_, dl2 + dl2_, dl2_t + dl2_t_, dk_n + dk_
+    dq_n, dk_n, dkey, dp_n, dbeta_n, dg_n = key_gradients(
+        q_n, k_n, key, p_n, beta_n, g_n, da, da_t, da2, da2_t, dl, dl_t, dl2, dl2_t, dq_n, dp_n, dkey, dk_n, drv, kept,
+        C, LEVELS, DECAY, UPDATE, Q_BEFORE, P_BEFORE, DT,
+    )  # fmt: skip
+    store_gradients(dq_n, dk_n, dkey, dp_n, dbeta_n, dg_n, dq, dk, dg, dbeta, dp, db, gates, decays, g_stride, rows, ks, T, H, K, DECAY, UPDATE, ERASE)
