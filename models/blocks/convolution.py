@@ -3,14 +3,20 @@
 import torch
 from torch import Tensor, nn
 
+from linbench.kernels.short_convolution import short_convolution
+
 
 class ShortConvolution(nn.Module):
-    """Depthwise, causal, no bias, then SiLU. Initialised U(-1/sqrt(kernel), 1/sqrt(kernel)), as torch does for a depthwise filter."""
+    """Depthwise, causal, no bias, then SiLU. Initialised U(-1/sqrt(kernel), 1/sqrt(kernel)), as torch does for a depthwise filter.
 
-    def __init__(self, channels: int, kernel: int) -> None:
+    l2_heads: (channels, head_dim) where the first channels are heads to be brought to unit length.
+    """
+
+    def __init__(self, channels: int, kernel: int, *, l2_heads: tuple[int, int] | None = None) -> None:
         super().__init__()
         bound = kernel**-0.5
         self.weight = nn.Parameter(torch.empty(kernel, channels).uniform_(-bound, bound))
+        self.l2_heads = l2_heads
 
     @property
     def state_shape(self) -> tuple[int, int]:
@@ -19,9 +25,4 @@ class ShortConvolution(nn.Module):
 
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """x [B, T, C] after `state` [B, kernel-1, C] (None: zeros) -> y [B, T, C], state."""
-        length = x.shape[1]
-        if state is None:
-            state = x.new_zeros(x.shape[0], *self.state_shape)
-        padded = torch.cat([state, x], dim=1)
-        taps = [self.weight[i] * padded[:, i : i + length] for i in range(self.weight.shape[0])]
-        return nn.functional.silu(sum(taps[1:], start=taps[0])), padded[:, length:]
+        return short_convolution(x, self.weight, state, l2_heads=self.l2_heads)

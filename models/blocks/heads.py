@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from linbench.common.errors import UserError
 from linbench.common.settings import Settings
+from linbench.kernels.norms import Activation, l2_norm
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.initialise import silent
-from linbench.models.blocks.norms import RMSNorm, l2_norm
+from linbench.models.blocks.norms import RMSNorm
 
 
 class HeadSettings(Settings):
@@ -42,7 +43,7 @@ CONTROLLED: dict[str, Any] = {
 
 Elementwise = Callable[[Tensor], Tensor]
 FEATURE_MAPS: dict[str, Elementwise] = {"identity": lambda x: x, "elu+1": lambda x: F.elu(x) + 1, "relu": F.relu, "silu": F.silu}
-GATES: dict[str, Elementwise] = {"swish": F.silu, "sigmoid": torch.sigmoid}
+GATES: dict[Activation, Elementwise] = {"swish": F.silu, "sigmoid": torch.sigmoid}
 
 
 def head_dims(settings: HeadSettings, d_model: int) -> tuple[int, int]:
@@ -67,10 +68,13 @@ class HeadProjection(nn.Module):
         self.key_dim, self.value_dim = head_dims(settings, layer.d_model)
         self.widths = [self.heads * dim for dim in (self.key_dim, self.key_dim, self.value_dim)]
         self.linear = nn.Linear(layer.d_model, sum(self.widths), bias=False)
-        self.conv = ShortConvolution(sum(self.widths), settings.conv) if settings.conv else None
+        fused = bool(settings.conv) and settings.feature_map == "identity" and settings.qk_norm == "l2"
+        l2_heads = (2 * self.heads * self.key_dim, self.key_dim) if fused else None
+        self.conv = ShortConvolution(sum(self.widths), settings.conv, l2_heads=l2_heads) if settings.conv else None
         self.feature_map = FEATURE_MAPS[settings.feature_map]
         norms: dict[str, Callable[[], Elementwise]] = {"none": nn.Identity, "l2": lambda: l2_norm, "rms": lambda: RMSNorm(self.key_dim)}
-        self.q_norm, self.k_norm = norms[settings.qk_norm](), norms[settings.qk_norm]()
+        norm = norms["none" if fused else settings.qk_norm]
+        self.q_norm, self.k_norm = norm(), norm()
 
     def forward(self, x: Tensor, conv: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """x [B, T, D] and what the convolution remembers -> q, k, v and what it remembers now."""
@@ -96,15 +100,17 @@ class Readout(nn.Module):
         super().__init__()
         _, value_dim = head_dims(settings, layer.d_model)
         width = settings.heads * value_dim
-        self.norm = RMSNorm(value_dim) if settings.output_norm == "rms" else nn.Identity()
+        self.norm = RMSNorm(value_dim) if settings.output_norm == "rms" else None
         self.gate = nn.Linear(layer.d_model, width, bias=False) if settings.output_gate != "none" else None
-        self.activation = GATES.get(settings.output_gate)
+        self.activation: Activation | None = None if settings.output_gate == "none" else settings.output_gate
         self.linear = silent(nn.Linear(width, layer.d_model, bias=False))
 
     def forward(self, o: Tensor, x: Tensor) -> Tensor:
         """`x` [B, T, D] is the layer's input, from which the gate is computed."""
-        o = self.norm(o).flatten(-2)
-        if self.gate is not None and self.activation is not None:
-            o = o * self.activation(self.gate(x))
-        y: Tensor = self.linear(o)
+        gate: Tensor | None = None if self.gate is None else self.gate(x).unflatten(-1, o.shape[-2:])
+        if self.norm is not None:
+            o = self.norm(o, gate, self.activation)
+        elif gate is not None and self.activation is not None:
+            o = o * GATES[self.activation](gate)
+        y: Tensor = self.linear(o.flatten(-2))
         return y

@@ -1,14 +1,9 @@
-"""Normalisations, always computed in at least float32."""
+"""The norm that has a weight, alone or with the gate that follows it."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-
-def l2_norm(x: Tensor, eps: float = 1e-6) -> Tensor:
-    """x / sqrt(sum x^2 + eps) over the last dimension; zero stays zero."""
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    return (wide * torch.rsqrt(wide.square().sum(dim=-1, keepdim=True) + eps)).to(x.dtype)
+from linbench.kernels.norms import Activation, rms_norm
 
 
 class RMSNorm(nn.Module):
@@ -19,7 +14,6 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(dim))
         self.eps = eps
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Any shape with `dim` last."""
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        return F.rms_norm(wide, self.weight.shape, self.weight.to(wide.dtype), self.eps).to(x.dtype)
+    def forward(self, x: Tensor, gate: Tensor | None = None, activation: Activation | None = None) -> Tensor:
+        """Any shape with `dim` last; times activation(gate), shaped as x."""
+        return rms_norm(x, self.weight, gate=gate, activation=activation, eps=self.eps)

@@ -14,21 +14,38 @@ LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def dot(a, b, DT: tl.constexpr):
-    """a @ b, accumulated in float32. float32 factors are split into three TF32 products, which keeps their precision."""
-    return tl.dot(a.to(DT), b.to(DT), input_precision="tf32x3" if tl.float32 == DT else None)
+def dot(a, b, DT: tl.constexpr, onto=None):
+    """a @ b, accumulated in float32 `onto` what is given. float32 factors are split into three TF32 products, which keeps their precision."""
+    return tl.dot(a.to(DT), b.to(DT), onto, input_precision="tf32x3" if DT == tl.float32 else None)
 
 
 @triton.jit
-def exact_dot(a, b):
-    """a @ b in float32 whatever DT."""
-    return tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="tf32x3")
+def halved(x):
+    """x [.., ..] in float32 as two bfloat16 that add up to it, to 16 bits."""
+    high = x.to(tl.bfloat16)
+    return high, (x - high.to(tl.float32)).to(tl.bfloat16)
 
 
 @triton.jit
-def sum_dot(a, b, DT: tl.constexpr):
-    """a @ b where one factor is zeros and ones: sums of log decays. For 16-bit inputs these are rounded to TF32, the same everywhere."""
-    return tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="tf32x3" if tl.float32 == DT else "tf32")
+def sum_dot(ones, x, DT: tl.constexpr):
+    """ones @ x for a matrix of zeros and ones: sums of log decays, in float32; to 16 bits and more where the factors have 8."""
+    if DT == tl.float32:
+        summed = tl.dot(ones.to(tl.float32), x, input_precision="tf32x3")
+    else:
+        high, low = halved(x)
+        summed = tl.dot(ones.to(tl.bfloat16), high, tl.dot(ones.to(tl.bfloat16), low))
+    return summed
+
+
+@triton.jit
+def sum_dot_transposed(x, ones, DT: tl.constexpr):
+    """x @ ones, as `sum_dot`."""
+    if DT == tl.float32:
+        summed = tl.dot(x, ones.to(tl.float32), input_precision="tf32x3")
+    else:
+        high, low = halved(x)
+        summed = tl.dot(high, ones.to(tl.bfloat16), tl.dot(low, ones.to(tl.bfloat16)))
+    return summed
 
 
 @triton.jit
@@ -65,64 +82,76 @@ def load_decay(base, rows, T, stride, columns, width, DECAY: tl.constexpr, TRANS
 
 
 @triton.jit
-def running_sums(g, BEFORE: tl.constexpr):
-    """Sums of g [C] up to and with each token (BEFORE: without it) as two float32 that add up to the float64 sum.
+def running_sums(g, BEFORE: tl.constexpr, DT: tl.constexpr):
+    """Sums of g [C] up to and with each token (BEFORE: without it), and for float32 what rounding them lost.
 
-    Differences of float32 sums would keep nothing of the small decays that follow a token which forgets all.
+    After a token that forgets all, differences of float32 sums keep little of the small decays that follow: enough beside 16-bit factors.
     """
-    wide = g.to(tl.float64)
-    sums = tl.cumsum(wide, axis=0)
-    if BEFORE:
-        sums -= wide
-    coarse = sums.to(tl.float32)
-    return coarse, (sums - coarse.to(tl.float64)).to(tl.float32)
+    if DT == tl.float32:
+        wide = tl.cumsum(g.to(tl.float64), axis=0)
+        if BEFORE:
+            wide -= g.to(tl.float64)
+        sums = wide.to(tl.float32)
+        lost = (wide - sums.to(tl.float64)).to(tl.float32)
+    else:
+        sums = tl.cumsum(g, axis=0)
+        if BEFORE:
+            sums -= g
+        lost = tl.zeros(g.shape, tl.float32)
+    return sums, lost
 
 
 @triton.jit
-def from_start(x, g, C: tl.constexpr, DECAY: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
-    """x_i [C, K] with all that has decayed since the chunk began, its own decay included unless it reads BEFORE it."""
+def sums_after(g, DT: tl.constexpr):
+    """Sums of g [C] over the tokens after each."""
+    sums, lost = running_sums(g, False, DT)
+    if DT == tl.float32:
+        wide = tl.sum(g.to(tl.float64), axis=0)
+        total = wide.to(tl.float32)
+        left = (total - sums) + ((wide - total.to(tl.float64)).to(tl.float32) - lost)
+    else:
+        left = tl.sum(g, axis=0) - sums
+    return left
+
+
+@triton.jit
+def keys_from_start(x, g, C: tl.constexpr, DECAY: tl.constexpr, BEFORE: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr):
+    """x_i [C, K] (TRANSPOSED: [K, C], and g too) with what a vector decay left since the chunk began: up to i's own, or just BEFORE it."""
     if DECAY == "vector":
-        i = tl.arange(0, C)
-        summed = (i[:, None] > i[None, :]) if BEFORE else (i[:, None] >= i[None, :])
-        x = x * tl.exp2(sum_dot(summed, g, DT))
-    elif DECAY == "scalar":
-        coarse, fine = running_sums(g, BEFORE)
-        x = x * tl.exp2(coarse + fine)[:, None]
+        i, j = tl.arange(0, C)[:, None], tl.arange(0, C)[None, :]
+        if TRANSPOSED:
+            x = x * tl.exp2(sum_dot_transposed(g, (j > i) if BEFORE else (j >= i), DT))
+        else:
+            x = x * tl.exp2(sum_dot((i > j) if BEFORE else (i >= j), g, DT))
     return x
 
 
 @triton.jit
-def from_start_transposed(x, g, C: tl.constexpr, DECAY: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
-    """`from_start` of transposes: x [K, C], and a vector decay's g [K, C]."""
-    if DECAY == "vector":
-        i = tl.arange(0, C)
-        summed = (i[None, :] > i[:, None]) if BEFORE else (i[None, :] >= i[:, None])
-        x = x * tl.exp2(sum_dot(g, summed, DT))
-    elif DECAY == "scalar":
-        coarse, fine = running_sums(g, BEFORE)
-        x = x * tl.exp2(coarse + fine)[None, :]
+def values_from_start(x, g, DECAY: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
+    """x_i [C, V] likewise, for a scalar decay: one number per token commutes past the state, and is cheaper on that side."""
+    if DECAY == "scalar":
+        sums, lost = running_sums(g, BEFORE, DT)
+        x = x * tl.exp2(sums + lost)[:, None]
     return x
 
 
 @triton.jit
-def to_end(x, g, C: tl.constexpr, DECAY: tl.constexpr, DT: tl.constexpr):
-    """x_j [C, K] with all that decays after it until the chunk ends."""
-    i = tl.arange(0, C)
+def keys_to_end(x, g, C: tl.constexpr, DECAY: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr):
+    """x_j [C, K] (TRANSPOSED: [K, C], and g too) with what a vector decay leaves of it when the chunk ends."""
     if DECAY == "vector":
-        x = x * tl.exp2(sum_dot(i[:, None] < i[None, :], g, DT))
-    elif DECAY == "scalar":
-        x = x * tl.exp2(tl.sum(tl.where(i[:, None] < i[None, :], g[None, :], 0.0), axis=1))[:, None]
+        i, j = tl.arange(0, C)[:, None], tl.arange(0, C)[None, :]
+        if TRANSPOSED:
+            x = x * tl.exp2(sum_dot_transposed(g, i > j, DT))
+        else:
+            x = x * tl.exp2(sum_dot(j > i, g, DT))
     return x
 
 
 @triton.jit
-def to_end_transposed(x, g, C: tl.constexpr, DECAY: tl.constexpr, DT: tl.constexpr):
-    """`to_end` of transposes: x [K, C], and a vector decay's g [K, C]."""
-    i = tl.arange(0, C)
-    if DECAY == "vector":
-        x = x * tl.exp2(sum_dot(g, i[:, None] > i[None, :], DT))
-    elif DECAY == "scalar":
-        x = x * tl.exp2(tl.sum(tl.where(i[:, None] > i[None, :], g[:, None], 0.0), axis=0))[None, :]
+def values_to_end(x, g, DECAY: tl.constexpr, DT: tl.constexpr):
+    """x_j [C, V] likewise, for a scalar decay."""
+    if DECAY == "scalar":
+        x = x * tl.exp2(sums_after(g, DT))[:, None]
     return x
 
 
@@ -146,15 +175,15 @@ def sees(C: tl.constexpr, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr):
 
 
 @triton.jit
-def between(g, C: tl.constexpr, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr):
+def between(g, C: tl.constexpr, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr):
     """[C, C]: what of a write at j is left when i reads, without or with one decay per token; zero where i does not see j."""
     if DECAY == "scalar":
-        coarse, fine = running_sums(g, False)
-        reading, reading_fine = running_sums(g, BEFORE)
+        written, written_lost = running_sums(g, False, DT)
+        read, read_lost = running_sums(g, BEFORE, DT)
         if TRANSPOSED:
-            sums = (reading[None, :] - coarse[:, None]) + (reading_fine[None, :] - fine[:, None])
+            sums = (read[None, :] - written[:, None]) + (read_lost[None, :] - written_lost[:, None])
         else:
-            sums = (reading[:, None] - coarse[None, :]) + (reading_fine[:, None] - fine[None, :])
+            sums = (read[:, None] - written[None, :]) + (read_lost[:, None] - written_lost[None, :])
         left = tl.exp2(tl.where(sees(C, STRICT, TRANSPOSED), sums, float("-inf")))
     else:
         left = tl.where(sees(C, STRICT, TRANSPOSED), 1.0, 0.0)
@@ -211,24 +240,26 @@ def scores(
                 a_p += tl.where(across(level, C, False), dot(p * left, written, DT), 0.0)
     else:
         if Q:
-            a_q = dot(q, tl.trans(y), DT) * between(g, C, DECAY, Q_BEFORE, Q_BEFORE, False)
+            a_q = dot(q, tl.trans(y), DT) * between(g, C, DECAY, Q_BEFORE, Q_BEFORE, False, DT)
         if P:
-            a_p = dot(p, tl.trans(y), DT) * between(g, C, DECAY, P_BEFORE, True, False)
+            a_p = dot(p, tl.trans(y), DT) * between(g, C, DECAY, P_BEFORE, True, False, DT)
     return a_q, a_p
 
 
 @triton.jit
 def score_gradients(
-    q, p, y, da, da_t, dl, dl_t, g, C: tl.constexpr, LEVELS: tl.constexpr, DECAY: tl.constexpr, P: tl.constexpr,
+    q, p, y, do, seen, z, dq, dp, dy, scale, g, C: tl.constexpr, LEVELS: tl.constexpr, DECAY: tl.constexpr, P: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Gradients [C, K] of q, p and y, given those of what `scores` returns: da of q's and dl of p's, each with its transpose.
+    """dq, dp and dy [C, K] with what comes through their `scores`, whose gradients are scale do z^T for q's and seen z^T for p's.
 
-    These need not be masked. P says whether there is a p.
+    do, seen: [C, V], gradients of what was read. z: [C, V], what was written under y. P: whether there is a p.
     """
-    dq, dp = tl.zeros(q.shape, tl.float32), tl.zeros(q.shape, tl.float32)
-    dy = tl.zeros(q.shape, tl.float32)
     if DECAY == "vector":
+        da, da_t = scale * dot(do, tl.trans(z), DT), scale * dot(z, tl.trans(do), DT)
+        dl, dl_t = da, da_t
+        if P:
+            dl, dl_t = dot(seen, tl.trans(z), DT), dot(z, tl.trans(seen), DT)
         if not Q_BEFORE:
             i = tl.arange(0, C)
             own = tl.sum(tl.where(i[:, None] == i[None, :], da, 0.0), axis=1)[:, None]
@@ -246,16 +277,32 @@ def score_gradients(
                 dp += reads * dot(tl.where(across(level, C, False), dl, 0.0), written, DT)
                 dy += left * dot(tl.where(across(level, C, True), dl_t, 0.0), p * reads, DT)
     else:
-        dq = dot(da * between(g, C, DECAY, Q_BEFORE, Q_BEFORE, False), y, DT)
-        dy = dot(da_t * between(g, C, DECAY, Q_BEFORE, Q_BEFORE, True), q, DT)
+        left = between(g, C, DECAY, Q_BEFORE, Q_BEFORE, False, DT)
+        dq = dot(scale * left * dot(do, tl.trans(z), DT), y, DT, dq)
+        left = between(g, C, DECAY, Q_BEFORE, Q_BEFORE, True, DT)
+        dy = dot(scale * left * dot(z, tl.trans(do), DT), q, DT, dy)
         if P:
-            dp = dot(dl * between(g, C, DECAY, P_BEFORE, True, False), y, DT)
-            dy += dot(dl_t * between(g, C, DECAY, P_BEFORE, True, True), p, DT)
+            left = between(g, C, DECAY, P_BEFORE, True, False, DT)
+            dp = dot(left * dot(seen, tl.trans(z), DT), y, DT, dp)
+            left = between(g, C, DECAY, P_BEFORE, True, True, DT)
+            dy = dot(left * dot(z, tl.trans(seen), DT), p, DT, dy)
     return dq, dp, dy
 
 
 @triton.jit
-def unit_triangular_inverse(lower, C: tl.constexpr, LEVELS: tl.constexpr):
+def precise_dot(a, b, DT: tl.constexpr):
+    """a @ b of two float32 matrices: as exactly as float32 inputs need, or to 16 bits where the inputs have 8."""
+    if DT == tl.float32:
+        product = tl.dot(a, b, input_precision="tf32x3")
+    else:
+        a_high, a_low = halved(a)
+        b_high, b_low = halved(b)
+        product = tl.dot(a_high, b_high, tl.dot(a_high, b_low, tl.dot(a_low, b_high)))
+    return product
+
+
+@triton.jit
+def unit_triangular_inverse(lower, C: tl.constexpr, LEVELS: tl.constexpr, DT: tl.constexpr):
     """(I + lower)^-1 for a strictly lower triangular [C, C], by blockwise substitution.
 
     With X the inverse of the diagonal blocks of s tokens and M what `lower` holds between the two of each 2s, that of 2s is X - X M X.
@@ -264,19 +311,25 @@ def unit_triangular_inverse(lower, C: tl.constexpr, LEVELS: tl.constexpr):
     i = tl.arange(0, C)
     x = tl.where(i[:, None] == i[None, :], 1.0, 0.0) - tl.where(across(0, C, False), lower, 0.0)
     for level in range(1, LEVELS):
-        x -= exact_dot(x, exact_dot(tl.where(across(level, C, False), lower, 0.0), x))
+        x -= precise_dot(x, precise_dot(tl.where(across(level, C, False), lower, 0.0), x, DT), DT)
+    return x
+
+
+@triton.jit
+def by_token(x, DECAY: tl.constexpr):
+    """Of products key . gradient [C, K], what the gradient of a decay needs: all for a vector decay, else their sums [C]."""
+    if DECAY != "vector":
+        x = tl.sum(x, axis=1)
     return x
 
 
 @triton.jit
 def sum_along(x, C: tl.constexpr, DECAY: tl.constexpr, OVER: tl.constexpr, DT: tl.constexpr):
-    """Sums of x [C, K] over the tokens "from" each on, "after" each, or "before" each: by row for a vector decay, else [C]."""
+    """Sums of x ([C, K] for a vector decay, else [C]) over the tokens "from" each on, "after" each, or "before" each."""
     if DECAY == "vector":
         i, j = tl.arange(0, C)[:, None], tl.arange(0, C)[None, :]
-        x = exact_dot((i <= j) if OVER == "from" else (i < j) if OVER == "after" else (i > j), x)
+        x = sum_dot((i <= j) if OVER == "from" else (i < j) if OVER == "after" else (i > j), x, DT)
     else:
-        by_token = tl.sum(x, axis=1)
-        x = tl.cumsum(by_token, axis=0, reverse=OVER != "before")
-        if OVER != "from":
-            x -= by_token
+        total = tl.cumsum(x, axis=0, reverse=OVER != "before")
+        x = total if OVER == "from" else total - x
     return x

@@ -11,15 +11,16 @@ import triton
 import triton.language as tl
 
 from linbench.kernels.matrix_state.triton.blocks import (
+    by_token,
     dot,
-    from_start,
-    from_start_transposed,
+    keys_from_start,
+    keys_to_end,
     score_gradients,
     store_rows,
     sum_along,
-    to_end,
-    to_end_transposed,
     unit_triangular_inverse,
+    values_from_start,
+    values_to_end,
     whole,
 )
 
@@ -35,132 +36,123 @@ def place(bh, n, T, H, HK, K, V, C: tl.constexpr, DECAY: tl.constexpr, UPDATE: t
 
 
 @triton.jit
-def inverse_of_writes(a_p, beta, C: tl.constexpr, LEVELS: tl.constexpr, UPDATE: tl.constexpr):
+def inverse_of_writes(a_p, beta, C: tl.constexpr, LEVELS: tl.constexpr, UPDATE: tl.constexpr, DT: tl.constexpr):
     """X [C, C], from the scores of p and key."""
-    return unit_triangular_inverse(beta[:, None] * a_p if UPDATE == "delta" else -a_p, C, LEVELS)
+    return unit_triangular_inverse(beta[:, None] * a_p if UPDATE == "delta" else -a_p, C, LEVELS, DT)
 
 
 @triton.jit
-def next_state(state, k_t, key_t, v, z, g_t, C: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, DT: tl.constexpr):
-    """The state [K, V] after the chunk; keys [K, C]."""
-    state = whole(state, g_t, DECAY) + dot(to_end_transposed(key_t, g_t, C, DECAY, DT), z, DT)
-    if UPDATE == "low_rank":
-        state += dot(to_end_transposed(k_t, g_t, C, DECAY, DT), v, DT)
-    return state
+def recalled(x, state, g, C: tl.constexpr, DECAY: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
+    """[C, V]: what x_i [C, K] reads of the state that the chunk starts with."""
+    return values_from_start(dot(keys_from_start(x, g, C, DECAY, BEFORE, False, DT), state, DT), g, DECAY, BEFORE, DT)
 
 
 @triton.jit
-def previous_dstate(
-    dstate, q_t, p_t, do, dv, dr, g_t, scale, C: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
+def handed_on(state, x_t, y, g, g_t, C: tl.constexpr, DECAY: tl.constexpr, DT: tl.constexpr):
+    """The state [K, V] that the chunk ends with, with what writes y [C, V] under keys x [K, C] add to it."""
+    return dot(keys_to_end(x_t, g_t, C, DECAY, True, DT), values_to_end(y, g, DECAY, DT), DT, state)
+
+
+@triton.jit
+def taken_over(x, dstate, g, C: tl.constexpr, DECAY: tl.constexpr, DT: tl.constexpr):
+    """[C, V]: gradient of what was written under x [C, K], from that of the state at the chunk's end."""
+    return values_to_end(dot(keys_to_end(x, g, C, DECAY, False, DT), dstate, DT), g, DECAY, DT)
+
+
+@triton.jit
+def looked_at(dstate, x_t, y, g, g_t, C: tl.constexpr, DECAY: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
+    """The gradient of the state [K, V] at the chunk's start, with what comes from the gradient y [C, V] of what x [K, C] read of it."""
+    return dot(keys_from_start(x_t, g_t, C, DECAY, BEFORE, True, DT), values_from_start(y, g, DECAY, BEFORE, DT), DT, dstate)
+
+
+@triton.jit
+def kept_gradient(state, dstate, g_t, DECAY: tl.constexpr):
+    """<what is left of the state at the end of the chunk, its gradient>: [1, K] by row for a vector decay, else [1]. States [K, V]."""
+    kept = tl.sum(whole(state.to(tl.float32), g_t, DECAY) * dstate, axis=1)[None, :]
+    if DECAY == "scalar":
+        kept = tl.sum(kept, axis=1)
+    return kept
+
+
+@triton.jit
+def state_products(
+    do, v, z, seen, state_t, dstate_t, g, scale, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of the state at the chunk's start from that at its end; q and p [K, C]."""
-    dstate = whole(dstate, g_t, DECAY) + scale * dot(from_start_transposed(q_t, g_t, C, DECAY, Q_BEFORE, DT), do, DT)
-    if UPDATE == "delta":
-        dstate -= dot(from_start_transposed(p_t, g_t, C, DECAY, P_BEFORE, DT), dv, DT)
-    elif UPDATE == "low_rank":
-        dstate += dot(from_start_transposed(p_t, g_t, C, DECAY, P_BEFORE, DT), dr, DT)
-    return dstate
-
-
-@triton.jit
-def value_products(do, v, z, dr, state_t, dstate_t, scale, UPDATE: tl.constexpr, DT: tl.constexpr):
-    """What the gradients of keys need of one block of values, to be summed over all blocks.
-
-    do, v, z, dr: [C, BV]; the states [BV, K]. Returns, [C, C] with their transposes: gradients of q's scores of key (1, 2) and of k (3, 4),
-    of p's of key (5, 6) and of k (7, 8); [C, K], without decay: dq, dp, dkey, dk through the states; [C]: dr . v. What the delta rule
-    recalls is subtracted, so there p's are those of beta p.
-    """
-    da, da_t = scale * dot(do, tl.trans(z), DT), scale * dot(z, tl.trans(do), DT)
-    dq, dkey = scale * dot(do, state_t, DT), dot(z, dstate_t, DT)
-    dl, dl_t, dp, drv, da2, da2_t, dl2, dl2_t, dk = da, da_t, dq, tl.sum(dq, axis=1), da, da_t, da, da_t, dkey
+    """Gradients of q, p, key and k [C, K] through the states [BV, K], but for a vector decay, from one block of values; sums over blocks."""
+    dq = scale * dot(values_from_start(do, g, DECAY, Q_BEFORE, DT), state_t, DT)
+    dkey = dot(values_to_end(z, g, DECAY, DT), dstate_t, DT)
+    dp, dk = dq, dkey
     if UPDATE != "add":
-        drv = tl.sum(dr * v, axis=1)
-        recalled = (-dr if UPDATE == "delta" else dr).to(DT)
-        dl, dl_t = dot(recalled, tl.trans(z), DT), dot(z, tl.trans(recalled), DT)
-        dp = dot(recalled, state_t, DT)
+        dp = dot(values_from_start(seen, g, DECAY, P_BEFORE, DT), state_t, DT)
     if UPDATE == "low_rank":
-        da2, da2_t = scale * dot(do, tl.trans(v), DT), scale * dot(v, tl.trans(do), DT)
-        dl2, dl2_t = dot(recalled, tl.trans(v), DT), dot(v, tl.trans(recalled), DT)
-        dk = dot(v, dstate_t, DT)
-    return da, da_t, da2, da2_t, dl, dl_t, dl2, dl2_t, dq, dp, dkey, dk, drv
+        dk = dot(values_to_end(v, g, DECAY, DT), dstate_t, DT)
+    return dq, dp, dkey, dk
 
 
 @triton.jit
-def key_gradients(
-    q, k, key, p, beta, g, da, da_t, da2, da2_t, dl, dl_t, dl2, dl2_t, dq, dp, dkey, dk, drv, kept,
-    C: tl.constexpr, LEVELS: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
+def store_key_gradients(
+    q, k, key, p, do, v, z, seen, beta, dbeta_n, g, dq_n, dp_n, dkey, dk_n, kept, scale,
+    dq, dk, dg, dbeta, dp, db, gates, decays, g_stride, rows, ks, T, H, K,
+    C: tl.constexpr, LEVELS: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, ERASE: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of q, k, key, p, beta and the log decay from the sums of `value_products` and `kept_gradient`.
+    """Gradients of q, k, key, p, beta and the log decay, from those through the states and the chunk's own values [C, V].
+
+    `seen` is the gradient of what p reads; the delta rule subtracts it, so there it is that of what beta p reads. dbeta_n: [C], its part
+    from the values; kept: as from `kept_gradient`. Where k is also the erase key, what p gets is k's.
 
     A log decay acts between a write and a reading. So its gradient sums reader . gradient over the readers from it on (after it, if
     they read before the decay) less the same of the chunk's writes, and writer . gradient over the writes before it that reach the next
     chunk: differences only of what belongs to the same pair.
     """
-    dq = from_start(dq, g, C, DECAY, Q_BEFORE, DT)
-    dkey = to_end(dkey, g, C, DECAY, DT)
-    handed_on = key * dkey
+    base = gates * K
     reader = beta[:, None] * p if UPDATE == "delta" else p
-    dx, dx_p, written = score_gradients(q, reader, key, da, da_t, dl, dl_t, g, C, LEVELS, DECAY, UPDATE != "add", Q_BEFORE, P_BEFORE, DT)
-    dq += dx
-    dkey += written
-    written = key * written
-    dbeta = drv
+    dq_n = keys_from_start(dq_n, g, C, DECAY, Q_BEFORE, False, DT)
+    dp_n = keys_from_start(dp_n, g, C, DECAY, P_BEFORE, False, DT)
+    dkey = keys_to_end(dkey, g, C, DECAY, False, DT)
+    passed_on = by_token(key * dkey, DECAY)
+    own = tl.zeros(dkey.shape, tl.float32)
+    dq_n, dp_n, own = score_gradients(q, reader, key, do, seen, z, dq_n, dp_n, own, scale, g, C, LEVELS, DECAY, UPDATE != "add", Q_BEFORE, P_BEFORE, DT)
+    written = by_token(key * own, DECAY)
+    dkey += own
+    if UPDATE == "low_rank":
+        store_rows(db + base, rows, T, H * K, ks, K, dkey)
+        dkey = keys_to_end(dk_n, g, C, DECAY, False, DT)
+        passed_on += by_token(k * dkey, DECAY)
+        own = tl.zeros(dkey.shape, tl.float32)
+        dq_n, dp_n, own = score_gradients(q, p, k, do, seen, v, dq_n, dp_n, own, scale, g, C, LEVELS, DECAY, True, Q_BEFORE, P_BEFORE, DT)
+        written += by_token(k * own, DECAY)
+        dkey += own
+    store_rows(dq + base, rows, T, H * K, ks, K, dq_n)
+    read = by_token(q * dq_n, DECAY)
+    recalled = read
+    if UPDATE == "delta":
+        tl.store(dbeta + gates + rows * H, (dbeta_n + tl.sum(p * dp_n, axis=1)).to(dbeta.dtype.element_ty), mask=rows < T)
+        dp_n = beta[:, None] * dp_n
     if UPDATE != "add":
-        dp = from_start(dp, g, C, DECAY, P_BEFORE, DT) + dx_p
-    if UPDATE == "delta":
-        dbeta += tl.sum(p * dp, axis=1)
-        dp = beta[:, None] * dp
-    if UPDATE == "low_rank":
-        dk = to_end(dk, g, C, DECAY, DT)
-        handed_on += k * dk
-        dx, dx_p, dy = score_gradients(q, p, k, da2, da2_t, dl2, dl2_t, g, C, LEVELS, DECAY, True, Q_BEFORE, P_BEFORE, DT)
-        dq += dx
-        dp += dx_p
-        dk += dy
-        written += k * dy
-    dg = kept
-    if DECAY != "none":
-        if Q_BEFORE:
-            dg += sum_along(q * dq, C, DECAY, "after", DT) - sum_along(written, C, DECAY, "from", DT)
+        recalled = by_token(p * dp_n, DECAY)
+        if ERASE:
+            store_rows(dp + base, rows, T, H * K, ks, K, dp_n)
         else:
-            dg += sum_along(q * dq - written, C, DECAY, "from", DT)
+            dkey += dp_n
+    store_rows(dk + base, rows, T, H * K, ks, K, dkey)
+
+    if DECAY != "none":
+        from_on, after = -written, tl.zeros(written.shape, tl.float32)
+        if Q_BEFORE:
+            after += read
+        else:
+            from_on += read
         if UPDATE != "add":
-            dg += sum_along(p * dp, C, DECAY, "after" if P_BEFORE else "from", DT)
-        dg += sum_along(handed_on, C, DECAY, "before", DT)
-    return dq, dk, dkey, dp, dbeta, dg
-
-
-@triton.jit
-def kept_gradient(state_t, dstate_t, g_t, DECAY: tl.constexpr):
-    """<what is left of the state at the end of the chunk, its gradient>: [1, K] by row for a vector decay, else [1]. States [V, K]."""
-    kept = tl.sum(state_t.to(tl.float32) * dstate_t.to(tl.float32), axis=0)[None, :]
-    if DECAY == "vector":
-        kept = kept * tl.exp2(tl.sum(g_t, axis=1))[None, :]
-    elif DECAY == "scalar":
-        kept = tl.sum(kept, axis=1) * tl.exp2(tl.sum(g_t, axis=0))
-    return kept
-
-
-@triton.jit
-def store_gradients(
-    dq_n, dk_n, dkey, dp_n, dbeta_n, dg_n, dq, dk, dg, dbeta, dp, db, gates, decays, g_stride, rows, ks, T, H, K,
-    DECAY: tl.constexpr, UPDATE: tl.constexpr, ERASE: tl.constexpr,
-):  # fmt: skip
-    """What `key_gradients` found, to where the operator wants it: p's joins k's where k is also the erase key."""
-    store_rows(dq + gates * K, rows, T, H * K, ks, K, dq_n)
-    if UPDATE == "low_rank":
-        store_rows(db + gates * K, rows, T, H * K, ks, K, dkey)
-        dkey = dk_n
-    if ERASE:
-        store_rows(dp + gates * K, rows, T, H * K, ks, K, dp_n)
-    elif UPDATE == "delta":
-        dkey += dp_n
-    store_rows(dk + gates * K, rows, T, H * K, ks, K, dkey)
-    if UPDATE == "delta":
-        tl.store(dbeta + gates + rows * H, dbeta_n.to(dbeta.dtype.element_ty), mask=rows < T)
-    if DECAY == "vector":
-        store_rows(dg + decays, rows, T, g_stride, ks, K, dg_n)
-    elif DECAY == "scalar":
-        tl.store(dg + decays + rows * g_stride, dg_n.to(dg.dtype.element_ty), mask=rows < T)
+            if P_BEFORE:
+                after += recalled
+            else:
+                from_on += recalled
+        dg_n = kept + sum_along(from_on, C, DECAY, "from", DT) + sum_along(passed_on, C, DECAY, "before", DT)
+        if Q_BEFORE or P_BEFORE:
+            dg_n += sum_along(after, C, DECAY, "after", DT)
+        if DECAY == "vector":
+            store_rows(dg + decays, rows, T, g_stride, ks, K, dg_n)
+        else:
+            tl.store(dg + decays + rows * g_stride, dg_n.to(dg.dtype.element_ty), mask=rows < T)

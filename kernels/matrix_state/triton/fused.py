@@ -3,16 +3,17 @@
 import triton
 import triton.language as tl
 
-from linbench.kernels.matrix_state.triton.blocks import dot, from_start, load_decay, load_rows, load_transposed, scores, store_rows, to_end
+from linbench.kernels.matrix_state.triton.blocks import dot, load_decay, load_rows, load_transposed, scores, store_rows, whole
 from linbench.kernels.matrix_state.triton.chunk import (
+    handed_on,
     inverse_of_writes,
     kept_gradient,
-    key_gradients,
-    next_state,
+    looked_at,
     place,
-    previous_dstate,
-    store_gradients,
-    value_products,
+    recalled,
+    state_products,
+    store_key_gradients,
+    taken_over,
 )
 
 
@@ -53,29 +54,31 @@ def forward(
             beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
 
         a_q, a_p = scores(q_n, p_n, key, g_n, C, LEVELS, DECAY, True, UPDATE != "add", Q_BEFORE, P_BEFORE, DT)
-        o_n = dot(from_start(q_n, g_n, C, DECAY, Q_BEFORE, DT), state, DT)
+        o_n = scale * recalled(q_n, state, g_n, C, DECAY, Q_BEFORE, DT)
         if UPDATE != "add":
-            x = inverse_of_writes(a_p, beta_n, C, LEVELS, UPDATE)
-            r = dot(from_start(p_n, g_n, C, DECAY, P_BEFORE, DT), state, DT)
+            x = inverse_of_writes(a_p, beta_n, C, LEVELS, UPDATE, DT)
+            r = recalled(p_n, state, g_n, C, DECAY, P_BEFORE, DT)
             if UPDATE == "delta":
                 r = beta_n[:, None] * (v_n - r)
             else:
                 a_qk, a_pk = scores(q_n, p_n, k_n, g_n, C, LEVELS, DECAY, True, True, Q_BEFORE, P_BEFORE, DT)
-                r += dot(a_pk, v_n, DT)
-                o_n += dot(a_qk, v_n, DT)
+                r = dot(a_pk, v_n, DT, r)
+                o_n = dot(scale * a_qk, v_n, DT, o_n)
                 if SAVE:
-                    store_rows(square + 2 * C * C, cs, C, C, cs, C, a_qk)
+                    store_rows(square + 2 * C * C, cs, C, C, cs, C, scale * a_qk)
                     store_rows(square + 3 * C * C, cs, C, C, cs, C, a_pk)
             z = dot(x, r, DT).to(DT)
             if SAVE:
                 store_rows(writes + values, rows, T, H * V, vs, V, z)
                 store_rows(square + C * C, cs, C, C, cs, C, x)
-        o_n += dot(a_q, z, DT)
-        store_rows(o + values, rows, T, H * V, vs, V, scale * o_n)
+        o_n = dot(scale * a_q, z, DT, o_n)
+        store_rows(o + values, rows, T, H * V, vs, V, o_n)
         if SAVE:
-            store_rows(square, cs, C, C, cs, C, a_q)
+            store_rows(square, cs, C, C, cs, C, scale * a_q)
             store_rows(states + (bh * N + n) * K * V, ks, K, V, vs, V, state)
-        state = next_state(state, k_t, key_t, v_n, z, g_t, C, DECAY, UPDATE, DT)
+        state = handed_on(whole(state, g_t, DECAY), key_t, z, g_n, g_t, C, DECAY, DT)
+        if UPDATE == "low_rank":
+            state = handed_on(state, k_t, v_n, g_n, g_t, C, DECAY, DT)
     store_rows(last + bh * K * V, ks, K, V, vs, V, state)
 
 
@@ -120,7 +123,7 @@ def backward(
         if UPDATE == "delta":
             beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
 
-        dz = scale * dot(load_transposed(square, cs, C, C, cs, C), do_n, DT) + dot(to_end(key, g_n, C, DECAY, DT), dstate, DT)
+        dz = dot(load_transposed(square, cs, C, C, cs, C), do_n, DT, taken_over(key, dstate, g_n, C, DECAY, DT))
         dr, dv_n = dz, dz
         if UPDATE != "add":
             z = load_rows(writes + values, rows, T, H * V, vs, V)
@@ -128,20 +131,25 @@ def backward(
             if UPDATE == "delta":
                 dv_n = beta_n[:, None] * dr
             else:
-                dv_n = scale * dot(load_transposed(square + 2 * C * C, cs, C, C, cs, C), do_n, DT)
-                dv_n += dot(load_transposed(square + 3 * C * C, cs, C, C, cs, C), dr, DT) + dot(to_end(k_n, g_n, C, DECAY, DT), dstate, DT)
+                dv_n = dot(load_transposed(square + 2 * C * C, cs, C, C, cs, C), do_n, DT, taken_over(k_n, dstate, g_n, C, DECAY, DT))
+                dv_n = dot(load_transposed(square + 3 * C * C, cs, C, C, cs, C), dr, DT, dv_n)
         store_rows(dv + values, rows, T, H * V, vs, V, dv_n)
 
-        dstate_t = tl.trans(dstate)
         kept = tl.zeros([1], tl.float32)
         if DECAY != "none":
-            kept = kept_gradient(state_t, dstate_t, g_t, DECAY)
-        da, da_t, da2, da2_t, dl, dl_t, dl2, dl2_t, dq_n, dp_n, dkey, dk_n, drv = value_products(do_n, v_n, z, dr, state_t, dstate_t, scale, UPDATE, DT)
-        dq_n, dk_n, dkey, dp_n, dbeta_n, dg_n = key_gradients(
-            q_n, k_n, key, p_n, beta_n, g_n, da, da_t, da2, da2_t, dl, dl_t, dl2, dl2_t, dq_n, dp_n, dkey, dk_n, drv, kept,
-            C, LEVELS, DECAY, UPDATE, Q_BEFORE, P_BEFORE, DT,
+            kept = kept_gradient(load_rows(states + (bh * N + n) * K * V, ks, K, V, vs, V), dstate, g_t, DECAY)
+        seen = (-dr if UPDATE == "delta" else dr).to(DT)
+        dbeta_n = tl.sum(dr * v_n, axis=1) if UPDATE == "delta" else beta_n
+        dq_n, dp_n, dkey, dk_n = state_products(do_n, v_n, z, seen, state_t, tl.trans(dstate.to(DT)), g_n, scale, DECAY, UPDATE, Q_BEFORE, P_BEFORE, DT)
+        store_key_gradients(
+            q_n, k_n, key, p_n, do_n, v_n, z, seen, beta_n, dbeta_n, g_n, dq_n, dp_n, dkey, dk_n, kept, scale,
+            dq, dk, dg, dbeta, dp, db, gates, decays, g_stride, rows, ks, T, H, K,
+            C, LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, DT,
         )  # fmt: skip
-        store_gradients(dq_n, dk_n, dkey, dp_n, dbeta_n, dg_n, dq, dk, dg, dbeta, dp, db, gates, decays, g_stride, rows, ks, T, H, K, DECAY, UPDATE, ERASE)
-        dstate = previous_dstate(dstate, q_t, p_t, do_n, dv_n, dr, g_t, scale, C, DECAY, UPDATE, Q_BEFORE, P_BEFORE, DT)
+        dstate = looked_at(whole(dstate, g_t, DECAY), q_t, scale * do_n, g_n, g_t, C, DECAY, Q_BEFORE, DT)
+        if UPDATE == "delta":
+            dstate = looked_at(dstate, p_t, -dv_n, g_n, g_t, C, DECAY, P_BEFORE, DT)
+        elif UPDATE == "low_rank":
+            dstate = looked_at(dstate, p_t, dr, g_n, g_t, C, DECAY, P_BEFORE, DT)
     if STATE:
         store_rows(dfirst + bh * K * V, ks, K, V, vs, V, dstate)

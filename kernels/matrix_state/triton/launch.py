@@ -12,7 +12,7 @@ FALLBACK_PROCESSORS = 64
 class Launch(NamedTuple):
     """chunk: tokens per chunk. key_block, value_block, walk_block: tile widths, the last of what one program of a walk takes of the values.
 
-    warps and stages: (forward, backward) of the fused schedule; for the split one, (what walks, what does not).
+    warps per program: of the fused schedule (forward, backward, none), of the split one (what walks, what does not, `gradients`).
     """
 
     schedule: Literal["fused", "split"]
@@ -20,8 +20,7 @@ class Launch(NamedTuple):
     key_block: int
     value_block: int
     walk_block: int
-    warps: tuple[int, int] = (4, 4)
-    stages: tuple[int, int] = (1, 1)
+    warps: tuple[int, int, int]
 
 
 @cache
@@ -29,16 +28,23 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, up
     """The launch for `rows` = B H recurrences over `length` tokens; `wide` is float32 instead of 16 bits.
 
     Fused when states are small enough for one program to hold state and gradient in registers, and there are enough rows to fill the
-    device's `processors`; otherwise split over chunks. Chunks are as long as the tiles fit, and not longer than the sequence.
+    device's `processors`, or no second chunk to hand to; otherwise split over chunks. The more is done per chunk (a solve; a decay for
+    every row of the state), the shorter it is, so that its tiles stay in registers, and small tiles go to few warps: with more, parts
+    of a tile would be computed twice, which Triton 3.6 was seen to get wrong. Warps and chunks were measured on an H200 with Triton 3.6.
     """
-    key_block, value_block = max(16, _power_of_two(key_dim)), max(16, _power_of_two(value_dim))
-    widest = max(key_block, value_block)
-    fused = widest <= 64 and (rows >= processors or length <= 64)
-    longest = 32 if widest <= 128 else 16
-    chunk = min(longest, max(16, _power_of_two(length)))
-    if fused:
-        return Launch("fused", chunk, key_block, value_block, value_block)
-    return Launch("split", chunk, key_block, min(value_block, 64), min(value_block, 32 if key_block > 128 else 64))
+    key_block, value_block = power_of_two(key_dim), power_of_two(value_dim)
+    widest, narrowest = max(key_block, value_block), min(key_block, value_block)
+    heavy = decay == "vector" or update == "low_rank"
+    light = update == "add" and not heavy and not wide
+    shortest = power_of_two(length)
+    if widest <= 64 and (rows >= processors or length <= 64):
+        chunk = min(shortest, narrowest, 64 if light else 16 if heavy else 32)
+        few = 1 if narrowest == 16 else 2
+        warps = (4, 4, 0) if narrowest == 64 and (light or wide) else (2, 4, 0) if narrowest == 64 else (few, few, 0)
+        return Launch("fused", chunk, key_block, value_block, value_block, warps)
+    chunk = min(shortest, max(narrowest, 32), 16 if widest > 128 else 64 if light else 32)
+    busy = 8 if widest > 64 and decay != "none" and not (update == "add" and heavy) else 4
+    return Launch("split", chunk, key_block, min(value_block, 64), min(value_block, 32 if key_block > 128 else 64), (4, 4, busy))
 
 
 @cache
@@ -47,5 +53,6 @@ def processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else FALLBACK_PROCESSORS
 
 
-def _power_of_two(n: int) -> int:
-    return 1 << (n - 1).bit_length()
+def power_of_two(n: int) -> int:
+    """The least that is not below n, nor below the smallest tile of a product, 16."""
+    return max(16, 1 << (n - 1).bit_length())

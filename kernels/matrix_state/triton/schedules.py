@@ -51,23 +51,21 @@ class Call:
         )
         chunk = self.launch.chunk
         self.chunks = -(-self.length // chunk)
-        self.values: dict[str, Any] = {
-            "q": q, "k": k, "v": v, "g": g, "beta": beta, "p": p, "b": b, "first": first, "scale": switches.scale,
-            "T": self.length, "H": self.heads, "HK": self.key_heads, "K": self.key_dim, "V": self.value_dim,
-            "C": chunk, "LEVELS": chunk.bit_length() - 1, "BK": self.launch.key_block, "BV": self.launch.value_block, "DECAY": decay,
-            "UPDATE": switches.update, "ERASE": p is not None, "Q_BEFORE": switches.q_before, "P_BEFORE": switches.p_before,
-            "STATE": first is not None, "DT": _TYPES[self.dtype],
+        self.values: dict[str, Any] = dict(zip(("q", "k", "v", "g", "beta", "p", "b", "first"), (q, k, v, g, beta, p, b, first), strict=True)) | {
+            "T": self.length, "H": self.heads, "HK": self.key_heads, "K": self.key_dim, "V": self.value_dim, "C": chunk,
+            "LEVELS": chunk.bit_length() - 1, "BK": self.launch.key_block, "BV": self.launch.value_block, "ALL_V": launch.power_of_two(self.value_dim),
+            "DECAY": decay, "UPDATE": switches.update, "ERASE": p is not None, "Q_BEFORE": switches.q_before, "P_BEFORE": switches.p_before,
+            "STATE": first is not None, "DT": _TYPES[self.dtype], "scale": switches.scale,
         }  # fmt: skip
 
     def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """Beside the values, in the type in which matrices are multiplied."""
         return self.v.new_empty(shape, dtype=dtype or self.dtype)
 
-    def run(self, kernel: Any, grid: tuple[int, ...], walk: bool, **more: Any) -> None:
-        """Launch with these values and `more`; `walk` says which warps and stages."""
+    def run(self, kernel: Any, grid: tuple[int, ...], kind: int, **more: Any) -> None:
+        """Launch with these values and `more`; `kind` is the place in the launch's warps."""
         values = self.values | more
-        option = 0 if walk else 1
-        kernel[grid](*[values[name] for name in kernel.arg_names], num_warps=self.launch.warps[option], num_stages=self.launch.stages[option])
+        kernel[grid](*[values[name] for name in kernel.arg_names], num_warps=self.launch.warps[kind], num_stages=1)
 
 
 Saved = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -104,11 +102,11 @@ def forward(tensors: Tensors, switches: Switches, save: bool) -> tuple[Tensor, .
     places = {"o": o, "last": last, "states": states, "writes": writes, "erasers": erasers, "squares": squares, "SAVE": save}
     if split_up:
         if switches.update != "add":
-            call.run(split.solve, (call.chunks, call.rows), False, **places)
-        call.run(split.walk, (-(-call.value_dim // call.launch.walk_block), call.rows), True, **places, BV=call.launch.walk_block)
-        call.run(split.read, (call.chunks, call.rows), False, **places)
+            call.run(split.solve, (call.chunks, call.rows), 1, **places)
+        call.run(split.walk, (-(-call.value_dim // call.launch.walk_block), call.rows), 0, **places, BV=call.launch.walk_block)
+        call.run(split.read, (call.chunks, call.rows), 1, **places)
     else:
-        call.run(fused.forward, (call.rows,), True, **places)
+        call.run(fused.forward, (call.rows,), 0, **places)
     return (o, last, states, writes, erasers, squares) if save else (o, last, *room_to_save(call, False))
 
 
@@ -134,11 +132,11 @@ def backward(tensors: Tensors, saved: Saved, do: Tensor, dlast: Tensor | None, s
     }  # fmt: skip
     if call.launch.schedule == "split":
         places |= {"dstates": torch.empty_like(saved[0]), "dwrites": dv if switches.update == "add" else call.empty(*call.v.shape)}
-        call.run(split.write_gradients, (call.chunks, call.rows), False, **places)
-        call.run(split.walk_back, (-(-call.value_dim // call.launch.walk_block), call.rows), True, **places, BV=call.launch.walk_block)
-        call.run(split.gradients, (call.chunks, call.rows), False, **places)
+        call.run(split.write_gradients, (call.chunks, call.rows), 1, **places)
+        call.run(split.walk_back, (-(-call.value_dim // call.launch.walk_block), call.rows), 0, **places, BV=call.launch.walk_block)
+        call.run(split.gradients, (call.chunks, call.rows), 2, **places)
     else:
-        call.run(fused.backward, (call.rows,), False, **places)
+        call.run(fused.backward, (call.rows,), 1, **places)
     if grouped:
         dq, dk, dp, db = (_per_key_head(x, y) for x, y in ((dq, call.q), (dk, call.k), (dp, p), (db, b)))
     return dq, dk, dv, dg, dbeta, dp, db, dfirst

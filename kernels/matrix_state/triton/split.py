@@ -9,17 +9,26 @@ import triton.language as tl
 
 from linbench.kernels.matrix_state.triton.blocks import (
     dot,
-    from_start,
-    from_start_transposed,
+    keys_from_start,
     load_decay,
     load_rows,
     load_transposed,
     scores,
     store_rows,
-    to_end,
+    values_from_start,
     whole,
 )
-from linbench.kernels.matrix_state.triton.chunk import inverse_of_writes, kept_gradient, key_gradients, next_state, place, store_gradients, value_products
+from linbench.kernels.matrix_state.triton.chunk import (
+    handed_on,
+    inverse_of_writes,
+    kept_gradient,
+    looked_at,
+    place,
+    recalled,
+    state_products,
+    store_key_gradients,
+    taken_over,
+)
 
 
 @triton.jit
@@ -43,9 +52,9 @@ def solve(
     if UPDATE == "delta":
         beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
     _, a_p = scores(p_n, p_n, key, g_n, C, LEVELS, DECAY, False, True, P_BEFORE, P_BEFORE, DT)
-    x = inverse_of_writes(a_p, beta_n, C, LEVELS, UPDATE)
+    x = inverse_of_writes(a_p, beta_n, C, LEVELS, UPDATE, DT)
     store_rows(squares + square + C * C, cs, C, C, cs, C, x)
-    recall = from_start(p_n, g_n, C, DECAY, P_BEFORE, DT)
+    recall = values_from_start(keys_from_start(p_n, g_n, C, DECAY, P_BEFORE, False, DT), g_n, DECAY, P_BEFORE, DT)
     recall = beta_n[:, None] * recall if UPDATE == "delta" else -recall
     store_rows(erasers + gates * K, rows, T, H * K, ks, K, dot(x, recall, DT))
     a_pk = x
@@ -76,6 +85,7 @@ def walk(
         rows = n * C + cs
         store_rows(states + (bh * N + n) * K * V, ks, K, V, vs, V, state)
         k_t = load_transposed(k + keys, rows, T, HK * K, ks, K).to(DT)
+        g_n = load_decay(g + decays if DECAY != "none" else g, rows, T, g_stride, ks, K, DECAY, False)
         g_t = load_decay(g + decays if DECAY != "none" else g, rows, T, g_stride, ks, K, DECAY, True)
         key_t, v_n = k_t, k_t
         if UPDATE != "delta":
@@ -87,7 +97,9 @@ def walk(
             w = load_rows(erasers + gates * K, rows, T, H * K, ks, K)
             z = (load_rows(writes + gates * V, rows, T, H * V, vs, V) - dot(w, state, DT)).to(DT)
             store_rows(writes + gates * V, rows, T, H * V, vs, V, z)
-        state = next_state(state, k_t, key_t, v_n, z, g_t, C, DECAY, UPDATE, DT)
+        state = handed_on(whole(state, g_t, DECAY), key_t, z, g_n, g_t, C, DECAY, DT)
+        if UPDATE == "low_rank":
+            state = handed_on(state, k_t, v_n, g_n, g_t, C, DECAY, DT)
     store_rows(last + bh * K * V, ks, K, V, vs, V, state)
 
 
@@ -109,22 +121,23 @@ def read(
     if UPDATE == "low_rank":
         key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
     a_q, _ = scores(q_n, q_n, key, g_n, C, LEVELS, DECAY, True, False, Q_BEFORE, Q_BEFORE, DT)
+    a_q = scale * a_q
     a_qk = a_q
     if UPDATE == "low_rank":
         a_qk, _ = scores(q_n, q_n, k_n, g_n, C, LEVELS, DECAY, True, False, Q_BEFORE, Q_BEFORE, DT)
+        a_qk = scale * a_qk
     if SAVE:
         store_rows(squares + square, cs, C, C, cs, C, a_q)
         if UPDATE == "low_rank":
             store_rows(squares + square + 2 * C * C, cs, C, C, cs, C, a_qk)
-    reader = from_start(q_n, g_n, C, DECAY, Q_BEFORE, DT).to(DT)
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
         z = load_rows((v if UPDATE == "add" else writes) + gates * V, rows, T, H * V, vs, V)
         state = load_rows(states + (bh * tl.cdiv(T, C) + n) * K * V, ks, K, V, vs, V)
-        o_n = dot(reader, state, DT) + dot(a_q, z, DT)
+        o_n = dot(a_q, z, DT, scale * recalled(q_n, state, g_n, C, DECAY, Q_BEFORE, DT))
         if UPDATE == "low_rank":
-            o_n += dot(a_qk, load_rows(v + gates * V, rows, T, H * V, vs, V), DT)
-        store_rows(o + gates * V, rows, T, H * V, vs, V, scale * o_n)
+            o_n = dot(a_qk, load_rows(v + gates * V, rows, T, H * V, vs, V), DT, o_n)
+        store_rows(o + gates * V, rows, T, H * V, vs, V, o_n)
 
 
 @triton.jit
@@ -140,7 +153,7 @@ def write_gradients(
     a_t = load_transposed(squares + square, cs, C, C, cs, C)
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
-        dz = scale * dot(a_t, load_rows(do + gates * V, rows, T, H * V, vs, V), DT)
+        dz = dot(a_t, load_rows(do + gates * V, rows, T, H * V, vs, V), DT)
         store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dz)
 
 
@@ -167,9 +180,9 @@ def walk_back(
         do_n = load_rows(do + gates * V, rows, T, H * V, vs, V)
         g_n = load_decay(g + decays if DECAY != "none" else g, rows, T, g_stride, ks, K, DECAY, False)
         g_t = load_decay(g + decays if DECAY != "none" else g, rows, T, g_stride, ks, K, DECAY, True)
-        dz = load_rows(dwrites + gates * V, rows, T, H * V, vs, V) + dot(to_end(key, g_n, C, DECAY, DT), dstate, DT)
+        dz = load_rows(dwrites + gates * V, rows, T, H * V, vs, V) + taken_over(key, dstate, g_n, C, DECAY, DT)
         store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dz)
-        dstate = whole(dstate, g_t, DECAY) + scale * dot(from_start_transposed(q_t, g_t, C, DECAY, Q_BEFORE, DT), do_n, DT)
+        dstate = looked_at(whole(dstate, g_t, DECAY), q_t, scale * do_n, g_n, g_t, C, DECAY, Q_BEFORE, DT)
         if UPDATE != "add":
             dstate -= dot(load_transposed(erasers + gates * K, rows, T, H * K, ks, K), dz, DT)
     if STATE:
@@ -179,7 +192,7 @@ def walk_back(
 @triton.jit
 def gradients(
     q, k, v, g, beta, p, b, states, writes, squares, do, dstates, dwrites, dq, dk, dv, dg, dbeta, dp, db, scale, T, H, HK, K, V,
-    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
+    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, ALL_V: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N, B H): all that is left to do once the states and their gradients are known."""
@@ -202,39 +215,48 @@ def gradients(
     if UPDATE == "delta":
         beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
 
-    square_zero, key_zero, kept = tl.zeros([C, C], tl.float32), tl.zeros([C, BK], tl.float32), tl.zeros([1], tl.float32)
-    if DECAY == "vector":
-        kept = tl.zeros([1, BK], tl.float32)
-    da, da_t, da2, da2_t = square_zero, square_zero, square_zero, square_zero
-    dl, dl_t, dl2, dl2_t = square_zero, square_zero, square_zero, square_zero
-    dq_n, dp_n, dkey, dk_n, drv = key_zero, key_zero, key_zero, key_zero, tl.zeros([C], tl.float32)
+    kept = tl.zeros([1, BK] if DECAY == "vector" else [1], tl.float32)
+    dq_n, dp_n, dkey, dk_n = tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32)
+    dbeta_n = tl.zeros([C], tl.float32)
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
         do_n = load_rows(do + gates * V, rows, T, H * V, vs, V).to(DT)
         v_n = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
-        state_t = load_transposed(states, ks, K, V, vs, V)
-        dstate_t = load_transposed(dstates, ks, K, V, vs, V)
         z, dr = v_n, do_n
         if UPDATE != "add":
             z = load_rows(writes + gates * V, rows, T, H * V, vs, V)
             dr = dot(load_transposed(squares + C * C, cs, C, C, cs, C), load_rows(dwrites + gates * V, rows, T, H * V, vs, V), DT)
             if UPDATE == "delta":
                 dv_n = beta_n[:, None] * dr
+                dbeta_n += tl.sum(dr * v_n, axis=1)
+                dr = -dr
             else:
-                dv_n = scale * dot(load_transposed(squares + 2 * C * C, cs, C, C, cs, C), do_n, DT)
+                dv_n = dot(load_transposed(squares + 2 * C * C, cs, C, C, cs, C), do_n, DT)
                 dv_n += dot(load_transposed(squares + 3 * C * C, cs, C, C, cs, C), dr, DT)
-                dv_n += dot(to_end(k_n, g_n, C, DECAY, DT), load_rows(dstates, ks, K, V, vs, V), DT)
+                dv_n += taken_over(k_n, load_rows(dstates, ks, K, V, vs, V), g_n, C, DECAY, DT)
             store_rows(dv + gates * V, rows, T, H * V, vs, V, dv_n)
+            store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dr)
         if DECAY != "none":
-            kept += kept_gradient(state_t, dstate_t, g_t, DECAY)
-        da_, da_t_, da2_, da2_t_, dl_, dl_t_, dl2_, dl2_t_, dq_, dp_, dkey_, dk_, drv_ = value_products(do_n, v_n, z, dr, state_t, dstate_t, scale, UPDATE, DT)
-        da, da_t, dq_n, dkey = da + da_, da_t + da_t_, dq_n + dq_, dkey + dkey_
+            kept += kept_gradient(load_rows(states, ks, K, V, vs, V), load_rows(dstates, ks, K, V, vs, V).to(tl.float32), g_t, DECAY)
+        through = state_products(
+            do_n, v_n, z, dr.to(DT), load_transposed(states, ks, K, V, vs, V), load_transposed(dstates, ks, K, V, vs, V), g_n, scale,
+            DECAY, UPDATE, Q_BEFORE, P_BEFORE, DT,
+        )  # fmt: skip
+        dq_n, dkey = dq_n + through[0], dkey + through[2]
         if UPDATE != "add":
-            dl, dl_t, dp_n, drv = dl + dl_, dl_t + dl_t_, dp_n + dp_, drv + drv_
+            dp_n += through[1]
         if UPDATE == "low_rank":
-            da2, da2_t, dl2, dl2_t, dk_n = da2 + da2_, da2_t + da2_t_, dl2 + dl2_, dl2_t + dl2_t_, dk_n + dk_
-    dq_n, dk_n, dkey, dp_n, dbeta_n, dg_n = key_gradients(
-        q_n, k_n, key, p_n, beta_n, g_n, da, da_t, da2, da2_t, dl, dl_t, dl2, dl2_t, dq_n, dp_n, dkey, dk_n, drv, kept,
-        C, LEVELS, DECAY, UPDATE, Q_BEFORE, P_BEFORE, DT,
+            dk_n += through[3]
+    vs = tl.arange(0, ALL_V)
+    do_n = load_rows(do + gates * V, rows, T, H * V, vs, V).to(DT)
+    v_n = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
+    z, seen = v_n, do_n
+    if UPDATE != "add":
+        tl.debug_barrier()  # other threads wrote what is read here
+        z = load_rows(writes + gates * V, rows, T, H * V, vs, V)
+        seen = load_rows(dwrites + gates * V, rows, T, H * V, vs, V)
+    store_key_gradients(
+        q_n, k_n, key, p_n, do_n, v_n, z, seen, beta_n, dbeta_n, g_n, dq_n, dp_n, dkey, dk_n, kept, scale,
+        dq, dk, dg, dbeta, dp, db, gates, decays, g_stride, rows, ks, T, H, K,
+        C, LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, DT,
     )  # fmt: skip
-    store_gradients(dq_n, dk_n, dkey, dp_n, dbeta_n, dg_n, dq, dk, dg, dbeta, dp, db, gates, decays, g_stride, rows, ks, T, H, K, DECAY, UPDATE, ERASE)

@@ -1,0 +1,74 @@
+"""Norms over the last dimension, with what follows them: a weight and a gate."""
+
+from typing import Literal
+
+from torch import Tensor
+
+from linbench.kernels.norms import plain
+from linbench.kernels.operators import runs_triton
+
+__all__ = ["VERSION", "l2_norm", "rms_norm"]
+
+VERSION = 1
+"""Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
+
+Backend = Literal["auto", "torch", "triton"]
+Activation = Literal["swish", "sigmoid"]
+_BACKENDS = ("auto", "torch", "triton")
+
+
+def l2_norm(x: Tensor, eps: float = 1e-6, *, backend: Backend = "auto") -> Tensor:
+    """x / sqrt(sum x^2 + eps); zero stays zero.
+
+    Args:
+        x: [..., D].
+        backend: "auto" takes the fastest that runs on this device.
+
+    Returns: shape and dtype of x. Inside, at least float32.
+
+    Raises ValueError: a backend that is not there or does not run on x.
+    """
+    if not _takes_triton(x, backend):
+        return plain.l2_norm(x, eps)
+    from linbench.kernels.norms import triton
+
+    return triton.l2_norm(x, eps)
+
+
+def rms_norm(
+    x: Tensor,
+    weight: Tensor,
+    *,
+    gate: Tensor | None = None,
+    activation: Activation | None = None,
+    eps: float = 1e-5,
+    backend: Backend = "auto",
+) -> Tensor:
+    """x / sqrt(mean x^2 + eps) * weight * activation(gate). arXiv:1910.07467; with the gate after the norm, 2307.08621.
+
+    Args:
+        x: [..., D]. weight: [D]. gate: shaped as x; None is no gate.
+        activation: of the gate, "swish" (g sigmoid(g)) or "sigmoid".
+        backend: "auto" takes the fastest that runs on this device.
+
+    Returns: shape and dtype of x. Inside, at least float32.
+
+    Raises ValueError: shapes that do not fit together, a gate without activation or an activation without gate, a backend that is not
+    there or does not run on x.
+    """
+    if weight.shape != x.shape[-1:] or (gate is not None and gate.shape != x.shape):
+        shapes = [*map(tuple, (x.shape, weight.shape)), None if gate is None else tuple(gate.shape)]
+        raise ValueError(f"x [..., D], weight [D] and gate shaped as x, not {shapes}")
+    if activation not in (("swish", "sigmoid") if gate is not None else (None,)):
+        raise ValueError(f"activation must be swish or sigmoid with a gate and None without one, not {activation!r}")
+    if not _takes_triton(x, backend):
+        return plain.rms_norm(x, weight, gate, activation, eps)
+    from linbench.kernels.norms import triton
+
+    return triton.rms_norm(x, weight, gate, activation, eps)
+
+
+def _takes_triton(x: Tensor, backend: str) -> bool:
+    if backend not in _BACKENDS or (backend == "triton" and not runs_triton(x)):
+        raise ValueError(f"backend must be one of {', '.join(_BACKENDS)}, triton only on a GPU and not in float64; not {backend!r} for {x.dtype} on {x.device}")
+    return backend != "torch" and runs_triton(x)

@@ -1,0 +1,28 @@
+"""The same in torch."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"swish": F.silu, "sigmoid": torch.sigmoid}
+
+
+def l2_norm(x: Tensor, eps: float) -> Tensor:
+    """Arguments and result as at the door."""
+    wide = _promoted(x)
+    return (wide * torch.rsqrt(wide.square().sum(dim=-1, keepdim=True) + eps)).to(x.dtype)
+
+
+def rms_norm(x: Tensor, weight: Tensor, gate: Tensor | None, activation: str | None, eps: float) -> Tensor:
+    """Arguments and result as at the door."""
+    wide = _promoted(x)
+    y = F.rms_norm(wide, weight.shape, weight.to(wide.dtype), eps)
+    if gate is not None and activation is not None:
+        y = y * ACTIVATIONS[activation](gate.to(wide.dtype))
+    return y.to(x.dtype)
+
+
+def _promoted(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -1,0 +1,58 @@
+"""The short causal convolution in front of a recurrence, with its SiLU and the norm of queries and keys that follows it."""
+
+from typing import Literal
+
+from torch import Tensor
+
+from linbench.kernels.operators import runs_triton
+from linbench.kernels.short_convolution.plain import plain
+
+__all__ = ["VERSION", "short_convolution"]
+
+VERSION = 1
+"""Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
+
+Backend = Literal["auto", "torch", "triton"]
+_BACKENDS = ("auto", "torch", "triton")
+WIDEST = 4
+
+
+def short_convolution(
+    x: Tensor,
+    weight: Tensor,
+    state: Tensor | None = None,
+    *,
+    l2_heads: tuple[int, int] | None = None,
+    eps: float = 1e-6,
+    backend: Backend = "auto",
+) -> tuple[Tensor, Tensor]:
+    """y_t = silu(sum_i weight_i * x_{t-W+1+i}), a filter for every channel (H3 2212.14052, Mamba 2312.00752).
+
+    Args:
+        x: [B, T, C]. weight: [W, C] with W at most 4; its last row meets the token itself.
+        state: [B, W-1, C], the inputs that came before; None is zeros.
+        l2_heads: (channels, head_dim): the first so many channels of y are divided by sqrt(sum y^2 + eps) head by head; zero stays zero.
+        backend: "auto" takes the fastest that runs on this device.
+
+    Returns:
+        y [B, T, C] and the last W-1 inputs [B, W-1, C], in the dtype of x. Inside, at least float32.
+
+    Raises:
+        ValueError: shapes that do not fit together, or a backend that is not there or does not run on x.
+    """
+    if x.dim() != 3 or x.shape[1] < 1 or weight.dim() != 2 or not 1 <= weight.shape[0] <= WIDEST or x.shape[2] != weight.shape[1]:
+        raise ValueError(f"x [B, T, C] with T >= 1 and weight [W, C] with W from 1 to {WIDEST}, not {[*map(tuple, (x.shape, weight.shape))]}")
+    batch, _, channels = x.shape
+    if state is not None and state.shape != (batch, weight.shape[0] - 1, channels):
+        raise ValueError(f"state must be [B, W-1, C] = {(batch, weight.shape[0] - 1, channels)}, not {tuple(state.shape)}")
+    if l2_heads is not None and (l2_heads[1] < 1 or not 0 <= l2_heads[0] <= channels or l2_heads[0] % l2_heads[1]):
+        raise ValueError(f"l2_heads are (channels, head_dim) with head_dim dividing channels and at most {channels} channels, not {l2_heads}")
+    if backend not in _BACKENDS or (backend == "triton" and not runs_triton(x)):
+        raise ValueError(f"backend must be one of {', '.join(_BACKENDS)}, triton only on a GPU and not in float64; not {backend!r} for {x.dtype} on {x.device}")
+    if state is not None:
+        state = state.to(x.dtype)
+    if backend == "torch" or not runs_triton(x):
+        return plain(x, weight, state, l2_heads, eps)
+    from linbench.kernels.short_convolution import triton
+
+    return triton.short_convolution(x, weight, state, l2_heads, eps)

@@ -1,0 +1,268 @@
+"""The same on a GPU: convolution, SiLU and norm in one launch, their gradients in one more and a sum.
+
+A program has a tile of channels in groups of D, the head dimension where a norm is asked for, otherwise any width: [G, D] with D padded
+to BD, a power of two. Forward it has BT steps at once; backward it walks them, each input and gradient read once, and leaves what its
+steps add to the gradient of the weight in a place of its own: no atomics, the same sum every time.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from linbench.kernels.operators import fold_replicas
+
+
+@triton.jit
+def _place(T, C, D: tl.constexpr, BD: tl.constexpr, G: tl.constexpr, BT: tl.constexpr):
+    """Of this program: sequence, chunk and how many there are, groups [G, 1], channels [G, BD] and which of them exist."""
+    program = tl.program_id(0).to(tl.int64)
+    blocks, chunks = tl.cdiv(C, G * D), tl.cdiv(T, BT)
+    group, d = program % blocks * G + tl.arange(0, G)[:, None], tl.arange(0, BD)[None, :]
+    c = group * D + d
+    return program // (blocks * chunks), program // blocks % chunks, chunks, group, c, (d < D) & (c < C)
+
+
+@triton.jit
+def _inputs(x, state, b, step, c, mask, T, C, W: tl.constexpr, STATE: tl.constexpr):
+    """Inputs at `step` >= 1 - W in float32: before the first come those of the state, if there is one, otherwise zeros."""
+    given = tl.load(x + (b * T + step) * C + c, mask=mask & (step >= 0) & (step < T), other=0.0).to(tl.float32)
+    if STATE:
+        given += tl.load(state + (b * (W - 1) + W - 1 + step) * C + c, mask=mask & (step < 0), other=0.0).to(tl.float32)
+    return given
+
+
+@triton.jit
+def _tap(weight, replica, lag: tl.constexpr, c, mask, C, W: tl.constexpr):
+    """The weight that meets the input `lag` steps back."""
+    return tl.load(weight + (replica * W + W - 1 - lag) * C + c, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _forward(
+    x, weight, state, y, last, T, C, rows_per_replica, normed, eps,
+    W: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, G: tl.constexpr, BT: tl.constexpr, STATE: tl.constexpr, NORM: tl.constexpr,
+):  # fmt: skip
+    """Grid (B * chunks * blocks). x, y [B, T, C], weight [replicas, W, C], state, last [B, W-1, C]; `normed`: groups of channels with a norm."""
+    b, chunk, chunks, group, c, mask = _place(T, C, D, BD, G, BT)
+    steps = chunk * BT + tl.arange(0, BT)[:, None, None]
+    z = tl.zeros([BT, G, BD], tl.float32)
+    for lag in tl.static_range(W):
+        z += _tap(weight, b // rows_per_replica, lag, c, mask, C, W)[None] * _inputs(x, state, b, steps - lag, c[None], mask[None], T, C, W, STATE)
+    s = z * tl.sigmoid(z)
+    if NORM:
+        s *= tl.where(group[None] < normed, tl.rsqrt(tl.sum(s * s, axis=2, keep_dims=True) + eps), 1.0)
+    tl.store(y + (b * T + steps) * C + c[None], s.to(y.dtype.element_ty), mask=mask[None] & (steps < T))
+    if chunk == chunks - 1:
+        for i in tl.static_range(W - 1):
+            kept = _inputs(x, state, b, T - (W - 1) + i, c, mask, T, C, W, STATE)
+            tl.store(last + (b * (W - 1) + i) * C + c, kept.to(last.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _backward(
+    x, weight, state, dy, dlast, dx, dweight, dstate, T, C, rows_per_replica, normed, eps,
+    W: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, G: tl.constexpr, BT: tl.constexpr,
+    STATE: tl.constexpr, LAST: tl.constexpr, NORM: tl.constexpr,
+):  # fmt: skip
+    """Grid as in `_forward`; dweight [B, chunks, W, C] in float32. LAST: the last inputs have a gradient, dlast, of their own.
+
+    Step t has dz_t, the gradient of the convolution's output; with those of the W - 1 steps before it the gradient of the input
+    W - 1 steps back is complete: dx_u = sum over lags of tap(lag) dz_{u+lag}. So W - 1 steps of the next chunk are walked too.
+    """
+    b, chunk, chunks, group, c, mask = _place(T, C, D, BD, G, BT)
+    first = chunk * BT
+    zeros = tl.zeros([G, BD], tl.float32)
+    # at a step: taps, inputs and dz by lag, and what the weight's gradient has so far by lag
+    w0, w1, w2, w3 = _tap(weight, b // rows_per_replica, 0, c, mask, C, W), zeros, zeros, zeros
+    x1, x2, x3, dz1, dz2, dz3 = zeros, zeros, zeros, zeros, zeros, zeros
+    dw0, dw1, dw2, dw3 = zeros, zeros, zeros, zeros
+    if W > 1:
+        w1 = _tap(weight, b // rows_per_replica, 1, c, mask, C, W)
+        x1 = _inputs(x, state, b, first - 1, c, mask, T, C, W, STATE)
+    if W > 2:
+        w2 = _tap(weight, b // rows_per_replica, 2, c, mask, C, W)
+        x2 = _inputs(x, state, b, first - 2, c, mask, T, C, W, STATE)
+    if W > 3:
+        w3 = _tap(weight, b // rows_per_replica, 3, c, mask, C, W)
+        x3 = _inputs(x, state, b, first - 3, c, mask, T, C, W, STATE)
+    next_x = tl.load(x + (b * T + first) * C + c, mask=mask, other=0.0)
+    next_dy = tl.load(dy + (b * T + first) * C + c, mask=mask, other=0.0)
+    for i in range(BT + W - 1):
+        t = first + i
+        x0, dy0 = next_x.to(tl.float32), next_dy.to(tl.float32)
+        # asked for a step ahead, so that it comes while this one is worked on
+        ahead = mask & (t + 1 < T)
+        next_x = tl.load(x + (b * T + t + 1) * C + c, mask=ahead, other=0.0)
+        next_dy = tl.load(dy + (b * T + t + 1) * C + c, mask=ahead, other=0.0)
+        z = w0 * x0
+        if W > 1:
+            z += w1 * x1
+        if W > 2:
+            z += w2 * x2
+        if W > 3:
+            z += w3 * x3
+        gate = tl.sigmoid(z)
+        ds = dy0
+        if NORM:
+            s = z * gate
+            r = tl.rsqrt(tl.sum(s * s, axis=1, keep_dims=True) + eps)
+            ds = tl.where(group < normed, r * (dy0 - s * (r * r * tl.sum(s * dy0, axis=1, keep_dims=True))), dy0)
+        dz = ds * gate * (1 + z * (1 - gate))
+        own = tl.where(t < first + BT, dz, 0.0)
+        dw0 += own * x0
+        if W == 1:
+            dx0 = w0 * dz
+        if W == 2:
+            dx0 = w1 * dz + w0 * dz1
+        if W == 3:
+            dx0 = w2 * dz + w1 * dz1 + w0 * dz2
+        if W == 4:
+            dx0 = w3 * dz + w2 * dz1 + w1 * dz2 + w0 * dz3
+        if W > 1:
+            dw1 += own * x1
+        if W > 2:
+            dw2 += own * x2
+        if W > 3:
+            dw3 += own * x3
+        u = t - (W - 1)
+        if LAST:
+            place = u - T + W - 1
+            dx0 += tl.load(dlast + (b * (W - 1) + place) * C + c, mask=mask & (place >= 0) & (u < T), other=0.0).to(tl.float32)
+        tl.store(dx + (b * T + u) * C + c, dx0.to(dx.dtype.element_ty), mask=mask & (u >= first) & (u < T))
+        if STATE:
+            tl.store(dstate + (b * (W - 1) + W - 1 + u) * C + c, dx0.to(dstate.dtype.element_ty), mask=mask & (u < 0))
+        x1, x2, x3, dz1, dz2, dz3 = x0, x1, x2, dz, dz1, dz2
+    place = (b * chunks + chunk) * W
+    tl.store(dweight + (place + W - 1) * C + c, dw0, mask=mask)
+    if W > 1:
+        tl.store(dweight + (place + W - 2) * C + c, dw1, mask=mask)
+    if W > 2:
+        tl.store(dweight + (place + W - 3) * C + c, dw2, mask=mask)
+    if W > 3:
+        tl.store(dweight + place * C + c, dw3, mask=mask)
+
+
+class Launch(NamedTuple):
+    """Tile of a program: `groups` groups of channels, of head_dim padded to `padded`, over `steps` steps."""
+
+    head_dim: int
+    padded: int
+    groups: int
+    steps: int
+    warps: int
+
+    def programs(self, batch: int, length: int, channels: int) -> int:
+        """How many of them cover [B, T, C]."""
+        return batch * -(-length // self.steps) * -(-channels // (self.groups * self.head_dim))
+
+
+def forward_launch(length: int, channels: int, head_dim: int | None) -> Launch:
+    """Tiles of 2048 numbers, their rows 64 channels wide, 128 where there are many."""
+    head_dim, padded, groups = _tile(channels, head_dim)
+    steps = max(1, min(_power_of_two(length), 2048 // (groups * padded)))
+    return Launch(head_dim, padded, groups, steps, max(1, min(4, steps * groups * padded // 256)))
+
+
+def backward_launch(batch: int, length: int, channels: int, head_dim: int | None) -> Launch:
+    """Rows as forward, four numbers a thread. At most 64 steps: half or a quarter as many where programs would not fill a GPU."""
+    head_dim, padded, groups = _tile(channels, head_dim)
+    warps = max(1, min(8, groups * padded // 128))
+    launch = Launch(head_dim, padded, groups, min(64, _power_of_two(length)), warps)
+    while launch.steps > 16 and launch.programs(batch, length, channels) < 2048:
+        launch = launch._replace(steps=launch.steps // 2)
+    return launch
+
+
+def _tile(channels: int, head_dim: int | None) -> tuple[int, int, int]:
+    width = 128 if channels >= 512 else 64
+    if head_dim is None:
+        head_dim = min(width, _power_of_two(channels))
+    padded = _power_of_two(head_dim)
+    return head_dim, padded, max(1, min(width // padded, _power_of_two(-(-channels // head_dim))))
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << (n - 1).bit_length()
+
+
+def _switches(launch: Launch, width: int, normed: int, state: Tensor | None) -> dict[str, Any]:
+    return {
+        "W": width,
+        "D": launch.head_dim,
+        "BD": launch.padded,
+        "G": launch.groups,
+        "BT": launch.steps,
+        "STATE": state is not None,
+        "NORM": normed > 0,
+        "num_warps": launch.warps,
+    }
+
+
+@torch.library.custom_op("linbench::short_convolution", mutates_args=())
+def forward(x: Tensor, weight: Tensor, state: Tensor | None, normed: int, head_dim: int, eps: float) -> tuple[Tensor, Tensor]:
+    """x [B, T, C], weight [replicas, W, C], state [B, W-1, C]; the first `normed` heads of `head_dim` channels get a norm."""
+    x, weight, state = x.contiguous(), weight.contiguous(), None if state is None else state.contiguous()
+    (batch, length, channels), (replicas, width, _) = x.shape, weight.shape
+    launch = forward_launch(length, channels, head_dim if normed else None)
+    y, last = torch.empty_like(x), x.new_empty(batch, width - 1, channels)
+    _forward[(launch.programs(batch, length, channels),)](
+        x, weight, state, y, last, length, channels, batch // replicas, normed, eps, **_switches(launch, width, normed, state)
+    )
+    return y, last
+
+
+@torch.library.custom_op("linbench::short_convolution_backward", mutates_args=())
+def backward(
+    x: Tensor, weight: Tensor, state: Tensor | None, dy: Tensor, dlast: Tensor | None, normed: int, head_dim: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of x, weight and state; the last is empty where there is no state."""
+    x, weight, dy = x.contiguous(), weight.contiguous(), dy.contiguous()
+    state, dlast = (None if given is None else given.contiguous() for given in (state, dlast))
+    (batch, length, channels), (replicas, width, _) = x.shape, weight.shape
+    launch = backward_launch(batch, length, channels, head_dim if normed else None)
+    dx, dstate = torch.empty_like(x), x.new_empty(batch, width - 1 if state is not None else 0, channels)
+    partial = x.new_empty(batch, -(-length // launch.steps), width, channels, dtype=torch.float32)
+    _backward[(launch.programs(batch, length, channels),)](
+        x, weight, state, dy, dlast, dx, partial, dstate, length, channels, batch // replicas, normed, eps,
+        **_switches(launch, width, normed, state), LAST=dlast is not None,
+    )  # fmt: skip
+    return dx, partial.view(replicas, -1, width, channels).sum(dim=1).to(weight.dtype), dstate
+
+
+@forward.register_fake
+def _(x: Tensor, weight: Tensor, state: Tensor | None, normed: int, head_dim: int, eps: float) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape), x.new_empty(x.shape[0], weight.shape[1] - 1, x.shape[2])
+
+
+@backward.register_fake
+def _(
+    x: Tensor, weight: Tensor, state: Tensor | None, dy: Tensor, dlast: Tensor | None, normed: int, head_dim: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    return x.new_empty(x.shape), weight.new_empty(weight.shape), x.new_empty(x.shape[0], 0 if state is None else state.shape[1], x.shape[2])
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, weight, state, *ctx.options = inputs
+    ctx.save_for_backward(x, weight, state)
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx: Any, dy: Tensor | None, dlast: Tensor | None) -> tuple[Tensor | None, ...]:
+    x, weight, state = ctx.saved_tensors
+    dx, dweight, dstate = backward(x, weight, state, torch.zeros_like(x) if dy is None else dy, dlast, *ctx.options)
+    return dx, dweight, None if state is None else dstate, None, None, None
+
+
+forward.register_autograd(_differentiate, setup_context=_save)
+fold_replicas(forward)
+fold_replicas(backward)
+
+
+def short_convolution(x: Tensor, weight: Tensor, state: Tensor | None, l2_heads: tuple[int, int] | None, eps: float) -> tuple[Tensor, Tensor]:
+    """Arguments and results as at the door."""
+    channels, head_dim = l2_heads or (0, 1)
+    y, last = forward(x, weight[None], state, channels // head_dim, head_dim, float(eps))
+    return y, last

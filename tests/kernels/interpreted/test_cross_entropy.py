@@ -1,0 +1,1 @@
+../test_cross_entropy.py

@@ -1,0 +1,1 @@
+../test_short_convolution.py

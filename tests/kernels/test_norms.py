@@ -1,0 +1,222 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from linbench.kernels.norms import l2_norm, rms_norm
+from linbench.kernels.operators import INTERPRETED, runs_triton
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+BACKENDS = [*(["torch"] if not INTERPRETED else []), *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else [])]
+LIMITS = {torch.float32: (1e-5, 5e-5), torch.bfloat16: (8e-3, 1.5e-2)}
+ACTIVATIONS = [None, "swish", "sigmoid"]
+EPS = 1e-5
+
+Draw = Callable[..., Tensor]
+Norm = Callable[..., Tensor]
+
+
+@pytest.fixture
+def draw(generator: torch.Generator) -> Draw:
+    def normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
+
+    return normal
+
+
+def reference_l2(x: Tensor) -> Tensor:
+    return x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt()
+
+
+def reference_rms(x: Tensor, weight: Tensor, gate: Tensor | None = None, activation: str | None = None) -> Tensor:
+    y = x / (x.square().sum(-1, keepdim=True) / x.shape[-1] + EPS).sqrt() * weight
+    if gate is not None:
+        y = y / (1 + torch.exp(-gate)) * (gate if activation == "swish" else 1)
+    return y
+
+
+def rms(x: Tensor, weight: Tensor, gate: Tensor | None = None, **options: Any) -> Tensor:
+    return rms_norm(x, weight, gate=gate, eps=EPS, **options)
+
+
+def results(function: Norm, inputs: tuple[Tensor, ...], **options: Any) -> tuple[Tensor, list[Tensor]]:
+    """Output, and the gradients of a loss that weighs every number of it."""
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    y = function(*leaves, **options)
+    (y.double() * torch.linspace(-1, 2, y.numel(), device=DEVICE, dtype=torch.float64).view(y.shape).sin()).sum().backward()
+    return y.detach(), [x.grad for x in leaves]
+
+
+def error(given: Tensor, expected: Tensor) -> float:
+    """||given - expected|| / ||expected||; infinite where anything is NaN."""
+    assert given.shape == expected.shape
+    measured = float((given.double() - expected).norm() / expected.norm())
+    return measured if measured == measured else float("inf")
+
+
+def assert_parity(function: Norm, expected: Norm, inputs: tuple[Tensor, ...], backend: str, **options: Any) -> None:
+    dtype = inputs[0].dtype
+    y, grads = results(function, inputs, backend=backend, **options)
+    wanted, wanted_grads = results(expected, tuple(x.double() for x in inputs), **options)
+    assert all(x.dtype == dtype for x in (y, *grads))
+    assert error(y, wanted) < LIMITS[dtype][0]
+    assert max(map(error, grads, wanted_grads)) < LIMITS[dtype][1]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("shape", [(5, 2), (3,), (2, 5, 63), (1, 65), (100, 100), (65, 7), (2, 3, 5, 16), (3, 3000)])
+def test_l2_norm_equals_the_reference(draw: Draw, backend: str, shape: tuple[int, ...]) -> None:
+    assert_parity(l2_norm, reference_l2, (draw(*shape),), backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("shape", [(5, 2), (3,), (2, 5, 63), (1, 65), (100, 100), (65, 7), (2, 3, 5, 16), (3, 3000)])
+def test_rms_norm_equals_the_reference(draw: Draw, backend: str, activation: str | None, shape: tuple[int, ...]) -> None:
+    inputs = draw(*shape), draw(shape[-1]), draw(*shape)
+    assert_parity(rms, reference_rms, inputs if activation else inputs[:2], backend, activation=activation)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_bfloat16_loses_only_its_own_rounding(draw: Draw, backend: str, activation: str | None) -> None:
+    inputs = tuple(draw(*shape, dtype=torch.bfloat16) for shape in ((65, 48), (48,), (65, 48)))
+    assert_parity(rms, reference_rms, inputs if activation else inputs[:2], backend, activation=activation)
+    assert_parity(l2_norm, reference_l2, inputs[:1], backend)
+
+
+def test_float64_stays_float64(draw: Draw) -> None:
+    x, weight, gate = (draw(*shape, dtype=torch.float64) for shape in ((9, 8), (8,), (9, 8)))
+    assert error(l2_norm(x), reference_l2(x)) < 1e-14
+    assert error(rms(x, weight, gate, activation="swish"), reference_rms(x, weight, gate, "swish")) < 1e-14
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_weight_may_be_wider_than_what_it_weighs(draw: Draw, backend: str) -> None:
+    x, weight = draw(9, 8, dtype=torch.bfloat16), draw(8)
+    y, (dx, dweight) = results(rms, (x, weight), backend=backend)
+    assert (y.dtype, dx.dtype, dweight.dtype) == (torch.bfloat16, torch.bfloat16, torch.float32)
+    assert error(y, reference_rms(x.double(), weight.double())) < LIMITS[torch.bfloat16][0]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_zero_stays_zero(backend: str) -> None:
+    y, (dx,) = results(l2_norm, (torch.zeros(3, 8, device=DEVICE),), backend=backend)
+    assert not y.any()
+    assert dx.isfinite().all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_views_are_taken(draw: Draw, backend: str) -> None:
+    x, weight, gate = draw(4, 6, 8), draw(8), draw(4, 6, 8)
+    views = x.mT.contiguous().mT, torch.stack([weight, weight], -1)[:, 0], gate.transpose(0, 1).contiguous().transpose(0, 1)
+    assert not any(view.is_contiguous() for view in views)
+    y, grads = results(rms, views, activation="swish", backend=backend)
+    expected, expected_grads = results(rms, (x, weight, gate), activation="swish", backend=backend)
+    assert error(y, expected.double()) < 1e-6
+    assert max(error(given, wanted.double()) for given, wanted in zip(grads, expected_grads, strict=True)) < 1e-6
+    assert error(l2_norm(views[0], backend=backend), l2_norm(x, backend=backend).double()) < 1e-6
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_replicas_stack(draw: Draw, backend: str, activation: str | None) -> None:
+    inputs = draw(3, 5, 2, 8), draw(3, 8), draw(3, 5, 2, 8)
+    inputs = inputs if activation else inputs[:2]
+
+    def norms(x: Tensor, *others: Tensor) -> Tensor:
+        return l2_norm(rms(x, *others, activation=activation, backend=backend) + 1, backend=backend)
+
+    y, grads = results(torch.vmap(norms), inputs)
+    expected, expected_grads = results(lambda *given: torch.stack([norms(*(x[i] for x in given)) for i in range(3)]), inputs)
+    assert error(y, expected.double()) < 1e-6
+    assert max(error(given, wanted.double()) for given, wanted in zip(grads, expected_grads, strict=True)) < 1e-6
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_no_unwritten_memory_is_read(draw: Draw, request: pytest.FixtureRequest, backend: str) -> None:
+    inputs = draw(33, 7), draw(7), draw(33, 7)
+    clean, clean_grads = results(rms, inputs, activation="swish", backend=backend)
+    clean_l2, (clean_l2_grad,) = results(l2_norm, inputs[:1], backend=backend)
+    request.getfixturevalue("poisoned_memory")
+    y, grads = results(rms, inputs, activation="swish", backend=backend)
+    assert all(map(torch.equal, [y, *grads], [clean, *clean_grads]))
+    y, (grad,) = results(l2_norm, inputs[:1], backend=backend)
+    assert torch.equal(y, clean_l2)
+    assert torch.equal(grad, clean_l2_grad)
+
+
+def test_what_does_not_fit_is_refused(draw: Draw) -> None:
+    x, weight = draw(3, 8), draw(8)
+    with pytest.raises(ValueError, match="weight"):
+        rms_norm(x, weight[1:])
+    with pytest.raises(ValueError, match="gate shaped as x"):
+        rms_norm(x, weight, gate=x[:2], activation="swish")
+    for gate, activation in ((None, "swish"), (x, None), (x, "relu")):
+        with pytest.raises(ValueError, match="activation"):
+            rms_norm(x, weight, gate=gate, activation=activation)
+    with pytest.raises(ValueError, match="one of auto, torch, triton"):
+        l2_norm(x, backend="fast")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="float64"):
+        rms_norm(x.double(), weight, backend="triton")
+
+
+@pytest.mark.skipif("triton" not in BACKENDS, reason="no Triton here")
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_the_operator_compiles_whole(draw: Draw, activation: str | None) -> None:
+    inputs = draw(5, 8), draw(8), draw(5, 8)
+    inputs = inputs if activation else inputs[:2]
+    y, grads = results(torch.compile(rms, fullgraph=True, backend="aot_eager"), inputs, activation=activation, backend="triton")
+    expected, expected_grads = results(rms, inputs, activation=activation, backend="triton")
+    assert all(map(torch.equal, [y, *grads], [expected, *expected_grads]))
+    x, weight, *gate = inputs
+    x, weight, *gate = (leaf.requires_grad_() for leaf in (x, weight[None], *gate))
+    torch.library.opcheck(torch.ops.linbench.norm, (x, weight, gate[0] if gate else None, activation or "none", True, EPS))
+
+
+@pytest.mark.skipif("triton" not in BACKENDS, reason="no Triton here")
+def test_many_rows_leave_about_a_thousand_programs() -> None:
+    from linbench.kernels.norms.triton import backward_launch
+
+    assert backward_launch(100, 64, weight=True).tiles == 1
+    assert backward_launch(4096 * 32, 64, weight=True).tiles == 4
+    assert backward_launch(10**9, 64, weight=True).tiles == 64
+    assert backward_launch(10**9, 64, weight=False).tiles == 1
+
+
+@pytest.mark.skipif("triton" not in BACKENDS, reason="no Triton here")
+def test_several_tiles_to_a_program(draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
+    from linbench.kernels.norms import triton
+
+    rule = triton.backward_launch
+    monkeypatch.setattr(triton, "backward_launch", lambda *args, **options: rule(*args, **options)._replace(rows=2, tiles=4))
+    inputs = draw(3, 21, 8), draw(3, 8), draw(3, 21, 8)
+    _, grads = results(torch.vmap(lambda *given: rms(*given, activation="swish", backend="triton")), inputs)
+    _, expected = results(lambda x, weight, gate: reference_rms(x, weight[:, None], gate, "swish"), tuple(x.double() for x in inputs))
+    assert max(map(error, grads, expected)) < LIMITS[torch.float32][1]
+
+
+@pytest.mark.gpu
+def test_a_cuda_graph_replays_it(draw: Draw) -> None:
+    shapes = (65, 48), (48,), (65, 48)
+    leaves, others = [draw(*shape).requires_grad_() for shape in shapes], [draw(*shape) for shape in shapes]
+
+    def step() -> tuple[Tensor, ...]:
+        y = rms(*leaves, activation="swish", backend="triton") + l2_norm(leaves[0], backend="triton")
+        return y, *torch.autograd.grad(y.square().sum(), leaves)
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    with torch.no_grad():
+        for leaf, other in zip(leaves, others, strict=True):
+            leaf.copy_(other)
+    graph.replay()
+    assert all(map(torch.equal, captured, step()))

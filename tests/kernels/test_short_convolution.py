@@ -1,0 +1,262 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from linbench.kernels.norms import l2_norm
+from linbench.kernels.operators import INTERPRETED, runs_triton
+from linbench.kernels.short_convolution import short_convolution
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+BACKENDS = [*(["torch"] if not INTERPRETED else []), *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else [])]
+LIMITS = {torch.float32: (1e-5, 5e-5), torch.bfloat16: (8e-3, 1.5e-2)}
+B = 2
+
+Inputs = tuple[Tensor, Tensor, Tensor | None]
+
+
+@pytest.fixture
+def make(generator: torch.Generator) -> Callable[..., Inputs]:
+    """x, weight, state."""
+
+    def build(length: int, *, width: int = 4, channels: int = 20, state: bool = True, dtype: torch.dtype = torch.float32, lead: tuple[int, ...] = ()) -> Inputs:
+        def draw(*shape: int) -> Tensor:
+            return torch.randn(*lead, *shape, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
+
+        return draw(B, length, channels), draw(width, channels), draw(B, width - 1, channels) if state else None
+
+    return build
+
+
+def reference(x: Tensor, weight: Tensor, state: Tensor | None, l2_heads: tuple[int, int] | None) -> tuple[Tensor, Tensor]:
+    width, length = len(weight), x.shape[1]
+    state = x.new_zeros(x.shape[0], width - 1, x.shape[2]) if state is None else state
+    inputs = torch.cat([state, x], dim=1)
+    rows = []
+    for t in range(length):
+        z = sum(weight[i] * inputs[:, t + i] for i in range(width))
+        y = z / (1 + torch.exp(-z))
+        if l2_heads is not None:
+            channels, head_dim = l2_heads
+            heads = y[:, :channels].unflatten(-1, (-1, head_dim))
+            y = torch.cat([(heads / (heads.square().sum(-1, keepdim=True) + 1e-6).sqrt()).flatten(1), y[:, channels:]], dim=-1)
+        rows.append(y)
+    return torch.stack(rows, dim=1), inputs[:, length:]
+
+
+def results(function: Callable[..., tuple[Tensor, ...]], inputs: Inputs, **options: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """Outputs, and the gradients of a loss that weighs every number of them."""
+    leaves = [None if x is None else x.clone().requires_grad_() for x in inputs]
+    outputs = function(*leaves, **options)
+    loss = sum((y.double() * torch.linspace(-1, 2, y.numel(), device=DEVICE, dtype=torch.float64).view(y.shape).sin()).sum() for y in outputs)
+    loss.backward()
+    return [y.detach() for y in outputs], [x.grad for x in leaves if x is not None]
+
+
+def error(given: Tensor, expected: Tensor) -> float:
+    """||given - expected|| / ||expected||; infinite where anything is NaN."""
+    assert given.shape == expected.shape
+    if not expected.numel():
+        return 0.0
+    measured = float((given.double() - expected).norm() / expected.norm())
+    return measured if measured == measured else float("inf")
+
+
+def assert_parity(backend: str, inputs: Inputs, l2_heads: tuple[int, int] | None) -> None:
+    dtype = inputs[0].dtype
+    exact = tuple(None if x is None else x.double() for x in inputs)
+    outputs, grads = results(short_convolution, inputs, l2_heads=l2_heads, backend=backend)
+    expected, expected_grads = results(reference, exact, l2_heads=l2_heads)
+    assert all(x.dtype == dtype for x in outputs + grads)
+    assert max(map(error, outputs, expected)) < LIMITS[dtype][0]
+    assert max(map(error, grads, expected_grads)) < LIMITS[dtype][1]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("length", [1, 2, 3, 63, 65, 100])
+@pytest.mark.parametrize(
+    ("width", "channels", "l2_heads", "state"),
+    [(4, 20, (16, 8), True), (4, 70, None, False), (3, 25, (18, 6), True), (2, 24, (24, 3), False), (1, 20, (0, 5), True)],
+)
+def test_outputs_state_and_gradients_equal_the_reference(
+    make: Callable[..., Inputs], backend: str, length: int, width: int, channels: int, l2_heads: tuple[int, int] | None, state: bool
+) -> None:
+    assert_parity(backend, make(length, width=width, channels=channels, state=state), l2_heads)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("l2_heads", [None, (16, 8)])
+def test_bfloat16_loses_only_its_own_rounding(make: Callable[..., Inputs], backend: str, l2_heads: tuple[int, int] | None) -> None:
+    assert_parity(backend, make(65, dtype=torch.bfloat16), l2_heads)
+
+
+@pytest.mark.parametrize("state", [False, True])
+def test_float64_stays_float64(make: Callable[..., Inputs], state: bool) -> None:
+    inputs = make(9, dtype=torch.float64, state=state)
+    for given, expected in zip(results(short_convolution, inputs, l2_heads=(16, 8)), results(reference, inputs, l2_heads=(16, 8)), strict=True):
+        assert max(map(error, given, expected)) < 1e-12
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("pieces", [(1, 1, 1, 1, 1), (1, 4), (3, 2), (2, 0, 3)])
+def test_a_split_sequence_gives_the_same(make: Callable[..., Inputs], backend: str, pieces: tuple[int, ...]) -> None:
+    def split(x: Tensor, weight: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        parts = []
+        for piece in x.split(pieces, dim=1):
+            if piece.shape[1]:
+                y, state = short_convolution(piece, weight, state, l2_heads=(16, 8), backend=backend)
+                parts.append(y)
+        return torch.cat(parts, dim=1), state
+
+    inputs = make(5)
+    whole = results(short_convolution, inputs, l2_heads=(16, 8), backend=backend)
+    for given, expected in zip(results(split, inputs), whole, strict=True):
+        assert max(error(x, y.double()) for x, y in zip(given, expected, strict=True)) < 1e-6
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_future_changes_nothing(make: Callable[..., Inputs], backend: str) -> None:
+    x, weight, state = make(40)
+    y, _ = short_convolution(x, weight, state, l2_heads=(16, 8), backend=backend)
+    for t in (1, 2, 17, 39):
+        other = torch.cat([x[:, :t], 3 - x[:, t:]], dim=1)
+        changed, _ = short_convolution(other, weight, state, l2_heads=(16, 8), backend=backend)
+        assert torch.equal(changed[:, :t], y[:, :t])
+        assert not torch.equal(changed[:, t], y[:, t])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_norm_is_that_of_the_heads_that_come_first(make: Callable[..., Inputs], backend: str) -> None:
+    x, weight, state = make(7)
+    plain, _ = short_convolution(x, weight, state, backend=backend)
+    y, _ = short_convolution(x, weight, state, l2_heads=(16, 8), backend=backend)
+    assert error(y[..., :16].unflatten(-1, (2, 8)), l2_norm(plain[..., :16].unflatten(-1, (2, 8)), backend="torch").double()) < 1e-6
+    assert torch.equal(y[..., 16:], plain[..., 16:])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_zero_stays_zero(make: Callable[..., Inputs], backend: str) -> None:
+    x, weight, _ = make(5, state=False)
+    (y, _), grads = results(short_convolution, (torch.zeros_like(x), weight, None), l2_heads=(16, 8), backend=backend)
+    assert not y.any()
+    assert all(grad.isfinite().all() for grad in grads)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_views_are_taken(make: Callable[..., Inputs], backend: str) -> None:
+    x, weight, state = make(6)
+    views = torch.stack([x, -x], dim=-1)[..., 0], weight.T.contiguous().T, state.transpose(0, 1).contiguous().transpose(0, 1)
+    assert not any(view.is_contiguous() for view in views)
+    wanted = results(short_convolution, (x, weight, state), backend=backend)
+    for given, expected in zip(results(short_convolution, views, backend=backend), wanted, strict=True):
+        assert all(map(torch.equal, given, expected))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("state", [False, True])
+def test_replicas_stack(make: Callable[..., Inputs], backend: str, state: bool) -> None:
+    inputs = make(5, lead=(3,), state=state)
+
+    def stacked(*given: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.vmap(lambda *one: short_convolution(*one, l2_heads=(16, 8), backend=backend))(*(x for x in given if x is not None))
+
+    def one_by_one(*given: Tensor) -> tuple[Tensor, ...]:
+        each = [short_convolution(*(None if x is None else x[i] for x in given), l2_heads=(16, 8), backend=backend) for i in range(3)]
+        return tuple(map(torch.stack, zip(*each, strict=True)))
+
+    for given, expected in zip(results(stacked, inputs), results(one_by_one, inputs), strict=True):
+        assert max(error(x, y.double()) for x, y in zip(given, expected, strict=True)) < 1e-6
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("length", [2, 33])
+def test_no_unwritten_memory_is_read(make: Callable[..., Inputs], request: pytest.FixtureRequest, backend: str, length: int) -> None:
+    inputs = make(length)
+    clean = results(short_convolution, inputs, l2_heads=(16, 8), backend=backend)
+    request.getfixturevalue("poisoned_memory")
+    for given, expected in zip(results(short_convolution, inputs, l2_heads=(16, 8), backend=backend), clean, strict=True):
+        assert all(map(torch.equal, given, expected))
+
+
+@pytest.mark.parametrize("part", [0, 1])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_one_result_alone_has_gradients(make: Callable[..., Inputs], backend: str, part: int) -> None:
+    inputs = make(2)
+
+    def only(function: Callable[..., tuple[Tensor, ...]]) -> list[Tensor]:
+        leaves = [x.clone().requires_grad_() for x in inputs]
+        grads = torch.autograd.grad(function(*leaves)[part].square().sum(), leaves, allow_unused=True)
+        return [torch.zeros_like(x) if grad is None else grad for x, grad in zip(leaves, grads, strict=True)]
+
+    expected = only(lambda *leaves: reference(*leaves, None))
+    for given, wanted in zip(only(lambda *leaves: short_convolution(*leaves, backend=backend)), expected, strict=True):
+        assert torch.allclose(given, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x, w, s: (x[0], w, s), "B, T, C"),
+        (lambda x, w, s: (x[:, :0], w, s), "T >= 1"),
+        (lambda x, w, s: (x, w[:, 1:], s), "W, C"),
+        (lambda x, w, s: (x, w.repeat(2, 1), s), "from 1 to 4"),
+        (lambda x, w, s: (x, w, s[:, 1:]), "state"),
+        (lambda x, w, s: (x, w, s[:1]), "state"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(make: Callable[..., Inputs], change: Callable[..., Inputs], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        short_convolution(*change(*make(3)))
+
+
+@pytest.mark.parametrize("l2_heads", [(15, 4), (24, 8), (16, 0), (-8, 8)])
+def test_heads_that_do_not_fit_are_refused(make: Callable[..., Inputs], l2_heads: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="l2_heads"):
+        short_convolution(*make(3), l2_heads=l2_heads)
+
+
+def test_a_backend_that_does_not_run_is_refused(make: Callable[..., Inputs]) -> None:
+    with pytest.raises(ValueError, match="one of auto, torch, triton"):
+        short_convolution(*make(3), backend="fast")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="float64"):
+        short_convolution(*make(3, dtype=torch.float64), backend="triton")
+
+
+@pytest.mark.skipif("triton" not in BACKENDS, reason="no Triton here")
+@pytest.mark.parametrize("state", [False, True])
+def test_the_operator_compiles_whole(make: Callable[..., Inputs], state: bool) -> None:
+    inputs = make(5, state=state)
+    compiled = torch.compile(short_convolution, fullgraph=True, backend="aot_eager")
+    expected = results(short_convolution, inputs, l2_heads=(16, 8), backend="triton")
+    for given, wanted in zip(results(compiled, inputs, l2_heads=(16, 8), backend="triton"), expected, strict=True):
+        assert all(map(torch.equal, given, wanted))
+    x, weight, before = inputs
+    leaves = [None if leaf is None else leaf.requires_grad_() for leaf in (x, weight[None], before)]
+    torch.library.opcheck(torch.ops.linbench.short_convolution, (*leaves, 2, 8, 1e-6))
+
+
+@pytest.mark.gpu
+def test_a_cuda_graph_replays_it(make: Callable[..., Inputs]) -> None:
+    inputs, others = make(65), make(65)
+    leaves = [x.clone().requires_grad_() for x in inputs]
+
+    def step() -> tuple[Tensor, ...]:
+        y, last = short_convolution(*leaves, l2_heads=(16, 8), backend="triton")
+        return y, *torch.autograd.grad(y.square().sum() + last.sum(), leaves)
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    with torch.no_grad():
+        for leaf, other in zip(leaves, others, strict=True):
+            leaf.copy_(other)
+    graph.replay()
+    assert all(map(torch.equal, captured, step()))
