@@ -279,12 +279,13 @@ def score_gradients(
     else:
         left = between(g, C, DECAY, Q_BEFORE, Q_BEFORE, False, DT)
         dq = dot(scale * left * dot(do, tl.trans(z), DT), y, DT, dq)
+        if P:
+            left = tl.where(sees(C, True, False), left, 0.0) if Q_BEFORE == P_BEFORE else between(g, C, DECAY, P_BEFORE, True, False, DT)
+            dp = dot(left * dot(seen, tl.trans(z), DT), y, DT, dp)
         left = between(g, C, DECAY, Q_BEFORE, Q_BEFORE, True, DT)
         dy = dot(scale * left * dot(z, tl.trans(do), DT), q, DT, dy)
         if P:
-            left = between(g, C, DECAY, P_BEFORE, True, False, DT)
-            dp = dot(left * dot(seen, tl.trans(z), DT), y, DT, dp)
-            left = between(g, C, DECAY, P_BEFORE, True, True, DT)
+            left = tl.where(sees(C, True, True), left, 0.0) if Q_BEFORE == P_BEFORE else between(g, C, DECAY, P_BEFORE, True, True, DT)
             dy = dot(left * dot(z, tl.trans(seen), DT), p, DT, dy)
     return dq, dp, dy
 

@@ -21,7 +21,6 @@ from linbench.kernels.matrix_state.triton.blocks import (
     unit_triangular_inverse,
     values_from_start,
     values_to_end,
-    whole,
 )
 
 
@@ -66,11 +65,12 @@ def looked_at(dstate, x_t, y, g, g_t, C: tl.constexpr, DECAY: tl.constexpr, BEFO
 
 
 @triton.jit
-def kept_gradient(state, dstate, g_t, DECAY: tl.constexpr):
-    """<what is left of the state at the end of the chunk, its gradient>: [1, K] by row for a vector decay, else [1]. States [K, V]."""
-    kept = tl.sum(whole(state.to(tl.float32), g_t, DECAY) * dstate, axis=1)[None, :]
-    if DECAY == "scalar":
-        kept = tl.sum(kept, axis=1)
+def kept_gradient(product, g_t, DECAY: tl.constexpr):
+    """Gradient of the chunk's whole decay, from state . gradient by row [K]: [1, K] for a vector decay, else [1]."""
+    if DECAY == "vector":
+        kept = (product * tl.exp2(tl.sum(g_t, axis=1)))[None, :]
+    else:
+        kept = tl.sum(product[None, :], axis=1) * tl.exp2(tl.sum(g_t, axis=0))
     return kept
 
 
@@ -114,7 +114,7 @@ def store_key_gradients(
     passed_on = by_token(key * dkey, DECAY)
     own = tl.zeros(dkey.shape, tl.float32)
     dq_n, dp_n, own = score_gradients(q, reader, key, do, seen, z, dq_n, dp_n, own, scale, g, C, LEVELS, DECAY, UPDATE != "add", Q_BEFORE, P_BEFORE, DT)
-    written = by_token(key * own, DECAY)
+    written = key * own
     dkey += own
     if UPDATE == "low_rank":
         store_rows(db + base, rows, T, H * K, ks, K, dkey)
@@ -122,16 +122,13 @@ def store_key_gradients(
         passed_on += by_token(k * dkey, DECAY)
         own = tl.zeros(dkey.shape, tl.float32)
         dq_n, dp_n, own = score_gradients(q, p, k, do, seen, v, dq_n, dp_n, own, scale, g, C, LEVELS, DECAY, True, Q_BEFORE, P_BEFORE, DT)
-        written += by_token(k * own, DECAY)
+        written += k * own
         dkey += own
     store_rows(dq + base, rows, T, H * K, ks, K, dq_n)
-    read = by_token(q * dq_n, DECAY)
-    recalled = read
     if UPDATE == "delta":
         tl.store(dbeta + gates + rows * H, (dbeta_n + tl.sum(p * dp_n, axis=1)).to(dbeta.dtype.element_ty), mask=rows < T)
         dp_n = beta[:, None] * dp_n
     if UPDATE != "add":
-        recalled = by_token(p * dp_n, DECAY)
         if ERASE:
             store_rows(dp + base, rows, T, H * K, ks, K, dp_n)
         else:
@@ -141,17 +138,17 @@ def store_key_gradients(
     if DECAY != "none":
         from_on, after = -written, tl.zeros(written.shape, tl.float32)
         if Q_BEFORE:
-            after += read
+            after += q * dq_n
         else:
-            from_on += read
+            from_on += q * dq_n
         if UPDATE != "add":
             if P_BEFORE:
-                after += recalled
+                after += p * dp_n
             else:
-                from_on += recalled
-        dg_n = kept + sum_along(from_on, C, DECAY, "from", DT) + sum_along(passed_on, C, DECAY, "before", DT)
+                from_on += p * dp_n
+        dg_n = kept + sum_along(by_token(from_on, DECAY), C, DECAY, "from", DT) + sum_along(passed_on, C, DECAY, "before", DT)
         if Q_BEFORE or P_BEFORE:
-            dg_n += sum_along(after, C, DECAY, "after", DT)
+            dg_n += sum_along(by_token(after, DECAY), C, DECAY, "after", DT)
         if DECAY == "vector":
             store_rows(dg + decays, rows, T, g_stride, ks, K, dg_n)
         else:

@@ -10,7 +10,7 @@ FALLBACK_PROCESSORS = 64
 
 
 class Launch(NamedTuple):
-    """chunk: tokens per chunk. key_block, value_block, walk_block: tile widths, the last of what one program of a walk takes of the values.
+    """chunk: tokens per chunk. key_block, value_block: tile widths; walk_block: what one program of a walk takes of the values.
 
     warps per program: of the fused schedule (forward, backward, none), of the split one (what walks, what does not, `gradients`).
     """
@@ -42,9 +42,9 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, up
         few = 1 if narrowest == 16 else 2
         warps = (4, 4, 0) if narrowest == 64 and (light or wide) else (2, 4, 0) if narrowest == 64 else (few, few, 0)
         return Launch("fused", chunk, key_block, value_block, value_block, warps)
-    chunk = min(shortest, max(narrowest, 32), 16 if widest > 128 else 64 if light else 32)
-    busy = 8 if widest > 64 and decay != "none" and not (update == "add" and heavy) else 4
-    return Launch("split", chunk, key_block, min(value_block, 64), min(value_block, 32 if key_block > 128 else 64), (4, 4, busy))
+    long = not heavy and not wide and narrowest >= 64
+    chunk = min(shortest, 16 if widest > 128 else 64 if long else 32)
+    return Launch("split", chunk, min(key_block, 64), min(value_block, 64), min(value_block, 32 if key_block > 128 else 64), (4, 2 if heavy else 4, 4))
 
 
 @cache

@@ -54,6 +54,7 @@ class Call:
         self.values: dict[str, Any] = dict(zip(("q", "k", "v", "g", "beta", "p", "b", "first"), (q, k, v, g, beta, p, b, first), strict=True)) | {
             "T": self.length, "H": self.heads, "HK": self.key_heads, "K": self.key_dim, "V": self.value_dim, "C": chunk,
             "LEVELS": chunk.bit_length() - 1, "BK": self.launch.key_block, "BV": self.launch.value_block, "ALL_V": launch.power_of_two(self.value_dim),
+            "ALL_K": launch.power_of_two(self.key_dim),
             "DECAY": decay, "UPDATE": switches.update, "ERASE": p is not None, "Q_BEFORE": switches.q_before, "P_BEFORE": switches.p_before,
             "STATE": first is not None, "DT": _TYPES[self.dtype], "scale": switches.scale,
         }  # fmt: skip
@@ -134,12 +135,24 @@ def backward(tensors: Tensors, saved: Saved, do: Tensor, dlast: Tensor | None, s
         places |= {"dstates": torch.empty_like(saved[0]), "dwrites": dv if switches.update == "add" else call.empty(*call.v.shape)}
         call.run(split.write_gradients, (call.chunks, call.rows), 1, **places)
         call.run(split.walk_back, (-(-call.value_dim // call.launch.walk_block), call.rows), 0, **places, BV=call.launch.walk_block)
-        call.run(split.gradients, (call.chunks, call.rows), 2, **places)
+        blocks = -(-call.key_dim // call.launch.key_block)
+        partial = {name: x.new_empty(blocks, *x.shape, dtype=torch.float32) for name, x in _per_token(places, g, beta).items() if blocks > 1}
+        call.run(split.gradients, (call.chunks, call.rows, blocks), 2, **places | partial)
+        for name, parts in partial.items():
+            torch.sum(parts, dim=0, dtype=places[name].dtype, out=places[name])
+        if switches.update != "add":
+            call.run(split.value_gradients, (call.chunks, call.rows), 1, **places)
     else:
         call.run(fused.backward, (call.rows,), 1, **places)
     if grouped:
         dq, dk, dp, db = (_per_key_head(x, y) for x, y in ((dq, call.q), (dk, call.k), (dp, p), (db, b)))
     return dq, dk, dv, dg, dbeta, dp, db, dfirst
+
+
+def _per_token(places: dict[str, Any], g: Tensor | None, beta: Tensor | None) -> dict[str, Tensor]:
+    """The gradients that sum over keys: of a scalar decay and of beta."""
+    given = {"dg": g is not None and g.dim() == 3, "dbeta": beta is not None}
+    return {name: places[name] for name, there in given.items() if there}
 
 
 def _per_key_head(gradient: Tensor, x: Tensor | None) -> Tensor:
