@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, NoReturn
 
 import typer
 
-from linbench.cli import figures, listing, run, show, table
+from linbench.cli import bench, doctor, figures, listing, run, show, table
 from linbench.common.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE, UserError
 
 app = typer.Typer(
@@ -24,6 +24,8 @@ app.command("table")(table.table)
 app.command("figures")(figures.figures)
 app.command("list")(listing.listing)
 app.command("show")(show.show)
+app.command("doctor")(doctor.doctor)
+app.add_typer(bench.bench, name="bench")
 
 
 @app.callback()

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+EXIT_NO = 1
 EXIT_USAGE = 2
 EXIT_CELLS_FAILED = 3
 EXIT_STORAGE = 6

@@ -10,18 +10,9 @@ in under `key`: k, or b of a low-rank update, which also writes v under k. The i
 import triton
 import triton.language as tl
 
-from linbench.kernels.matrix_state.triton.blocks import (
-    by_token,
-    dot,
-    keys_from_start,
-    keys_to_end,
-    score_gradients,
-    store_rows,
-    sum_along,
-    unit_triangular_inverse,
-    values_from_start,
-    values_to_end,
-)
+from linbench.kernels.matrix_state.triton.decay import by_token, keys_from_start, keys_to_end, sum_along, values_from_start, values_to_end
+from linbench.kernels.matrix_state.triton.scores import score_gradients, unit_triangular_inverse
+from linbench.kernels.matrix_state.triton.tiles import dot, store_rows
 
 
 @triton.jit

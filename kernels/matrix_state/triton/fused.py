@@ -3,7 +3,6 @@
 import triton
 import triton.language as tl
 
-from linbench.kernels.matrix_state.triton.blocks import dot, load_decay, load_rows, load_transposed, scores, store_rows, whole
 from linbench.kernels.matrix_state.triton.chunk import (
     handed_on,
     inverse_of_writes,
@@ -15,6 +14,9 @@ from linbench.kernels.matrix_state.triton.chunk import (
     store_key_gradients,
     taken_over,
 )
+from linbench.kernels.matrix_state.triton.decay import load_decay, whole
+from linbench.kernels.matrix_state.triton.scores import scores
+from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_transposed, store_rows
 
 
 @triton.jit

@@ -9,13 +9,17 @@ FALLBACK_PROCESSORS = 64
 """Stands for the number of multiprocessors where there is no GPU to ask: in the interpreter."""
 
 
+FEW = 8
+"""Tokens up to which, without a gradient, one launch goes from token to token."""
+
+
 class Launch(NamedTuple):
     """chunk: tokens per chunk. key_block, value_block: tile widths; walk_block: what one program of a walk takes of the values.
 
     warps per program: of the fused schedule (forward, backward, none), of the split one (what walks, what does not, `gradients`).
     """
 
-    schedule: Literal["fused", "split"]
+    schedule: Literal["fused", "split", "recurrent"]
     chunk: int
     key_block: int
     value_block: int
@@ -24,8 +28,8 @@ class Launch(NamedTuple):
 
 
 @cache
-def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, update: str, decay: str, processors: int) -> Launch:
-    """The launch for `rows` = B H recurrences over `length` tokens; `wide` is float32 instead of 16 bits.
+def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, update: str, decay: str, processors: int, gradient: bool) -> Launch:
+    """The launch for `rows` = B H recurrences over `length` tokens; `wide` is float32 instead of 16 bits, `gradient` whether one will be asked for.
 
     Fused when states are small enough for one program to hold state and gradient in registers, and there are enough rows to fill the
     device's `processors`, or no second chunk to hand to; otherwise split over chunks. The more is done per chunk (a solve; a decay for
@@ -37,6 +41,9 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, up
     heavy = decay == "vector" or update == "low_rank"
     light = update == "add" and not heavy and not wide
     shortest = power_of_two(length)
+    if length <= FEW and not gradient:
+        walk_block = min(value_block, max(16, 4096 // key_block))
+        return Launch("recurrent", shortest, key_block, value_block, walk_block, (2 if key_block * walk_block <= 2048 else 4, 0, 0))
     if widest <= 64 and (rows >= processors or length <= 64):
         chunk = min(shortest, narrowest, 64 if light else 16 if heavy else 32)
         few = 1 if narrowest == 16 else 2

@@ -6,7 +6,7 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from linbench.kernels.matrix_state.triton import fused, launch, split
+from linbench.kernels.matrix_state.triton import fused, launch, recurrent, split, split_backward
 
 SQUARES = {"add": 1, "delta": 2, "low_rank": 4}
 """How many [C, C] matrices of a chunk backward needs: q's scores of key; the inverse; q's and p's scores of k."""
@@ -30,7 +30,7 @@ Tensors = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | N
 class Call:
     """One call: its launch, its sizes, and the values of the kernels' parameters by name."""
 
-    def __init__(self, tensors: Tensors, switches: Switches) -> None:
+    def __init__(self, tensors: Tensors, switches: Switches, *, gradient: bool = True) -> None:
         q, k, v = (x.contiguous() for x in tensors[:3])
         g, beta, p, b, first = (None if x is None else x.contiguous() for x in tensors[3:])
         self.q, self.k, self.v = q, k, v
@@ -48,6 +48,7 @@ class Call:
             update=switches.update,
             decay=decay,
             processors=launch.processors(v.device),
+            gradient=gradient,
         )
         chunk = self.launch.chunk
         self.chunks = -(-self.length // chunk)
@@ -96,8 +97,11 @@ def results(call: Call) -> tuple[Tensor, Tensor]:
 
 def forward(tensors: Tensors, switches: Switches, save: bool) -> tuple[Tensor, ...]:
     """o, the final state, and what `room_to_save` describes."""
-    call = Call(tensors, switches)
+    call = Call(tensors, switches, gradient=save)
     o, last = results(call)
+    if call.launch.schedule == "recurrent":
+        call.run(recurrent.recurrent, (-(-call.value_dim // call.launch.walk_block), call.rows), 0, o=o, last=last, BV=call.launch.walk_block)
+        return o, last, *room_to_save(call, False)
     split_up = call.launch.schedule == "split"
     states, writes, erasers, squares = room_to_save(call, save or split_up)  # one kernel of the split schedule hands them to the next
     places = {"o": o, "last": last, "states": states, "writes": writes, "erasers": erasers, "squares": squares, "SAVE": save}
@@ -133,26 +137,22 @@ def backward(tensors: Tensors, saved: Saved, do: Tensor, dlast: Tensor | None, s
     }  # fmt: skip
     if call.launch.schedule == "split":
         places |= {"dstates": torch.empty_like(saved[0]), "dwrites": dv if switches.update == "add" else call.empty(*call.v.shape)}
-        call.run(split.write_gradients, (call.chunks, call.rows), 1, **places)
-        call.run(split.walk_back, (-(-call.value_dim // call.launch.walk_block), call.rows), 0, **places, BV=call.launch.walk_block)
+        call.run(split_backward.write_gradients, (call.chunks, call.rows), 1, **places)
+        call.run(split_backward.walk_back, (-(-call.value_dim // call.launch.walk_block), call.rows), 0, **places, BV=call.launch.walk_block)
         blocks = -(-call.key_dim // call.launch.key_block)
-        partial = {name: x.new_empty(blocks, *x.shape, dtype=torch.float32) for name, x in _per_token(places, g, beta).items() if blocks > 1}
-        call.run(split.gradients, (call.chunks, call.rows, blocks), 2, **places | partial)
-        for name, parts in partial.items():
-            torch.sum(parts, dim=0, dtype=places[name].dtype, out=places[name])
+        # each block of keys adds its part to the gradients that sum over keys: of a scalar decay and of beta
+        summed = {name: x for name, x, given in (("dg", dg, g is not None and g.dim() == 3), ("dbeta", dbeta, beta is not None)) if given and blocks > 1}
+        parts = {name: x.new_empty(blocks, *x.shape, dtype=torch.float32) for name, x in summed.items()}
+        call.run(split_backward.gradients, (call.chunks, call.rows, blocks), 2, **places | parts)
+        for name, x in summed.items():
+            torch.sum(parts[name], dim=0, dtype=x.dtype, out=x)
         if switches.update != "add":
-            call.run(split.value_gradients, (call.chunks, call.rows), 1, **places)
+            call.run(split_backward.value_gradients, (call.chunks, call.rows), 1, **places)
     else:
         call.run(fused.backward, (call.rows,), 1, **places)
     if grouped:
         dq, dk, dp, db = (_per_key_head(x, y) for x, y in ((dq, call.q), (dk, call.k), (dp, p), (db, b)))
     return dq, dk, dv, dg, dbeta, dp, db, dfirst
-
-
-def _per_token(places: dict[str, Any], g: Tensor | None, beta: Tensor | None) -> dict[str, Tensor]:
-    """The gradients that sum over keys: of a scalar decay and of beta."""
-    given = {"dg": g is not None and g.dim() == 3, "dbeta": beta is not None}
-    return {name: places[name] for name, there in given.items() if there}
 
 
 def _per_key_head(gradient: Tensor, x: Tensor | None) -> Tensor:

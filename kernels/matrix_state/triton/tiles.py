@@ -1,0 +1,73 @@
+"""Tiles: read, written and multiplied. DT, here and everywhere, is the type in which matrices are multiplied.
+
+What comes out of a product is never transposed to be the left factor of another: Triton 3.4 to 3.7.0 miscompile that on Hopper. What is
+needed transposed is computed, or loaded, transposed.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def dot(a, b, DT: tl.constexpr, onto=None):
+    """a @ b, accumulated in float32 `onto` what is given. float32 factors are split into three TF32 products, which keeps their precision."""
+    return tl.dot(a.to(DT), b.to(DT), onto, input_precision="tf32x3" if DT == tl.float32 else None)
+
+
+@triton.jit
+def halved(x):
+    """x [.., ..] in float32 as two bfloat16 that add up to it, to 16 bits."""
+    high = x.to(tl.bfloat16)
+    return high, (x - high.to(tl.float32)).to(tl.bfloat16)
+
+
+@triton.jit
+def sum_dot(ones, x, DT: tl.constexpr):
+    """ones @ x for a matrix of zeros and ones: sums of log decays, in float32; to 16 bits and more where the factors have 8."""
+    if DT == tl.float32:
+        summed = tl.dot(ones.to(tl.float32), x, input_precision="tf32x3")
+    else:
+        high, low = halved(x)
+        summed = tl.dot(ones.to(tl.bfloat16), high, tl.dot(ones.to(tl.bfloat16), low))
+    return summed
+
+
+@triton.jit
+def sum_dot_transposed(x, ones, DT: tl.constexpr):
+    """x @ ones, as `sum_dot`."""
+    if DT == tl.float32:
+        summed = tl.dot(x, ones.to(tl.float32), input_precision="tf32x3")
+    else:
+        high, low = halved(x)
+        summed = tl.dot(high, ones.to(tl.bfloat16), tl.dot(low, ones.to(tl.bfloat16)))
+    return summed
+
+
+@triton.jit
+def precise_dot(a, b, DT: tl.constexpr):
+    """a @ b of two float32 matrices: as exactly as float32 inputs need, or to 16 bits where the inputs have 8."""
+    if DT == tl.float32:
+        product = tl.dot(a, b, input_precision="tf32x3")
+    else:
+        a_high, a_low = halved(a)
+        b_high, b_low = halved(b)
+        product = tl.dot(a_high, b_high, tl.dot(a_high, b_low, tl.dot(a_low, b_high)))
+    return product
+
+
+@triton.jit
+def load_rows(base, rows, T, stride, columns, width):
+    """[len(rows), len(columns)] of a row-major matrix with T rows; zero outside."""
+    return tl.load(base + rows[:, None] * stride + columns[None, :], mask=(rows[:, None] < T) & (columns[None, :] < width), other=0.0)
+
+
+@triton.jit
+def load_transposed(base, rows, T, stride, columns, width):
+    """The transpose of `load_rows`: [len(columns), len(rows)]."""
+    return tl.load(base + rows[None, :] * stride + columns[:, None], mask=(rows[None, :] < T) & (columns[:, None] < width), other=0.0)
+
+
+@triton.jit
+def store_rows(base, rows, T, stride, columns, width, x):
+    """Where `load_rows` would read."""
+    tl.store(base + rows[:, None] * stride + columns[None, :], x.to(base.dtype.element_ty), mask=(rows[:, None] < T) & (columns[None, :] < width))

@@ -1,0 +1,165 @@
+"""One operation at one shape: ours and the peer's in turn, in the same process."""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from linbench.benchmark import peers
+from linbench.benchmark.operations import OPERATIONS, Inputs, Operation, Shape
+from linbench.benchmark.timing import as_called, peak_bytes, replayed
+from linbench.doctor.errors import relative
+from linbench.workers import one_line
+
+OURS = "linbench"
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+Call = Callable[[Inputs], Tensor]
+Side = dict[str, Any]
+
+
+class Task(NamedTuple):
+    """What is measured; `peer` may be None."""
+
+    operation: str
+    shape: Shape
+    dtype: str
+    device: str
+    peer: str | None
+    repeats: int
+
+    def __str__(self) -> str:
+        return f"{self.operation} {self.shape} {self.dtype}"
+
+
+class Measured(NamedTuple):
+    """By side, ours and the peer's: seconds as called and replayed, peak bytes, errors, or the reason why there are none.
+
+    bytes: what forward and backward must move: each reads the inputs; one writes the output, the other reads its gradient and writes theirs.
+    flops: the least matrix arithmetic of both, as `Operation.flops`.
+    """
+
+    sides: dict[str, Side]
+    bytes: int
+    flops: float
+
+
+def measure(task: Task) -> Measured:
+    """Seconds are medians; "both" is forward and backward. Raises whatever our own side raises."""
+    operation, inputs, leaves = _prepare(task)
+    cotangent = torch.randn_like(operation.call(inputs)).detach()
+    size = sum(x.nbytes for x in inputs.values())
+    found: dict[str, Side] = {OURS: {}}
+    calls: dict[str, Call] = {OURS: operation.call}
+    if task.peer is not None:
+        _add_peer(task, inputs, leaves, cotangent, calls, found)
+    forward = {name: partial(call, inputs) for name, call in calls.items()}
+    both = {name: partial(_both, call, inputs, leaves, cotangent) for name, call in calls.items()}
+    cuda = task.device.startswith("cuda")
+    for what, these in (("forward", forward), ("both", both)):
+        for name, seconds in as_called(these, repeats=task.repeats, cuda=cuda).items():
+            found[name][what] = seconds
+        if cuda:
+            _replay(what, these, task.repeats, found)
+    if cuda:
+        for name, call in both.items():
+            found[name]["peak_bytes"] = peak_bytes(call)
+    if operation.exact is not None and len(calls) > 1:
+        _compare(operation.exact, inputs, leaves, cotangent, calls, found)
+    moved = 2 * size + 2 * cotangent.nbytes + sum(x.nbytes for x in leaves)
+    return Measured(found, moved, 3 * operation.flops(task.shape))
+
+
+def first_call(task: Task) -> float:
+    """Seconds of the first forward and backward, compilation included, with nothing compiled before. For a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TRITON_CACHE_DIR"] = folder
+        operation, inputs, leaves = _prepare(task)
+        _synchronise(task)
+        started = time.perf_counter()
+        output = operation.call(inputs)
+        torch.autograd.grad(output, leaves, torch.ones_like(output))
+        _synchronise(task)
+        return time.perf_counter() - started
+
+
+def compile_all(task: Task) -> None:
+    """Everything that the task launches, and for the peer every configuration that it would try: many at once, before anything is timed."""
+    operation, inputs, leaves = _prepare(task)
+    calls = [operation.call]
+    if task.peer is not None and (call := peers.calls(task.peer, compiling=True).get(task.operation)):
+        calls.append(call)
+    for call in calls:
+        output = call(inputs)
+        torch.autograd.grad(output, leaves, torch.ones_like(output))
+    _synchronise(task)
+
+
+def _prepare(task: Task) -> tuple[Operation, Inputs, list[Tensor]]:
+    if task.device.startswith("cuda"):
+        torch.cuda.set_device(task.device)  # where Triton launches
+    operation = OPERATIONS[task.operation]
+    inputs = operation.inputs(task.shape, DTYPES[task.dtype], task.device)
+    return operation, inputs, [x.requires_grad_() for x in inputs.values() if x.is_floating_point()]
+
+
+def _both(call: Call, inputs: Inputs, leaves: list[Tensor], cotangent: Tensor) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(call(inputs), leaves, cotangent)
+
+
+def _add_peer(task: Task, inputs: Inputs, leaves: list[Tensor], cotangent: Tensor, calls: dict[str, Call], found: dict[str, Side]) -> None:
+    """The peer's side, if it has the operation and can do it."""
+    assert task.peer is not None
+    found[task.peer] = {}
+    try:
+        call = peers.calls(task.peer).get(task.operation)
+        if call is None:
+            del found[task.peer]
+            return
+        _both(call, inputs, leaves, cotangent)
+        _synchronise(task)
+    except Exception as error:  # a fault of the peer's is a word in its row
+        found[task.peer]["reason"] = one_line(error)
+    else:
+        calls[task.peer] = call
+
+
+def _replay(what: str, calls: dict[str, partial[Any]], repeats: int, found: dict[str, Side]) -> None:
+    """Seconds on the device alone; a side that cannot be captured goes without."""
+    try:
+        seconds = replayed(calls, repeats=repeats)
+    except Exception as error:
+        if len(calls) == 1:
+            found[next(iter(calls))]["reason"] = f"not captured: {one_line(error)}"
+            return
+        for name, call in calls.items():
+            _replay(what, {name: call}, repeats, found)
+        return
+    for name, value in seconds.items():
+        found[name][f"device_{what}"] = value
+
+
+def _compare(exact: Call, inputs: Inputs, leaves: list[Tensor], cotangent: Tensor, calls: dict[str, Call], found: dict[str, Side]) -> None:
+    """Errors of every side against float64, as ||e|| / ||reference||: of the output, and the worst of the gradients."""
+    wide = {name: x.detach().double().requires_grad_() for name, x in inputs.items()}
+    try:
+        output = exact(wide)
+        gradients = torch.autograd.grad(output, list(wide.values()), cotangent.double())
+    except torch.OutOfMemoryError:
+        return
+    floor = 1e-2 * float(gradients[0].norm())
+    for name, call in calls.items():
+        given = call(inputs)
+        found[name]["error"] = relative(given, output)
+        both = zip(torch.autograd.grad(given, leaves, cotangent), gradients, strict=True)
+        found[name]["gradient_error"] = max(relative(x, y, floor) for x, y in both)
+
+
+def _synchronise(task: Task) -> None:
+    if task.device.startswith("cuda"):
+        torch.cuda.synchronize()

@@ -1,0 +1,85 @@
+"""Rows of measurements as words."""
+
+from collections.abc import Callable
+from typing import Any
+
+from linbench.benchmark.measure import OURS
+from linbench.benchmark.operations import Shape
+
+LEFT = ("operation", "shape", "reason")
+Row = dict[str, Any]
+
+
+def columns(rows: list[Row], peer: str | None) -> tuple[list[str], list[list[str]]]:
+    """The names of the columns that have anything to say, and a row of words for each of `rows`."""
+
+    def side(name: str | None, key: str, words: Callable[[float], str]) -> Callable[[Row], str]:
+        return lambda row: _words(row.get("sides", {}).get(name, {}).get(key), words)
+
+    def of(group: str, key: str, words: Callable[[float], str]) -> Callable[[Row], str]:
+        return lambda row: _words(row.get(group, {}).get(key), words)
+
+    def reason(row: Row) -> str:
+        of_sides = [f"{name} {found['reason']}" for name, found in row.get("sides", {}).items() if "reason" in found]
+        return "; ".join([row["reason"]] if row["reason"] else of_sides)
+
+    every: dict[str, Callable[[Row], str]] = {
+        "operation": lambda row: row["operation"],
+        "shape": lambda row: str(Shape(**row["shape"])),
+        "forward": side(OURS, "forward", _ms),
+        "fwd+bwd": side(OURS, "both", _ms),
+        "device fwd": side(OURS, "device_forward", _ms),
+        "device fwd+bwd": side(OURS, "device_both", _ms),
+        "of bytes": of("shares", "bytes", _percent),
+        "of arithmetic": of("shares", "flops", _percent),
+        "peak MiB": side(OURS, "peak_bytes", _mib),
+        "first call s": lambda row: _words(row.get("first_call"), lambda seconds: f"{seconds:.1f}"),
+        f"{peer} fwd+bwd": side(peer, "both", _ms),
+        "x": of("ratios", "both", _ratio),
+        f"{peer} device": side(peer, "device_both", _ms),
+        "x device": of("ratios", "device_both", _ratio),
+        f"{peer} peak MiB": side(peer, "peak_bytes", _mib),
+        "error": side(OURS, "error", _error),
+        f"{peer} error": side(peer, "error", _error),
+        "gradients": side(OURS, "gradient_error", _error),
+        f"{peer} gradients": side(peer, "gradient_error", _error),
+        "reason": reason,
+    }
+    kept = {name: words for name, words in every.items() if any(words(row) not in ("", "–") for row in rows)}
+    return list(kept), [[words(row) for words in kept.values()] for row in rows]
+
+
+def sentences(found: dict[str, Any]) -> list[str]:
+    """What stands under the table."""
+    words = {"both": "as called", "device_both": "on the device", "peak_bytes": "in peak memory"}
+    lines = []
+    for line in found["summary"]:
+        what, mean, least = words[line["what"]], f"{line['geometric_mean']:.2f}", f"{line['least']:.2f} ({line['least_of']})"
+        lines.append(f"{line['shape']}, {line['peer']} / ours {what}: geometric mean {mean}, least {least}.")
+    best = found["ceilings"]
+    ceilings = f"Times in ms. Copy {best['bytes_per_second'] / 1e9:,.0f} GB/s, matrix product {best['flops_per_second'] / 1e12:,.2f} TFLOP/s."
+    return [*lines, ceilings, *found["notes"]]
+
+
+def _words(value: float | None, words: Callable[[float], str]) -> str:
+    return "–" if value is None else words(value)
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:#.3g}"
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share else "–"
+
+
+def _mib(size: float) -> str:
+    return f"{size / 2**20:,.0f}"
+
+
+def _ratio(ratio: float) -> str:
+    return f"{ratio:.2f}"
+
+
+def _error(error: float) -> str:
+    return f"{error:.1e}"

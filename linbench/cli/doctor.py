@@ -1,0 +1,63 @@
+"""`linbench doctor`: is what the kernels compute here right?"""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from linbench.cli.options import JsonOption
+from linbench.common.errors import EXIT_NO
+
+if TYPE_CHECKING:
+    from linbench.doctor import Verdict
+
+
+def doctor(
+    kernels: Annotated[list[str] | None, typer.Argument(metavar="[KERNEL]...", help="Which kernels; all when none is named.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    workers: Annotated[int | None, typer.Option(min=0, help="Processes side by side; by default none on a CPU, up to 12 on a GPU.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the environment and hold every kernel on this device against float64.
+
+    Each row is a kernel with its switches in a precision: the largest relative error of outputs and state and of gradients, their
+    limits, and the seconds of the first call. Exit code 1 if any row is wrong.
+    """
+    from linbench.doctor import examine, how_kernels_run, rows, side_by_side
+    from linbench.environment import environment
+    from linbench.plan import pick_device
+    from linbench.report.lines import show
+
+    where = pick_device(device)
+    these = rows(where, kernels or ())
+    done = 0
+
+    def tell(verdict: "Verdict") -> None:
+        nonlocal done
+        done += 1
+        row = verdict.row
+        print(f"{done}/{len(these)} {row.kernel}, {row.case}, {row.precision}: {verdict.reason or 'ok'}", file=sys.stderr, flush=True)
+
+    verdicts = examine(these, workers=side_by_side(where) if workers is None else workers, tell=tell)
+    wrong = sum(not verdict.ok for verdict in verdicts)
+    found = environment(where)
+    if as_json:
+        print(json.dumps({"environment": found, "kernels": how_kernels_run(where), "ok": not wrong, "rows": [verdict.as_dict() for verdict in verdicts]}))
+    else:
+        for name, value in {**found, "kernels run": how_kernels_run(where)}.items():
+            print(f"{name}: {', '.join(f'{k} {v}' for k, v in value.items()) if isinstance(value, dict) else value}")
+        print()
+        left = ("kernel", "case", "precision", "verdict")
+        show([*left[:3], "error / limit", "gradients / limit", "first call", left[3]], [_words(verdict) for verdict in verdicts], left=left)
+    if wrong:
+        print(f"linbench: {wrong} of {len(verdicts)} rows are wrong on this machine.", file=sys.stderr)
+        raise typer.Exit(EXIT_NO)
+
+
+def _words(verdict: "Verdict") -> list[str]:
+    row, found = verdict.row, verdict.as_dict()
+    pairs = ((found["error"], found["limit"]), (found["gradient_error"], found["gradient_limit"]))
+    errors = [f"{'–' if error is None else f'{error:.1e}'} / {limit:.1e}" for error, limit in pairs]
+    seconds = "–" if verdict.seconds is None else f"{verdict.seconds:.2f} s"
+    return [row.kernel, row.case, row.precision, *errors, seconds, "ok" if verdict.ok else f"WRONG: {verdict.reason}"]

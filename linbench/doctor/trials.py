@@ -1,0 +1,164 @@
+"""What is verified: kernels with inputs, and the same mathematics in torch, written independently of them."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linbench.doctor.errors import Function, Inputs
+from linbench.kernels.cross_entropy import cross_entropy
+from linbench.kernels.matrix_state.instances import INSTANCES, Instance, apply, random_inputs
+from linbench.kernels.norms import Activation, l2_norm, rms_norm
+from linbench.kernels.short_convolution import short_convolution
+
+_GATES = {"log_decay", "beta", "bonus", "state"}
+_FORGET = -13.8
+"""Logarithm of a decay of 1e-6."""
+
+
+class Trial(NamedTuple):
+    """A kernel, the truth, and inputs, of which each gets a gradient."""
+
+    kernel: Function
+    truth: Function
+    inputs: Inputs
+
+
+class Sizes(NamedTuple):
+    """Of a call of `matrix_state`."""
+
+    batch: int
+    length: int
+    heads: int
+    key_dim: int
+    value_dim: int
+    key_heads: int | None = None
+    state: bool = False
+
+
+class Case(NamedTuple):
+    """A switch beside those of an instance: sizes on a CPU and on a GPU, what is done to the inputs, and which instances it is for."""
+
+    cpu: Sizes
+    gpu: Sizes
+    change: Callable[[Inputs], Inputs] = lambda inputs: inputs
+    suits: Callable[[str, Instance], bool] = lambda name, instance: True
+
+
+def _extreme(inputs: Inputs) -> Inputs:
+    keep = torch.rand(inputs["log_decay"].shape, generator=torch.Generator().manual_seed(1)) < 0.5
+    return inputs | {"log_decay": inputs["log_decay"].masked_fill(keep, 0.0).masked_fill(~keep, _FORGET)}
+
+
+def _near_parallel(inputs: Inputs) -> Inputs:
+    """Keys a thousandth apart."""
+    k = F.normalize(inputs["k"][:, :1] + 1e-3 * inputs["k"].flip(1), dim=-1)
+    erase = {"erase_key": 0.7 * k} if "erase_key" in inputs else {}
+    return inputs | {"k": k, "beta": torch.full_like(inputs["beta"], 1.99)} | erase
+
+
+def _some(name: str, instance: Instance) -> bool:
+    return name in {"scalar_decay", "gla", "gated_deltanet", "kda", "rwkv7"}
+
+
+_CPU, _GPU = Sizes(2, 70, 2, 16, 16), Sizes(2, 100, 4, 64, 64)
+CASES = {
+    "as published": Case(_CPU, _GPU._replace(length=257)),
+    "from a state, odd length": Case(_CPU._replace(length=17, state=True), _GPU._replace(batch=64, length=99, state=True)),
+    "one token": Case(_CPU._replace(length=1, state=True), _GPU._replace(length=1, state=True), suits=_some),
+    "shared keys, K and V differ": Case(Sizes(2, 65, 4, 16, 24, 2, True), Sizes(2, 100, 4, 64, 128, 2, True), suits=_some),
+    "wide heads": Case(_CPU._replace(key_dim=64, value_dim=64), _GPU._replace(key_dim=128, value_dim=128), suits=_some),
+    "widest heads": Case(_CPU._replace(key_dim=96, value_dim=33), Sizes(1, 65, 2, 256, 256), suits=_some),
+    "decays of 1e-6 and 1": Case(_CPU, _GPU, _extreme, lambda name, instance: instance.decay != "none"),
+    "near-parallel keys, beta 1.99": Case(_CPU, _GPU, _near_parallel, lambda name, instance: instance.update in ("delta", "erase")),
+}
+"""On a GPU the sizes reach every schedule and tile of the launch rule: "from a state" has rows enough to fill the device."""
+
+
+def all_trials(device: str) -> dict[str, dict[str, Callable[[torch.dtype], Trial]]]:
+    """By kernel and case, how to make the trial with inputs of a precision; gates and states are float32 or better."""
+    small = device == "cpu"
+
+    def matrix_state(instance: Instance, case: Case, dtype: torch.dtype) -> Trial:
+        inputs = case.change(random_inputs(instance, **(case.cpu if small else case.gpu)._asdict(), dtype=torch.float64))
+        kernel, truth = partial(apply, instance), partial(apply, instance, backend="reference")
+        return _placed(Trial(kernel, truth, inputs), device, dtype)
+
+    found: dict[str, dict[str, Callable[[torch.dtype], Trial]]] = {
+        name: {about: partial(matrix_state, instance, case) for about, case in CASES.items() if case.suits(name, instance)}
+        for name, instance in INSTANCES.items()
+    }
+    for name, cases in OTHERS.items():
+        found[name] = {about: partial(lambda make, dtype: _placed(make(), device, dtype), make) for about, make in cases.items()}
+    return found
+
+
+def _placed(trial: Trial, device: str, dtype: torch.dtype) -> Trial:
+    wide = torch.promote_types(dtype, torch.float32)
+    return trial._replace(inputs={name: x.to(device, wide if name in _GATES else dtype) for name, x in trial.inputs.items()})
+
+
+def _normal(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def _convolution(width: int, l2_heads: tuple[int, int] | None, state: bool) -> Trial:
+    inputs = {"x": _normal(3, 99, 96), "weight": _normal(width, 96)} | ({"before": _normal(3, width - 1, 96)} if state else {})
+
+    def truth(given: Inputs) -> tuple[Tensor, ...]:
+        x, weight = given["x"], given["weight"]
+        seen = torch.cat([given.get("before", x.new_zeros(len(x), width - 1, x.shape[2])), x], dim=1)
+        y = F.silu(F.conv1d(seen.mT, weight.mT[:, None], groups=x.shape[2]).mT)
+        if l2_heads is not None:
+            heads, rest = y[..., : l2_heads[0]].reshape(*y.shape[:2], -1, l2_heads[1]), y[..., l2_heads[0] :]
+            y = torch.cat([(heads / (heads.square().sum(-1, keepdim=True) + 1e-6).sqrt()).flatten(-2), rest], dim=-1)
+        return y, seen[:, x.shape[1] :]
+
+    return Trial(lambda given: short_convolution(given["x"], given["weight"], given.get("before"), l2_heads=l2_heads), truth, inputs)
+
+
+def _l2_norm() -> Trial:
+    def truth(given: Inputs) -> tuple[Tensor, ...]:
+        return (given["x"] / (given["x"].square().sum(-1, keepdim=True) + 1e-6).sqrt(),)
+
+    return Trial(lambda given: (l2_norm(given["x"]),), truth, {"x": _normal(4, 33, 96)})
+
+
+def _rms_norm(activation: Activation | None) -> Trial:
+    inputs = {"x": _normal(4, 33, 64), "weight": _normal(64)} | ({"gate": _normal(33, 4, 64).transpose(0, 1)} if activation else {})
+
+    def truth(given: Inputs) -> tuple[Tensor, ...]:
+        y = given["x"] / (given["x"].square().mean(-1, keepdim=True) + 1e-5).sqrt() * given["weight"]
+        if activation is not None:
+            y = y * given["gate"].sigmoid() * (given["gate"] if activation == "swish" else 1.0)
+        return (y,)
+
+    return Trial(lambda given: (rms_norm(given["x"], given["weight"], gate=given.get("gate"), activation=activation),), truth, inputs)
+
+
+def _cross_entropy(rows: int, vocabulary: int) -> Trial:
+    targets = torch.randint(vocabulary, (rows,), generator=torch.Generator().manual_seed(0))
+    targets[::3] = -100
+
+    def kernel(given: Inputs) -> tuple[Tensor, ...]:
+        return (cross_entropy(given["hidden"], given["weight"], targets.to(given["hidden"].device)),)
+
+    def truth(given: Inputs) -> tuple[Tensor, ...]:
+        return (F.cross_entropy(given["hidden"] @ given["weight"].mT, targets.to(given["hidden"].device)),)
+
+    return Trial(kernel, truth, {"hidden": _normal(rows, 64), "weight": _normal(vocabulary, 64) / 8})
+
+
+OTHERS: dict[str, dict[str, Callable[[], Trial]]] = {
+    "short_convolution": {
+        "kernel 4, unit heads, from a state": partial(_convolution, 4, (64, 32), True),
+        "kernel 2": partial(_convolution, 2, None, False),
+    },
+    "l2_norm": {"as published": _l2_norm},
+    "rms_norm": {"no gate": partial(_rms_norm, None), "swish gate": partial(_rms_norm, "swish"), "sigmoid gate": partial(_rms_norm, "sigmoid")},
+    "cross_entropy": {"small vocabulary": partial(_cross_entropy, 300, 50), "large vocabulary": partial(_cross_entropy, 60, 5003)},
+}
+"""Families beside `matrix_state`: by kernel and case, in float64."""

@@ -1,0 +1,32 @@
+"""Rows of words as a table: drawn on a terminal, elsewhere one plain line per row."""
+
+import sys
+from collections.abc import Collection, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+
+def show(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[str] = ()) -> None:
+    """Print to standard output; the columns named in `left` are aligned there, all others to the right."""
+    if sys.stdout.isatty():
+        table = Table(box=box.SIMPLE_HEAD)
+        for name in columns:
+            table.add_column(name, justify="left" if name in left else "right", overflow="fold")
+        for row in rows:
+            table.add_row(*map(Text, row))  # plain: words may hold brackets
+        Console().print(table)
+    else:
+        print("\n".join(aligned(columns, rows, left=left)))
+
+
+def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[str] = ()) -> list[str]:
+    """The names of the columns, then the rows, each a line."""
+    every = [list(columns), *map(list, rows)]
+    widths = [max(len(row[i]) for row in every) for i in range(len(columns))]
+    return [
+        "  ".join(cell.ljust(width) if name in left else cell.rjust(width) for name, cell, width in zip(columns, row, widths, strict=True)).rstrip()
+        for row in every
+    ]

@@ -1,0 +1,45 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from linbench.doctor import trials as what
+
+
+def test_all_is_well_on_this_machine(linbench: Callable[..., Any]) -> None:
+    ended = linbench("doctor", "l2_norm", "deltanet", "--device", "cpu")
+    assert ended.code == 0
+    lines = ended.out.splitlines()
+    assert any(line.startswith("packages: ") and "torch" in line for line in lines)
+    assert any(line.startswith("kernels run: ") for line in lines)
+    rows = [line for line in lines if line.startswith(("l2_norm", "deltanet"))]
+    assert len(rows) == 8
+    assert all(line.endswith("  ok") for line in rows)
+    assert ended.err.splitlines()[0].startswith("1/8 l2_norm, as published, fp32: ok")
+
+
+def test_a_wrong_kernel_is_a_no(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(what, "l2_norm", lambda x: x / x.norm(dim=-1, keepdim=True).clamp(max=1.0))
+    ended = linbench("doctor", "rms_norm", "l2_norm", "--device", "cpu", "--json")
+    assert ended.code == 1
+    found = json.loads(ended.out)
+    assert found["ok"] is False
+    assert {row["kernel"]: row["ok"] for row in found["rows"]} == {"rms_norm": True, "l2_norm": False}
+    assert found["rows"][-1]["reason"].startswith("outputs are off by")
+    assert found["environment"]["packages"]["torch"] == torch.__version__
+    assert ended.err.splitlines()[-1] == "linbench: 2 of 8 rows are wrong on this machine."
+
+
+def test_a_kernel_that_is_not_there(linbench: Callable[..., Any]) -> None:
+    ended = linbench("doctor", "gated_deltanett")
+    assert ended.code == 2
+    assert ended.err.startswith("linbench: unknown kernel 'gated_deltanett'; did you mean 'gated_deltanet'?")
+
+
+@pytest.mark.slow
+def test_every_row_holds_in_processes_side_by_side(linbench: Callable[..., Any]) -> None:
+    ended = linbench("doctor", "--device", "cpu", "--workers", "2", "--json")
+    assert ended.code == 0, ended.err
+    assert len(json.loads(ended.out)["rows"]) > 100

@@ -1,0 +1,206 @@
+"""The Triton form is the reference, by either schedule and whatever the form of the recurrence, up to the rounding of its inputs."""
+
+import importlib
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from linbench.kernels.matrix_state.instances import INSTANCES, apply, random_inputs
+from tests.kernels.interpreting import mend
+from tests.kernels.matrix_state_parity import (
+    DECAYS,
+    EXTREMES,
+    READS,
+    UPDATES,
+    assert_parity,
+    draw,
+    error,
+    excesses,
+    force,
+    forgetful,
+    named,
+    near_parallel,
+    pairwise,
+    reference,
+    results,
+    stacked,
+    unstacked,
+)
+
+SCHEDULES = ["fused", "split"]
+HEADS = {"one head": (1, 1, 1), "two sequences": (2, 1, 1), "two heads": (1, 2, 1)}
+DECAYING = [name for name, instance in INSTANCES.items() if instance.decay != "none"]
+RECALLING = [name for name, instance in INSTANCES.items() if instance.update != "add"]
+SOME = ["rwkv6", "gated_deltanet", "comba", "rwkv7"]
+ONE: dict[str, Any] = {"batch": 1, "heads": 1, "key_dim": 16, "value_dim": 24}
+
+schedules = pytest.mark.parametrize("schedule", SCHEDULES)
+
+
+def rows(**factors: Any) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("row", pairwise(**factors), ids=named)
+
+
+@pytest.fixture(autouse=True)
+def mended(monkeypatch: pytest.MonkeyPatch) -> None:
+    mend(monkeypatch)
+
+
+@rows(
+    instance=[(name, schedule) for name in INSTANCES for schedule in SCHEDULES],
+    length=[(1, torch.float32), (17, torch.float32), (33, torch.bfloat16)],
+    chunk=[16, 32],
+    heads=HEADS,
+    dims=[(16, 24), (24, 16)],
+    blocks=[(16, 16, 16), (16, 32, 16), (32, 16, 32)],
+    state=[True, False],
+    through=[("o", "state"), ("o",), ("state",)],
+)
+@pytest.mark.usefixtures("poisoned_memory")
+def test_outputs_state_and_gradients_equal_the_reference(monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]) -> None:
+    name, schedule = row["instance"]
+    batch, heads, key_heads = HEADS[row["heads"]]
+    key_dim, value_dim = row["dims"]
+    length, dtype = row["length"]
+    sizes = {"batch": batch, "length": length, "heads": heads, "key_heads": key_heads, "key_dim": key_dim, "value_dim": value_dim}
+    inputs = random_inputs(INSTANCES[name], **sizes, state=row["state"], dtype=dtype)
+    blocks = dict(zip(("key_block", "value_block", "walk_block"), row["blocks"], strict=True))
+    force(monkeypatch, schedule, chunk=row["chunk"], **blocks)
+    assert_parity(INSTANCES[name], inputs, "triton", through=row["through"])
+
+
+@rows(schedule=SCHEDULES, update=UPDATES, decay=DECAYS, read=READS, steps=[1, 2])
+@pytest.mark.usefixtures("poisoned_memory")
+def test_every_switch(monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]) -> None:
+    force(monkeypatch, row.pop("schedule"), chunk=16)
+    assert_parity(*draw(**row, **ONE, length=17 // row["steps"] + 1, state=True), "triton")
+
+
+@pytest.mark.parametrize(("name", "schedule"), [("gated_deltanet", "fused"), ("gla", "split")])
+def test_several_sequences_of_several_key_heads(monkeypatch: pytest.MonkeyPatch, name: str, schedule: str) -> None:
+    force(monkeypatch, schedule)
+    inputs = random_inputs(INSTANCES[name], batch=2, length=2, heads=4, key_heads=2, key_dim=16, value_dim=16, state=True)
+    assert_parity(INSTANCES[name], inputs, "triton")
+
+
+@rows(instance=DECAYING, schedule=SCHEDULES, extreme=EXTREMES, chunk=[16, 32], dtype=[torch.float32, torch.bfloat16])
+def test_extreme_decays(monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]) -> None:
+    instance = INSTANCES[row["instance"]]
+    force(monkeypatch, row["schedule"], chunk=row["chunk"])
+    inputs = random_inputs(instance, **ONE, length=33, state=True, dtype=row["dtype"])
+    assert_parity(instance, forgetful(inputs, row["extreme"]), "triton")
+
+
+@rows(instance=RECALLING, schedule=SCHEDULES, chunk=[16, 32], state=[False, True])
+def test_near_parallel_keys_with_beta_near_two(monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]) -> None:
+    instance = INSTANCES[row["instance"]]
+    force(monkeypatch, row["schedule"], chunk=row["chunk"])
+    assert_parity(instance, near_parallel(random_inputs(instance, **ONE, length=65, state=row["state"])), "triton")
+
+
+@pytest.mark.parametrize("name", INSTANCES)
+def test_decoding_token_by_token(name: str) -> None:
+    instance = INSTANCES[name]
+    inputs = random_inputs(instance, **ONE, length=3, state=True)
+    expected = reference(instance, inputs).outputs
+    tokens = [{x: value if x == "bonus" else value.tensor_split(3, dim=1)[t] for x, value in inputs.items() if x != "state"} for t in range(3)]
+    state, outputs = inputs["state"], []
+    with torch.no_grad():
+        for token in tokens:
+            o, state = apply(instance, token | {"state": state}, backend="triton")
+            outputs.append(o)
+    assert error(torch.cat(outputs, dim=1), expected["o"]) < 1e-5
+    assert error(state, expected["state"]) < 1e-5
+
+
+@schedules
+@pytest.mark.parametrize("name", SOME)
+@pytest.mark.usefixtures("poisoned_memory")
+def test_without_gradients_the_results_are_the_same(monkeypatch: pytest.MonkeyPatch, name: str, schedule: str) -> None:
+    force(monkeypatch, schedule, chunk=16)
+    inputs = random_inputs(INSTANCES[name], **ONE, length=15)
+    expected = results(INSTANCES[name], inputs, "triton").outputs
+    with torch.no_grad():
+        o, state = apply(INSTANCES[name], inputs, backend="triton")
+    assert torch.equal(o, expected["o"])
+    assert torch.equal(state, expected["state"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_views_gates_that_broadcast_and_gates_in_the_dtype_of_the_rest(dtype: torch.dtype) -> None:
+    instance = INSTANCES["gated_deltanet"]
+    inputs = random_inputs(instance, batch=2, length=5, heads=2, key_dim=16, value_dim=16, state=True, dtype=dtype)
+    views = {name: x.transpose(0, 1).contiguous().transpose(0, 1) for name, x in inputs.items()}
+    assert not any(x.is_contiguous() for x in views.values())
+    gates = {"log_decay": inputs["log_decay"][:, :1], "beta": inputs["beta"][0, 0]}
+    assert_parity(instance, views | {name: x.to(dtype) for name, x in gates.items()}, "triton")
+
+
+@pytest.mark.parametrize(
+    ("name", "shared", "dtype"),
+    [
+        *(("gated_deltanet", shared, torch.float32) for shared in (None, "q", "log_decay", "beta", "state")),
+        ("gated_deltanet", "v", torch.bfloat16),
+        ("rwkv6", "bonus", torch.float32),
+        ("gated_deltaproduct", "k", torch.float32),
+        ("comba", "erase_key", torch.float32),
+        ("rwkv7", "a", torch.bfloat16),
+    ],
+)
+def test_replicas_stack(name: str, shared: str | None, dtype: torch.dtype) -> None:
+    """`shared`: the one input that all replicas have in common."""
+    instance = INSTANCES[name]
+    replicas = [random_inputs(instance, **ONE, length=3, state=True, dtype=dtype, seed=seed) for seed in range(2)]
+    inputs = {name: x if name == shared else torch.stack([x, replicas[1][name]]) for name, x in replicas[0].items()}
+    given = results(instance, inputs, "triton", run=stacked(shared))
+    expected = results(instance, inputs, "triton", run=unstacked(shared))
+    assert not excesses(given, expected, (1e-6, 1e-6 if dtype == torch.float32 else 1e-2))
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_it_compiles_whole(name: str) -> None:
+    torch._dynamo.reset()
+    inputs = random_inputs(INSTANCES[name], **ONE, length=3, state=True)
+    expected = results(INSTANCES[name], inputs, "triton")
+    given = results(INSTANCES[name], inputs, "triton", run=torch.compile(apply, fullgraph=True, backend="aot_eager"))
+    assert not excesses(given, expected, (1e-6, 1e-6))
+
+
+def test_what_was_compiled_takes_another_length() -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(apply, fullgraph=True, backend="aot_eager")
+    for length in (3, 17, 20):
+        inputs = random_inputs(INSTANCES["gated_deltanet"], **ONE, length=length)
+        assert_parity(INSTANCES["gated_deltanet"], inputs, "triton", run=compiled)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> dict[Any, tuple[Any, ...]]:
+    """What the operators are last called with."""
+    door, operator = (importlib.import_module(f"linbench.kernels.matrix_state.triton{name}") for name in ("", ".operator"))
+    found = {}
+
+    def watched(called: Any) -> Any:
+        def call(*args: Any) -> Any:
+            found[called] = args
+            return called(*args)
+
+        return call
+
+    monkeypatch.setattr(door, "Eager", SimpleNamespace(apply=watched(operator.forward)))
+    monkeypatch.setattr(operator, "backward", watched(operator.backward))
+    return found
+
+
+@pytest.mark.parametrize(("name", "heads"), [("gated_deltanet", 2), ("rwkv7", 1)])
+def test_the_operators_keep_what_torch_asks_of_them(calls: dict[Any, tuple[Any, ...]], name: str, heads: int) -> None:
+    inputs = random_inputs(INSTANCES[name], batch=1, length=3, heads=heads, key_heads=1, key_dim=16, value_dim=16, state=True)
+    results(INSTANCES[name], inputs, "triton")
+    assert len(calls) == 2
+    for operator, args in dict(calls).items():  # checking one calls the other again
+        differentiable = "backward" not in operator._name
+        leaves = [x.detach().clone().requires_grad_(differentiable) if isinstance(x, Tensor) else x for x in args]
+        torch.library.opcheck(operator, tuple(leaves))

@@ -1,0 +1,76 @@
+"""Quick checks of the kernels in Triton's interpreter, and mutations of the kernels' source that these must catch.
+
+As a program: run the checks given by name, and end with 1 and the errors at the first that fails.
+"""
+
+import sys
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from linbench.kernels.matrix_state.instances import INSTANCES, random_inputs
+from tests.kernels.interpreting import mend
+from tests.kernels.matrix_state_parity import EXTREMES, LIMITS, excesses, force, forgetful, reference, results
+
+
+class Mutant(NamedTuple):
+    """In kernels/matrix_state/triton/`file`, `old` becomes `new`; `check` must fail."""
+
+    file: str
+    old: str
+    new: str
+    check: str
+
+
+MUTANTS = {
+    "a write does not decay until the chunk ends": Mutant("decay", "x * tl.exp2(sums_after(g, DT))[:, None]", "x", "scalar_decay fused"),
+    "a write decays by its own token's decay, too": Mutant("decay", "sum_dot(j > i, g, DT)", "sum_dot(j >= i, g, DT)", "gla fused"),
+    "the state does not decay over a chunk": Mutant("decay", "state * tl.exp2(tl.sum(g, axis=0))", "state", "gated_deltanet split"),
+    "tokens past the end decay": Mutant("decay", "mask=rows < T", "mask=rows <= T", "scalar_decay split"),
+    "a token does not see its own write": Mutant("decay", "(i > j) if STRICT else (i >= j)", "i > j", "linear_attention fused"),
+    "a token erases with its own write": Mutant("decay", "(i > j) if STRICT else (i >= j)", "i >= j", "deltanet split"),
+    "a mask is not transposed": Mutant("decay", "        i, j = j, i", "        pass", "linear_attention split"),
+    "a level of pairs reaches into the next": Mutant("decay", ">> level) == 1", ">> level) <= 1", "kda fused"),
+    "pairs are taken both ways": Mutant("decay", " == 1) & (i > j)", " == 1)", "gla split"),
+    "reading before the decay is ignored": Mutant("decay", "(u < t) if BEFORE else (u <= t)", "u <= t", "rwkv6 fused"),
+    "the inverse leaves out its last level": Mutant("scores", "range(1, LEVELS)", "range(1, LEVELS - 1)", "deltanet fused"),
+    "the inverse has the wrong sign": Mutant("scores", "x -= precise_dot", "x += precise_dot", "deltanet fused"),
+    "a gradient is summed over the tokens before instead of after": Mutant("decay", 'OVER != "before"', 'OVER == "before"', "scalar_decay fused"),
+    "long sums lose what rounding leaves": Mutant("decay", "+ (read_lost", "+ 0 * (read_lost", "scalar_decay fused forgetful"),
+    "beta is left out": Mutant("chunk", "beta[:, None] * a_p", "a_p", "gated_deltanet fused"),
+    "low rank is inverted with the wrong sign": Mutant("chunk", "else -a_p", "else a_p", "rwkv7 split"),
+    "value heads are given the wrong key head": Mutant("chunk", "head // (H // HK)", "head % HK", "gated_deltanet split groups"),
+    "gradients of the erase key are not scaled by beta": Mutant("chunk", "dp_n = beta[:, None] * dp_n", "dp_n = dp_n", "comba split"),
+    "what the state keeps does not count for the decay": Mutant("chunk", "dg_n = kept +", "dg_n = 0 * kept +", "kda split"),
+    "the scores are not transposed": Mutant("fused", "dz = dot(load_transposed(square", "dz = dot(load_rows(square", "gated_deltanet fused"),
+    "the scale is left out on the way back": Mutant("fused", "scale * do_n", "do_n", "rwkv7 fused"),
+    "the state does not erase": Mutant("split", "- dot(w, state, DT)", "- 0 * dot(w, state, DT)", "gated_deltanet split"),
+    "the states of chunks are kept in reverse": Mutant("split", "store_rows(states + (bh * N + n)", "store_rows(states + (bh * N + N - 1 - n)", "gla split"),
+}  # fmt: skip
+
+
+SIZES = {
+    "plain": {"batch": 2, "heads": 1, "length": 18},
+    "groups": {"batch": 1, "heads": 4, "key_heads": 2, "length": 1},
+    "forgetful": {"batch": 1, "heads": 1, "length": 33},
+}
+
+
+def check(name: str) -> dict[str, float]:
+    """What is wrong with "instance schedule [one of `SIZES`]": errors beyond their limits."""
+    instance, schedule, kind = (*name.split(), "plain")[:3]
+    inputs = random_inputs(INSTANCES[instance], **SIZES[kind], key_dim=16, value_dim=24, state=True)
+    if kind == "forgetful":
+        inputs = forgetful(inputs, EXTREMES[1])
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        mend(monkeypatch)
+        force(monkeypatch, schedule, chunk=32 if kind == "forgetful" else 16, key_block=16, value_block=16, walk_block=16)
+        return excesses(results(INSTANCES[instance], inputs, "triton"), reference(INSTANCES[instance], inputs), LIMITS[torch.float32])
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        if beyond := check(name):
+            print(name, beyond)
+            sys.exit(1)

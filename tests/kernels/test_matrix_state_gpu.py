@@ -1,0 +1,182 @@
+"""The Triton form as a GPU runs it, at the launches that the rule chooses there.
+
+Nearly all of the time is compilation: spread over processes (pytest-xdist), `python -m pytest tests/kernels/test_matrix_state_gpu.py -n 16`.
+"""
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from linbench.kernels.matrix_state.instances import INSTANCES, apply, random_inputs
+from tests.kernels.matrix_state_parity import (
+    DECAYS,
+    DEVICE,
+    EXTREMES,
+    LIMITS,
+    READS,
+    UPDATES,
+    Inputs,
+    assert_parity,
+    draw,
+    error,
+    excesses,
+    forgetful,
+    named,
+    near_parallel,
+    pairwise,
+    reference,
+    results,
+    stacked,
+    unstacked,
+)
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
+
+WIDTHS = [16, 32, 64, 100, 128, 256]
+DTYPES = [torch.float32, torch.bfloat16]
+DECAYING = [name for name, instance in INSTANCES.items() if instance.decay != "none"]
+RECALLING = [name for name, instance in INSTANCES.items() if instance.update != "add"]
+SOME = ["rwkv6", "gated_deltanet", "comba", "rwkv7"]
+CLOSE = (1e-6, 1e-6)
+"""Two ways to the same numbers."""
+
+some = pytest.mark.parametrize("name", SOME)
+drawn = partial(random_inputs, key_dim=32, value_dim=64, heads=2, device=DEVICE, state=True)
+
+
+def rows(**factors: Any) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("row", pairwise(**factors), ids=named)
+
+
+def batch(full: bool) -> int:
+    """One sequence, or as many as fill the device with one program for each of two heads, so that chunks need not run side by side."""
+    return -(-torch.cuda.get_device_properties(DEVICE).multi_processor_count // 2) if full else 1
+
+
+@rows(
+    instance=INSTANCES,
+    key_dim=WIDTHS,
+    value_dim=WIDTHS,
+    lengths=[(1,), (15,), (17,), (63, 65), (100, 257)],
+    dtype=DTYPES,
+    full=[False, True],
+    key_heads=[1, 2],
+    state=[False, True],
+    through=[("o", "state"), ("o",), ("state",)],
+)
+def test_outputs_state_and_gradients_equal_the_reference(row: dict[str, Any]) -> None:
+    instance = INSTANCES[row["instance"]]
+    full = row["full"] and max(row["key_dim"], row["value_dim"]) <= 64  # wider states never have a program to themselves
+    sizes = {name: row[name] for name in ("key_dim", "value_dim", "key_heads", "dtype", "state")}
+    for length in row["lengths"]:
+        # in one sequence of one token, a gradient is a few numbers, and may vanish by chance
+        inputs = random_inputs(instance, **sizes, batch=max(batch(full), 8 if length == 1 else 1), length=length, heads=2, device=DEVICE)
+        assert_parity(instance, inputs, "triton", through=row["through"])
+
+
+@rows(update=UPDATES, decay=DECAYS, read=READS, steps=[1, 2], full=[False, True], dtype=DTYPES)
+def test_every_switch(row: dict[str, Any]) -> None:
+    form = {name: row[name] for name in ("update", "decay", "read", "steps", "dtype")}
+    assert_parity(*draw(**form, batch=batch(row["full"]), length=100, heads=2, key_dim=32, value_dim=32, state=True, device=DEVICE), "triton")
+
+
+@rows(instance=DECAYING, extreme=EXTREMES, full=[False, True], dtype=DTYPES)
+def test_extreme_decays(row: dict[str, Any]) -> None:
+    instance = INSTANCES[row["instance"]]
+    assert_parity(instance, forgetful(drawn(instance, batch=batch(row["full"]), length=100, dtype=row["dtype"]), row["extreme"]), "triton")
+
+
+@rows(instance=RECALLING, full=[False, True])
+def test_near_parallel_keys_with_beta_near_two(row: dict[str, Any]) -> None:
+    instance = INSTANCES[row["instance"]]
+    assert_parity(instance, near_parallel(drawn(instance, batch=batch(row["full"]), length=100)), "triton")
+
+
+@pytest.mark.parametrize("name", INSTANCES)
+def test_decoding_token_by_token(name: str) -> None:
+    instance = INSTANCES[name]
+    inputs = drawn(instance, batch=4, length=3)
+    expected = reference(instance, inputs).outputs
+    tokens = [{x: value if x == "bonus" else value.tensor_split(3, dim=1)[t] for x, value in inputs.items() if x != "state"} for t in range(3)]
+    state, outputs = inputs["state"], []
+    with torch.no_grad():
+        for token in tokens:
+            o, state = apply(instance, token | {"state": state}, backend="triton")
+            outputs.append(o)
+    assert error(torch.cat(outputs, dim=1), expected["o"]) < 1e-5
+    assert error(state, expected["state"]) < 1e-5
+
+
+@rows(instance=INSTANCES, full=[False, True], dtype=DTYPES)
+def test_no_unwritten_memory_is_read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it torch refuses to be deterministic, and to poison
+    instance = INSTANCES[row["instance"]]
+    inputs = drawn(instance, batch=batch(row["full"]), length=65, dtype=row["dtype"])
+    clean = results(instance, inputs, "triton")
+    request.getfixturevalue("poisoned_memory")
+    assert torch.empty(3, device=DEVICE).isnan().all()
+    assert not excesses(results(instance, inputs, "triton"), clean, CLOSE)
+
+
+@rows(instance=INSTANCES, full=[False, True], dtype=DTYPES)
+def test_a_cuda_graph_replays_it_with_other_values(row: dict[str, Any]) -> None:
+    instance = INSTANCES[row["instance"]]
+    inputs, others = (drawn(instance, batch=batch(row["full"]), length=65, dtype=row["dtype"], seed=seed) for seed in range(2))
+    leaves = {name: x.clone().requires_grad_() for name, x in inputs.items()}
+
+    def step() -> Inputs:
+        o, state = apply(instance, leaves, backend="triton")
+        gradients = torch.autograd.grad(o.float().square().sum() + state.square().sum(), list(leaves.values()))
+        return {"o": o, "state": state, **dict(zip(leaves, gradients, strict=True))}
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    with torch.no_grad():
+        for name, leaf in leaves.items():
+            leaf.copy_(others[name])
+    graph.replay()
+    expected = step()
+    assert max(error(x, expected[name]) for name, x in captured.items()) < 1e-6
+
+
+@some
+def test_it_compiles_whole(name: str) -> None:
+    torch._dynamo.reset()
+    inputs = drawn(INSTANCES[name], batch=2, length=65)
+    given = results(INSTANCES[name], inputs, "triton", run=torch.compile(apply, fullgraph=True))
+    assert not excesses(given, results(INSTANCES[name], inputs, "triton"), CLOSE)
+
+
+def test_what_was_compiled_takes_another_length() -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(apply, fullgraph=True)
+    for length in (3, 17, 65, 100):
+        assert_parity(INSTANCES["gated_deltanet"], drawn(INSTANCES["gated_deltanet"], batch=2, length=length), "triton", run=compiled)
+
+
+@some
+@pytest.mark.parametrize("shared", [None, "k"])
+def test_replicas_stack(name: str, shared: str | None) -> None:
+    instance = INSTANCES[name]
+    replicas = [drawn(instance, batch=2, length=65, seed=seed) for seed in range(3)]
+    inputs = {x: value if x == shared else torch.stack([replica[x] for replica in replicas]) for x, value in replicas[0].items()}
+    given = results(instance, inputs, "triton", run=stacked(shared))
+    assert not excesses(given, results(instance, inputs, "triton", run=unstacked(shared)), LIMITS[torch.float32])
+
+
+@some
+def test_without_gradients_the_results_are_the_same(name: str) -> None:
+    inputs = drawn(INSTANCES[name], batch=2, length=65)
+    expected = results(INSTANCES[name], inputs, "triton").outputs
+    with torch.no_grad():
+        o, state = apply(INSTANCES[name], inputs, backend="triton")
+    assert error(o, expected["o"]) < 1e-6
+    assert error(state, expected["state"]) < 1e-6
