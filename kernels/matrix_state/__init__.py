@@ -67,6 +67,8 @@ def matrix_state(
         backend = "triton" if runs_triton(v) else "chunkwise"
     if backend not in _BACKENDS:
         raise ValueError(f"backend must be one of auto, {', '.join(_BACKENDS)}, not {backend!r}")
+    if backend == "triton" and not runs_triton(v):
+        raise ValueError(f"backend triton runs on a GPU and not in float64, not on {v.dtype} on {v.device}")
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     problem = check(Problem(q, k, v, log_decay, update, read, steps, scale, state), bonus)
     o, state = _BACKENDS[backend](problem)

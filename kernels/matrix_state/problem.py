@@ -83,6 +83,8 @@ def check(problem: Problem, bonus: Tensor | None) -> Problem:
     Raises ValueError naming what does not fit.
     """
     q, k, v, log_decay, update, read, steps, _, state = problem
+    if not q.dim() == k.dim() == v.dim() == 4:
+        raise ValueError(f"q, k and v have four dimensions [B, T, heads, dim], not {[*map(tuple, (q.shape, k.shape, v.shape))]}")
     batch, length, heads, value_dim = len(v), q.shape[1], v.shape[2], v.shape[3]
     key_dim = q.shape[-1]
     if (

@@ -75,9 +75,9 @@ def _backward(
     b, chunk, chunks, group, c, mask = _place(T, C, D, BD, G, BT)
     first = chunk * BT
     zeros = tl.zeros([G, BD], tl.float32)
-    # at a step: taps, inputs and dz by lag, and what the weight's gradient has so far by lag
+    # at a step: taps and inputs by lag, what the gradients of the inputs lag steps back have so far, and what the weight's has by lag
     w0, w1, w2, w3 = _tap(weight, b // rows_per_replica, 0, c, mask, C, W), zeros, zeros, zeros
-    x1, x2, x3, dz1, dz2, dz3 = zeros, zeros, zeros, zeros, zeros, zeros
+    x1, x2, x3, dx1, dx2, dx3 = zeros, zeros, zeros, zeros, zeros, zeros
     dw0, dw1, dw2, dw3 = zeros, zeros, zeros, zeros
     if W > 1:
         w1 = _tap(weight, b // rows_per_replica, 1, c, mask, C, W)
@@ -113,14 +113,18 @@ def _backward(
         dz = ds * gate * (1 + z * (1 - gate))
         own = tl.where(t < first + BT, dz, 0.0)
         dw0 += own * x0
+        # sums, not a history of dz: Triton 3.6 was seen to compile the shifting of three equal tiles wrongly
         if W == 1:
             dx0 = w0 * dz
         if W == 2:
-            dx0 = w1 * dz + w0 * dz1
+            dx0 = dx1 + w1 * dz
         if W == 3:
-            dx0 = w2 * dz + w1 * dz1 + w0 * dz2
+            dx0 = dx2 + w2 * dz
         if W == 4:
-            dx0 = w3 * dz + w2 * dz1 + w1 * dz2 + w0 * dz3
+            dx0 = dx3 + w3 * dz
+        dx3 = dx2 + w2 * dz
+        dx2 = dx1 + w1 * dz
+        dx1 = w0 * dz
         if W > 1:
             dw1 += own * x1
         if W > 2:
@@ -134,7 +138,7 @@ def _backward(
         tl.store(dx + (b * T + u) * C + c, dx0.to(dx.dtype.element_ty), mask=mask & (u >= first) & (u < T))
         if STATE:
             tl.store(dstate + (b * (W - 1) + W - 1 + u) * C + c, dx0.to(dstate.dtype.element_ty), mask=mask & (u < 0))
-        x1, x2, x3, dz1, dz2, dz3 = x0, x1, x2, dz, dz1, dz2
+        x1, x2, x3 = x0, x1, x2
     place = (b * chunks + chunk) * W
     tl.store(dweight + (place + W - 1) * C + c, dw0, mask=mask)
     if W > 1:

@@ -145,6 +145,17 @@ def unstacked(shared: str | None) -> Run:
     return run
 
 
+@torch.no_grad()
+def decode(instance: Instance, inputs: Inputs, backend: str) -> Inputs:
+    """o and the final state, from one call per token."""
+    state, outputs, length = inputs["state"], [], inputs["q"].shape[1]
+    for t in range(length):
+        token = {name: x if name == "bonus" else x.tensor_split(length, dim=1)[t] for name, x in inputs.items() if name != "state"}
+        o, state = apply(instance, token | {"state": state}, backend=backend)
+        outputs.append(o)
+    return {"o": torch.cat(outputs, dim=1), "state": state}
+
+
 def force(monkeypatch: pytest.MonkeyPatch, schedule: str, **changes: Any) -> None:
     """Launch this way, whatever the rule says. The fused schedule takes all of a state at once, whatever the blocks."""
     from linbench.kernels.matrix_state.triton import launch

@@ -34,8 +34,8 @@ class Call:
         q, k, v = (x.contiguous() for x in tensors[:3])
         g, beta, p, b, first = (None if x is None else x.contiguous() for x in tensors[3:])
         self.q, self.k, self.v = q, k, v
-        self.batch, self.length, self.key_heads, self.key_dim = k.shape
-        self.heads, self.value_dim = v.shape[2:]
+        self.batch, self.length, self.key_heads, self.key_dim = map(int, k.shape)  # of a traced call, too: a launch is for one size
+        self.heads, self.value_dim = map(int, v.shape[2:])
         self.rows = self.batch * self.heads
         self.dtype = v.dtype if v.dtype in _TYPES else torch.float32
         decay = "none" if g is None else "vector" if g.dim() == 4 else "scalar"
