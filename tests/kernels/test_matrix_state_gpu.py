@@ -33,7 +33,12 @@ from tests.kernels.matrix_state_parity import (
     unstacked,
 )
 
-pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore:The AccumulateGrad node"),  # the captured step and the one it is compared with run on two streams
+    pytest.mark.filterwarnings("ignore:.*torch.jit"),  # inductor's own
+]
 
 WIDTHS = [16, 32, 64, 100, 128, 256]
 DTYPES = [torch.float32, torch.bfloat16]

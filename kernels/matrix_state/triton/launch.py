@@ -40,17 +40,18 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, up
     widest, narrowest = max(key_block, value_block), min(key_block, value_block)
     heavy = decay == "vector" or update == "low_rank"
     light = update == "add" and not heavy and not wide
+    exact = wide and update != "add"  # near-parallel keys with beta near two: the shorter the chunk, the less rounding it amplifies
     shortest = power_of_two(length)
     if length <= FEW and not gradient:
         walk_block = min(value_block, max(16, 4096 // key_block))
         return Launch("recurrent", shortest, key_block, value_block, walk_block, (2 if key_block * walk_block <= 2048 else 4, 0, 0))
     if widest <= 64 and (rows >= processors or length <= 64):
-        chunk = min(shortest, narrowest, 64 if light else 16 if heavy else 32)
+        chunk = min(shortest, narrowest, 64 if light else 16 if heavy or exact else 32)
         few = 1 if narrowest == 16 else 2
         warps = (4, 4, 0) if narrowest == 64 and (light or wide) else (2, 4, 0) if narrowest == 64 else (few, few, 0)
         return Launch("fused", chunk, key_block, value_block, value_block, warps)
     long = not heavy and not wide and narrowest >= 64
-    chunk = min(shortest, 16 if widest > 128 else 64 if long else 32)
+    chunk = min(shortest, 16 if widest > 128 or exact else 64 if long else 32)
     return Launch("split", chunk, min(key_block, 64), min(value_block, 64), min(value_block, 32 if key_block > 128 else 64), (4, 2 if heavy else 4, 4))
 
 
