@@ -37,7 +37,8 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore:The AccumulateGrad node"),  # the captured step and the one it is compared with run on two streams
-    pytest.mark.filterwarnings("ignore:.*torch.jit"),  # inductor's own
+    pytest.mark.filterwarnings("ignore:.*torch.jit"),  # inductor's own, as the next
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),
 ]
 
 WIDTHS = [16, 32, 64, 100, 128, 256]
