@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.kernels.matrix_state.decay import Decay, decay_of
+from linbench.kernels.matrix_state.decay import NoDecay, decay_of
 from linbench.kernels.matrix_state.problem import Problem
 from linbench.kernels.matrix_state.update import Delta, LowRank, Update
 
@@ -37,8 +37,8 @@ def chunkwise(problem: Problem) -> tuple[Tensor, Tensor]:
     solved = _writes(k, v, update, decay, chunk, recall=not from_nothing)
     plain = v if solved is None or isinstance(update, LowRank) else None
     key = _split(update.b, chunk) if isinstance(update, LowRank) else k
-    scores = decay.scores(q, k, strict=before, before=before)
-    solved_scores = scores if key is k else decay.scores(q, key, strict=before, before=before)
+    scores = decay.scores(q, k, before=before)
+    solved_scores = scores if key is k else decay.scores(q, key, before=before)
     last_plain, last_solved = decay.to_end(k), decay.to_end(key)
 
     if state is None:
@@ -61,21 +61,21 @@ def chunkwise(problem: Problem) -> tuple[Tensor, Tensor]:
     return problem.outputs(_join(scale * sum(parts[1:], start=parts[0]), problem.v.shape[1])), state
 
 
-def _writes(k: Tensor, v: Tensor, update: Update, decay: Decay, chunk: int, *, recall: bool) -> tuple[Tensor, Tensor | None] | None:
+def _writes(k: Tensor, v: Tensor, update: Update, decay: NoDecay, chunk: int, *, recall: bool) -> tuple[Tensor, Tensor | None] | None:
     """U and W of the writes that depend on the state, W only if there is something to `recall`; None where no write does."""
     if isinstance(update, Delta):
         before = update.reads == "undecayed"
         p = k if update.erase_key is None else _split(update.erase_key, chunk)
         beta = _split(update.beta[..., None], chunk)
         u, w = beta * v, beta * decay.from_start(p, before=before)
-        lower = decay.scores(beta * p, k, strict=True, before=before)
+        lower = decay.scores(beta * p, k, before=before)
     elif isinstance(update, LowRank):
         a, b = _split(update.a, chunk), _split(update.b, chunk)
-        u, w = decay.scores(a, k, strict=True, before=True) @ v, -decay.from_start(a, before=True)
-        lower = -decay.scores(a, b, strict=True, before=True)
+        u, w = decay.scores(a, k, before=True) @ v, -decay.from_start(a, before=True)
+        lower = -decay.scores(a, b, before=True)
     else:
         return None
-    # forward substitution; the ones on the diagonal are not read
+    # forward substitution, which does not read the diagonal
     solved = torch.linalg.solve_triangular(lower, torch.cat([u, w], dim=-1) if recall else u, upper=False, unitriangular=True)
     if not recall:
         return solved, None

@@ -6,18 +6,18 @@ exp(G_i) exp(-G_j) overflows; so pairs (i, j) are taken by the power of two s fo
 half of the same 2s tokens, and both factors reach from their token to the middle between the halves: neither exceeds one.
 """
 
-from typing import NamedTuple
+import math
 
 import torch
 from torch import Tensor
 
 
-class NoDecay(NamedTuple):
+class NoDecay:
     """Everything stays."""
 
-    def scores(self, x: Tensor, y: Tensor, *, strict: bool, before: bool) -> Tensor:
-        """x, y [..., C, K] -> x_i . y_j [..., C, C] for the j that i sees: up to itself, or only earlier ones when `strict`."""
-        return (x @ y.mT).tril(-int(strict))
+    def scores(self, x: Tensor, y: Tensor, *, before: bool) -> Tensor:
+        """x, y [..., C, K] -> x_i . y_j [..., C, C] for the j that i sees: up to itself, or only earlier ones when it reads `before`."""
+        return (x @ y.mT).tril(-int(before))
 
     def from_start(self, x: Tensor, *, before: bool) -> Tensor:
         """What of the state that the chunk starts with is left when x_i reads it."""
@@ -32,60 +32,63 @@ class NoDecay(NamedTuple):
         return state
 
 
-class ScalarDecay(NamedTuple):
-    """One decay per head and token. sums [..., C, 1], float64: the log decays up to and with each token of the chunk; before: up to it."""
+class ScalarDecay(NoDecay):
+    """One decay per head and token: log_decay [..., C, 1]."""
 
-    sums: Tensor
-    before_sums: Tensor
+    def __init__(self, log_decay: Tensor) -> None:
+        self.dtype = log_decay.dtype
+        self.sums = log_decay.double().cumsum(dim=-2)  # up to and with each token of the chunk
+        self.before_sums = self.sums - log_decay
+        self._within: dict[bool, Tensor] = {}
 
-    def scores(self, x: Tensor, y: Tensor, *, strict: bool, before: bool) -> Tensor:
+    def scores(self, x: Tensor, y: Tensor, *, before: bool) -> Tensor:
         """As `NoDecay.scores`, with what has decayed since j when i reads, i's own decay included unless it reads `before` it."""
-        seen = torch.ones(x.shape[-2], x.shape[-2], dtype=torch.bool, device=x.device).tril(-int(strict))
-        between = (self.before_sums if before else self.sums) - self.sums.mT
-        # masked before exp: above the diagonal the difference is positive and could overflow, and inf * 0 is NaN in backward
-        return (x @ y.mT) * between.to(x.dtype).masked_fill(~seen, float("-inf")).exp()
+        if before not in self._within:
+            between = (self._sums(before) - self.sums.mT).to(self.dtype)
+            # above the diagonal the difference is positive and could overflow; at -inf, and where it makes denormal numbers, exp is slow
+            between = between.tril(-int(before)).clamp(min=math.log(torch.finfo(self.dtype).tiny))
+            self._within[before] = between.exp().tril(-int(before))
+        return (x @ y.mT) * self._within[before]
 
     def from_start(self, x: Tensor, *, before: bool) -> Tensor:
         """As `NoDecay.from_start`."""
-        return x * (self.before_sums if before else self.sums).to(x.dtype).exp()
+        return x * self._sums(before).to(self.dtype).exp()
 
     def to_end(self, y: Tensor) -> Tensor:
         """As `NoDecay.to_end`."""
-        return y * (self.sums[..., -1:, :] - self.sums).to(y.dtype).exp()
+        return y * (self.sums[..., -1:, :] - self.sums).to(self.dtype).exp()
 
     def whole(self, state: Tensor, chunk: int) -> Tensor:
         """As `NoDecay.whole`."""
-        return self.sums[:, :, chunk, -1, :, None].to(state.dtype).exp() * state
+        return self.sums[:, :, chunk, -1, :, None].to(self.dtype).exp() * state
+
+    def _sums(self, before: bool) -> Tensor:
+        return self.before_sums if before else self.sums
 
 
 class VectorDecay(ScalarDecay):
-    """One decay per head, token and row of the state: sums [..., C, K]; C is a power of two."""
+    """One decay per head, token and row of the state: log_decay [..., C, K]; C is a power of two."""
 
-    def scores(self, x: Tensor, y: Tensor, *, strict: bool, before: bool) -> Tensor:
+    def scores(self, x: Tensor, y: Tensor, *, before: bool) -> Tensor:
         """As `NoDecay.scores`."""
-        reading = self.before_sums if before else self.sums
-        own = x.new_zeros(x.shape[:-1]) if strict else (x * y).sum(dim=-1)
+        reading = self._sums(before)
+        own = x.new_zeros(x.shape[:-1]) if before else (x * y).sum(dim=-1)
         scores = own[..., None, None]  # [..., C / s, s, s], s = 1
         while (half := scores.shape[-1]) < x.shape[-2]:
             (_, later_x), (_, later_sums) = _halves(x, half), _halves(reading, half)
             (earlier_y, _), (earlier_sums, _) = _halves(y, half), _halves(self.sums, half)
             middle = earlier_sums[..., -1:, :]
-            across = (later_x * (later_sums - middle).to(x.dtype).exp()) @ (earlier_y * (middle - earlier_sums).to(y.dtype).exp()).mT
+            across = (later_x * (later_sums - middle).to(self.dtype).exp()) @ (earlier_y * (middle - earlier_sums).to(self.dtype).exp()).mT
             first, second = scores[..., ::2, :, :], scores[..., 1::2, :, :]
             scores = torch.cat([torch.cat([first, torch.zeros_like(across)], dim=-1), torch.cat([across, second], dim=-1)], dim=-2)
         return scores.squeeze(-3)
 
 
-Decay = NoDecay | ScalarDecay | VectorDecay
-
-
-def decay_of(log_decay: Tensor | None) -> Decay:
+def decay_of(log_decay: Tensor | None) -> NoDecay:
     """From log decays by chunk: None, [..., C, 1] or [..., C, K]."""
     if log_decay is None:
         return NoDecay()
-    wide = log_decay.double()
-    sums = wide.cumsum(dim=-2)
-    return (ScalarDecay if log_decay.shape[-1] == 1 else VectorDecay)(sums, sums - wide)
+    return ScalarDecay(log_decay) if log_decay.shape[-1] == 1 else VectorDecay(log_decay)
 
 
 def _halves(x: Tensor, half: int) -> tuple[Tensor, Tensor]:
