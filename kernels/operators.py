@@ -3,7 +3,7 @@
 import os
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -14,9 +14,25 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 _INSTALLED = find_spec("triton") is not None
 
 
+Backend = Literal["auto", "torch", "triton"]
+"""Of a door that has a torch and a Triton form; "auto" takes the fastest that runs on the device."""
+
+BACKENDS = get_args(Backend)
+
+
 def runs_triton(x: Tensor) -> bool:
     """Whether Triton kernels take this tensor: it lies on a GPU, or kernels are interpreted; never float64, which they would round."""
     return _INSTALLED and (x.is_cuda or INTERPRETED) and x.dtype != torch.float64
+
+
+def takes_triton(x: Tensor, backend: str) -> bool:
+    """Whether a door that has a torch and a Triton form takes the latter: `backend` is "auto", "torch" or "triton".
+
+    Raises ValueError: a backend that is not there or does not run on x.
+    """
+    if backend not in BACKENDS or (backend == "triton" and not runs_triton(x)):
+        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, triton only on a GPU and not in float64; not {backend!r} for {x.dtype} on {x.device}")
+    return backend != "torch" and runs_triton(x)
 
 
 def vmap_rule(operator: Any, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:

@@ -1,20 +1,15 @@
 """Cross-entropy of a linear head's logits, which are never all there at once."""
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
 from linbench.kernels.cross_entropy.operator import forward
-from linbench.kernels.operators import runs_triton
+from linbench.kernels.operators import Backend, takes_triton
 
 __all__ = ["VERSION", "cross_entropy"]
 
 VERSION = 1
 """Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
-
-Backend = Literal["auto", "torch", "triton"]
-_BACKENDS = ("auto", "torch", "triton")
 
 
 def cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, *, ignore: int = -100, backend: Backend = "auto") -> Tensor:
@@ -39,12 +34,9 @@ def cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, *, ignore: in
         raise ValueError(f"hidden and weight must have the same number of replicas, not {[*map(tuple, shapes)]}")
     if targets.dtype != torch.int64:
         raise ValueError(f"targets must be int64, not {targets.dtype}")
-    if backend not in _BACKENDS or (backend == "triton" and not runs_triton(hidden)):
-        raise ValueError(
-            f"backend must be one of {', '.join(_BACKENDS)}, triton only on a GPU and not in float64; not {backend!r} for {hidden.dtype} on {hidden.device}"
-        )
+    triton = takes_triton(hidden, backend)
     if hidden.dim() == 2:
         return cross_entropy(hidden[None], weight[None], targets[None], ignore=ignore, backend=backend)[0]
     # under vmap a tensor does not tell whether it requires a gradient
-    loss: Tensor = forward(hidden, weight.to(hidden.dtype), targets, ignore, torch.is_grad_enabled(), backend != "torch" and runs_triton(hidden))[0]
+    loss: Tensor = forward(hidden, weight.to(hidden.dtype), targets, ignore, torch.is_grad_enabled(), triton)[0]
     return loss

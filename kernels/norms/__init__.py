@@ -5,16 +5,14 @@ from typing import Literal
 from torch import Tensor
 
 from linbench.kernels.norms import plain
-from linbench.kernels.operators import runs_triton
+from linbench.kernels.operators import Backend, takes_triton
 
 __all__ = ["VERSION", "l2_norm", "rms_norm"]
 
 VERSION = 1
 """Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
 
-Backend = Literal["auto", "torch", "triton"]
 Activation = Literal["swish", "sigmoid"]
-_BACKENDS = ("auto", "torch", "triton")
 
 
 def l2_norm(x: Tensor, eps: float = 1e-6, *, backend: Backend = "auto") -> Tensor:
@@ -28,7 +26,7 @@ def l2_norm(x: Tensor, eps: float = 1e-6, *, backend: Backend = "auto") -> Tenso
 
     Raises ValueError: a backend that is not there or does not run on x.
     """
-    if not _takes_triton(x, backend):
+    if not takes_triton(x, backend):
         return plain.l2_norm(x, eps)
     from linbench.kernels.norms import triton
 
@@ -61,14 +59,8 @@ def rms_norm(
         raise ValueError(f"x [..., D], weight [D] and gate shaped as x, not {shapes}")
     if activation not in (("swish", "sigmoid") if gate is not None else (None,)):
         raise ValueError(f"activation must be swish or sigmoid with a gate and None without one, not {activation!r}")
-    if not _takes_triton(x, backend):
+    if not takes_triton(x, backend):
         return plain.rms_norm(x, weight, gate, activation, eps)
     from linbench.kernels.norms import triton
 
     return triton.rms_norm(x, weight, gate, activation, eps)
-
-
-def _takes_triton(x: Tensor, backend: str) -> bool:
-    if backend not in _BACKENDS or (backend == "triton" and not runs_triton(x)):
-        raise ValueError(f"backend must be one of {', '.join(_BACKENDS)}, triton only on a GPU and not in float64; not {backend!r} for {x.dtype} on {x.device}")
-    return backend != "torch" and runs_triton(x)

@@ -1,19 +1,14 @@
 """The short causal convolution in front of a recurrence, with its SiLU and the norm of queries and keys that follows it."""
 
-from typing import Literal
-
 from torch import Tensor
 
-from linbench.kernels.operators import runs_triton
+from linbench.kernels.operators import Backend, takes_triton
 from linbench.kernels.short_convolution.plain import plain
 
 __all__ = ["VERSION", "short_convolution"]
 
 VERSION = 1
 """Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
-
-Backend = Literal["auto", "torch", "triton"]
-_BACKENDS = ("auto", "torch", "triton")
 WIDEST = 4
 
 
@@ -47,11 +42,10 @@ def short_convolution(
         raise ValueError(f"state must be [B, W-1, C] = {(batch, weight.shape[0] - 1, channels)}, not {tuple(state.shape)}")
     if l2_heads is not None and (l2_heads[1] < 1 or not 0 <= l2_heads[0] <= channels or l2_heads[0] % l2_heads[1]):
         raise ValueError(f"l2_heads are (channels, head_dim) with head_dim dividing channels and at most {channels} channels, not {l2_heads}")
-    if backend not in _BACKENDS or (backend == "triton" and not runs_triton(x)):
-        raise ValueError(f"backend must be one of {', '.join(_BACKENDS)}, triton only on a GPU and not in float64; not {backend!r} for {x.dtype} on {x.device}")
+    triton_form = takes_triton(x, backend)
     if state is not None:
         state = state.to(x.dtype)
-    if backend == "torch" or not runs_triton(x):
+    if not triton_form:
         return plain(x, weight, state, l2_heads, eps)
     from linbench.kernels.short_convolution import triton
 
