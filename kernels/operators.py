@@ -38,7 +38,7 @@ def takes_triton(x: Tensor, backend: str) -> bool:
 def vmap_rule(operator: Any, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
     """Replicas become more of the batch, under `torch.vmap`.
 
-    For operators whose every tensor argument and result has a first dimension over which they work independently: the batch, or for
+    For operators whose every tensor argument and result, where it is there at all, has a first dimension over which they work independently: the batch, or for
     weights a number of groups that divides it (batch row b of B belongs to group b // (B / groups)).
     """
 
@@ -51,7 +51,8 @@ def vmap_rule(operator: Any, info: Any, in_dims: tuple[int | None, ...], *args: 
     results = operator(*map(fold, args, in_dims))
     if isinstance(results, Tensor):
         return results.reshape(info.batch_size, -1, *results.shape[1:]), 0
-    return tuple(x.reshape(info.batch_size, len(x) // info.batch_size, *x.shape[1:]) for x in results), (0,) * len(results)
+    unfolded = (x if x is None else x.reshape(info.batch_size, len(x) // info.batch_size, *x.shape[1:]) for x in results)
+    return tuple(unfolded), tuple(None if x is None else 0 for x in results)
 
 
 def fold_replicas(operator: Any) -> None:

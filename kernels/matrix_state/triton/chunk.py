@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from linbench.kernels.matrix_state.triton.decay import by_token, keys_from_start, keys_to_end, sum_along, values_from_start, values_to_end
-from linbench.kernels.matrix_state.triton.scores import score_gradients, unit_triangular_inverse
+from linbench.kernels.matrix_state.triton.scores import key_gradients, unit_triangular_inverse
 from linbench.kernels.matrix_state.triton.tiles import dot, store_rows
 
 
@@ -26,33 +26,33 @@ def place(bh, n, T, H, HK, K, V, C: tl.constexpr, DECAY: tl.constexpr, UPDATE: t
 
 
 @triton.jit
-def inverse_of_writes(a_p, beta, C: tl.constexpr, LEVELS: tl.constexpr, UPDATE: tl.constexpr, DT: tl.constexpr):
+def inverse_of_writes(a_p, beta, t, LEVELS: tl.constexpr, UPDATE: tl.constexpr, DT: tl.constexpr):
     """X [C, C], from the scores of p and key."""
-    return unit_triangular_inverse(beta[:, None] * a_p if UPDATE == "delta" else -a_p, C, LEVELS, DT)
+    return unit_triangular_inverse(beta[:, None] * a_p if UPDATE == "delta" else -a_p, t, LEVELS, DT)
 
 
 @triton.jit
-def recalled(x, state, g, C: tl.constexpr, DECAY: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
+def recalled(x, state, g, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
     """[C, V]: what x_i [C, K] reads of the state that the chunk starts with."""
-    return values_from_start(dot(keys_from_start(x, g, C, DECAY, BEFORE, False, DT), state, DT), g, DECAY, BEFORE, DT)
+    return values_from_start(dot(keys_from_start(x, g, t, DECAY, BEFORE, False, DT), state, DT), g, DECAY, BEFORE, DT)
 
 
 @triton.jit
-def handed_on(state, x_t, y, g, g_t, C: tl.constexpr, DECAY: tl.constexpr, DT: tl.constexpr):
+def handed_on(state, x_t, y, g, g_t, t, DECAY: tl.constexpr, DT: tl.constexpr):
     """The state [K, V] that the chunk ends with, with what writes y [C, V] under keys x [K, C] add to it."""
-    return dot(keys_to_end(x_t, g_t, C, DECAY, True, DT), values_to_end(y, g, DECAY, DT), DT, state)
+    return dot(keys_to_end(x_t, g_t, t, DECAY, True, DT), values_to_end(y, g, DECAY, DT), DT, state)
 
 
 @triton.jit
-def taken_over(x, dstate, g, C: tl.constexpr, DECAY: tl.constexpr, DT: tl.constexpr):
+def taken_over(x, dstate, g, t, DECAY: tl.constexpr, DT: tl.constexpr):
     """[C, V]: gradient of what was written under x [C, K], from that of the state at the chunk's end."""
-    return values_to_end(dot(keys_to_end(x, g, C, DECAY, False, DT), dstate, DT), g, DECAY, DT)
+    return values_to_end(dot(keys_to_end(x, g, t, DECAY, False, DT), dstate, DT), g, DECAY, DT)
 
 
 @triton.jit
-def looked_at(dstate, x_t, y, g, g_t, C: tl.constexpr, DECAY: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
+def looked_at(dstate, x_t, y, g, g_t, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
     """The gradient of the state [K, V] at the chunk's start, with what comes from the gradient y [C, V] of what x [K, C] read of it."""
-    return dot(keys_from_start(x_t, g_t, C, DECAY, BEFORE, True, DT), values_from_start(y, g, DECAY, BEFORE, DT), DT, dstate)
+    return dot(keys_from_start(x_t, g_t, t, DECAY, BEFORE, True, DT), values_from_start(y, g, DECAY, BEFORE, DT), DT, dstate)
 
 
 @triton.jit
@@ -66,32 +66,29 @@ def kept_gradient(product, g_t, DECAY: tl.constexpr):
 
 
 @triton.jit
-def state_products(
-    do, v, z, seen, state_t, dstate_t, g, scale, DECAY: tl.constexpr, UPDATE: tl.constexpr,
-    Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
-):  # fmt: skip
-    """Gradients of q, p, key and k [C, K] through the states [BV, K], but for a vector decay, from one block of values; sums over blocks."""
-    dq = scale * dot(values_from_start(do, g, DECAY, Q_BEFORE, DT), state_t, DT)
-    dkey = dot(values_to_end(z, g, DECAY, DT), dstate_t, DT)
+def state_products(do, v, z, seen, state_t, dstate_t, UPDATE: tl.constexpr, DT: tl.constexpr):
+    """Gradients of q, p, key and k [C, K] through the states [BV, K], but for scale and decay, from one block of values; sums over blocks."""
+    dq, dkey = dot(do, state_t, DT), dot(z, dstate_t, DT)
     dp, dk = dq, dkey
     if UPDATE != "add":
-        dp = dot(values_from_start(seen, g, DECAY, P_BEFORE, DT), state_t, DT)
+        dp = dot(seen, state_t, DT)
     if UPDATE == "low_rank":
-        dk = dot(values_to_end(v, g, DECAY, DT), dstate_t, DT)
+        dk = dot(v, dstate_t, DT)
     return dq, dp, dkey, dk
 
 
 @triton.jit
 def store_key_gradients(
-    q, k, key, p, do, v, z, seen, beta, dbeta_n, g, dq_n, dp_n, dkey, dk_n, kept, scale,
+    q, k, key, p, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta, dbeta_n, g, dq_n, dp_n, dkey, dk_n, kept, scale,
     dq, dk, dg, dbeta, dp, db, gates, decays, g_stride, rows, ks, T, H, K,
-    C: tl.constexpr, LEVELS: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, ERASE: tl.constexpr,
+    LEVELS: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, ERASE: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of q, k, key, p, beta and the log decay, from those through the states and the chunk's own values [C, V].
+    """Gradients of q, k, key, p, beta and the log decay, from those through the states (`state_products`) and of the chunk's scores.
 
-    `seen` is the gradient of what p reads; the delta rule subtracts it, so there it is that of what beta p reads. dbeta_n: [C], its part
-    from the values; kept: as from `kept_gradient`. Where k is also the erase key, what p gets is k's.
+    da and dl: gradients of q's and p's scores of key (the delta rule subtracts what p reads, and dl is that of beta p); da_k and dl_k of k,
+    where this is another key; each with its transpose. dbeta_n: [C], its part from the values; kept: as from `kept_gradient`. Where k is
+    also the erase key, what p gets is k's.
 
     A log decay acts between a write and a reading. So its gradient sums reader . gradient over the readers from it on (after it, if
     they read before the decay) less the same of the chunk's writes, and writer . gradient over the writes before it that reach the next
@@ -99,20 +96,20 @@ def store_key_gradients(
     """
     base = gates * K
     reader = beta[:, None] * p if UPDATE == "delta" else p
-    dq_n = keys_from_start(dq_n, g, C, DECAY, Q_BEFORE, False, DT)
-    dp_n = keys_from_start(dp_n, g, C, DECAY, P_BEFORE, False, DT)
-    dkey = keys_to_end(dkey, g, C, DECAY, False, DT)
+    dq_n = scale * values_from_start(keys_from_start(dq_n, g, rows, DECAY, Q_BEFORE, False, DT), g, DECAY, Q_BEFORE, DT)
+    dp_n = values_from_start(keys_from_start(dp_n, g, rows, DECAY, P_BEFORE, False, DT), g, DECAY, P_BEFORE, DT)
+    dkey = values_to_end(keys_to_end(dkey, g, rows, DECAY, False, DT), g, DECAY, DT)
     passed_on = by_token(key * dkey, DECAY)
     own = tl.zeros(dkey.shape, tl.float32)
-    dq_n, dp_n, own = score_gradients(q, reader, key, do, seen, z, dq_n, dp_n, own, scale, g, C, LEVELS, DECAY, UPDATE != "add", Q_BEFORE, P_BEFORE, DT)
+    dq_n, dp_n, own = key_gradients(q, reader, key, da, da_t, dl, dl_t, dq_n, dp_n, own, g, rows, LEVELS, DECAY, UPDATE != "add", Q_BEFORE, P_BEFORE, DT)
     written = key * own
     dkey += own
     if UPDATE == "low_rank":
         store_rows(db + base, rows, T, H * K, ks, K, dkey)
-        dkey = keys_to_end(dk_n, g, C, DECAY, False, DT)
+        dkey = values_to_end(keys_to_end(dk_n, g, rows, DECAY, False, DT), g, DECAY, DT)
         passed_on += by_token(k * dkey, DECAY)
         own = tl.zeros(dkey.shape, tl.float32)
-        dq_n, dp_n, own = score_gradients(q, p, k, do, seen, v, dq_n, dp_n, own, scale, g, C, LEVELS, DECAY, True, Q_BEFORE, P_BEFORE, DT)
+        dq_n, dp_n, own = key_gradients(q, p, k, da_k, da_kt, dl_k, dl_kt, dq_n, dp_n, own, g, rows, LEVELS, DECAY, True, Q_BEFORE, P_BEFORE, DT)
         written += k * own
         dkey += own
     store_rows(dq + base, rows, T, H * K, ks, K, dq_n)
@@ -137,9 +134,9 @@ def store_key_gradients(
                 after += p * dp_n
             else:
                 from_on += p * dp_n
-        dg_n = kept + sum_along(by_token(from_on, DECAY), C, DECAY, "from", DT) + sum_along(passed_on, C, DECAY, "before", DT)
+        dg_n = kept + sum_along(by_token(from_on, DECAY), rows, DECAY, "from", DT) + sum_along(passed_on, rows, DECAY, "before", DT)
         if Q_BEFORE or P_BEFORE:
-            dg_n += sum_along(by_token(after, DECAY), C, DECAY, "after", DT)
+            dg_n += sum_along(by_token(after, DECAY), rows, DECAY, "after", DT)
         if DECAY == "vector":
             store_rows(dg + decays, rows, T, g_stride, ks, K, dg_n)
         else:

@@ -1,7 +1,9 @@
 """What decays inside a chunk: since its start, to its end, and between a write and a reading.
 
-A chunk has C tokens, a power of two. g is the log decay to base 2: [C] with DECAY "scalar", [C, K] with "vector", None with "none". What
-must hold for any decay is in the torch form, `linbench.kernels.matrix_state.decay`. Compile-time switches are in capitals.
+A chunk has C tokens, a power of two, of numbers t [C]; who comes before whom is asked of these, not of places in the chunk, so that masks
+change with the chunk: what does not, the compiler would keep in registers all along. g is the log decay to base 2: [C] with DECAY "scalar",
+[C, K] with "vector", None with "none". What must hold for any decay is in the torch form, `linbench.kernels.matrix_state.decay`.
+Compile-time switches are in capitals.
 """
 
 import triton
@@ -22,6 +24,16 @@ def load_decay(base, rows, T, stride, columns, width, DECAY: tl.constexpr, TRANS
             g = load_rows(base, rows, T, stride, columns, width).to(tl.float32) * LOG2E
     elif DECAY == "scalar":
         g = tl.load(base + rows * stride, mask=rows < T, other=0.0).to(tl.float32) * LOG2E
+    else:
+        g = None
+    return g
+
+
+@triton.jit
+def one_per_token(base, decays, rows, T, stride, DECAY: tl.constexpr):
+    """g of a chunk [C] if it is a scalar decay, else None."""
+    if DECAY == "scalar":
+        g = load_decay(base + decays, rows, T, stride, rows, T, DECAY, False)
     else:
         g = None
     return g
@@ -61,10 +73,10 @@ def sums_after(g, DT: tl.constexpr):
 
 
 @triton.jit
-def keys_from_start(x, g, C: tl.constexpr, DECAY: tl.constexpr, BEFORE: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr):
+def keys_from_start(x, g, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr):
     """x_i [C, K] (TRANSPOSED: [K, C], and g too) with what a vector decay left since the chunk began: up to i's own, or just BEFORE it."""
     if DECAY == "vector":
-        i, j = tl.arange(0, C)[:, None], tl.arange(0, C)[None, :]
+        i, j = t[:, None], t[None, :]
         if TRANSPOSED:
             x = x * tl.exp2(sum_dot_transposed(g, (j > i) if BEFORE else (j >= i), DT))
         else:
@@ -82,10 +94,10 @@ def values_from_start(x, g, DECAY: tl.constexpr, BEFORE: tl.constexpr, DT: tl.co
 
 
 @triton.jit
-def keys_to_end(x, g, C: tl.constexpr, DECAY: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr):
+def keys_to_end(x, g, t, DECAY: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr):
     """x_j [C, K] (TRANSPOSED: [K, C], and g too) with what a vector decay leaves of it when the chunk ends."""
     if DECAY == "vector":
-        i, j = tl.arange(0, C)[:, None], tl.arange(0, C)[None, :]
+        i, j = t[:, None], t[None, :]
         if TRANSPOSED:
             x = x * tl.exp2(sum_dot_transposed(g, i > j, DT))
         else:
@@ -112,16 +124,22 @@ def whole(state, g, DECAY: tl.constexpr):
 
 
 @triton.jit
-def sees(C: tl.constexpr, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr):
+def kept_rows(kept, ks, K):
+    """[K, 1]: what a vector decay leaves of the state's rows after a chunk, where that is known."""
+    return tl.load(kept + ks, mask=ks < K, other=0.0)[:, None]
+
+
+@triton.jit
+def sees(t, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr):
     """[C, C]: whether i sees j, at [i, j] (TRANSPOSED: at [j, i])."""
-    i, j = tl.arange(0, C)[:, None], tl.arange(0, C)[None, :]
+    i, j = t[:, None], t[None, :]
     if TRANSPOSED:
         i, j = j, i
     return (i > j) if STRICT else (i >= j)
 
 
 @triton.jit
-def between(g, C: tl.constexpr, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr):
+def between(g, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr):
     """[C, C]: what of a write at j is left when i reads, without or with one decay per token; zero where i does not see j."""
     if DECAY == "scalar":
         written, written_lost = running_sums(g, False, DT)
@@ -130,34 +148,34 @@ def between(g, C: tl.constexpr, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRIC
             sums = (read[None, :] - written[:, None]) + (read_lost[None, :] - written_lost[:, None])
         else:
             sums = (read[:, None] - written[None, :]) + (read_lost[:, None] - written_lost[None, :])
-        left = tl.exp2(tl.where(sees(C, STRICT, TRANSPOSED), sums, float("-inf")))
+        left = tl.where(sees(t, STRICT, TRANSPOSED), tl.exp2(tl.minimum(sums, 0.0)), 0.0)
     else:
-        left = tl.where(sees(C, STRICT, TRANSPOSED), 1.0, 0.0)
+        left = tl.where(sees(t, STRICT, TRANSPOSED), 1.0, 0.0)
     return left
 
 
 @triton.jit
-def across(level, C: tl.constexpr, TRANSPOSED: tl.constexpr):
+def across(level, t, TRANSPOSED: tl.constexpr):
     """[C, C]: whether, of the 2^(level + 1) tokens that both belong to, i lies in the later and j in the earlier half.
 
     Every j < i does at exactly one level: that of the highest bit in which they differ.
     """
-    i, j = tl.arange(0, C)[:, None], tl.arange(0, C)[None, :]
+    i, j = t[:, None], t[None, :]
     if TRANSPOSED:
         i, j = j, i
     return (((i ^ j) >> level) == 1) & (i > j)
 
 
 @triton.jit
-def to_middle(g, level, C: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
+def to_middle(g, level, t, BEFORE: tl.constexpr, DT: tl.constexpr):
     """[C, K]: what decays between a token and the middle of the 2^(level + 1) it belongs to; at most one, whatever the decay.
 
     A token of the later half reads: from the middle up to itself (to just BEFORE it). One of the earlier half was written: from after
     itself up to the middle.
     """
-    t, u = tl.arange(0, C)[:, None], tl.arange(0, C)[None, :]
-    reads = (u < t) if BEFORE else (u <= t)
-    summed = (((t ^ u) >> level) == 0) & (((t >> level) & 1 == 1) & reads | ((t >> level) & 1 == 0) & (u > t))
+    i, u = t[:, None], t[None, :]
+    reads = (u < i) if BEFORE else (u <= i)
+    summed = (((i ^ u) >> level) == 0) & (((i >> level) & 1 == 1) & reads | ((i >> level) & 1 == 0) & (u > i))
     return tl.exp2(sum_dot(summed, g, DT))
 
 
@@ -170,10 +188,10 @@ def by_token(x, DECAY: tl.constexpr):
 
 
 @triton.jit
-def sum_along(x, C: tl.constexpr, DECAY: tl.constexpr, OVER: tl.constexpr, DT: tl.constexpr):
+def sum_along(x, t, DECAY: tl.constexpr, OVER: tl.constexpr, DT: tl.constexpr):
     """Sums of x ([C, K] for a vector decay, else [C]) over the tokens "from" each on, "after" each, or "before" each."""
     if DECAY == "vector":
-        i, j = tl.arange(0, C)[:, None], tl.arange(0, C)[None, :]
+        i, j = t[:, None], t[None, :]
         x = sum_dot((i <= j) if OVER == "from" else (i < j) if OVER == "after" else (i > j), x, DT)
     else:
         total = tl.cumsum(x, axis=0, reverse=OVER != "before")

@@ -15,7 +15,7 @@ from linbench.kernels.matrix_state.triton.chunk import (
     taken_over,
 )
 from linbench.kernels.matrix_state.triton.decay import load_decay, whole
-from linbench.kernels.matrix_state.triton.scores import scores
+from linbench.kernels.matrix_state.triton.scores import score_gradient, scores
 from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_transposed, store_rows
 
 
@@ -42,28 +42,31 @@ def forward(
         square = squares + square
         q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
         k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
-        k_t = load_transposed(k + keys, rows, T, HK * K, ks, K).to(DT)
         v_n = load_rows(v + values, rows, T, H * V, vs, V).to(DT)
         g_n = load_decay(g, rows, T, g_stride, ks, K, DECAY, False)
         g_t = load_decay(g, rows, T, g_stride, ks, K, DECAY, True)
-        key, key_t, p_n, z, beta_n = k_n, k_t, k_n, v_n, tl.zeros([C], tl.float32)
+        key, p_n, z, beta_n = k_n, k_n, v_n, tl.zeros([C], tl.float32)
         if UPDATE == "low_rank":
             key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
-            key_t = load_transposed(b + keys, rows, T, HK * K, ks, K).to(DT)
         if ERASE:
             p_n = load_rows(p + keys, rows, T, HK * K, ks, K).to(DT)
+        if DECAY == "vector":
+            k_t = load_transposed(k + keys, rows, T, HK * K, ks, K).to(DT)
+            key_t = load_transposed((b if UPDATE == "low_rank" else k) + keys, rows, T, HK * K, ks, K).to(DT)
+        else:
+            k_t, key_t = tl.trans(k_n), tl.trans(key)
         if UPDATE == "delta":
             beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
 
-        a_q, a_p = scores(q_n, p_n, key, g_n, C, LEVELS, DECAY, True, UPDATE != "add", Q_BEFORE, P_BEFORE, DT)
-        o_n = scale * recalled(q_n, state, g_n, C, DECAY, Q_BEFORE, DT)
+        a_q, a_p = scores(q_n, p_n, key, g_n, rows, C, LEVELS, DECAY, True, UPDATE != "add", Q_BEFORE, P_BEFORE, DT)
+        o_n = scale * recalled(q_n, state, g_n, rows, DECAY, Q_BEFORE, DT)
         if UPDATE != "add":
-            x = inverse_of_writes(a_p, beta_n, C, LEVELS, UPDATE, DT)
-            r = recalled(p_n, state, g_n, C, DECAY, P_BEFORE, DT)
+            x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, DT)
+            r = recalled(p_n, state, g_n, rows, DECAY, P_BEFORE, DT)
             if UPDATE == "delta":
                 r = beta_n[:, None] * (v_n - r)
             else:
-                a_qk, a_pk = scores(q_n, p_n, k_n, g_n, C, LEVELS, DECAY, True, True, Q_BEFORE, P_BEFORE, DT)
+                a_qk, a_pk = scores(q_n, p_n, k_n, g_n, rows, C, LEVELS, DECAY, True, True, Q_BEFORE, P_BEFORE, DT)
                 r = dot(a_pk, v_n, DT, r)
                 o_n = dot(scale * a_qk, v_n, DT, o_n)
                 if SAVE:
@@ -78,9 +81,9 @@ def forward(
         if SAVE:
             store_rows(square, cs, C, C, cs, C, scale * a_q)
             store_rows(states + (bh * N + n) * K * V, ks, K, V, vs, V, state)
-        state = handed_on(whole(state, g_t, DECAY), key_t, z, g_n, g_t, C, DECAY, DT)
+        state = handed_on(whole(state, g_t, DECAY), key_t, z, g_n, g_t, rows, DECAY, DT)
         if UPDATE == "low_rank":
-            state = handed_on(state, k_t, v_n, g_n, g_t, C, DECAY, DT)
+            state = handed_on(state, k_t, v_n, g_n, g_t, rows, DECAY, DT)
     store_rows(last + bh * K * V, ks, K, V, vs, V, state)
 
 
@@ -107,25 +110,26 @@ def backward(
         _keys, _gates, _decays, _stride, square = place(bh, n, T, H, HK, K, V, C, DECAY, UPDATE)
         square = squares + square
         q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
-        q_t = load_transposed(q + keys, rows, T, HK * K, ks, K).to(DT)
         k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
         v_n = load_rows(v + values, rows, T, H * V, vs, V).to(DT)
         do_n = load_rows(do + values, rows, T, H * V, vs, V).to(DT)
         state_t = load_transposed(states + (bh * N + n) * K * V, ks, K, V, vs, V)
         g_n = load_decay(g, rows, T, g_stride, ks, K, DECAY, False)
         g_t = load_decay(g, rows, T, g_stride, ks, K, DECAY, True)
-        key, p_n, p_t, z, beta_n = k_n, k_n, q_t, v_n, tl.zeros([C], tl.float32)
+        key, p_n, z, beta_n = k_n, k_n, v_n, tl.zeros([C], tl.float32)
         if UPDATE == "low_rank":
             key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
         if ERASE:
             p_n = load_rows(p + keys, rows, T, HK * K, ks, K).to(DT)
-            p_t = load_transposed(p + keys, rows, T, HK * K, ks, K).to(DT)
-        elif UPDATE == "delta":
-            p_t = load_transposed(k + keys, rows, T, HK * K, ks, K).to(DT)
+        if DECAY == "vector":
+            q_t = load_transposed(q + keys, rows, T, HK * K, ks, K).to(DT)
+            p_t = load_transposed((p if ERASE else k) + keys, rows, T, HK * K, ks, K).to(DT)
+        else:
+            q_t, p_t = tl.trans(q_n), tl.trans(p_n)
         if UPDATE == "delta":
             beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
 
-        dz = dot(load_transposed(square, cs, C, C, cs, C), do_n, DT, taken_over(key, dstate, g_n, C, DECAY, DT))
+        dz = dot(load_transposed(square, cs, C, C, cs, C), do_n, DT, taken_over(key, dstate, g_n, rows, DECAY, DT))
         dr, dv_n = dz, dz
         if UPDATE != "add":
             z = load_rows(writes + values, rows, T, H * V, vs, V)
@@ -133,7 +137,7 @@ def backward(
             if UPDATE == "delta":
                 dv_n = beta_n[:, None] * dr
             else:
-                dv_n = dot(load_transposed(square + 2 * C * C, cs, C, C, cs, C), do_n, DT, taken_over(k_n, dstate, g_n, C, DECAY, DT))
+                dv_n = dot(load_transposed(square + 2 * C * C, cs, C, C, cs, C), do_n, DT, taken_over(k_n, dstate, g_n, rows, DECAY, DT))
                 dv_n = dot(load_transposed(square + 3 * C * C, cs, C, C, cs, C), dr, DT, dv_n)
         store_rows(dv + values, rows, T, H * V, vs, V, dv_n)
 
@@ -143,16 +147,27 @@ def backward(
             kept = kept_gradient(tl.sum(state * dstate, axis=1), g_t, DECAY)
         seen = (-dr if UPDATE == "delta" else dr).to(DT)
         dbeta_n = tl.sum(dr * v_n, axis=1) if UPDATE == "delta" else beta_n
-        dq_n, dp_n, dkey, dk_n = state_products(do_n, v_n, z, seen, state_t, tl.trans(dstate.to(DT)), g_n, scale, DECAY, UPDATE, Q_BEFORE, P_BEFORE, DT)
+        dq_n, dp_n, dkey, dk_n = state_products(do_n, v_n, z, seen, state_t, tl.trans(dstate.to(DT)), UPDATE, DT)
+        da = score_gradient(do_n, z, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, DT)
+        da_t = score_gradient(do_n, z, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, True, DT)
+        dl, dl_t, da_k, da_kt, dl_k, dl_kt = da, da_t, da, da_t, da, da_t
+        if UPDATE != "add":
+            dl = score_gradient(seen, z, 1.0, g_n, rows, DECAY, P_BEFORE, True, False, DT)
+            dl_t = score_gradient(seen, z, 1.0, g_n, rows, DECAY, P_BEFORE, True, True, DT)
+        if UPDATE == "low_rank":
+            da_k = score_gradient(do_n, v_n, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, DT)
+            da_kt = score_gradient(do_n, v_n, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, True, DT)
+            dl_k = score_gradient(seen, v_n, 1.0, g_n, rows, DECAY, P_BEFORE, True, False, DT)
+            dl_kt = score_gradient(seen, v_n, 1.0, g_n, rows, DECAY, P_BEFORE, True, True, DT)
         store_key_gradients(
-            q_n, k_n, key, p_n, do_n, v_n, z, seen, beta_n, dbeta_n, g_n, dq_n, dp_n, dkey, dk_n, kept, scale,
+            q_n, k_n, key, p_n, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta_n, dbeta_n, g_n, dq_n, dp_n, dkey, dk_n, kept, scale,
             dq, dk, dg, dbeta, dp, db, gates, decays, g_stride, rows, ks, T, H, K,
-            C, LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, DT,
+            LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, DT,
         )  # fmt: skip
-        dstate = looked_at(whole(dstate, g_t, DECAY), q_t, scale * do_n, g_n, g_t, C, DECAY, Q_BEFORE, DT)
+        dstate = looked_at(whole(dstate, g_t, DECAY), q_t, scale * do_n, g_n, g_t, rows, DECAY, Q_BEFORE, DT)
         if UPDATE == "delta":
-            dstate = looked_at(dstate, p_t, -dv_n, g_n, g_t, C, DECAY, P_BEFORE, DT)
+            dstate = looked_at(dstate, p_t, -dv_n, g_n, g_t, rows, DECAY, P_BEFORE, DT)
         elif UPDATE == "low_rank":
-            dstate = looked_at(dstate, p_t, dr, g_n, g_t, C, DECAY, P_BEFORE, DT)
+            dstate = looked_at(dstate, p_t, dr, g_n, g_t, rows, DECAY, P_BEFORE, DT)
     if STATE:
         store_rows(dfirst + bh * K * V, ks, K, V, vs, V, dstate)

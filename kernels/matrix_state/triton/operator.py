@@ -9,10 +9,23 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.matrix_state.triton import schedules
-from linbench.kernels.matrix_state.triton.schedules import Call, Switches
+from linbench.kernels.matrix_state.triton.schedules import Call, Saved, Switches
 from linbench.kernels.operators import fold_replicas, vmap_rule
 
-Forward = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+Forward = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def _tensors(results: tuple[Tensor | None, ...]) -> Any:
+    """As an operator returns them: something empty, with the batch in front, for None."""
+    like = results[0]
+    assert like is not None
+    return tuple(like.new_empty(len(like), 0) if x is None else x for x in results)
+
+
+def _saved(tensors: tuple[Any, ...]) -> Saved:
+    """As it was before `_tensors`."""
+    return Saved(*(None if x is None or x.numel() == 0 else x for x in tensors))
 
 
 @torch.library.custom_op("linbench::matrix_state", mutates_args=())
@@ -32,8 +45,9 @@ def forward(
     save: bool,
 ) -> Forward:
     """o, the final state, and what `backward` needs if asked to `save` it."""
-    o, last, states, writes, erasers, squares = schedules.forward((q, k, v, g, beta, p, b, state), Switches(scale, update, q_before, p_before), save)
-    return o, last, states, writes, erasers, squares
+    o, last, saved = schedules.forward((q, k, v, g, beta, p, b, state), Switches(scale, update, q_before, p_before), save)
+    results: Forward = _tensors((o, last, *saved))
+    return results
 
 
 @torch.library.custom_op("linbench::matrix_state_backward", mutates_args=())
@@ -48,25 +62,31 @@ def backward(
     state: Tensor | None,
     states: Tensor,
     writes: Tensor,
-    erasers: Tensor,
     squares: Tensor,
+    erasers: Tensor,
+    q_start: Tensor,
+    key_end: Tensor,
+    k_end: Tensor,
+    kept: Tensor,
     do: Tensor,
     dlast: Tensor | None,
     scale: float,
     update: str,
     q_before: bool,
     p_before: bool,
-) -> schedules.Gradients:
+) -> Gradients:
     """Gradients of q, k, v, g, beta, p, b and the initial state; empty for what was not given."""
     switches = Switches(scale, update, q_before, p_before)
-    return schedules.backward((q, k, v, g, beta, p, b, state), (states, writes, erasers, squares), do, dlast, switches)
+    saved = _saved((states, writes, squares, erasers, q_start, key_end, k_end, kept))
+    gradients: Gradients = _tensors(schedules.backward((q, k, v, g, beta, p, b, state), saved, do, dlast, switches))
+    return gradients
 
 
 @forward.register_fake
 def _(*args: Any) -> Any:
     *tensors, scale, update, q_before, p_before, save = args
-    call = Call(tuple(tensors), Switches(scale, update, q_before, p_before))
-    return *schedules.results(call), *schedules.room_to_save(call, save)
+    call = Call(tuple(tensors), Switches(scale, update, q_before, p_before), gradient=save)
+    return _tensors((*schedules.results(call), *(schedules.room_to_save(call) if save else Saved())))
 
 
 @backward.register_fake
@@ -98,20 +118,21 @@ class Eager(torch.autograd.Function):
     @staticmethod
     def forward(*args: Any) -> Any:
         """As the operator."""
-        return schedules.forward(args[:8], Switches(*args[8:12]), args[12])
+        o, last, saved = schedules.forward(args[:8], Switches(*args[8:12]), args[12])
+        return o, last, *saved
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """As the operator."""
         _remember(ctx, inputs, output)
-        ctx.mark_non_differentiable(*output[2:])
+        ctx.mark_non_differentiable(*(x for x in output[2:] if x is not None))
 
     @staticmethod
     def backward(ctx: Any, do: Any, dlast: Any, *_: Any) -> Any:
         """As the operator."""
 
         def gradients(*args: Any) -> Any:
-            return schedules.backward(args[:8], args[8:12], args[12], args[13], Switches(*args[14:]))
+            return schedules.backward(args[:8], _saved(args[8:16]), args[16], args[17], Switches(*args[18:]))
 
         return _differentiate(gradients, ctx, do, dlast)
 

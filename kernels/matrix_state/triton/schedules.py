@@ -54,11 +54,15 @@ class Call:
         self.chunks = -(-self.length // chunk)
         self.values: dict[str, Any] = dict(zip(("q", "k", "v", "g", "beta", "p", "b", "first"), (q, k, v, g, beta, p, b, first), strict=True)) | {
             "T": self.length, "H": self.heads, "HK": self.key_heads, "K": self.key_dim, "V": self.value_dim, "C": chunk,
-            "LEVELS": chunk.bit_length() - 1, "BK": self.launch.key_block, "BV": self.launch.value_block, "ALL_V": launch.power_of_two(self.value_dim),
-            "ALL_K": launch.power_of_two(self.key_dim),
+            "LEVELS": chunk.bit_length() - 1, "BK": self.launch.key_block, "BV": self.launch.value_block, "ALL_K": launch.power_of_two(self.key_dim),
             "DECAY": decay, "UPDATE": switches.update, "ERASE": p is not None, "Q_BEFORE": switches.q_before, "P_BEFORE": switches.p_before,
             "STATE": first is not None, "DT": _TYPES[self.dtype], "scale": switches.scale,
         }  # fmt: skip
+
+    @property
+    def key_blocks(self) -> int:
+        """How many blocks there are of keys."""
+        return -(-self.key_dim // self.launch.key_block)
 
     def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """Beside the values, in the type in which matrices are multiplied."""
@@ -70,23 +74,42 @@ class Call:
         kernel[grid](*[values[name] for name in kernel.arg_names], num_warps=self.launch.warps[kind], num_stages=1)
 
 
-Saved = tuple[Tensor, Tensor, Tensor, Tensor]
+class Saved(NamedTuple):
+    """What the kernels of forward hand to each other and to backward; None what is not needed.
 
-
-def room_to_save(call: Call, save: bool) -> Saved:
-    """Places for what backward needs, empty for what it does not.
-
-    The states at the start of chunks [B, H, N, K, V], the writes z [B, T, H, V], W of the split schedule [B, T, H, K], and the scores and
-    inverses of chunks [B, H, N, S, C, C].
+    states [B, H, N, K, V]: at the start of chunks. writes [B, T, H, V]: z. squares [B, H, N, S, C, C]: scores and inverses of chunks. The split
+    schedule has also erasers [B, T, H, K]: W; and for a vector decay q_start, key_end and k_end [B, T, H, K], kept [B, H, N, K]: `decay_keys`.
     """
+
+    states: Tensor | None = None
+    writes: Tensor | None = None
+    squares: Tensor | None = None
+    erasers: Tensor | None = None
+    q_start: Tensor | None = None
+    key_end: Tensor | None = None
+    k_end: Tensor | None = None
+    kept: Tensor | None = None
+
+
+def room_to_save(call: Call) -> Saved:
+    """Places for all that."""
     update, chunk = call.values["UPDATE"], call.launch.chunk
     chunks = (call.batch, call.heads, call.chunks)
-    solves = save and update != "add"
-    return (
-        call.empty(*chunks, call.key_dim, call.value_dim) if save else call.empty(call.batch, 0),
-        call.empty(*call.v.shape) if solves else call.empty(call.batch, 0),
-        call.empty(call.batch, call.length, call.heads, call.key_dim) if solves and call.launch.schedule == "split" else call.empty(call.batch, 0),
-        call.empty(*chunks, SQUARES[update], chunk, chunk) if save else call.empty(call.batch, 0),
+    solves, split_up = update != "add", call.launch.schedule == "split"
+    decays = split_up and call.values["DECAY"] == "vector"
+
+    def keys(wanted: bool) -> Tensor | None:
+        return call.empty(call.batch, call.length, call.heads, call.key_dim) if wanted else None
+
+    return Saved(
+        states=call.empty(*chunks, call.key_dim, call.value_dim),
+        writes=call.empty(*call.v.shape) if solves else None,
+        squares=call.empty(*chunks, SQUARES[update], chunk, chunk),
+        erasers=keys(solves and split_up),
+        q_start=keys(decays),
+        key_end=keys(decays),
+        k_end=keys(decays and update == "low_rank"),
+        kept=call.empty(*chunks, call.key_dim, dtype=torch.float32) if decays else None,
     )
 
 
@@ -95,66 +118,73 @@ def results(call: Call) -> tuple[Tensor, Tensor]:
     return torch.empty_like(call.v), call.empty(call.batch, call.heads, call.key_dim, call.value_dim, dtype=torch.float32)
 
 
-def forward(tensors: Tensors, switches: Switches, save: bool) -> tuple[Tensor, ...]:
-    """o, the final state, and what `room_to_save` describes."""
+def forward(tensors: Tensors, switches: Switches, save: bool) -> tuple[Tensor, Tensor, Saved]:
+    """o, the final state, and what `backward` needs if asked to `save` it."""
     call = Call(tensors, switches, gradient=save)
     o, last = results(call)
     if call.launch.schedule == "recurrent":
         call.run(recurrent.recurrent, (-(-call.value_dim // call.launch.walk_block), call.rows), 0, o=o, last=last, BV=call.launch.walk_block)
-        return o, last, *room_to_save(call, False)
+        return o, last, Saved()
     split_up = call.launch.schedule == "split"
-    states, writes, erasers, squares = room_to_save(call, save or split_up)  # one kernel of the split schedule hands them to the next
-    places = {"o": o, "last": last, "states": states, "writes": writes, "erasers": erasers, "squares": squares, "SAVE": save}
+    saved = room_to_save(call) if save or split_up else Saved()  # one kernel of the split schedule hands it to the next
+    places = {"o": o, "last": last, **saved._asdict(), "SAVE": save}
     if split_up:
+        walks = (-(-call.value_dim // call.launch.walk_block), call.rows)
+        if call.values["DECAY"] == "vector":
+            call.run(split.decay_keys, (call.chunks, call.rows, call.key_blocks), 1, **places)
         if switches.update != "add":
             call.run(split.solve, (call.chunks, call.rows), 1, **places)
-        call.run(split.walk, (-(-call.value_dim // call.launch.walk_block), call.rows), 0, **places, BV=call.launch.walk_block)
+        call.run(split.walk, walks, 0, **places, BV=call.launch.walk_block)
         call.run(split.read, (call.chunks, call.rows), 1, **places)
     else:
         call.run(fused.forward, (call.rows,), 0, **places)
-    return (o, last, states, writes, erasers, squares) if save else (o, last, *room_to_save(call, False))
+    return o, last, saved if save else Saved()
 
 
-Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
 
 
 def backward(tensors: Tensors, saved: Saved, do: Tensor, dlast: Tensor | None, switches: Switches) -> Gradients:
-    """Gradients of q, k, v, g, beta, p, b and the initial state; empty for what was not given."""
+    """Gradients of q, k, v, g, beta, p, b and the initial state; None for what was not given."""
     call = Call(tensors, switches)
     _, _, _, g, beta, p, b, first = tensors
     keys = (call.batch, call.length, call.heads, call.key_dim)
     grouped = call.heads != call.key_heads
 
-    def like(x: Tensor | None, key: bool = False) -> Tensor:
-        if x is None:
-            return call.empty(call.batch, 0)
-        return x.new_empty(keys if key else x.shape, dtype=torch.float32 if key and grouped else x.dtype)
+    def like(x: Tensor | None, key: bool = False) -> Any:
+        return None if x is None else x.new_empty(keys if key else x.shape, dtype=torch.float32 if key and grouped else x.dtype)
 
     dq, dk, dv, dg, dbeta, dp, db, dfirst = like(call.q, True), like(call.k, True), like(call.v), like(g), like(beta), like(p, True), like(b, True), like(first)
     places = {
-        **dict(zip(("states", "writes", "erasers", "squares"), saved, strict=True)), "do": do.contiguous(), "DLAST": dlast is not None,
-        "dlast": None if dlast is None else dlast.contiguous(), "dq": dq, "dk": dk, "dv": dv, "dg": dg, "dbeta": dbeta, "dp": dp, "db": db, "dfirst": dfirst,
+        **saved._asdict(), "do": do.contiguous(), "DLAST": dlast is not None, "dlast": None if dlast is None else dlast.contiguous(),
+        "dq": dq, "dk": dk, "dv": dv, "dg": dg, "dbeta": dbeta, "dp": dp, "db": db, "dfirst": dfirst,
     }  # fmt: skip
     if call.launch.schedule == "split":
-        places |= {"dstates": torch.empty_like(saved[0]), "dwrites": dv if switches.update == "add" else call.empty(*call.v.shape)}
+        assert saved.states is not None
+        assert saved.squares is not None
+        solves, blocks = switches.update != "add", call.key_blocks
+        places |= {
+            "dstates": torch.empty_like(saved.states), "dsquares": torch.empty_like(saved.squares),
+            "dwrites": call.empty(*call.v.shape) if solves else dv,
+        }  # fmt: skip
+        # a scalar decay's gradient sums over keys, that of beta over keys and values: each block of keys, and the values, add a part
+        summed = {"dg": (dg, blocks)} if g is not None and g.dim() == 3 and blocks > 1 else {}
+        summed |= {"dbeta": (dbeta, blocks + 1)} if beta is not None else {}
+        parts = {name: x.new_empty(count, *x.shape, dtype=torch.float32) for name, (x, count) in summed.items()}
         call.run(split_backward.write_gradients, (call.chunks, call.rows), 1, **places)
         call.run(split_backward.walk_back, (-(-call.value_dim // call.launch.walk_block), call.rows), 0, **places, BV=call.launch.walk_block)
-        blocks = -(-call.key_dim // call.launch.key_block)
-        # each block of keys adds its part to the gradients that sum over keys: of a scalar decay and of beta
-        summed = {name: x for name, x, given in (("dg", dg, g is not None and g.dim() == 3), ("dbeta", dbeta, beta is not None)) if given and blocks > 1}
-        parts = {name: x.new_empty(blocks, *x.shape, dtype=torch.float32) for name, x in summed.items()}
+        if solves:
+            call.run(split_backward.value_gradients, (call.chunks, call.rows), 1, **places | parts)
         call.run(split_backward.gradients, (call.chunks, call.rows, blocks), 2, **places | parts)
-        for name, x in summed.items():
+        for name, (x, _) in summed.items():
             torch.sum(parts[name], dim=0, dtype=x.dtype, out=x)
-        if switches.update != "add":
-            call.run(split_backward.value_gradients, (call.chunks, call.rows), 1, **places)
     else:
         call.run(fused.backward, (call.rows,), 1, **places)
     if grouped:
-        dq, dk, dp, db = (_per_key_head(x, y) for x, y in ((dq, call.q), (dk, call.k), (dp, p), (db, b)))
+        dq, dk, dp, db = (x if y is None else _per_key_head(x, y) for x, y in ((dq, call.q), (dk, call.k), (dp, p), (db, b)))
     return dq, dk, dv, dg, dbeta, dp, db, dfirst
 
 
-def _per_key_head(gradient: Tensor, x: Tensor | None) -> Tensor:
+def _per_key_head(gradient: Tensor, x: Tensor) -> Tensor:
     """Summed over the value heads that a key head serves."""
-    return gradient if x is None else gradient.reshape(*x.shape[:3], -1, x.shape[3]).sum(dim=3).to(x.dtype)
+    return gradient.reshape(*x.shape[:3], -1, x.shape[3]).sum(dim=3).to(x.dtype)

@@ -1,7 +1,8 @@
 """The split schedule, forward: what needs no state runs for all chunks at once, and only the state itself is handed from chunk to chunk.
 
-`solve` (where writes depend on the state), `walk`, `read`. Solving ahead of the state takes its part of the writes out: z = U - W S with
-U = X beta v, W = X beta e^G p (delta), or U = X A_ak v, W = -X e^G a.
+`decay_keys` (for a vector decay), `solve` (where writes depend on the state), `walk`, `read`. Solving ahead of the state takes its part of
+the writes out: z = U - W S with U = X beta v, W = X beta e^G p (delta), or U = X A_ak v, W = -X e^G a. What is handed on and read has its
+vector decay by then, so that for the state itself there is none: INSIDE is the decay that is left.
 """
 
 import triton
@@ -13,9 +14,32 @@ from linbench.kernels.matrix_state.triton.chunk import (
     place,
     recalled,
 )
-from linbench.kernels.matrix_state.triton.decay import keys_from_start, load_decay, values_from_start, whole
+from linbench.kernels.matrix_state.triton.decay import kept_rows, keys_from_start, keys_to_end, load_decay, values_from_start, whole
 from linbench.kernels.matrix_state.triton.scores import scores
 from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_transposed, store_rows
+
+
+@triton.jit
+def decay_keys(
+    q, k, g, b, q_start, key_end, k_end, kept, T, H, HK, K, V,
+    C: tl.constexpr, BK: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr, DT: tl.constexpr,
+):  # fmt: skip
+    """Grid (N, B H, K / BK), for a vector decay: q since the chunk's start, keys up to its end [B, T, H, K], and what it keeps [B, H, N, K]."""
+    n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    keys, gates, decays, g_stride, _ = place(bh, n, T, H, HK, K, V, C, DECAY, UPDATE)
+    ks = tl.program_id(2) * BK + tl.arange(0, BK)
+    rows = n * C + tl.arange(0, C)
+    g_n = load_decay(g + decays, rows, T, g_stride, ks, K, DECAY, False)
+    q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
+    store_rows(q_start + gates * K, rows, T, H * K, ks, K, keys_from_start(q_n, g_n, rows, DECAY, Q_BEFORE, False, DT))
+    k_n = keys_to_end(load_rows(k + keys, rows, T, HK * K, ks, K).to(DT), g_n, rows, DECAY, False, DT)
+    if UPDATE == "low_rank":
+        key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
+        store_rows(key_end + gates * K, rows, T, H * K, ks, K, keys_to_end(key, g_n, rows, DECAY, False, DT))
+        store_rows(k_end + gates * K, rows, T, H * K, ks, K, k_n)
+    else:
+        store_rows(key_end + gates * K, rows, T, H * K, ks, K, k_n)
+    tl.store(kept + (bh * tl.cdiv(T, C) + n) * K + ks, tl.exp2(tl.sum(g_n, axis=0)), mask=ks < K)
 
 
 @triton.jit
@@ -40,12 +64,12 @@ def solve(
         ks = block * BK + tl.arange(0, BK)
         p_n = load_rows(erase + keys, rows, T, HK * K, ks, K).to(DT)
         g_n = load_decay(g, rows, T, g_stride, ks, K, DECAY, False)
-        _, part = scores(p_n, p_n, load_rows(key + keys, rows, T, HK * K, ks, K).to(DT), g_n, C, LEVELS, DECAY, False, True, P_BEFORE, P_BEFORE, DT)
+        _, part = scores(p_n, p_n, load_rows(key + keys, rows, T, HK * K, ks, K).to(DT), g_n, rows, C, LEVELS, DECAY, False, True, P_BEFORE, P_BEFORE, DT)
         a_p += part
         if UPDATE == "low_rank":
-            _, part = scores(p_n, p_n, load_rows(k + keys, rows, T, HK * K, ks, K).to(DT), g_n, C, LEVELS, DECAY, False, True, P_BEFORE, P_BEFORE, DT)
+            _, part = scores(p_n, p_n, load_rows(k + keys, rows, T, HK * K, ks, K).to(DT), g_n, rows, C, LEVELS, DECAY, False, True, P_BEFORE, P_BEFORE, DT)
             a_pk += part
-    x = inverse_of_writes(a_p, beta_n, C, LEVELS, UPDATE, DT)
+    x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, DT)
     store_rows(squares + square + C * C, cs, C, C, cs, C, x)
     if UPDATE == "low_rank":
         store_rows(squares + square + 3 * C * C, cs, C, C, cs, C, a_pk)
@@ -53,7 +77,7 @@ def solve(
         ks = block * BK + tl.arange(0, BK)
         p_n = load_rows(erase + keys, rows, T, HK * K, ks, K).to(DT)
         g_n = load_decay(g, rows, T, g_stride, ks, K, DECAY, False)
-        recall = values_from_start(keys_from_start(p_n, g_n, C, DECAY, P_BEFORE, False, DT), g_n, DECAY, P_BEFORE, DT)
+        recall = values_from_start(keys_from_start(p_n, g_n, rows, DECAY, P_BEFORE, False, DT), g_n, DECAY, P_BEFORE, DT)
         recall = beta_n[:, None] * recall if UPDATE == "delta" else -recall
         store_rows(erasers + gates * K, rows, T, H * K, ks, K, dot(x, recall, DT))
     for block in range(0, tl.cdiv(V, BV)):
@@ -65,42 +89,48 @@ def solve(
 
 @triton.jit
 def walk(
-    k, v, g, b, first, last, states, writes, erasers, T, H, HK, K, V,
+    k, v, g, b, first, last, states, writes, erasers, key_end, k_end, kept, T, H, HK, K, V,
     C: tl.constexpr, ALL_K: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, STATE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (V / BV, B H): the state at the start of every chunk, and the writes z where U was."""
     vs, bh = tl.program_id(0) * BV + tl.arange(0, BV), tl.program_id(1).to(tl.int64)
     keys, gates, decays, g_stride, _ = place(bh, 0, T, H, HK, K, V, C, DECAY, UPDATE)
+    INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
     ks, cs = tl.arange(0, ALL_K), tl.arange(0, C)
     N = tl.cdiv(T, C)
+    key, plain, key_stride = (b if UPDATE == "low_rank" else k) + keys, k + keys, HK * K
+    if DECAY == "vector":
+        key, key_stride = key_end + gates * K, H * K
+        if UPDATE == "low_rank":
+            plain = k_end + gates * K
     state = tl.zeros([ALL_K, BV], tl.float32)
     if STATE:
         state += load_rows(first + bh * K * V, ks, K, V, vs, V)
     for n in range(0, N):
         rows = n * C + cs
         store_rows(states + (bh * N + n) * K * V, ks, K, V, vs, V, state)
-        k_t = load_transposed(k + keys, rows, T, HK * K, ks, K).to(DT)
-        g_n = load_decay(g + decays if DECAY != "none" else g, rows, T, g_stride, ks, K, DECAY, False)
-        g_t = load_decay(g + decays if DECAY != "none" else g, rows, T, g_stride, ks, K, DECAY, True)
-        key_t, v_n = k_t, k_t
+        key_t = load_transposed(key, rows, T, key_stride, ks, K).to(DT)
+        g_n = load_decay(g + decays if DECAY != "none" else g, rows, T, g_stride, ks, K, INSIDE, False)
+        v_n = key_t
         if UPDATE != "delta":
             v_n = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
         z = v_n
-        if UPDATE == "low_rank":
-            key_t = load_transposed(b + keys, rows, T, HK * K, ks, K).to(DT)
         if UPDATE != "add":
             w = load_rows(erasers + gates * K, rows, T, H * K, ks, K)
             z = (load_rows(writes + gates * V, rows, T, H * V, vs, V) - dot(w, state, DT)).to(DT)
             store_rows(writes + gates * V, rows, T, H * V, vs, V, z)
-        state = handed_on(whole(state, g_t, DECAY), key_t, z, g_n, g_t, C, DECAY, DT)
+        if DECAY == "vector":
+            state *= kept_rows(kept + (bh * N + n) * K, ks, K)
+        state = handed_on(whole(state, g_n, INSIDE), key_t, z, g_n, g_n, rows, INSIDE, DT)
         if UPDATE == "low_rank":
-            state = handed_on(state, k_t, v_n, g_n, g_t, C, DECAY, DT)
+            k_t = load_transposed(plain, rows, T, key_stride, ks, K).to(DT)
+            state = handed_on(state, k_t, v_n, g_n, g_n, rows, INSIDE, DT)
     store_rows(last + bh * K * V, ks, K, V, vs, V, state)
 
 
 @triton.jit
 def read(
-    q, k, v, g, b, o, states, writes, squares, scale, T, H, HK, K, V,
+    q, k, v, g, b, o, states, writes, squares, q_start, scale, T, H, HK, K, V,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     Q_BEFORE: tl.constexpr, SAVE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
@@ -109,6 +139,7 @@ def read(
     keys, gates, decays, g_stride, square = place(bh, n, T, H, HK, K, V, C, DECAY, UPDATE)
     cs = tl.arange(0, C)
     rows = n * C + cs
+    INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
     states += (bh * tl.cdiv(T, C) + n) * K * V
     if DECAY != "none":
         g += decays
@@ -121,9 +152,9 @@ def read(
         key = k_n
         if UPDATE == "low_rank":
             key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
-            part, _ = scores(q_n, q_n, k_n, g_n, C, LEVELS, DECAY, True, False, Q_BEFORE, Q_BEFORE, DT)
+            part, _ = scores(q_n, q_n, k_n, g_n, rows, C, LEVELS, DECAY, True, False, Q_BEFORE, Q_BEFORE, DT)
             a_qk += scale * part
-        part, _ = scores(q_n, q_n, key, g_n, C, LEVELS, DECAY, True, False, Q_BEFORE, Q_BEFORE, DT)
+        part, _ = scores(q_n, q_n, key, g_n, rows, C, LEVELS, DECAY, True, False, Q_BEFORE, Q_BEFORE, DT)
         a_q += scale * part
     if SAVE:
         store_rows(squares + square, cs, C, C, cs, C, a_q)
@@ -134,9 +165,12 @@ def read(
         o_n = tl.zeros([C, BV], tl.float32)
         for key_block in range(0, tl.cdiv(K, BK)):
             ks = key_block * BK + tl.arange(0, BK)
-            q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
-            g_n = load_decay(g, rows, T, g_stride, ks, K, DECAY, False)
-            o_n += scale * recalled(q_n, load_rows(states, ks, K, V, vs, V), g_n, C, DECAY, Q_BEFORE, DT)
+            if DECAY == "vector":
+                q_n = load_rows(q_start + gates * K, rows, T, H * K, ks, K)
+            else:
+                q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
+            g_n = load_decay(g, rows, T, g_stride, ks, K, INSIDE, False)
+            o_n += scale * recalled(q_n, load_rows(states, ks, K, V, vs, V), g_n, rows, INSIDE, Q_BEFORE, DT)
         o_n = dot(a_q, load_rows((v if UPDATE == "add" else writes) + gates * V, rows, T, H * V, vs, V), DT, o_n)
         if UPDATE == "low_rank":
             o_n = dot(a_qk, load_rows(v + gates * V, rows, T, H * V, vs, V), DT, o_n)

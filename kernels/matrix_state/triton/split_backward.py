@@ -1,4 +1,4 @@
-"""The split schedule, backward: `write_gradients`, `walk_back`, `gradients`, and `value_gradients` where values are not the writes."""
+"""The split schedule, backward: `write_gradients`, `walk_back`, `value_gradients` (where writes depend on the state), `gradients`."""
 
 import triton
 import triton.language as tl
@@ -11,38 +11,53 @@ from linbench.kernels.matrix_state.triton.chunk import (
     store_key_gradients,
     taken_over,
 )
-from linbench.kernels.matrix_state.triton.decay import load_decay, whole
+from linbench.kernels.matrix_state.triton.decay import kept_rows, load_decay, one_per_token, whole
+from linbench.kernels.matrix_state.triton.scores import decayed
 from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_transposed, store_rows
 
 
 @triton.jit
 def write_gradients(
-    do, squares, dwrites, scale, T, H, HK, K, V,
-    C: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, DT: tl.constexpr,
+    v, g, do, writes, squares, dsquares, dwrites, scale, T, H, HK, K, V,
+    C: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N, B H): gradient of the writes z from the outputs of their own chunk."""
+    """Grid (N, B H): what the outputs of their own chunk give to the writes z, and to q's scores of key and of k."""
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    _, gates, _, _, square = place(bh, n, T, H, HK, K, V, C, DECAY, UPDATE)
+    _, gates, decays, g_stride, square = place(bh, n, T, H, HK, K, V, C, DECAY, UPDATE)
     cs = tl.arange(0, C)
     rows = n * C + cs
-    a_t = load_transposed(squares + square, cs, C, C, cs, C)
+    squares, dsquares = squares + square, dsquares + square
+    a_t = load_transposed(squares, cs, C, C, cs, C)
+    da, da_k = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
-        dz = dot(a_t, load_rows(do + gates * V, rows, T, H * V, vs, V), DT)
-        store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dz)
+        do_n = load_rows(do + gates * V, rows, T, H * V, vs, V).to(DT)
+        store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dot(a_t, do_n, DT))
+        z = load_rows((v if UPDATE == "add" else writes) + gates * V, rows, T, H * V, vs, V).to(DT)
+        da = dot(do_n, tl.trans(z), DT, da)
+        if UPDATE == "low_rank":
+            da_k = dot(do_n, tl.trans(load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)), DT, da_k)
+    g_n = one_per_token(g, decays, rows, T, g_stride, DECAY)
+    store_rows(dsquares, cs, C, C, cs, C, decayed(scale * da, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, DT))
+    if UPDATE == "low_rank":
+        store_rows(dsquares + 2 * C * C, cs, C, C, cs, C, decayed(scale * da_k, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, DT))
 
 
 @triton.jit
 def walk_back(
-    q, k, g, b, do, dlast, dfirst, dstates, dwrites, erasers, scale, T, H, HK, K, V,
+    q, k, g, b, do, dlast, dfirst, dstates, dwrites, erasers, q_start, key_end, kept, scale, T, H, HK, K, V,
     C: tl.constexpr, ALL_K: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr,
     STATE: tl.constexpr, DLAST: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (V / BV, B H): the gradient of the state at the end of every chunk, and all of the gradient of the writes z."""
     vs, bh = tl.program_id(0) * BV + tl.arange(0, BV), tl.program_id(1).to(tl.int64)
     keys, gates, decays, g_stride, _ = place(bh, 0, T, H, HK, K, V, C, DECAY, UPDATE)
+    INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
     ks, cs = tl.arange(0, ALL_K), tl.arange(0, C)
     N = tl.cdiv(T, C)
+    q, key, key_stride = q + keys, (b if UPDATE == "low_rank" else k) + keys, HK * K
+    if DECAY == "vector":
+        q, key, key_stride = q_start + gates * K, key_end + gates * K, H * K
     dstate = tl.zeros([ALL_K, BV], tl.float32)
     if DLAST:
         dstate += load_rows(dlast + bh * K * V, ks, K, V, vs, V)
@@ -50,14 +65,15 @@ def walk_back(
         n = N - 1 - m
         rows = n * C + cs
         store_rows(dstates + (bh * N + n) * K * V, ks, K, V, vs, V, dstate)
-        q_t = load_transposed(q + keys, rows, T, HK * K, ks, K).to(DT)
-        key = load_rows((b if UPDATE == "low_rank" else k) + keys, rows, T, HK * K, ks, K).to(DT)
+        q_t = load_transposed(q, rows, T, key_stride, ks, K).to(DT)
+        key_n = load_rows(key, rows, T, key_stride, ks, K).to(DT)
         do_n = load_rows(do + gates * V, rows, T, H * V, vs, V)
-        g_n = load_decay(g + decays if DECAY != "none" else g, rows, T, g_stride, ks, K, DECAY, False)
-        g_t = load_decay(g + decays if DECAY != "none" else g, rows, T, g_stride, ks, K, DECAY, True)
-        dz = load_rows(dwrites + gates * V, rows, T, H * V, vs, V) + taken_over(key, dstate, g_n, C, DECAY, DT)
+        g_n = load_decay(g + decays if DECAY != "none" else g, rows, T, g_stride, ks, K, INSIDE, False)
+        dz = load_rows(dwrites + gates * V, rows, T, H * V, vs, V) + taken_over(key_n, dstate, g_n, rows, INSIDE, DT)
         store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dz)
-        dstate = looked_at(whole(dstate, g_t, DECAY), q_t, scale * do_n, g_n, g_t, C, DECAY, Q_BEFORE, DT)
+        if DECAY == "vector":
+            dstate *= kept_rows(kept + (bh * N + n) * K, ks, K)
+        dstate = looked_at(whole(dstate, g_n, INSIDE), q_t, scale * do_n, g_n, g_n, rows, INSIDE, Q_BEFORE, DT)
         if UPDATE != "add":
             dstate -= dot(load_transposed(erasers + gates * K, rows, T, H * K, ks, K), dz, DT)
     if STATE:
@@ -66,11 +82,11 @@ def walk_back(
 
 @triton.jit
 def gradients(
-    q, k, v, g, beta, p, b, states, writes, squares, do, dstates, dwrites, dq, dk, dg, dbeta, dp, db, scale, T, H, HK, K, V,
-    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, ALL_V: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
+    q, k, v, g, beta, p, b, states, writes, dsquares, do, dstates, dwrites, dq, dk, dg, dbeta, dp, db, scale, T, H, HK, K, V,
+    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N, B H, K / BK): all that is left to do once the states and their gradients are known.
+    """Grid (N, B H, K / BK): all that is left to do once the states, the scores and their gradients are known.
 
     Every block of keys leaves its part of the gradients of beta and of a scalar decay in a place of its own.
     """
@@ -78,7 +94,7 @@ def gradients(
     keys, gates, decays, g_stride, square = place(bh, n, T, H, HK, K, V, C, DECAY, UPDATE)
     ks, cs = block_k * BK + tl.arange(0, BK), tl.arange(0, C)
     rows = n * C + cs
-    squares += square
+    dsquares += square
     states += (bh * tl.cdiv(T, C) + n) * K * V
     dstates += (bh * tl.cdiv(T, C) + n) * K * V
     part = block_k * tl.num_programs(1).to(tl.int64) * T
@@ -105,66 +121,82 @@ def gradients(
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
         do_n = load_rows(do + gates * V, rows, T, H * V, vs, V).to(DT)
-        v_n = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
-        z, seen = v_n, do_n
+        z, seen, v_n = do_n, do_n, do_n
+        if UPDATE != "delta":
+            v_n = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
+            z = v_n
         if UPDATE != "add":
             z = load_rows(writes + gates * V, rows, T, H * V, vs, V)
-            seen = seen_gradient(squares, dwrites + gates * V, rows, cs, vs, T, H, V, C, UPDATE, DT)
+            seen = load_rows(dwrites + gates * V, rows, T, H * V, vs, V)
         state_t, dstate_t = load_transposed(states, ks, K, V, vs, V), load_transposed(dstates, ks, K, V, vs, V)
         if DECAY != "none":
             kept += kept_gradient(tl.sum(state_t.to(tl.float32) * dstate_t, axis=0), g_t, DECAY)
-        through = state_products(do_n, v_n, z, seen, state_t, dstate_t, g_n, scale, DECAY, UPDATE, Q_BEFORE, P_BEFORE, DT)
+        through = state_products(do_n, v_n, z, seen, state_t, dstate_t, UPDATE, DT)
         dq_n, dkey = dq_n + through[0], dkey + through[2]
         if UPDATE != "add":
             dp_n += through[1]
         if UPDATE == "low_rank":
             dk_n += through[3]
-    vs = tl.arange(0, ALL_V)
-    do_n = load_rows(do + gates * V, rows, T, H * V, vs, V).to(DT)
-    v_n = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
-    z, seen, dbeta_n = v_n, do_n, beta_n
+    da, da_t = load_rows(dsquares, cs, C, C, cs, C), load_transposed(dsquares, cs, C, C, cs, C)
+    dl, dl_t, da_k, da_kt, dl_k, dl_kt = da, da_t, da, da_t, da, da_t
     if UPDATE != "add":
-        z = load_rows(writes + gates * V, rows, T, H * V, vs, V)
-        seen = seen_gradient(squares, dwrites + gates * V, rows, cs, vs, T, H, V, C, UPDATE, DT)
-    if UPDATE == "delta":
-        dbeta_n = tl.where(block_k == 0, -tl.sum(seen.to(tl.float32) * v_n, axis=1), 0.0)
+        dl, dl_t = load_rows(dsquares + C * C, cs, C, C, cs, C), load_transposed(dsquares + C * C, cs, C, C, cs, C)
+    if UPDATE == "low_rank":
+        da_k, da_kt = load_rows(dsquares + 2 * C * C, cs, C, C, cs, C), load_transposed(dsquares + 2 * C * C, cs, C, C, cs, C)
+        dl_k, dl_kt = load_rows(dsquares + 3 * C * C, cs, C, C, cs, C), load_transposed(dsquares + 3 * C * C, cs, C, C, cs, C)
     store_key_gradients(
-        q_n, k_n, key, p_n, do_n, v_n, z, seen, beta_n, dbeta_n, g_n, dq_n, dp_n, dkey, dk_n, kept, scale,
+        q_n, k_n, key, p_n, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta_n, tl.zeros([C], tl.float32), g_n, dq_n, dp_n, dkey, dk_n, kept, scale,
         dq, dk, dg, dbeta, dp, db, gates, decays, g_stride, rows, ks, T, H, K,
-        C, LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, DT,
+        LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, DT,
     )  # fmt: skip
 
 
 @triton.jit
-def seen_gradient(squares, dwrites, rows, cs, vs, T, H, V, C: tl.constexpr, UPDATE: tl.constexpr, DT: tl.constexpr):
-    """[C, V]: gradient of what p reads, X^T dz; the delta rule subtracts that."""
-    dr = dot(load_transposed(squares + C * C, cs, C, C, cs, C), load_rows(dwrites, rows, T, H * V, vs, V), DT)
-    return (-dr if UPDATE == "delta" else dr).to(DT)
-
-
-@triton.jit
 def value_gradients(
-    k, g, beta, squares, do, dstates, dwrites, dv, T, H, HK, K, V,
-    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, DT: tl.constexpr,
+    k, v, g, beta, writes, squares, dsquares, do, dstates, dwrites, dv, dbeta, k_end, T, H, HK, K, V,
+    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N, B H): gradient of the values, where these are not the writes."""
+    """Grid (N, B H), where writes depend on the state: what the gradient of the writes gives to the values, and to p's scores of key and of k.
+
+    Leaves the gradient of what p reads where that of the writes was, and the values' part of that of beta beside those of blocks of keys.
+    """
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
     keys, gates, decays, g_stride, square = place(bh, n, T, H, HK, K, V, C, DECAY, UPDATE)
+    INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
     cs = tl.arange(0, C)
     rows = n * C + cs
-    squares += square
+    squares, dsquares = squares + square, dsquares + square
     dstates += (bh * tl.cdiv(T, C) + n) * K * V
+    g_n = one_per_token(g, decays, rows, T, g_stride, DECAY)
+    x_t = load_transposed(squares + C * C, cs, C, C, cs, C)
+    dl, dl_k, dbeta_n, beta_n = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C], tl.float32), tl.zeros([C], tl.float32)
+    if UPDATE == "delta":
+        beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
-        dr = dot(load_transposed(squares + C * C, cs, C, C, cs, C), load_rows(dwrites + gates * V, rows, T, H * V, vs, V), DT)
+        dr = dot(x_t, load_rows(dwrites + gates * V, rows, T, H * V, vs, V), DT)
+        z = load_rows(writes + gates * V, rows, T, H * V, vs, V)
+        v_n = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
+        seen = (-dr if UPDATE == "delta" else dr).to(DT)
+        store_rows(dwrites + gates * V, rows, T, H * V, vs, V, seen)
+        dl = dot(seen, tl.trans(z), DT, dl)
         if UPDATE == "delta":
-            dv_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)[:, None] * dr
+            dbeta_n += tl.sum(dr * v_n, axis=1)
+            dv_n = beta_n[:, None] * dr
         else:
+            dl_k = dot(seen, tl.trans(v_n), DT, dl_k)
             dv_n = dot(load_transposed(squares + 2 * C * C, cs, C, C, cs, C), load_rows(do + gates * V, rows, T, H * V, vs, V), DT)
             dv_n = dot(load_transposed(squares + 3 * C * C, cs, C, C, cs, C), dr, DT, dv_n)
             for key_block in range(0, tl.cdiv(K, BK)):
                 ks = key_block * BK + tl.arange(0, BK)
-                g_n = load_decay(g + decays if DECAY != "none" else g, rows, T, g_stride, ks, K, DECAY, False)
-                k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
-                dv_n += taken_over(k_n, load_rows(dstates, ks, K, V, vs, V), g_n, C, DECAY, DT)
+                if DECAY == "vector":
+                    k_n = load_rows(k_end + gates * K, rows, T, H * K, ks, K)
+                else:
+                    k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
+                dv_n += taken_over(k_n, load_rows(dstates, ks, K, V, vs, V), g_n, rows, INSIDE, DT)
         store_rows(dv + gates * V, rows, T, H * V, vs, V, dv_n)
+    store_rows(dsquares + C * C, cs, C, C, cs, C, decayed(dl, g_n, rows, DECAY, P_BEFORE, True, False, DT))
+    if UPDATE == "delta":
+        tl.store(dbeta + tl.cdiv(K, BK) * tl.num_programs(1).to(tl.int64) * T + gates + rows * H, dbeta_n, mask=rows < T)
+    else:
+        store_rows(dsquares + 3 * C * C, cs, C, C, cs, C, decayed(dl_k, g_n, rows, DECAY, P_BEFORE, True, False, DT))
