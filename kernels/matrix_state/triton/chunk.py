@@ -100,18 +100,18 @@ def store_key_gradients(
     dp_n = values_from_start(keys_from_start(dp_n, g, rows, DECAY, P_BEFORE, False, DT), g, DECAY, P_BEFORE, DT)
     dkey = values_to_end(keys_to_end(dkey, g, rows, DECAY, False, DT), g, DECAY, DT)
     passed_on = by_token(key * dkey, DECAY)
-    own = tl.zeros(dkey.shape, tl.float32)
-    dq_n, dp_n, own = key_gradients(q, reader, key, da, da_t, dl, dl_t, dq_n, dp_n, own, g, rows, LEVELS, DECAY, UPDATE != "add", Q_BEFORE, P_BEFORE, DT)
+    dq_n, dp_n, own, own_k = key_gradients(
+        q, reader, key, k, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, dq_n, dp_n, g, rows,
+        LEVELS, DECAY, UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT,
+    )  # fmt: skip
     written = key * own
     dkey += own
     if UPDATE == "low_rank":
         store_rows(db + base, rows, T, H * K, ks, K, dkey)
         dkey = values_to_end(keys_to_end(dk_n, g, rows, DECAY, False, DT), g, DECAY, DT)
         passed_on += by_token(k * dkey, DECAY)
-        own = tl.zeros(dkey.shape, tl.float32)
-        dq_n, dp_n, own = key_gradients(q, p, k, da_k, da_kt, dl_k, dl_kt, dq_n, dp_n, own, g, rows, LEVELS, DECAY, True, Q_BEFORE, P_BEFORE, DT)
-        written += k * own
-        dkey += own
+        written += k * own_k
+        dkey += own_k
     store_rows(dq + base, rows, T, H * K, ks, K, dq_n)
     if UPDATE == "delta":
         tl.store(dbeta + gates + rows * H, (dbeta_n + tl.sum(p * dp_n, axis=1)).to(dbeta.dtype.element_ty), mask=rows < T)

@@ -58,7 +58,7 @@ def forward(
         if UPDATE == "delta":
             beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
 
-        a_q, a_p = scores(q_n, p_n, key, g_n, rows, C, LEVELS, DECAY, True, UPDATE != "add", Q_BEFORE, P_BEFORE, DT)
+        a_q, a_p, a_qk, a_pk = scores(q_n, p_n, key, k_n, g_n, rows, C, LEVELS, DECAY, True, UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT)
         o_n = scale * recalled(q_n, state, g_n, rows, DECAY, Q_BEFORE, DT)
         if UPDATE != "add":
             x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, DT)
@@ -66,7 +66,6 @@ def forward(
             if UPDATE == "delta":
                 r = beta_n[:, None] * (v_n - r)
             else:
-                a_qk, a_pk = scores(q_n, p_n, k_n, g_n, rows, C, LEVELS, DECAY, True, True, Q_BEFORE, P_BEFORE, DT)
                 r = dot(a_pk, v_n, DT, r)
                 o_n = dot(scale * a_qk, v_n, DT, o_n)
                 if SAVE:

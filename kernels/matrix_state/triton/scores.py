@@ -9,32 +9,48 @@ from linbench.kernels.matrix_state.triton.tiles import dot, precise_dot
 
 @triton.jit
 def scores(
-    q, p, y, g, t, C: tl.constexpr, LEVELS: tl.constexpr, DECAY: tl.constexpr, Q: tl.constexpr, P: tl.constexpr,
+    q, p, key, k, g, t, C: tl.constexpr, LEVELS: tl.constexpr, DECAY: tl.constexpr, Q: tl.constexpr, P: tl.constexpr, TWO: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """[C, C] twice: q_i . y_j and p_i . y_j with what has decayed from j to i, zero where i does not see j. Q and P say which are wanted.
+    """[C, C] four times: q_i . key_j and p_i . key_j, q_i . k_j and p_i . k_j, with what has decayed from j to i, zero where i does not see j.
 
-    q sees its own token unless it reads BEFORE it, p never does.
+    Q and P say which readers are wanted, TWO whether k is another key. q sees its own token unless it reads BEFORE it, p never does.
     """
-    a_q, a_p = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
+    a_q, a_p, a_qk, a_pk = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
     if DECAY == "vector":
         if Q and not Q_BEFORE:
-            a_q += tl.where(t[:, None] == t[None, :], tl.sum(q.to(tl.float32) * y.to(tl.float32), axis=1)[:, None], 0.0)
+            a_q += tl.where(t[:, None] == t[None, :], tl.sum(q.to(tl.float32) * key.to(tl.float32), axis=1)[:, None], 0.0)
+            if TWO:
+                a_qk += tl.where(t[:, None] == t[None, :], tl.sum(q.to(tl.float32) * k.to(tl.float32), axis=1)[:, None], 0.0)
         for level in range(0, LEVELS):
+            here = across(level, t, False)
             left = to_middle(g, level, t, Q_BEFORE if Q else P_BEFORE, DT)
-            written = tl.trans((y * left).to(DT))
+            written = tl.trans((key * left).to(DT))
+            written_k = written
+            if TWO:
+                written_k = tl.trans((k * left).to(DT))
             if Q:
-                a_q += tl.where(across(level, t, False), dot(q * left, written, DT), 0.0)
+                reader = (q * left).to(DT)
+                a_q += tl.where(here, dot(reader, written, DT), 0.0)
+                if TWO:
+                    a_qk += tl.where(here, dot(reader, written_k, DT), 0.0)
             if P:
                 if Q and Q_BEFORE != P_BEFORE:
                     left = to_middle(g, level, t, P_BEFORE, DT)
-                a_p += tl.where(across(level, t, False), dot(p * left, written, DT), 0.0)
+                reader = (p * left).to(DT)
+                a_p += tl.where(here, dot(reader, written, DT), 0.0)
+                if TWO:
+                    a_pk += tl.where(here, dot(reader, written_k, DT), 0.0)
     else:
         if Q:
-            a_q = decayed(dot(q, tl.trans(y), DT), g, t, DECAY, Q_BEFORE, Q_BEFORE, False, DT)
+            a_q = decayed(dot(q, tl.trans(key), DT), g, t, DECAY, Q_BEFORE, Q_BEFORE, False, DT)
+            if TWO:
+                a_qk = decayed(dot(q, tl.trans(k), DT), g, t, DECAY, Q_BEFORE, Q_BEFORE, False, DT)
         if P:
-            a_p = decayed(dot(p, tl.trans(y), DT), g, t, DECAY, P_BEFORE, True, False, DT)
-    return a_q, a_p
+            a_p = decayed(dot(p, tl.trans(key), DT), g, t, DECAY, P_BEFORE, True, False, DT)
+            if TWO:
+                a_pk = decayed(dot(p, tl.trans(k), DT), g, t, DECAY, P_BEFORE, True, False, DT)
+    return a_q, a_p, a_qk, a_pk
 
 
 @triton.jit
@@ -60,31 +76,48 @@ def decayed(a, g, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.const
 
 @triton.jit
 def key_gradients(
-    q, p, y, da, da_t, dl, dl_t, dq, dp, dy, g, t, LEVELS: tl.constexpr, DECAY: tl.constexpr, P: tl.constexpr,
+    q, p, key, k, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, dq, dp, g, t, LEVELS: tl.constexpr, DECAY: tl.constexpr, P: tl.constexpr, TWO: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """dq, dp and dy [C, K] with what comes through their `scores`: da, dl and their transposes, each a `score_gradient`. P: whether there is a p."""
+    """dq and dp [C, K] with what comes through `scores`, and what comes to key and k. Each da, dl is a `score_gradient`, each _t its transpose."""
+    dkey, dk = tl.zeros(dq.shape, tl.float32), tl.zeros(dq.shape, tl.float32)
     if DECAY == "vector":
         if not Q_BEFORE:
             own = tl.sum(tl.where(t[:, None] == t[None, :], da, 0.0), axis=1)[:, None]
-            dq += own * y
-            dy += own * q
+            dq += own * key
+            dkey += own * q
+            if TWO:
+                own = tl.sum(tl.where(t[:, None] == t[None, :], da_k, 0.0), axis=1)[:, None]
+                dq += own * k
+                dk += own * q
         for level in range(0, LEVELS):
+            here, here_t = across(level, t, False), across(level, t, True)
             left = to_middle(g, level, t, Q_BEFORE, DT)
-            written = (y * left).to(DT)
-            dq += left * dot(tl.where(across(level, t, False), da, 0.0), written, DT)
-            dy += left * dot(tl.where(across(level, t, True), da_t, 0.0), q * left, DT)
+            reads = left
+            if P and Q_BEFORE != P_BEFORE:
+                reads = to_middle(g, level, t, P_BEFORE, DT)
+            reader, written = (q * left).to(DT), (key * left).to(DT)
+            from_q, to_key = dot(tl.where(here, da, 0.0), written, DT), dot(tl.where(here_t, da_t, 0.0), reader, DT)
             if P:
-                reads = left
-                if Q_BEFORE != P_BEFORE:
-                    reads = to_middle(g, level, t, P_BEFORE, DT)
-                dp += reads * dot(tl.where(across(level, t, False), dl, 0.0), written, DT)
-                dy += left * dot(tl.where(across(level, t, True), dl_t, 0.0), p * reads, DT)
+                eraser = (p * reads).to(DT)
+                from_p, to_key = dot(tl.where(here, dl, 0.0), written, DT), dot(tl.where(here_t, dl_t, 0.0), eraser, DT, to_key)
+            if TWO:
+                written = (k * left).to(DT)
+                from_q, to_k = dot(tl.where(here, da_k, 0.0), written, DT, from_q), dot(tl.where(here_t, da_kt, 0.0), reader, DT)
+                from_p, to_k = dot(tl.where(here, dl_k, 0.0), written, DT, from_p), dot(tl.where(here_t, dl_kt, 0.0), eraser, DT, to_k)
+                dk += left * to_k
+            dq += left * from_q
+            dkey += left * to_key
+            if P:
+                dp += reads * from_p
     else:
-        dq, dy = dot(da, y, DT, dq), dot(da_t, q, DT, dy)
+        dq, dkey = dot(da, key, DT, dq), dot(da_t, q, DT, dkey)
         if P:
-            dp, dy = dot(dl, y, DT, dp), dot(dl_t, p, DT, dy)
-    return dq, dp, dy
+            dp, dkey = dot(dl, key, DT, dp), dot(dl_t, p, DT, dkey)
+        if TWO:
+            dq, dk = dot(da_k, k, DT, dq), dot(da_kt, q, DT, dk)
+            dp, dk = dot(dl_k, k, DT, dp), dot(dl_kt, p, DT, dk)
+    return dq, dp, dkey, dk
 
 
 @triton.jit

@@ -53,7 +53,7 @@ def solve(
     keys, gates, decays, g_stride, square = place(bh, n, T, H, HK, K, V, C, DECAY, UPDATE)
     cs = tl.arange(0, C)
     rows = n * C + cs
-    erase, key = p if ERASE else k, b if UPDATE == "low_rank" else k
+    erase = p if ERASE else k
     if DECAY != "none":
         g += decays
     beta_n = tl.zeros([C], tl.float32)
@@ -64,11 +64,13 @@ def solve(
         ks = block * BK + tl.arange(0, BK)
         p_n = load_rows(erase + keys, rows, T, HK * K, ks, K).to(DT)
         g_n = load_decay(g, rows, T, g_stride, ks, K, DECAY, False)
-        _, part = scores(p_n, p_n, load_rows(key + keys, rows, T, HK * K, ks, K).to(DT), g_n, rows, C, LEVELS, DECAY, False, True, P_BEFORE, P_BEFORE, DT)
-        a_p += part
+        k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
+        key_n = k_n
         if UPDATE == "low_rank":
-            _, part = scores(p_n, p_n, load_rows(k + keys, rows, T, HK * K, ks, K).to(DT), g_n, rows, C, LEVELS, DECAY, False, True, P_BEFORE, P_BEFORE, DT)
-            a_pk += part
+            key_n = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
+        _q, part, _qk, part_k = scores(p_n, p_n, key_n, k_n, g_n, rows, C, LEVELS, DECAY, False, True, UPDATE == "low_rank", P_BEFORE, P_BEFORE, DT)
+        a_p += part
+        a_pk += part_k
     x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, DT)
     store_rows(squares + square + C * C, cs, C, C, cs, C, x)
     if UPDATE == "low_rank":
@@ -152,10 +154,9 @@ def read(
         key = k_n
         if UPDATE == "low_rank":
             key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
-            part, _ = scores(q_n, q_n, k_n, g_n, rows, C, LEVELS, DECAY, True, False, Q_BEFORE, Q_BEFORE, DT)
-            a_qk += scale * part
-        part, _ = scores(q_n, q_n, key, g_n, rows, C, LEVELS, DECAY, True, False, Q_BEFORE, Q_BEFORE, DT)
+        part, _p, part_k, _pk = scores(q_n, q_n, key, k_n, g_n, rows, C, LEVELS, DECAY, True, False, UPDATE == "low_rank", Q_BEFORE, Q_BEFORE, DT)
         a_q += scale * part
+        a_qk += scale * part_k
     if SAVE:
         store_rows(squares + square, cs, C, C, cs, C, a_q)
         if UPDATE == "low_rank":
