@@ -109,7 +109,7 @@ def check(problem: Problem, bonus: Tensor | None) -> Problem:
         full = (batch, length, heads, key_dim) if log_decay.dim() == 4 else (batch, length, heads)
         if not _broadcasts(log_decay, full):
             raise ValueError(f"log_decay must broadcast to [B, T, H] = {full[:3]} or [B, T, H, K] with K = {key_dim}, not {tuple(log_decay.shape)}")
-        log_decay = log_decay.expand(full)
+        log_decay = _expanded(log_decay, full)
     if isinstance(update, Delta):
         update = update._replace(beta=_gate("beta", update.beta, (batch, steps * length, heads)))
         if update.reads not in ("decayed", "undecayed"):
@@ -127,7 +127,12 @@ def check(problem: Problem, bonus: Tensor | None) -> Problem:
 def _gate(name: str, gate: Tensor, full: tuple[int, int, int]) -> Tensor:
     if not _broadcasts(gate, full):
         raise ValueError(f"{name} must broadcast to [B, T, H] = {full}, not {tuple(gate.shape)}")
-    return gate.expand(full)
+    return _expanded(gate, full)
+
+
+def _expanded(x: Tensor, full: tuple[int, ...]) -> Tensor:
+    """Without a node in the graph where there is nothing to expand."""
+    return x if x.shape == full else x.expand(full)
 
 
 def _like_k(name: str, x: Tensor, k: Tensor) -> None:

@@ -42,10 +42,9 @@ def forward(
         square = squares + square
         q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
         k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
-        v_n = load_rows(v + values, rows, T, H * V, vs, V).to(DT)
         g_n = load_decay(g, rows, T, g_stride, ks, K, DECAY, False)
         g_t = load_decay(g, rows, T, g_stride, ks, K, DECAY, True)
-        key, p_n, z, beta_n = k_n, k_n, v_n, tl.zeros([C], tl.float32)
+        key, p_n, beta_n = k_n, k_n, tl.zeros([C], tl.float32)
         if UPDATE == "low_rank":
             key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
         if ERASE:
@@ -58,24 +57,30 @@ def forward(
         if UPDATE == "delta":
             beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
 
-        a_q, a_p, a_qk, a_pk = scores(q_n, p_n, key, k_n, g_n, rows, C, LEVELS, DECAY, True, UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT)
-        o_n = scale * recalled(q_n, state, g_n, rows, DECAY, Q_BEFORE, DT)
+        a_q, a_p, a_qk, a_pk = scores(
+            q_n, p_n, key, k_n, g_n, rows, C, LEVELS, DECAY, True, UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT
+        )
         if UPDATE != "add":
             x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, DT)
+            if SAVE:
+                store_rows(square + C * C, cs, C, C, cs, C, x)
+        v_n = load_rows(v + values, rows, T, H * V, vs, V).to(DT)
+        z = v_n
+        if UPDATE != "add":
             r = recalled(p_n, state, g_n, rows, DECAY, P_BEFORE, DT)
             if UPDATE == "delta":
                 r = beta_n[:, None] * (v_n - r)
             else:
                 r = dot(a_pk, v_n, DT, r)
-                o_n = dot(scale * a_qk, v_n, DT, o_n)
-                if SAVE:
-                    store_rows(square + 2 * C * C, cs, C, C, cs, C, scale * a_qk)
-                    store_rows(square + 3 * C * C, cs, C, C, cs, C, a_pk)
             z = dot(x, r, DT).to(DT)
             if SAVE:
                 store_rows(writes + values, rows, T, H * V, vs, V, z)
-                store_rows(square + C * C, cs, C, C, cs, C, x)
-        o_n = dot(scale * a_q, z, DT, o_n)
+        o_n = dot(scale * a_q, z, DT, scale * recalled(q_n, state, g_n, rows, DECAY, Q_BEFORE, DT))
+        if UPDATE == "low_rank":
+            o_n = dot(scale * a_qk, v_n, DT, o_n)
+            if SAVE:
+                store_rows(square + 2 * C * C, cs, C, C, cs, C, scale * a_qk)
+                store_rows(square + 3 * C * C, cs, C, C, cs, C, a_pk)
         store_rows(o + values, rows, T, H * V, vs, V, o_n)
         if SAVE:
             store_rows(square, cs, C, C, cs, C, scale * a_q)

@@ -3,6 +3,7 @@
 The custom operators are what `torch.compile` sees. Called eagerly, the same two functions go through `Eager`, which costs less per call.
 """
 
+from inspect import signature
 from typing import Any
 
 import torch
@@ -140,3 +141,7 @@ class Eager(torch.autograd.Function):
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
         """Replicas become more of the batch."""
         return vmap_rule(Eager.apply, info, in_dims, *args)
+
+
+# torch asks for it at every call, and to find it out takes longer than to launch a kernel
+Eager.forward.__signature__ = signature(Eager.forward)  # type: ignore[attr-defined]

@@ -63,7 +63,7 @@ def score_gradient(x, z, factor, g, t, DECAY: tl.constexpr, BEFORE: tl.constexpr
         a = factor * dot(z, tl.trans(x), DT)
     else:
         a = factor * dot(x, tl.trans(z), DT)
-    return decayed(a, g, t, DECAY, BEFORE, STRICT, TRANSPOSED, DT)
+    return decayed(a, g, t, DECAY, BEFORE, STRICT, TRANSPOSED, DT).to(DT)
 
 
 @triton.jit
