@@ -95,7 +95,7 @@ def store_key_gradients(
     chunk: differences only of what belongs to the same pair.
     """
     base = gates * K
-    reader = beta[:, None] * p if UPDATE == "delta" else p
+    reader = (beta[:, None] * p if UPDATE == "delta" else p).to(DT)
     dq_n = scale * values_from_start(keys_from_start(dq_n, g, rows, DECAY, Q_BEFORE, False, DT), g, DECAY, Q_BEFORE, DT)
     dp_n = values_from_start(keys_from_start(dp_n, g, rows, DECAY, P_BEFORE, False, DT), g, DECAY, P_BEFORE, DT)
     dkey = values_to_end(keys_to_end(dkey, g, rows, DECAY, False, DT), g, DECAY, DT)
@@ -113,6 +113,7 @@ def store_key_gradients(
         written += k * own_k
         dkey += own_k
     store_rows(dq + base, rows, T, H * K, ks, K, dq_n)
+    erased = reader * dp_n  # with the very reader that writes met, so that what belongs to one pair cancels
     if UPDATE == "delta":
         tl.store(dbeta + gates + rows * H, (dbeta_n + tl.sum(p * dp_n, axis=1)).to(dbeta.dtype.element_ty), mask=rows < T)
         dp_n = beta[:, None] * dp_n
@@ -131,9 +132,9 @@ def store_key_gradients(
             from_on += q * dq_n
         if UPDATE != "add":
             if P_BEFORE:
-                after += p * dp_n
+                after += erased
             else:
-                from_on += p * dp_n
+                from_on += erased
         dg_n = kept + sum_along(by_token(from_on, DECAY), rows, DECAY, "from", DT) + sum_along(passed_on, rows, DECAY, "before", DT)
         if Q_BEFORE or P_BEFORE:
             dg_n += sum_along(by_token(after, DECAY), rows, DECAY, "after", DT)

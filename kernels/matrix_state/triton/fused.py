@@ -16,7 +16,7 @@ from linbench.kernels.matrix_state.triton.chunk import (
 )
 from linbench.kernels.matrix_state.triton.decay import load_decay, whole
 from linbench.kernels.matrix_state.triton.scores import score_gradient, scores
-from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_transposed, store_rows
+from linbench.kernels.matrix_state.triton.tiles import dot, exact_dot, load_rows, load_transposed, store_rows
 
 
 @triton.jit
@@ -57,9 +57,7 @@ def forward(
         if UPDATE == "delta":
             beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
 
-        a_q, a_p, a_qk, a_pk = scores(
-            q_n, p_n, key, k_n, g_n, rows, C, LEVELS, DECAY, True, UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT
-        )
+        a_q, a_p, a_qk, a_pk = scores(q_n, p_n, key, k_n, g_n, rows, C, LEVELS, DECAY, True, UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT)
         if UPDATE != "add":
             x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, DT)
             if SAVE:
@@ -72,7 +70,7 @@ def forward(
                 r = beta_n[:, None] * (v_n - r)
             else:
                 r = dot(a_pk, v_n, DT, r)
-            z = dot(x, r, DT).to(DT)
+            z = exact_dot(x, r, DT).to(DT)
             if SAVE:
                 store_rows(writes + values, rows, T, H * V, vs, V, z)
         o_n = dot(scale * a_q, z, DT, scale * recalled(q_n, state, g_n, rows, DECAY, Q_BEFORE, DT))
@@ -137,7 +135,7 @@ def backward(
         dr, dv_n = dz, dz
         if UPDATE != "add":
             z = load_rows(writes + values, rows, T, H * V, vs, V)
-            dr = dot(load_transposed(square + C * C, cs, C, C, cs, C), dz, DT)
+            dr = exact_dot(load_transposed(square + C * C, cs, C, C, cs, C), dz, DT)
             if UPDATE == "delta":
                 dv_n = beta_n[:, None] * dr
             else:

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from linbench.kernels.matrix_state.triton.decay import across, between, to_middle
-from linbench.kernels.matrix_state.triton.tiles import dot, precise_dot
+from linbench.kernels.matrix_state.triton.tiles import dot, exact_dot
 
 
 @triton.jit
@@ -38,7 +38,7 @@ def scores(
                 if Q and Q_BEFORE != P_BEFORE:
                     left = to_middle(g, level, t, P_BEFORE, DT)
                 reader = (p * left).to(DT)
-                a_p += tl.where(here, dot(reader, written, DT), 0.0)
+                a_p += tl.where(here, exact_dot(reader, written, DT), 0.0)
                 if TWO:
                     a_pk += tl.where(here, dot(reader, written_k, DT), 0.0)
     else:
@@ -47,7 +47,7 @@ def scores(
             if TWO:
                 a_qk = decayed(dot(q, tl.trans(k), DT), g, t, DECAY, Q_BEFORE, Q_BEFORE, False, DT)
         if P:
-            a_p = decayed(dot(p, tl.trans(key), DT), g, t, DECAY, P_BEFORE, True, False, DT)
+            a_p = decayed(exact_dot(p, tl.trans(key), DT), g, t, DECAY, P_BEFORE, True, False, DT)
             if TWO:
                 a_pk = decayed(dot(p, tl.trans(k), DT), g, t, DECAY, P_BEFORE, True, False, DT)
     return a_q, a_p, a_qk, a_pk
@@ -83,11 +83,11 @@ def key_gradients(
     dkey, dk = tl.zeros(dq.shape, tl.float32), tl.zeros(dq.shape, tl.float32)
     if DECAY == "vector":
         if not Q_BEFORE:
-            own = tl.sum(tl.where(t[:, None] == t[None, :], da, 0.0), axis=1)[:, None]
+            own = tl.sum(tl.where(t[:, None] == t[None, :], da.to(tl.float32), 0.0), axis=1)[:, None]
             dq += own * key
             dkey += own * q
             if TWO:
-                own = tl.sum(tl.where(t[:, None] == t[None, :], da_k, 0.0), axis=1)[:, None]
+                own = tl.sum(tl.where(t[:, None] == t[None, :], da_k.to(tl.float32), 0.0), axis=1)[:, None]
                 dq += own * k
                 dk += own * q
         for level in range(0, LEVELS):
@@ -130,5 +130,9 @@ def unit_triangular_inverse(lower, t, LEVELS: tl.constexpr, DT: tl.constexpr):
     apart = t[:, None] ^ t[None, :]
     x = tl.where(apart == 0, 1.0, 0.0) - tl.where(apart == 1, lower, 0.0)
     for level in range(1, LEVELS):
-        x -= precise_dot(x, precise_dot(tl.where((apart >> level) == 1, lower, 0.0), x, DT), DT)
+        between_halves = tl.where((apart >> level) == 1, lower, 0.0)
+        if DT == tl.float32:
+            x -= exact_dot(x, exact_dot(between_halves, x, DT), DT)
+        else:  # X is rounded to 8 bits in the end; TF32 has 11
+            x -= tl.dot(x, tl.dot(between_halves, x, input_precision="tf32"), input_precision="tf32")
     return x

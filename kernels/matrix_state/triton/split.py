@@ -16,7 +16,7 @@ from linbench.kernels.matrix_state.triton.chunk import (
 )
 from linbench.kernels.matrix_state.triton.decay import kept_rows, keys_from_start, keys_to_end, load_decay, values_from_start, whole
 from linbench.kernels.matrix_state.triton.scores import scores
-from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_transposed, store_rows
+from linbench.kernels.matrix_state.triton.tiles import dot, exact_dot, load_rows, load_transposed, store_rows
 
 
 @triton.jit
@@ -81,12 +81,12 @@ def solve(
         g_n = load_decay(g, rows, T, g_stride, ks, K, DECAY, False)
         recall = values_from_start(keys_from_start(p_n, g_n, rows, DECAY, P_BEFORE, False, DT), g_n, DECAY, P_BEFORE, DT)
         recall = beta_n[:, None] * recall if UPDATE == "delta" else -recall
-        store_rows(erasers + gates * K, rows, T, H * K, ks, K, dot(x, recall, DT))
+        store_rows(erasers + gates * K, rows, T, H * K, ks, K, exact_dot(x, recall, DT))
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
         u = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
         u = beta_n[:, None] * u if UPDATE == "delta" else dot(a_pk, u, DT)
-        store_rows(writes + gates * V, rows, T, H * V, vs, V, dot(x, u, DT))
+        store_rows(writes + gates * V, rows, T, H * V, vs, V, exact_dot(x, u, DT))
 
 
 @triton.jit
@@ -154,9 +154,11 @@ def read(
         key = k_n
         if UPDATE == "low_rank":
             key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
-        part, _p, part_k, _pk = scores(q_n, q_n, key, k_n, g_n, rows, C, LEVELS, DECAY, True, False, UPDATE == "low_rank", Q_BEFORE, Q_BEFORE, DT)
+            # not both keys at once: Triton 3.6 was seen to get float32 wrong
+            part, _p, _qk, _pk = scores(q_n, q_n, k_n, k_n, g_n, rows, C, LEVELS, DECAY, True, False, False, Q_BEFORE, Q_BEFORE, DT)
+            a_qk += scale * part
+        part, _p, _qk, _pk = scores(q_n, q_n, key, k_n, g_n, rows, C, LEVELS, DECAY, True, False, False, Q_BEFORE, Q_BEFORE, DT)
         a_q += scale * part
-        a_qk += scale * part_k
     if SAVE:
         store_rows(squares + square, cs, C, C, cs, C, a_q)
         if UPDATE == "low_rank":

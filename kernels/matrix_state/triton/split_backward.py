@@ -13,7 +13,7 @@ from linbench.kernels.matrix_state.triton.chunk import (
 )
 from linbench.kernels.matrix_state.triton.decay import kept_rows, load_decay, one_per_token, whole
 from linbench.kernels.matrix_state.triton.scores import decayed
-from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_transposed, store_rows
+from linbench.kernels.matrix_state.triton.tiles import dot, exact_dot, load_rows, load_transposed, store_rows
 
 
 @triton.jit
@@ -174,7 +174,7 @@ def value_gradients(
         beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
-        dr = dot(x_t, load_rows(dwrites + gates * V, rows, T, H * V, vs, V), DT)
+        dr = exact_dot(x_t, load_rows(dwrites + gates * V, rows, T, H * V, vs, V), DT)
         z = load_rows(writes + gates * V, rows, T, H * V, vs, V)
         v_n = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
         seen = (-dr if UPDATE == "delta" else dr).to(DT)

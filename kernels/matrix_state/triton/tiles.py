@@ -44,9 +44,13 @@ def sum_dot_transposed(x, ones, DT: tl.constexpr):
 
 
 @triton.jit
-def precise_dot(a, b, DT: tl.constexpr):
-    """a @ b of two float32 matrices: in float32 where the inputs are, or with factors of 11 bits where the inputs have 8."""
-    return tl.dot(a, b, input_precision="ieee" if DT == tl.float32 else "tf32")
+def exact_dot(a, b, DT: tl.constexpr):
+    """`dot`, for float32 without tensor cores: of what the triangular inverse is made of and multiplied with, which amplifies every rounding."""
+    if DT == tl.float32:
+        product = tl.dot(a.to(DT), b.to(DT), input_precision="ieee")
+    else:
+        product = dot(a, b, DT)
+    return product
 
 
 @triton.jit
