@@ -16,13 +16,26 @@ from linbench.kernels.matrix_state.triton.tiles import dot, store_rows
 
 
 @triton.jit
-def place(bh, n, T, H, HK, K, V, C: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr):
-    """Where chunk n of recurrence bh begins: offsets of q and k, of gates, of decays with their stride, and of the chunk's squares."""
+def place(bh, n, T, H, HK, K, C: tl.constexpr, DECAY: tl.constexpr):
+    """Where recurrence bh begins: offsets of q and k, of gates, of decays with their stride; and the number of its chunk n among all."""
     batch, head = bh // H, bh % H
     keys = (batch * T * HK + head // (H // HK)) * K
     gates = batch * T * H + head
-    S: tl.constexpr = 1 if UPDATE == "add" else 2 if UPDATE == "delta" else 4
-    return keys, gates, gates * K if DECAY == "vector" else gates, H * K if DECAY == "vector" else H, (bh * tl.cdiv(T, C) + n) * S * C * C
+    return keys, gates, gates * K if DECAY == "vector" else gates, H * K if DECAY == "vector" else H, bh * tl.cdiv(T, C) + n
+
+
+@triton.jit
+def stored_scores(squares, chunk, which, C: tl.constexpr, UPDATE: tl.constexpr):
+    """Where those of a chunk are, scaled where q's: 0 of q and key; of a low-rank update also 1 of q and k, 2 of p and k."""
+    COUNT: tl.constexpr = 3 if UPDATE == "low_rank" else 1
+    return squares + (chunk * COUNT + which) * C * C
+
+
+@triton.jit
+def stored_gradients(dsquares, chunk, which, C: tl.constexpr, UPDATE: tl.constexpr):
+    """Where the gradients of a chunk's scores are: 0 of q and key, 1 of p and key, 2 of q and k, 3 of p and k."""
+    COUNT: tl.constexpr = 4 if UPDATE == "low_rank" else 2 if UPDATE == "delta" else 1
+    return dsquares + (chunk * COUNT + which) * C * C
 
 
 @triton.jit

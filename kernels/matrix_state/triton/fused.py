@@ -12,24 +12,25 @@ from linbench.kernels.matrix_state.triton.chunk import (
     recalled,
     state_products,
     store_key_gradients,
+    stored_scores,
     taken_over,
 )
 from linbench.kernels.matrix_state.triton.decay import load_decay, whole
 from linbench.kernels.matrix_state.triton.scores import score_gradient, scores
-from linbench.kernels.matrix_state.triton.tiles import dot, exact_dot, load_rows, load_transposed, store_rows
+from linbench.kernels.matrix_state.triton.tiles import dot, exact_dot, load_rows, load_square_transposed, load_transposed, store_rows, store_square
 
 
 @triton.jit
 def forward(
-    q, k, v, g, beta, p, b, first, o, last, states, writes, squares, scale, T, H, HK, K, V,
+    q, k, v, g, beta, p, b, first, o, last, states, writes, squares, inverses, scale, T, H, HK, K, V,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STATE: tl.constexpr, SAVE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (B H). Tensors as the operator has them; SAVE keeps what `backward` needs."""
     bh = tl.program_id(0).to(tl.int64)
-    keys, gates, decays, g_stride, _first = place(bh, 0, T, H, HK, K, V, C, DECAY, UPDATE)
+    keys, gates, decays, g_stride, _first = place(bh, 0, T, H, HK, K, C, DECAY)
     values = gates * V
-    ks, vs, cs = tl.arange(0, BK), tl.arange(0, BV), tl.arange(0, C)
+    ks, vs = tl.arange(0, BK), tl.arange(0, BV)
     if DECAY != "none":
         g += decays
     N = tl.cdiv(T, C)
@@ -37,9 +38,8 @@ def forward(
     if STATE:
         state += load_rows(first + bh * K * V, ks, K, V, vs, V)
     for n in range(0, N):
-        rows = n * C + cs
-        _keys, _gates, _decays, _stride, square = place(bh, n, T, H, HK, K, V, C, DECAY, UPDATE)
-        square = squares + square
+        rows = n * C + tl.arange(0, C)
+        chunk = bh * N + n
         q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
         k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
         g_n = load_decay(g, rows, T, g_stride, ks, K, DECAY, False)
@@ -61,7 +61,7 @@ def forward(
         if UPDATE != "add":
             x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, DT)
             if SAVE:
-                store_rows(square + C * C, cs, C, C, cs, C, x)
+                store_square(inverses + chunk * C * C, C, x)
         v_n = load_rows(v + values, rows, T, H * V, vs, V).to(DT)
         z = v_n
         if UPDATE != "add":
@@ -77,12 +77,12 @@ def forward(
         if UPDATE == "low_rank":
             o_n = dot(scale * a_qk, v_n, DT, o_n)
             if SAVE:
-                store_rows(square + 2 * C * C, cs, C, C, cs, C, scale * a_qk)
-                store_rows(square + 3 * C * C, cs, C, C, cs, C, a_pk)
+                store_square(stored_scores(squares, chunk, 1, C, UPDATE), C, scale * a_qk)
+                store_square(stored_scores(squares, chunk, 2, C, UPDATE), C, a_pk)
         store_rows(o + values, rows, T, H * V, vs, V, o_n)
         if SAVE:
-            store_rows(square, cs, C, C, cs, C, scale * a_q)
-            store_rows(states + (bh * N + n) * K * V, ks, K, V, vs, V, state)
+            store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, scale * a_q)
+            store_rows(states + chunk * K * V, ks, K, V, vs, V, state)
         state = handed_on(whole(state, g_t, DECAY), key_t, z, g_n, g_t, rows, DECAY, DT)
         if UPDATE == "low_rank":
             state = handed_on(state, k_t, v_n, g_n, g_t, rows, DECAY, DT)
@@ -91,15 +91,15 @@ def forward(
 
 @triton.jit
 def backward(
-    q, k, v, g, beta, p, b, states, writes, squares, do, dlast, dq, dk, dv, dg, dbeta, dp, db, dfirst, scale, T, H, HK, K, V,
+    q, k, v, g, beta, p, b, states, writes, squares, inverses, do, dlast, dq, dk, dv, dg, dbeta, dp, db, dfirst, scale, T, H, HK, K, V,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (B H). dq, dk, dp and db come per value head: [B, T, H, K]."""
     bh = tl.program_id(0).to(tl.int64)
-    keys, gates, decays, g_stride, _first = place(bh, 0, T, H, HK, K, V, C, DECAY, UPDATE)
+    keys, gates, decays, g_stride, _first = place(bh, 0, T, H, HK, K, C, DECAY)
     values = gates * V
-    ks, vs, cs = tl.arange(0, BK), tl.arange(0, BV), tl.arange(0, C)
+    ks, vs = tl.arange(0, BK), tl.arange(0, BV)
     if DECAY != "none":
         g += decays
     N = tl.cdiv(T, C)
@@ -108,14 +108,13 @@ def backward(
         dstate += load_rows(dlast + bh * K * V, ks, K, V, vs, V)
     for m in range(0, N):
         n = N - 1 - m
-        rows = n * C + cs
-        _keys, _gates, _decays, _stride, square = place(bh, n, T, H, HK, K, V, C, DECAY, UPDATE)
-        square = squares + square
+        rows = n * C + tl.arange(0, C)
+        chunk = bh * N + n
         q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
         k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
         v_n = load_rows(v + values, rows, T, H * V, vs, V).to(DT)
         do_n = load_rows(do + values, rows, T, H * V, vs, V).to(DT)
-        state_t = load_transposed(states + (bh * N + n) * K * V, ks, K, V, vs, V)
+        state_t = load_transposed(states + chunk * K * V, ks, K, V, vs, V)
         g_n = load_decay(g, rows, T, g_stride, ks, K, DECAY, False)
         g_t = load_decay(g, rows, T, g_stride, ks, K, DECAY, True)
         key, p_n, z, beta_n = k_n, k_n, v_n, tl.zeros([C], tl.float32)
@@ -131,21 +130,21 @@ def backward(
         if UPDATE == "delta":
             beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
 
-        dz = dot(load_transposed(square, cs, C, C, cs, C), do_n, DT, taken_over(key, dstate, g_n, rows, DECAY, DT))
+        dz = dot(load_square_transposed(stored_scores(squares, chunk, 0, C, UPDATE), C), do_n, DT, taken_over(key, dstate, g_n, rows, DECAY, DT))
         dr, dv_n = dz, dz
         if UPDATE != "add":
             z = load_rows(writes + values, rows, T, H * V, vs, V)
-            dr = exact_dot(load_transposed(square + C * C, cs, C, C, cs, C), dz, DT)
+            dr = exact_dot(load_square_transposed(inverses + chunk * C * C, C), dz, DT)
             if UPDATE == "delta":
                 dv_n = beta_n[:, None] * dr
             else:
-                dv_n = dot(load_transposed(square + 2 * C * C, cs, C, C, cs, C), do_n, DT, taken_over(k_n, dstate, g_n, rows, DECAY, DT))
-                dv_n = dot(load_transposed(square + 3 * C * C, cs, C, C, cs, C), dr, DT, dv_n)
+                dv_n = dot(load_square_transposed(stored_scores(squares, chunk, 1, C, UPDATE), C), do_n, DT, taken_over(k_n, dstate, g_n, rows, DECAY, DT))
+                dv_n = dot(load_square_transposed(stored_scores(squares, chunk, 2, C, UPDATE), C), dr, DT, dv_n)
         store_rows(dv + values, rows, T, H * V, vs, V, dv_n)
 
         kept = tl.zeros([1], tl.float32)
         if DECAY != "none":
-            state = load_rows(states + (bh * N + n) * K * V, ks, K, V, vs, V)
+            state = load_rows(states + chunk * K * V, ks, K, V, vs, V)
             kept = kept_gradient(tl.sum(state * dstate, axis=1), g_t, DECAY)
         seen = (-dr if UPDATE == "delta" else dr).to(DT)
         dbeta_n = tl.sum(dr * v_n, axis=1) if UPDATE == "delta" else beta_n

@@ -13,7 +13,7 @@ from linbench.kernels.matrix_state.triton import schedules
 from linbench.kernels.matrix_state.triton.schedules import Call, Saved, Switches
 from linbench.kernels.operators import fold_replicas, vmap_rule
 
-Forward = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+Forward = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
@@ -64,6 +64,7 @@ def backward(
     states: Tensor,
     writes: Tensor,
     squares: Tensor,
+    inverses: Tensor,
     erasers: Tensor,
     q_start: Tensor,
     key_end: Tensor,
@@ -78,7 +79,7 @@ def backward(
 ) -> Gradients:
     """Gradients of q, k, v, g, beta, p, b and the initial state; empty for what was not given."""
     switches = Switches(scale, update, q_before, p_before)
-    saved = _saved((states, writes, squares, erasers, q_start, key_end, k_end, kept))
+    saved = _saved((states, writes, squares, inverses, erasers, q_start, key_end, k_end, kept))
     gradients: Gradients = _tensors(schedules.backward((q, k, v, g, beta, p, b, state), saved, do, dlast, switches))
     return gradients
 
@@ -133,7 +134,7 @@ class Eager(torch.autograd.Function):
         """As the operator."""
 
         def gradients(*args: Any) -> Any:
-            return schedules.backward(args[:8], _saved(args[8:16]), args[16], args[17], Switches(*args[18:]))
+            return schedules.backward(args[:8], _saved(args[8:17]), args[17], args[18], Switches(*args[19:]))
 
         return _differentiate(gradients, ctx, do, dlast)
 

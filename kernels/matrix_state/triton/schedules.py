@@ -8,8 +8,8 @@ from torch import Tensor
 
 from linbench.kernels.matrix_state.triton import fused, launch, recurrent, split, split_backward
 
-SQUARES = {"add": 1, "delta": 2, "low_rank": 4}
-"""How many [C, C] matrices of a chunk backward needs: q's scores of key; the inverse; q's and p's scores of k."""
+SQUARES = {"add": (1, 1), "delta": (1, 2), "low_rank": (3, 4)}
+"""How many [C, C] matrices of a chunk backward needs: scores (the inverse aside), and their gradients."""
 
 _TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 
@@ -77,13 +77,15 @@ class Call:
 class Saved(NamedTuple):
     """What the kernels of forward hand to each other and to backward; None what is not needed.
 
-    states [B, H, N, K, V]: at the start of chunks. writes [B, T, H, V]: z. squares [B, H, N, S, C, C]: scores and inverses of chunks. The split
-    schedule has also erasers [B, T, H, K]: W; and for a vector decay q_start, key_end and k_end [B, T, H, K], kept [B, H, N, K]: `decay_keys`.
+    states [B, H, N, K, V]: at the start of chunks. writes [B, T, H, V]: z. squares [B, H, N, S, C, C]: scores. inverses [B, H, N, C, C], in
+    float32. The split schedule has also erasers [B, T, H, K]: W; and for a vector decay, from `decay_keys`, q_start, key_end and k_end
+    [B, T, H, K], and kept [B, H, N, K].
     """
 
     states: Tensor | None = None
     writes: Tensor | None = None
     squares: Tensor | None = None
+    inverses: Tensor | None = None
     erasers: Tensor | None = None
     q_start: Tensor | None = None
     key_end: Tensor | None = None
@@ -104,7 +106,8 @@ def room_to_save(call: Call) -> Saved:
     return Saved(
         states=call.empty(*chunks, call.key_dim, call.value_dim),
         writes=call.empty(*call.v.shape) if solves else None,
-        squares=call.empty(*chunks, SQUARES[update], chunk, chunk),
+        squares=call.empty(*chunks, SQUARES[update][0], chunk, chunk),
+        inverses=call.empty(*chunks, chunk, chunk, dtype=torch.float32) if solves else None,
         erasers=keys(solves and split_up),
         q_start=keys(decays),
         key_end=keys(decays),
@@ -164,7 +167,7 @@ def backward(tensors: Tensors, saved: Saved, do: Tensor, dlast: Tensor | None, s
         assert saved.squares is not None
         solves, blocks = switches.update != "add", call.key_blocks
         places |= {
-            "dstates": torch.empty_like(saved.states), "dsquares": torch.empty_like(saved.squares),
+            "dstates": torch.empty_like(saved.states), "dsquares": call.empty(*saved.squares.shape[:3], SQUARES[switches.update][1], *saved.squares.shape[4:]),
             "dwrites": call.empty(*call.v.shape) if solves else dv,
         }  # fmt: skip
         # a scalar decay's gradient sums over keys, that of beta over keys and values: each block of keys, and the values, add a part

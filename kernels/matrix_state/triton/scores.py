@@ -8,6 +8,16 @@ from linbench.kernels.matrix_state.triton.tiles import dot, exact_dot
 
 
 @triton.jit
+def exact_scores(p, y_t, DT: tl.constexpr):
+    """p @ y_t, of which the inverse is made; 16-bit factors have exact products anyway."""
+    if DT == tl.float32:
+        a = exact_dot(p, y_t, DT)
+    else:
+        a = dot(p, y_t, DT)
+    return a
+
+
+@triton.jit
 def scores(
     q, p, key, k, g, t, C: tl.constexpr, LEVELS: tl.constexpr, DECAY: tl.constexpr, Q: tl.constexpr, P: tl.constexpr, TWO: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
@@ -38,7 +48,7 @@ def scores(
                 if Q and Q_BEFORE != P_BEFORE:
                     left = to_middle(g, level, t, P_BEFORE, DT)
                 reader = (p * left).to(DT)
-                a_p += tl.where(here, exact_dot(reader, written, DT), 0.0)
+                a_p += tl.where(here, exact_scores(reader, written, DT), 0.0)
                 if TWO:
                     a_pk += tl.where(here, dot(reader, written_k, DT), 0.0)
     else:
@@ -47,7 +57,7 @@ def scores(
             if TWO:
                 a_qk = decayed(dot(q, tl.trans(k), DT), g, t, DECAY, Q_BEFORE, Q_BEFORE, False, DT)
         if P:
-            a_p = decayed(exact_dot(p, tl.trans(key), DT), g, t, DECAY, P_BEFORE, True, False, DT)
+            a_p = decayed(exact_scores(p, tl.trans(key), DT), g, t, DECAY, P_BEFORE, True, False, DT)
             if TWO:
                 a_pk = decayed(dot(p, tl.trans(k), DT), g, t, DECAY, P_BEFORE, True, False, DT)
     return a_q, a_p, a_qk, a_pk
@@ -130,9 +140,5 @@ def unit_triangular_inverse(lower, t, LEVELS: tl.constexpr, DT: tl.constexpr):
     apart = t[:, None] ^ t[None, :]
     x = tl.where(apart == 0, 1.0, 0.0) - tl.where(apart == 1, lower, 0.0)
     for level in range(1, LEVELS):
-        between_halves = tl.where((apart >> level) == 1, lower, 0.0)
-        if DT == tl.float32:
-            x -= exact_dot(x, exact_dot(between_halves, x, DT), DT)
-        else:  # X is rounded to 8 bits in the end; TF32 has 11
-            x -= tl.dot(x, tl.dot(between_halves, x, input_precision="tf32"), input_precision="tf32")
+        x -= exact_dot(x, exact_dot(tl.where((apart >> level) == 1, lower, 0.0), x, DT), DT)
     return x

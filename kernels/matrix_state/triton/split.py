@@ -13,10 +13,11 @@ from linbench.kernels.matrix_state.triton.chunk import (
     inverse_of_writes,
     place,
     recalled,
+    stored_scores,
 )
 from linbench.kernels.matrix_state.triton.decay import kept_rows, keys_from_start, keys_to_end, load_decay, values_from_start, whole
 from linbench.kernels.matrix_state.triton.scores import scores
-from linbench.kernels.matrix_state.triton.tiles import dot, exact_dot, load_rows, load_transposed, store_rows
+from linbench.kernels.matrix_state.triton.tiles import dot, exact_dot, load_rows, load_transposed, store_rows, store_square
 
 
 @triton.jit
@@ -26,7 +27,7 @@ def decay_keys(
 ):  # fmt: skip
     """Grid (N, B H, K / BK), for a vector decay: q since the chunk's start, keys up to its end [B, T, H, K], and what it keeps [B, H, N, K]."""
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    keys, gates, decays, g_stride, _ = place(bh, n, T, H, HK, K, V, C, DECAY, UPDATE)
+    keys, gates, decays, g_stride, chunk = place(bh, n, T, H, HK, K, C, DECAY)
     ks = tl.program_id(2) * BK + tl.arange(0, BK)
     rows = n * C + tl.arange(0, C)
     g_n = load_decay(g + decays, rows, T, g_stride, ks, K, DECAY, False)
@@ -39,20 +40,19 @@ def decay_keys(
         store_rows(k_end + gates * K, rows, T, H * K, ks, K, k_n)
     else:
         store_rows(key_end + gates * K, rows, T, H * K, ks, K, k_n)
-    tl.store(kept + (bh * tl.cdiv(T, C) + n) * K + ks, tl.exp2(tl.sum(g_n, axis=0)), mask=ks < K)
+    tl.store(kept + chunk * K + ks, tl.exp2(tl.sum(g_n, axis=0)), mask=ks < K)
 
 
 @triton.jit
 def solve(
-    k, v, g, beta, p, b, writes, erasers, squares, T, H, HK, K, V,
+    k, v, g, beta, p, b, writes, erasers, squares, inverses, T, H, HK, K, V,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N, B H): the inverse, and U [B, T, H, V] (in `writes`) and W [B, T, H, K]."""
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    keys, gates, decays, g_stride, square = place(bh, n, T, H, HK, K, V, C, DECAY, UPDATE)
-    cs = tl.arange(0, C)
-    rows = n * C + cs
+    keys, gates, decays, g_stride, chunk = place(bh, n, T, H, HK, K, C, DECAY)
+    rows = n * C + tl.arange(0, C)
     erase = p if ERASE else k
     if DECAY != "none":
         g += decays
@@ -72,9 +72,9 @@ def solve(
         a_p += part
         a_pk += part_k
     x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, DT)
-    store_rows(squares + square + C * C, cs, C, C, cs, C, x)
+    store_square(inverses + chunk * C * C, C, x)
     if UPDATE == "low_rank":
-        store_rows(squares + square + 3 * C * C, cs, C, C, cs, C, a_pk)
+        store_square(stored_scores(squares, chunk, 2, C, UPDATE), C, a_pk)
     for block in range(0, tl.cdiv(K, BK)):
         ks = block * BK + tl.arange(0, BK)
         p_n = load_rows(erase + keys, rows, T, HK * K, ks, K).to(DT)
@@ -96,9 +96,9 @@ def walk(
 ):  # fmt: skip
     """Grid (V / BV, B H): the state at the start of every chunk, and the writes z where U was."""
     vs, bh = tl.program_id(0) * BV + tl.arange(0, BV), tl.program_id(1).to(tl.int64)
-    keys, gates, decays, g_stride, _ = place(bh, 0, T, H, HK, K, V, C, DECAY, UPDATE)
+    keys, gates, decays, g_stride, _ = place(bh, 0, T, H, HK, K, C, DECAY)
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
-    ks, cs = tl.arange(0, ALL_K), tl.arange(0, C)
+    ks = tl.arange(0, ALL_K)
     N = tl.cdiv(T, C)
     key, plain, key_stride = (b if UPDATE == "low_rank" else k) + keys, k + keys, HK * K
     if DECAY == "vector":
@@ -109,7 +109,7 @@ def walk(
     if STATE:
         state += load_rows(first + bh * K * V, ks, K, V, vs, V)
     for n in range(0, N):
-        rows = n * C + cs
+        rows = n * C + tl.arange(0, C)
         store_rows(states + (bh * N + n) * K * V, ks, K, V, vs, V, state)
         key_t = load_transposed(key, rows, T, key_stride, ks, K).to(DT)
         g_n = load_decay(g + decays if DECAY != "none" else g, rows, T, g_stride, ks, K, INSIDE, False)
@@ -138,11 +138,10 @@ def read(
 ):  # fmt: skip
     """Grid (N, B H): the outputs."""
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    keys, gates, decays, g_stride, square = place(bh, n, T, H, HK, K, V, C, DECAY, UPDATE)
-    cs = tl.arange(0, C)
-    rows = n * C + cs
+    keys, gates, decays, g_stride, chunk = place(bh, n, T, H, HK, K, C, DECAY)
+    rows = n * C + tl.arange(0, C)
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
-    states += (bh * tl.cdiv(T, C) + n) * K * V
+    states += chunk * K * V
     if DECAY != "none":
         g += decays
     a_q, a_qk = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
@@ -160,9 +159,9 @@ def read(
         part, _p, _qk, _pk = scores(q_n, q_n, key, k_n, g_n, rows, C, LEVELS, DECAY, True, False, False, Q_BEFORE, Q_BEFORE, DT)
         a_q += scale * part
     if SAVE:
-        store_rows(squares + square, cs, C, C, cs, C, a_q)
+        store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, a_q)
         if UPDATE == "low_rank":
-            store_rows(squares + square + 2 * C * C, cs, C, C, cs, C, a_qk)
+            store_square(stored_scores(squares, chunk, 1, C, UPDATE), C, a_qk)
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
         o_n = tl.zeros([C, BV], tl.float32)

@@ -9,11 +9,13 @@ from linbench.kernels.matrix_state.triton.chunk import (
     place,
     state_products,
     store_key_gradients,
+    stored_gradients,
+    stored_scores,
     taken_over,
 )
 from linbench.kernels.matrix_state.triton.decay import kept_rows, load_decay, one_per_token, whole
 from linbench.kernels.matrix_state.triton.scores import decayed
-from linbench.kernels.matrix_state.triton.tiles import dot, exact_dot, load_rows, load_transposed, store_rows
+from linbench.kernels.matrix_state.triton.tiles import dot, exact_dot, load_rows, load_square, load_square_transposed, load_transposed, store_rows, store_square
 
 
 @triton.jit
@@ -23,11 +25,9 @@ def write_gradients(
 ):  # fmt: skip
     """Grid (N, B H): what the outputs of their own chunk give to the writes z, and to q's scores of key and of k."""
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    _, gates, decays, g_stride, square = place(bh, n, T, H, HK, K, V, C, DECAY, UPDATE)
-    cs = tl.arange(0, C)
-    rows = n * C + cs
-    squares, dsquares = squares + square, dsquares + square
-    a_t = load_transposed(squares, cs, C, C, cs, C)
+    _, gates, decays, g_stride, chunk = place(bh, n, T, H, HK, K, C, DECAY)
+    rows = n * C + tl.arange(0, C)
+    a_t = load_square_transposed(stored_scores(squares, chunk, 0, C, UPDATE), C)
     da, da_k = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
@@ -38,9 +38,9 @@ def write_gradients(
         if UPDATE == "low_rank":
             da_k = dot(do_n, tl.trans(load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)), DT, da_k)
     g_n = one_per_token(g, decays, rows, T, g_stride, DECAY)
-    store_rows(dsquares, cs, C, C, cs, C, decayed(scale * da, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, DT))
+    store_square(stored_gradients(dsquares, chunk, 0, C, UPDATE), C, decayed(scale * da, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, DT))
     if UPDATE == "low_rank":
-        store_rows(dsquares + 2 * C * C, cs, C, C, cs, C, decayed(scale * da_k, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, DT))
+        store_square(stored_gradients(dsquares, chunk, 2, C, UPDATE), C, decayed(scale * da_k, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, DT))
 
 
 @triton.jit
@@ -51,9 +51,9 @@ def walk_back(
 ):  # fmt: skip
     """Grid (V / BV, B H): the gradient of the state at the end of every chunk, and all of the gradient of the writes z."""
     vs, bh = tl.program_id(0) * BV + tl.arange(0, BV), tl.program_id(1).to(tl.int64)
-    keys, gates, decays, g_stride, _ = place(bh, 0, T, H, HK, K, V, C, DECAY, UPDATE)
+    keys, gates, decays, g_stride, _ = place(bh, 0, T, H, HK, K, C, DECAY)
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
-    ks, cs = tl.arange(0, ALL_K), tl.arange(0, C)
+    ks = tl.arange(0, ALL_K)
     N = tl.cdiv(T, C)
     q, key, key_stride = q + keys, (b if UPDATE == "low_rank" else k) + keys, HK * K
     if DECAY == "vector":
@@ -63,7 +63,7 @@ def walk_back(
         dstate += load_rows(dlast + bh * K * V, ks, K, V, vs, V)
     for m in range(0, N):
         n = N - 1 - m
-        rows = n * C + cs
+        rows = n * C + tl.arange(0, C)
         store_rows(dstates + (bh * N + n) * K * V, ks, K, V, vs, V, dstate)
         q_t = load_transposed(q, rows, T, key_stride, ks, K).to(DT)
         key_n = load_rows(key, rows, T, key_stride, ks, K).to(DT)
@@ -91,12 +91,11 @@ def gradients(
     Every block of keys leaves its part of the gradients of beta and of a scalar decay in a place of its own.
     """
     n, bh, block_k = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
-    keys, gates, decays, g_stride, square = place(bh, n, T, H, HK, K, V, C, DECAY, UPDATE)
-    ks, cs = block_k * BK + tl.arange(0, BK), tl.arange(0, C)
-    rows = n * C + cs
-    dsquares += square
-    states += (bh * tl.cdiv(T, C) + n) * K * V
-    dstates += (bh * tl.cdiv(T, C) + n) * K * V
+    keys, gates, decays, g_stride, chunk = place(bh, n, T, H, HK, K, C, DECAY)
+    ks = block_k * BK + tl.arange(0, BK)
+    rows = n * C + tl.arange(0, C)
+    states += chunk * K * V
+    dstates += chunk * K * V
     part = block_k * tl.num_programs(1).to(tl.int64) * T
     if DECAY != "none":
         g += decays
@@ -137,13 +136,25 @@ def gradients(
             dp_n += through[1]
         if UPDATE == "low_rank":
             dk_n += through[3]
-    da, da_t = load_rows(dsquares, cs, C, C, cs, C), load_transposed(dsquares, cs, C, C, cs, C)
+    da, da_t = (
+        load_square(stored_gradients(dsquares, chunk, 0, C, UPDATE), C),
+        load_square_transposed(stored_gradients(dsquares, chunk, 0, C, UPDATE), C),
+    )
     dl, dl_t, da_k, da_kt, dl_k, dl_kt = da, da_t, da, da_t, da, da_t
     if UPDATE != "add":
-        dl, dl_t = load_rows(dsquares + C * C, cs, C, C, cs, C), load_transposed(dsquares + C * C, cs, C, C, cs, C)
+        dl, dl_t = (
+            load_square(stored_gradients(dsquares, chunk, 1, C, UPDATE), C),
+            load_square_transposed(stored_gradients(dsquares, chunk, 1, C, UPDATE), C),
+        )
     if UPDATE == "low_rank":
-        da_k, da_kt = load_rows(dsquares + 2 * C * C, cs, C, C, cs, C), load_transposed(dsquares + 2 * C * C, cs, C, C, cs, C)
-        dl_k, dl_kt = load_rows(dsquares + 3 * C * C, cs, C, C, cs, C), load_transposed(dsquares + 3 * C * C, cs, C, C, cs, C)
+        da_k, da_kt = (
+            load_square(stored_gradients(dsquares, chunk, 2, C, UPDATE), C),
+            load_square_transposed(stored_gradients(dsquares, chunk, 2, C, UPDATE), C),
+        )
+        dl_k, dl_kt = (
+            load_square(stored_gradients(dsquares, chunk, 3, C, UPDATE), C),
+            load_square_transposed(stored_gradients(dsquares, chunk, 3, C, UPDATE), C),
+        )
     store_key_gradients(
         q_n, k_n, key, p_n, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta_n, tl.zeros([C], tl.float32), g_n, dq_n, dp_n, dkey, dk_n, kept, scale,
         dq, dk, dg, dbeta, dp, db, gates, decays, g_stride, rows, ks, T, H, K,
@@ -153,7 +164,7 @@ def gradients(
 
 @triton.jit
 def value_gradients(
-    k, v, g, beta, writes, squares, dsquares, do, dstates, dwrites, dv, dbeta, k_end, T, H, HK, K, V,
+    k, v, g, beta, writes, squares, inverses, dsquares, do, dstates, dwrites, dv, dbeta, k_end, T, H, HK, K, V,
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N, B H), where writes depend on the state: what the gradient of the writes gives to the values, and to p's scores of key and of k.
@@ -161,14 +172,12 @@ def value_gradients(
     Leaves the gradient of what p reads where that of the writes was, and the values' part of that of beta beside those of blocks of keys.
     """
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    keys, gates, decays, g_stride, square = place(bh, n, T, H, HK, K, V, C, DECAY, UPDATE)
+    keys, gates, decays, g_stride, chunk = place(bh, n, T, H, HK, K, C, DECAY)
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
-    cs = tl.arange(0, C)
-    rows = n * C + cs
-    squares, dsquares = squares + square, dsquares + square
-    dstates += (bh * tl.cdiv(T, C) + n) * K * V
+    rows = n * C + tl.arange(0, C)
+    dstates += chunk * K * V
     g_n = one_per_token(g, decays, rows, T, g_stride, DECAY)
-    x_t = load_transposed(squares + C * C, cs, C, C, cs, C)
+    x_t = load_square_transposed(inverses + chunk * C * C, C)
     dl, dl_k, dbeta_n, beta_n = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C], tl.float32), tl.zeros([C], tl.float32)
     if UPDATE == "delta":
         beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
@@ -185,8 +194,8 @@ def value_gradients(
             dv_n = beta_n[:, None] * dr
         else:
             dl_k = dot(seen, tl.trans(v_n), DT, dl_k)
-            dv_n = dot(load_transposed(squares + 2 * C * C, cs, C, C, cs, C), load_rows(do + gates * V, rows, T, H * V, vs, V), DT)
-            dv_n = dot(load_transposed(squares + 3 * C * C, cs, C, C, cs, C), dr, DT, dv_n)
+            dv_n = dot(load_square_transposed(stored_scores(squares, chunk, 1, C, UPDATE), C), load_rows(do + gates * V, rows, T, H * V, vs, V), DT)
+            dv_n = dot(load_square_transposed(stored_scores(squares, chunk, 2, C, UPDATE), C), dr, DT, dv_n)
             for key_block in range(0, tl.cdiv(K, BK)):
                 ks = key_block * BK + tl.arange(0, BK)
                 if DECAY == "vector":
@@ -195,8 +204,8 @@ def value_gradients(
                     k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
                 dv_n += taken_over(k_n, load_rows(dstates, ks, K, V, vs, V), g_n, rows, INSIDE, DT)
         store_rows(dv + gates * V, rows, T, H * V, vs, V, dv_n)
-    store_rows(dsquares + C * C, cs, C, C, cs, C, decayed(dl, g_n, rows, DECAY, P_BEFORE, True, False, DT))
+    store_square(stored_gradients(dsquares, chunk, 1, C, UPDATE), C, decayed(dl, g_n, rows, DECAY, P_BEFORE, True, False, DT))
     if UPDATE == "delta":
         tl.store(dbeta + tl.cdiv(K, BK) * tl.num_programs(1).to(tl.int64) * T + gates + rows * H, dbeta_n, mask=rows < T)
     else:
-        store_rows(dsquares + 3 * C * C, cs, C, C, cs, C, decayed(dl_k, g_n, rows, DECAY, P_BEFORE, True, False, DT))
+        store_square(stored_gradients(dsquares, chunk, 3, C, UPDATE), C, decayed(dl_k, g_n, rows, DECAY, P_BEFORE, True, False, DT))

@@ -45,12 +45,11 @@ def sum_dot_transposed(x, ones, DT: tl.constexpr):
 
 @triton.jit
 def exact_dot(a, b, DT: tl.constexpr):
-    """`dot`, for float32 without tensor cores: of what the triangular inverse is made of and multiplied with, which amplifies every rounding."""
-    if DT == tl.float32:
-        product = tl.dot(a.to(DT), b.to(DT), input_precision="ieee")
-    else:
-        product = dot(a, b, DT)
-    return product
+    """a @ b in float32 or, beside 16-bit inputs, with factors of 11 bits: what a triangular inverse is made of and multiplied with.
+
+    It amplifies every rounding when keys are near-parallel.
+    """
+    return tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee" if DT == tl.float32 else "tf32")
 
 
 @triton.jit
@@ -69,3 +68,24 @@ def load_transposed(base, rows, T, stride, columns, width):
 def store_rows(base, rows, T, stride, columns, width, x):
     """Where `load_rows` would read."""
     tl.store(base + rows[:, None] * stride + columns[None, :], x.to(base.dtype.element_ty), mask=(rows[:, None] < T) & (columns[None, :] < width))
+
+
+@triton.jit
+def load_square(base, C: tl.constexpr):
+    """[C, C], stored as such."""
+    i = tl.arange(0, C)
+    return tl.load(base + i[:, None] * C + i[None, :])
+
+
+@triton.jit
+def load_square_transposed(base, C: tl.constexpr):
+    """The transpose of `load_square`."""
+    i = tl.arange(0, C)
+    return tl.load(base + i[None, :] * C + i[:, None])
+
+
+@triton.jit
+def store_square(base, C: tl.constexpr, x):
+    """Where `load_square` would read."""
+    i = tl.arange(0, C)
+    tl.store(base + i[:, None] * C + i[None, :], x.to(base.dtype.element_ty))
