@@ -17,6 +17,7 @@ class Launch(NamedTuple):
     """chunk: tokens per chunk. key_block, value_block: tile widths; walk_block: what one program of a walk takes of the values.
 
     warps per program: of the fused schedule (forward, backward, none), of the split one (what walks, what does not, `gradients`).
+    stages: how many chunks' tiles a walk of the split schedule has in flight.
     """
 
     schedule: Literal["fused", "split", "recurrent"]
@@ -25,6 +26,7 @@ class Launch(NamedTuple):
     value_block: int
     walk_block: int
     warps: tuple[int, int, int]
+    stages: int = 1
 
 
 @cache
@@ -33,26 +35,30 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, up
 
     Fused when states are small enough for one program to hold state and gradient in registers, and there are enough rows to fill the
     device's `processors`, or no second chunk to hand to; otherwise split over chunks. The more is done per chunk (a solve; a decay for
-    every row of the state), the shorter it is, so that its tiles stay in registers, and small tiles go to few warps: with more, parts
-    of a tile would be computed twice, which Triton 3.6 was seen to get wrong. Warps and chunks were measured on an H200 with Triton 3.6.
+    every row of the state; two keys), the shorter it is, so that its tiles stay in registers, and small tiles go to few warps: with more,
+    parts of a tile would be computed twice, which Triton 3.6 was seen to get wrong. Warps, chunks and stages were measured on an H200 with
+    Triton 3.6.
     """
     key_block, value_block = power_of_two(key_dim), power_of_two(value_dim)
     widest, narrowest = max(key_block, value_block), min(key_block, value_block)
-    heavy = decay == "vector" or update == "low_rank"
+    two_keys = update == "low_rank"
+    heavy = decay == "vector" or two_keys
     light = update == "add" and not heavy and not wide
     exact = wide and update != "add"  # near-parallel keys with beta near two: the shorter the chunk, the less rounding it amplifies
     shortest = power_of_two(length)
     if length <= FEW and not gradient:
         walk_block = min(value_block, max(16, 4096 // key_block))
         return Launch("recurrent", shortest, key_block, value_block, walk_block, (2 if key_block * walk_block <= 2048 else 4, 0, 0))
-    if widest <= 64 and (rows >= processors or length <= 64):
+    if widest <= (32 if two_keys else 64) and (rows >= processors or length <= 64):
         chunk = min(shortest, narrowest, 64 if light else 16 if heavy or exact else 32)
         few = 1 if narrowest == 16 else 2
         warps = (4, 4, 0) if narrowest == 64 and (light or wide) else (2, 4, 0) if narrowest == 64 else (few, few, 0)
         return Launch("fused", chunk, key_block, value_block, value_block, warps)
     long = not heavy and not wide and narrowest >= 64
-    chunk = min(shortest, 16 if widest > 128 or exact else 64 if long else 32)
-    return Launch("split", chunk, min(key_block, 64), min(value_block, 64), min(value_block, 32 if key_block > 128 else 64), (4, 2 if heavy else 4, 4))
+    chunk = min(shortest, 16 if widest > 128 or exact or two_keys else 64 if long else 32)
+    few = 4 if not heavy else 1 if chunk == 16 and not wide else 2
+    walk_block = min(value_block, 32 if key_block > 128 else 64)
+    return Launch("split", chunk, min(key_block, 64), min(value_block, 64), walk_block, (4, few, 4), stages=1 if light else 2)
 
 
 @cache

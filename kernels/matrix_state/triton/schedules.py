@@ -68,10 +68,15 @@ class Call:
         """Beside the values, in the type in which matrices are multiplied."""
         return self.v.new_empty(shape, dtype=dtype or self.dtype)
 
-    def run(self, kernel: Any, grid: tuple[int, ...], kind: int, **more: Any) -> None:
+    def run(self, kernel: Any, grid: tuple[int, ...], kind: int, *, stages: int = 1, **more: Any) -> None:
         """Launch with these values and `more`; `kind` is the place in the launch's warps."""
         values = self.values | more
-        kernel[grid](*[values[name] for name in kernel.arg_names], num_warps=self.launch.warps[kind], num_stages=1)
+        kernel[grid](*[values[name] for name in kernel.arg_names], num_warps=self.launch.warps[kind], num_stages=stages)
+
+    def walk(self, kernel: Any, **places: Any) -> None:
+        """Launch what goes from chunk to chunk, for every row and block of values."""
+        block = self.launch.walk_block
+        self.run(kernel, (-(-self.value_dim // block), self.rows), 0, stages=self.launch.stages, **places | {"BV": block})
 
 
 class Saved(NamedTuple):
@@ -126,18 +131,17 @@ def forward(tensors: Tensors, switches: Switches, save: bool) -> tuple[Tensor, T
     call = Call(tensors, switches, gradient=save)
     o, last = results(call)
     if call.launch.schedule == "recurrent":
-        call.run(recurrent.recurrent, (-(-call.value_dim // call.launch.walk_block), call.rows), 0, o=o, last=last, BV=call.launch.walk_block)
+        call.walk(recurrent.recurrent, o=o, last=last)
         return o, last, Saved()
     split_up = call.launch.schedule == "split"
     saved = room_to_save(call) if save or split_up else Saved()  # one kernel of the split schedule hands it to the next
     places = {"o": o, "last": last, **saved._asdict(), "SAVE": save}
     if split_up:
-        walks = (-(-call.value_dim // call.launch.walk_block), call.rows)
         if call.values["DECAY"] == "vector":
             call.run(split.decay_keys, (call.chunks, call.rows, call.key_blocks), 1, **places)
         if switches.update != "add":
             call.run(split.solve, (call.chunks, call.rows), 1, **places)
-        call.run(split.walk, walks, 0, **places, BV=call.launch.walk_block)
+        call.walk(split.walk, **places)
         call.run(split.read, (call.chunks, call.rows), 1, **places)
     else:
         call.run(fused.forward, (call.rows,), 0, **places)
@@ -175,7 +179,7 @@ def backward(tensors: Tensors, saved: Saved, do: Tensor, dlast: Tensor | None, s
         summed |= {"dbeta": (dbeta, blocks + 1)} if beta is not None else {}
         parts = {name: x.new_empty(count, *x.shape, dtype=torch.float32) for name, (x, count) in summed.items()}
         call.run(split_backward.write_gradients, (call.chunks, call.rows), 1, **places)
-        call.run(split_backward.walk_back, (-(-call.value_dim // call.launch.walk_block), call.rows), 0, **places, BV=call.launch.walk_block)
+        call.walk(split_backward.walk_back, **places)
         if solves:
             call.run(split_backward.value_gradients, (call.chunks, call.rows), 1, **places | parts)
         call.run(split_backward.gradients, (call.chunks, call.rows, blocks), 2, **places | parts)

@@ -73,7 +73,9 @@ def score_gradient(x, z, factor, g, t, DECAY: tl.constexpr, BEFORE: tl.constexpr
         a = factor * dot(z, tl.trans(x), DT)
     else:
         a = factor * dot(x, tl.trans(z), DT)
-    return decayed(a, g, t, DECAY, BEFORE, STRICT, TRANSPOSED, DT).to(DT)
+    if DECAY != "vector":
+        a = decayed(a, g, t, DECAY, BEFORE, STRICT, TRANSPOSED, DT).to(DT)
+    return a
 
 
 @triton.jit
@@ -106,20 +108,20 @@ def key_gradients(
             reads = left
             if P and Q_BEFORE != P_BEFORE:
                 reads = to_middle(g, level, t, P_BEFORE, DT)
-            reader, written = (q * left).to(DT), (key * left).to(DT)
-            from_q, to_key = dot(tl.where(here, da, 0.0), written, DT), dot(tl.where(here_t, da_t, 0.0), reader, DT)
+            written, reader = (key * left).to(DT), (q * left).to(DT)
+            dq += left * dot(tl.where(here, da, 0.0), written, DT)
+            dkey += left * dot(tl.where(here_t, da_t, 0.0), reader, DT)
+            if TWO:
+                written_k = (k * left).to(DT)
+                dq += left * dot(tl.where(here, da_k, 0.0), written_k, DT)
+                dk += left * dot(tl.where(here_t, da_kt, 0.0), reader, DT)
             if P:
                 eraser = (p * reads).to(DT)
-                from_p, to_key = dot(tl.where(here, dl, 0.0), written, DT), dot(tl.where(here_t, dl_t, 0.0), eraser, DT, to_key)
-            if TWO:
-                written = (k * left).to(DT)
-                from_q, to_k = dot(tl.where(here, da_k, 0.0), written, DT, from_q), dot(tl.where(here_t, da_kt, 0.0), reader, DT)
-                from_p, to_k = dot(tl.where(here, dl_k, 0.0), written, DT, from_p), dot(tl.where(here_t, dl_kt, 0.0), eraser, DT, to_k)
-                dk += left * to_k
-            dq += left * from_q
-            dkey += left * to_key
-            if P:
-                dp += reads * from_p
+                dp += reads * dot(tl.where(here, dl, 0.0), written, DT)
+                dkey += left * dot(tl.where(here_t, dl_t, 0.0), eraser, DT)
+                if TWO:
+                    dp += reads * dot(tl.where(here, dl_k, 0.0), written_k, DT)
+                    dk += left * dot(tl.where(here_t, dl_kt, 0.0), eraser, DT)
     else:
         dq, dkey = dot(da, key, DT, dq), dot(da_t, q, DT, dkey)
         if P:
