@@ -174,8 +174,11 @@ def to_middle(g, level, t, BEFORE: tl.constexpr, DT: tl.constexpr):
     itself up to the middle.
     """
     i, u = t[:, None], t[None, :]
-    reads = (u < i) if BEFORE else (u <= i)
-    summed = (((i ^ u) >> level) == 0) & (((i >> level) & 1 == 1) & reads | ((i >> level) & 1 == 0) & (u > i))
+    later = ((i >> level) & 1) == 1
+    if BEFORE:
+        summed = ((i ^ u) >> level == 0) & ((u < i) == later) & (u != i)
+    else:
+        summed = ((i ^ u) >> level == 0) & ((u <= i) == later)
     return tl.exp2(sum_dot(summed, g, DT))
 
 

@@ -16,8 +16,8 @@ from linbench.kernels.matrix_state.triton.chunk import (
     taken_over,
 )
 from linbench.kernels.matrix_state.triton.decay import load_decay, whole
-from linbench.kernels.matrix_state.triton.scores import score_gradient, scores
-from linbench.kernels.matrix_state.triton.tiles import dot, exact_dot, load_rows, load_square_transposed, load_transposed, store_rows, store_square
+from linbench.kernels.matrix_state.triton.scores import inverse_dot, score_gradient, scores, store_inverse, transposed_inverse_dot
+from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_square_transposed, load_transposed, store_rows, store_square
 
 
 @triton.jit
@@ -61,7 +61,7 @@ def forward(
         if UPDATE != "add":
             x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, DT)
             if SAVE:
-                store_square(inverses + chunk * C * C, C, x)
+                store_inverse(inverses, chunk, x, C, DT)
         v_n = load_rows(v + values, rows, T, H * V, vs, V).to(DT)
         z = v_n
         if UPDATE != "add":
@@ -70,7 +70,7 @@ def forward(
                 r = beta_n[:, None] * (v_n - r)
             else:
                 r = dot(a_pk, v_n, DT, r)
-            z = exact_dot(x, r, DT).to(DT)
+            z = inverse_dot(x, r, DT).to(DT)
             if SAVE:
                 store_rows(writes + values, rows, T, H * V, vs, V, z)
         o_n = dot(scale * a_q, z, DT, scale * recalled(q_n, state, g_n, rows, DECAY, Q_BEFORE, DT))
@@ -134,7 +134,7 @@ def backward(
         dr, dv_n = dz, dz
         if UPDATE != "add":
             z = load_rows(writes + values, rows, T, H * V, vs, V)
-            dr = exact_dot(load_square_transposed(inverses + chunk * C * C, C), dz, DT)
+            dr = transposed_inverse_dot(inverses, chunk, dz, C, DT)
             if UPDATE == "delta":
                 dv_n = beta_n[:, None] * dr
             else:

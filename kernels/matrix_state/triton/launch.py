@@ -17,7 +17,6 @@ class Launch(NamedTuple):
     """chunk: tokens per chunk. key_block, value_block: tile widths; walk_block: what one program of a walk takes of the values.
 
     warps per program: of the fused schedule (forward, backward, none), of the split one (what walks, what does not, `gradients`).
-    stages: how many chunks' tiles a walk of the split schedule has in flight.
     """
 
     schedule: Literal["fused", "split", "recurrent"]
@@ -26,7 +25,6 @@ class Launch(NamedTuple):
     value_block: int
     walk_block: int
     warps: tuple[int, int, int]
-    stages: int = 1
 
 
 @cache
@@ -36,7 +34,7 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, up
     Fused when states are small enough for one program to hold state and gradient in registers, and there are enough rows to fill the
     device's `processors`, or no second chunk to hand to; otherwise split over chunks. The more is done per chunk (a solve; a decay for
     every row of the state; two keys), the shorter it is, so that its tiles stay in registers, and small tiles go to few warps: with more,
-    parts of a tile would be computed twice, which Triton 3.6 was seen to get wrong. Warps, chunks and stages were measured on an H200 with
+    parts of a tile would be computed twice, which Triton 3.6 was seen to get wrong. Warps and chunks were measured on an H200 with
     Triton 3.6.
     """
     key_block, value_block = power_of_two(key_dim), power_of_two(value_dim)
@@ -56,9 +54,9 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, up
         return Launch("fused", chunk, key_block, value_block, value_block, warps)
     long = not heavy and not wide and narrowest >= 64
     chunk = min(shortest, 16 if widest > 128 or exact or two_keys else 64 if long else 32)
-    few = 4 if not heavy else 1 if chunk == 16 and not wide else 2
+    few = 4 if not heavy else 1 if chunk == 16 else 2
     walk_block = min(value_block, 32 if key_block > 128 else 64)
-    return Launch("split", chunk, min(key_block, 64), min(value_block, 64), walk_block, (4, few, 4), stages=1 if light else 2)
+    return Launch("split", chunk, min(key_block, 64), min(value_block, 64), walk_block, (4, few, 4))
 
 
 @cache

@@ -74,17 +74,17 @@ class Call:
         kernel[grid](*[values[name] for name in kernel.arg_names], num_warps=self.launch.warps[kind], num_stages=stages)
 
     def walk(self, kernel: Any, **places: Any) -> None:
-        """Launch what goes from chunk to chunk, for every row and block of values."""
+        """Launch what goes through all tokens for every row and block of values; the next chunk is loaded beside the work on one."""
         block = self.launch.walk_block
-        self.run(kernel, (-(-self.value_dim // block), self.rows), 0, stages=self.launch.stages, **places | {"BV": block})
+        self.run(kernel, (-(-self.value_dim // block), self.rows), 0, stages=2, **places | {"BV": block})
 
 
 class Saved(NamedTuple):
     """What the kernels of forward hand to each other and to backward; None what is not needed.
 
-    states [B, H, N, K, V]: at the start of chunks. writes [B, T, H, V]: z. squares [B, H, N, S, C, C]: scores. inverses [B, H, N, C, C], in
-    float32. The split schedule has also erasers [B, T, H, K]: W; and for a vector decay, from `decay_keys`, q_start, key_end and k_end
-    [B, T, H, K], and kept [B, H, N, K].
+    states [B, H, N, K, V]: at the start of chunks. writes [B, T, H, V]: z. squares [B, H, N, S, C, C]: scores. inverses [B, H, N, 1, C, C],
+    or of 16 bits twice. The split schedule has also erasers [B, T, H, K]: W; and for a vector decay, from `decay_keys`, q_start, key_end and
+    k_end [B, T, H, K], and kept [B, H, N, K].
     """
 
     states: Tensor | None = None
@@ -112,7 +112,7 @@ def room_to_save(call: Call) -> Saved:
         states=call.empty(*chunks, call.key_dim, call.value_dim),
         writes=call.empty(*call.v.shape) if solves else None,
         squares=call.empty(*chunks, SQUARES[update][0], chunk, chunk),
-        inverses=call.empty(*chunks, chunk, chunk, dtype=torch.float32) if solves else None,
+        inverses=call.empty(*chunks, 1 if call.dtype == torch.float32 else 2, chunk, chunk) if solves else None,
         erasers=keys(solves and split_up),
         q_start=keys(decays),
         key_end=keys(decays),

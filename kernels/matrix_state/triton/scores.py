@@ -4,14 +4,14 @@ import triton
 import triton.language as tl
 
 from linbench.kernels.matrix_state.triton.decay import across, between, to_middle
-from linbench.kernels.matrix_state.triton.tiles import dot, exact_dot
+from linbench.kernels.matrix_state.triton.tiles import dot, exact_dot, halved, load_square_transposed, store_square
 
 
 @triton.jit
 def exact_scores(p, y_t, DT: tl.constexpr):
     """p @ y_t, of which the inverse is made; 16-bit factors have exact products anyway."""
     if DT == tl.float32:
-        a = exact_dot(p, y_t, DT)
+        a = exact_dot(p.to(DT), y_t.to(DT), DT)
     else:
         a = dot(p, y_t, DT)
     return a
@@ -144,3 +144,36 @@ def unit_triangular_inverse(lower, t, LEVELS: tl.constexpr, DT: tl.constexpr):
     for level in range(1, LEVELS):
         x -= exact_dot(x, exact_dot(tl.where((apart >> level) == 1, lower, 0.0), x, DT), DT)
     return x
+
+
+@triton.jit
+def inverse_dot(x, b, DT: tl.constexpr):
+    """x @ b for an inverse x [C, C] in float32, whose rounding would be amplified when keys are near-parallel: to 16 bits where b has 8."""
+    if DT == tl.float32:
+        product = exact_dot(x, b.to(DT), DT)
+    else:
+        high, low = halved(x)
+        product = dot(high, b, DT, dot(low, b, DT))
+    return product
+
+
+@triton.jit
+def store_inverse(inverses, chunk, x, C: tl.constexpr, DT: tl.constexpr):
+    """Number `chunk` of inverses [1, C, C] in float32, or [2, C, C] of 16 bits each that add up to one."""
+    if DT == tl.float32:
+        store_square(inverses + chunk * C * C, C, x)
+    else:
+        high, low = halved(x)
+        store_square(inverses + chunk * 2 * C * C, C, high)
+        store_square(inverses + (chunk * 2 + 1) * C * C, C, low)
+
+
+@triton.jit
+def transposed_inverse_dot(inverses, chunk, b, C: tl.constexpr, DT: tl.constexpr):
+    """`inverse_dot` with the transpose of what `store_inverse` stored."""
+    if DT == tl.float32:
+        product = exact_dot(load_square_transposed(inverses + chunk * C * C, C), b.to(DT), DT)
+    else:
+        low = load_square_transposed(inverses + (chunk * 2 + 1) * C * C, C)
+        product = dot(load_square_transposed(inverses + chunk * 2 * C * C, C), b, DT, dot(low, b, DT))
+    return product

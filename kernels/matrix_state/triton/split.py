@@ -16,8 +16,8 @@ from linbench.kernels.matrix_state.triton.chunk import (
     stored_scores,
 )
 from linbench.kernels.matrix_state.triton.decay import kept_rows, keys_from_start, keys_to_end, load_decay, values_from_start, whole
-from linbench.kernels.matrix_state.triton.scores import scores
-from linbench.kernels.matrix_state.triton.tiles import dot, exact_dot, load_rows, load_transposed, store_rows, store_square
+from linbench.kernels.matrix_state.triton.scores import inverse_dot, scores, store_inverse
+from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_transposed, store_rows, store_square
 
 
 @triton.jit
@@ -72,7 +72,7 @@ def solve(
         a_p += part
         a_pk += part_k
     x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, DT)
-    store_square(inverses + chunk * C * C, C, x)
+    store_inverse(inverses, chunk, x, C, DT)
     if UPDATE == "low_rank":
         store_square(stored_scores(squares, chunk, 2, C, UPDATE), C, a_pk)
     for block in range(0, tl.cdiv(K, BK)):
@@ -81,12 +81,12 @@ def solve(
         g_n = load_decay(g, rows, T, g_stride, ks, K, DECAY, False)
         recall = values_from_start(keys_from_start(p_n, g_n, rows, DECAY, P_BEFORE, False, DT), g_n, DECAY, P_BEFORE, DT)
         recall = beta_n[:, None] * recall if UPDATE == "delta" else -recall
-        store_rows(erasers + gates * K, rows, T, H * K, ks, K, exact_dot(x, recall, DT))
+        store_rows(erasers + gates * K, rows, T, H * K, ks, K, inverse_dot(x, recall, DT))
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
         u = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
         u = beta_n[:, None] * u if UPDATE == "delta" else dot(a_pk, u, DT)
-        store_rows(writes + gates * V, rows, T, H * V, vs, V, exact_dot(x, u, DT))
+        store_rows(writes + gates * V, rows, T, H * V, vs, V, inverse_dot(x, u, DT))
 
 
 @triton.jit
@@ -131,6 +131,22 @@ def walk(
 
 
 @triton.jit
+def query_scores(
+    q, y, g, rows, T, stride, g_stride, K,
+    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, DECAY: tl.constexpr, Q_BEFORE: tl.constexpr, DT: tl.constexpr,
+):  # fmt: skip
+    """[C, C]: q's scores of y. Of one key at a time: with two in a loop, Triton 3.6 was seen to get float32 wrong."""
+    a = tl.zeros([C, C], tl.float32)
+    for block in range(0, tl.cdiv(K, BK)):
+        ks = block * BK + tl.arange(0, BK)
+        q_n, y_n = load_rows(q, rows, T, stride, ks, K).to(DT), load_rows(y, rows, T, stride, ks, K).to(DT)
+        g_n = load_decay(g, rows, T, g_stride, ks, K, DECAY, False)
+        part, _p, _qk, _pk = scores(q_n, q_n, y_n, y_n, g_n, rows, C, LEVELS, DECAY, True, False, False, Q_BEFORE, Q_BEFORE, DT)
+        a += part
+    return a
+
+
+@triton.jit
 def read(
     q, k, v, g, b, o, states, writes, squares, q_start, scale, T, H, HK, K, V,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
@@ -144,20 +160,11 @@ def read(
     states += chunk * K * V
     if DECAY != "none":
         g += decays
-    a_q, a_qk = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
-    for block in range(0, tl.cdiv(K, BK)):
-        ks = block * BK + tl.arange(0, BK)
-        q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
-        k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
-        g_n = load_decay(g, rows, T, g_stride, ks, K, DECAY, False)
-        key = k_n
-        if UPDATE == "low_rank":
-            key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
-            # not both keys at once: Triton 3.6 was seen to get float32 wrong
-            part, _p, _qk, _pk = scores(q_n, q_n, k_n, k_n, g_n, rows, C, LEVELS, DECAY, True, False, False, Q_BEFORE, Q_BEFORE, DT)
-            a_qk += scale * part
-        part, _p, _qk, _pk = scores(q_n, q_n, key, k_n, g_n, rows, C, LEVELS, DECAY, True, False, False, Q_BEFORE, Q_BEFORE, DT)
-        a_q += scale * part
+    key = b if UPDATE == "low_rank" else k
+    a_q = scale * query_scores(q + keys, key + keys, g, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, DT)
+    a_qk = a_q
+    if UPDATE == "low_rank":
+        a_qk = scale * query_scores(q + keys, k + keys, g, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, DT)
     if SAVE:
         store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, a_q)
         if UPDATE == "low_rank":

@@ -14,8 +14,16 @@ from linbench.kernels.matrix_state.triton.chunk import (
     taken_over,
 )
 from linbench.kernels.matrix_state.triton.decay import kept_rows, load_decay, one_per_token, whole
-from linbench.kernels.matrix_state.triton.scores import decayed
-from linbench.kernels.matrix_state.triton.tiles import dot, exact_dot, load_rows, load_square, load_square_transposed, load_transposed, store_rows, store_square
+from linbench.kernels.matrix_state.triton.scores import decayed, transposed_inverse_dot
+from linbench.kernels.matrix_state.triton.tiles import (
+    dot,
+    load_rows,
+    load_square,
+    load_square_transposed,
+    load_transposed,
+    store_rows,
+    store_square,
+)
 
 
 @triton.jit
@@ -177,13 +185,12 @@ def value_gradients(
     rows = n * C + tl.arange(0, C)
     dstates += chunk * K * V
     g_n = one_per_token(g, decays, rows, T, g_stride, DECAY)
-    x_t = load_square_transposed(inverses + chunk * C * C, C)
     dl, dl_k, dbeta_n, beta_n = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C], tl.float32), tl.zeros([C], tl.float32)
     if UPDATE == "delta":
         beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
-        dr = exact_dot(x_t, load_rows(dwrites + gates * V, rows, T, H * V, vs, V), DT)
+        dr = transposed_inverse_dot(inverses, chunk, load_rows(dwrites + gates * V, rows, T, H * V, vs, V), C, DT)
         z = load_rows(writes + gates * V, rows, T, H * V, vs, V)
         v_n = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
         seen = (-dr if UPDATE == "delta" else dr).to(DT)

@@ -45,11 +45,8 @@ def sum_dot_transposed(x, ones, DT: tl.constexpr):
 
 @triton.jit
 def exact_dot(a, b, DT: tl.constexpr):
-    """a @ b in float32 or, beside 16-bit inputs, with factors of 11 bits: what a triangular inverse is made of and multiplied with.
-
-    It amplifies every rounding when keys are near-parallel.
-    """
-    return tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee" if DT == tl.float32 else "tf32")
+    """a @ b of two float32 matrices, of which a triangular inverse is made: in float32, or beside 16-bit inputs with factors of 11 bits."""
+    return tl.dot(a, b, input_precision="ieee" if DT == tl.float32 else "tf32")
 
 
 @triton.jit
