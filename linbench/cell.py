@@ -36,13 +36,11 @@ class LayerSpec:
     def identity(self) -> dict[str, Any]:
         """What decides this layer's numbers."""
         mixer: type[Mixer] = self.entry.cls
-        family = mixer.family
-        kernel = {family: importlib.import_module(f"linbench.kernels.{family}").VERSION} if family else {}
         return {
             "mixer": self.entry.name,
             "version": mixer.version,
             "settings": self.settings.model_dump(mode="json", exclude_unset=mixer.opaque),
-            "kernel": kernel,
+            "kernel": _kernel_versions(mixer.families),
             "source": self.entry.digest,
         }
 
@@ -58,7 +56,11 @@ class ModelSpec:
 
     def identity(self) -> dict[str, Any]:
         """What decides this model's numbers."""
-        backbone = {"version": backbones.VERSION, "settings": self.backbone.model_dump(mode="json")}
+        backbone = {
+            "version": backbones.VERSION,
+            "settings": self.backbone.model_dump(mode="json"),
+            "kernel": _kernel_versions(backbones.FAMILIES),
+        }
         return {"form": self.form, "backbone": backbone, "layers": [layer.identity() for layer in self.layers]}
 
     def build(self, task: Task, *, seed: int) -> Backbone:
@@ -133,3 +135,7 @@ def digest(value: Any) -> str:
 def device_class(device: str) -> str:
     """`cpu`, or the GPU's name: what results may differ by."""
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
+
+
+def _kernel_versions(families: tuple[str, ...]) -> dict[str, int]:
+    return {family: importlib.import_module(f"linbench.kernels.{family}").VERSION for family in families}

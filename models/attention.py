@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from linbench.common.errors import UserError
 from linbench.kernels.attention import EMPTY, attention, flops_per_token
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
-from linbench.models.blocks.heads import CONTROLLED, HeadProjection, HeadSettings, Readout
+from linbench.models.blocks.heads import CONTROLLED, FAMILIES, HeadProjection, HeadSettings, Readout
 from linbench.models.blocks.positions import alibi_slopes, rotate
 
 
@@ -46,7 +46,7 @@ class Attention(Mixer):
     """
 
     name = "attention"
-    family = "attention"
+    families = ("attention", *FAMILIES)
     generation = "softmax"
     Settings = AttentionSettings
     controlled: ClassVar[dict[str, Any] | None] = {**CONTROLLED, "positions": "none"}

@@ -18,6 +18,9 @@ from linbench.models.blocks.norms import RMSNorm
 VERSION = 1
 """Raised whenever a change here changes results; part of the identity of every cell."""
 
+FAMILIES = ("norms",)
+"""The kernel families that what is around the mixers computes with."""
+
 
 class BackboneSettings(Settings):
     """What surrounds the mixers, whatever they are."""

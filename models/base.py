@@ -61,8 +61,8 @@ class Mixer(nn.Module, ABC):
     """What a user calls it."""
     version: ClassVar[int] = 1
     """Raised whenever a change to the file changes results; part of the identity of every cell."""
-    family: ClassVar[str | None] = None
-    """The kernel family it computes with; None when it brings its own."""
+    families: ClassVar[tuple[str, ...]] = ()
+    """The kernel families it computes with, none when it brings its own; their versions are part of the identity of every cell."""
     generation: ClassVar[str] = "other"
     """Its place in the story: "softmax", "linear attention", "gates and decay", "delta rule", ..."""
     Settings: ClassVar[type[Settings]] = Settings

@@ -79,9 +79,9 @@ def matrix_state(
 
 def _own_write(problem: Problem, bonus: Tensor) -> Tensor:
     """(q_t . (u k_t)) v_t, summed over a token's steps: [B, T, H, V]."""
-    k, v = (x.unflatten(1, (-1, problem.steps)) for x in (problem.k, problem.v))
-    strength = (problem.q * bonus.to(problem.q.dtype))[:, :, None] * k
-    return (strength.sum(dim=-1, keepdim=True) * v).sum(dim=2)
+    k, v = (x.reshape(len(x), -1, problem.steps, *x.shape[2:]) for x in (problem.k, problem.v))
+    strength = ((problem.q * bonus.to(problem.q.dtype))[:, :, None] * k).sum(dim=-1, keepdim=True)
+    return torch.sum(strength * v, dim=2)
 
 
 def flops_per_token(*, heads: int, key_dim: int, value_dim: int, decay: bool, delta: bool) -> int:

@@ -31,6 +31,9 @@ class HeadSettings(Settings):
     output_gate: Literal["none", "swish", "sigmoid"] = Field("none", description="gate computed from the layer's input, after the norm")
 
 
+FAMILIES = ("norms", "short_convolution")
+"""The kernel families that these blocks compute with."""
+
 CONTROLLED: dict[str, Any] = {
     "expand_k": 1.0,
     "expand_v": 1.0,

@@ -9,7 +9,7 @@ from torch import Tensor
 from linbench.common.settings import Settings
 from linbench.kernels.matrix_state import flops_per_token
 from linbench.models.base import LayerInfo, Mixer, Out, StateSize
-from linbench.models.blocks.heads import CONTROLLED, HeadProjection, HeadSettings, Readout
+from linbench.models.blocks.heads import CONTROLLED, FAMILIES, HeadProjection, HeadSettings, Readout
 
 
 class MatrixState(NamedTuple):
@@ -22,7 +22,7 @@ class MatrixState(NamedTuple):
 class MatrixMixer(Mixer):
     """A variant adds its gates in `__init__` and its equation in `recur`."""
 
-    family: ClassVar[str | None] = "matrix_state"
+    families: ClassVar[tuple[str, ...]] = ("matrix_state", *FAMILIES)
     Settings: ClassVar[type[Settings]] = HeadSettings
     controlled = CONTROLLED
     decays: ClassVar[bool] = False

@@ -1,3 +1,4 @@
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +109,13 @@ def test_the_id_is_the_same_in_another_process() -> None:
     program = "from linbench.plan import plan; print(plan('mqar', ['gated_deltanet'], device='cpu')[0].id)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
     assert done.stdout.strip() == one().id
+
+
+@pytest.mark.parametrize("family", ["matrix_state", "norms", "short_convolution"])
+def test_a_changed_kernel_is_a_different_cell(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = one().id
+    monkeypatch.setattr(importlib.import_module(f"linbench.kernels.{family}"), "VERSION", 1000)
+    assert one().id != before
 
 
 def test_an_edited_file_is_a_different_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
