@@ -3,24 +3,29 @@
 The algebra is that of DeltaNet's parallel form (2406.06484) with the decay of Gated DeltaNet (2412.06464) and KDA (2510.26692). Let
 A_xy be the scores x_i . y_j with what has decayed from j to i, and e^G what has decayed since the chunk's start:
 
-    writes  z = U - W S         (I + A_pk) [U, W] = beta [v, e^G p]          delta rule, erasing with p, written with key k
-                                (I - A_ab) [U, W] = [A_ak v, -e^G a]         low rank, written with key b, beside v with key k
-                z = v                                                        sum
-    O       = e^G q S + sum over keys and writes of A_qk z
-    S      <- e^{G_C} S + sum over keys and writes of (e^{G_C - G} k)^T z
+    writes  z = X (u + e^G r S)     X = (I - A_ry)^-1
+                                    r = -beta p, u = beta v         delta rule, erasing with p, written with key y = k
+                                    r = a, u = A_rk v               low rank, written with key y = b, beside v with key k
+            z = v                                                   sum
+    O       = e^G q S + sum over keys and writes of A_qy z
+    S      <- e^{G_C} S + sum over keys and writes of (e^{G_C - G} y)^T z
 
-The inverse is a forward substitution: repeated squaring loses everything when keys are near-parallel and beta is near 2.
+The inverse is a forward substitution: repeated squaring loses everything when keys are near-parallel and beta is near 2. Gradients go the
+same way back: from chunk to chunk that of S, with those of z and of what r reads; all else for all chunks at once.
 """
+
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.kernels.matrix_state.decay import NoDecay, decay_of
+from linbench.kernels.matrix_state.decay import Pairs, Reader, add_product, decay_of
 from linbench.kernels.matrix_state.problem import Problem
-from linbench.kernels.matrix_state.update import Delta, LowRank, Update
+from linbench.kernels.matrix_state.update import Delta, LowRank
+from linbench.kernels.operators import vmap_rule
 
-CHUNK = 64
+CHUNK = 32
 
 
 def chunkwise(problem: Problem) -> tuple[Tensor, Tensor]:
@@ -28,68 +33,232 @@ def chunkwise(problem: Problem) -> tuple[Tensor, Tensor]:
     q, k, v, log_decay, update, read, _, scale, state = problem.promoted().unrolled()
     length = q.shape[1]
     chunk = min(CHUNK, 1 << (length - 1).bit_length())
-    q, k, v = (_split(x, chunk) for x in (q, k, v))
-    gates = log_decay[..., None] if log_decay is not None and log_decay.dim() == 3 else log_decay
-    decay = decay_of(None if gates is None else _split(gates, chunk))
-    before = read == "before"
-    from_nothing = state is None and q.shape[2] == 1  # nothing to recall: half the work of a short sequence
-
-    solved = _writes(k, v, update, decay, chunk, recall=not from_nothing)
-    plain = v if solved is None or isinstance(update, LowRank) else None
-    key = _split(update.b, chunk) if isinstance(update, LowRank) else k
-    scores = decay.scores(q, k, before=before)
-    solved_scores = scores if key is k else decay.scores(q, key, before=before)
-    last_plain, last_solved = decay.to_end(k), decay.to_end(key)
-
-    if state is None:
-        state = v.new_zeros(*q.shape[:2], q.shape[-1], v.shape[-1])
-    states, writes = [], []
-    for n in range(q.shape[2]):
-        states.append(state)
-        state = state if from_nothing else decay.whole(state, n)
-        if solved is not None:
-            u, w = solved
-            writes.append(u[:, :, n] if w is None else u[:, :, n] - w[:, :, n] @ states[-1])
-            state = state + last_solved[:, :, n].mT @ writes[-1]
-        if plain is not None:
-            state = state + last_plain[:, :, n].mT @ plain[:, :, n]
-    parts = [] if from_nothing else [decay.from_start(q, before=before) @ torch.stack(states, dim=2)]
-    if solved is not None:
-        parts.append(solved_scores @ torch.stack(writes, dim=2))
-    if plain is not None:
-        parts.append(scores @ plain)
-    return problem.outputs(_join(scale * sum(parts[1:], start=parts[0]), problem.v.shape[1])), state
-
-
-def _writes(k: Tensor, v: Tensor, update: Update, decay: NoDecay, chunk: int, *, recall: bool) -> tuple[Tensor, Tensor | None] | None:
-    """U and W of the writes that depend on the state, W only if there is something to `recall`; None where no write does."""
+    beta, p, b, p_before = None, None, None, False
     if isinstance(update, Delta):
-        before = update.reads == "undecayed"
-        p = k if update.erase_key is None else _split(update.erase_key, chunk)
-        beta = _split(update.beta[..., None], chunk)
-        u, w = beta * v, beta * decay.from_start(p, before=before)
-        lower = decay.scores(beta * p, k, before=before)
+        beta, p, p_before = update.beta, update.erase_key, update.reads == "undecayed"
     elif isinstance(update, LowRank):
-        a, b = _split(update.a, chunk), _split(update.b, chunk)
-        u, w = decay.scores(a, k, before=True) @ v, -decay.from_start(a, before=True)
-        lower = -decay.scores(a, b, before=True)
-    else:
-        return None
-    # forward substitution, which does not read the diagonal
-    solved = torch.linalg.solve_triangular(lower, torch.cat([u, w], dim=-1) if recall else u, upper=False, unitriangular=True)
-    if not recall:
-        return solved, None
-    u, w = solved.split([v.shape[-1], k.shape[-1]], dim=-1)
-    return u, w
+        p, b, p_before = update.a, update.b, True
+    chunks = (None if x is None else _split(x if x.dim() == 4 else x[..., None], chunk) for x in (q, k, v, log_decay, beta, p, b))
+    o, last, *_ = Chunkwise.apply(*chunks, None if state is None else state.flatten(0, 1), scale, read == "before", p_before)
+    o, last = (x.unflatten(0, (len(v), -1)) for x in (o, last))
+    return problem.outputs(o.flatten(2, 3)[:, :, :length].transpose(1, 2)), last
 
 
 def _split(x: Tensor, chunk: int) -> Tensor:
-    """[B, T, H, D] -> [B, H, N, C, D]. Zeros at the end write nothing and decay nothing, so the final state stands."""
+    """[B, T, H, D] -> [B H, N, C, D]. Zeros at the end write nothing and decay nothing, so the final state stands."""
     x = x.transpose(1, 2)
-    x = F.pad(x, (0, 0, 0, -x.shape[2] % chunk))
-    return x.reshape(*x.shape[:2], -1, chunk, x.shape[-1])
+    if missing := -x.shape[2] % chunk:
+        x = F.pad(x, (0, 0, 0, missing))
+    return x.reshape(-1, x.shape[2] // chunk, chunk, x.shape[-1])
 
 
-def _join(x: Tensor, length: int) -> Tensor:
-    """[B, H, N, C, D] -> [B, T, H, D], without what `_split` added."""
-    return x.flatten(2, 3)[:, :, :length].transpose(1, 2)
+class Chunks(NamedTuple):
+    """What is given, by chunk: q, k, b, and p (of a low-rank update, a) [M, N, C, K], v [M, N, C, V], log_decay [M, N, C, 1 or K], beta [M, N, C, 1].
+
+    The delta rule has a beta, and a p unless it erases with k; a low-rank update has p and b. state: [M, K, V].
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    log_decay: Tensor | None
+    beta: Tensor | None
+    p: Tensor | None
+    b: Tensor | None
+    state: Tensor | None
+    scale: float
+    q_before: bool
+    p_before: bool
+
+    @property
+    def solves(self) -> bool:
+        """Whether what is written depends on the state."""
+        return self.beta is not None or self.b is not None
+
+    @property
+    def eraser(self) -> Tensor:
+        """p of the equations, or a."""
+        return self.k if self.p is None else self.p
+
+    def readers(self) -> list[Reader]:
+        """q and, where there is one, r."""
+        readers = [Reader(self.q, self.q_before, own=not self.q_before)]
+        if self.solves:
+            readers.append(Reader(self.eraser if self.beta is None else -self.beta * self.eraser, self.p_before, own=False))
+        return readers
+
+    def keys(self) -> list[Tensor]:
+        """What is `written` under."""
+        return [self.k] if self.b is None else [self.b, self.k]
+
+    def written(self, z: Tensor | None) -> list[Tensor]:
+        """z, v or both."""
+        plain = [] if self.beta is not None else [self.v]
+        return plain if z is None else [z, *plain]
+
+
+class Saved(NamedTuple):
+    """What backward needs of forward: the states that chunks start with [M, N, K, V] if there is any, z if it is not v, X, and scores of readers by key."""
+
+    states: Tensor | None
+    z: Tensor | None
+    inverse: Tensor | None
+    scores: Pairs
+
+
+def forward(given: Chunks) -> tuple[Tensor, Tensor, Saved]:
+    """o [M, N, C, V], the final state [M, K, V], and what backward needs."""
+    decay, readers, keys = decay_of(given.log_decay), given.readers(), given.keys()
+    scores = decay.scores(readers, keys)
+    u, inverse = given.v, None
+    if given.solves:
+        u = scores[1][1] @ given.v if given.beta is None else given.beta * given.v
+        inverse = _inverse(scores[1][0])
+    count = given.q.shape[1]
+    from_nothing = count == 1 and given.state is None  # nothing to recall: half the work of a short sequence
+    starts = [] if from_nothing else [decay.from_start(x, before=before) for x, before, _ in readers]
+    ends = [decay.to_end(y) for y in keys]
+
+    state, states, writes = given.state, [], []
+    for n in range(count):
+        states.append(state)
+        z_n = u[:, n]
+        if inverse is not None:
+            z_n = inverse[:, n] @ (z_n if state is None else torch.baddbmm(z_n, starts[1][:, n], state))
+            writes.append(z_n)
+        gained = ends[0][:, n].mT @ z_n
+        if given.b is not None:
+            gained.baddbmm_(ends[1][:, n].mT, given.v[:, n])
+        state = gained if state is None else gained.add_(decay.whole(state, n))
+    assert state is not None
+    saved = Saved(None if from_nothing else _stacked(states), torch.stack(writes, dim=1) if writes else None, inverse, scores)
+
+    o = _sum_of_products(scores[0], given.written(saved.z))
+    if saved.states is not None:
+        add_product(o, starts[0], saved.states)
+    return o.mul_(given.scale), state, saved
+
+
+def backward(given: Chunks, saved: Saved, do: Tensor, dlast: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Gradients of q, k, v, log_decay, beta, p, b and the state, None where there is none, from those of o and the final state."""
+    states, z, inverse, scores = saved
+    decay, readers, keys, written = decay_of(given.log_decay), given.readers(), given.keys(), given.written(z)
+    douts = [do.clone(memory_format=torch.contiguous_format).mul_(given.scale)]  # of what readers read
+    count = given.q.shape[1]
+    starts = [] if states is None else [decay.from_start(x, before=before) for x, before, _ in readers]
+    ends = [decay.to_end(y) for y in keys]
+
+    dz = None if inverse is None else scores[0][0].mT @ douts[0]
+    dstate, dstates, seen = dlast, [], []
+    for n in reversed(range(count)):
+        dstates.insert(0, dstate)
+        if inverse is not None and dz is not None:
+            seen.insert(0, inverse[:, n].mT @ (dz[:, n] if dstate is None else torch.baddbmm(dz[:, n], ends[0][:, n], dstate)))
+        if n or given.state is not None:
+            read = starts[0][:, n].mT @ douts[0][:, n]
+            if inverse is not None:
+                read.baddbmm_(starts[1][:, n].mT, seen[0])
+            dstate = read if dstate is None else read.add_(decay.whole(dstate, n))
+    if inverse is not None:
+        douts.append(torch.stack(seen, dim=1))
+
+    dreaders, dkeys, dlog_decay = [torch.zeros_like(x) for x, _, _ in readers], [torch.zeros_like(y) for y in keys], None
+    following = None if count == 1 and dlast is None else _stacked(dstates)
+    if states is not None:
+        for i, (_, before, _) in enumerate(readers):
+            dx = douts[i] @ states.mT
+            dreaders[i] = decay.from_start(dx, before=before, out=dx)
+    if following is not None:
+        for j, y in enumerate(written):
+            dy = y @ following.mT
+            dkeys[j] = decay.to_end(dy, out=dy)
+    products = None if states is None or following is None else states * following
+    dlog_decay = decay.state_gradient(readers, dreaders, keys, dkeys, products)
+    within = decay.add_score_gradients(readers, keys, scores, [[dout @ y.mT for y in written] for dout in douts], dreaders, dkeys)
+    if dlog_decay is not None and within is not None:
+        dlog_decay += within
+
+    dv, dbeta, dp = None, None, None
+    if given.beta is None:
+        dv = _sum_of_products([row[-1].mT for row in scores], douts)
+        if following is not None:
+            add_product(dv, ends[-1], following)
+        if given.solves:
+            dp = dreaders[1]
+    else:
+        dv = given.beta * douts[1]
+        dbeta = (given.v * douts[1]).sum(dim=-1, keepdim=True) - (given.eraser * dreaders[1]).sum(dim=-1, keepdim=True)
+        dp = dreaders[1].mul_(-given.beta)
+        if given.p is None:
+            dkeys[0] += dp
+            dp = None
+    return dreaders[0], dkeys[-1], dv, dlog_decay, dbeta, dp, None if given.b is None else dkeys[0], None if given.state is None else dstate
+
+
+class Chunkwise(torch.autograd.Function):
+    """`forward` of `Chunks`, and then `Saved` for backward."""
+
+    @staticmethod
+    def forward(*args: Any) -> Any:
+        """As the function."""
+        o, last, saved = forward(Chunks(*args))
+        return o, last, *saved[:3], *(x for row in saved.scores for x in row)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        """All that is given or made is kept."""
+        *tensors, ctx.scale, ctx.q_before, ctx.p_before = inputs
+        ctx.mark_non_differentiable(*(x for x in output[2:] if x is not None))
+        ctx.save_for_backward(*tensors, *output[2:])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, do: Tensor | None, dlast: Tensor | None, *_: Any) -> Any:
+        """As `Gradients`."""
+        given, made = ctx.saved_tensors[:8], ctx.saved_tensors[8:]
+        do = torch.zeros_like(given[2]) if do is None else do
+        return *Gradients.apply(do, dlast, *given, ctx.scale, ctx.q_before, ctx.p_before, *made), None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        """Replicas become more sequences."""
+        return vmap_rule(Chunkwise.apply, info, in_dims, *args)
+
+
+class Gradients(torch.autograd.Function):
+    """`backward`, which is not differentiated in turn: a function only so that replicas stack under `torch.vmap` of a gradient, too."""
+
+    @staticmethod
+    def forward(do: Tensor, dlast: Tensor | None, *args: Any) -> Any:
+        """As the function."""
+        given, made, scores = Chunks(*args[:11]), args[11:14], args[14:]
+        keys = len(given.keys())
+        return backward(given, Saved(*made, [[*scores[i : i + keys]] for i in range(0, len(scores), keys)]), do, dlast)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        """Nothing is kept."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        """Replicas become more sequences."""
+        return vmap_rule(Gradients.apply, info, in_dims, *args)
+
+
+def _inverse(scores: Tensor) -> Tensor:
+    """(I - scores)^-1 of what is below the diagonal, by forward substitution."""
+    ones = torch.eye(scores.shape[-1], dtype=scores.dtype, device=scores.device)
+    return torch.linalg.solve_triangular(-scores, ones.expand_as(scores), upper=False, unitriangular=True)
+
+
+def _stacked(states: list[Tensor | None]) -> Tensor:
+    """[M, N, K, V] from [M, K, V] of every chunk, of which there is at least one; None is zero."""
+    like = next(x for x in states if x is not None)
+    return torch.stack([torch.zeros_like(like) if x is None else x for x in states], dim=1)
+
+
+def _sum_of_products(matrices: list[Tensor], others: list[Tensor]) -> Tensor:
+    total = matrices[0] @ others[0]
+    for x, y in zip(matrices[1:], others[1:], strict=True):
+        add_product(total, x, y)
+    return total

@@ -1,87 +1,216 @@
-"""Decay inside a chunk, in torch: between two tokens, from the chunk's start, to its end.
+"""Decay inside a chunk, in torch: between two tokens, from the chunk's start, to its end; and the gradient of what decays.
 
-Sums of log decays are differences of running sums in float64: after a token that forgets all, in float32, the difference would keep
-nothing of the small decays that follow. With a decay for every row of the state the sum over rows has the decay inside it, and
-exp(G_i) exp(-G_j) overflows; so pairs (i, j) are taken by the power of two s for which i lies in the later and j in the earlier
-half of the same 2s tokens, and both factors reach from their token to the middle between the halves: neither exceeds one.
+Sums of log decays are never differences of what float32 has rounded: after a token that forgets all, these would keep nothing of the
+small decays that follow. With a decay for every row of the state the sum over rows has the decay inside it, and exp(G_i) exp(-G_j)
+overflows; so pairs (i, j) are taken by the power of two s for which i lies in the later and j in the earlier half of the same 2s
+tokens, and both factors reach from their token to the middle between the halves: neither exceeds one. For the same reason the gradient
+of a log decay sums over the pairs that it lies between, never over readers less writers.
+
+Tensors are [M, N, C, ...]: the C tokens of chunk n of sequence m. Nothing here is differentiated: what is made may be changed in place.
 """
 
 import math
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
+class Reader(NamedTuple):
+    """x [M, N, C, K] reads the state `before` the decay of its token or after, and sees its `own` token's write or only earlier ones."""
+
+    x: Tensor
+    before: bool
+    own: bool
+
+
+Pairs = list[list[Tensor]]
+"""[M, N, C, C] for every reader and every key."""
+
+
 class NoDecay:
-    """Everything stays."""
+    """Everything stays. What scales writes to `out` if asked to; it scales gradients alike."""
 
-    def scores(self, x: Tensor, y: Tensor, *, before: bool) -> Tensor:
-        """x, y [..., C, K] -> x_i . y_j [..., C, C] for the j that i sees: up to itself, or only earlier ones when it reads `before`."""
-        return (x @ y.mT).tril(-int(before))
+    def scores(self, readers: list[Reader], keys: list[Tensor]) -> Pairs:
+        """x_i . y_j with what has decayed since y_j was written, zero where x_i does not see it."""
+        return [[self._left(x @ y.mT, before, own) for y in keys] for x, before, own in readers]
 
-    def from_start(self, x: Tensor, *, before: bool) -> Tensor:
+    def from_start(self, x: Tensor, *, before: bool, out: Tensor | None = None) -> Tensor:
         """What of the state that the chunk starts with is left when x_i reads it."""
         return x
 
-    def to_end(self, y: Tensor) -> Tensor:
+    def to_end(self, y: Tensor, *, out: Tensor | None = None) -> Tensor:
         """What of a write with key y_j is left at the end of the chunk."""
         return y
 
     def whole(self, state: Tensor, chunk: int) -> Tensor:
-        """What of `state` [..., K, V] is left after chunk number `chunk`."""
+        """What of `state` [M, K, V] is left after chunk number `chunk`."""
         return state
+
+    def state_gradient(
+        self, readers: list[Reader], dreaders: list[Tensor], keys: list[Tensor], dkeys: list[Tensor], products: Tensor | None
+    ) -> Tensor | None:
+        """Of the log decay, from gradients of readers and keys through the states.
+
+        products: [M, N, K, V], the state before a chunk times the gradient of the state after it; None is zero.
+        """
+        return None
+
+    def add_score_gradients(
+        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, dreaders: list[Tensor], dkeys: list[Tensor]
+    ) -> Tensor | None:
+        """Adds to the gradients of readers and keys, and returns that of the log decay. `dscores` is overwritten."""
+        for (x, before, own), dx, row in zip(readers, dreaders, dscores, strict=True):
+            for y, dy, dscore in zip(keys, dkeys, row, strict=True):
+                pairs = self._left(dscore, before, own)
+                add_product(dx, pairs, y)
+                add_product(dy, pairs.mT, x)
+        return None
+
+    def _left(self, products: Tensor, before: bool, own: bool) -> Tensor:
+        """Of products x_i . y_j, in place."""
+        return products.tril_(0 if own else -1)
 
 
 class ScalarDecay(NoDecay):
-    """One decay per head and token: log_decay [..., C, 1]."""
+    """One decay per head and token: log_decay [M, N, C, 1]."""
 
     def __init__(self, log_decay: Tensor) -> None:
         self.dtype = log_decay.dtype
-        self.sums = log_decay.double().cumsum(dim=-2)  # up to and with each token of the chunk
-        self.before_sums = self.sums - log_decay
-        self._within: dict[bool, Tensor] = {}
+        sums = log_decay.double().cumsum(dim=-2)
+        self._sums = {False: sums, True: sums - log_decay}  # up to each token of the chunk, with it or `before` it
+        self._between: dict[bool, Tensor] = {}
+        self._set(sums, self._sums[True], sums[..., -1:, :] - sums)
 
-    def scores(self, x: Tensor, y: Tensor, *, before: bool) -> Tensor:
-        """As `NoDecay.scores`, with what has decayed since j when i reads, i's own decay included unless it reads `before` it."""
-        if before not in self._within:
-            between = (self._sums(before) - self.sums.mT).to(self.dtype)
-            # above the diagonal the difference is positive and could overflow; at -inf, and where it makes denormal numbers, exp is slow
-            between = between.tril(-int(before)).clamp(min=math.log(torch.finfo(self.dtype).tiny))
-            self._within[before] = between.exp().tril(-int(before))
-        return (x @ y.mT) * self._within[before]
+    def _set(self, sums: Tensor, before: Tensor, after: Tensor) -> None:
+        self._from_start = {False: _exp(sums.to(self.dtype)), True: _exp(before.to(self.dtype))}
+        self._to_end = _exp(after.to(self.dtype))
+        self._whole = self._from_start[False][..., -1:, :]
 
-    def from_start(self, x: Tensor, *, before: bool) -> Tensor:
+    def _left(self, products: Tensor, before: bool, own: bool) -> Tensor:
+        if before not in self._between:
+            self._between[before] = _exp((self._sums[before] - self._sums[False].mT).to(self.dtype)).tril_(-int(before))
+        products *= self._between[before]
+        return products if own or before else products.tril_(-1)
+
+    def from_start(self, x: Tensor, *, before: bool, out: Tensor | None = None) -> Tensor:
         """As `NoDecay.from_start`."""
-        return x * self._sums(before).to(self.dtype).exp()
+        return torch.mul(x, self._from_start[before], out=out)
 
-    def to_end(self, y: Tensor) -> Tensor:
+    def to_end(self, y: Tensor, *, out: Tensor | None = None) -> Tensor:
         """As `NoDecay.to_end`."""
-        return y * (self.sums[..., -1:, :] - self.sums).to(self.dtype).exp()
+        return torch.mul(y, self._to_end, out=out)
 
     def whole(self, state: Tensor, chunk: int) -> Tensor:
         """As `NoDecay.whole`."""
-        return self.sums[:, :, chunk, -1, :, None].to(self.dtype).exp() * state
+        return state * self._whole[:, chunk].mT
 
-    def _sums(self, before: bool) -> Tensor:
-        return self.before_sums if before else self.sums
+    def state_gradient(
+        self, readers: list[Reader], dreaders: list[Tensor], keys: list[Tensor], dkeys: list[Tensor], products: Tensor | None
+    ) -> Tensor:
+        """As `NoDecay.state_gradient`: a decay lies before the readers from it on, and after the writes before it."""
+        gradient = torch.zeros_like(self._to_end)
+        for (x, before, _), dx in zip(readers, dreaders, strict=True):
+            read = self._by_token(x * dx)
+            gradient += _from_on(_next(read) if before else read)
+        for y, dy in zip(keys, dkeys, strict=True):
+            gradient += _last(self._by_token(y * dy)).cumsum(dim=-2)
+        if products is not None:
+            gradient += self._whole * self._by_token(products.sum(dim=-1)[..., None, :])
+        return gradient
+
+    def add_score_gradients(
+        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, dreaders: list[Tensor], dkeys: list[Tensor]
+    ) -> Tensor | None:
+        """As `NoDecay.add_score_gradients`."""
+        products = torch.zeros_like(scores[0][0])  # of i and j, by the last decay between them
+        for (_, before, _), row, drow in zip(readers, scores, dscores, strict=True):
+            for score, dscore in zip(row, drow, strict=True):
+                products += _next(score * dscore) if before else score * dscore
+        super().add_score_gradients(readers, keys, scores, dscores, dreaders, dkeys)
+        return _from_on(products).tril_(-1).sum(dim=-1, keepdim=True)
+
+    def _by_token(self, products: Tensor) -> Tensor:
+        """[..., K], summed over all that shares a decay."""
+        return products.sum(dim=-1, keepdim=True)
 
 
 class VectorDecay(ScalarDecay):
-    """One decay per head, token and row of the state: log_decay [..., C, K]; C is a power of two."""
+    """One decay per head, token and row of the state: log_decay [M, N, C, K]; C is a power of two."""
 
-    def scores(self, x: Tensor, y: Tensor, *, before: bool) -> Tensor:
+    def __init__(self, log_decay: Tensor) -> None:
+        self.dtype, self.log_decay = log_decay.dtype, log_decay
+        *_, (_, sums, before, after) = self._levels()
+        self._set(sums, before, after)
+
+    def _levels(self) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
+        """For s = 1, 2, 4 ... C, sums over blocks of s tokens [M, N, C, K]: up to and with each token, before each, after each."""
+        sums, before, after = self.log_decay.clone(), torch.zeros_like(self.log_decay), torch.zeros_like(self.log_decay)
+        half = 1
+        yield half, sums, before, after
+        while half < sums.shape[-2]:
+            earlier, later = _halves(sums, half)
+            _halves(after, half)[0].add_(later[..., -1:, :])
+            _halves(before, half)[1].add_(earlier[..., -1:, :])
+            later += earlier[..., -1:, :]
+            half *= 2
+            yield half, sums, before, after
+
+    def _to_middle(self, readers: list[Reader]) -> Iterator[tuple[int, dict[bool, Tensor], Tensor]]:
+        """For s = 1, 2, 4 ... C / 2, what is left from the middle of 2s tokens to the reading of a later one, and from an earlier one to it."""
+        for half, sums, before, after in self._levels():
+            if half < sums.shape[-2]:
+                reading = {which: _exp(_halves(before if which else sums, half)[1]) for _, which, _ in readers}
+                yield half, reading, _exp(_halves(after, half)[0])
+
+    def scores(self, readers: list[Reader], keys: list[Tensor]) -> Pairs:
         """As `NoDecay.scores`."""
-        reading = self._sums(before)
-        own = x.new_zeros(x.shape[:-1]) if before else (x * y).sum(dim=-1)
-        scores = own[..., None, None]  # [..., C / s, s, s], s = 1
-        while (half := scores.shape[-1]) < x.shape[-2]:
-            (_, later_x), (_, later_sums) = _halves(x, half), _halves(reading, half)
-            (earlier_y, _), (earlier_sums, _) = _halves(y, half), _halves(self.sums, half)
-            middle = earlier_sums[..., -1:, :]
-            across = (later_x * (later_sums - middle).to(self.dtype).exp()) @ (earlier_y * (middle - earlier_sums).to(self.dtype).exp()).mT
-            first, second = scores[..., ::2, :, :], scores[..., 1::2, :, :]
-            scores = torch.cat([torch.cat([first, torch.zeros_like(across)], dim=-1), torch.cat([across, second], dim=-1)], dim=-2)
-        return scores.squeeze(-3)
+        scores = [[y.new_zeros(*y.shape[:-1], y.shape[-2]) for y in keys] for _ in readers]
+        for (x, _, own), row in zip(readers, scores, strict=True):
+            for y, score in zip(keys, row, strict=True):
+                if own:
+                    score.diagonal(dim1=-2, dim2=-1).copy_((x * y).sum(dim=-1))
+        for half, reading, written in self._to_middle(readers):
+            earlier = [_halves(y, half)[0] * written for y in keys]
+            for (x, before, _), row in zip(readers, scores, strict=True):
+                later = _halves(x, half)[1] * reading[before]
+                for y, score in zip(earlier, row, strict=True):
+                    _across(score, half).copy_(later @ y.mT)
+        return scores
+
+    def add_score_gradients(
+        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, dreaders: list[Tensor], dkeys: list[Tensor]
+    ) -> Tensor:
+        """As `NoDecay.add_score_gradients`."""
+        gradient = torch.zeros_like(self.log_decay)
+        for (x, _, own), dx, row in zip(readers, dreaders, dscores, strict=True):
+            for y, dy, dscore in zip(keys, dkeys, row, strict=True):
+                if own:
+                    itself = dscore.diagonal(dim1=-2, dim2=-1)[..., None]
+                    dx.addcmul_(itself, y)
+                    dy.addcmul_(itself, x)
+        for half, reading, written in self._to_middle(readers):
+            earlier = [_halves(y, half)[0] * written for y in keys]
+            dearlier = [torch.zeros_like(y) for y in earlier]
+            for (x, before, _), dx, row in zip(readers, dreaders, dscores, strict=True):
+                later = _halves(x, half)[1] * reading[before]
+                dlater = torch.zeros_like(later)
+                for y, dy, dscore in zip(earlier, dearlier, row, strict=True):
+                    across = _across(dscore, half)
+                    dlater += across @ y
+                    dy += across.mT @ later
+                _halves(dx, half)[1].addcmul_(dlater, reading[before])
+                products = later.mul_(dlater)
+                _halves(gradient, half)[1].add_(_from_on(_next(products) if before else products))
+            for y, dy, total in zip(earlier, dearlier, dkeys, strict=True):
+                _halves(total, half)[0].addcmul_(dy, written)
+                _halves(gradient, half)[0].add_(_last(y.mul_(dy)).cumsum(dim=-2))
+        return gradient
+
+    def _by_token(self, products: Tensor) -> Tensor:
+        return products
 
 
 def decay_of(log_decay: Tensor | None) -> NoDecay:
@@ -91,7 +220,40 @@ def decay_of(log_decay: Tensor | None) -> NoDecay:
     return ScalarDecay(log_decay) if log_decay.shape[-1] == 1 else VectorDecay(log_decay)
 
 
+def add_product(total: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """total + x @ y, in place, of matrices [M, N, ...]."""
+    total.flatten(0, 1).baddbmm_(x.flatten(0, 1), y.flatten(0, 1))
+    return total
+
+
+def _exp(x: Tensor) -> Tensor:
+    """exp(min(x, 0)), and zero where that is next to nothing: exp is slow at -inf and where it makes denormal numbers, and so is what meets these."""
+    tiny = torch.finfo(x.dtype).tiny
+    return F.threshold_(x.clamp(math.log(tiny), 0).exp_(), 2 * tiny, 0.0)
+
+
+def _from_on(x: Tensor) -> Tensor:
+    """Sums over each token and all after it."""
+    return x.flip(-2).cumsum(dim=-2).flip(-2)
+
+
+def _next(x: Tensor) -> Tensor:
+    """What comes with the token after, and zero with the last."""
+    return F.pad(x, (0, 0, -1, 1))
+
+
+def _last(x: Tensor) -> Tensor:
+    """What comes with the token before, and zero with the first."""
+    return F.pad(x, (0, 0, 1, -1))
+
+
 def _halves(x: Tensor, half: int) -> tuple[Tensor, Tensor]:
-    """[..., C, K] -> two of [..., C / 2 half, half, K]."""
-    pairs = x.reshape(*x.shape[:-2], -1, 2, half, x.shape[-1])
+    """[..., C, K] -> two views of [..., C / 2 half, half, K]."""
+    pairs = x.view(*x.shape[:-2], -1, 2, half, x.shape[-1])
     return pairs[..., 0, :, :], pairs[..., 1, :, :]
+
+
+def _across(x: Tensor, half: int) -> Tensor:
+    """[..., C, C] -> the view [..., C / 2 half, half, half] of what is between a token of a later and one of an earlier half."""
+    blocks = x.shape[-1] // (2 * half)
+    return x.view(*x.shape[:-2], blocks, 2 * half, blocks, 2 * half).diagonal(dim1=-4, dim2=-2).movedim(-1, -3)[..., half:, :half]
