@@ -20,19 +20,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.kernels.matrix_state.decay import Pairs, Reader, add_product, decay_of
+from linbench.kernels.matrix_state.decay import Between, Pairs, Reader, add_product, decay_of
 from linbench.kernels.matrix_state.problem import Problem
 from linbench.kernels.matrix_state.update import Delta, LowRank
 from linbench.kernels.operators import vmap_rule
 
-CHUNK = 32
+CHUNK, ALONE = 32, 64
+"""Tokens to a chunk; and up to how many are one chunk, which hands no state on."""
 
 
 def chunkwise(problem: Problem) -> tuple[Tensor, Tensor]:
     """Results as in `reference`."""
     q, k, v, log_decay, update, read, _, scale, state = problem.promoted().unrolled()
     length = q.shape[1]
-    chunk = min(CHUNK, 1 << (length - 1).bit_length())
+    chunk = CHUNK if length > ALONE else 1 << (length - 1).bit_length()
     beta, p, b, p_before = None, None, None, False
     if isinstance(update, Delta):
         beta, p, p_before = update.beta, update.erase_key, update.reads == "undecayed"
@@ -103,6 +104,7 @@ class Saved(NamedTuple):
     states: Tensor | None
     z: Tensor | None
     inverse: Tensor | None
+    between: Between
     scores: Pairs
 
 
@@ -130,8 +132,7 @@ def forward(given: Chunks) -> tuple[Tensor, Tensor, Saved]:
         if given.b is not None:
             gained.baddbmm_(ends[1][:, n].mT, given.v[:, n])
         state = gained if state is None else gained.add_(decay.whole(state, n))
-    assert state is not None
-    saved = Saved(None if from_nothing else _stacked(states), torch.stack(writes, dim=1) if writes else None, inverse, scores)
+    saved = Saved(None if from_nothing else _stacked(states), torch.stack(writes, dim=1) if writes else None, inverse, decay.between, scores)
 
     o = _sum_of_products(scores[0], given.written(saved.z))
     if saved.states is not None:
@@ -141,12 +142,12 @@ def forward(given: Chunks) -> tuple[Tensor, Tensor, Saved]:
 
 def backward(given: Chunks, saved: Saved, do: Tensor, dlast: Tensor | None) -> tuple[Tensor | None, ...]:
     """Gradients of q, k, v, log_decay, beta, p, b and the state, None where there is none, from those of o and the final state."""
-    states, z, inverse, scores = saved
-    decay, readers, keys, written = decay_of(given.log_decay), given.readers(), given.keys(), given.written(z)
+    states, z, inverse, between, scores = saved
+    decay, readers, keys, written = decay_of(given.log_decay, between), given.readers(), given.keys(), given.written(z)
     douts = [do.clone(memory_format=torch.contiguous_format).mul_(given.scale)]  # of what readers read
     count = given.q.shape[1]
     starts = [] if states is None else [decay.from_start(x, before=before) for x, before, _ in readers]
-    ends = [decay.to_end(y) for y in keys]
+    ends = [] if count == 1 and dlast is None else [decay.to_end(y) for y in keys]
 
     dz = None if inverse is None else scores[0][0].mT @ douts[0]
     dstate, dstates, seen = dlast, [], []
@@ -162,37 +163,38 @@ def backward(given: Chunks, saved: Saved, do: Tensor, dlast: Tensor | None) -> t
     if inverse is not None:
         douts.append(torch.stack(seen, dim=1))
 
-    dreaders, dkeys, dlog_decay = [torch.zeros_like(x) for x, _, _ in readers], [torch.zeros_like(y) for y in keys], None
-    following = None if count == 1 and dlast is None else _stacked(dstates)
+    dreaders: list[Tensor | None] = [None for _ in readers]
+    dkeys: list[Tensor | None] = [None for _ in keys]
     if states is not None:
         for i, (_, before, _) in enumerate(readers):
             dx = douts[i] @ states.mT
             dreaders[i] = decay.from_start(dx, before=before, out=dx)
-    if following is not None:
+    plain = None if given.beta is not None else _sum_of_products([row[-1].mT for row in scores], douts)
+    products = None
+    if ends:
+        following = _stacked(dstates)
         for j, y in enumerate(written):
             dy = y @ following.mT
             dkeys[j] = decay.to_end(dy, out=dy)
-    products = None if states is None or following is None else states * following
+        if plain is not None:
+            add_product(plain, ends[-1], following)
+        products = None if states is None else following.mul_(states)
     dlog_decay = decay.state_gradient(readers, dreaders, keys, dkeys, products)
     within = decay.add_score_gradients(readers, keys, scores, [[dout @ y.mT for y in written] for dout in douts], dreaders, dkeys)
     if dlog_decay is not None and within is not None:
         dlog_decay += within
 
-    dv, dbeta, dp = None, None, None
-    if given.beta is None:
-        dv = _sum_of_products([row[-1].mT for row in scores], douts)
-        if following is not None:
-            add_product(dv, ends[-1], following)
-        if given.solves:
-            dp = dreaders[1]
-    else:
+    dq, dk, dv, dbeta, dp, db = dreaders[0], dkeys[-1], plain, None, None, None if given.b is None else dkeys[0]
+    if given.solves:
+        dp = dreaders[1]
+    if given.beta is not None:
+        assert dp is not None and dk is not None
         dv = given.beta * douts[1]
-        dbeta = (given.v * douts[1]).sum(dim=-1, keepdim=True) - (given.eraser * dreaders[1]).sum(dim=-1, keepdim=True)
-        dp = dreaders[1].mul_(-given.beta)
+        dbeta = (given.v * douts[1]).sum(dim=-1, keepdim=True) - (given.eraser * dp).sum(dim=-1, keepdim=True)
+        dp.mul_(-given.beta)
         if given.p is None:
-            dkeys[0] += dp
-            dp = None
-    return dreaders[0], dkeys[-1], dv, dlog_decay, dbeta, dp, None if given.b is None else dkeys[0], None if given.state is None else dstate
+            dk, dp = dk.add_(dp), None
+    return dq, dk, dv, dlog_decay, dbeta, dp, db, None if given.state is None else dstate
 
 
 class Chunkwise(torch.autograd.Function):
@@ -202,7 +204,7 @@ class Chunkwise(torch.autograd.Function):
     def forward(*args: Any) -> Any:
         """As the function."""
         o, last, saved = forward(Chunks(*args))
-        return o, last, *saved[:3], *(x for row in saved.scores for x in row)
+        return o, last, *saved[:3], *saved.between, *(x for row in saved.scores for x in row)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
@@ -231,9 +233,9 @@ class Gradients(torch.autograd.Function):
     @staticmethod
     def forward(do: Tensor, dlast: Tensor | None, *args: Any) -> Any:
         """As the function."""
-        given, made, scores = Chunks(*args[:11]), args[11:14], args[14:]
+        given, made, scores = Chunks(*args[:11]), args[11:14], args[16:]
         keys = len(given.keys())
-        return backward(given, Saved(*made, [[*scores[i : i + keys]] for i in range(0, len(scores), keys)]), do, dlast)
+        return backward(given, Saved(*made, (args[14], args[15]), [[*scores[i : i + keys]] for i in range(0, len(scores), keys)]), do, dlast)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:

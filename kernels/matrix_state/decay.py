@@ -29,9 +29,17 @@ class Reader(NamedTuple):
 Pairs = list[list[Tensor]]
 """[M, N, C, C] for every reader and every key."""
 
+Between = tuple[Tensor | None, Tensor | None]
+"""[M, N, C, C], what is left of a write when a token reads after its decay, and before it, if one does and one decay per token says so."""
+
+Gradients = list[Tensor | None]
+"""Of readers or of keys, so far; None is zero."""
+
 
 class NoDecay:
     """Everything stays. What scales writes to `out` if asked to; it scales gradients alike."""
+
+    between: Between = (None, None)
 
     def scores(self, readers: list[Reader], keys: list[Tensor]) -> Pairs:
         """x_i . y_j with what has decayed since y_j was written, zero where x_i does not see it."""
@@ -49,9 +57,7 @@ class NoDecay:
         """What of `state` [M, K, V] is left after chunk number `chunk`."""
         return state
 
-    def state_gradient(
-        self, readers: list[Reader], dreaders: list[Tensor], keys: list[Tensor], dkeys: list[Tensor], products: Tensor | None
-    ) -> Tensor | None:
+    def state_gradient(self, readers: list[Reader], dreaders: Gradients, keys: list[Tensor], dkeys: Gradients, products: Tensor | None) -> Tensor | None:
         """Of the log decay, from gradients of readers and keys through the states.
 
         products: [M, N, K, V], the state before a chunk times the gradient of the state after it; None is zero.
@@ -59,14 +65,14 @@ class NoDecay:
         return None
 
     def add_score_gradients(
-        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, dreaders: list[Tensor], dkeys: list[Tensor]
+        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, dreaders: Gradients, dkeys: Gradients
     ) -> Tensor | None:
         """Adds to the gradients of readers and keys, and returns that of the log decay. `dscores` is overwritten."""
-        for (x, before, own), dx, row in zip(readers, dreaders, dscores, strict=True):
-            for y, dy, dscore in zip(keys, dkeys, row, strict=True):
-                pairs = self._left(dscore, before, own)
-                add_product(dx, pairs, y)
-                add_product(dy, pairs.mT, x)
+        for i, (x, before, own) in enumerate(readers):
+            for j, y in enumerate(keys):
+                pairs = self._left(dscores[i][j], before, own)
+                dreaders[i] = add_product(dreaders[i], pairs, y)
+                dkeys[j] = add_product(dkeys[j], pairs.mT, x)
         return None
 
     def _left(self, products: Tensor, before: bool, own: bool) -> Tensor:
@@ -77,60 +83,68 @@ class NoDecay:
 class ScalarDecay(NoDecay):
     """One decay per head and token: log_decay [M, N, C, 1]."""
 
-    def __init__(self, log_decay: Tensor) -> None:
-        self.dtype = log_decay.dtype
+    def __init__(self, log_decay: Tensor, between: Between) -> None:
         sums = log_decay.double().cumsum(dim=-2)
-        self._sums = {False: sums, True: sums - log_decay}  # up to each token of the chunk, with it or `before` it
-        self._between: dict[bool, Tensor] = {}
-        self._set(sums, self._sums[True], sums[..., -1:, :] - sums)
+        self._set(log_decay.dtype, sums, sums - log_decay, sums[..., -1:, :] - sums)
+        self.between = between
 
-    def _set(self, sums: Tensor, before: Tensor, after: Tensor) -> None:
-        self._from_start = {False: _exp(sums.to(self.dtype)), True: _exp(before.to(self.dtype))}
-        self._to_end = _exp(after.to(self.dtype))
-        self._whole = self._from_start[False][..., -1:, :]
+    def _set(self, dtype: torch.dtype, sums: Tensor, before: Tensor, after: Tensor) -> None:
+        """Sums of log decays up to and with each token of the chunk, before each, after each."""
+        self._dtype, self._sums, self._after = dtype, {False: sums, True: before}, after
+        self._whole = _exp(sums[..., -1:, :].to(dtype))
+        self._from_start: dict[bool, Tensor] = {}
+        self._to_end: Tensor | None = None
 
     def _left(self, products: Tensor, before: bool, own: bool) -> Tensor:
-        if before not in self._between:
-            self._between[before] = _exp((self._sums[before] - self._sums[False].mT).to(self.dtype)).tril_(-int(before))
-        products *= self._between[before]
+        between = self.between[before]
+        if between is None:
+            between = _exp((self._sums[before] - self._sums[False].mT).to(self._dtype)).tril_(-int(before))
+            self.between = (self.between[0], between) if before else (between, self.between[1])
+        products *= between
         return products if own or before else products.tril_(-1)
 
     def from_start(self, x: Tensor, *, before: bool, out: Tensor | None = None) -> Tensor:
         """As `NoDecay.from_start`."""
+        if before not in self._from_start:
+            self._from_start[before] = _exp(self._sums[before].to(self._dtype))
         return torch.mul(x, self._from_start[before], out=out)
 
     def to_end(self, y: Tensor, *, out: Tensor | None = None) -> Tensor:
         """As `NoDecay.to_end`."""
+        if self._to_end is None:
+            self._to_end = _exp(self._after.to(self._dtype))
         return torch.mul(y, self._to_end, out=out)
 
     def whole(self, state: Tensor, chunk: int) -> Tensor:
         """As `NoDecay.whole`."""
         return state * self._whole[:, chunk].mT
 
-    def state_gradient(
-        self, readers: list[Reader], dreaders: list[Tensor], keys: list[Tensor], dkeys: list[Tensor], products: Tensor | None
-    ) -> Tensor:
+    def state_gradient(self, readers: list[Reader], dreaders: Gradients, keys: list[Tensor], dkeys: Gradients, products: Tensor | None) -> Tensor:
         """As `NoDecay.state_gradient`: a decay lies before the readers from it on, and after the writes before it."""
-        gradient = torch.zeros_like(self._to_end)
+        gradient = torch.zeros_like(self._after, dtype=self._dtype)
         for (x, before, _), dx in zip(readers, dreaders, strict=True):
-            read = self._by_token(x * dx)
-            gradient += _from_on(_next(read) if before else read)
+            if dx is not None:
+                read = self._by_token(x * dx)
+                gradient += (_next(read) if before else read).flip(-2).cumsum(dim=-2).flip(-2)
         for y, dy in zip(keys, dkeys, strict=True):
-            gradient += _last(self._by_token(y * dy)).cumsum(dim=-2)
+            if dy is not None:
+                gradient += _last(self._by_token(y * dy)).cumsum(dim=-2)
         if products is not None:
             gradient += self._whole * self._by_token(products.sum(dim=-1)[..., None, :])
         return gradient
 
     def add_score_gradients(
-        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, dreaders: list[Tensor], dkeys: list[Tensor]
+        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, dreaders: Gradients, dkeys: Gradients
     ) -> Tensor | None:
-        """As `NoDecay.add_score_gradients`."""
-        products = torch.zeros_like(scores[0][0])  # of i and j, by the last decay between them
+        """As `NoDecay.add_score_gradients`: a decay lies between the readers from it on and the writes before it."""
+        total: Tensor | None = None  # [..., i, j], with i the last whose decay lies between
         for (_, before, _), row, drow in zip(readers, scores, dscores, strict=True):
             for score, dscore in zip(row, drow, strict=True):
-                products += _next(score * dscore) if before else score * dscore
+                products = _next(score * dscore) if before else score * dscore
+                total = products if total is None else total.add_(products)
+        assert total is not None
         super().add_score_gradients(readers, keys, scores, dscores, dreaders, dkeys)
-        return _from_on(products).tril_(-1).sum(dim=-1, keepdim=True)
+        return _last(total.cumsum(dim=-1).tril_(-1).sum(dim=-2)[..., None])
 
     def _by_token(self, products: Tensor) -> Tensor:
         """[..., K], summed over all that shares a decay."""
@@ -141,9 +155,9 @@ class VectorDecay(ScalarDecay):
     """One decay per head, token and row of the state: log_decay [M, N, C, K]; C is a power of two."""
 
     def __init__(self, log_decay: Tensor) -> None:
-        self.dtype, self.log_decay = log_decay.dtype, log_decay
+        self.log_decay = log_decay
         *_, (_, sums, before, after) = self._levels()
-        self._set(sums, before, after)
+        self._set(log_decay.dtype, sums, before, after)
 
     def _levels(self) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
         """For s = 1, 2, 4 ... C, sums over blocks of s tokens [M, N, C, K]: up to and with each token, before each, after each."""
@@ -181,10 +195,12 @@ class VectorDecay(ScalarDecay):
         return scores
 
     def add_score_gradients(
-        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, dreaders: list[Tensor], dkeys: list[Tensor]
+        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, dreaders: Gradients, dkeys: Gradients
     ) -> Tensor:
         """As `NoDecay.add_score_gradients`."""
         gradient = torch.zeros_like(self.log_decay)
+        dreaders[:] = [torch.zeros_like(x) if dx is None else dx for (x, _, _), dx in zip(readers, dreaders, strict=True)]
+        dkeys[:] = [torch.zeros_like(y) if dy is None else dy for y, dy in zip(keys, dkeys, strict=True)]
         for (x, _, own), dx, row in zip(readers, dreaders, dscores, strict=True):
             for y, dy, dscore in zip(keys, dkeys, row, strict=True):
                 if own:
@@ -203,7 +219,7 @@ class VectorDecay(ScalarDecay):
                     dy += across.mT @ later
                 _halves(dx, half)[1].addcmul_(dlater, reading[before])
                 products = later.mul_(dlater)
-                _halves(gradient, half)[1].add_(_from_on(_next(products) if before else products))
+                _halves(gradient, half)[1].add_((_next(products) if before else products).flip(-2).cumsum(dim=-2).flip(-2))
             for y, dy, total in zip(earlier, dearlier, dkeys, strict=True):
                 _halves(total, half)[0].addcmul_(dy, written)
                 _halves(gradient, half)[0].add_(_last(y.mul_(dy)).cumsum(dim=-2))
@@ -213,15 +229,17 @@ class VectorDecay(ScalarDecay):
         return products
 
 
-def decay_of(log_decay: Tensor | None) -> NoDecay:
+def decay_of(log_decay: Tensor | None, between: Between = (None, None)) -> NoDecay:
     """From log decays by chunk: None, [..., C, 1] or [..., C, K]."""
     if log_decay is None:
         return NoDecay()
-    return ScalarDecay(log_decay) if log_decay.shape[-1] == 1 else VectorDecay(log_decay)
+    return ScalarDecay(log_decay, between) if log_decay.shape[-1] == 1 else VectorDecay(log_decay)
 
 
-def add_product(total: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """total + x @ y, in place, of matrices [M, N, ...]."""
+def add_product(total: Tensor | None, x: Tensor, y: Tensor) -> Tensor:
+    """total + x @ y, in place if there is a total, of matrices [M, N, ...]."""
+    if total is None:
+        return x @ y
     total.flatten(0, 1).baddbmm_(x.flatten(0, 1), y.flatten(0, 1))
     return total
 
@@ -230,11 +248,6 @@ def _exp(x: Tensor) -> Tensor:
     """exp(min(x, 0)), and zero where that is next to nothing: exp is slow at -inf and where it makes denormal numbers, and so is what meets these."""
     tiny = torch.finfo(x.dtype).tiny
     return F.threshold_(x.clamp(math.log(tiny), 0).exp_(), 2 * tiny, 0.0)
-
-
-def _from_on(x: Tensor) -> Tensor:
-    """Sums over each token and all after it."""
-    return x.flip(-2).cumsum(dim=-2).flip(-2)
 
 
 def _next(x: Tensor) -> Tensor:
