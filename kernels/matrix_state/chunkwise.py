@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.kernels.matrix_state.decay import Between, Pairs, Reader, add_product, decay_of
+from linbench.kernels.matrix_state.decay import Between, Pairs, Reader, across, add_product, blocks, decay_of
 from linbench.kernels.matrix_state.problem import Problem
 from linbench.kernels.matrix_state.update import Delta, LowRank
 from linbench.kernels.operators import vmap_rule
@@ -40,7 +40,7 @@ def chunkwise(problem: Problem) -> tuple[Tensor, Tensor]:
     elif isinstance(update, LowRank):
         p, b, p_before = update.a, update.b, True
     chunks = (None if x is None else _split(x if x.dim() == 4 else x[..., None], chunk) for x in (q, k, v, log_decay, beta, p, b))
-    o, last, *_ = Chunkwise.apply(*chunks, None if state is None else state.flatten(0, 1), scale, read == "before", p_before)
+    o, last, *_ = _apply(Chunkwise, *chunks, None if state is None else state.flatten(0, 1), scale, read == "before", p_before)
     o, last = (x.unflatten(0, (len(v), -1)) for x in (o, last))
     return problem.outputs(o.flatten(2, 3)[:, :, :length].transpose(1, 2)), last
 
@@ -85,7 +85,7 @@ class Chunks(NamedTuple):
         """q and, where there is one, r."""
         readers = [Reader(self.q, self.q_before, own=not self.q_before)]
         if self.solves:
-            readers.append(Reader(self.eraser if self.beta is None else -self.beta * self.eraser, self.p_before, own=False))
+            readers.append(Reader(-self.eraser if self.beta is None else self.beta * self.eraser, self.p_before, own=False))
         return readers
 
     def keys(self) -> list[Tensor]:
@@ -114,7 +114,7 @@ def forward(given: Chunks) -> tuple[Tensor, Tensor, Saved]:
     scores = decay.scores(readers, keys)
     u, inverse = given.v, None
     if given.solves:
-        u = scores[1][1] @ given.v if given.beta is None else given.beta * given.v
+        u = scores[1][1] @ given.v if given.beta is None else -given.beta * given.v
         inverse = _inverse(scores[1][0])
     count = given.q.shape[1]
     from_nothing = count == 1 and given.state is None  # nothing to recall: half the work of a short sequence
@@ -132,7 +132,7 @@ def forward(given: Chunks) -> tuple[Tensor, Tensor, Saved]:
         if given.b is not None:
             gained.baddbmm_(ends[1][:, n].mT, given.v[:, n])
         state = gained if state is None else gained.add_(decay.whole(state, n))
-    saved = Saved(None if from_nothing else _stacked(states), torch.stack(writes, dim=1) if writes else None, inverse, decay.between, scores)
+    saved = Saved(None if from_nothing else _stacked(states), None if inverse is None else _joined(writes), inverse, decay.between, scores)
 
     o = _sum_of_products(scores[0], given.written(saved.z))
     if saved.states is not None:
@@ -161,7 +161,7 @@ def backward(given: Chunks, saved: Saved, do: Tensor, dlast: Tensor | None) -> t
                 read.baddbmm_(starts[1][:, n].mT, seen[0])
             dstate = read if dstate is None else read.add_(decay.whole(dstate, n))
     if inverse is not None:
-        douts.append(torch.stack(seen, dim=1))
+        douts.append(_joined(seen))
 
     dreaders: list[Tensor | None] = [None for _ in readers]
     dkeys: list[Tensor | None] = [None for _ in keys]
@@ -187,11 +187,13 @@ def backward(given: Chunks, saved: Saved, do: Tensor, dlast: Tensor | None) -> t
     dq, dk, dv, dbeta, dp, db = dreaders[0], dkeys[-1], plain, None, None, None if given.b is None else dkeys[0]
     if given.solves:
         dp = dreaders[1]
+    if given.b is not None:
+        dp = dp.neg_()
     if given.beta is not None:
         assert dp is not None and dk is not None
-        dv = given.beta * douts[1]
-        dbeta = (given.v * douts[1]).sum(dim=-1, keepdim=True) - (given.eraser * dp).sum(dim=-1, keepdim=True)
-        dp.mul_(-given.beta)
+        dv = -given.beta * douts[1]
+        dbeta = (given.eraser * dp).sum(dim=-1, keepdim=True) - (given.v * douts[1]).sum(dim=-1, keepdim=True)
+        dp.mul_(given.beta)
         if given.p is None:
             dk, dp = dk.add_(dp), None
     return dq, dk, dv, dlog_decay, dbeta, dp, db, None if given.state is None else dstate
@@ -219,7 +221,7 @@ class Chunkwise(torch.autograd.Function):
         """As `Gradients`."""
         given, made = ctx.saved_tensors[:8], ctx.saved_tensors[8:]
         do = torch.zeros_like(given[2]) if do is None else do
-        return *Gradients.apply(do, dlast, *given, ctx.scale, ctx.q_before, ctx.p_before, *made), None, None, None
+        return *_apply(Gradients, do, dlast, *given, ctx.scale, ctx.q_before, ctx.p_before, *made), None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
@@ -247,16 +249,34 @@ class Gradients(torch.autograd.Function):
         return vmap_rule(Gradients.apply, info, in_dims, *args)
 
 
-def _inverse(scores: Tensor) -> Tensor:
-    """(I - scores)^-1 of what is below the diagonal, by forward substitution."""
-    ones = torch.eye(scores.shape[-1], dtype=scores.dtype, device=scores.device)
-    return torch.linalg.solve_triangular(-scores, ones.expand_as(scores), upper=False, unitriangular=True)
+def _apply(function: type[torch.autograd.Function], *args: Any) -> Any:
+    """The function; itself where torch.compile sees that no gradient is wanted: it would take the first argument for a context."""
+    wanted = torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in args)
+    return function.apply(*args) if wanted or not torch.compiler.is_compiling() else function.forward(*args)
+
+
+def _inverse(lower: Tensor) -> Tensor:
+    """-(I + lower)^-1, by forward substitution in blocks: of 16 tokens at once, then of twice as many, Y_21 = Y_22 lower_21 Y_11."""
+    half = min(16, lower.shape[-1])
+    inverse, small = torch.zeros_like(lower), blocks(lower, half)
+    ones = torch.eye(half, dtype=lower.dtype, device=lower.device).neg_()
+    blocks(inverse, half).copy_(torch.linalg.solve_triangular(small, ones.expand_as(small), upper=False, unitriangular=True))
+    while half < lower.shape[-1]:
+        known = blocks(inverse, half)
+        across(inverse, half).copy_(known[..., 1::2, :, :] @ across(lower, half) @ known[..., ::2, :, :])
+        half *= 2
+    return inverse
 
 
 def _stacked(states: list[Tensor | None]) -> Tensor:
     """[M, N, K, V] from [M, K, V] of every chunk, of which there is at least one; None is zero."""
     like = next(x for x in states if x is not None)
     return torch.stack([torch.zeros_like(like) if x is None else x for x in states], dim=1)
+
+
+def _joined(chunks: list[Tensor]) -> Tensor:
+    """[M, N, ...] from [M, ...] of every chunk, not copied where there is one."""
+    return torch.stack(chunks, dim=1) if len(chunks) > 1 else chunks[0][:, None]
 
 
 def _sum_of_products(matrices: list[Tensor], others: list[Tensor]) -> Tensor:

@@ -10,7 +10,7 @@ Tensors are [M, N, C, ...]: the C tokens of chunk n of sequence m. Nothing here 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -84,44 +84,46 @@ class ScalarDecay(NoDecay):
     """One decay per head and token: log_decay [M, N, C, 1]."""
 
     def __init__(self, log_decay: Tensor, between: Between) -> None:
+        self.log_decay, self.between = log_decay, between
         sums = log_decay.double().cumsum(dim=-2)
-        self._set(log_decay.dtype, sums, sums - log_decay, sums[..., -1:, :] - sums)
-        self.between = between
+        self._sums = sums, sums - log_decay  # up to and with each token of the chunk, and before each
+        self._factors: dict[str, Tensor] = {}
 
-    def _set(self, dtype: torch.dtype, sums: Tensor, before: Tensor, after: Tensor) -> None:
-        """Sums of log decays up to and with each token of the chunk, before each, after each."""
-        self._dtype, self._sums, self._after = dtype, {False: sums, True: before}, after
-        self._whole = _exp(sums[..., -1:, :].to(dtype))
-        self._from_start: dict[bool, Tensor] = {}
-        self._to_end: Tensor | None = None
+    def _after(self) -> Tensor:
+        """Sums of log decays after each token of the chunk."""
+        return self._sums[0][..., -1:, :] - self._sums[0]
 
     def _left(self, products: Tensor, before: bool, own: bool) -> Tensor:
         between = self.between[before]
         if between is None:
-            between = _exp((self._sums[before] - self._sums[False].mT).to(self._dtype)).tril_(-int(before))
+            between = _exp((self._sums[before] - self._sums[0].mT).to(products.dtype)).tril_(-int(before))
             self.between = (self.between[0], between) if before else (between, self.between[1])
         products *= between
         return products if own or before else products.tril_(-1)
 
     def from_start(self, x: Tensor, *, before: bool, out: Tensor | None = None) -> Tensor:
         """As `NoDecay.from_start`."""
-        if before not in self._from_start:
-            self._from_start[before] = _exp(self._sums[before].to(self._dtype))
-        return torch.mul(x, self._from_start[before], out=out)
+        return torch.mul(x, self._factor(f"from start, {before}", lambda: self._sums[before]), out=out)
 
     def to_end(self, y: Tensor, *, out: Tensor | None = None) -> Tensor:
         """As `NoDecay.to_end`."""
-        if self._to_end is None:
-            self._to_end = _exp(self._after.to(self._dtype))
-        return torch.mul(y, self._to_end, out=out)
+        return torch.mul(y, self._factor("to end", self._after), out=out)
 
     def whole(self, state: Tensor, chunk: int) -> Tensor:
         """As `NoDecay.whole`."""
-        return state * self._whole[:, chunk].mT
+        return state * self._whole()[:, chunk].mT
+
+    def _whole(self) -> Tensor:
+        return self._factor("whole", lambda: self._sums[0][..., -1:, :])
+
+    def _factor(self, name: str, sums: Callable[[], Tensor]) -> Tensor:
+        if name not in self._factors:
+            self._factors[name] = _exp(sums().to(self.log_decay.dtype))
+        return self._factors[name]
 
     def state_gradient(self, readers: list[Reader], dreaders: Gradients, keys: list[Tensor], dkeys: Gradients, products: Tensor | None) -> Tensor:
         """As `NoDecay.state_gradient`: a decay lies before the readers from it on, and after the writes before it."""
-        gradient = torch.zeros_like(self._after, dtype=self._dtype)
+        gradient = torch.zeros_like(self.log_decay)
         for (x, before, _), dx in zip(readers, dreaders, strict=True):
             if dx is not None:
                 read = self._by_token(x * dx)
@@ -130,7 +132,7 @@ class ScalarDecay(NoDecay):
             if dy is not None:
                 gradient += _last(self._by_token(y * dy)).cumsum(dim=-2)
         if products is not None:
-            gradient += self._whole * self._by_token(products.sum(dim=-1)[..., None, :])
+            gradient += self._whole() * self._by_token(products.sum(dim=-1)[..., None, :])
         return gradient
 
     def add_score_gradients(
@@ -155,9 +157,12 @@ class VectorDecay(ScalarDecay):
     """One decay per head, token and row of the state: log_decay [M, N, C, K]; C is a power of two."""
 
     def __init__(self, log_decay: Tensor) -> None:
-        self.log_decay = log_decay
-        *_, (_, sums, before, after) = self._levels()
-        self._set(log_decay.dtype, sums, before, after)
+        self.log_decay, self._factors = log_decay, {}
+        *_, (_, sums, before, self._sums_after) = self._levels()
+        self._sums = sums, before
+
+    def _after(self) -> Tensor:
+        return self._sums_after
 
     def _levels(self) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
         """For s = 1, 2, 4 ... C, sums over blocks of s tokens [M, N, C, K]: up to and with each token, before each, after each."""
@@ -191,7 +196,7 @@ class VectorDecay(ScalarDecay):
             for (x, before, _), row in zip(readers, scores, strict=True):
                 later = _halves(x, half)[1] * reading[before]
                 for y, score in zip(earlier, row, strict=True):
-                    _across(score, half).copy_(later @ y.mT)
+                    across(score, half).copy_(later @ y.mT)
         return scores
 
     def add_score_gradients(
@@ -214,9 +219,9 @@ class VectorDecay(ScalarDecay):
                 later = _halves(x, half)[1] * reading[before]
                 dlater = torch.zeros_like(later)
                 for y, dy, dscore in zip(earlier, dearlier, row, strict=True):
-                    across = _across(dscore, half)
-                    dlater += across @ y
-                    dy += across.mT @ later
+                    pairs = across(dscore, half)
+                    dlater += pairs @ y
+                    dy += pairs.mT @ later
                 _halves(dx, half)[1].addcmul_(dlater, reading[before])
                 products = later.mul_(dlater)
                 _halves(gradient, half)[1].add_((_next(products) if before else products).flip(-2).cumsum(dim=-2).flip(-2))
@@ -266,7 +271,12 @@ def _halves(x: Tensor, half: int) -> tuple[Tensor, Tensor]:
     return pairs[..., 0, :, :], pairs[..., 1, :, :]
 
 
-def _across(x: Tensor, half: int) -> Tensor:
+def blocks(x: Tensor, size: int) -> Tensor:
+    """[..., C, C] -> the view [..., C / size, size, size] of what is on its diagonal."""
+    count = x.shape[-1] // size
+    return x.view(*x.shape[:-2], count, size, count, size).diagonal(dim1=-4, dim2=-2).movedim(-1, -3)
+
+
+def across(x: Tensor, half: int) -> Tensor:
     """[..., C, C] -> the view [..., C / 2 half, half, half] of what is between a token of a later and one of an earlier half."""
-    blocks = x.shape[-1] // (2 * half)
-    return x.view(*x.shape[:-2], blocks, 2 * half, blocks, 2 * half).diagonal(dim1=-4, dim2=-2).movedim(-1, -3)[..., half:, :half]
+    return blocks(x, 2 * half)[..., half:, :half]
