@@ -3,15 +3,15 @@
 The algebra is that of DeltaNet's parallel form (2406.06484) with the decay of Gated DeltaNet (2412.06464) and KDA (2510.26692). Let
 A_xy be the scores x_i . y_j with what has decayed from j to i, and e^G what has decayed since the chunk's start:
 
-    writes  z = X (u + e^G r S)     X = (I - A_ry)^-1
-                                    r = -beta p, u = beta v         delta rule, erasing with p, written with key y = k
-                                    r = a, u = A_rk v               low rank, written with key y = b, beside v with key k
+    writes  z = X (u + e^G r S)     X = -(I + A_ry)^-1
+                                    r = beta p, u = -beta v         delta rule, erasing with p, written with key y = k
+                                    r = -a, u = A_rk v              low rank, written with key y = b, beside v with key k
             z = v                                                   sum
     O       = e^G q S + sum over keys and writes of A_qy z
     S      <- e^{G_C} S + sum over keys and writes of (e^{G_C - G} y)^T z
 
 The inverse is a forward substitution: repeated squaring loses everything when keys are near-parallel and beta is near 2. Gradients go the
-same way back: from chunk to chunk that of S, with those of z and of what r reads; all else for all chunks at once.
+same way back: from chunk to chunk those of S and of what r reads, X^T dz; all else for all chunks at once.
 """
 
 from typing import Any, NamedTuple
@@ -20,10 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.kernels.matrix_state.decay import Between, Pairs, Reader, across, add_product, blocks, decay_of
+from linbench.kernels.matrix_state.decay import Between, Pairs, Reader, Through, across, blocks, decay_of, sum_of_products
 from linbench.kernels.matrix_state.problem import Problem
 from linbench.kernels.matrix_state.update import Delta, LowRank
-from linbench.kernels.operators import vmap_rule
+from linbench.kernels.operators import applied, vmap_rule
 
 CHUNK, ALONE = 32, 64
 """Tokens to a chunk; and up to how many are one chunk, which hands no state on."""
@@ -40,7 +40,7 @@ def chunkwise(problem: Problem) -> tuple[Tensor, Tensor]:
     elif isinstance(update, LowRank):
         p, b, p_before = update.a, update.b, True
     chunks = (None if x is None else _split(x if x.dim() == 4 else x[..., None], chunk) for x in (q, k, v, log_decay, beta, p, b))
-    o, last, *_ = _apply(Chunkwise, *chunks, None if state is None else state.flatten(0, 1), scale, read == "before", p_before)
+    o, last, *_ = applied(Chunkwise, *chunks, None if state is None else state.flatten(0, 1), scale, read == "before", p_before)
     o, last = (x.unflatten(0, (len(v), -1)) for x in (o, last))
     return problem.outputs(o.flatten(2, 3)[:, :, :length].transpose(1, 2)), last
 
@@ -99,7 +99,7 @@ class Chunks(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What backward needs of forward: the states that chunks start with [M, N, K, V] if there is any, z if it is not v, X, and scores of readers by key."""
+    """What backward needs of forward: the states that chunks start with [M, N, K, V], z and X where there are any, what is `between`, and the scores."""
 
     states: Tensor | None
     z: Tensor | None
@@ -111,17 +111,17 @@ class Saved(NamedTuple):
 def forward(given: Chunks) -> tuple[Tensor, Tensor, Saved]:
     """o [M, N, C, V], the final state [M, K, V], and what backward needs."""
     decay, readers, keys = decay_of(given.log_decay), given.readers(), given.keys()
+    count, state = given.q.shape[1], given.state
+    from_nothing = count == 1 and state is None  # nothing to recall: half the work of a short sequence
+    starts = [] if from_nothing else [decay.from_start(x, before=before) for x, before, _ in readers]
+    ends = [decay.to_end(y) for y in keys]
     scores = decay.scores(readers, keys)
     u, inverse = given.v, None
     if given.solves:
         u = scores[1][1] @ given.v if given.beta is None else -given.beta * given.v
         inverse = _inverse(scores[1][0])
-    count = given.q.shape[1]
-    from_nothing = count == 1 and given.state is None  # nothing to recall: half the work of a short sequence
-    starts = [] if from_nothing else [decay.from_start(x, before=before) for x, before, _ in readers]
-    ends = [decay.to_end(y) for y in keys]
 
-    state, states, writes = given.state, [], []
+    states, writes = [], []
     for n in range(count):
         states.append(state)
         z_n = u[:, n]
@@ -132,11 +132,12 @@ def forward(given: Chunks) -> tuple[Tensor, Tensor, Saved]:
         if given.b is not None:
             gained.baddbmm_(ends[1][:, n].mT, given.v[:, n])
         state = gained if state is None else gained.add_(decay.whole(state, n))
-    saved = Saved(None if from_nothing else _stacked(states), None if inverse is None else _joined(writes), inverse, decay.between, scores)
+    assert state is not None  # there is a chunk
 
-    o = _sum_of_products(scores[0], given.written(saved.z))
+    saved = Saved(None if from_nothing else _stacked(states), _joined(writes) if writes else None, inverse, decay.between, scores)
+    o = sum_of_products(scores[0], given.written(saved.z))
     if saved.states is not None:
-        add_product(o, starts[0], saved.states)
+        sum_of_products([starts[0]], [saved.states], o)
     return o.mul_(given.scale), state, saved
 
 
@@ -144,59 +145,54 @@ def backward(given: Chunks, saved: Saved, do: Tensor, dlast: Tensor | None) -> t
     """Gradients of q, k, v, log_decay, beta, p, b and the state, None where there is none, from those of o and the final state."""
     states, z, inverse, between, scores = saved
     decay, readers, keys, written = decay_of(given.log_decay, between), given.readers(), given.keys(), given.written(z)
-    douts = [do.clone(memory_format=torch.contiguous_format).mul_(given.scale)]  # of what readers read
-    count = given.q.shape[1]
+    count, dstate = given.q.shape[1], dlast
     starts = [] if states is None else [decay.from_start(x, before=before) for x, before, _ in readers]
     ends = [] if count == 1 and dlast is None else [decay.to_end(y) for y in keys]
+    dread = [torch.mul(do, given.scale, out=torch.empty_like(do, memory_format=torch.contiguous_format))]  # of what readers read
+    dz = scores[0][0].mT @ dread[0]
 
-    dz = None if inverse is None else scores[0][0].mT @ douts[0]
-    dstate, dstates, seen = dlast, [], []
+    dstates, seen = [], []  # of what chunks hand on, and of what r reads
     for n in reversed(range(count)):
-        dstates.insert(0, dstate)
-        if inverse is not None and dz is not None:
-            seen.insert(0, inverse[:, n].mT @ (dz[:, n] if dstate is None else torch.baddbmm(dz[:, n], ends[0][:, n], dstate)))
+        dstates.append(dstate)
+        if inverse is not None:
+            seen.append(inverse[:, n].mT @ (dz[:, n] if dstate is None else torch.baddbmm(dz[:, n], ends[0][:, n], dstate)))
         if n or given.state is not None:
-            read = starts[0][:, n].mT @ douts[0][:, n]
+            dread_n = starts[0][:, n].mT @ dread[0][:, n]
             if inverse is not None:
-                read.baddbmm_(starts[1][:, n].mT, seen[0])
-            dstate = read if dstate is None else read.add_(decay.whole(dstate, n))
+                dread_n.baddbmm_(starts[1][:, n].mT, seen[-1])
+            dstate = dread_n if dstate is None else dread_n.add_(decay.whole(dstate, n))
     if inverse is not None:
-        douts.append(_joined(seen))
+        dread.append(_joined(seen[::-1]))
+    following = _stacked(dstates[::-1]) if ends else None
 
-    dreaders: list[Tensor | None] = [None for _ in readers]
-    dkeys: list[Tensor | None] = [None for _ in keys]
+    dv = dz
+    if given.beta is not None:
+        dv = -given.beta * dread[1]
+    elif given.b is not None:
+        dv = sum_of_products([row[1].mT for row in scores], dread)
+    through: Through = [None for _ in readers], [None for _ in keys]
     if states is not None:
         for i, (_, before, _) in enumerate(readers):
-            dx = douts[i] @ states.mT
-            dreaders[i] = decay.from_start(dx, before=before, out=dx)
-    plain = None if given.beta is not None else _sum_of_products([row[-1].mT for row in scores], douts)
-    products = None
-    if ends:
-        following = _stacked(dstates)
+            dx = dread[i] @ states.mT
+            through[0][i] = decay.from_start(dx, before=before, out=dx)
+    if following is not None:
         for j, y in enumerate(written):
             dy = y @ following.mT
-            dkeys[j] = decay.to_end(dy, out=dy)
-        if plain is not None:
-            add_product(plain, ends[-1], following)
-        products = None if states is None else following.mul_(states)
-    dlog_decay = decay.state_gradient(readers, dreaders, keys, dkeys, products)
-    within = decay.add_score_gradients(readers, keys, scores, [[dout @ y.mT for y in written] for dout in douts], dreaders, dkeys)
-    if dlog_decay is not None and within is not None:
-        dlog_decay += within
+            through[1][j] = decay.to_end(dy, out=dy)
+        if given.beta is None:
+            sum_of_products([ends[-1]], [following], dv)
+    dscores = [[dx @ y.mT for y in written] for dx in dread]
+    dreaders, dkeys, dlog_decay = decay.gradients(readers, keys, scores, dscores, through, states, following)
 
-    dq, dk, dv, dbeta, dp, db = dreaders[0], dkeys[-1], plain, None, None, None if given.b is None else dkeys[0]
-    if given.solves:
-        dp = dreaders[1]
+    dk, dbeta, dp, db = dkeys[-1], None, None, None
     if given.b is not None:
-        dp = dp.neg_()
-    if given.beta is not None:
-        assert dp is not None and dk is not None
-        dv = -given.beta * douts[1]
-        dbeta = (given.eraser * dp).sum(dim=-1, keepdim=True) - (given.v * douts[1]).sum(dim=-1, keepdim=True)
-        dp.mul_(given.beta)
+        dp, db = -dreaders[1], dkeys[0]
+    elif given.beta is not None:
+        dbeta = (given.eraser * dreaders[1]).sum(dim=-1, keepdim=True) - (given.v * dread[1]).sum(dim=-1, keepdim=True)
+        dp = dreaders[1].mul_(given.beta)
         if given.p is None:
             dk, dp = dk.add_(dp), None
-    return dq, dk, dv, dlog_decay, dbeta, dp, db, None if given.state is None else dstate
+    return dreaders[0], dk, dv, dlog_decay, dbeta, dp, db, None if given.state is None else dstate
 
 
 class Chunkwise(torch.autograd.Function):
@@ -218,10 +214,10 @@ class Chunkwise(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, do: Tensor | None, dlast: Tensor | None, *_: Any) -> Any:
-        """As `Gradients`."""
+        """As `Backward`."""
         given, made = ctx.saved_tensors[:8], ctx.saved_tensors[8:]
         do = torch.zeros_like(given[2]) if do is None else do
-        return *_apply(Gradients, do, dlast, *given, ctx.scale, ctx.q_before, ctx.p_before, *made), None, None, None
+        return *applied(Backward, do, dlast, *given, ctx.scale, ctx.q_before, ctx.p_before, *made), None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
@@ -229,15 +225,15 @@ class Chunkwise(torch.autograd.Function):
         return vmap_rule(Chunkwise.apply, info, in_dims, *args)
 
 
-class Gradients(torch.autograd.Function):
+class Backward(torch.autograd.Function):
     """`backward`, which is not differentiated in turn: a function only so that replicas stack under `torch.vmap` of a gradient, too."""
 
     @staticmethod
     def forward(do: Tensor, dlast: Tensor | None, *args: Any) -> Any:
         """As the function."""
-        given, made, scores = Chunks(*args[:11]), args[11:14], args[16:]
-        keys = len(given.keys())
-        return backward(given, Saved(*made, (args[14], args[15]), [[*scores[i : i + keys]] for i in range(0, len(scores), keys)]), do, dlast)
+        given, (states, z, inverse, *between), scores = Chunks(*args[:11]), args[11:16], args[16:]
+        rows = [[*scores[i : i + len(given.keys())]] for i in range(0, len(scores), len(given.keys()))]
+        return backward(given, Saved(states, z, inverse, (between[0], between[1]), rows), do, dlast)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
@@ -246,13 +242,7 @@ class Gradients(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
         """Replicas become more sequences."""
-        return vmap_rule(Gradients.apply, info, in_dims, *args)
-
-
-def _apply(function: type[torch.autograd.Function], *args: Any) -> Any:
-    """The function; itself where torch.compile sees that no gradient is wanted: it would take the first argument for a context."""
-    wanted = torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in args)
-    return function.apply(*args) if wanted or not torch.compiler.is_compiling() else function.forward(*args)
+        return vmap_rule(Backward.apply, info, in_dims, *args)
 
 
 def _inverse(lower: Tensor) -> Tensor:
@@ -277,10 +267,3 @@ def _stacked(states: list[Tensor | None]) -> Tensor:
 def _joined(chunks: list[Tensor]) -> Tensor:
     """[M, N, ...] from [M, ...] of every chunk, not copied where there is one."""
     return torch.stack(chunks, dim=1) if len(chunks) > 1 else chunks[0][:, None]
-
-
-def _sum_of_products(matrices: list[Tensor], others: list[Tensor]) -> Tensor:
-    total = matrices[0] @ others[0]
-    for x, y in zip(matrices[1:], others[1:], strict=True):
-        add_product(total, x, y)
-    return total

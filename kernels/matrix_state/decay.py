@@ -32,8 +32,8 @@ Pairs = list[list[Tensor]]
 Between = tuple[Tensor | None, Tensor | None]
 """[M, N, C, C], what is left of a write when a token reads after its decay, and before it, if one does and one decay per token says so."""
 
-Gradients = list[Tensor | None]
-"""Of readers or of keys, so far; None is zero."""
+Through = tuple[list[Tensor | None], list[Tensor | None]]
+"""Gradients of readers and of keys; None is zero."""
 
 
 class NoDecay:
@@ -57,23 +57,23 @@ class NoDecay:
         """What of `state` [M, K, V] is left after chunk number `chunk`."""
         return state
 
-    def state_gradient(self, readers: list[Reader], dreaders: Gradients, keys: list[Tensor], dkeys: Gradients, products: Tensor | None) -> Tensor | None:
-        """Of the log decay, from gradients of readers and keys through the states.
+    def gradients(
+        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, through: Through, states: Tensor | None, following: Tensor | None
+    ) -> tuple[list[Tensor], list[Tensor], Tensor | None]:
+        """Of readers, keys and the log decay, from those of the scores and, of readers and keys, those `through` the states.
 
-        products: [M, N, K, V], the state before a chunk times the gradient of the state after it; None is zero.
+        states, following: [M, N, K, V], the states before chunks and the gradients of those after. Gradients that are given are overwritten.
         """
-        return None
+        return self._score_gradients(readers, keys, scores, dscores, through)
 
-    def add_score_gradients(
-        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, dreaders: Gradients, dkeys: Gradients
-    ) -> Tensor | None:
-        """Adds to the gradients of readers and keys, and returns that of the log decay. `dscores` is overwritten."""
-        for i, (x, before, own) in enumerate(readers):
-            for j, y in enumerate(keys):
-                pairs = self._left(dscores[i][j], before, own)
-                dreaders[i] = add_product(dreaders[i], pairs, y)
-                dkeys[j] = add_product(dkeys[j], pairs.mT, x)
-        return None
+    def _score_gradients(
+        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, through: Through
+    ) -> tuple[list[Tensor], list[Tensor], Tensor | None]:
+        """Added to the others but for that of the log decay."""
+        pairs = [[self._left(dscore, before, own) for dscore in row] for (_, before, own), row in zip(readers, dscores, strict=True)]
+        dreaders = [sum_of_products(row, keys, dx) for row, dx in zip(pairs, through[0], strict=True)]
+        dkeys = [sum_of_products([row[j].mT for row in pairs], [x for x, _, _ in readers], dy) for j, dy in enumerate(through[1])]
+        return dreaders, dkeys, None
 
     def _left(self, products: Tensor, before: bool, own: bool) -> Tensor:
         """Of products x_i . y_j, in place."""
@@ -96,7 +96,8 @@ class ScalarDecay(NoDecay):
     def _left(self, products: Tensor, before: bool, own: bool) -> Tensor:
         between = self.between[before]
         if between is None:
-            between = _exp((self._sums[before] - self._sums[0].mT).to(products.dtype)).tril_(-int(before))
+            (read, of_read), (written, of_written) = (_rounded(self._sums[which], products.dtype) for which in (before, False))
+            between = _exp((read - written.mT).add_(of_read).sub_(of_written.mT)).tril_(-int(before))
             self.between = (self.between[0], between) if before else (between, self.between[1])
         products *= between
         return products if own or before else products.tril_(-1)
@@ -121,32 +122,34 @@ class ScalarDecay(NoDecay):
             self._factors[name] = _exp(sums().to(self.log_decay.dtype))
         return self._factors[name]
 
-    def state_gradient(self, readers: list[Reader], dreaders: Gradients, keys: list[Tensor], dkeys: Gradients, products: Tensor | None) -> Tensor:
-        """As `NoDecay.state_gradient`: a decay lies before the readers from it on, and after the writes before it."""
+    def gradients(
+        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, through: Through, states: Tensor | None, following: Tensor | None
+    ) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        """As `NoDecay.gradients`. A decay lies before the readers from it on, after the writes before it, and between those of a chunk."""
         gradient = torch.zeros_like(self.log_decay)
-        for (x, before, _), dx in zip(readers, dreaders, strict=True):
+        for (x, before, _), dx in zip(readers, through[0], strict=True):
             if dx is not None:
                 read = self._by_token(x * dx)
-                gradient += (_next(read) if before else read).flip(-2).cumsum(dim=-2).flip(-2)
-        for y, dy in zip(keys, dkeys, strict=True):
+                gradient += _from_on(_next(read) if before else read)
+        for y, dy in zip(keys, through[1], strict=True):
             if dy is not None:
                 gradient += _last(self._by_token(y * dy)).cumsum(dim=-2)
-        if products is not None:
-            gradient += self._whole() * self._by_token(products.sum(dim=-1)[..., None, :])
-        return gradient
+        if states is not None and following is not None:
+            gradient += self._whole() * self._by_token(following.mul_(states).sum(dim=-1)[..., None, :])
+        dreaders, dkeys, within = self._score_gradients(readers, keys, scores, dscores, through)
+        return dreaders, dkeys, gradient.add_(within)
 
-    def add_score_gradients(
-        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, dreaders: Gradients, dkeys: Gradients
-    ) -> Tensor | None:
-        """As `NoDecay.add_score_gradients`: a decay lies between the readers from it on and the writes before it."""
+    def _score_gradients(
+        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, through: Through
+    ) -> tuple[list[Tensor], list[Tensor], Tensor]:
         total: Tensor | None = None  # [..., i, j], with i the last whose decay lies between
         for (_, before, _), row, drow in zip(readers, scores, dscores, strict=True):
             for score, dscore in zip(row, drow, strict=True):
                 products = _next(score * dscore) if before else score * dscore
                 total = products if total is None else total.add_(products)
         assert total is not None
-        super().add_score_gradients(readers, keys, scores, dscores, dreaders, dkeys)
-        return _last(total.cumsum(dim=-1).tril_(-1).sum(dim=-2)[..., None])
+        dreaders, dkeys, _ = super()._score_gradients(readers, keys, scores, dscores, through)
+        return dreaders, dkeys, _last(total.cumsum(dim=-1).tril_(-1).sum(dim=-2)[..., None])
 
     def _by_token(self, products: Tensor) -> Tensor:
         """[..., K], summed over all that shares a decay."""
@@ -199,13 +202,12 @@ class VectorDecay(ScalarDecay):
                     across(score, half).copy_(later @ y.mT)
         return scores
 
-    def add_score_gradients(
-        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, dreaders: Gradients, dkeys: Gradients
-    ) -> Tensor:
-        """As `NoDecay.add_score_gradients`."""
+    def _score_gradients(
+        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, through: Through
+    ) -> tuple[list[Tensor], list[Tensor], Tensor]:
         gradient = torch.zeros_like(self.log_decay)
-        dreaders[:] = [torch.zeros_like(x) if dx is None else dx for (x, _, _), dx in zip(readers, dreaders, strict=True)]
-        dkeys[:] = [torch.zeros_like(y) if dy is None else dy for y, dy in zip(keys, dkeys, strict=True)]
+        dreaders = [torch.zeros_like(x) if dx is None else dx for (x, _, _), dx in zip(readers, through[0], strict=True)]
+        dkeys = [torch.zeros_like(y) if dy is None else dy for y, dy in zip(keys, through[1], strict=True)]
         for (x, _, own), dx, row in zip(readers, dreaders, dscores, strict=True):
             for y, dy, dscore in zip(keys, dkeys, row, strict=True):
                 if own:
@@ -224,11 +226,11 @@ class VectorDecay(ScalarDecay):
                     dy += pairs.mT @ later
                 _halves(dx, half)[1].addcmul_(dlater, reading[before])
                 products = later.mul_(dlater)
-                _halves(gradient, half)[1].add_((_next(products) if before else products).flip(-2).cumsum(dim=-2).flip(-2))
+                _halves(gradient, half)[1].add_(_from_on(_next(products) if before else products))
             for y, dy, total in zip(earlier, dearlier, dkeys, strict=True):
                 _halves(total, half)[0].addcmul_(dy, written)
                 _halves(gradient, half)[0].add_(_last(y.mul_(dy)).cumsum(dim=-2))
-        return gradient
+        return dreaders, dkeys, gradient
 
     def _by_token(self, products: Tensor) -> Tensor:
         return products
@@ -241,18 +243,32 @@ def decay_of(log_decay: Tensor | None, between: Between = (None, None)) -> NoDec
     return ScalarDecay(log_decay, between) if log_decay.shape[-1] == 1 else VectorDecay(log_decay)
 
 
-def add_product(total: Tensor | None, x: Tensor, y: Tensor) -> Tensor:
-    """total + x @ y, in place if there is a total, of matrices [M, N, ...]."""
-    if total is None:
-        return x @ y
-    total.flatten(0, 1).baddbmm_(x.flatten(0, 1), y.flatten(0, 1))
+def sum_of_products(matrices: list[Tensor], others: list[Tensor], total: Tensor | None = None) -> Tensor:
+    """Of pairs of matrices [M, N, ...], added to `total` in place if there is one."""
+    for x, y in zip(matrices, others, strict=True):
+        if total is None:
+            total = x @ y
+        else:
+            total.flatten(0, 1).baddbmm_(x.flatten(0, 1), y.flatten(0, 1))
+    assert total is not None
     return total
 
 
 def _exp(x: Tensor) -> Tensor:
     """exp(min(x, 0)), and zero where that is next to nothing: exp is slow at -inf and where it makes denormal numbers, and so is what meets these."""
     tiny = torch.finfo(x.dtype).tiny
-    return F.threshold_(x.clamp(math.log(tiny), 0).exp_(), 2 * tiny, 0.0)
+    return torch.threshold_(x.clamp(math.log(tiny), 0).exp_(), 2 * tiny, 0.0)
+
+
+def _rounded(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """And what that lost."""
+    rounded = x.to(dtype)
+    return rounded, (x - rounded).to(dtype)
+
+
+def _from_on(x: Tensor) -> Tensor:
+    """Sums over each token and all after it."""
+    return x.flip(-2).cumsum(dim=-2).flip(-2)
 
 
 def _next(x: Tensor) -> Tensor:
