@@ -20,9 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.kernels.matrix_state.decay import Between, Pairs, Reader, Through, across, blocks, decay_of, sum_of_products
+from linbench.kernels.matrix_state.decay import Between, NoDecay, Pairs, Reader, ScalarDecay, Through, across, blocks, sum_of_products
 from linbench.kernels.matrix_state.problem import Problem
 from linbench.kernels.matrix_state.update import Delta, LowRank
+from linbench.kernels.matrix_state.vector_decay import VectorDecay
 from linbench.kernels.operators import applied, vmap_rule
 
 CHUNK, ALONE = 32, 64
@@ -81,6 +82,12 @@ class Chunks(NamedTuple):
         """p of the equations, or a."""
         return self.k if self.p is None else self.p
 
+    def decay(self, between: Between = (None, None)) -> NoDecay:
+        """`between`: as the one before had it."""
+        if self.log_decay is None:
+            return NoDecay()
+        return ScalarDecay(self.log_decay, between) if self.log_decay.shape[-1] == 1 else VectorDecay(self.log_decay)
+
     def readers(self) -> list[Reader]:
         """q and, where there is one, r."""
         readers = [Reader(self.q, self.q_before, own=not self.q_before)]
@@ -110,89 +117,98 @@ class Saved(NamedTuple):
 
 def forward(given: Chunks) -> tuple[Tensor, Tensor, Saved]:
     """o [M, N, C, V], the final state [M, K, V], and what backward needs."""
-    decay, readers, keys = decay_of(given.log_decay), given.readers(), given.keys()
+    decay, readers, keys = given.decay(), given.readers(), given.keys()
+    scores = decay.scores(readers, keys)
+    inverse = _inverse(scores[1][0]) if given.solves else None
+    last, states, z = _walk(given, decay, readers, keys, scores, inverse)
+    o = sum_of_products(scores[0], given.written(z))
+    if states is not None:
+        o = sum_of_products([decay.from_start(given.q, before=given.q_before)], [states], o)
+    return o.mul_(given.scale), last, Saved(states, z, inverse, decay.between, scores)
+
+
+def _walk(
+    given: Chunks, decay: NoDecay, readers: list[Reader], keys: list[Tensor], scores: Pairs, inverse: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """From chunk to chunk: the final state, the states before, and z if it is not v."""
+    u = given.v if inverse is None else scores[1][1] @ given.v if given.beta is None else -given.beta * given.v
     count, state = given.q.shape[1], given.state
     from_nothing = count == 1 and state is None  # nothing to recall: half the work of a short sequence
-    starts = [] if from_nothing else [decay.from_start(x, before=before) for x, before, _ in readers]
+    starts = [] if from_nothing else [decay.from_start(x, before=before) for x, before, _ in readers[1:]]
     ends = [decay.to_end(y) for y in keys]
-    scores = decay.scores(readers, keys)
-    u, inverse = given.v, None
-    if given.solves:
-        u = scores[1][1] @ given.v if given.beta is None else -given.beta * given.v
-        inverse = _inverse(scores[1][0])
-
     states, writes = [], []
     for n in range(count):
         states.append(state)
-        z_n = u[:, n]
+        z = u[:, n]
         if inverse is not None:
-            z_n = inverse[:, n] @ (z_n if state is None else torch.baddbmm(z_n, starts[1][:, n], state))
-            writes.append(z_n)
-        gained = ends[0][:, n].mT @ z_n
+            z = inverse[:, n] @ (z if state is None else torch.baddbmm(z, starts[0][:, n], state))
+            writes.append(z)
+        gained = ends[0][:, n].mT @ z
         if given.b is not None:
             gained.baddbmm_(ends[1][:, n].mT, given.v[:, n])
         state = gained if state is None else gained.add_(decay.whole(state, n))
     assert state is not None  # there is a chunk
-
-    saved = Saved(None if from_nothing else _stacked(states), _joined(writes) if writes else None, inverse, decay.between, scores)
-    o = sum_of_products(scores[0], given.written(saved.z))
-    if saved.states is not None:
-        sum_of_products([starts[0]], [saved.states], o)
-    return o.mul_(given.scale), state, saved
+    return state, None if from_nothing else _stacked(states), None if inverse is None else _joined(writes)
 
 
 def backward(given: Chunks, saved: Saved, do: Tensor, dlast: Tensor | None) -> tuple[Tensor | None, ...]:
     """Gradients of q, k, v, log_decay, beta, p, b and the state, None where there is none, from those of o and the final state."""
-    states, z, inverse, between, scores = saved
-    decay, readers, keys, written = decay_of(given.log_decay, between), given.readers(), given.keys(), given.written(z)
-    count, dstate = given.q.shape[1], dlast
-    starts = [] if states is None else [decay.from_start(x, before=before) for x, before, _ in readers]
-    ends = [] if count == 1 and dlast is None else [decay.to_end(y) for y in keys]
-    dread = [torch.mul(do, given.scale, out=torch.empty_like(do, memory_format=torch.contiguous_format))]  # of what readers read
-    dz = scores[0][0].mT @ dread[0]
+    states, z, _, between, scores = saved
+    decay, readers, keys, written = given.decay(between), given.readers(), given.keys(), given.written(z)
+    do = torch.mul(do, given.scale, out=torch.empty_like(do, memory_format=torch.contiguous_format))
+    dz = scores[0][0].mT @ do
+    dstate, dstates, seen = _walk_back(given, decay, readers, keys, saved.inverse, do, dz, dlast)
 
-    dstates, seen = [], []  # of what chunks hand on, and of what r reads
-    for n in reversed(range(count)):
-        dstates.append(dstate)
-        if inverse is not None:
-            seen.append(inverse[:, n].mT @ (dz[:, n] if dstate is None else torch.baddbmm(dz[:, n], ends[0][:, n], dstate)))
-        if n or given.state is not None:
-            dread_n = starts[0][:, n].mT @ dread[0][:, n]
-            if inverse is not None:
-                dread_n.baddbmm_(starts[1][:, n].mT, seen[-1])
-            dstate = dread_n if dstate is None else dread_n.add_(decay.whole(dstate, n))
-    if inverse is not None:
-        dread.append(_joined(seen[::-1]))
-    following = _stacked(dstates[::-1]) if ends else None
-
+    read = [do] if seen is None else [do, seen]  # gradients of what readers read
     dv = dz
     if given.beta is not None:
-        dv = -given.beta * dread[1]
+        dv = -given.beta * read[1]
     elif given.b is not None:
-        dv = sum_of_products([row[1].mT for row in scores], dread)
+        dv = sum_of_products([row[1].mT for row in scores], read)
     through: Through = [None for _ in readers], [None for _ in keys]
     if states is not None:
         for i, (_, before, _) in enumerate(readers):
-            dx = dread[i] @ states.mT
+            dx = read[i] @ states.mT
             through[0][i] = decay.from_start(dx, before=before, out=dx)
-    if following is not None:
+    if dstates is not None:
         for j, y in enumerate(written):
-            dy = y @ following.mT
+            dy = y @ dstates.mT
             through[1][j] = decay.to_end(dy, out=dy)
         if given.beta is None:
-            sum_of_products([ends[-1]], [following], dv)
-    dscores = [[dx @ y.mT for y in written] for dx in dread]
-    dreaders, dkeys, dlog_decay = decay.gradients(readers, keys, scores, dscores, through, states, following)
+            dv = sum_of_products([decay.to_end(given.k)], [dstates], dv)
+    dscores = [[dx @ y.mT for y in written] for dx in read]
+    dreaders, dkeys, dlog_decay = decay.gradients(readers, keys, scores, dscores, through, states, dstates)
 
     dk, dbeta, dp, db = dkeys[-1], None, None, None
     if given.b is not None:
         dp, db = -dreaders[1], dkeys[0]
     elif given.beta is not None:
-        dbeta = (given.eraser * dreaders[1]).sum(dim=-1, keepdim=True) - (given.v * dread[1]).sum(dim=-1, keepdim=True)
+        dbeta = (given.eraser * dreaders[1]).sum(dim=-1, keepdim=True) - (given.v * read[1]).sum(dim=-1, keepdim=True)
         dp = dreaders[1].mul_(given.beta)
         if given.p is None:
             dk, dp = dk.add_(dp), None
-    return dreaders[0], dk, dv, dlog_decay, dbeta, dp, db, None if given.state is None else dstate
+    return dreaders[0], dk, dv, dlog_decay, dbeta, dp, db, dstate
+
+
+def _walk_back(
+    given: Chunks, decay: NoDecay, readers: list[Reader], keys: list[Tensor], inverse: Tensor | None, do: Tensor, dz: Tensor, dlast: Tensor | None
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """From chunk to chunk: gradients of the initial state, of the states after chunks, and of what r reads."""
+    count, dstate = given.q.shape[1], dlast
+    starts = [decay.from_start(x, before=before) for x, before, _ in readers] if count > 1 or given.state is not None else []
+    ends = [decay.to_end(keys[0])] if count > 1 or dlast is not None else []
+    dstates, seen = [], []
+    for n in reversed(range(count)):
+        dstates.append(dstate)
+        if inverse is not None:
+            seen.append(inverse[:, n].mT @ (dz[:, n] if dstate is None else torch.baddbmm(dz[:, n], ends[0][:, n], dstate)))
+        if n or given.state is not None:
+            dread = starts[0][:, n].mT @ do[:, n]
+            if inverse is not None:
+                dread.baddbmm_(starts[1][:, n].mT, seen[-1])
+            dstate = dread if dstate is None else dread.add_(decay.whole(dstate, n))
+    first = None if given.state is None else dstate
+    return first, _stacked(dstates[::-1]) if ends else None, None if inverse is None else _joined(seen[::-1])
 
 
 class Chunkwise(torch.autograd.Function):
@@ -246,15 +262,16 @@ class Backward(torch.autograd.Function):
 
 
 def _inverse(lower: Tensor) -> Tensor:
-    """-(I + lower)^-1, by forward substitution in blocks: of 16 tokens at once, then of twice as many, Y_21 = Y_22 lower_21 Y_11."""
-    half = min(16, lower.shape[-1])
-    inverse, small = torch.zeros_like(lower), blocks(lower, half)
-    ones = torch.eye(half, dtype=lower.dtype, device=lower.device).neg_()
-    blocks(inverse, half).copy_(torch.linalg.solve_triangular(small, ones.expand_as(small), upper=False, unitriangular=True))
-    while half < lower.shape[-1]:
-        known = blocks(inverse, half)
-        across(inverse, half).copy_(known[..., 1::2, :, :] @ across(lower, half) @ known[..., ::2, :, :])
-        half *= 2
+    """-(I + lower)^-1 of what is below the diagonal, by forward substitution: in small blocks, then Y_21 = Y_22 lower_21 Y_11 of these."""
+    half = lower.shape[-1] // 2
+    if half < 16:
+        ones = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device).neg_()
+        solved: Tensor = torch.linalg.solve_triangular(lower, ones.expand_as(lower), upper=False, unitriangular=True)
+        return solved
+    known = _inverse(blocks(lower, half))
+    inverse = lower.new_zeros(lower.shape)
+    blocks(inverse, half).copy_(known)
+    across(inverse, half).copy_(known[..., 1:, :, :] @ across(lower, half) @ known[..., :1, :, :])
     return inverse
 
 

@@ -1,16 +1,14 @@
 """Decay inside a chunk, in torch: between two tokens, from the chunk's start, to its end; and the gradient of what decays.
 
 Sums of log decays are never differences of what float32 has rounded: after a token that forgets all, these would keep nothing of the
-small decays that follow. With a decay for every row of the state the sum over rows has the decay inside it, and exp(G_i) exp(-G_j)
-overflows; so pairs (i, j) are taken by the power of two s for which i lies in the later and j in the earlier half of the same 2s
-tokens, and both factors reach from their token to the middle between the halves: neither exceeds one. For the same reason the gradient
-of a log decay sums over the pairs that it lies between, never over readers less writers.
+small decays that follow. For the same reason the gradient of a log decay sums over the pairs that it lies between, never over readers
+less writers.
 
 Tensors are [M, N, C, ...]: the C tokens of chunk n of sequence m. Nothing here is differentiated: what is made may be changed in place.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -96,8 +94,7 @@ class ScalarDecay(NoDecay):
     def _left(self, products: Tensor, before: bool, own: bool) -> Tensor:
         between = self.between[before]
         if between is None:
-            (read, of_read), (written, of_written) = (_rounded(self._sums[which], products.dtype) for which in (before, False))
-            between = _exp((read - written.mT).add_(of_read).sub_(of_written.mT)).tril_(-int(before))
+            between = left_after((self._sums[before] - self._sums[0].mT).to(products.dtype)).tril_(-int(before))
             self.between = (self.between[0], between) if before else (between, self.between[1])
         products *= between
         return products if own or before else products.tril_(-1)
@@ -119,7 +116,7 @@ class ScalarDecay(NoDecay):
 
     def _factor(self, name: str, sums: Callable[[], Tensor]) -> Tensor:
         if name not in self._factors:
-            self._factors[name] = _exp(sums().to(self.log_decay.dtype))
+            self._factors[name] = left_after(sums().to(self.log_decay.dtype))
         return self._factors[name]
 
     def gradients(
@@ -129,11 +126,10 @@ class ScalarDecay(NoDecay):
         gradient = torch.zeros_like(self.log_decay)
         for (x, before, _), dx in zip(readers, through[0], strict=True):
             if dx is not None:
-                read = self._by_token(x * dx)
-                gradient += _from_on(_next(read) if before else read)
+                gradient += reading_sums(self._by_token(x * dx), before=before)
         for y, dy in zip(keys, through[1], strict=True):
             if dy is not None:
-                gradient += _last(self._by_token(y * dy)).cumsum(dim=-2)
+                gradient += writing_sums(self._by_token(y * dy))
         if states is not None and following is not None:
             gradient += self._whole() * self._by_token(following.mul_(states).sum(dim=-1)[..., None, :])
         dreaders, dkeys, within = self._score_gradients(readers, keys, scores, dscores, through)
@@ -145,102 +141,15 @@ class ScalarDecay(NoDecay):
         total: Tensor | None = None  # [..., i, j], with i the last whose decay lies between
         for (_, before, _), row, drow in zip(readers, scores, dscores, strict=True):
             for score, dscore in zip(row, drow, strict=True):
-                products = _next(score * dscore) if before else score * dscore
+                products = shifted(score * dscore, -1) if before else score * dscore
                 total = products if total is None else total.add_(products)
         assert total is not None
         dreaders, dkeys, _ = super()._score_gradients(readers, keys, scores, dscores, through)
-        return dreaders, dkeys, _last(total.cumsum(dim=-1).tril_(-1).sum(dim=-2)[..., None])
+        return dreaders, dkeys, shifted(total.cumsum(dim=-1).tril_(-1).sum(dim=-2)[..., None], 1)
 
     def _by_token(self, products: Tensor) -> Tensor:
         """[..., K], summed over all that shares a decay."""
         return products.sum(dim=-1, keepdim=True)
-
-
-class VectorDecay(ScalarDecay):
-    """One decay per head, token and row of the state: log_decay [M, N, C, K]; C is a power of two."""
-
-    def __init__(self, log_decay: Tensor) -> None:
-        self.log_decay, self._factors = log_decay, {}
-        *_, (_, sums, before, self._sums_after) = self._levels()
-        self._sums = sums, before
-
-    def _after(self) -> Tensor:
-        return self._sums_after
-
-    def _levels(self) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
-        """For s = 1, 2, 4 ... C, sums over blocks of s tokens [M, N, C, K]: up to and with each token, before each, after each."""
-        sums, before, after = self.log_decay.clone(), torch.zeros_like(self.log_decay), torch.zeros_like(self.log_decay)
-        half = 1
-        yield half, sums, before, after
-        while half < sums.shape[-2]:
-            earlier, later = _halves(sums, half)
-            _halves(after, half)[0].add_(later[..., -1:, :])
-            _halves(before, half)[1].add_(earlier[..., -1:, :])
-            later += earlier[..., -1:, :]
-            half *= 2
-            yield half, sums, before, after
-
-    def _to_middle(self, readers: list[Reader]) -> Iterator[tuple[int, dict[bool, Tensor], Tensor]]:
-        """For s = 1, 2, 4 ... C / 2, what is left from the middle of 2s tokens to the reading of a later one, and from an earlier one to it."""
-        for half, sums, before, after in self._levels():
-            if half < sums.shape[-2]:
-                reading = {which: _exp(_halves(before if which else sums, half)[1]) for _, which, _ in readers}
-                yield half, reading, _exp(_halves(after, half)[0])
-
-    def scores(self, readers: list[Reader], keys: list[Tensor]) -> Pairs:
-        """As `NoDecay.scores`."""
-        scores = [[y.new_zeros(*y.shape[:-1], y.shape[-2]) for y in keys] for _ in readers]
-        for (x, _, own), row in zip(readers, scores, strict=True):
-            for y, score in zip(keys, row, strict=True):
-                if own:
-                    score.diagonal(dim1=-2, dim2=-1).copy_((x * y).sum(dim=-1))
-        for half, reading, written in self._to_middle(readers):
-            earlier = [_halves(y, half)[0] * written for y in keys]
-            for (x, before, _), row in zip(readers, scores, strict=True):
-                later = _halves(x, half)[1] * reading[before]
-                for y, score in zip(earlier, row, strict=True):
-                    across(score, half).copy_(later @ y.mT)
-        return scores
-
-    def _score_gradients(
-        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, through: Through
-    ) -> tuple[list[Tensor], list[Tensor], Tensor]:
-        gradient = torch.zeros_like(self.log_decay)
-        dreaders = [torch.zeros_like(x) if dx is None else dx for (x, _, _), dx in zip(readers, through[0], strict=True)]
-        dkeys = [torch.zeros_like(y) if dy is None else dy for y, dy in zip(keys, through[1], strict=True)]
-        for (x, _, own), dx, row in zip(readers, dreaders, dscores, strict=True):
-            for y, dy, dscore in zip(keys, dkeys, row, strict=True):
-                if own:
-                    itself = dscore.diagonal(dim1=-2, dim2=-1)[..., None]
-                    dx.addcmul_(itself, y)
-                    dy.addcmul_(itself, x)
-        for half, reading, written in self._to_middle(readers):
-            earlier = [_halves(y, half)[0] * written for y in keys]
-            dearlier = [torch.zeros_like(y) for y in earlier]
-            for (x, before, _), dx, row in zip(readers, dreaders, dscores, strict=True):
-                later = _halves(x, half)[1] * reading[before]
-                dlater = torch.zeros_like(later)
-                for y, dy, dscore in zip(earlier, dearlier, row, strict=True):
-                    pairs = across(dscore, half)
-                    dlater += pairs @ y
-                    dy += pairs.mT @ later
-                _halves(dx, half)[1].addcmul_(dlater, reading[before])
-                products = later.mul_(dlater)
-                _halves(gradient, half)[1].add_(_from_on(_next(products) if before else products))
-            for y, dy, total in zip(earlier, dearlier, dkeys, strict=True):
-                _halves(total, half)[0].addcmul_(dy, written)
-                _halves(gradient, half)[0].add_(_last(y.mul_(dy)).cumsum(dim=-2))
-        return dreaders, dkeys, gradient
-
-    def _by_token(self, products: Tensor) -> Tensor:
-        return products
-
-
-def decay_of(log_decay: Tensor | None, between: Between = (None, None)) -> NoDecay:
-    """From log decays by chunk: None, [..., C, 1] or [..., C, K]."""
-    if log_decay is None:
-        return NoDecay()
-    return ScalarDecay(log_decay, between) if log_decay.shape[-1] == 1 else VectorDecay(log_decay)
 
 
 def sum_of_products(matrices: list[Tensor], others: list[Tensor], total: Tensor | None = None) -> Tensor:
@@ -254,37 +163,25 @@ def sum_of_products(matrices: list[Tensor], others: list[Tensor], total: Tensor 
     return total
 
 
-def _exp(x: Tensor) -> Tensor:
-    """exp(min(x, 0)), and zero where that is next to nothing: exp is slow at -inf and where it makes denormal numbers, and so is what meets these."""
+def left_after(x: Tensor) -> Tensor:
+    """exp(min(x, 0)) for sums of log decays, and zero where that is next to nothing: exp is slow where it makes denormal numbers, and so is what meets them."""
     tiny = torch.finfo(x.dtype).tiny
     return torch.threshold_(x.clamp(math.log(tiny), 0).exp_(), 2 * tiny, 0.0)
 
 
-def _rounded(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """And what that lost."""
-    rounded = x.to(dtype)
-    return rounded, (x - rounded).to(dtype)
+def reading_sums(x: Tensor, *, before: bool) -> Tensor:
+    """Sums of x [..., C, K] over the readers that a token's decay lies before: those from it on, or if they read `before` decays those after it."""
+    return (shifted(x, -1) if before else x).flip(-2).cumsum(dim=-2).flip(-2)
 
 
-def _from_on(x: Tensor) -> Tensor:
-    """Sums over each token and all after it."""
-    return x.flip(-2).cumsum(dim=-2).flip(-2)
+def writing_sums(x: Tensor) -> Tensor:
+    """Sums over the writes that a token's decay lies after: those before it."""
+    return shifted(x, 1).cumsum(dim=-2)
 
 
-def _next(x: Tensor) -> Tensor:
-    """What comes with the token after, and zero with the last."""
-    return F.pad(x, (0, 0, -1, 1))
-
-
-def _last(x: Tensor) -> Tensor:
-    """What comes with the token before, and zero with the first."""
-    return F.pad(x, (0, 0, 1, -1))
-
-
-def _halves(x: Tensor, half: int) -> tuple[Tensor, Tensor]:
-    """[..., C, K] -> two views of [..., C / 2 half, half, K]."""
-    pairs = x.view(*x.shape[:-2], -1, 2, half, x.shape[-1])
-    return pairs[..., 0, :, :], pairs[..., 1, :, :]
+def shifted(x: Tensor, tokens: int) -> Tensor:
+    """[..., C, K] moved to later tokens or, if negative, earlier ones; zeros follow."""
+    return F.pad(x, (0, 0, tokens, -tokens))
 
 
 def blocks(x: Tensor, size: int) -> Tensor:
