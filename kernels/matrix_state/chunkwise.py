@@ -14,6 +14,7 @@ The inverse is a forward substitution: repeated squaring loses everything when k
 same way back: from chunk to chunk those of S and of what r reads, X^T dz; all else for all chunks at once.
 """
 
+import operator
 from typing import Any, NamedTuple
 
 import torch
@@ -33,7 +34,7 @@ CHUNK, ALONE = 32, 64
 def chunkwise(problem: Problem) -> tuple[Tensor, Tensor]:
     """Results as in `reference`."""
     q, k, v, log_decay, update, read, _, scale, state = problem.promoted().unrolled()
-    length = q.shape[1]
+    length = operator.index(q.shape[1])  # of a traced call, too: a program is for one number of chunks
     chunk = CHUNK if length > ALONE else 1 << (length - 1).bit_length()
     beta, p, b, p_before = None, None, None, False
     if isinstance(update, Delta):
