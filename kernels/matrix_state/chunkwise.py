@@ -185,9 +185,10 @@ def backward(given: Chunks, saved: Saved, do: Tensor, dlast: Tensor | None) -> t
         dp, db = -dreaders[1], dkeys[0]
     elif given.beta is not None:
         dbeta = (given.eraser * dreaders[1]).sum(dim=-1, keepdim=True) - (given.v * read[1]).sum(dim=-1, keepdim=True)
-        dp = dreaders[1].mul_(given.beta)
         if given.p is None:
-            dk, dp = dk.add_(dp), None
+            dk.addcmul_(given.beta, dreaders[1])
+        else:
+            dp = dreaders[1].mul_(given.beta)
     return dreaders[0], dk, dv, dlog_decay, dbeta, dp, db, dstate
 
 

@@ -94,7 +94,8 @@ class ScalarDecay(NoDecay):
     def _left(self, products: Tensor, before: bool, own: bool) -> Tensor:
         between = self.between[before]
         if between is None:
-            between = left_after((self._sums[before] - self._sums[0].mT).to(products.dtype)).tril_(-int(before))
+            (read, rest), (written, written_rest) = (_rounded(self._sums[which], products.dtype) for which in (before, False))
+            between = left_after((read - written.mT).add_(rest).sub_(written_rest.mT)).tril_(-int(before))
             self.between = (self.between[0], between) if before else (between, self.between[1])
         products *= between
         return products if own or before else products.tril_(-1)
@@ -141,8 +142,11 @@ class ScalarDecay(NoDecay):
         total: Tensor | None = None  # [..., i, j], with i the last whose decay lies between
         for (_, before, _), row, drow in zip(readers, scores, dscores, strict=True):
             for score, dscore in zip(row, drow, strict=True):
-                products = shifted(score * dscore, -1) if before else score * dscore
-                total = products if total is None else total.add_(products)
+                if total is None or before:
+                    products = shifted(score * dscore, -1) if before else score * dscore
+                    total = products if total is None else total.add_(products)
+                else:
+                    total.addcmul_(score, dscore)
         assert total is not None
         dreaders, dkeys, _ = super()._score_gradients(readers, keys, scores, dscores, through)
         return dreaders, dkeys, shifted(total.cumsum(dim=-1).tril_(-1).sum(dim=-2)[..., None], 1)
@@ -167,6 +171,12 @@ def left_after(x: Tensor) -> Tensor:
     """exp(min(x, 0)) for sums of log decays, and zero where that is next to nothing: exp is slow where it makes denormal numbers, and so is what meets them."""
     tiny = torch.finfo(x.dtype).tiny
     return torch.threshold_(x.clamp(math.log(tiny), 0).exp_(), 2 * tiny, 0.0)
+
+
+def _rounded(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """And what that lost: differences of the two are as good as in the wider type, and cheaper."""
+    rounded = x.to(dtype)
+    return rounded, (x - rounded).to(dtype)
 
 
 def reading_sums(x: Tensor, *, before: bool) -> Tensor:
