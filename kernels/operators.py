@@ -58,3 +58,11 @@ def vmap_rule(operator: Any, info: Any, in_dims: tuple[int | None, ...], *args: 
 def fold_replicas(operator: Any) -> None:
     """Let `torch.vmap` stack the operator by `vmap_rule`."""
     operator.register_vmap(partial(vmap_rule, operator))
+
+
+def applied(function: type[torch.autograd.Function], *args: Any) -> Any:
+    """The function, or where torch.compile sees that no gradient is wanted its forward: it would hand that a context, with `setup_context` or without."""
+    wanted = torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in args)
+    if torch.compiler.is_compiling() and not wanted:
+        return function.forward(*args)
+    return function.apply(*args)  # type: ignore[no-untyped-call]

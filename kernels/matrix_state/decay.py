@@ -1,97 +1,205 @@
-"""Decay inside a chunk, in torch: between two tokens, from the chunk's start, to its end.
+"""Decay inside a chunk, in torch: between two tokens, from the chunk's start, to its end; and the gradient of what decays.
 
-Sums of log decays are differences of running sums in float64: after a token that forgets all, in float32, the difference would keep
-nothing of the small decays that follow. With a decay for every row of the state the sum over rows has the decay inside it, and
-exp(G_i) exp(-G_j) overflows; so pairs (i, j) are taken by the power of two s for which i lies in the later and j in the earlier
-half of the same 2s tokens, and both factors reach from their token to the middle between the halves: neither exceeds one.
+Sums of log decays are never differences of what float32 has rounded: after a token that forgets all, these would keep nothing of the
+small decays that follow. For the same reason the gradient of a log decay sums over the pairs that it lies between, never over readers
+less writers.
+
+Tensors are [M, N, C, ...]: the C tokens of chunk n of sequence m. Nothing here is differentiated: what is made may be changed in place.
 """
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
+class Reader(NamedTuple):
+    """x [M, N, C, K] reads the state `before` the decay of its token or after, and sees its `own` token's write or only earlier ones."""
+
+    x: Tensor
+    before: bool
+    own: bool
+
+
+Pairs = list[list[Tensor]]
+"""[M, N, C, C] for every reader and every key."""
+
+Between = tuple[Tensor | None, Tensor | None]
+"""[M, N, C, C], what is left of a write when a token reads after its decay, and before it, if one does and one decay per token says so."""
+
+Through = tuple[list[Tensor | None], list[Tensor | None]]
+"""Gradients of readers and of keys; None is zero."""
+
+
 class NoDecay:
-    """Everything stays."""
+    """Everything stays. What scales writes to `out` if asked to; it scales gradients alike."""
 
-    def scores(self, x: Tensor, y: Tensor, *, before: bool) -> Tensor:
-        """x, y [..., C, K] -> x_i . y_j [..., C, C] for the j that i sees: up to itself, or only earlier ones when it reads `before`."""
-        return (x @ y.mT).tril(-int(before))
+    between: Between = (None, None)
 
-    def from_start(self, x: Tensor, *, before: bool) -> Tensor:
+    def scores(self, readers: list[Reader], keys: list[Tensor]) -> Pairs:
+        """x_i . y_j with what has decayed since y_j was written, zero where x_i does not see it."""
+        return [[self._left(x @ y.mT, before, own) for y in keys] for x, before, own in readers]
+
+    def from_start(self, x: Tensor, *, before: bool, out: Tensor | None = None) -> Tensor:
         """What of the state that the chunk starts with is left when x_i reads it."""
         return x
 
-    def to_end(self, y: Tensor) -> Tensor:
+    def to_end(self, y: Tensor, *, out: Tensor | None = None) -> Tensor:
         """What of a write with key y_j is left at the end of the chunk."""
         return y
 
     def whole(self, state: Tensor, chunk: int) -> Tensor:
-        """What of `state` [..., K, V] is left after chunk number `chunk`."""
+        """What of `state` [M, K, V] is left after chunk number `chunk`."""
         return state
+
+    def gradients(
+        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, through: Through, states: Tensor | None, following: Tensor | None
+    ) -> tuple[list[Tensor], list[Tensor], Tensor | None]:
+        """Of readers, keys and the log decay, from those of the scores and, of readers and keys, those `through` the states.
+
+        states, following: [M, N, K, V], the states before chunks and the gradients of those after. Gradients that are given are overwritten.
+        """
+        return self._score_gradients(readers, keys, scores, dscores, through)
+
+    def _score_gradients(
+        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, through: Through
+    ) -> tuple[list[Tensor], list[Tensor], Tensor | None]:
+        """Added to the others but for that of the log decay."""
+        pairs = [[self._left(dscore, before, own) for dscore in row] for (_, before, own), row in zip(readers, dscores, strict=True)]
+        dreaders = [sum_of_products(row, keys, dx) for row, dx in zip(pairs, through[0], strict=True)]
+        dkeys = [sum_of_products([row[j].mT for row in pairs], [x for x, _, _ in readers], dy) for j, dy in enumerate(through[1])]
+        return dreaders, dkeys, None
+
+    def _left(self, products: Tensor, before: bool, own: bool) -> Tensor:
+        """Of products x_i . y_j, in place."""
+        return products.tril_(0 if own else -1)
 
 
 class ScalarDecay(NoDecay):
-    """One decay per head and token: log_decay [..., C, 1]."""
+    """One decay per head and token: log_decay [M, N, C, 1]."""
 
-    def __init__(self, log_decay: Tensor) -> None:
-        self.dtype = log_decay.dtype
-        self.sums = log_decay.double().cumsum(dim=-2)  # up to and with each token of the chunk
-        self.before_sums = self.sums - log_decay
-        self._within: dict[bool, Tensor] = {}
+    def __init__(self, log_decay: Tensor, between: Between) -> None:
+        self.log_decay, self.between = log_decay, between
+        sums = log_decay.double().cumsum(dim=-2)
+        self._sums = sums, sums - log_decay  # up to and with each token of the chunk, and before each
+        self._factors: dict[str, Tensor] = {}
 
-    def scores(self, x: Tensor, y: Tensor, *, before: bool) -> Tensor:
-        """As `NoDecay.scores`, with what has decayed since j when i reads, i's own decay included unless it reads `before` it."""
-        if before not in self._within:
-            between = (self._sums(before) - self.sums.mT).to(self.dtype)
-            # above the diagonal the difference is positive and could overflow; at -inf, and where it makes denormal numbers, exp is slow
-            between = between.tril(-int(before)).clamp(min=math.log(torch.finfo(self.dtype).tiny))
-            self._within[before] = between.exp().tril(-int(before))
-        return (x @ y.mT) * self._within[before]
+    def _after(self) -> Tensor:
+        """Sums of log decays after each token of the chunk."""
+        return self._sums[0][..., -1:, :] - self._sums[0]
 
-    def from_start(self, x: Tensor, *, before: bool) -> Tensor:
+    def _left(self, products: Tensor, before: bool, own: bool) -> Tensor:
+        between = self.between[before]
+        if between is None:
+            (read, rest), (written, written_rest) = (_rounded(self._sums[which], products.dtype) for which in (before, False))
+            between = left_after((read - written.mT).add_(rest).sub_(written_rest.mT)).tril_(-int(before))
+            self.between = (self.between[0], between) if before else (between, self.between[1])
+        products *= between
+        return products if own or before else products.tril_(-1)
+
+    def from_start(self, x: Tensor, *, before: bool, out: Tensor | None = None) -> Tensor:
         """As `NoDecay.from_start`."""
-        return x * self._sums(before).to(self.dtype).exp()
+        return torch.mul(x, self._factor(f"from start, {before}", lambda: self._sums[before]), out=out)
 
-    def to_end(self, y: Tensor) -> Tensor:
+    def to_end(self, y: Tensor, *, out: Tensor | None = None) -> Tensor:
         """As `NoDecay.to_end`."""
-        return y * (self.sums[..., -1:, :] - self.sums).to(self.dtype).exp()
+        return torch.mul(y, self._factor("to end", self._after), out=out)
 
     def whole(self, state: Tensor, chunk: int) -> Tensor:
         """As `NoDecay.whole`."""
-        return self.sums[:, :, chunk, -1, :, None].to(self.dtype).exp() * state
+        return state * self._whole()[:, chunk].mT
 
-    def _sums(self, before: bool) -> Tensor:
-        return self.before_sums if before else self.sums
+    def _whole(self) -> Tensor:
+        return self._factor("whole", lambda: self._sums[0][..., -1:, :])
+
+    def _factor(self, name: str, sums: Callable[[], Tensor]) -> Tensor:
+        if name not in self._factors:
+            self._factors[name] = left_after(sums().to(self.log_decay.dtype))
+        return self._factors[name]
+
+    def gradients(
+        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, through: Through, states: Tensor | None, following: Tensor | None
+    ) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        """As `NoDecay.gradients`. A decay lies before the readers from it on, after the writes before it, and between those of a chunk."""
+        gradient = torch.zeros_like(self.log_decay)
+        for (x, before, _), dx in zip(readers, through[0], strict=True):
+            if dx is not None:
+                gradient += reading_sums(self._by_token(x * dx), before=before)
+        for y, dy in zip(keys, through[1], strict=True):
+            if dy is not None:
+                gradient += writing_sums(self._by_token(y * dy))
+        if states is not None and following is not None:
+            gradient += self._whole() * self._by_token(following.mul_(states).sum(dim=-1)[..., None, :])
+        dreaders, dkeys, within = self._score_gradients(readers, keys, scores, dscores, through)
+        return dreaders, dkeys, gradient.add_(within)
+
+    def _score_gradients(
+        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, through: Through
+    ) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        total: Tensor | None = None  # [..., i, j], with i the last whose decay lies between
+        for (_, before, _), row, drow in zip(readers, scores, dscores, strict=True):
+            for score, dscore in zip(row, drow, strict=True):
+                if total is None or before:
+                    products = shifted(score * dscore, -1) if before else score * dscore
+                    total = products if total is None else total.add_(products)
+                else:
+                    total.addcmul_(score, dscore)
+        assert total is not None
+        dreaders, dkeys, _ = super()._score_gradients(readers, keys, scores, dscores, through)
+        return dreaders, dkeys, shifted(total.cumsum(dim=-1).tril_(-1).sum(dim=-2)[..., None], 1)
+
+    def _by_token(self, products: Tensor) -> Tensor:
+        """[..., K], summed over all that shares a decay."""
+        return products.sum(dim=-1, keepdim=True)
 
 
-class VectorDecay(ScalarDecay):
-    """One decay per head, token and row of the state: log_decay [..., C, K]; C is a power of two."""
-
-    def scores(self, x: Tensor, y: Tensor, *, before: bool) -> Tensor:
-        """As `NoDecay.scores`."""
-        reading = self._sums(before)
-        own = x.new_zeros(x.shape[:-1]) if before else (x * y).sum(dim=-1)
-        scores = own[..., None, None]  # [..., C / s, s, s], s = 1
-        while (half := scores.shape[-1]) < x.shape[-2]:
-            (_, later_x), (_, later_sums) = _halves(x, half), _halves(reading, half)
-            (earlier_y, _), (earlier_sums, _) = _halves(y, half), _halves(self.sums, half)
-            middle = earlier_sums[..., -1:, :]
-            across = (later_x * (later_sums - middle).to(self.dtype).exp()) @ (earlier_y * (middle - earlier_sums).to(self.dtype).exp()).mT
-            first, second = scores[..., ::2, :, :], scores[..., 1::2, :, :]
-            scores = torch.cat([torch.cat([first, torch.zeros_like(across)], dim=-1), torch.cat([across, second], dim=-1)], dim=-2)
-        return scores.squeeze(-3)
+def sum_of_products(matrices: list[Tensor], others: list[Tensor], total: Tensor | None = None) -> Tensor:
+    """Of pairs of matrices [M, N, ...], added to `total` in place if there is one."""
+    for x, y in zip(matrices, others, strict=True):
+        if total is None:
+            total = x @ y
+        else:
+            total.flatten(0, 1).baddbmm_(x.flatten(0, 1), y.flatten(0, 1))
+    assert total is not None
+    return total
 
 
-def decay_of(log_decay: Tensor | None) -> NoDecay:
-    """From log decays by chunk: None, [..., C, 1] or [..., C, K]."""
-    if log_decay is None:
-        return NoDecay()
-    return ScalarDecay(log_decay) if log_decay.shape[-1] == 1 else VectorDecay(log_decay)
+def left_after(x: Tensor) -> Tensor:
+    """exp(min(x, 0)) for sums of log decays, and zero where that is next to nothing: exp is slow where it makes denormal numbers, and so is what meets them."""
+    tiny = torch.finfo(x.dtype).tiny
+    return torch.threshold_(x.clamp(math.log(tiny), 0).exp_(), 2 * tiny, 0.0)
 
 
-def _halves(x: Tensor, half: int) -> tuple[Tensor, Tensor]:
-    """[..., C, K] -> two of [..., C / 2 half, half, K]."""
-    pairs = x.reshape(*x.shape[:-2], -1, 2, half, x.shape[-1])
-    return pairs[..., 0, :, :], pairs[..., 1, :, :]
+def _rounded(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """And what that lost: differences of the two are as good as in the wider type, and cheaper."""
+    rounded = x.to(dtype)
+    return rounded, (x - rounded).to(dtype)
+
+
+def reading_sums(x: Tensor, *, before: bool) -> Tensor:
+    """Sums of x [..., C, K] over the readers that a token's decay lies before: those from it on, or if they read `before` decays those after it."""
+    return (shifted(x, -1) if before else x).flip(-2).cumsum(dim=-2).flip(-2)
+
+
+def writing_sums(x: Tensor) -> Tensor:
+    """Sums over the writes that a token's decay lies after: those before it."""
+    return shifted(x, 1).cumsum(dim=-2)
+
+
+def shifted(x: Tensor, tokens: int) -> Tensor:
+    """[..., C, K] moved to later tokens or, if negative, earlier ones; zeros follow."""
+    return F.pad(x, (0, 0, tokens, -tokens))
+
+
+def blocks(x: Tensor, size: int) -> Tensor:
+    """[..., C, C] -> the view [..., C / size, size, size] of what is on its diagonal."""
+    count = x.shape[-1] // size
+    return x.view(*x.shape[:-2], count, size, count, size).diagonal(dim1=-4, dim2=-2).movedim(-1, -3)
+
+
+def across(x: Tensor, half: int) -> Tensor:
+    """[..., C, C] -> the view [..., C / 2 half, half, half] of what is between a token of a later and one of an earlier half."""
+    return blocks(x, 2 * half)[..., half:, :half]

@@ -44,7 +44,13 @@ def rows(**factors: Any) -> pytest.MarkDecorator:
 
 @pytest.fixture
 def set_chunk(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    return partial(monkeypatch.setattr, importlib.import_module("linbench.kernels.matrix_state.chunkwise"), "CHUNK")
+    chunkwise = importlib.import_module("linbench.kernels.matrix_state.chunkwise")
+
+    def set_both(chunk: int) -> None:
+        monkeypatch.setattr(chunkwise, "CHUNK", chunk)
+        monkeypatch.setattr(chunkwise, "ALONE", chunk)
+
+    return set_both
 
 
 @rows(length=LENGTHS, **FORMS, state=[False, True], key_heads=[1, 2, 4])
