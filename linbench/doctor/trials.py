@@ -73,7 +73,8 @@ CASES = {
     "wide heads": Case(_CPU._replace(key_dim=64, value_dim=64), _GPU._replace(key_dim=128, value_dim=128), suits=_some),
     "widest heads": Case(_CPU._replace(key_dim=96, value_dim=33), Sizes(1, 65, 2, 256, 256), suits=_some),
     "decays of 1e-6 and 1": Case(_CPU, _GPU, _extreme, lambda name, instance: instance.decay != "none"),
-    "near-parallel keys, beta 1.99": Case(_CPU, _GPU, _near_parallel, lambda name, instance: instance.update in ("delta", "erase")),
+    # where nothing decays, each token keeps what rounding did to those before: at 70 tokens float32's own rounding would come up to the limit
+    "near-parallel keys, beta 1.99": Case(_CPU._replace(length=25), _GPU, _near_parallel, lambda name, instance: instance.update in ("delta", "erase")),
 }
 """On a GPU the sizes reach every schedule and tile of the launch rule: "from a state" has rows enough to fill the device."""
 
