@@ -65,7 +65,7 @@ def test_gradients_of_replicas_stack(name: str, shared: str | None) -> None:
 
 
 @traced
-@pytest.mark.parametrize("name", ["rwkv6", "gated_deltanet", "comba", "rwkv7"])
+@pytest.mark.parametrize("name", ["gated_deltanet", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rwkv6", "comba", "rwkv7"))])
 def test_it_compiles_whole(name: str) -> None:
     torch._dynamo.reset()
     inputs = drawn(INSTANCES[name], length=5, state=True)
@@ -79,6 +79,7 @@ def test_it_compiles_whole(name: str) -> None:
 
 
 @traced
+@pytest.mark.slow
 def test_what_was_compiled_takes_another_length() -> None:
     torch._dynamo.reset()
     compiled = torch.compile(apply, fullgraph=True, backend="aot_eager")
