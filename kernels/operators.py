@@ -38,8 +38,8 @@ def takes_triton(x: Tensor, backend: str) -> bool:
 def vmap_rule(operator: Any, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
     """Replicas become more of the batch, under `torch.vmap`.
 
-    For operators whose every tensor argument and result, where it is there at all, has a first dimension over which they work independently: the batch, or for
-    weights a number of groups that divides it (batch row b of B belongs to group b // (B / groups)).
+    For operators whose every tensor argument and result, where it is there at all, has a first dimension over which they work
+    independently: the batch, or for weights a number of groups that divides it (batch row b of B belongs to group b // (B / groups)).
     """
 
     def fold(x: Any, dim: int | None) -> Any:

@@ -16,12 +16,12 @@ from linbench.kernels.matrix_state.triton.tiles import dot, store_rows
 
 
 @triton.jit
-def place(bh, n, T, H, HK, K, C: tl.constexpr, DECAY: tl.constexpr):
-    """Where recurrence bh begins: offsets of q and k, of gates, of decays with their stride; and the number of its chunk n among all."""
+def place(bh, T, H, HK, K, DECAY: tl.constexpr):
+    """Where recurrence bh begins: offsets of q and k, of gates, of decays with their stride."""
     batch, head = bh // H, bh % H
     keys = (batch * T * HK + head // (H // HK)) * K
     gates = batch * T * H + head
-    return keys, gates, gates * K if DECAY == "vector" else gates, H * K if DECAY == "vector" else H, bh * tl.cdiv(T, C) + n
+    return keys, gates, gates * K if DECAY == "vector" else gates, H * K if DECAY == "vector" else H
 
 
 @triton.jit

@@ -1,9 +1,8 @@
 """What decays inside a chunk: since its start, to its end, and between a write and a reading.
 
-A chunk has C tokens, a power of two, of numbers t [C]; who comes before whom is asked of these, not of places in the chunk, so that masks
-change with the chunk: what does not, the compiler would keep in registers all along. g is the log decay to base 2: [C] with DECAY "scalar",
-[C, K] with "vector", None with "none". What must hold for any decay is in the torch form, `linbench.kernels.matrix_state.decay`.
-Compile-time switches are in capitals.
+A chunk has C tokens, a power of two, of numbers t [C] that begin with a multiple of C. g is the log decay to base 2: [C] with DECAY
+"scalar", [C, K] with "vector", None with "none". What must hold for any decay is in the torch form,
+`linbench.kernels.matrix_state.decay`. Compile-time switches are in capitals.
 """
 
 import triton

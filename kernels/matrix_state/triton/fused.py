@@ -28,7 +28,7 @@ def forward(
 ):  # fmt: skip
     """Grid (B H). Tensors as the operator has them; SAVE keeps what `backward` needs."""
     bh = tl.program_id(0).to(tl.int64)
-    keys, gates, decays, g_stride, _first = place(bh, 0, T, H, HK, K, C, DECAY)
+    keys, gates, decays, g_stride = place(bh, T, H, HK, K, DECAY)
     values = gates * V
     ks, vs = tl.arange(0, BK), tl.arange(0, BV)
     if DECAY != "none":
@@ -97,7 +97,7 @@ def backward(
 ):  # fmt: skip
     """Grid (B H). dq, dk, dp and db come per value head: [B, T, H, K]."""
     bh = tl.program_id(0).to(tl.int64)
-    keys, gates, decays, g_stride, _first = place(bh, 0, T, H, HK, K, C, DECAY)
+    keys, gates, decays, g_stride = place(bh, T, H, HK, K, DECAY)
     values = gates * V
     ks, vs = tl.arange(0, BK), tl.arange(0, BV)
     if DECAY != "none":

@@ -22,7 +22,7 @@ def recurrent(
 ):  # fmt: skip
     """Grid (V / BV, B H)."""
     vs, bh = tl.program_id(0) * BV + tl.arange(0, BV), tl.program_id(1).to(tl.int64)
-    keys, gates, decays, g_stride, _first = place(bh, 0, T, H, HK, K, 16, DECAY)
+    keys, gates, decays, g_stride = place(bh, T, H, HK, K, DECAY)
     ks = tl.arange(0, ALL_K)
     erase = p if ERASE else k
     state = tl.zeros([ALL_K, BV], tl.float32)

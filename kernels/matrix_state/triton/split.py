@@ -15,7 +15,7 @@ from linbench.kernels.matrix_state.triton.chunk import (
     recalled,
     stored_scores,
 )
-from linbench.kernels.matrix_state.triton.decay import kept_rows, keys_from_start, keys_to_end, load_decay, values_from_start, whole
+from linbench.kernels.matrix_state.triton.decay import kept_rows, keys_from_start, keys_to_end, load_decay, one_per_token, values_from_start, whole
 from linbench.kernels.matrix_state.triton.scores import inverse_dot, scores, store_inverse
 from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_transposed, store_rows, store_square
 
@@ -27,7 +27,8 @@ def decay_keys(
 ):  # fmt: skip
     """Grid (N, B H, K / BK), for a vector decay: q since the chunk's start, keys up to its end [B, T, H, K], and what it keeps [B, H, N, K]."""
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    keys, gates, decays, g_stride, chunk = place(bh, n, T, H, HK, K, C, DECAY)
+    keys, gates, decays, g_stride = place(bh, T, H, HK, K, DECAY)
+    chunk = bh * tl.cdiv(T, C) + n
     ks = tl.program_id(2) * BK + tl.arange(0, BK)
     rows = n * C + tl.arange(0, C)
     g_n = load_decay(g + decays, rows, T, g_stride, ks, K, DECAY, False)
@@ -51,7 +52,8 @@ def solve(
 ):  # fmt: skip
     """Grid (N, B H): the inverse, and U [B, T, H, V] (in `writes`) and W [B, T, H, K]."""
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    keys, gates, decays, g_stride, chunk = place(bh, n, T, H, HK, K, C, DECAY)
+    keys, gates, decays, g_stride = place(bh, T, H, HK, K, DECAY)
+    chunk = bh * tl.cdiv(T, C) + n
     rows = n * C + tl.arange(0, C)
     erase = p if ERASE else k
     if DECAY != "none":
@@ -96,7 +98,7 @@ def walk(
 ):  # fmt: skip
     """Grid (V / BV, B H): the state at the start of every chunk, and the writes z where U was."""
     vs, bh = tl.program_id(0) * BV + tl.arange(0, BV), tl.program_id(1).to(tl.int64)
-    keys, gates, decays, g_stride, _ = place(bh, 0, T, H, HK, K, C, DECAY)
+    keys, gates, decays, g_stride = place(bh, T, H, HK, K, DECAY)
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
     ks = tl.arange(0, ALL_K)
     N = tl.cdiv(T, C)
@@ -112,7 +114,7 @@ def walk(
         rows = n * C + tl.arange(0, C)
         store_rows(states + (bh * N + n) * K * V, ks, K, V, vs, V, state)
         key_t = load_transposed(key, rows, T, key_stride, ks, K).to(DT)
-        g_n = load_decay(g + decays if DECAY != "none" else g, rows, T, g_stride, ks, K, INSIDE, False)
+        g_n = one_per_token(g, decays, rows, T, g_stride, DECAY)
         v_n = key_t
         if UPDATE != "delta":
             v_n = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
@@ -154,7 +156,8 @@ def read(
 ):  # fmt: skip
     """Grid (N, B H): the outputs."""
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    keys, gates, decays, g_stride, chunk = place(bh, n, T, H, HK, K, C, DECAY)
+    keys, gates, decays, g_stride = place(bh, T, H, HK, K, DECAY)
+    chunk = bh * tl.cdiv(T, C) + n
     rows = n * C + tl.arange(0, C)
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
     states += chunk * K * V

@@ -33,7 +33,8 @@ def write_gradients(
 ):  # fmt: skip
     """Grid (N, B H): what the outputs of their own chunk give to the writes z, and to q's scores of key and of k."""
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    _, gates, decays, g_stride, chunk = place(bh, n, T, H, HK, K, C, DECAY)
+    _, gates, decays, g_stride = place(bh, T, H, HK, K, DECAY)
+    chunk = bh * tl.cdiv(T, C) + n
     rows = n * C + tl.arange(0, C)
     a_t = load_square_transposed(stored_scores(squares, chunk, 0, C, UPDATE), C)
     da, da_k = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
@@ -59,7 +60,7 @@ def walk_back(
 ):  # fmt: skip
     """Grid (V / BV, B H): the gradient of the state at the end of every chunk, and all of the gradient of the writes z."""
     vs, bh = tl.program_id(0) * BV + tl.arange(0, BV), tl.program_id(1).to(tl.int64)
-    keys, gates, decays, g_stride, _ = place(bh, 0, T, H, HK, K, C, DECAY)
+    keys, gates, decays, g_stride = place(bh, T, H, HK, K, DECAY)
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
     ks = tl.arange(0, ALL_K)
     N = tl.cdiv(T, C)
@@ -76,7 +77,7 @@ def walk_back(
         q_t = load_transposed(q, rows, T, key_stride, ks, K).to(DT)
         key_n = load_rows(key, rows, T, key_stride, ks, K).to(DT)
         do_n = load_rows(do + gates * V, rows, T, H * V, vs, V)
-        g_n = load_decay(g + decays if DECAY != "none" else g, rows, T, g_stride, ks, K, INSIDE, False)
+        g_n = one_per_token(g, decays, rows, T, g_stride, DECAY)
         dz = load_rows(dwrites + gates * V, rows, T, H * V, vs, V) + taken_over(key_n, dstate, g_n, rows, INSIDE, DT)
         store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dz)
         if DECAY == "vector":
@@ -99,7 +100,8 @@ def gradients(
     Every block of keys leaves its part of the gradients of beta and of a scalar decay in a place of its own.
     """
     n, bh, block_k = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
-    keys, gates, decays, g_stride, chunk = place(bh, n, T, H, HK, K, C, DECAY)
+    keys, gates, decays, g_stride = place(bh, T, H, HK, K, DECAY)
+    chunk = bh * tl.cdiv(T, C) + n
     ks = block_k * BK + tl.arange(0, BK)
     rows = n * C + tl.arange(0, C)
     states += chunk * K * V
@@ -180,7 +182,8 @@ def value_gradients(
     Leaves the gradient of what p reads where that of the writes was, and the values' part of that of beta beside those of blocks of keys.
     """
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    keys, gates, decays, g_stride, chunk = place(bh, n, T, H, HK, K, C, DECAY)
+    keys, gates, decays, g_stride = place(bh, T, H, HK, K, DECAY)
+    chunk = bh * tl.cdiv(T, C) + n
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
     rows = n * C + tl.arange(0, C)
     dstates += chunk * K * V
