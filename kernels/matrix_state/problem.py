@@ -107,11 +107,9 @@ def check(problem: Problem, bonus: Tensor | None) -> Problem:
         raise ValueError(f"state must be [B, H, K, V] = {(batch, heads, key_dim, value_dim)}, not {tuple(state.shape)}")
     if log_decay is not None:
         full = (batch, length, heads, key_dim) if log_decay.dim() == 4 else (batch, length, heads)
-        if not _broadcasts(log_decay, full):
-            raise ValueError(f"log_decay must broadcast to [B, T, H] = {full[:3]} or [B, T, H, K] with K = {key_dim}, not {tuple(log_decay.shape)}")
-        log_decay = _expanded(log_decay, full)
+        log_decay = _expanded("log_decay", log_decay, full, f" or [B, T, H, K] with K = {key_dim}")
     if isinstance(update, Delta):
-        update = update._replace(beta=_gate("beta", update.beta, (batch, steps * length, heads)))
+        update = update._replace(beta=_expanded("beta", update.beta, (batch, steps * length, heads)))
         if update.reads not in ("decayed", "undecayed"):
             raise ValueError(f"Delta reads decayed or undecayed, not {update.reads!r}")
         if update.erase_key is not None:
@@ -124,15 +122,13 @@ def check(problem: Problem, bonus: Tensor | None) -> Problem:
     return problem._replace(log_decay=log_decay, update=update)
 
 
-def _gate(name: str, gate: Tensor, full: tuple[int, int, int]) -> Tensor:
-    if not _broadcasts(gate, full):
-        raise ValueError(f"{name} must broadcast to [B, T, H] = {full}, not {tuple(gate.shape)}")
-    return _expanded(gate, full)
-
-
-def _expanded(x: Tensor, full: tuple[int, ...]) -> Tensor:
+def _expanded(name: str, gate: Tensor, full: tuple[int, ...], alternative: str = "") -> Tensor:
     """Without a node in the graph where there is nothing to expand."""
-    return x if x.shape == full else x.expand(full)
+    if gate.shape == full:
+        return gate
+    if not _broadcasts(gate, full):
+        raise ValueError(f"{name} must broadcast to [B, T, H] = {full[:3]}{alternative}, not {tuple(gate.shape)}")
+    return gate.expand(full)
 
 
 def _like_k(name: str, x: Tensor, k: Tensor) -> None:

@@ -24,10 +24,10 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = {
-    "a write does not decay until the chunk ends": Mutant("decay", "x * tl.exp2(sums_after(g, DT))[:, None]", "x", "scalar_decay fused"),
+    "a write does not decay until the chunk ends": Mutant("decay", "x * tl.exp2(sums_after(g, x.shape[0], DT))[:, None]", "x", "scalar_decay fused"),
     "a write decays by its own token's decay, too": Mutant("decay", "sum_dot(j > i, g, DT)", "sum_dot(j >= i, g, DT)", "gla fused"),
-    "the state does not decay over a chunk": Mutant("decay", "state * tl.exp2(tl.sum(g, axis=0))", "state", "gated_deltanet split"),
-    "tokens past the end decay": Mutant("decay", "mask=rows < T, other=0.0", "mask=rows < T, other=-1.0", "scalar_decay split"),
+    "the state does not decay over a chunk": Mutant("decay", "state * tl.exp2(tl.load(g + C - 1))", "state", "gated_deltanet split"),
+    "tokens past the end decay": Mutant("decay", "mask=t < T, other=0.0", "mask=t < T, other=-1.0", "scalar_decay split"),
     "a token does not see its own write": Mutant("decay", "(i > j) if STRICT else (i >= j)", "i > j", "linear_attention fused"),
     "a token erases with its own write": Mutant("decay", "(i > j) if STRICT else (i >= j)", "i >= j", "deltanet split"),
     "a mask is not transposed": Mutant("decay", "        i, j = j, i", "        pass", "linear_attention fused"),
@@ -36,13 +36,15 @@ MUTANTS = {
     "reading before the decay is ignored": Mutant("decay", "    if BEFORE:\n        summed", "    if not BEFORE:\n        summed", "rwkv6 fused"),
     "the inverse leaves out its last level": Mutant("scores", "range(1, LEVELS)", "range(1, LEVELS - 1)", "deltanet fused"),
     "the inverse has the wrong sign": Mutant("scores", "x -= exact_dot", "x += exact_dot", "deltanet fused"),
-    "a gradient is summed over the tokens before instead of after": Mutant("decay", 'OVER != "before"', 'OVER == "before"', "scalar_decay fused"),
+    "a gradient is summed over the tokens before instead of after": Mutant("decay", "reverse=True", "reverse=False", "scalar_decay fused"),
     "long sums lose what rounding leaves": Mutant("decay", "+ (read_lost", "+ 0 * (read_lost", "scalar_decay fused forgetful"),
     "beta is left out": Mutant("chunk", "beta[:, None] * a_p", "a_p", "gated_deltanet fused"),
     "low rank is inverted with the wrong sign": Mutant("chunk", "else -a_p", "else a_p", "rwkv7 split"),
     "value heads are given the wrong key head": Mutant("chunk", "head // (H // HK)", "head % HK", "gated_deltanet split groups"),
     "gradients of the erase key are not scaled by beta": Mutant("chunk", "dp_n = beta[:, None] * dp_n", "dp_n = dp_n", "comba split"),
     "what the state keeps does not count for the decay": Mutant("chunk", "dg_n = kept +", "dg_n = 0 * kept +", "kda split"),
+    "what the state keeps does not count for a scalar decay": Mutant("decay", "i == C - 1, kept, 0.0", "i == C - 1, 0.0, 0.0", "gated_deltanet fused"),
+    "parts of a scalar decay's gradient are left out": Mutant("decay", "at += stride_p", "at += 0", "gated_deltanet split wide"),
     "the scores are not transposed": Mutant("split_backward", "a_t = load_square_transposed(", "a_t = load_square(", "gated_deltanet split"),
     "the scale is left out on the way back": Mutant("fused", "scale * do_n", "do_n", "rwkv7 fused"),
     "rows of the state do not decay": Mutant("split", "tl.exp2(tl.sum(g_n, axis=0))", "tl.exp2(0 * tl.sum(g_n, axis=0))", "kda split"),
@@ -57,13 +59,14 @@ SIZES = {
     "plain": {"batch": 2, "heads": 1, "length": 18},
     "groups": {"batch": 1, "heads": 4, "key_heads": 2, "length": 1},
     "forgetful": {"batch": 1, "heads": 1, "length": 33},
+    "wide": {"batch": 1, "heads": 1, "length": 3, "key_dim": 24},
 }
 
 
 def check(name: str) -> dict[str, float]:
     """What is wrong with "instance schedule [one of `SIZES`]": errors beyond their limits."""
     instance, schedule, kind = (*name.split(), "plain")[:3]
-    inputs = random_inputs(INSTANCES[instance], **SIZES[kind], key_dim=16, value_dim=24, state=True)
+    inputs = random_inputs(INSTANCES[instance], **{"key_dim": 16, "value_dim": 24} | SIZES[kind], state=True)
     if kind == "forgetful":
         inputs = forgetful(inputs, EXTREMES[1])
     with pytest.MonkeyPatch.context() as monkeypatch:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.matrix_state.problem import Problem
-from linbench.kernels.matrix_state.triton.operator import Eager, forward
+from linbench.kernels.matrix_state.triton.operator import matrix_state
 from linbench.kernels.matrix_state.update import Delta, LowRank
 
 
@@ -19,6 +19,5 @@ def triton(problem: Problem) -> tuple[Tensor, Tensor]:
     p_before = kind == "low_rank" or (isinstance(update, Delta) and update.reads == "undecayed")
     if state is not None:
         state = state.float()
-    operator = forward if torch.compiler.is_compiling() else Eager.apply
-    o, last, *_ = operator(q, k, v, log_decay, beta, p, b, state, scale, kind, read == "before", p_before, torch.is_grad_enabled())
+    o, last = matrix_state(q, k, v, log_decay, beta, p, b, state, scale, kind, read == "before", p_before, torch.is_grad_enabled())
     return problem.outputs(o), last

@@ -10,18 +10,23 @@ in under `key`: k, or b of a low-rank update, which also writes v under k. The i
 import triton
 import triton.language as tl
 
-from linbench.kernels.matrix_state.triton.decay import by_token, keys_from_start, keys_to_end, sum_along, values_from_start, values_to_end
+from linbench.kernels.matrix_state.triton.decay import keys_from_start, keys_to_end, store_decay_parts, sum_along, values_from_start, values_to_end
 from linbench.kernels.matrix_state.triton.scores import key_gradients, unit_triangular_inverse
 from linbench.kernels.matrix_state.triton.tiles import dot, store_rows
 
 
 @triton.jit
-def place(bh, T, H, HK, K, DECAY: tl.constexpr):
-    """Where recurrence bh begins: offsets of q and k, of gates, of decays with their stride."""
+def place(bh, T, H, HK, K):
+    """Where recurrence bh begins: offsets of q and k, and of gates."""
     batch, head = bh // H, bh % H
     keys = (batch * T * HK + head // (H // HK)) * K
-    gates = batch * T * H + head
-    return keys, gates, gates * K if DECAY == "vector" else gates, H * K if DECAY == "vector" else H
+    return keys, batch * T * H + head
+
+
+@triton.jit
+def place_of_decays(gates, H, K, DECAY: tl.constexpr):
+    """Where its log decays begin, and their stride."""
+    return gates * K if DECAY == "vector" else gates, H * K if DECAY == "vector" else H
 
 
 @triton.jit
@@ -69,12 +74,12 @@ def looked_at(dstate, x_t, y, g, g_t, t, DECAY: tl.constexpr, BEFORE: tl.constex
 
 
 @triton.jit
-def kept_gradient(product, g_t, DECAY: tl.constexpr):
+def kept_gradient(product, g_t, C: tl.constexpr, DECAY: tl.constexpr):
     """Gradient of the chunk's whole decay, from state . gradient by row [K]: [1, K] for a vector decay, else [1]."""
     if DECAY == "vector":
         kept = (product * tl.exp2(tl.sum(g_t, axis=1)))[None, :]
     else:
-        kept = tl.sum(product[None, :], axis=1) * tl.exp2(tl.sum(g_t, axis=0))
+        kept = tl.sum(product[None, :], axis=1) * tl.exp2(tl.load(g_t + C - 1))
     return kept
 
 
@@ -91,9 +96,20 @@ def state_products(do, v, z, seen, state_t, dstate_t, UPDATE: tl.constexpr, DT: 
 
 
 @triton.jit
+def _add(a, b, c, d, a_more, b_more, c_more, d_more):
+    return a + a_more, b + b_more, c + c_more, d + d_more
+
+
+@triton.jit
+def sums_by_token(a, b, c, d):
+    """Of four matrices [C, K] the sums [C] over K, in one exchange between warps."""
+    return tl.reduce((a, b, c, d), 1, _add)
+
+
+@triton.jit
 def store_key_gradients(
     q, k, key, p, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta, dbeta_n, g, dq_n, dp_n, dkey, dk_n, kept, scale,
-    dq, dk, dg, dbeta, dp, db, gates, decays, g_stride, rows, ks, T, H, K,
+    dq, dk, dg, dsums, dbeta, dp, db, gates, decays, g_stride, chunk, rows, ks, T, H, K,
     LEVELS: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, ERASE: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
@@ -112,7 +128,7 @@ def store_key_gradients(
     dq_n = scale * values_from_start(keys_from_start(dq_n, g, rows, DECAY, Q_BEFORE, False, DT), g, DECAY, Q_BEFORE, DT)
     dp_n = values_from_start(keys_from_start(dp_n, g, rows, DECAY, P_BEFORE, False, DT), g, DECAY, P_BEFORE, DT)
     dkey = values_to_end(keys_to_end(dkey, g, rows, DECAY, False, DT), g, DECAY, DT)
-    passed_on = by_token(key * dkey, DECAY)
+    passed_on = key * dkey
     dq_n, dp_n, own, own_k = key_gradients(
         q, reader, key, k, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, dq_n, dp_n, g, rows,
         LEVELS, DECAY, UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT,
@@ -122,13 +138,14 @@ def store_key_gradients(
     if UPDATE == "low_rank":
         store_rows(db + base, rows, T, H * K, ks, K, dkey)
         dkey = values_to_end(keys_to_end(dk_n, g, rows, DECAY, False, DT), g, DECAY, DT)
-        passed_on += by_token(k * dkey, DECAY)
+        passed_on += k * dkey
         written += k * own_k
         dkey += own_k
     store_rows(dq + base, rows, T, H * K, ks, K, dq_n)
     erased = reader * dp_n  # with the very reader that writes met, so that what belongs to one pair cancels
+    recalled_n = tl.zeros(dq_n.shape, tl.float32)
     if UPDATE == "delta":
-        tl.store(dbeta + gates + rows * H, (dbeta_n + tl.sum(p * dp_n, axis=1)).to(dbeta.dtype.element_ty), mask=rows < T)
+        recalled_n = p * dp_n
         dp_n = beta[:, None] * dp_n
     if UPDATE != "add":
         if ERASE:
@@ -148,10 +165,15 @@ def store_key_gradients(
                 after += erased
             else:
                 from_on += erased
-        dg_n = kept + sum_along(by_token(from_on, DECAY), rows, DECAY, "from", DT) + sum_along(passed_on, rows, DECAY, "before", DT)
-        if Q_BEFORE or P_BEFORE:
-            dg_n += sum_along(by_token(after, DECAY), rows, DECAY, "after", DT)
         if DECAY == "vector":
+            dg_n = kept + sum_along(from_on, rows, "from", DT) + sum_along(passed_on, rows, "before", DT)
+            if Q_BEFORE or P_BEFORE:
+                dg_n += sum_along(after, rows, "after", DT)
             store_rows(dg + decays, rows, T, g_stride, ks, K, dg_n)
         else:
-            tl.store(dg + decays + rows * g_stride, dg_n.to(dg.dtype.element_ty), mask=rows < T)
+            from_on, after, passed_on, recalled_n = sums_by_token(from_on, after, passed_on, recalled_n)
+            store_decay_parts(dsums, chunk, kept, from_on, after, passed_on, rows.shape[0])
+    if UPDATE == "delta":
+        if DECAY != "scalar":
+            recalled_n = tl.sum(recalled_n, axis=1)
+        tl.store(dbeta + gates + rows * H, (dbeta_n + recalled_n).to(dbeta.dtype.element_ty), mask=rows < T)

@@ -1,8 +1,9 @@
 """What decays inside a chunk: since its start, to its end, and between a write and a reading.
 
-A chunk has C tokens, a power of two, of numbers t [C] that begin with a multiple of C. g is the log decay to base 2: [C] with DECAY
-"scalar", [C, K] with "vector", None with "none". What must hold for any decay is in the torch form,
-`linbench.kernels.matrix_state.decay`. Compile-time switches are in capitals.
+A chunk has C tokens, a power of two, of numbers t [C] that begin with a multiple of C. g is its log decay to base 2: [C, K] with DECAY
+"vector", None with "none". With "scalar" it is a place in memory, where `sum_decays` has left the sums since the chunk began: there every
+use loads them in the layout that it needs, while a value in registers would have to be summed and moved between threads each time. What
+must hold for any decay is in the torch form, `linbench.kernels.matrix_state.decay`. Compile-time switches are in capitals.
 """
 
 import triton
@@ -13,61 +14,101 @@ from linbench.kernels.matrix_state.triton.tiles import load_rows, load_transpose
 LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
 
 
+AT_ONCE: tl.constexpr = tl.constexpr(16)
+"""Chunks over whose tokens `sum_decays` and `decay_gradients` sum side by side."""
+
+
 @triton.jit
-def load_decay(base, rows, T, stride, columns, width, DECAY: tl.constexpr, TRANSPOSED: tl.constexpr):
-    """g of a chunk: [C], or [C, K] (TRANSPOSED: [K, C]), or None; tokens past the end decay nothing."""
+def sum_decays(g, sums, bh, block, N, T, stride, C: tl.constexpr, DT: tl.constexpr):
+    """For `AT_ONCE` chunks of recurrence bh: its log decays g, to base 2, summed since the chunk began; sums [B, H, N, C].
+
+    For float32 [B, H, N, 2, C], with what rounding the sums lost: after a token that forgets all, their differences would keep little of
+    the small decays that follow. That is enough beside 16-bit factors.
+    """
+    n = block * AT_ONCE + tl.arange(0, AT_ONCE)[:, None]
+    i = tl.arange(0, C)[None, :]
+    t = n * C + i
+    x = tl.load(g + t * stride, mask=t < T, other=0.0).to(tl.float32) * LOG2E
+    if DT == tl.float32:
+        wide = tl.cumsum(x.to(tl.float64), axis=1)
+        summed = wide.to(tl.float32)
+        at = sums + (bh * N + n) * 2 * C + i
+        tl.store(at + C, (wide - summed.to(tl.float64)).to(tl.float32), mask=n < N)
+    else:
+        summed = tl.cumsum(x, axis=1)
+        at = sums + (bh * N + n) * C + i
+    tl.store(at, summed, mask=n < N)
+
+
+@triton.jit
+def decay_gradients(dsums, dg, bh, block, P, stride_p, N, T, stride, C: tl.constexpr):
+    """For `AT_ONCE` chunks of recurrence bh: the gradient dg of its log decay, from dsums [P, B, H, N, 3, C] as `store_decay_parts` left them."""
+    n = block * AT_ONCE + tl.arange(0, AT_ONCE)[:, None]
+    i = tl.arange(0, C)[None, :]
+    at = dsums + (bh * N + n) * 3 * C + i
+    later, earlier, own = tl.zeros([AT_ONCE, C], tl.float32), tl.zeros([AT_ONCE, C], tl.float32), tl.zeros([AT_ONCE, C], tl.float32)
+    for _ in range(0, P):
+        later += tl.load(at, mask=n < N, other=0.0)
+        earlier += tl.load(at + C, mask=n < N, other=0.0)
+        own += tl.load(at + 2 * C, mask=n < N, other=0.0)
+        at += stride_p
+    t = n * C + i
+    total = tl.cumsum(later, axis=1, reverse=True) + tl.cumsum(earlier, axis=1) - own
+    tl.store(dg + t * stride, total.to(dg.dtype.element_ty), mask=t < T)
+
+
+@triton.jit
+def store_decay_parts(dsums, chunk, kept, from_on, after, earlier, C: tl.constexpr):
+    """What the log decay of a token gets: from_on [C] of itself and the tokens after it, `after` of those after it, `earlier` of those
+    before it, and kept [1] whatever the token. To be summed by `decay_gradients`, which takes out again what was not the token's own."""
+    i = tl.arange(0, C)
+    dsums += chunk * 3 * C
+    tl.store(dsums + i, from_on + after + tl.where(i == C - 1, kept, 0.0))
+    tl.store(dsums + C + i, earlier)
+    tl.store(dsums + 2 * C + i, after + earlier)
+
+
+@triton.jit
+def scalar_decay(sums, chunk, C: tl.constexpr, DECAY: tl.constexpr, DT: tl.constexpr):
+    """g of a chunk if it is a scalar decay, else None."""
+    if DECAY == "scalar":
+        g = sums + chunk * (2 * C if DT == tl.float32 else C)
+    else:
+        g = None
+    return g
+
+
+@triton.jit
+def load_decay(g, sums, chunk, rows, T, stride, columns, width, DECAY: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr):
+    """g of a chunk; [C, K] as [K, C] if TRANSPOSED. Tokens past the end decay nothing."""
     if DECAY == "vector":
         if TRANSPOSED:
-            g = load_transposed(base, rows, T, stride, columns, width).to(tl.float32) * LOG2E
+            g_n = load_transposed(g, rows, T, stride, columns, width).to(tl.float32) * LOG2E
         else:
-            g = load_rows(base, rows, T, stride, columns, width).to(tl.float32) * LOG2E
-    elif DECAY == "scalar":
-        g = tl.load(base + rows * stride, mask=rows < T, other=0.0).to(tl.float32) * LOG2E
+            g_n = load_rows(g, rows, T, stride, columns, width).to(tl.float32) * LOG2E
     else:
-        g = None
-    return g
+        g_n = scalar_decay(sums, chunk, rows.shape[0], DECAY, DT)
+    return g_n
 
 
 @triton.jit
-def one_per_token(base, decays, rows, T, stride, DECAY: tl.constexpr):
-    """g of a chunk [C] if it is a scalar decay, else None."""
-    if DECAY == "scalar":
-        g = load_decay(base + decays, rows, T, stride, rows, T, DECAY, False)
-    else:
-        g = None
-    return g
-
-
-@triton.jit
-def running_sums(g, BEFORE: tl.constexpr, DT: tl.constexpr):
-    """Sums of g [C] up to and with each token (BEFORE: without it), and for float32 what rounding them lost.
-
-    After a token that forgets all, differences of float32 sums keep little of the small decays that follow: enough beside 16-bit factors.
-    """
+def running_sums(g, C: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
+    """Of a scalar decay, the sums [C] up to and with each token (BEFORE: without it), and for float32 what rounding them lost."""
+    i = tl.arange(0, C) - BEFORE
+    sums = tl.load(g + i, mask=i >= 0, other=0.0)
+    lost = tl.zeros([C], tl.float32)
     if DT == tl.float32:
-        wide = tl.cumsum(g.to(tl.float64), axis=0)
-        if BEFORE:
-            wide -= g.to(tl.float64)
-        sums = wide.to(tl.float32)
-        lost = (wide - sums.to(tl.float64)).to(tl.float32)
-    else:
-        sums = tl.cumsum(g, axis=0)
-        if BEFORE:
-            sums -= g
-        lost = tl.zeros(g.shape, tl.float32)
+        lost = tl.load(g + C + i, mask=i >= 0, other=0.0)
     return sums, lost
 
 
 @triton.jit
-def sums_after(g, DT: tl.constexpr):
-    """Sums of g [C] over the tokens after each."""
-    sums, lost = running_sums(g, False, DT)
+def sums_after(g, C: tl.constexpr, DT: tl.constexpr):
+    """Of a scalar decay, the sums [C] over the tokens after each."""
+    sums, lost = running_sums(g, C, False, DT)
+    left = tl.load(g + C - 1) - sums
     if DT == tl.float32:
-        wide = tl.sum(g.to(tl.float64), axis=0)
-        total = wide.to(tl.float32)
-        left = (total - sums) + ((wide - total.to(tl.float64)).to(tl.float32) - lost)
-    else:
-        left = tl.sum(g, axis=0) - sums
+        left += tl.load(g + 2 * C - 1) - lost
     return left
 
 
@@ -87,7 +128,7 @@ def keys_from_start(x, g, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, TRANSPOS
 def values_from_start(x, g, DECAY: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
     """x_i [C, V] likewise, for a scalar decay: one number per token commutes past the state, and is cheaper on that side."""
     if DECAY == "scalar":
-        sums, lost = running_sums(g, BEFORE, DT)
+        sums, lost = running_sums(g, x.shape[0], BEFORE, DT)
         x = x * tl.exp2(sums + lost)[:, None]
     return x
 
@@ -108,17 +149,17 @@ def keys_to_end(x, g, t, DECAY: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.c
 def values_to_end(x, g, DECAY: tl.constexpr, DT: tl.constexpr):
     """x_j [C, V] likewise, for a scalar decay."""
     if DECAY == "scalar":
-        x = x * tl.exp2(sums_after(g, DT))[:, None]
+        x = x * tl.exp2(sums_after(g, x.shape[0], DT))[:, None]
     return x
 
 
 @triton.jit
-def whole(state, g, DECAY: tl.constexpr):
-    """What is left of the state [K, V] after the chunk; g [C] or [K, C]."""
+def whole(state, g, C: tl.constexpr, DECAY: tl.constexpr):
+    """What is left of the state [K, V] after the chunk; g as [K, C]."""
     if DECAY == "vector":
         state = state * tl.exp2(tl.sum(g, axis=1))[:, None]
     elif DECAY == "scalar":
-        state = state * tl.exp2(tl.sum(g, axis=0))
+        state = state * tl.exp2(tl.load(g + C - 1))
     return state
 
 
@@ -141,8 +182,8 @@ def sees(t, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr):
 def between(g, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr):
     """[C, C]: what of a write at j is left when i reads, without or with one decay per token; zero where i does not see j."""
     if DECAY == "scalar":
-        written, written_lost = running_sums(g, False, DT)
-        read, read_lost = running_sums(g, BEFORE, DT)
+        written, written_lost = running_sums(g, t.shape[0], False, DT)
+        read, read_lost = running_sums(g, t.shape[0], BEFORE, DT)
         if TRANSPOSED:
             sums = (read[None, :] - written[:, None]) + (read_lost[None, :] - written_lost[:, None])
         else:
@@ -182,20 +223,7 @@ def to_middle(g, level, t, BEFORE: tl.constexpr, DT: tl.constexpr):
 
 
 @triton.jit
-def by_token(x, DECAY: tl.constexpr):
-    """Of products key . gradient [C, K], what the gradient of a decay needs: all for a vector decay, else their sums [C]."""
-    if DECAY != "vector":
-        x = tl.sum(x, axis=1)
-    return x
-
-
-@triton.jit
-def sum_along(x, t, DECAY: tl.constexpr, OVER: tl.constexpr, DT: tl.constexpr):
-    """Sums of x ([C, K] for a vector decay, else [C]) over the tokens "from" each on, "after" each, or "before" each."""
-    if DECAY == "vector":
-        i, j = t[:, None], t[None, :]
-        x = sum_dot((i <= j) if OVER == "from" else (i < j) if OVER == "after" else (i > j), x, DT)
-    else:
-        total = tl.cumsum(x, axis=0, reverse=OVER != "before")
-        x = total if OVER == "from" else total - x
-    return x
+def sum_along(x, t, OVER: tl.constexpr, DT: tl.constexpr):
+    """Sums of x [C, K] over the tokens "from" each on, "after" each, or "before" each."""
+    i, j = t[:, None], t[None, :]
+    return sum_dot((i <= j) if OVER == "from" else (i < j) if OVER == "after" else (i > j), x, DT)

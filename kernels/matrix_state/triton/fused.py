@@ -9,31 +9,37 @@ from linbench.kernels.matrix_state.triton.chunk import (
     kept_gradient,
     looked_at,
     place,
+    place_of_decays,
     recalled,
     state_products,
     store_key_gradients,
     stored_scores,
     taken_over,
 )
-from linbench.kernels.matrix_state.triton.decay import load_decay, whole
+from linbench.kernels.matrix_state.triton.decay import AT_ONCE, decay_gradients, load_decay, sum_decays, whole
 from linbench.kernels.matrix_state.triton.scores import inverse_dot, score_gradient, scores, store_inverse, transposed_inverse_dot
 from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_square_transposed, load_transposed, store_rows, store_square
 
 
 @triton.jit
 def forward(
-    q, k, v, g, beta, p, b, first, o, last, states, writes, squares, inverses, scale, T, H, HK, K, V,
+    q, k, v, g, beta, p, b, first, o, last, sums, states, writes, squares, inverses, scale, T, H, HK, K, V,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STATE: tl.constexpr, SAVE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (B H). Tensors as the operator has them; SAVE keeps what `backward` needs."""
     bh = tl.program_id(0).to(tl.int64)
-    keys, gates, decays, g_stride = place(bh, T, H, HK, K, DECAY)
+    keys, gates = place(bh, T, H, HK, K)
+    decays, g_stride = place_of_decays(gates, H, K, DECAY)
     values = gates * V
     ks, vs = tl.arange(0, BK), tl.arange(0, BV)
     if DECAY != "none":
         g += decays
     N = tl.cdiv(T, C)
+    if DECAY == "scalar":
+        for block in range(0, tl.cdiv(N, AT_ONCE)):
+            sum_decays(g, sums, bh, block, N, T, g_stride, C, DT)
+        tl.debug_barrier()  # other threads will read them
     state = tl.zeros([BK, BV], tl.float32)
     if STATE:
         state += load_rows(first + bh * K * V, ks, K, V, vs, V)
@@ -42,8 +48,8 @@ def forward(
         chunk = bh * N + n
         q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
         k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
-        g_n = load_decay(g, rows, T, g_stride, ks, K, DECAY, False)
-        g_t = load_decay(g, rows, T, g_stride, ks, K, DECAY, True)
+        g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, DT)
+        g_t = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, True, DT)
         key, p_n, beta_n = k_n, k_n, tl.zeros([C], tl.float32)
         if UPDATE == "low_rank":
             key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
@@ -83,7 +89,7 @@ def forward(
         if SAVE:
             store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, scale * a_q)
             store_rows(states + chunk * K * V, ks, K, V, vs, V, state)
-        state = handed_on(whole(state, g_t, DECAY), key_t, z, g_n, g_t, rows, DECAY, DT)
+        state = handed_on(whole(state, g_t, C, DECAY), key_t, z, g_n, g_t, rows, DECAY, DT)
         if UPDATE == "low_rank":
             state = handed_on(state, k_t, v_n, g_n, g_t, rows, DECAY, DT)
     store_rows(last + bh * K * V, ks, K, V, vs, V, state)
@@ -91,13 +97,14 @@ def forward(
 
 @triton.jit
 def backward(
-    q, k, v, g, beta, p, b, states, writes, squares, inverses, do, dlast, dq, dk, dv, dg, dbeta, dp, db, dfirst, scale, T, H, HK, K, V,
+    q, k, v, g, beta, p, b, sums, states, writes, squares, inverses, do, dlast, dq, dk, dv, dg, dsums, dbeta, dp, db, dfirst, scale, T, H, HK, K, V,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (B H). dq, dk, dp and db come per value head: [B, T, H, K]."""
     bh = tl.program_id(0).to(tl.int64)
-    keys, gates, decays, g_stride = place(bh, T, H, HK, K, DECAY)
+    keys, gates = place(bh, T, H, HK, K)
+    decays, g_stride = place_of_decays(gates, H, K, DECAY)
     values = gates * V
     ks, vs = tl.arange(0, BK), tl.arange(0, BV)
     if DECAY != "none":
@@ -115,8 +122,8 @@ def backward(
         v_n = load_rows(v + values, rows, T, H * V, vs, V).to(DT)
         do_n = load_rows(do + values, rows, T, H * V, vs, V).to(DT)
         state_t = load_transposed(states + chunk * K * V, ks, K, V, vs, V)
-        g_n = load_decay(g, rows, T, g_stride, ks, K, DECAY, False)
-        g_t = load_decay(g, rows, T, g_stride, ks, K, DECAY, True)
+        g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, DT)
+        g_t = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, True, DT)
         key, p_n, z, beta_n = k_n, k_n, v_n, tl.zeros([C], tl.float32)
         if UPDATE == "low_rank":
             key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
@@ -145,7 +152,7 @@ def backward(
         kept = tl.zeros([1], tl.float32)
         if DECAY != "none":
             state = load_rows(states + chunk * K * V, ks, K, V, vs, V)
-            kept = kept_gradient(tl.sum(state * dstate, axis=1), g_t, DECAY)
+            kept = kept_gradient(tl.sum(state * dstate, axis=1), g_t, C, DECAY)
         seen = (-dr if UPDATE == "delta" else dr).to(DT)
         dbeta_n = tl.sum(dr * v_n, axis=1) if UPDATE == "delta" else beta_n
         dq_n, dp_n, dkey, dk_n = state_products(do_n, v_n, z, seen, state_t, tl.trans(dstate.to(DT)), UPDATE, DT)
@@ -162,13 +169,17 @@ def backward(
             dl_kt = score_gradient(seen, v_n, 1.0, g_n, rows, DECAY, P_BEFORE, True, True, DT)
         store_key_gradients(
             q_n, k_n, key, p_n, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta_n, dbeta_n, g_n, dq_n, dp_n, dkey, dk_n, kept, scale,
-            dq, dk, dg, dbeta, dp, db, gates, decays, g_stride, rows, ks, T, H, K,
+            dq, dk, dg, dsums, dbeta, dp, db, gates, decays, g_stride, chunk, rows, ks, T, H, K,
             LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, DT,
         )  # fmt: skip
-        dstate = looked_at(whole(dstate, g_t, DECAY), q_t, scale * do_n, g_n, g_t, rows, DECAY, Q_BEFORE, DT)
+        dstate = looked_at(whole(dstate, g_t, C, DECAY), q_t, scale * do_n, g_n, g_t, rows, DECAY, Q_BEFORE, DT)
         if UPDATE == "delta":
             dstate = looked_at(dstate, p_t, -dv_n, g_n, g_t, rows, DECAY, P_BEFORE, DT)
         elif UPDATE == "low_rank":
             dstate = looked_at(dstate, p_t, dr, g_n, g_t, rows, DECAY, P_BEFORE, DT)
+    if DECAY == "scalar":
+        tl.debug_barrier()
+        for block in range(0, tl.cdiv(N, AT_ONCE)):
+            decay_gradients(dsums, dg + decays, bh, block, 1, 0, N, T, g_stride, C)
     if STATE:
         store_rows(dfirst + bh * K * V, ks, K, V, vs, V, dstate)

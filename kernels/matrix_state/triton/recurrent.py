@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from linbench.kernels.matrix_state.triton.chunk import place
+from linbench.kernels.matrix_state.triton.chunk import place, place_of_decays
 from linbench.kernels.matrix_state.triton.decay import LOG2E
 from linbench.kernels.matrix_state.triton.tiles import load_rows, store_rows
 
@@ -22,7 +22,8 @@ def recurrent(
 ):  # fmt: skip
     """Grid (V / BV, B H)."""
     vs, bh = tl.program_id(0) * BV + tl.arange(0, BV), tl.program_id(1).to(tl.int64)
-    keys, gates, decays, g_stride = place(bh, T, H, HK, K, DECAY)
+    keys, gates = place(bh, T, H, HK, K)
+    decays, g_stride = place_of_decays(gates, H, K, DECAY)
     ks = tl.arange(0, ALL_K)
     erase = p if ERASE else k
     state = tl.zeros([ALL_K, BV], tl.float32)

@@ -12,12 +12,22 @@ from linbench.kernels.matrix_state.triton.chunk import (
     handed_on,
     inverse_of_writes,
     place,
+    place_of_decays,
     recalled,
     stored_scores,
 )
-from linbench.kernels.matrix_state.triton.decay import kept_rows, keys_from_start, keys_to_end, load_decay, one_per_token, values_from_start, whole
+from linbench.kernels.matrix_state.triton.decay import kept_rows, keys_from_start, keys_to_end, load_decay, scalar_decay, sum_decays, values_from_start, whole
 from linbench.kernels.matrix_state.triton.scores import inverse_dot, scores, store_inverse
 from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_transposed, store_rows, store_square
+
+
+@triton.jit
+def decay_sums(g, sums, T, H, HK, K, C: tl.constexpr, DECAY: tl.constexpr, DT: tl.constexpr):
+    """Grid (N / AT_ONCE, B H), for a scalar decay: its sums."""
+    bh = tl.program_id(1).to(tl.int64)
+    _, gates = place(bh, T, H, HK, K)
+    decays, g_stride = place_of_decays(gates, H, K, DECAY)
+    sum_decays(g + decays, sums, bh, tl.program_id(0), tl.cdiv(T, C), T, g_stride, C, DT)
 
 
 @triton.jit
@@ -27,11 +37,12 @@ def decay_keys(
 ):  # fmt: skip
     """Grid (N, B H, K / BK), for a vector decay: q since the chunk's start, keys up to its end [B, T, H, K], and what it keeps [B, H, N, K]."""
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    keys, gates, decays, g_stride = place(bh, T, H, HK, K, DECAY)
+    keys, gates = place(bh, T, H, HK, K)
+    decays, g_stride = place_of_decays(gates, H, K, DECAY)
     chunk = bh * tl.cdiv(T, C) + n
     ks = tl.program_id(2) * BK + tl.arange(0, BK)
     rows = n * C + tl.arange(0, C)
-    g_n = load_decay(g + decays, rows, T, g_stride, ks, K, DECAY, False)
+    g_n = load_decay(g + decays, g, chunk, rows, T, g_stride, ks, K, DECAY, False, DT)
     q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
     store_rows(q_start + gates * K, rows, T, H * K, ks, K, keys_from_start(q_n, g_n, rows, DECAY, Q_BEFORE, False, DT))
     k_n = keys_to_end(load_rows(k + keys, rows, T, HK * K, ks, K).to(DT), g_n, rows, DECAY, False, DT)
@@ -46,13 +57,14 @@ def decay_keys(
 
 @triton.jit
 def solve(
-    k, v, g, beta, p, b, writes, erasers, squares, inverses, T, H, HK, K, V,
+    k, v, g, sums, beta, p, b, writes, erasers, squares, inverses, T, H, HK, K, V,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N, B H): the inverse, and U [B, T, H, V] (in `writes`) and W [B, T, H, K]."""
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    keys, gates, decays, g_stride = place(bh, T, H, HK, K, DECAY)
+    keys, gates = place(bh, T, H, HK, K)
+    decays, g_stride = place_of_decays(gates, H, K, DECAY)
     chunk = bh * tl.cdiv(T, C) + n
     rows = n * C + tl.arange(0, C)
     erase = p if ERASE else k
@@ -65,7 +77,7 @@ def solve(
     for block in range(0, tl.cdiv(K, BK)):
         ks = block * BK + tl.arange(0, BK)
         p_n = load_rows(erase + keys, rows, T, HK * K, ks, K).to(DT)
-        g_n = load_decay(g, rows, T, g_stride, ks, K, DECAY, False)
+        g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, DT)
         k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
         key_n = k_n
         if UPDATE == "low_rank":
@@ -80,7 +92,7 @@ def solve(
     for block in range(0, tl.cdiv(K, BK)):
         ks = block * BK + tl.arange(0, BK)
         p_n = load_rows(erase + keys, rows, T, HK * K, ks, K).to(DT)
-        g_n = load_decay(g, rows, T, g_stride, ks, K, DECAY, False)
+        g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, DT)
         recall = values_from_start(keys_from_start(p_n, g_n, rows, DECAY, P_BEFORE, False, DT), g_n, DECAY, P_BEFORE, DT)
         recall = beta_n[:, None] * recall if UPDATE == "delta" else -recall
         store_rows(erasers + gates * K, rows, T, H * K, ks, K, inverse_dot(x, recall, DT))
@@ -93,12 +105,12 @@ def solve(
 
 @triton.jit
 def walk(
-    k, v, g, b, first, last, states, writes, erasers, key_end, k_end, kept, T, H, HK, K, V,
+    k, v, sums, b, first, last, states, writes, erasers, key_end, k_end, kept, T, H, HK, K, V,
     C: tl.constexpr, ALL_K: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, STATE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (V / BV, B H): the state at the start of every chunk, and the writes z where U was."""
     vs, bh = tl.program_id(0) * BV + tl.arange(0, BV), tl.program_id(1).to(tl.int64)
-    keys, gates, decays, g_stride = place(bh, T, H, HK, K, DECAY)
+    keys, gates = place(bh, T, H, HK, K)
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
     ks = tl.arange(0, ALL_K)
     N = tl.cdiv(T, C)
@@ -114,7 +126,7 @@ def walk(
         rows = n * C + tl.arange(0, C)
         store_rows(states + (bh * N + n) * K * V, ks, K, V, vs, V, state)
         key_t = load_transposed(key, rows, T, key_stride, ks, K).to(DT)
-        g_n = one_per_token(g, decays, rows, T, g_stride, DECAY)
+        g_n = scalar_decay(sums, bh * N + n, C, DECAY, DT)
         v_n = key_t
         if UPDATE != "delta":
             v_n = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
@@ -125,7 +137,7 @@ def walk(
             store_rows(writes + gates * V, rows, T, H * V, vs, V, z)
         if DECAY == "vector":
             state *= kept_rows(kept + (bh * N + n) * K, ks, K)
-        state = handed_on(whole(state, g_n, INSIDE), key_t, z, g_n, g_n, rows, INSIDE, DT)
+        state = handed_on(whole(state, g_n, C, INSIDE), key_t, z, g_n, g_n, rows, INSIDE, DT)
         if UPDATE == "low_rank":
             k_t = load_transposed(plain, rows, T, key_stride, ks, K).to(DT)
             state = handed_on(state, k_t, v_n, g_n, g_n, rows, INSIDE, DT)
@@ -134,7 +146,7 @@ def walk(
 
 @triton.jit
 def query_scores(
-    q, y, g, rows, T, stride, g_stride, K,
+    q, y, g, sums, chunk, rows, T, stride, g_stride, K,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, DECAY: tl.constexpr, Q_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """[C, C]: q's scores of y. Of one key at a time: with two in a loop, Triton 3.6 was seen to get float32 wrong."""
@@ -142,7 +154,7 @@ def query_scores(
     for block in range(0, tl.cdiv(K, BK)):
         ks = block * BK + tl.arange(0, BK)
         q_n, y_n = load_rows(q, rows, T, stride, ks, K).to(DT), load_rows(y, rows, T, stride, ks, K).to(DT)
-        g_n = load_decay(g, rows, T, g_stride, ks, K, DECAY, False)
+        g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, DT)
         part, _p, _qk, _pk = scores(q_n, q_n, y_n, y_n, g_n, rows, C, LEVELS, DECAY, True, False, False, Q_BEFORE, Q_BEFORE, DT)
         a += part
     return a
@@ -150,13 +162,14 @@ def query_scores(
 
 @triton.jit
 def read(
-    q, k, v, g, b, o, states, writes, squares, q_start, scale, T, H, HK, K, V,
+    q, k, v, g, sums, b, o, states, writes, squares, q_start, scale, T, H, HK, K, V,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     Q_BEFORE: tl.constexpr, SAVE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N, B H): the outputs."""
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    keys, gates, decays, g_stride = place(bh, T, H, HK, K, DECAY)
+    keys, gates = place(bh, T, H, HK, K)
+    decays, g_stride = place_of_decays(gates, H, K, DECAY)
     chunk = bh * tl.cdiv(T, C) + n
     rows = n * C + tl.arange(0, C)
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
@@ -164,10 +177,10 @@ def read(
     if DECAY != "none":
         g += decays
     key = b if UPDATE == "low_rank" else k
-    a_q = scale * query_scores(q + keys, key + keys, g, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, DT)
+    a_q = scale * query_scores(q + keys, key + keys, g, sums, chunk, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, DT)
     a_qk = a_q
     if UPDATE == "low_rank":
-        a_qk = scale * query_scores(q + keys, k + keys, g, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, DT)
+        a_qk = scale * query_scores(q + keys, k + keys, g, sums, chunk, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, DT)
     if SAVE:
         store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, a_q)
         if UPDATE == "low_rank":
@@ -181,7 +194,7 @@ def read(
                 q_n = load_rows(q_start + gates * K, rows, T, H * K, ks, K)
             else:
                 q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
-            g_n = load_decay(g, rows, T, g_stride, ks, K, INSIDE, False)
+            g_n = scalar_decay(sums, chunk, C, INSIDE, DT)
             o_n += scale * recalled(q_n, load_rows(states, ks, K, V, vs, V), g_n, rows, INSIDE, Q_BEFORE, DT)
         o_n = dot(a_q, load_rows((v if UPDATE == "add" else writes) + gates * V, rows, T, H * V, vs, V), DT, o_n)
         if UPDATE == "low_rank":

@@ -7,13 +7,14 @@ from linbench.kernels.matrix_state.triton.chunk import (
     kept_gradient,
     looked_at,
     place,
+    place_of_decays,
     state_products,
     store_key_gradients,
     stored_gradients,
     stored_scores,
     taken_over,
 )
-from linbench.kernels.matrix_state.triton.decay import kept_rows, load_decay, one_per_token, whole
+from linbench.kernels.matrix_state.triton.decay import decay_gradients, kept_rows, load_decay, scalar_decay, whole
 from linbench.kernels.matrix_state.triton.scores import decayed, transposed_inverse_dot
 from linbench.kernels.matrix_state.triton.tiles import (
     dot,
@@ -28,12 +29,12 @@ from linbench.kernels.matrix_state.triton.tiles import (
 
 @triton.jit
 def write_gradients(
-    v, g, do, writes, squares, dsquares, dwrites, scale, T, H, HK, K, V,
+    v, sums, do, writes, squares, dsquares, dwrites, scale, T, H, HK, K, V,
     C: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N, B H): what the outputs of their own chunk give to the writes z, and to q's scores of key and of k."""
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    _, gates, decays, g_stride = place(bh, T, H, HK, K, DECAY)
+    _, gates = place(bh, T, H, HK, K)
     chunk = bh * tl.cdiv(T, C) + n
     rows = n * C + tl.arange(0, C)
     a_t = load_square_transposed(stored_scores(squares, chunk, 0, C, UPDATE), C)
@@ -46,7 +47,7 @@ def write_gradients(
         da = dot(do_n, tl.trans(z), DT, da)
         if UPDATE == "low_rank":
             da_k = dot(do_n, tl.trans(load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)), DT, da_k)
-    g_n = one_per_token(g, decays, rows, T, g_stride, DECAY)
+    g_n = scalar_decay(sums, chunk, C, DECAY, DT)
     store_square(stored_gradients(dsquares, chunk, 0, C, UPDATE), C, decayed(scale * da, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, DT))
     if UPDATE == "low_rank":
         store_square(stored_gradients(dsquares, chunk, 2, C, UPDATE), C, decayed(scale * da_k, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, DT))
@@ -54,13 +55,13 @@ def write_gradients(
 
 @triton.jit
 def walk_back(
-    q, k, g, b, do, dlast, dfirst, dstates, dwrites, erasers, q_start, key_end, kept, scale, T, H, HK, K, V,
+    q, k, sums, b, do, dlast, dfirst, dstates, dwrites, erasers, q_start, key_end, kept, scale, T, H, HK, K, V,
     C: tl.constexpr, ALL_K: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr,
     STATE: tl.constexpr, DLAST: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (V / BV, B H): the gradient of the state at the end of every chunk, and all of the gradient of the writes z."""
     vs, bh = tl.program_id(0) * BV + tl.arange(0, BV), tl.program_id(1).to(tl.int64)
-    keys, gates, decays, g_stride = place(bh, T, H, HK, K, DECAY)
+    keys, gates = place(bh, T, H, HK, K)
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
     ks = tl.arange(0, ALL_K)
     N = tl.cdiv(T, C)
@@ -77,12 +78,12 @@ def walk_back(
         q_t = load_transposed(q, rows, T, key_stride, ks, K).to(DT)
         key_n = load_rows(key, rows, T, key_stride, ks, K).to(DT)
         do_n = load_rows(do + gates * V, rows, T, H * V, vs, V)
-        g_n = one_per_token(g, decays, rows, T, g_stride, DECAY)
+        g_n = scalar_decay(sums, bh * N + n, C, DECAY, DT)
         dz = load_rows(dwrites + gates * V, rows, T, H * V, vs, V) + taken_over(key_n, dstate, g_n, rows, INSIDE, DT)
         store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dz)
         if DECAY == "vector":
             dstate *= kept_rows(kept + (bh * N + n) * K, ks, K)
-        dstate = looked_at(whole(dstate, g_n, INSIDE), q_t, scale * do_n, g_n, g_n, rows, INSIDE, Q_BEFORE, DT)
+        dstate = looked_at(whole(dstate, g_n, C, INSIDE), q_t, scale * do_n, g_n, g_n, rows, INSIDE, Q_BEFORE, DT)
         if UPDATE != "add":
             dstate -= dot(load_transposed(erasers + gates * K, rows, T, H * K, ks, K), dz, DT)
     if STATE:
@@ -91,16 +92,17 @@ def walk_back(
 
 @triton.jit
 def gradients(
-    q, k, v, g, beta, p, b, states, writes, dsquares, do, dstates, dwrites, dq, dk, dg, dbeta, dp, db, scale, T, H, HK, K, V,
+    q, k, v, g, sums, beta, p, b, states, writes, dsquares, do, dstates, dwrites, dq, dk, dg, dsums, dbeta, dp, db, scale, T, H, HK, K, V,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N, B H, K / BK): all that is left to do once the states, the scores and their gradients are known.
 
-    Every block of keys leaves its part of the gradients of beta and of a scalar decay in a place of its own.
+    Every block of keys leaves its part of the gradient of beta, and of what `summed_gradients` sums for a scalar decay, in a place of its own.
     """
     n, bh, block_k = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
-    keys, gates, decays, g_stride = place(bh, T, H, HK, K, DECAY)
+    keys, gates = place(bh, T, H, HK, K)
+    decays, g_stride = place_of_decays(gates, H, K, DECAY)
     chunk = bh * tl.cdiv(T, C) + n
     ks = block_k * BK + tl.arange(0, BK)
     rows = n * C + tl.arange(0, C)
@@ -110,13 +112,13 @@ def gradients(
     if DECAY != "none":
         g += decays
     if DECAY == "scalar":
-        dg += part
+        dsums += block_k * tl.num_programs(1).to(tl.int64) * tl.cdiv(T, C) * 3 * C
     if UPDATE == "delta":
         dbeta += part
     q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
     k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
-    g_n = load_decay(g, rows, T, g_stride, ks, K, DECAY, False)
-    g_t = load_decay(g, rows, T, g_stride, ks, K, DECAY, True)
+    g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, DT)
+    g_t = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, True, DT)
     key, p_n, beta_n = k_n, k_n, tl.zeros([C], tl.float32)
     if UPDATE == "low_rank":
         key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
@@ -139,7 +141,7 @@ def gradients(
             seen = load_rows(dwrites + gates * V, rows, T, H * V, vs, V)
         state_t, dstate_t = load_transposed(states, ks, K, V, vs, V), load_transposed(dstates, ks, K, V, vs, V)
         if DECAY != "none":
-            kept += kept_gradient(tl.sum(state_t.to(tl.float32) * dstate_t, axis=0), g_t, DECAY)
+            kept += kept_gradient(tl.sum(state_t.to(tl.float32) * dstate_t, axis=0), g_t, C, DECAY)
         through = state_products(do_n, v_n, z, seen, state_t, dstate_t, UPDATE, DT)
         dq_n, dkey = dq_n + through[0], dkey + through[2]
         if UPDATE != "add":
@@ -167,14 +169,14 @@ def gradients(
         )
     store_key_gradients(
         q_n, k_n, key, p_n, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta_n, tl.zeros([C], tl.float32), g_n, dq_n, dp_n, dkey, dk_n, kept, scale,
-        dq, dk, dg, dbeta, dp, db, gates, decays, g_stride, rows, ks, T, H, K,
+        dq, dk, dg, dsums, dbeta, dp, db, gates, decays, g_stride, chunk, rows, ks, T, H, K,
         LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, DT,
     )  # fmt: skip
 
 
 @triton.jit
 def value_gradients(
-    k, v, g, beta, writes, squares, inverses, dsquares, do, dstates, dwrites, dv, dbeta, k_end, T, H, HK, K, V,
+    k, v, sums, beta, writes, squares, inverses, dsquares, do, dstates, dwrites, dv, dbeta, k_end, T, H, HK, K, V,
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N, B H), where writes depend on the state: what the gradient of the writes gives to the values, and to p's scores of key and of k.
@@ -182,12 +184,12 @@ def value_gradients(
     Leaves the gradient of what p reads where that of the writes was, and the values' part of that of beta beside those of blocks of keys.
     """
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    keys, gates, decays, g_stride = place(bh, T, H, HK, K, DECAY)
+    keys, gates = place(bh, T, H, HK, K)
     chunk = bh * tl.cdiv(T, C) + n
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
     rows = n * C + tl.arange(0, C)
     dstates += chunk * K * V
-    g_n = one_per_token(g, decays, rows, T, g_stride, DECAY)
+    g_n = scalar_decay(sums, chunk, C, DECAY, DT)
     dl, dl_k, dbeta_n, beta_n = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C], tl.float32), tl.zeros([C], tl.float32)
     if UPDATE == "delta":
         beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
@@ -219,3 +221,12 @@ def value_gradients(
         tl.store(dbeta + tl.cdiv(K, BK) * tl.num_programs(1).to(tl.int64) * T + gates + rows * H, dbeta_n, mask=rows < T)
     else:
         store_square(stored_gradients(dsquares, chunk, 3, C, UPDATE), C, decayed(dl_k, g_n, rows, DECAY, P_BEFORE, True, False, DT))
+
+
+@triton.jit
+def summed_gradients(dsums, dg, P, T, H, HK, K, C: tl.constexpr, DECAY: tl.constexpr):
+    """Grid (N / AT_ONCE, B H), for a scalar decay: its gradient, from what P blocks of keys left."""
+    bh, N = tl.program_id(1).to(tl.int64), tl.cdiv(T, C)
+    _, gates = place(bh, T, H, HK, K)
+    decays, g_stride = place_of_decays(gates, H, K, DECAY)
+    decay_gradients(dsums, dg + decays, bh, tl.program_id(0), P, tl.num_programs(1).to(tl.int64) * N * 3 * C, N, T, g_stride, C)
