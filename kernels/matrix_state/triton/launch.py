@@ -16,9 +16,12 @@ ALIGNMENT = 16
 FEW = 8
 """Tokens up to which, without a gradient, one launch goes from token to token."""
 
+FEW_KEYS = 32
+"""Keys that `prepare` takes at a time where they have a vector decay, so that its tiles stay in registers."""
+
 
 class Launch(NamedTuple):
-    """chunk: tokens per chunk. key_block, value_block: tile widths; walk_block: what one program of a walk takes of the values.
+    """chunk: tokens per chunk. key_block, value_block: tile widths, but for `FEW_KEYS`; walk_block: what one program of a walk takes of the values.
 
     warps per program: of the fused schedule (forward, backward, none), of the split one (what walks, what does not, `gradients`).
     """

@@ -103,12 +103,11 @@ class Saved(NamedTuple):
     """What the kernels of forward hand to each other and to backward; None what is not needed.
 
     states [B, H, N, K, V]: at the start of chunks. writes [B, T, H, V]: z. squares [B, H, N, S, C, C]: scores. inverses [B, H, N, 1, C, C],
-    or of 16 bits twice. The split schedule has also erasers [B, T, H, K]: W; and for a vector decay, from `decay_keys`, q_start, key_end and
-    k_end [B, T, H, K], and kept [B, H, N, K]. sums: of a scalar decay, as from `decay.sum_decays`.
+    or of 16 bits twice. The split schedule has also erasers [B, T, H, K]: W; and for a vector decay q_start, key_end and k_end [B, T, H, K],
+    and kept [B, H, N, K]. sums: of a scalar decay, as from `decay.sum_decays`.
     """
 
     sums: Tensor | None = None
-
     states: Tensor | None = None
     writes: Tensor | None = None
     squares: Tensor | None = None
@@ -169,10 +168,11 @@ def forward(tensors: Tensors, switches: Switches, save: bool) -> tuple[Tensor, T
     if split_up:
         if saved.sums is not None:
             call.run(split.decay_sums, (-(-call.chunks // AT_ONCE.value), call.rows), 1, **places)
-        if call.values["DECAY"] == "vector":
-            call.run(split.decay_keys, (call.chunks, call.rows, call.key_blocks), 1, **places)
-        if switches.update != "add":
-            call.run(split.solve, (call.chunks, call.rows), 1, **places)
+        decays = call.values["DECAY"] == "vector"
+        places["PREPARED"] = decays or switches.update != "add"
+        if places["PREPARED"]:
+            keys = min(call.launch.key_block, launch.FEW_KEYS) if decays else call.launch.key_block
+            call.run(split.prepare, (call.chunks, call.rows), 1, **places | {"BK": keys})
         call.walk(split.walk, **places)
         call.run(split.read, (call.chunks, call.rows), 1, **places)
     else:

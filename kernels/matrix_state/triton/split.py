@@ -1,24 +1,34 @@
 """The split schedule, forward: what needs no state runs for all chunks at once, and only the state itself is handed from chunk to chunk.
 
-`decay_keys` (for a vector decay), `solve` (where writes depend on the state), `walk`, `read`. Solving ahead of the state takes its part of
-the writes out: z = U - W S with U = X beta v, W = X beta e^G p (delta), or U = X A_ak v, W = -X e^G a. What is handed on and read has its
-vector decay by then, so that for the state itself there is none: INSIDE is the decay that is left.
+`prepare`, `walk`, `read`. Without a vector decay, and where writes do not depend on the state, there would only be q's scores to prepare,
+and `read` computes them. Solving ahead of the state takes its part of the writes out: z = U - W S with U = X beta v, W = X beta e^G p
+(delta), or U = X A_ak v, W = -X e^G a. What is handed on and read has its vector decay by then, so that for the state itself there is
+none: INSIDE is the decay that is left.
 """
 
 import triton
 import triton.language as tl
 
-from linbench.kernels.matrix_state.triton.chunk import (
-    handed_on,
-    inverse_of_writes,
-    place,
-    place_of_decays,
-    recalled,
-    stored_scores,
-)
+from linbench.kernels.matrix_state.triton.chunk import handed_on, inverse_of_writes, place, place_of_decays, recalled, stored_scores
 from linbench.kernels.matrix_state.triton.decay import kept_rows, keys_from_start, keys_to_end, load_decay, scalar_decay, sum_decays, values_from_start, whole
 from linbench.kernels.matrix_state.triton.scores import inverse_dot, scores, store_inverse
-from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_transposed, store_rows, store_square
+from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_square, load_transposed, store_rows, store_square
+
+
+@triton.jit
+def query_scores(
+    q, y, g, sums, chunk, rows, T, stride, g_stride, K,
+    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, DECAY: tl.constexpr, Q_BEFORE: tl.constexpr, DT: tl.constexpr,
+):  # fmt: skip
+    """[C, C]: q's scores of y. Of one key at a time: with two in a loop, Triton 3.6 was seen to get float32 wrong."""
+    a = tl.zeros([C, C], tl.float32)
+    for block in range(0, tl.cdiv(K, BK)):
+        ks = block * BK + tl.arange(0, BK)
+        q_n, y_n = load_rows(q, rows, T, stride, ks, K).to(DT), load_rows(y, rows, T, stride, ks, K).to(DT)
+        g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, DT)
+        part, _p, _qk, _pk = scores(q_n, q_n, y_n, y_n, g_n, rows, C, LEVELS, DECAY, True, False, False, Q_BEFORE, Q_BEFORE, DT)
+        a += part
+    return a
 
 
 @triton.jit
@@ -31,76 +41,69 @@ def decay_sums(g, sums, T, H, HK, K, C: tl.constexpr, DECAY: tl.constexpr, DT: t
 
 
 @triton.jit
-def decay_keys(
-    q, k, g, b, q_start, key_end, k_end, kept, T, H, HK, K, V,
-    C: tl.constexpr, BK: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr, DT: tl.constexpr,
-):  # fmt: skip
-    """Grid (N, B H, K / BK), for a vector decay: q since the chunk's start, keys up to its end [B, T, H, K], and what it keeps [B, H, N, K]."""
-    n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    keys, gates = place(bh, T, H, HK, K)
-    decays, g_stride = place_of_decays(gates, H, K, DECAY)
-    chunk = bh * tl.cdiv(T, C) + n
-    ks = tl.program_id(2) * BK + tl.arange(0, BK)
-    rows = n * C + tl.arange(0, C)
-    g_n = load_decay(g + decays, g, chunk, rows, T, g_stride, ks, K, DECAY, False, DT)
-    q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
-    store_rows(q_start + gates * K, rows, T, H * K, ks, K, keys_from_start(q_n, g_n, rows, DECAY, Q_BEFORE, False, DT))
-    k_n = keys_to_end(load_rows(k + keys, rows, T, HK * K, ks, K).to(DT), g_n, rows, DECAY, False, DT)
-    if UPDATE == "low_rank":
-        key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
-        store_rows(key_end + gates * K, rows, T, H * K, ks, K, keys_to_end(key, g_n, rows, DECAY, False, DT))
-        store_rows(k_end + gates * K, rows, T, H * K, ks, K, k_n)
-    else:
-        store_rows(key_end + gates * K, rows, T, H * K, ks, K, k_n)
-    tl.store(kept + chunk * K + ks, tl.exp2(tl.sum(g_n, axis=0)), mask=ks < K)
-
-
-@triton.jit
-def solve(
-    k, v, g, sums, beta, p, b, writes, erasers, squares, inverses, T, H, HK, K, V,
+def prepare(
+    q, k, v, g, sums, beta, p, b, writes, erasers, squares, inverses, q_start, key_end, k_end, kept, scale, T, H, HK, K, V,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
-    ERASE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
+    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N, B H): the inverse, and U [B, T, H, V] (in `writes`) and W [B, T, H, K]."""
+    """Grid (N, B H), for a vector decay, or where writes depend on the state: all of a chunk that needs no state.
+
+    q's scores, and of a low-rank update p's of k (in `squares`). Of a vector decay q since the chunk's start and keys up to its end
+    [B, T, H, K], and what it keeps [B, H, N, K]. Of writes that depend on the state the inverse, and U [B, T, H, V] (in `writes`) and W
+    [B, T, H, K].
+    """
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
     keys, gates = place(bh, T, H, HK, K)
     decays, g_stride = place_of_decays(gates, H, K, DECAY)
     chunk = bh * tl.cdiv(T, C) + n
     rows = n * C + tl.arange(0, C)
-    erase = p if ERASE else k
     if DECAY != "none":
         g += decays
-    beta_n = tl.zeros([C], tl.float32)
-    if UPDATE == "delta":
-        beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
-    a_p, a_pk = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
+    a_q, a_p, a_pk = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
     for block in range(0, tl.cdiv(K, BK)):
         ks = block * BK + tl.arange(0, BK)
-        p_n = load_rows(erase + keys, rows, T, HK * K, ks, K).to(DT)
-        g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, DT)
+        q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
         k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
-        key_n = k_n
-        if UPDATE == "low_rank":
-            key_n = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
-        _q, part, _qk, part_k = scores(p_n, p_n, key_n, k_n, g_n, rows, C, LEVELS, DECAY, False, True, UPDATE == "low_rank", P_BEFORE, P_BEFORE, DT)
-        a_p += part
-        a_pk += part_k
-    x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, DT)
-    store_inverse(inverses, chunk, x, C, DT)
-    if UPDATE == "low_rank":
-        store_square(stored_scores(squares, chunk, 2, C, UPDATE), C, a_pk)
-    for block in range(0, tl.cdiv(K, BK)):
-        ks = block * BK + tl.arange(0, BK)
-        p_n = load_rows(erase + keys, rows, T, HK * K, ks, K).to(DT)
         g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, DT)
-        recall = values_from_start(keys_from_start(p_n, g_n, rows, DECAY, P_BEFORE, False, DT), g_n, DECAY, P_BEFORE, DT)
-        recall = beta_n[:, None] * recall if UPDATE == "delta" else -recall
-        store_rows(erasers + gates * K, rows, T, H * K, ks, K, inverse_dot(x, recall, DT))
-    for block in range(0, tl.cdiv(V, BV)):
-        vs = block * BV + tl.arange(0, BV)
-        u = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
-        u = beta_n[:, None] * u if UPDATE == "delta" else dot(a_pk, u, DT)
-        store_rows(writes + gates * V, rows, T, H * V, vs, V, inverse_dot(x, u, DT))
+        key, p_n = k_n, k_n
+        if UPDATE == "low_rank":
+            key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
+        if ERASE:
+            p_n = load_rows(p + keys, rows, T, HK * K, ks, K).to(DT)
+        if DECAY == "vector":
+            store_rows(q_start + gates * K, rows, T, H * K, ks, K, keys_from_start(q_n, g_n, rows, DECAY, Q_BEFORE, False, DT))
+            store_rows(key_end + gates * K, rows, T, H * K, ks, K, keys_to_end(key, g_n, rows, DECAY, False, DT))
+            if UPDATE == "low_rank":
+                store_rows(k_end + gates * K, rows, T, H * K, ks, K, keys_to_end(k_n, g_n, rows, DECAY, False, DT))
+            tl.store(kept + chunk * K + ks, tl.exp2(tl.sum(g_n, axis=0)), mask=ks < K)
+        of_q, of_p, _qk, of_pk = scores(
+            q_n, p_n, key, k_n, g_n, rows, C, LEVELS, DECAY, UPDATE != "low_rank", UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT
+        )
+        a_q, a_p, a_pk = a_q + of_q, a_p + of_p, a_pk + of_pk
+    if UPDATE == "low_rank":
+        a_q = query_scores(q + keys, b + keys, g, sums, chunk, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, DT)
+        a_qk = query_scores(q + keys, k + keys, g, sums, chunk, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, DT)
+        store_square(stored_scores(squares, chunk, 1, C, UPDATE), C, scale * a_qk)
+        store_square(stored_scores(squares, chunk, 2, C, UPDATE), C, a_pk)
+    store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, scale * a_q)
+    if UPDATE != "add":
+        beta_n = tl.zeros([C], tl.float32)
+        if UPDATE == "delta":
+            beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
+        x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, DT)
+        store_inverse(inverses, chunk, x, C, DT)
+        for block in range(0, tl.cdiv(K, BK)):
+            ks = block * BK + tl.arange(0, BK)
+            p_n = load_rows((p if ERASE else k) + keys, rows, T, HK * K, ks, K).to(DT)
+            g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, DT)
+            recall = values_from_start(keys_from_start(p_n, g_n, rows, DECAY, P_BEFORE, False, DT), g_n, DECAY, P_BEFORE, DT)
+            recall = beta_n[:, None] * recall if UPDATE == "delta" else -recall
+            store_rows(erasers + gates * K, rows, T, H * K, ks, K, inverse_dot(x, recall, DT))
+        for block in range(0, tl.cdiv(V, BV)):
+            vs = block * BV + tl.arange(0, BV)
+            u = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
+            u = beta_n[:, None] * u if UPDATE == "delta" else dot(a_pk, u, DT)
+            store_rows(writes + gates * V, rows, T, H * V, vs, V, inverse_dot(x, u, DT))
 
 
 @triton.jit
@@ -145,46 +148,25 @@ def walk(
 
 
 @triton.jit
-def query_scores(
-    q, y, g, sums, chunk, rows, T, stride, g_stride, K,
-    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, DECAY: tl.constexpr, Q_BEFORE: tl.constexpr, DT: tl.constexpr,
-):  # fmt: skip
-    """[C, C]: q's scores of y. Of one key at a time: with two in a loop, Triton 3.6 was seen to get float32 wrong."""
-    a = tl.zeros([C, C], tl.float32)
-    for block in range(0, tl.cdiv(K, BK)):
-        ks = block * BK + tl.arange(0, BK)
-        q_n, y_n = load_rows(q, rows, T, stride, ks, K).to(DT), load_rows(y, rows, T, stride, ks, K).to(DT)
-        g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, DT)
-        part, _p, _qk, _pk = scores(q_n, q_n, y_n, y_n, g_n, rows, C, LEVELS, DECAY, True, False, False, Q_BEFORE, Q_BEFORE, DT)
-        a += part
-    return a
-
-
-@triton.jit
 def read(
-    q, k, v, g, sums, b, o, states, writes, squares, q_start, scale, T, H, HK, K, V,
+    q, k, v, sums, o, states, writes, squares, q_start, scale, T, H, HK, K, V,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
-    Q_BEFORE: tl.constexpr, SAVE: tl.constexpr, DT: tl.constexpr,
+    Q_BEFORE: tl.constexpr, PREPARED: tl.constexpr, SAVE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N, B H): the outputs."""
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
     keys, gates = place(bh, T, H, HK, K)
-    decays, g_stride = place_of_decays(gates, H, K, DECAY)
     chunk = bh * tl.cdiv(T, C) + n
     rows = n * C + tl.arange(0, C)
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
     states += chunk * K * V
-    if DECAY != "none":
-        g += decays
-    key = b if UPDATE == "low_rank" else k
-    a_q = scale * query_scores(q + keys, key + keys, g, sums, chunk, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, DT)
-    a_qk = a_q
-    if UPDATE == "low_rank":
-        a_qk = scale * query_scores(q + keys, k + keys, g, sums, chunk, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, DT)
-    if SAVE:
-        store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, a_q)
-        if UPDATE == "low_rank":
-            store_square(stored_scores(squares, chunk, 1, C, UPDATE), C, a_qk)
+    if PREPARED:
+        a_q = load_square(stored_scores(squares, chunk, 0, C, UPDATE), C)
+    else:
+        a_q = scale * query_scores(q + keys, k + keys, sums, sums, chunk, rows, T, HK * K, 0, K, C, LEVELS, BK, DECAY, Q_BEFORE, DT)
+        if SAVE:
+            store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, a_q)
+    g_n = scalar_decay(sums, chunk, C, DECAY, DT)
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
         o_n = tl.zeros([C, BV], tl.float32)
@@ -194,9 +176,9 @@ def read(
                 q_n = load_rows(q_start + gates * K, rows, T, H * K, ks, K)
             else:
                 q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
-            g_n = scalar_decay(sums, chunk, C, INSIDE, DT)
             o_n += scale * recalled(q_n, load_rows(states, ks, K, V, vs, V), g_n, rows, INSIDE, Q_BEFORE, DT)
         o_n = dot(a_q, load_rows((v if UPDATE == "add" else writes) + gates * V, rows, T, H * V, vs, V), DT, o_n)
         if UPDATE == "low_rank":
+            a_qk = load_square(stored_scores(squares, chunk, 1, C, UPDATE), C)
             o_n = dot(a_qk, load_rows(v + gates * V, rows, T, H * V, vs, V), DT, o_n)
         store_rows(o + gates * V, rows, T, H * V, vs, V, o_n)
