@@ -134,16 +134,43 @@ def key_gradients(
 
 @triton.jit
 def unit_triangular_inverse(lower, t, LEVELS: tl.constexpr, DT: tl.constexpr):
-    """(I + lower)^-1 for a strictly lower triangular [C, C], by blockwise substitution.
+    """(I + lower)^-1 for a strictly lower triangular [C, C], by blockwise substitution; up to 16 tokens in the diagonal blocks alone.
 
-    With X the inverse of the diagonal blocks of s tokens and M what `lower` holds between the two of each 2s, that of 2s is X - X M X.
     Every factor is a true inverse, so near-parallel keys with beta near two lose nothing, as they do by repeated squaring.
     """
-    apart = t[:, None] ^ t[None, :]
-    x = tl.where(apart == 0, 1.0, 0.0) - tl.where(apart == 1, lower, 0.0)
-    for level in range(1, LEVELS):
-        x -= exact_dot(x, exact_dot(tl.where((apart >> level) == 1, lower, 0.0), x, DT), DT)
+    i, blocks = tl.arange(0, 16), diagonal_blocks(lower)
+    apart = i[:, None] ^ i[None, :]
+    x = tl.where(apart == 0, 1.0, 0.0) - tl.where(apart == 1, blocks, 0.0)
+    x = block_diagonal(substituted(x, blocks, apart, 1, 4, DT))
+    return substituted(x, lower, t[:, None] ^ t[None, :], 4, LEVELS, DT)
+
+
+@triton.jit
+def substituted(x, lower, apart, FIRST: tl.constexpr, END: tl.constexpr, DT: tl.constexpr):
+    """x [.., S, S], which inverts diagonal blocks of 2^FIRST tokens of I + lower, taken to those of 2^END.
+
+    With X the inverse of the blocks of s tokens and M what `lower` holds between the two of each 2s, that of 2s is X - X M X. The left
+    product comes first: what comes out of it stays in its warp to be a left factor, and M can be read before X is known.
+    """
+    for level in range(FIRST, END):
+        x -= exact_dot(exact_dot(x, tl.where((apart >> level) == 1, lower, 0.0), DT), x, DT)
     return x
+
+
+@triton.jit
+def diagonal_blocks(a):
+    """[C / 16, 16, 16] of a [C, C]: tensor cores are given a warp for every block, which waits for no other."""
+    N: tl.constexpr = a.shape[0] // 16
+    n = tl.arange(0, N)[:, None, None, None]
+    return tl.sum(tl.where(n == tl.arange(0, N)[None, None, :, None], tl.reshape(a, [N, 16, N, 16]), 0.0), axis=2)
+
+
+@triton.jit
+def block_diagonal(blocks):
+    """[C, C] with `diagonal_blocks` [C / 16, 16, 16], and zeros."""
+    N: tl.constexpr = blocks.shape[0]
+    n = tl.arange(0, N)[:, None, None, None]
+    return tl.reshape(tl.where(n == tl.arange(0, N)[None, None, :, None], blocks[:, :, None, :], 0.0), [N * 16, N * 16])
 
 
 @triton.jit
