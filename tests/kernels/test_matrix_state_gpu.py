@@ -147,6 +147,15 @@ def test_a_cuda_graph_replays_it_with_other_values(row: dict[str, Any]) -> None:
 
 
 @some
+def test_tensors_may_begin_anywhere(name: str) -> None:
+    inputs = drawn(INSTANCES[name], batch=2, length=65)
+    shifted = {which: torch.cat([x.new_zeros(1), x.flatten()])[1:].view(x.shape) for which, x in inputs.items()}
+    with torch.no_grad():
+        expected, given = ([apply(INSTANCES[name], x, backend="triton") for _ in range(2)] for x in (inputs, shifted))
+    assert max(error(x, y) for run in given for x, y in zip(run, expected[0], strict=True)) < 1e-6
+
+
+@some
 def test_it_compiles_whole(name: str) -> None:
     torch._dynamo.reset()
     inputs = drawn(INSTANCES[name], batch=2, length=65)

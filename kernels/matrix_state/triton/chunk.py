@@ -96,14 +96,14 @@ def state_products(do, v, z, seen, state_t, dstate_t, UPDATE: tl.constexpr, DT: 
 
 
 @triton.jit
-def _add(a, b, c, d, a_more, b_more, c_more, d_more):
-    return a + a_more, b + b_more, c + c_more, d + d_more
+def _add(a, b, a_more, b_more):
+    return a + a_more, b + b_more
 
 
 @triton.jit
-def sums_by_token(a, b, c, d):
-    """Of four matrices [C, K] the sums [C] over K, in one exchange between warps."""
-    return tl.reduce((a, b, c, d), 1, _add)
+def sums_by_token(a, b):
+    """Of two matrices [C, K] the sums [C] over K, in one exchange between warps."""
+    return tl.reduce((a, b), 1, _add)
 
 
 @triton.jit
@@ -143,9 +143,8 @@ def store_key_gradients(
         dkey += own_k
     store_rows(dq + base, rows, T, H * K, ks, K, dq_n)
     erased = reader * dp_n  # with the very reader that writes met, so that what belongs to one pair cancels
-    recalled_n = tl.zeros(dq_n.shape, tl.float32)
     if UPDATE == "delta":
-        recalled_n = p * dp_n
+        tl.store(dbeta + gates + rows * H, (dbeta_n + tl.sum(p * dp_n, axis=1)).to(dbeta.dtype.element_ty), mask=rows < T)
         dp_n = beta[:, None] * dp_n
     if UPDATE != "add":
         if ERASE:
@@ -171,9 +170,5 @@ def store_key_gradients(
                 dg_n += sum_along(after, rows, "after", DT)
             store_rows(dg + decays, rows, T, g_stride, ks, K, dg_n)
         else:
-            from_on, after, passed_on, recalled_n = sums_by_token(from_on, after, passed_on, recalled_n)
-            store_decay_parts(dsums, chunk, kept, from_on, after, passed_on, rows.shape[0])
-    if UPDATE == "delta":
-        if DECAY != "scalar":
-            recalled_n = tl.sum(recalled_n, axis=1)
-        tl.store(dbeta + gates + rows * H, (dbeta_n + recalled_n).to(dbeta.dtype.element_ty), mask=rows < T)
+            later, earlier = sums_by_token(from_on, passed_on)
+            store_decay_parts(dsums, chunk, kept, later, earlier, after, Q_BEFORE or P_BEFORE, rows.shape[0])

@@ -58,14 +58,20 @@ def decay_gradients(dsums, dg, bh, block, P, stride_p, N, T, stride, C: tl.const
 
 
 @triton.jit
-def store_decay_parts(dsums, chunk, kept, from_on, after, earlier, C: tl.constexpr):
-    """What the log decay of a token gets: from_on [C] of itself and the tokens after it, `after` of those after it, `earlier` of those
-    before it, and kept [1] whatever the token. To be summed by `decay_gradients`, which takes out again what was not the token's own."""
+def store_decay_parts(dsums, chunk, kept, later, earlier, after, BEFORE: tl.constexpr, C: tl.constexpr):
+    """What the log decay of a token gets: later [C] of itself and the tokens after it, `after` [C, K] (if any reads BEFORE its decay) of
+    those after it, `earlier` [C] of those before it, and kept [1] whatever the token. To be summed by `decay_gradients`, which takes out again
+    what was not the token's own."""
     i = tl.arange(0, C)
     dsums += chunk * 3 * C
-    tl.store(dsums + i, from_on + after + tl.where(i == C - 1, kept, 0.0))
+    own = earlier
+    if BEFORE:
+        after_n = tl.sum(after, axis=1)
+        later += after_n
+        own += after_n
+    tl.store(dsums + i, later + tl.where(i == C - 1, kept, 0.0))
     tl.store(dsums + C + i, earlier)
-    tl.store(dsums + 2 * C + i, after + earlier)
+    tl.store(dsums + 2 * C + i, own)
 
 
 @triton.jit

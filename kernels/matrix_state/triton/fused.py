@@ -151,8 +151,7 @@ def backward(
 
         kept = tl.zeros([1], tl.float32)
         if DECAY != "none":
-            state = load_rows(states + chunk * K * V, ks, K, V, vs, V)
-            kept = kept_gradient(tl.sum(state * dstate, axis=1), g_t, C, DECAY)
+            kept = kept_gradient(tl.sum(state_t * tl.trans(dstate), axis=0), g_t, C, DECAY)
         seen = (-dr if UPDATE == "delta" else dr).to(DT)
         dbeta_n = tl.sum(dr * v_n, axis=1) if UPDATE == "delta" else beta_n
         dq_n, dp_n, dkey, dk_n = state_products(do_n, v_n, z, seen, state_t, tl.trans(dstate.to(DT)), UPDATE, DT)

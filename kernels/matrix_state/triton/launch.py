@@ -24,6 +24,7 @@ class Launch(NamedTuple):
     """chunk: tokens per chunk. key_block, value_block: tile widths, but for `FEW_KEYS`; walk_block: what one program of a walk takes of the values.
 
     warps per program: of the fused schedule (forward, backward, none), of the split one (what walks, what does not, `gradients`).
+    stages: in how many a fused kernel loads, so that the next chunk comes while it works on one.
     """
 
     schedule: Literal["fused", "split", "recurrent"]
@@ -32,6 +33,7 @@ class Launch(NamedTuple):
     value_block: int
     walk_block: int
     warps: tuple[int, int, int]
+    stages: int = 1
 
 
 @cache
@@ -54,16 +56,18 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, up
     if length <= FEW and not gradient:
         walk_block = min(value_block, max(16, 4096 // key_block))
         return Launch("recurrent", shortest, key_block, value_block, walk_block, (2 if key_block * walk_block <= 2048 else 4, 0, 0))
-    if widest <= (32 if two_keys else 64) and (rows >= processors or length <= 64):
+    if widest <= (32 if heavy or wide else 64) and (rows >= processors or length <= 64):
         chunk = min(shortest, narrowest, 64 if light else 16 if heavy or exact else 32)
         few = 1 if narrowest == 16 else 2
-        warps = (4, 4, 0) if narrowest == 64 and (light or wide) else (2, 4, 0) if narrowest == 64 else (few, few, 0)
-        return Launch("fused", chunk, key_block, value_block, value_block, warps)
-    long = not heavy and not wide and narrowest >= 64
-    chunk = min(shortest, 16 if widest > 128 or exact or two_keys else 64 if long else 32)
-    few = 4 if not heavy else 1 if chunk == 16 else 2
+        warps = (4, 4, 0) if narrowest == 64 and light else (2, 4, 0) if narrowest == 64 else (few, few, 0)
+        return Launch("fused", chunk, key_block, value_block, value_block, warps, stages=2 if narrowest == 64 else 1)
+    if widest > 128 or exact or two_keys or (heavy and (wide or widest <= 64)):
+        chunk = 16
+    else:
+        chunk = 32 if heavy or wide or narrowest < 64 else 64
+    few = 4 if not heavy else 1 if chunk == 16 and not (wide and not two_keys) else 2
     walk_block = min(value_block, 32 if key_block > 128 else 64)
-    return Launch("split", chunk, min(key_block, 64), min(value_block, 64), walk_block, (4, few, 4))
+    return Launch("split", min(shortest, chunk), min(key_block, 64), min(value_block, 64), walk_block, (4, few, 4))
 
 
 @cache

@@ -176,7 +176,7 @@ def forward(tensors: Tensors, switches: Switches, save: bool) -> tuple[Tensor, T
         call.walk(split.walk, **places)
         call.run(split.read, (call.chunks, call.rows), 1, **places)
     else:
-        call.run(fused.forward, (call.rows,), 0, **places)
+        call.run(fused.forward, (call.rows,), 0, stages=call.launch.stages, **places)
     return o, last, saved if save else Saved()
 
 
@@ -220,7 +220,7 @@ def backward(tensors: Tensors, saved: Saved, do: Tensor, dlast: Tensor | None, s
         if dbeta is not None:
             torch.sum(parts["dbeta"], dim=0, dtype=dbeta.dtype, out=dbeta)
     else:
-        call.run(fused.backward, (call.rows,), 1, **places)
+        call.run(fused.backward, (call.rows,), 1, stages=call.launch.stages, **places)
     if grouped:
         dq, dk, dp, db = (x if y is None else _per_key_head(x, y) for x, y in ((dq, call.q), (dk, call.k), (dp, p), (db, b)))
     return dq, dk, dv, dg, dbeta, dp, db, dfirst
