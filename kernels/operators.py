@@ -35,6 +35,12 @@ def takes_triton(x: Tensor, backend: str) -> bool:
     return backend != "torch" and runs_triton(x)
 
 
+def transformed() -> bool:
+    """Whether a function transform, such as torch.vmap, is at work."""
+    active: bool = torch._C._are_functorch_transforms_active()
+    return active
+
+
 def vmap_rule(operator: Any, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
     """Replicas become more of the batch, under `torch.vmap`.
 

@@ -1,31 +1,43 @@
-"""Judging a model on a split: sums and counts that add up over batches."""
+"""Judging models on a split: sums and counts that add up over batches."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.models.backbone import Backbone
-from linbench.tasks.base import IGNORE, Prediction, Split, Task
+from linbench.batches import draw, replica
+from linbench.cell import Cell
+from linbench.stack import Stack
+from linbench.tasks.base import IGNORE, Prediction, Split
 
 EVALUATION_BATCH = 256
+"""Examples of a replica at a time."""
+
+Judgement = tuple[dict[str, float], dict[str, dict[str, list[int]]]]
+"""Metrics, and for every slice the integers that occur with how many answers were right and how many were due."""
 
 
-def evaluate(model: Backbone, task: Task, *, seed: int, split: Split, examples: int, device: str) -> tuple[dict[str, float], dict[str, dict[str, list[int]]]]:
-    """Metrics, and for every slice the integers that occur with how many answers were right and how many were due."""
-    model.eval()
-    totals: dict[str, tuple[Tensor, Tensor]] = {}
-    with torch.no_grad():
-        for start in range(0, examples, EVALUATION_BATCH):
-            index = torch.arange(start, min(start + EVALUATION_BATCH, examples), device=device)
-            batch = task.sample(index, seed=seed, split=split)
-            logits = model(batch.inputs, batch.positions).float()
-            nll = F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORE, reduction="none").view_as(batch.targets)
-            for name, (value, count) in task.score(batch, Prediction(logits.argmax(dim=-1), nll)).items():
-                old = totals.get(name, (0, 0))
-                totals[name] = (old[0] + value, old[1] + count)
-    model.train()
+@torch.no_grad()
+def evaluate(stack: Stack, cells: Sequence[Cell], *, split: Split, examples: int) -> list[Judgement]:
+    """What each replica is worth, on the split of its own seed."""
+    stack.model.eval()
+    totals: list[dict[str, tuple[Tensor, Tensor]]] = [{} for _ in cells]
+    for start in range(0, examples, EVALUATION_BATCH):
+        batch = draw(cells, torch.arange(start, min(start + EVALUATION_BATCH, examples), device=cells[0].device), split)
+        logits = stack(batch.inputs, batch.positions).float()
+        nll = F.cross_entropy(logits.flatten(0, -2), batch.targets.flatten(), ignore_index=IGNORE, reduction="none").view_as(batch.targets)
+        answers = logits.argmax(dim=-1)
+        for r, (cell, total) in enumerate(zip(cells, totals, strict=True)):
+            for name, (value, count) in cell.task.score(replica(batch, r), Prediction(answers[r], nll[r])).items():
+                old = total.get(name, (0, 0))
+                total[name] = (old[0] + value, old[1] + count)
+    stack.model.train()
+    return [_judgement(total) for total in totals]
+
+
+def _judgement(totals: dict[str, tuple[Tensor, Tensor]]) -> Judgement:
     metrics = {name: (value / count).item() for name, (value, count) in totals.items() if value.dim() == 0}
     return metrics, {name.partition("/")[2]: _slice(*both) for name, both in totals.items() if both[0].dim() == 1}
 

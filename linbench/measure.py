@@ -1,32 +1,77 @@
-"""One cell from beginning to end: train, judge, and say what it was measured with."""
+"""Cells from beginning to end: train, judge, and say what they were measured with."""
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from linbench.cell import SCHEMA, Cell
 from linbench.environment import environment
-from linbench.evaluate import evaluate
+from linbench.evaluate import Judgement, evaluate
 from linbench.loading import theirs
+from linbench.stack import Stack
 from linbench.store import Result
-from linbench.train import Diverged, Report, train
+from linbench.train import Report, Run, train
 
 UNDERTRAINED_GAIN = 0.01
 """A run whose last fifth still gains more than this has not shown what it can do."""
 
 
-def measure(cell: Cell, on_report: Callable[[Report], None]) -> Result:
-    """Run a cell. Whatever goes wrong inside it becomes its status, so that other cells can go on.
+def measure(cells: Sequence[Cell], on_report: Callable[[Report], None]) -> Iterator[Result]:
+    """Run cells that differ in seed, learning rate and weight decay alone, as one program, and give each result as soon as it is there.
 
-    The result holds, beside the cell's identity: status (`ok`, `diverged`, `oom`, `failed`) with a reason; marks
-    (`undertrained`); test metrics with sums and counts by slice; the curve over steps; parameters, state size and FLOPs per
-    token; seconds; and the environment.
+    Whatever goes wrong in a cell becomes its status, so that others can go on: what does not fit, or cannot be stacked, is tried in
+    smaller groups, at last alone.
+
+    A result holds, beside the cell's identity: status (`ok`, `diverged`, `oom`, `failed`) with a reason; marks (`undertrained`); test
+    metrics with sums and counts by slice; the curve over steps; parameters, state size and FLOPs per token; seconds, of the whole stack;
+    how many cells were stacked, and why not more; and the environment.
     """
+    waiting: list[tuple[list[Cell], str | None]] = [(list(cells), None)]
+    while waiting:
+        group, note = waiting.pop()
+        done: set[str] = set()
+        try:
+            for result in _measured(group, note, on_report):
+                done.add(result["id"])
+                yield result
+        except Exception as error:  # a mixer's own fault, ours or a user's: recorded with its place, and the run goes on
+            left = [cell for cell in group if cell.id not in done]
+            oom = isinstance(error, torch.OutOfMemoryError)
+            if len(group) > 1:
+                size = len(group) // 2 if oom else 1
+                note = f"{len(group)} were too many: {theirs(error)}" if oom else f"could not be stacked: {theirs(error)}"
+                waiting += [(left[start : start + size], note) for start in range(0, len(left), size)][::-1]
+            else:
+                status = {"status": "oom", "reason": str(error).splitlines()[0]} if oom else {"status": "failed", "reason": theirs(error)}
+                yield _blank(group[0], 1, note) | status
+
+
+def _measured(cells: Sequence[Cell], note: str | None, on_report: Callable[[Report], None]) -> Iterator[Result]:
     began = time.perf_counter()
-    result: Result = {
+    first = cells[0]
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")  # TF32 off, whatever the process had chosen
+    try:
+        models = [cell.model.build(cell.task, seed=cell.seed).to(cell.device) for cell in cells]
+        size, rules = _size(first, models[0]), models[0].parameter_rules()
+        stack = Stack.of(models)
+        del models
+        for runs, trained in train(stack, cells, rules, on_report):
+            judged: list[Any] = [None] * len(runs)
+            if trained is not None:
+                judged = evaluate(trained, [run.cell for run in runs], split="test", examples=first.protocol.test_examples)
+            for run, judgement in zip(runs, judged, strict=True):
+                result = _blank(run.cell, len(cells), note) | {"model": size, "curve": run.curve, "seconds": time.perf_counter() - began}
+                yield result | _verdict(run, judgement)
+    finally:
+        torch.set_float32_matmul_precision(precision)
+
+
+def _blank(cell: Cell, stacked: int, note: str | None) -> Result:
+    return {
         "schema": SCHEMA,
         "id": cell.id,
         "label": cell.model.label,
@@ -40,28 +85,19 @@ def measure(cell: Cell, on_report: Callable[[Report], None]) -> Result:
         "slices": {},
         "curve": [],
         "model": {},
+        "seconds": 0.0,
+        "stack": {"size": stacked, "note": note},
         "environment": environment(cell.device),
     }
-    curve: list[dict[str, float]] = result["curve"]
-    precision = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")  # TF32 off, whatever the process had chosen
-    try:
-        model = cell.model.build(cell.task, seed=cell.seed).to(cell.device)
-        result["model"] = _size(cell, model)
-        train(cell, model, curve, on_report)
-        metrics, slices = evaluate(model, cell.task, seed=cell.seed, split="test", examples=cell.protocol.test_examples, device=cell.device)
-        if not math.isfinite(metrics["nll"]):
-            raise Diverged(f"the test loss was {metrics['nll']}")
-        result |= {"metrics": metrics, "slices": slices, "marks": ["undertrained"] if undertrained(curve) else []}
-    except Diverged as diverged:
-        result |= {"status": "diverged", "reason": str(diverged)}
-    except torch.OutOfMemoryError as error:
-        result |= {"status": "oom", "reason": str(error).splitlines()[0]}
-    except Exception as error:  # a mixer's own fault, ours or a user's: recorded with its place, and the run goes on
-        result |= {"status": "failed", "reason": theirs(error)}
-    finally:
-        torch.set_float32_matmul_precision(precision)
-    return result | {"seconds": time.perf_counter() - began}
+
+
+def _verdict(run: Run, judgement: Judgement | None) -> dict[str, Any]:
+    if judgement is None:
+        return {"status": "diverged", "reason": run.diverged}
+    metrics, slices = judgement
+    if not math.isfinite(metrics["nll"]):
+        return {"status": "diverged", "reason": f"the test loss was {metrics['nll']}"}
+    return {"metrics": metrics, "slices": slices, "marks": ["undertrained"] if not run.stopped and undertrained(run.curve) else []}
 
 
 def undertrained(curve: list[dict[str, float]]) -> bool:

@@ -16,12 +16,25 @@ def describe(cell: Cell) -> str:
     return f"{cell.task_entry.name}{preset} {cell.model.label} seed {cell.seed}"
 
 
+def describe_all(cells: Sequence[Cell]) -> str:
+    """Cells that train together, in a few words."""
+    more = f" and {len(cells) - 1} more" if len(cells) > 1 else ""
+    return f"{describe(cells[0])}{more}"
+
+
 def outcome(result: Result) -> str:
     """A result in a few words."""
     if result["status"] != "ok":
         return f"{result['status']}: {result['reason']}"
     marks = f" [{', '.join(result['marks'])}]" if result["marks"] else ""
     return f"accuracy {result['metrics']['accuracy']:.4f}{marks}"
+
+
+def took(result: Result) -> str:
+    """How long, and with how many others; why with no more, if there was a reason."""
+    size, note = result["stack"]["size"], result["stack"]["note"]
+    together = f" for {size} together" if size > 1 else ""
+    return f"{result['seconds']:.0f} s{together}{f'; {note}' if note else ''}"
 
 
 class Plain:
@@ -35,13 +48,13 @@ class Plain:
         """Says how much there is to do."""
         self.count, self.total = 0, len(cells)
 
-    def report(self, cell: Cell, report: Report) -> None:
+    def report(self, cells: Sequence[Cell], report: Report) -> None:
         """Too much for a log."""
 
     def finished(self, cell: Cell, result: Result, *, stored: bool) -> None:
         """`3/12 mqar quick deltanet seed 2: accuracy 0.9981, 41 s`."""
         self.count += 1
-        when = "finished earlier" if stored else f"{result['seconds']:.0f} s"
+        when = "finished earlier" if stored else took(result)
         line = f"{self.count}/{self.total} {describe(cell)}: {outcome(result)}, {when}"
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
@@ -50,7 +63,7 @@ class Plain:
 
 
 class Live:
-    """The cell that runs, with its loss, accuracy, speed and time left; finished cells scroll up above it."""
+    """The cells that run, with its loss, accuracy, speed and time left; finished cells scroll up above it."""
 
     def __init__(self, console: Console) -> None:
         self.plain = Plain(console)
@@ -72,16 +85,17 @@ class Live:
         if len(cells) > 1:
             self.all = self.bars.add_task("all cells", total=float(len(cells)), numbers="")
 
-    def report(self, cell: Cell, report: Report) -> None:
+    def report(self, cells: Sequence[Cell], report: Report) -> None:
         """Moves the bars."""
-        if self.running is None or self.running[0] != cell.id:
+        group = ",".join(cell.id for cell in cells)
+        if self.running is None or self.running[0] != group:
             self._drop()
-            self.running = cell.id, self.bars.add_task(describe(cell), total=report.steps, numbers="")
+            self.running = group, self.bars.add_task(describe_all(cells), total=report.steps, numbers="")
         accuracy = "accuracy –" if report.accuracy is None else f"accuracy {report.accuracy:.3f}"
         numbers = f"step {report.step}/{report.steps}  loss {report.loss:.3f}  {accuracy}  {report.tokens_per_second:,.0f} tokens/s"
         self.bars.update(self.running[1], completed=report.step, numbers=numbers)
         if self.all is not None:
-            self.bars.update(self.all, completed=self.plain.count + report.step / report.steps)
+            self.bars.update(self.all, completed=self.plain.count + len(cells) * report.step / report.steps)
 
     def finished(self, cell: Cell, result: Result, *, stored: bool) -> None:
         """The cell's line joins those above."""

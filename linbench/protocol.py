@@ -9,7 +9,7 @@ from pydantic import Field
 
 from linbench.common.settings import Settings
 
-VERSION = 1
+VERSION = 2
 """Raised whenever a change to training or evaluation changes results; part of the identity of every cell."""
 
 
@@ -25,6 +25,7 @@ class Protocol(Settings):
     beta2: float = Field(ge=0, lt=1, description="AdamW")
     weight_decay: float = Field(ge=0, description="on matrices only, unless a mixer says otherwise")
     clip: float = Field(gt=0, description="largest norm of the gradient")
+    stop_at: float | None = Field(gt=0, le=1, description="validation accuracy at which a run ends early; null: never")
     evaluations: int = Field(ge=5, multiple_of=5, description="how often the validation split is scored along the way")
     validation_examples: int = Field(ge=1, description="size of the validation split")
     test_examples: int = Field(ge=1, description="size of the test split, scored once, at the end")

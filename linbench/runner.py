@@ -1,11 +1,13 @@
-"""Many cells, one after another: finished ones are not repeated, and no cell's fault stops the others."""
+"""Many cells, group by group: finished ones are not repeated, and no cell's fault stops the others."""
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Protocol
 
 from linbench.cell import Cell
 from linbench.common.errors import StorageError
+from linbench.groups import groups
 from linbench.measure import measure
 from linbench.store import FINAL, Result, Store
 from linbench.train import Report
@@ -19,8 +21,8 @@ class Progress(Protocol):
     def begin(self, cells: Sequence[Cell]) -> None:
         """Before the first cell."""
 
-    def report(self, cell: Cell, report: Report) -> None:
-        """While a cell trains."""
+    def report(self, cells: Sequence[Cell], report: Report) -> None:
+        """While cells train, together."""
 
     def finished(self, cell: Cell, result: Result, *, stored: bool) -> None:
         """A cell has its result; `stored`: from an earlier run."""
@@ -35,7 +37,7 @@ class Silent:
     def begin(self, cells: Sequence[Cell]) -> None:
         """Nothing."""
 
-    def report(self, cell: Cell, report: Report) -> None:
+    def report(self, cells: Sequence[Cell], report: Report) -> None:
         """Nothing."""
 
     def finished(self, cell: Cell, result: Result, *, stored: bool) -> None:
@@ -45,10 +47,11 @@ class Silent:
         """Nothing."""
 
 
-def run_cells(cells: Sequence[Cell], store: Store, progress: Progress, *, again: bool = False) -> list[Result]:
+def run_cells(cells: Sequence[Cell], store: Store, progress: Progress, *, again: bool = False, stack: int | None = None) -> list[Result]:
     """The results of `cells`, in their order and each once; each is kept as soon as it is there. `again` repeats finished ones.
 
-    Several launchers may work on one folder: each cell is run by whoever claims it first.
+    Cells that differ in seed, learning rate and weight decay alone train together, at most `stack` of them (None: as many as suit the
+    device). Several launchers may work on one folder: each cell is run by whoever claims it first.
     Raises StorageError: results cannot be kept.
     """
     store.prepare()
@@ -58,28 +61,39 @@ def run_cells(cells: Sequence[Cell], store: Store, progress: Progress, *, again:
     try:
         waiting = list(cells)
         while waiting:
-            elsewhere = [cell for cell in waiting if not _settle(cell, store, progress, results, again)]
-            if len(elsewhere) == len(waiting):
+            for group in groups(waiting, largest=stack):
+                _settle(group, store, progress, results, again)
+            left = [cell for cell in waiting if cell.id not in results]
+            if len(left) == len(waiting):
                 time.sleep(_POLL_SECONDS)
-            waiting = elsewhere
+            waiting = left
     finally:
         progress.end()
     return [results[cell.id] for cell in cells]
 
 
-def _settle(cell: Cell, store: Store, progress: Progress, results: dict[str, Result], again: bool) -> bool:
-    """Whether the cell has its result now; not if another launcher is at it."""
-    with store.claim(cell.id) as ours:
-        if not ours:
-            return False
-        stored = None if again else store.get(cell.id)
-        if stored is not None and stored["status"] not in FINAL:
-            stored = None  # what failed once may not fail again
-        if stored is None:
-            store.put(measure(cell, lambda report: progress.report(cell, report)))
-        result = stored or store.get(cell.id)  # what is shown is what is kept
+def _settle(group: Sequence[Cell], store: Store, progress: Progress, results: dict[str, Result], again: bool) -> None:
+    """Put into `results` what is there of these cells, and run the others, but for those that another launcher is at."""
+
+    def done(cell: Cell, *, stored: bool) -> None:
+        result = store.get(cell.id)  # what is shown is what is kept
         if result is None:
             raise StorageError(f"the result of {cell.id} was altered in {store.folder} while it was written; look for another program at work there.")
-    results[cell.id] = result
-    progress.finished(cell, result, stored=stored is not None)
-    return True
+        results[cell.id] = result
+        progress.finished(cell, result, stored=stored)
+
+    with ExitStack() as claims:
+        ours = [cell for cell in group if claims.enter_context(store.claim(cell.id))]
+        finished = [cell for cell in ours if not again and _is_final(store.get(cell.id))]
+        for cell in finished:
+            done(cell, stored=True)
+        missing = {cell.id: cell for cell in ours if cell not in finished}
+        if missing:
+            for result in measure(list(missing.values()), lambda report: progress.report(list(missing.values()), report)):
+                store.put(result)
+                done(missing[result["id"]], stored=False)
+
+
+def _is_final(result: Result | None) -> bool:
+    """What failed once may not fail again."""
+    return result is not None and result["status"] in FINAL

@@ -1,30 +1,30 @@
-"""Training one model by the protocol: fresh examples every step, loss at the labelled positions, AdamW."""
+"""Training a group of cells by the protocol as one program: loss at the labelled positions, AdamW."""
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
-from torch import nn
 
+from linbench.batches import fresh_batches
 from linbench.cell import Cell
 from linbench.common.keys import stable_key
 from linbench.evaluate import evaluate
-from linbench.models.backbone import Backbone
+from linbench.models.base import Rule
+from linbench.optimiser import AdamW
 from linbench.protocol import Protocol
-from linbench.tasks.base import IGNORE, Batch
-
-DRAWN_AT_ONCE = 512
-"""Examples drawn in one go where batches are smaller."""
+from linbench.stack import Stack
 
 READS = 200
 """How often in a run the loss is read from the device, at most: each reading waits for it."""
 
+Curve = list[dict[str, float]]
 
-class Report(NamedTuple):
-    """How a run is getting on. `accuracy` is the last one on the validation split; `loss` the mean since the last report."""
+
+@dataclass(frozen=True)
+class Report:
+    """How a group is getting on, as means over its replicas: `loss` since the last report, `accuracy` the last on the validation split."""
 
     step: int
     steps: int
@@ -33,67 +33,81 @@ class Report(NamedTuple):
     tokens_per_second: float
 
 
-class Diverged(Exception):  # noqa: N818 - a finding, not an error
-    """The loss is no longer a number."""
+@dataclass
+class Run:
+    """What has become of one cell. Its curve has a point for every evaluation: step, tokens, loss (training, mean since the last point),
+    accuracy and nll (validation)."""
+
+    cell: Cell
+    curve: Curve = field(default_factory=list)
+    diverged: str | None = None
+    stopped: bool = False
+    """Early, as the protocol has it."""
+    loss: float = 0.0
+    losses: int = 0
+    """Since the last point: their sum, and how many there were."""
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing more to train."""
+        return self.stopped or self.diverged is not None
 
 
-def train(cell: Cell, model: Backbone, curve: list[dict[str, float]], on_report: Callable[[Report], None]) -> None:
-    """Train `model` in place and append a point to `curve` at every evaluation: step, tokens, loss (training, mean since the
-    last point), accuracy and nll (validation).
+Finished = tuple[list[Run], Stack | None]
+"""Runs that are over, and their models; none where they diverged."""
 
-    Raises Diverged: the loss became infinite or NaN.
+
+def train(stack: Stack, cells: Sequence[Cell], rules: dict[str, Rule], on_report: Callable[[Report], None]) -> Iterator[Finished]:
+    """Train every replica as its cell says, and give each away when it is over.
+
+    Cells may differ in seed, learning rate and weight decay. When half of a stack is over, the rest goes on without it.
     """
-    protocol, task, steps = cell.protocol, cell.task, cell.steps
-    torch.manual_seed(stable_key("training", cell.seed))  # for modules that draw, such as a user's dropout
-    optimiser = make_optimiser(model, protocol)
+    protocol, task, steps, device = cells[0].protocol, cells[0].task, cells[0].steps, cells[0].device
+    torch.manual_seed(stable_key("training", *(cell.seed for cell in cells)))  # for modules that draw, such as a user's dropout
+    decays = [cell.protocol.weight_decay for cell in cells]
+    optimiser = AdamW(stack, rules, weight_decay=decays, beta1=protocol.beta1, beta2=protocol.beta2, clip=protocol.clip)
     evaluate_at = {round(steps * (i + 1) / protocol.evaluations) for i in range(protocol.evaluations)}
     read_every = max(1, steps // READS)
-    loss_sum, losses = torch.zeros((), device=cell.device), 0
-    since_point: list[tuple[float, int]] = []
-    accuracy, began, training_seconds = None, time.perf_counter(), 0.0
-    batches = fresh_batches(cell)
+    runs = [Run(cell) for cell in cells]
+    rates = _rates(runs, device)
+    loss_sum, losses = torch.zeros(len(runs), dtype=torch.float64, device=device), 0
+    accuracy, began, training_seconds, trained = None, time.perf_counter(), 0.0, 0
+    batches = fresh_batches(cells)
     for step in range(1, steps + 1):
-        for group in optimiser.param_groups:
-            group["lr"] = protocol.lr * group["lr_scale"] * rate(step, steps, protocol)
         batch = next(batches)
-        logits = model(batch.inputs, batch.positions).float()
-        loss = F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORE)
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(model.parameters(), protocol.clip)
-        optimiser.step()
-        loss_sum, losses = loss_sum + loss.detach(), losses + 1
+        loss = stack(batch.inputs, batch.positions, batch.targets)
+        loss.sum().backward()
+        optimiser.step(rates * rate(step, steps, protocol))
+        loss_sum, losses, trained = loss_sum + loss.detach(), losses + 1, trained + len(runs)
+        if step % read_every and step not in evaluate_at:
+            continue
 
-        if step % read_every == 0 or step in evaluate_at:
-            mean = loss_sum.item() / losses
+        means = (loss_sum / losses).tolist()
+        training_seconds += time.perf_counter() - began
+        for run, mean in zip(runs, means, strict=True):
+            run.loss, run.losses = run.loss + mean * losses, run.losses + losses
             if not math.isfinite(mean):
-                raise Diverged(f"the loss was {mean} by step {step} of {steps}")
-            since_point.append((loss_sum.item(), losses))
-            loss_sum, losses = torch.zeros_like(loss_sum), 0
-            training_seconds += time.perf_counter() - began
-            if step in evaluate_at:
-                metrics, _ = evaluate(model, task, seed=cell.seed, split="validation", examples=protocol.validation_examples, device=cell.device)
-                accuracy = metrics["accuracy"]
-                if not math.isfinite(metrics["nll"]):
-                    raise Diverged(f"the validation loss was {metrics['nll']} at step {step} of {steps}")
-                total = sum(value for value, _ in since_point) / sum(count for _, count in since_point)
-                tokens = step * protocol.batch_size * task.seq_len
-                curve.append({"step": step, "tokens": tokens, "loss": total, "accuracy": accuracy, "nll": metrics["nll"]})
-                since_point = []
-            on_report(Report(step, steps, mean, accuracy, step * protocol.batch_size * task.seq_len / training_seconds))
-            began = time.perf_counter()
-
-
-def fresh_batches(cell: Cell) -> Iterator[Batch]:
-    """Examples 0, 1, 2, ... of the training stream, a batch at a time; several are drawn at once, since a draw costs much the same for all."""
-    size, first = cell.protocol.batch_size, 0
-    at_once = max(1, DRAWN_AT_ONCE // size)
-    while True:
-        drawn = cell.task.sample(torch.arange(first, first + at_once * size, device=cell.device), seed=cell.seed, split="train")
-        for start in range(0, at_once * size, size):
-            rows = slice(start, start + size)
-            yield Batch(drawn.inputs[rows], drawn.positions[rows], drawn.targets[rows], {name: values[rows] for name, values in drawn.slices.items()})
-        first += at_once * size
+                run.diverged = run.diverged or f"the loss was {mean} by step {step} of {steps}"
+        loss_sum, losses = torch.zeros_like(loss_sum), 0
+        if step in evaluate_at:
+            accuracy = _judge(stack, runs, step)
+            for r, run in enumerate(runs):
+                if not run.over and protocol.stop_at is not None and run.curve[-1]["accuracy"] >= protocol.stop_at:
+                    run.stopped = True
+                    yield [run], stack.part([r])
+        going = [r for r, run in enumerate(runs) if not run.over]
+        on_report(Report(step, steps, _mean(means, going), accuracy, trained * protocol.batch_size * task.seq_len / training_seconds))
+        if len(going) <= len(runs) / 2 or step == steps:
+            if diverged := [run for run in runs if run.diverged is not None]:
+                yield diverged, None
+            if not going:
+                return
+            if len(going) < len(runs):
+                stack, runs = stack.part(going), [runs[r] for r in going]
+                optimiser, rates, loss_sum = optimiser.part(stack, going), _rates(runs, device), loss_sum[going]
+                batches = fresh_batches([run.cell for run in runs], first=step * protocol.batch_size)
+        began = time.perf_counter()
+    yield runs, stack
 
 
 def rate(step: int, steps: int, protocol: Protocol) -> float:
@@ -104,20 +118,27 @@ def rate(step: int, steps: int, protocol: Protocol) -> float:
     return 1.0 if protocol.schedule == "constant" else 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
 
 
-def make_optimiser(model: Backbone, protocol: Protocol) -> torch.optim.AdamW:
-    """AdamW with one group per rule: matrices decay and nothing else does, unless a mixer says otherwise of a parameter."""
-    groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
-    rules = model.parameter_rules()
-    for name, parameter in model.named_parameters():
-        rule = rules[name]
-        decays = parameter.dim() >= 2 if rule.decay is None else rule.decay
-        groups.setdefault((decays, rule.lr_scale), []).append(parameter)
-    return torch.optim.AdamW(
-        [
-            {"params": parameters, "weight_decay": protocol.weight_decay if decays else 0.0, "lr_scale": lr_scale}
-            for (decays, lr_scale), parameters in groups.items()
-        ],
-        lr=protocol.lr,
-        betas=(protocol.beta1, protocol.beta2),
-        fused=True,
-    )
+def _judge(stack: Stack, runs: Sequence[Run], step: int) -> float | None:
+    """A point on every curve; the mean accuracy of those that have not diverged."""
+    protocol, task = runs[0].cell.protocol, runs[0].cell.task
+    judged = evaluate(stack, [run.cell for run in runs], split="validation", examples=protocol.validation_examples)
+    for run, (metrics, _) in zip(runs, judged, strict=True):
+        if run.diverged is None and not math.isfinite(metrics["nll"]):
+            run.diverged = f"the validation loss was {metrics['nll']} at step {step} of {run.cell.steps}"
+        if run.diverged is None:
+            loss = run.loss / run.losses
+            run.curve.append(
+                {"step": step, "tokens": step * protocol.batch_size * task.seq_len, "loss": loss, "accuracy": metrics["accuracy"], "nll": metrics["nll"]}
+            )
+        run.loss, run.losses = 0.0, 0
+    accuracies = [run.curve[-1]["accuracy"] for run in runs if run.diverged is None]
+    return sum(accuracies) / len(accuracies) if accuracies else None
+
+
+def _rates(runs: Sequence[Run], device: str) -> torch.Tensor:
+    """[R]: the peak learning rates."""
+    return torch.tensor([run.cell.protocol.lr for run in runs], dtype=torch.float64, device=device)
+
+
+def _mean(values: Sequence[float], these: Sequence[int]) -> float:
+    return sum(values[i] for i in these) / len(these) if these else math.nan

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from linbench.common.io import IO
 from linbench.common.keys import stable_key
 from linbench.common.settings import Settings
+from linbench.kernels.cross_entropy import cross_entropy
 from linbench.models.base import LayerInfo, Mixer, Rule, StateSize
 from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.initialise import silent
@@ -18,7 +19,7 @@ from linbench.models.blocks.norms import RMSNorm
 VERSION = 1
 """Raised whenever a change here changes results; part of the identity of every cell."""
 
-FAMILIES = ("norms",)
+FAMILIES = ("norms", "cross_entropy")
 """The kernel families that what is around the mixers computes with."""
 
 
@@ -80,12 +81,15 @@ class Backbone(nn.Module):
         self.channel_norms = nn.ModuleList(RMSNorm(width) for _ in self.channel_mixers)
         self.final_norm = RMSNorm(width)
 
-    def forward(self, inputs: Tensor, positions: Tensor) -> Tensor:
-        """inputs [B, T] ids, or [B, T, F] ids whose embeddings are summed; positions [B, N] -> logits [B, N, vocab_out]."""
+    def forward(self, inputs: Tensor, positions: Tensor, targets: Tensor | None = None) -> Tensor:
+        """inputs [B, T] ids, or [B, T, F] ids whose embeddings are summed; positions [B, N] -> logits [B, N, vocab_out].
+
+        With targets [B, N] their mean negative log-likelihood instead, for which the logits are never all there at once.
+        """
         x, _ = self.hidden(inputs)
-        at = positions[:, :, None].expand(-1, -1, x.shape[-1])
-        logits: Tensor = self.head(self.final_norm(x.gather(1, at)))
-        return logits
+        x = self.final_norm(x.gather(1, positions[:, :, None].expand(-1, -1, x.shape[-1])))
+        y: Tensor = self.head(x) if targets is None else cross_entropy(x.flatten(0, 1), self.head.weight, targets.flatten())
+        return y
 
     def hidden(self, inputs: Tensor, states: Sequence[Any] | None = None) -> tuple[Tensor, list[Any]]:
         """inputs [B, T(, F)] after `states` (one per layer; None: the start) -> the residual stream [B, T, D] and the states."""

@@ -1,9 +1,13 @@
 """Softmax attention through torch's scaled_dot_product_attention, which picks a fused kernel where it has one."""
 
+from contextlib import nullcontext
+
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from linbench.kernels.attention.positions import EMPTY, positions_from_zero, visible
+from linbench.kernels.operators import transformed
 
 
 def dense(
@@ -24,4 +28,6 @@ def dense(
             distance = (query_positions[:, None, :, None] - key_positions[:, None, None, :]).to(q.dtype)
             mask = (-slopes[:, None, None].to(q.dtype) * distance).masked_fill(~mask, float("-inf"))
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, scale=scale).transpose(1, 2)
+    # the CPU's own kernel has no rule for torch.vmap
+    with sdpa_kernel(SDPBackend.MATH) if transformed() and not q.is_cuda else nullcontext():
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, scale=scale).transpose(1, 2)

@@ -7,7 +7,7 @@ from linbench.plan import plan
 from linbench.progress import Live, Plain
 from linbench.train import Report
 
-RESULT = {"status": "ok", "marks": ["undertrained"], "metrics": {"accuracy": 0.5}, "seconds": 3.2, "reason": None}
+RESULT = {"status": "ok", "marks": ["undertrained"], "metrics": {"accuracy": 0.5}, "seconds": 3.2, "reason": None, "stack": {"size": 1, "note": None}}
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -16,8 +16,8 @@ def test_a_finished_cell_is_one_line(terminal: bool) -> None:
     console = Console(file=io.StringIO(), force_terminal=terminal, width=200, color_system=None)
     progress = Live(console) if terminal else Plain(console)
     progress.begin(cells)
-    progress.report(cells[0], Report(5, 10, 1.5, None, 1234.0))
-    progress.report(cells[0], Report(9, 10, 1.25, 0.5, 1234.0))
+    progress.report(cells[:1], Report(5, 10, 1.5, None, 1234.0))
+    progress.report(cells[:1], Report(9, 10, 1.25, 0.5, 1234.0))
     if isinstance(progress, Live):
         progress.bars.refresh()
     progress.finished(cells[0], RESULT, stored=False)
@@ -38,3 +38,17 @@ def test_a_failure_is_told_with_its_reason() -> None:
     plain.finished(cells[0], {**RESULT, "status": "failed", "reason": "mine.py line 3: ValueError"}, stored=False)
     assert isinstance(console.file, io.StringIO)
     assert "failed: mine.py line 3: ValueError" in console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("stack", "shown"),
+    [({"size": 3, "note": None}, "3 s for 3 together\n"), ({"size": 1, "note": "could not be stacked: x"}, "3 s; could not be stacked: x\n")],
+)
+def test_what_was_stacked_and_what_could_not_be_is_told(stack: dict[str, object], shown: str) -> None:
+    console = Console(file=io.StringIO(), width=200)
+    plain = Plain(console)
+    cells = plan("mqar", ["deltanet"], device="cpu")
+    plain.begin(cells)
+    plain.finished(cells[0], {**RESULT, "stack": stack}, stored=False)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().endswith(shown)

@@ -2,13 +2,12 @@ import itertools
 import math
 
 import pytest
-import torch
 
 from linbench.cell import Cell
 from linbench.measure import undertrained
 from linbench.plan import plan
 from linbench.protocol import Protocol, default_protocol
-from linbench.train import fresh_batches, make_optimiser, rate
+from linbench.train import rate
 
 
 def cell(model: str = "gated_deltanet", **settings: object) -> Cell:
@@ -34,29 +33,6 @@ def test_a_constant_rate_stays() -> None:
 def test_steps_follow_from_the_budget() -> None:
     assert cell(protocol__tokens=64 * 32 * 100).steps == 100
     assert cell(protocol__tokens=1).steps == 20, "at least one step per evaluation"
-
-
-def test_only_matrices_decay() -> None:
-    chosen = cell()
-    model = chosen.model.build(chosen.task, seed=0)
-    optimiser = make_optimiser(model, chosen.protocol)
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    groups = {group["weight_decay"]: {names[id(p)] for p in group["params"]} for group in optimiser.param_groups}
-    assert set(groups) == {0.0, 0.1}
-    assert sum(map(len, groups.values())) == len(names)
-    assert {"embedding.weight", "mixers.0.project.linear.weight", "channel_mixers.1.up.weight"} <= groups[0.1]
-    assert {"mixers.0.decay.A_log", "mixers.1.decay.dt_bias", "mixers.0.project.conv.weight", "final_norm.weight"} <= groups[0.0]
-    assert not any("norm" in name or "A_log" in name for name in groups[0.1])
-
-
-def test_batches_are_the_training_stream_in_order_whatever_is_drawn_at_once() -> None:
-    for size in (3, 600):
-        chosen = cell(protocol__batch_size=size)
-        batches = fresh_batches(chosen)
-        drawn = [next(batches) for _ in range(4)]
-        whole = chosen.task.sample(torch.arange(4 * size), seed=0, split="train")
-        assert torch.equal(torch.cat([batch.inputs for batch in drawn]), whole.inputs)
-        assert torch.equal(torch.cat([batch.slices["distance"] for batch in drawn]), whole.slices["distance"])
 
 
 @pytest.mark.parametrize(("gain", "marked"), [(0.0, False), (0.0099, False), (0.011, True), (-0.2, False), (math.inf, True)])

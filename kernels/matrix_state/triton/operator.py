@@ -10,7 +10,7 @@ from torch import Tensor
 
 from linbench.kernels.matrix_state.triton import schedules
 from linbench.kernels.matrix_state.triton.schedules import Call, Saved, Switches
-from linbench.kernels.operators import fold_replicas
+from linbench.kernels.operators import fold_replicas, transformed
 
 Forward = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
@@ -136,6 +136,5 @@ class Eager(torch.autograd.Function):
 
 def matrix_state(*args: Any) -> tuple[Tensor, Tensor]:
     """o and the final state, by whichever of the two fits; arguments as of `forward`."""
-    transformed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    o, last, *_ = forward(*args) if transformed else Eager.apply(*args)
+    o, last, *_ = forward(*args) if torch.compiler.is_compiling() or transformed() else Eager.apply(*args)
     return o, last

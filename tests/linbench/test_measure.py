@@ -1,0 +1,140 @@
+"""Groups of cells from beginning to end."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from linbench import measure as what
+from linbench.cell import Cell
+from linbench.measure import measure
+from linbench.plan import plan
+from linbench.stack import Stack
+from linbench.store import Result
+
+TINY = {
+    "protocol.batch_size": 8, "protocol.tokens": 20 * 8 * 16, "protocol.validation_examples": 64, "protocol.test_examples": 64, "protocol.evaluations": 5,
+    "model.d_model": 16, "task.seq_len": 16, "task.kv_pairs": 2, "task.vocab_size": 16, "model.heads": 1,
+}  # fmt: skip
+
+
+def cells(model: str = "deltanet", seeds: Sequence[int] = (0, 1, 2), **settings: Any) -> list[Cell]:
+    named = {name.replace("__", "."): value for name, value in settings.items()}
+    return plan("mqar", [model], device="cpu", seeds=seeds, settings=TINY | named)
+
+
+def results(group: Sequence[Cell]) -> list[Result]:
+    found = {result["id"]: result for result in measure(group, lambda report: None)}
+    assert len(found) == len(group)
+    return [found[cell.id] for cell in group]
+
+
+def test_a_group_finds_what_its_cells_find_alone() -> None:
+    group = [*cells(), *cells(seeds=[0], protocol__lr=1e-2)]
+    together = results(group)
+    assert [result["stack"] for result in together] == [{"size": 4, "note": None}] * 4
+    for cell, result in zip(group, together, strict=True):
+        (alone,) = results([cell])
+        assert alone["stack"]["size"] == 1
+        assert (result["id"], result["status"], result["model"]) == (alone["id"], "ok", alone["model"])
+        assert result["metrics"]["nll"] == pytest.approx(alone["metrics"]["nll"], rel=1e-4)
+        assert [point["loss"] for point in result["curve"]] == pytest.approx([point["loss"] for point in alone["curve"]], rel=1e-4)
+        assert result["slices"]["distance"]["counted"] == alone["slices"]["distance"]["counted"]
+
+
+def test_one_that_diverges_does_not_harm_the_others() -> None:
+    group = [*cells(seeds=[0, 1]), *cells(seeds=[0], protocol__lr=1e30)]
+    sound, other, broken = results(group)
+    assert broken["status"] == "diverged"
+    assert "the loss was" in broken["reason"]
+    assert (sound["status"], other["status"]) == ("ok", "ok")
+    (alone,) = results(group[:1])
+    assert sound["metrics"]["nll"] == pytest.approx(alone["metrics"]["nll"], rel=1e-4)
+
+
+def test_when_half_are_over_the_rest_goes_on_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: list[tuple[int, ...]] = []
+    part = Stack.part
+    monkeypatch.setattr(Stack, "part", lambda self, replicas: parts.append(tuple(replicas)) or part(self, replicas))
+    group = [*cells(seeds=[0], protocol__lr=1e30), *cells(seeds=[1])]
+    broken, sound = results(group)
+    assert parts == [(1,)]
+    (alone,) = results(group[1:])
+    assert (broken["status"], sound["status"]) == ("diverged", "ok")
+    assert sound["metrics"]["nll"] == pytest.approx(alone["metrics"]["nll"], rel=1e-4)
+    assert len(sound["curve"]) == 5
+
+
+def test_a_run_stops_early_where_the_protocol_says_so() -> None:
+    (whole,) = results(cells(seeds=[0]))
+    reached = whole["curve"][1]["accuracy"]
+    group = cells(seeds=[0, 1], protocol__stop_at=max(reached, 1e-3))
+    early = results(group)[0]
+    assert early["status"] == "ok"
+    assert len(early["curve"]) <= 2
+    assert early["curve"] == [
+        {
+            **point,
+            "loss": pytest.approx(point["loss"], rel=1e-4),
+            "nll": pytest.approx(point["nll"], rel=1e-4),
+            "accuracy": pytest.approx(point["accuracy"], abs=0.02),
+        }
+        for point in whole["curve"][: len(early["curve"])]
+    ]
+    assert early["marks"] == []
+
+
+UNSTACKABLE = """
+import torch
+from torch import nn
+
+class Mine(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.linear = nn.Linear(d_model, d_model)
+    def forward(self, x):
+        return self.linear(x) * (1.0 if float(x.detach().sum()) > 0 else 1.0)
+"""
+
+
+def test_what_cannot_be_stacked_runs_one_after_another_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(UNSTACKABLE)
+    settings = {name: value for name, value in TINY.items() if name != "model.heads"}
+    group = plan("mqar", ["./mine.py:Mine"], device="cpu", seeds=[0, 1], settings=settings)
+    for result in results(group):
+        assert result["status"] == "ok"
+        assert result["stack"]["size"] == 1
+        assert "could not be stacked: " in result["stack"]["note"]
+        assert "mine.py" in result["stack"]["note"]
+
+
+@pytest.mark.parametrize(("fits", "sizes"), [(2, [2, 2, 1]), (1, [1] * 5), (0, [])])
+def test_what_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch, fits: int, sizes: list[int]) -> None:
+    train = what.train
+
+    def narrow(stack: Stack, *args: Any) -> Any:
+        if stack.replicas > fits:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate much.\nmore words")
+        return train(stack, *args)
+
+    monkeypatch.setattr(what, "train", narrow)
+    found = results(cells(seeds=range(5)))
+    if fits:
+        assert sorted((result["stack"]["size"] for result in found), reverse=True) == sorted((n for n in sizes for _ in range(n)), reverse=True)
+        assert all(result["status"] == "ok" for result in found)
+        assert all("were too many: " in result["stack"]["note"] for result in found)
+    else:
+        assert [(result["status"], result["reason"]) for result in found] == [("oom", "CUDA out of memory. Tried to allocate much.")] * 5
+
+
+def test_what_fails_alone_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any) -> Any:
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr(what, "train", broken)
+    for result in results(cells(seeds=[0, 1])):
+        assert result["status"] == "failed"
+        assert result["reason"].endswith("RuntimeError: no such luck")
