@@ -9,6 +9,7 @@ import pandas as pd
 from linbench.plan import plan
 from linbench.results import frame
 from linbench.runner import Silent, run_cells
+from linbench.search import run_searched
 from linbench.store import Store
 
 
@@ -21,6 +22,7 @@ def run(
     seeds: Iterable[int] = (0,),
     settings: Mapping[str, Any] | None = None,
     results: str | Path = "results",
+    search: bool = False,
     device: str = "auto",
     again: bool = False,
 ) -> pd.DataFrame:
@@ -29,7 +31,7 @@ def run(
     Args:
         task: a name from `linbench list tasks`, `./file.py:Class` or `package.module:Class`.
         model: one or several names, layer patterns, paths or modules.
-        preset, form, seeds, settings, device: as `--preset`, `--form`, `--seeds`, `--set` (dotted names) and `--device`.
+        preset, form, seeds, settings, search, device: as `--preset`, `--form`, `--seeds`, `--set` (dotted names), `--search` and `--device`.
         again: repeat cells that are finished.
 
     Returns: one row per cell, as `load`.
@@ -38,7 +40,7 @@ def run(
     """
     models = [model] if isinstance(model, str) else list(model)
     cells = plan(task, models, preset=preset, form=form, seeds=seeds, settings=settings, device=device)
-    return frame(run_cells(cells, Store(results), Silent(), again=again))
+    return frame((run_searched if search else run_cells)(cells, Store(results), Silent(), again=again))
 
 
 def load(results: str | Path = "results") -> pd.DataFrame:

@@ -25,6 +25,9 @@ SCHEMA = 1
 Form = Literal["native", "controlled"]
 FORMS = ("native", "controlled")
 
+Purpose = Literal["report", "tuning"]
+"""What a cell is run for: to be reported, or to choose a learning rate by."""
+
 
 @dataclass(frozen=True)
 class LayerSpec:
@@ -83,7 +86,8 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Cell:
-    """What is run, and what its result is filed under. `preset`: the task's preset that these settings are, if any."""
+    """What is run, and what its result is filed under. Neither `preset`, the task's preset that these settings are, if any, nor `purpose`
+    is part of that."""
 
     task: Task
     task_entry: Entry
@@ -92,6 +96,7 @@ class Cell:
     seed: int
     device: str
     preset: str | None = field(compare=False, default=None)
+    purpose: Purpose = field(compare=False, default="report")
 
     @property
     def steps(self) -> int:

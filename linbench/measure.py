@@ -27,7 +27,8 @@ def measure(cells: Sequence[Cell], on_report: Callable[[Report], None]) -> Itera
 
     A result holds, beside the cell's identity: status (`ok`, `diverged`, `oom`, `failed`) with a reason; marks (`undertrained`); test
     metrics with sums and counts by slice; the curve over steps; parameters, state size and FLOPs per token; seconds, of the whole stack;
-    how many cells were stacked, and why not more; and the environment.
+    how many cells were stacked, and why not more; what the cell was run for (`report`, `tuning`), and what `linbench.search` tried before;
+    and the environment.
     """
     waiting: list[tuple[list[Cell], str | None]] = [(list(cells), None)]
     while waiting:
@@ -76,6 +77,8 @@ def _blank(cell: Cell, stacked: int, note: str | None) -> Result:
         "id": cell.id,
         "label": cell.model.label,
         "preset": cell.preset,
+        "purpose": cell.purpose,
+        "search": None,
         "cell": cell.identity,
         "chance": cell.task.chance(),
         "status": "ok",

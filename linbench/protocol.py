@@ -38,6 +38,11 @@ class Protocol(Settings):
 
 def default_protocol() -> Mapping[str, Any]:
     """The default settings as they stand in the suite."""
+    return suite_block("default")
+
+
+def suite_block(name: str) -> Mapping[str, Any]:
+    """One block of `suites/protocol.yaml`."""
     text = (files("linbench") / "suites" / "protocol.yaml").read_text(encoding="utf-8")
-    defaults: Mapping[str, Any] = yaml.safe_load(text)["default"]
-    return defaults
+    block: Mapping[str, Any] = yaml.safe_load(text)[name]
+    return block

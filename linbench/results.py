@@ -21,6 +21,11 @@ def accuracy(result: Result) -> float | None:
     return result["metrics"].get("accuracy") if result["status"] == "ok" else None
 
 
+def validation_accuracy(result: Result) -> float:
+    """At the end of training; chance for a diverged run and for one that failed."""
+    return float(result["curve"][-1]["accuracy"] if result["status"] == "ok" else result["chance"])
+
+
 def frame(results: Iterable[Result]) -> pd.DataFrame:
     """One row per result, with every setting in a column of its own."""
     return pd.DataFrame([_row(result) for result in results])
@@ -36,6 +41,7 @@ def _row(result: Result) -> dict[str, Any]:
         "model": result["label"],
         "form": cell["model"]["form"],
         "seed": cell["seed"],
+        "purpose": result["purpose"],
         "status": result["status"],
         "reason": result["reason"],
         "accuracy": accuracy(result),
@@ -130,12 +136,14 @@ class Comparison:
 
 
 def comparisons(results: Iterable[Result], order: Sequence[str] = ()) -> list[Comparison]:
-    """Results grouped into what may be compared. Controlled and native forms never meet.
+    """Results grouped into what may be compared, those aside that chose a learning rate. Controlled and native forms never meet.
 
     Rows stand in the `order` of labels given, then by label. Models of one label that differ in settings are told apart by them.
     """
     groups: dict[str, list[Result]] = {}
     for result in results:
+        if result["purpose"] != "report":
+            continue
         groups.setdefault(_comparable(result), []).append(result)
     found = [_comparison(key, members, order) for key, members in groups.items()]
     slugs = [comparison.slug for comparison in found]

@@ -18,6 +18,8 @@ Examples:
 
   linbench run mqar --model attention,linear_attention,deltanet,gated_deltanet --preset quick-hard --seeds 0,1,2
 
+  linbench run mqar --model deltanet,gated_deltanet --search --seeds 0-2
+
   linbench run mqar --model ./mine.py:Mine --set task.kv_pairs=16 --set protocol.lr=3e-3
 """
 
@@ -43,6 +45,7 @@ def run(
         str | None,
         typer.Option(help="native: as published. controlled: the same surroundings for all, so that only the recurrence differs."),
     ] = None,
+    search: Annotated[bool, typer.Option("--search", help="Choose each model's learning rate on tuning seeds first, all on one grid.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     again: Annotated[bool, typer.Option("--again", help="Repeat cells that are finished.")] = False,
     results: ResultsOption = Path("results"),
@@ -61,6 +64,7 @@ def run(
     from linbench.report.tables import markdown, rich_table
     from linbench.results import comparisons
     from linbench.runner import run_cells
+    from linbench.search import run_searched
     from linbench.store import Store
 
     stderr = Console(stderr=True)
@@ -68,7 +72,8 @@ def run(
         models = [name for text in model for name in split_models(text)]
         cells = plan(task, models, preset=preset, form=form, seeds=parse_seeds(seeds), settings=parse_settings(set_ or []), device=device)
         store = Store(results)
-        found = run_cells(cells, store, Live(stderr) if stderr.is_terminal else Plain(stderr), again=again)
+        progress = Live(stderr) if stderr.is_terminal else Plain(stderr)
+        found = (run_searched if search else run_cells)(cells, store, progress, again=again)
     tell_set_aside(store.set_aside)
     shown = comparisons(found, order=[cell.model.label for cell in cells])
     if as_json:

@@ -265,3 +265,21 @@ def test_threads_spin_briefly_unless_the_user_says_otherwise(
     linbench("--version")
     assert os.environ.get("GOMP_SPINCOUNT") == spins
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+
+
+def test_a_search_reports_what_it_chose_and_keeps_what_it_tried(linbench: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
+    words = ["run", "mqar", "--model", "deltanet", "--search", "--json", *tiny]
+    ended = linbench(*words)
+    assert ended.code == 0
+    (reported,) = json.loads(ended.out)
+    search = reported["search"]
+    assert reported["cell"]["protocol"]["settings"]["lr"] == search["best"]
+    assert reported["cell"]["seed"] not in search["seeds"]
+    assert ("lr_edge" in reported["marks"]) is search["edge"]
+    stored = [json.loads(path.read_text()) for path in (tmp_path / "results").glob("*.json")]
+    assert [result["purpose"] for result in stored].count("report") == 1
+    assert [result["purpose"] for result in stored].count("tuning") == 2 * len(search["accuracies"])
+    again = linbench(*words)
+    assert json.loads(again.out) == [reported]
+    assert "finished earlier" in again.err
+    assert linbench("table").out.count("deltanet") == 1, "what was only tried is no row"

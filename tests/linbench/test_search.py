@@ -1,0 +1,136 @@
+"""One rule for every model's learning rate."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linbench import search as what
+from linbench.cell import Cell
+from linbench.common.errors import UserError
+from linbench.plan import plan
+from linbench.runner import Silent
+from linbench.search import SearchSettings, default_search, learning_rate, run_searched
+from linbench.store import Result, Store
+
+SETTINGS = SearchSettings(lowest=-8, rates=5, extensions=2, seeds=(100, 101))
+GRID = [1e-4, 3.16e-4, 1e-3, 3.16e-3, 1e-2]
+
+
+def cells(models: Sequence[str] = ("deltanet",), seeds: Sequence[int] = (0, 1)) -> list[Cell]:
+    return plan("mqar", list(models), device="cpu", seeds=seeds)
+
+
+class Runs:
+    """Instead of training: an accuracy for every learning rate, and a list of what was asked for."""
+
+    def __init__(self, accuracy: Callable[[Cell], float | None]) -> None:
+        self.accuracy = accuracy
+        self.asked: list[Cell] = []
+
+    def __call__(self, cells: Sequence[Cell], *_: Any, **__: Any) -> list[Result]:
+        self.asked += cells
+        return [self.result(cell) for cell in cells]
+
+    def result(self, cell: Cell) -> Result:
+        accuracy = self.accuracy(cell)
+        diverged = accuracy is None
+        return {
+            "id": cell.id, "label": cell.model.label, "status": "diverged" if diverged else "ok", "chance": 0.125, "marks": ["undertrained"],
+            "curve": [] if diverged else [{"accuracy": 0.9}, {"accuracy": accuracy}], "lr": cell.protocol.lr, "seed": cell.seed,
+        }  # fmt: skip
+
+    @property
+    def tuned(self) -> list[float]:
+        return sorted({cell.protocol.lr for cell in self.asked if cell.purpose == "tuning"})
+
+
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[Runs, list[Result]]]:
+    def run(accuracy: Callable[[Cell], float | None], asked: Sequence[Cell] | None = None) -> tuple[Runs, list[Result]]:
+        runs = Runs(accuracy)
+        monkeypatch.setattr(what, "run_cells", runs)
+        store = Store(tmp_path)
+        store.prepare()
+        return runs, run_searched(asked or cells(), store, Silent(), settings=SETTINGS)
+
+    return run
+
+
+def peaked(at: float) -> Callable[[Cell], float]:
+    return lambda cell: 1 / (1 + abs(GRID_INDEX(cell.protocol.lr) - GRID_INDEX(at)))
+
+
+def GRID_INDEX(rate: float) -> int:  # noqa: N802 - a table would end where the grid does
+    return next(n for n in range(-20, 5) if learning_rate(n) == rate)
+
+
+def test_rates_are_half_decades() -> None:
+    assert [learning_rate(n) for n in SETTINGS.grid] == GRID
+
+
+def test_the_default_is_a_grid_of_five_on_two_seeds() -> None:
+    found = default_search()
+    assert [learning_rate(n) for n in found.grid] == GRID
+    assert len(found.seeds) == 2
+
+
+def test_the_best_rate_on_the_tuning_seeds_is_reported_on_others(searched: Callable[..., tuple[Runs, list[Result]]]) -> None:
+    runs, found = searched(peaked(3.16e-3))
+    assert runs.tuned == GRID
+    assert {cell.seed for cell in runs.asked if cell.purpose == "tuning"} == {100, 101}
+    assert [(result["lr"], result["seed"]) for result in found] == [(3.16e-3, 0), (3.16e-3, 1)]
+    assert found[0]["marks"] == ["undertrained"]
+    assert found[0]["search"] == {
+        "accuracies": [[1e-4, 0.25], [3.16e-4, 1 / 3], [1e-3, 0.5], [3.16e-3, 1.0], [1e-2, 0.5]],
+        "seeds": [100, 101],
+        "best": 3.16e-3,
+        "edge": False,
+    }
+
+
+@pytest.mark.parametrize(("at", "tried"), [(1e-2, [*GRID, 3.16e-2]), (1e-4, [3.16e-5, *GRID]), (3.16e-2, [*GRID, 3.16e-2, 1e-1])])
+def test_the_grid_grows_beyond_an_edge_that_is_best(searched: Callable[..., tuple[Runs, list[Result]]], at: float, tried: list[float]) -> None:
+    runs, found = searched(peaked(at))
+    assert runs.tuned == tried
+    assert found[0]["lr"] == at
+    assert "lr_edge" not in found[0]["marks"]
+
+
+def test_a_best_rate_that_stays_on_the_edge_is_marked(searched: Callable[..., tuple[Runs, list[Result]]]) -> None:
+    runs, found = searched(peaked(1.0))
+    assert runs.tuned == [*GRID, 3.16e-2, 1e-1]
+    assert found[0]["lr"] == 1e-1
+    assert found[0]["marks"] == ["undertrained", "lr_edge"]
+
+
+def test_of_equals_the_middle_is_taken(searched: Callable[..., tuple[Runs, list[Result]]]) -> None:
+    assert searched(lambda cell: 1.0)[1][0]["lr"] == 1e-3
+
+
+def test_the_mean_over_tuning_seeds_decides_and_a_diverged_run_counts_as_chance(searched: Callable[..., tuple[Runs, list[Result]]]) -> None:
+    def accuracy(cell: Cell) -> float | None:
+        if cell.protocol.lr == 3.16e-3:
+            return 0.8 if cell.seed == 100 else None
+        return 0.5 if cell.protocol.lr == 1e-3 else 0.0
+
+    found = searched(accuracy)[1]
+    assert found[0]["lr"] == 1e-3
+    assert dict(found[0]["search"]["accuracies"])[3.16e-3] == pytest.approx((0.8 + 0.125) / 2)
+
+
+def test_every_model_has_its_own_rate(searched: Callable[..., tuple[Runs, list[Result]]]) -> None:
+    best = {"deltanet": 1e-3, "linear_attention": 3.16e-3}
+    found = searched(lambda cell: peaked(best[cell.model.label])(cell), cells(list(best)))[1]
+    assert [(result["label"], result["lr"], result["seed"]) for result in found] == [(name, best[name], seed) for name in best for seed in (0, 1)]
+
+
+def test_a_tuning_seed_is_not_reported(searched: Callable[..., tuple[Runs, list[Result]]]) -> None:
+    with pytest.raises(UserError, match="seed 101 is a tuning seed"):
+        searched(peaked(1e-3), cells(seeds=[0, 101]))
+
+
+def test_tuning_seeds_differ() -> None:
+    with pytest.raises(UserError, match="tuning seeds must differ"):
+        SearchSettings.parse({"lowest": -8, "rates": 5, "extensions": 0, "seeds": [1, 1]}, where="search")
