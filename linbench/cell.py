@@ -19,7 +19,7 @@ from linbench.protocol import Protocol
 from linbench.registry import Entry
 from linbench.tasks.base import Task
 
-SCHEMA = 1
+SCHEMA = 2
 """Of identities and result files alike."""
 
 Form = Literal["native", "controlled"]

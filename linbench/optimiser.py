@@ -19,8 +19,8 @@ class AdamW:
     be captured.
     """
 
-    def __init__(self, stack: Stack, rules: Mapping[str, Rule], *, weight_decay: Sequence[float], beta1: float, beta2: float, clip: float) -> None:
-        """`rules`: by parameter. `weight_decay`: one for each replica. `clip`: the largest norm."""
+    def __init__(self, stack: Stack, rules: Mapping[str, Rule], *, weight_decay: Sequence[float], beta1: float, beta2: float, clip: float | None) -> None:
+        """`rules`: by parameter. `weight_decay`: one for each replica. `clip`: the largest norm; None: any."""
         self.stack, self.rules, self.beta1, self.beta2, self.clip = stack, rules, beta1, beta2, clip
         self.weight_decay = list(weight_decay)
         self.moments = [(torch.zeros_like(flat.weights), torch.zeros_like(flat.weights)) for flat in stack.flats]
@@ -36,11 +36,13 @@ class AdamW:
     def step(self, rate: Tensor) -> None:
         """One step at learning rates `rate` [R], with the gradients that there are; these are zero afterwards."""
         self.steps += 1
-        shrink = (self.clip / (self.norms() + 1e-6)).clamp(max=1.0)
+        shrink = torch.ones_like(rate) if self.clip is None else (self.clip / (self.norms() + 1e-6)).clamp(max=1.0)
         mean_bias, square_bias = 1 - self.beta1**self.steps, 1 - self.beta2**self.steps
         for flat, (mean, square), scale, decay in zip(self.stack.flats, self.moments, self.scales, self.decays, strict=True):
             rates = scale * rate
-            gradients = flat.gradients.mul_(flat.spread(shrink.expand_as(rates)))
+            gradients = flat.gradients
+            if self.clip is not None:
+                gradients *= flat.spread(shrink.expand_as(rates))
             mean.lerp_(gradients, 1 - self.beta1)
             square.mul_(self.beta2).addcmul_(gradients, gradients, value=1 - self.beta2)
             flat.weights.mul_(flat.spread(1 - rates * decay))

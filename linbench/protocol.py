@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import yaml
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from linbench.common.settings import Settings
 
@@ -16,23 +16,35 @@ VERSION = 2
 class Protocol(Settings):
     """Optimiser, schedule, budget and judgement. Defaults stand in `suites/protocol.yaml`."""
 
-    tokens: int = Field(ge=1, description="token budget; the steps follow from batch size and length")
-    batch_size: int = Field(ge=1, description="examples per step, fresh ones every step")
+    tokens: int = Field(ge=1, description="token budget; the steps follow from batch size and length, unless epochs are given")
+    batch_size: int = Field(ge=1, description="examples per step")
+    examples: int | None = Field(ge=1, description="size of a fixed training set; null: fresh examples every step")
+    epochs: int | None = Field(ge=1, description="times through the fixed training set; null: as many as the token budget buys")
+    shuffle: bool = Field(description="a new order in every epoch")
     lr: float = Field(gt=0, description="peak learning rate of AdamW")
-    schedule: Literal["cosine", "constant"] = Field(description="what follows the warm-up")
+    schedule: Literal["cosine", "epoch_cosine", "constant"] = Field(description="what follows the warm-up; epoch_cosine falls at the end of epochs only")
     warmup: float = Field(ge=0, lt=1, description="share of the steps over which the rate rises linearly")
     beta1: float = Field(ge=0, lt=1, description="AdamW")
     beta2: float = Field(ge=0, lt=1, description="AdamW")
-    weight_decay: float = Field(ge=0, description="on matrices only, unless a mixer says otherwise")
-    clip: float = Field(gt=0, description="largest norm of the gradient")
+    weight_decay: float = Field(ge=0, description="of AdamW")
+    decay: Literal["matrices", "all"] = Field(description="what decays; matrices: unless a mixer says otherwise")
+    clip: float | None = Field(gt=0, description="largest norm of the gradient; null: none")
     stop_at: float | None = Field(gt=0, le=1, description="validation accuracy at which a run ends early; null: never")
-    evaluations: int = Field(ge=5, multiple_of=5, description="how often the validation split is scored along the way")
+    evaluations: int = Field(ge=5, description="how often the validation split is scored along the way")
     validation_examples: int = Field(ge=1, description="size of the validation split")
     test_examples: int = Field(ge=1, description="size of the test split, scored once, at the end")
     precision: Literal["fp32"] = Field(description="number format; TF32 is off")
 
+    @model_validator(mode="after")
+    def _epochs_of_something(self) -> Self:
+        if self.examples is None and (self.epochs is not None or self.shuffle or self.schedule == "epoch_cosine"):
+            raise ValueError("epochs, shuffle and epoch_cosine need a fixed training set; give its size as protocol.examples")
+        return self
+
     def steps(self, seq_len: int) -> int:
-        """Optimiser steps that the budget buys at length `seq_len`, at least one per evaluation."""
+        """Optimiser steps that the epochs take or the budget buys at length `seq_len`, at least one per evaluation."""
+        if self.epochs is not None and self.examples is not None:
+            return max(self.evaluations, round(self.epochs * self.examples / self.batch_size))
         return max(self.evaluations, round(self.tokens / (self.batch_size * seq_len)))
 
 

@@ -52,7 +52,8 @@ class Store:
                 probe.flush()
 
     def get(self, cell_id: str) -> Result | None:
-        """The result of a cell, or None. A file that is torn, altered or misnamed is set aside, so that its cell runs again.
+        """The result of a cell, or None, as for one of an older schema. A file that is torn, altered or misnamed is set aside, so that its
+        cell runs again.
 
         Raises StorageError: the file is there and cannot be read, or comes from a newer linbench.
         """
@@ -73,7 +74,7 @@ class Store:
             return None
         if result["schema"] > SCHEMA:
             raise StorageError(f"{path} was written by a newer linbench (schema {result['schema']}, this one knows {SCHEMA}); update linbench.")
-        return result
+        return result if result["schema"] == SCHEMA else None
 
     def put(self, result: Result) -> Path:
         """Keep a result: written aside, flushed to the disk, then renamed. Raises StorageError; nothing is left behind then."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from linbench.batches import fresh_batches
+from linbench.batches import training_batches
 from linbench.cell import Cell
 from linbench.common.keys import stable_key
 from linbench.evaluate import evaluate
@@ -65,6 +65,7 @@ def train(stack: Stack, cells: Sequence[Cell], rules: dict[str, Rule], on_report
     protocol, task, steps, device = cells[0].protocol, cells[0].task, cells[0].steps, cells[0].device
     torch.manual_seed(stable_key("training", *(cell.seed for cell in cells)))  # for modules that draw, such as a user's dropout
     decays = [cell.protocol.weight_decay for cell in cells]
+    rules = rules if protocol.decay == "matrices" else {name: rule._replace(decay=True) for name, rule in rules.items()}
     optimiser = AdamW(stack, rules, weight_decay=decays, beta1=protocol.beta1, beta2=protocol.beta2, clip=protocol.clip)
     evaluate_at = {round(steps * (i + 1) / protocol.evaluations) for i in range(protocol.evaluations)}
     read_every = max(1, steps // READS)
@@ -72,7 +73,7 @@ def train(stack: Stack, cells: Sequence[Cell], rules: dict[str, Rule], on_report
     rates = _rates(runs, device)
     loss_sum, losses = torch.zeros(len(runs), dtype=torch.float64, device=device), 0
     accuracy, began, training_seconds, trained = None, time.perf_counter(), 0.0, 0
-    batches = fresh_batches(cells)
+    batches = training_batches(cells)
     for step in range(1, steps + 1):
         batch = next(batches)
         loss = stack(batch.inputs, batch.positions, batch.targets)
@@ -105,17 +106,24 @@ def train(stack: Stack, cells: Sequence[Cell], rules: dict[str, Rule], on_report
             if len(going) < len(runs):
                 stack, runs = stack.part(going), [runs[r] for r in going]
                 optimiser, rates, loss_sum = optimiser.part(stack, going), _rates(runs, device), loss_sum[going]
-                batches = fresh_batches([run.cell for run in runs], first=step * protocol.batch_size)
+                batches = training_batches([run.cell for run in runs], first=step * protocol.batch_size)
         began = time.perf_counter()
     yield runs, stack
 
 
 def rate(step: int, steps: int, protocol: Protocol) -> float:
     """The share of the peak learning rate at `step` (from 1): a linear warm-up, then the schedule."""
-    warmup = max(1, round(protocol.warmup * steps))
+    warmup = round(protocol.warmup * steps)
     if step <= warmup:
         return step / warmup
-    return 1.0 if protocol.schedule == "constant" else 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
+    if protocol.schedule == "constant":
+        return 1.0
+    done, all_ = step - warmup, max(1, steps - warmup)
+    if protocol.schedule == "epoch_cosine":
+        assert protocol.examples is not None
+        length = protocol.examples / protocol.batch_size
+        done, all_ = int((step - 1) / length), max(1, round(steps / length))
+    return 0.5 * (1 + math.cos(math.pi * done / all_))
 
 
 def _judge(stack: Stack, runs: Sequence[Run], step: int) -> float | None:

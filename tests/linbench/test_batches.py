@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from linbench.batches import draw, fresh_batches, replica
+from linbench.batches import draw, replica, training_batches
 from linbench.cell import Cell
 from linbench.plan import plan
 
@@ -29,9 +29,28 @@ def test_every_replica_sees_its_own_stream(seeds: list[int]) -> None:
 @pytest.mark.parametrize("first", [0, 600])
 def test_batches_are_the_training_stream_in_order_whatever_is_drawn_at_once(size: int, seeds: list[int], first: int) -> None:
     group = cells(seeds, size)
-    batches = fresh_batches(group, first=first)
+    batches = training_batches(group, first=first)
     drawn = [next(batches) for _ in range(4)]
     for r, cell in enumerate(group):
         whole = cell.task.sample(torch.arange(first, first + 4 * size), seed=cell.seed, split="train")
         assert torch.equal(torch.cat([batch.inputs[r] for batch in drawn]), whole.inputs)
         assert torch.equal(torch.cat([batch.slices["distance"][r] for batch in drawn]), whole.slices["distance"])
+
+
+def order(examples: int, batches: int, seed: int = 0, *, shuffle: bool) -> list[int]:
+    """The numbers of the examples that a cell trains on."""
+    settings = {"protocol.batch_size": 4, "protocol.examples": examples, "protocol.shuffle": shuffle}
+    group = plan("mqar", ["deltanet"], device="cpu", seeds=[seed], settings=settings)
+    every = group[0].task.sample(torch.arange(examples), seed=seed, split="train").inputs.tolist()
+    stream = training_batches(group)
+    return [every.index(row) for _ in range(batches) for row in next(stream).inputs[0].tolist()]
+
+
+def test_a_fixed_set_is_gone_through_again_and_again() -> None:
+    assert order(6, 4, shuffle=False) == [0, 1, 2, 3, 4, 5] * 2 + [0, 1, 2, 3]
+
+
+def test_a_shuffled_set_comes_whole_in_every_epoch_and_in_another_order() -> None:
+    first, second = (order(12, 6, shuffle=True)[start : start + 12] for start in (0, 12))
+    assert sorted(first) == sorted(second) == list(range(12))
+    assert len({tuple(first), tuple(second), tuple(order(12, 3, seed=1, shuffle=True)), tuple(range(12))}) == 4

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from linbench.batches import fresh_batches
+from linbench.batches import training_batches
 from linbench.cell import Cell
 from linbench.models.base import Rule
 from linbench.optimiser import AdamW
@@ -35,7 +35,7 @@ def optimiser(stack: Stack, rules: dict[str, Rule] | None = None, weight_decay: 
 def losses(cells: Sequence[Cell], rates: Sequence[float], steps: int, dtype: torch.dtype = torch.float64) -> Tensor:
     """[steps, R]."""
     stack = stacked(cells, dtype)
-    adamw, batches, curve = optimiser(stack), fresh_batches(cells), []
+    adamw, batches, curve = optimiser(stack), training_batches(cells), []
     for _ in range(steps):
         batch = next(batches)
         loss = stack(batch.inputs, batch.positions, batch.targets)
@@ -62,7 +62,7 @@ def test_gradients_in_float32_are_those_alone(model: str) -> None:
         stack = stacked(these, torch.float32)
         for x in stack.parameters.values():  # what starts at zero would hide what lies behind it
             x.data.add_(0.05 * torch.randn(x.shape[1:], generator=torch.Generator().manual_seed(x[0].numel())))
-        batch = next(fresh_batches(these))
+        batch = next(training_batches(these))
         stack(batch.inputs, batch.positions, batch.targets).sum().backward()
         return {name: x.grad for name, x in stack.parameters.items() if x.grad is not None}
 
@@ -124,12 +124,12 @@ def test_a_part_goes_on_as_if_the_rest_were_still_there() -> None:
     cells = group("gated_deltanet")
     whole = losses(cells, RATES, 8)
     stack = stacked(cells, torch.float64)
-    adamw, batches, rates = optimiser(stack), fresh_batches(cells), torch.tensor(RATES, dtype=torch.float64)
+    adamw, batches, rates = optimiser(stack), training_batches(cells), torch.tensor(RATES, dtype=torch.float64)
     for step in range(8):
         if step == 4:
             kept = [2, 0]
             stack, cells = stack.part(kept), [cells[r] for r in kept]
-            adamw, rates, batches = adamw.part(stack, kept), rates[kept], fresh_batches(cells, first=4 * 4)
+            adamw, rates, batches = adamw.part(stack, kept), rates[kept], training_batches(cells, first=4 * 4)
         batch = next(batches)
         loss = stack(batch.inputs, batch.positions, batch.targets)
         loss.sum().backward()

@@ -66,6 +66,13 @@ def test_a_file_under_another_cells_name_is_not_its_result(store: Store) -> None
     assert store.get("b" * 64) is None
 
 
+def test_a_result_of_an_older_schema_is_none(store: Store) -> None:
+    store.put(a_result(schema=SCHEMA - 1))
+    assert store.get(ID) is None
+    assert store.all() == []
+    assert not store.set_aside
+
+
 def test_a_newer_schema_is_refused_with_a_sentence(store: Store) -> None:
     store.put(a_result(schema=SCHEMA + 1))
     with pytest.raises(StorageError, match="newer linbench"):

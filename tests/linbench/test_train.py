@@ -4,6 +4,7 @@ import math
 import pytest
 
 from linbench.cell import Cell
+from linbench.common.errors import UserError
 from linbench.measure import undertrained
 from linbench.plan import plan
 from linbench.protocol import Protocol, default_protocol
@@ -43,3 +44,17 @@ def test_a_run_that_still_gains_in_its_last_fifth_is_undertrained(gain: float, m
 
 def test_gains_before_the_last_fifth_do_not_count() -> None:
     assert not undertrained([{"step": float(step), "accuracy": min(step, 80) / 100} for step in range(5, 101, 5)])
+
+
+def test_the_epoch_cosine_falls_once_an_epoch() -> None:
+    protocol = Protocol.parse({**default_protocol(), "examples": 320, "epochs": 4, "schedule": "epoch_cosine", "warmup": 0.0}, where="protocol")
+    steps = protocol.steps(64)
+    assert steps == 40
+    rates = [rate(step, steps, protocol) for step in range(1, steps + 1)]
+    assert rates == pytest.approx([0.5 * (1 + math.cos(math.pi * epoch / 4)) for epoch in range(4) for _ in range(10)])
+
+
+@pytest.mark.parametrize("setting", [{"epochs": 3}, {"shuffle": True}, {"schedule": "epoch_cosine"}])
+def test_epochs_are_of_a_fixed_set(setting: dict[str, object]) -> None:
+    with pytest.raises(UserError, match=r"protocol: .* need a fixed training set; give its size as protocol\.examples"):
+        Protocol.parse({**default_protocol(), **setting}, where="protocol")
