@@ -19,6 +19,7 @@ def run(
     *,
     preset: str | None = None,
     form: str | None = None,
+    protocol: str | None = None,
     seeds: Iterable[int] = (0,),
     settings: Mapping[str, Any] | None = None,
     results: str | Path = "results",
@@ -31,7 +32,8 @@ def run(
     Args:
         task: a name from `linbench list tasks`, `./file.py:Class` or `package.module:Class`.
         model: one or several names, layer patterns, paths or modules.
-        preset, form, seeds, settings, search, device: as `--preset`, `--form`, `--seeds`, `--set` (dotted names), `--search` and `--device`.
+        preset, form, protocol, seeds, settings, search, device: as `--preset`, `--form`, `--protocol`, `--seeds`, `--set` (dotted names),
+            `--search` and `--device`.
         again: repeat cells that are finished.
 
     Returns: one row per cell, as `load`.
@@ -39,7 +41,7 @@ def run(
     Raises UserError: a name or value that is not allowed; StorageError: results cannot be kept.
     """
     models = [model] if isinstance(model, str) else list(model)
-    cells = plan(task, models, preset=preset, form=form, seeds=seeds, settings=settings, device=device)
+    cells = plan(task, models, preset=preset, form=form, protocol=protocol, seeds=seeds, settings=settings, device=device)
     return frame((run_searched if search else run_cells)(cells, Store(results), Silent(), again=again))
 
 

@@ -10,7 +10,7 @@ from linbench.common.errors import UserError, unknown
 from linbench.models.backbone import BackboneSettings
 from linbench.models.base import Mixer
 from linbench.pattern import parse_pattern
-from linbench.protocol import Protocol, default_protocol
+from linbench.protocol import Protocol, default_protocol, published
 from linbench.registry import Entry, registry
 from linbench.tasks.base import Preset, Task
 
@@ -30,32 +30,42 @@ def plan(
     *,
     preset: str | None = None,
     form: str | None = None,
+    protocol: str | None = None,
     seeds: Iterable[int] = (0,),
     settings: Mapping[str, Any] | None = None,
+    own: Sequence[Mapping[str, Any]] | None = None,
     device: str = "auto",
 ) -> list[Cell]:
     """The cells of a run: one per model and seed.
 
     `settings` holds dotted names: `task.NAME`, `protocol.NAME`, `model.NAME` for the backbone or any mixer that has it, and
-    `model.MIXER.NAME` for one mixer. What the user sets overrides the preset, which overrides the defaults.
+    `model.MIXER.NAME` for one mixer. `own` holds more of them for each model alone, of its protocol and itself. `protocol` is the name of a
+    published one. What the user sets overrides it, it overrides the preset, which overrides the defaults.
     Raises UserError: a name or value that is not allowed, in one sentence.
     """
     if not models:
         raise UserError("name at least one model with --model; `linbench list models` has them.")
     given = _by_room(settings or {})
     built, task_entry, chosen = make_task(task, preset=preset, settings=settings)
-    protocol = Protocol.parse({**default_protocol(), **chosen.protocol, **given["protocol"]}, where="protocol")
+    alone = [_by_room(more) for more in own or [{}] * len(models)]
+    if any(more["task"] for more in alone):
+        raise UserError("a model cannot have task settings of its own: then it would be another task; give them to the task.")
+    base = {**default_protocol(), **chosen.protocol, **published(protocol), **given["protocol"]}
+    protocols = [Protocol.parse({**base, **more["protocol"]}, where="protocol") for more in alone]
     wanted_form: Form = form or chosen.model.get("form", "native")  # type: ignore[assignment]
     if wanted_form not in FORMS:
         raise unknown("form", wanted_form, FORMS)
     from_preset = {name: value for name, value in chosen.model.items() if name != "form"}
-    specs = [_model(text, wanted_form, from_preset, given["model"]) for text in models]
+    specs = [_model(text, wanted_form, from_preset, {**given["model"], **more["model"]}) for text, more in zip(models, alone, strict=True)]
     _refuse_unused(given["model"], specs)
+    for spec, more in zip(specs, alone, strict=True):
+        _refuse_unused(more["model"], [spec])
     for spec in specs:
         spec.rehearse(built)
     where, numbers = pick_device(device), [int(seed) for seed in seeds]
-    names = [_matching_preset(built, spec, protocol) for spec in specs]
-    return [Cell(built, task_entry, spec, protocol, seed, where, name) for spec, name in zip(specs, names, strict=True) for seed in numbers]
+    names = [_matching_preset(built, spec, its) for spec, its in zip(specs, protocols, strict=True)]
+    each = list(zip(specs, protocols, names, strict=True))
+    return [Cell(built, task_entry, spec, its, seed, where, name) for spec, its, name in each for seed in numbers]
 
 
 def make_task(task: str, *, preset: str | None, settings: Mapping[str, Any] | None = None) -> tuple[Task, Entry, Preset]:

@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import Field, model_validator
 
+from linbench.common.errors import unknown
 from linbench.common.settings import Settings
 
 VERSION = 2
@@ -53,8 +54,22 @@ def default_protocol() -> Mapping[str, Any]:
     return suite_block("default")
 
 
+def published(name: str | None) -> Mapping[str, Any]:
+    """What a published protocol changes of the default; nothing without a name. Raises UserError: there is none of that name."""
+    if name is None:
+        return {}
+    names = _suite().keys() - {"default", "search"}
+    if name not in names:
+        raise unknown("protocol", name, names)
+    return suite_block(name)
+
+
 def suite_block(name: str) -> Mapping[str, Any]:
     """One block of `suites/protocol.yaml`."""
+    return _suite()[name]
+
+
+def _suite() -> Mapping[str, Mapping[str, Any]]:
     text = (files("linbench") / "suites" / "protocol.yaml").read_text(encoding="utf-8")
-    block: Mapping[str, Any] = yaml.safe_load(text)[name]
-    return block
+    suite: Mapping[str, Mapping[str, Any]] = yaml.safe_load(text)
+    return suite

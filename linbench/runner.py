@@ -1,7 +1,7 @@
 """Many cells, group by group: finished ones are not repeated, and no cell's fault stops the others."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Protocol
 
@@ -47,8 +47,9 @@ class Silent:
         """Nothing."""
 
 
-def run_cells(cells: Sequence[Cell], store: Store, progress: Progress, *, again: bool = False, stack: int | None = None) -> list[Result]:
-    """The results of `cells`, in their order and each once; each is kept as soon as it is there. `again` repeats finished ones.
+def run_cells(cells: Sequence[Cell], store: Store, progress: Progress, *, again: bool = False, retry: bool = True, stack: int | None = None) -> list[Result]:
+    """The results of `cells`, in their order and each once; each is kept as soon as it is there. `again` repeats finished ones, `retry`
+    those that failed.
 
     Cells that differ in seed, learning rate and weight decay alone train together, at most `stack` of them (None: as many as suit the
     device). Several launchers may work on one folder: each cell is run by whoever claims it first.
@@ -62,7 +63,7 @@ def run_cells(cells: Sequence[Cell], store: Store, progress: Progress, *, again:
         waiting = list(cells)
         while waiting:
             for group in groups(waiting, largest=stack):
-                _settle(group, store, progress, results, again)
+                _settle(group, store, progress, results, lambda result: not again and _is_final(result, retry))
             left = [cell for cell in waiting if cell.id not in results]
             if len(left) == len(waiting):
                 time.sleep(_POLL_SECONDS)
@@ -72,8 +73,8 @@ def run_cells(cells: Sequence[Cell], store: Store, progress: Progress, *, again:
     return [results[cell.id] for cell in cells]
 
 
-def _settle(group: Sequence[Cell], store: Store, progress: Progress, results: dict[str, Result], again: bool) -> None:
-    """Put into `results` what is there of these cells, and run the others, but for those that another launcher is at."""
+def _settle(group: Sequence[Cell], store: Store, progress: Progress, results: dict[str, Result], stands: Callable[[Result | None], bool]) -> None:
+    """Put into `results` what stands of these cells, and run the others, but for those that another launcher is at."""
 
     def done(cell: Cell, *, stored: bool) -> None:
         result = store.get(cell.id)  # what is shown is what is kept
@@ -87,7 +88,7 @@ def _settle(group: Sequence[Cell], store: Store, progress: Progress, results: di
 
     with ExitStack() as claims:
         ours = [cell for cell in group if claims.enter_context(store.claim(cell.id))]
-        finished = [cell for cell in ours if not again and _is_final(store.get(cell.id))]
+        finished = [cell for cell in ours if stands(store.get(cell.id))]
         for cell in finished:
             done(cell, stored=True)
         missing = {cell.id: cell for cell in ours if cell not in finished}
@@ -97,6 +98,6 @@ def _settle(group: Sequence[Cell], store: Store, progress: Progress, results: di
                 done(missing[result["id"]], stored=False)
 
 
-def _is_final(result: Result | None) -> bool:
-    """What failed once may not fail again."""
-    return result is not None and result["status"] in FINAL
+def _is_final(result: Result | None, retry: bool) -> bool:
+    """What failed once may not fail again, if it is to be tried again."""
+    return result is not None and (result["status"] in FINAL or not retry)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -90,7 +91,14 @@ class Search:
 
 
 def run_searched(
-    cells: Sequence[Cell], store: Store, progress: Progress, *, settings: SearchSettings | None = None, again: bool = False, stack: int | None = None
+    cells: Sequence[Cell],
+    store: Store,
+    progress: Progress,
+    *,
+    settings: SearchSettings | None = None,
+    again: bool = False,
+    retry: bool = True,
+    stack: int | None = None,
 ) -> list[Result]:
     """The results of `cells`, each at the learning rate that its model's search finds, whatever rate the cell has.
 
@@ -102,14 +110,15 @@ def run_searched(
     settings = settings or default_search()
     if tuning := sorted({cell.seed for cell in cells} & set(settings.seeds)):
         raise UserError(f"seed {tuning[0]} is a tuning seed ({', '.join(map(str, settings.seeds))}), which chooses the learning rate; report others.")
+    runs = partial(run_cells, again=again, retry=retry, stack=stack)
     searches = {_model(cell): Search(cell, settings) for cell in cells}
     while wanted := [(search, n) for search in searches.values() for n in search.next]:
         tuned = {(id(search), n): search.at(n, settings.seeds, "tuning") for search, n in wanted}
-        run = {result["id"]: result for result in run_cells([cell for these in tuned.values() for cell in these], store, progress, again=again, stack=stack)}
+        run = {result["id"]: result for result in runs([cell for these in tuned.values() for cell in these], store, progress)}
         for search, n in wanted:
             search.tried[n] = fmean(validation_accuracy(run[cell.id]) for cell in tuned[id(search), n])
     reported = {cell.id: (searches[_model(cell)], searches[_model(cell)].at(searches[_model(cell)].best, [cell.seed], "report")[0]) for cell in cells}
-    found = {result["id"]: result for result in run_cells([cell for _, cell in reported.values()], store, progress, again=again, stack=stack)}
+    found = {result["id"]: result for result in runs([cell for _, cell in reported.values()], store, progress)}
     return [_told(found[cell.id], search, store) for search, cell in reported.values()]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, NoReturn
 
 import typer
 
-from linbench.cli import bench, doctor, figures, listing, run, show, table
+from linbench.cli import bench, doctor, figures, listing, run, show, sweep, table
 from linbench.common.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE, UserError
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
+app.command("sweep")(sweep.sweep)
 app.command("table")(table.table)
 app.command("figures")(figures.figures)
 app.command("list")(listing.listing)

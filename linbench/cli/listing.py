@@ -15,10 +15,11 @@ class What(StrEnum):
 
     tasks = "tasks"
     models = "models"
+    suites = "suites"
 
 
-def listing(what: Annotated[What, typer.Argument(metavar="tasks|models", help="What to list.")], as_json: JsonOption = False) -> None:
-    """List tasks or models by name, with where they come from; names that cannot be used are told apart."""
+def listing(what: Annotated[What, typer.Argument(metavar="tasks|models|suites", help="What to list.")], as_json: JsonOption = False) -> None:
+    """List tasks, models or suites by name, with where they come from; names that cannot be used are told apart."""
     import inspect
 
     from rich import box
@@ -28,6 +29,16 @@ def listing(what: Annotated[What, typer.Argument(metavar="tasks|models", help="W
 
     from linbench.registry import registry
 
+    if what is What.suites:
+        from linbench.suite import shipped
+
+        about = shipped()
+        print(
+            json.dumps({"suites": [{"name": name, "about": line} for name, line in about.items()]})
+            if as_json
+            else "\n".join(f"{n}\t{a}" for n, a in about.items())
+        )
+        return
     found = registry("task" if what is What.tasks else "model")
     rows = [
         {"name": e.name, "group": getattr(e.cls, "generation", ""), "about": (inspect.getdoc(e.cls) or "").partition("\n")[0], "from": e.source}

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from linbench.common.errors import UserError
+from linbench.common.errors import EXIT_CELLS_FAILED, UserError
 
 ResultsOption = Annotated[Path, typer.Option("--results", metavar="DIR", help="Folder of result files.", rich_help_panel="Results")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output, and nothing else there.", rich_help_panel="Results")]
@@ -17,6 +17,15 @@ def tell_set_aside(paths: Sequence[Path]) -> None:
     """One line on standard error for each result file that could not be trusted."""
     for path in paths:
         print(f"linbench: a result was unreadable and does not count; the file is now {path}.", file=sys.stderr)
+
+
+def tell_failed(results: Sequence[dict[str, Any]]) -> None:
+    """One line on standard error, and the end with an exit code of its own, if any cell did not end well."""
+    bad = [result for result in results if result["status"] != "ok"]
+    if bad:
+        first = f"{bad[0]['label']} {bad[0]['status']}: {bad[0]['reason']}"
+        print(f"linbench: {len(bad)} of {len(results)} cells did not end well; the first: {first}.", file=sys.stderr)
+        raise typer.Exit(EXIT_CELLS_FAILED)
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
@@ -30,15 +39,3 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
             raise UserError(f"--set {name.strip()} is given twice.")
         settings[name.strip()] = value.strip()
     return settings
-
-
-def parse_seeds(text: str) -> list[int]:
-    """`0,1,2` or `0-4` -> seeds without repetition. Raises UserError."""
-    seeds: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        numbers = [first, last] if dash else [first]
-        if not all(number.isascii() and number.isdigit() for number in numbers) or int(numbers[-1]) < int(first):
-            raise UserError(f"--seeds takes numbers such as 0,1,2 or 0-4, not '{text}'.")
-        seeds += range(int(first), int(last or first) + 1)
-    return list(dict.fromkeys(seeds))

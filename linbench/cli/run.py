@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from linbench.cli.options import JsonOption, ResultsOption, parse_seeds, parse_settings, tell_set_aside
-from linbench.common.errors import EXIT_CELLS_FAILED
+from linbench.cli.options import JsonOption, ResultsOption, parse_settings, tell_failed, tell_set_aside
 
 EXAMPLES = """
 Examples:
@@ -46,6 +45,7 @@ def run(
         typer.Option(help="native: as published. controlled: the same surroundings for all, so that only the recurrence differs."),
     ] = None,
     search: Annotated[bool, typer.Option("--search", help="Choose each model's learning rate on tuning seeds first, all on one grid.")] = False,
+    protocol: Annotated[str | None, typer.Option(help="A published protocol, such as zoology; without it the default.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     again: Annotated[bool, typer.Option("--again", help="Repeat cells that are finished.")] = False,
     results: ResultsOption = Path("results"),
@@ -57,6 +57,7 @@ def run(
     """
     from rich.console import Console
 
+    from linbench.common.seeds import parse_seeds
     from linbench.pattern import split_models
     from linbench.plan import plan
     from linbench.progress import Live, Plain
@@ -70,7 +71,7 @@ def run(
     stderr = Console(stderr=True)
     with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
         models = [name for text in model for name in split_models(text)]
-        cells = plan(task, models, preset=preset, form=form, seeds=parse_seeds(seeds), settings=parse_settings(set_ or []), device=device)
+        cells = plan(task, models, preset=preset, form=form, protocol=protocol, seeds=parse_seeds(seeds), settings=parse_settings(set_ or []), device=device)
         store = Store(results)
         progress = Live(stderr) if stderr.is_terminal else Plain(stderr)
         found = (run_searched if search else run_cells)(cells, store, progress, again=again)
@@ -87,11 +88,7 @@ def run(
     for path in save_figures(shown, store.folder / "figures"):
         if path.suffix != ".txt":
             print(f"drew {path}", file=sys.stderr)
-    bad = [result for result in found if result["status"] != "ok"]
-    if bad:
-        first = f"{bad[0]['label']} {bad[0]['status']}: {bad[0]['reason']}"
-        print(f"linbench: {len(bad)} of {len(found)} cells did not end well; the first: {first}.", file=sys.stderr)
-        raise typer.Exit(EXIT_CELLS_FAILED)
+    tell_failed(found)
 
 
 run.__doc__ = (run.__doc__ or "") + EXAMPLES

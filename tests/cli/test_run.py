@@ -221,7 +221,7 @@ def test_lists_and_cards(linbench: Callable[..., Any]) -> None:
         (["run", "mqr", "--model", "deltanet"], "unknown task 'mqr'; did you mean 'mqar'?"),
         (["run", "mqar", "--model", "deltnet"], "unknown model 'deltnet'; did you mean 'deltanet'?"),
         (["run", "mqar", "--model", "deltanet", "--preset", "quck"], "did you mean 'quick'?"),
-        (["run", "mqar", "--model", "deltanet", "--seeds", "x"], "--seeds takes numbers such as 0,1,2 or 0-4, not 'x'."),
+        (["run", "mqar", "--model", "deltanet", "--seeds", "x"], "seeds are numbers such as 0,1,2 or 0-4, not 'x'."),
         (["run", "mqar", "--model", "deltanet", "--seeds", "4-0"], "not '4-0'"),
         (["run", "mqar", "--model", "deltanet", "--seeds", "²"], "not '²'"),
         (["run", "mqar", "--model", "deltanet", "--set", "heads"], "--set takes NAME=VALUE"),

@@ -1,0 +1,139 @@
+"""`linbench sweep`: a suite of cells."""
+
+import json
+import sys
+from contextlib import redirect_stdout
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from linbench.cli.options import JsonOption, ResultsOption, tell_failed, tell_set_aside
+from linbench.common.errors import UserError
+
+if TYPE_CHECKING:
+    from linbench.cell import Cell
+    from linbench.store import Result, Store
+
+EXAMPLES = """
+Examples:
+
+  linbench sweep quick --dry-run
+
+  linbench sweep quick --only deltanet --only attention
+
+  linbench sweep mine.yaml --shard 1/4 --retry failed
+"""
+
+
+def sweep(
+    suite: Annotated[str, typer.Argument(metavar="SUITE", help="A shipped suite (linbench list suites) or a YAML file.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, what is missing and what it may cost.")] = False,
+    only: Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Only tasks or models of this name; * stands for anything.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many cells that are not finished.")] = None,
+    shard: Annotated[str, typer.Option(metavar="I/N", help="The I-th of N parts, for N machines.")] = "1/1",
+    retry: Annotated[str | None, typer.Option(metavar="failed", help="failed: try again what did not end well.")] = None,
+    stack: Annotated[int | None, typer.Option(min=1, help="Cells trained as one program at most; default: as suits the device.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    results: ResultsOption = Path("results"),
+    as_json: JsonOption = False,
+) -> None:
+    """Run a suite: tasks x models x settings x seeds. Finished cells are not repeated; tables and figures are there at any moment."""
+    from rich.console import Console
+
+    from linbench.progress import Live, Plain
+    from linbench.report.tables import markdown
+    from linbench.results import comparisons
+    from linbench.runner import run_cells
+    from linbench.search import run_searched
+    from linbench.store import Store
+    from linbench.suite import expand, load
+
+    if retry not in {None, "failed"}:
+        raise UserError(f"--retry takes failed, not '{retry}'.")
+    stderr = Console(stderr=True)
+    with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
+        chosen = load(suite)
+        found, missing = expand(chosen, device=device)
+        for name, sentence in missing.items():
+            print(f"linbench: left out, {name}: {sentence}", file=sys.stderr)
+        store = Store(results)
+        cells = _chosen(found, store, only=only or [], limit=limit, shard=shard)
+        if not dry_run:
+            progress = Live(stderr) if stderr.is_terminal else Plain(stderr)
+            run = run_searched if chosen.search else run_cells
+            done = run(cells, store, progress, retry=retry is not None, stack=stack)
+    if dry_run:
+        _tell_plan(cells, store, stack, searched=chosen.search, as_json=as_json)
+        return
+    tell_set_aside(store.set_aside)
+    print(json.dumps(done) if as_json else "\n".join(markdown(comparison) for comparison in comparisons(done, order=[c.model.label for c in cells])))
+    tell_failed(done)
+
+
+sweep.__doc__ = (sweep.__doc__ or "") + EXAMPLES
+
+
+def _chosen(cells: "list[Cell]", store: "Store", *, only: list[str], limit: int | None, shard: str) -> "list[Cell]":
+    """Those that are asked for. Raises UserError: a shard that is none, or nothing left."""
+    from linbench.groups import groups
+
+    part, slash, parts = shard.partition("/")
+    if not (slash and part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
+        raise UserError(f"--shard takes I/N, such as 1/4 for the first of four, not '{shard}'.")
+    asked = [cell for cell in cells if not only or any(_is(cell, pattern) for pattern in only)]
+    mine = {cell.id for group in groups(asked, largest=len(asked) or 1)[int(part) - 1 :: int(parts)] for cell in group}
+    chosen = [cell for cell in asked if cell.id in mine]
+    if not chosen:
+        names = sorted({name for cell in cells for name in (cell.task_entry.name, cell.model.label)})
+        raise UserError(f"nothing of the suite is left to run; it has {', '.join(names) or 'no task or model that is installed'}.")
+    if limit is not None:
+        left = [cell for cell in chosen if store.get(cell.id) is None][:limit]
+        chosen = left or chosen[:0]
+        if not chosen:
+            raise UserError("every cell is finished; without --limit the tables are shown.")
+    return chosen
+
+
+def _is(cell: "Cell", pattern: str) -> bool:
+    return any(fnmatchcase(name, pattern) for name in (cell.model.label, cell.task_entry.name, f"{cell.task_entry.name}/{cell.preset}"))
+
+
+def _tell_plan(cells: "list[Cell]", store: "Store", stack: int | None, *, searched: bool, as_json: bool) -> None:
+    """What would run, group by group."""
+    from linbench.estimate import seconds
+    from linbench.groups import groups
+    from linbench.progress import describe_all
+
+    known: list[Result] = store.all() if store.folder.is_dir() else []
+    finished = {result["id"]: result["status"] for result in known}
+    rows: list[dict[str, Any]] = []
+    for group in groups(cells, largest=stack):
+        left = [cell for cell in group if cell.id not in finished]
+        rows.append({"group": describe_all(group), "cells": len(group), "left": len(left), "seconds": seconds(left, known) if left else 0.0})
+    if as_json:
+        print(json.dumps({"groups": rows, "cells": [cell.id for cell in cells], "searched": searched}))
+        return
+    for row in rows:
+        cost = "no estimate" if row["seconds"] is None else f"about {_time(row['seconds'])}"
+        print(f"{row['group']}: {_count(row['cells'], 'cell')}, {row['left']} left, {cost}" if row["left"] else f"{row['group']}: finished")
+    total = sum(row["left"] for row in rows)
+    costs = [row["seconds"] for row in rows if row["seconds"] is not None]
+    unknown = " not counting groups without an estimate" if len(costs) < len(rows) else ""
+    estimate = (
+        f"about {_time(sum(costs))} by what finished cells took here{unknown}" if costs else "no finished cell on this kind of device to judge the cost by"
+    )
+    print(f"{_count(len(cells), 'cell')} in {_count(len(rows), 'group')}, {total} left: {estimate}.")
+    if searched:
+        print("The search for learning rates comes before: at least its grid on every tuning seed, for every model.")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _time(seconds: float) -> str:
+    """In words."""
+    hours, minutes = int(seconds // 3600), int(seconds % 3600 // 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{seconds:.0f} s"

@@ -1,0 +1,153 @@
+"""Named experiments: a grid of tasks, models, settings and seeds, as cells."""
+
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import yaml
+from pydantic import Field, model_validator
+
+from linbench.cell import Cell
+from linbench.common.errors import UserError, unknown
+from linbench.common.seeds import parse_seeds
+from linbench.common.settings import Settings
+from linbench.pattern import parse_pattern
+from linbench.plan import plan
+from linbench.registry import Kind, registry
+
+_NOT_SUITES = {"protocol"}
+
+
+class SuiteTask(Settings):
+    """A task of a suite, written `NAME`, `NAME/PRESET` or as a mapping."""
+
+    task: str = Field(description="a name, or NAME/PRESET")
+    set: dict[str, Any] = Field({}, description="its settings, and those that its models and their protocol have for it, by dotted names")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"task": value} if isinstance(value, str) else value
+
+
+class SuiteModel(Settings):
+    """A model of a suite, written as a pattern or as a mapping."""
+
+    model: str = Field(description="a layer pattern")
+    set: dict[str, Any] = Field({}, description="what it alone is given, by dotted names")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_pattern(cls, value: Any) -> Any:
+        return {"model": value} if isinstance(value, str) else value
+
+
+class Suite(Settings):
+    """Every task with every model at every point of the grid, for every seed."""
+
+    about: str = Field(description="what it shows, in a line")
+    tasks: tuple[SuiteTask, ...] = Field(min_length=1, description="tasks")
+    models: tuple[SuiteModel, ...] = Field(min_length=1, description="models")
+    form: str | None = Field(None, description="native or controlled")
+    protocol: str | None = Field(None, description="a published protocol by name")
+    search: bool = Field(False, description="whether each model's learning rate is searched for")
+    seeds: str = Field("0", description="such as 0,1,2 or 0-4")
+    set: dict[str, Any] = Field({}, description="settings of all, by dotted names")
+    grid: dict[str, tuple[Any, ...]] = Field({}, description="settings by dotted names, each with the values that it takes in turn")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _seeds_as_text(cls, value: Any) -> Any:
+        if isinstance(value, dict) and isinstance(value.get("seeds"), int | list):
+            seeds = value["seeds"]
+            return {**value, "seeds": ",".join(map(str, seeds)) if isinstance(seeds, list) else str(seeds)}
+        return value
+
+    @model_validator(mode="after")
+    def _set_once(self) -> Self:
+        if twice := self.set.keys() & self.grid.keys():
+            raise ValueError(f"{sorted(twice)[0]} stands both in set and in grid")
+        if empty := [name for name, values in self.grid.items() if not values]:
+            raise ValueError(f"grid.{empty[0]} has no values")
+        return self
+
+
+class Expansion(NamedTuple):
+    """The cells of a suite, each once; and for every name that is not there, why."""
+
+    cells: list[Cell]
+    missing: dict[str, str]
+
+
+def shipped() -> dict[str, str]:
+    """The suites that come with linbench: what each shows."""
+    paths = sorted((path for path in (files("linbench") / "suites").iterdir() if path.name.endswith(".yaml")), key=lambda path: path.name)
+    names = [path.name.removesuffix(".yaml") for path in paths]
+    return {name: load(name).about for name in names if name not in _NOT_SUITES}
+
+
+def load(name: str) -> Suite:
+    """A suite by the path of its file, or one that is shipped by name. Raises UserError: there is none, or not one as it should be."""
+    path = Path(name)
+    if path.suffix in {".yaml", ".yml"}:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"cannot read the suite {name}: {getattr(error, 'strerror', None) or error}.") from None
+    else:
+        folder = files("linbench") / "suites"
+        names = [path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml")]
+        if name not in names or name in _NOT_SUITES:
+            raise unknown("suite", name, set(names) - _NOT_SUITES)
+        text = (folder / f"{name}.yaml").read_text(encoding="utf-8")
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UserError(f"the suite {name} is not YAML: {' '.join(str(error).split())}.") from None
+    if not isinstance(values, Mapping):
+        raise UserError(f"the suite {name} must be a mapping with {', '.join(Suite.model_fields)}.")
+    return Suite.parse(values, where="suite")
+
+
+def expand(suite: Suite, *, device: str = "auto") -> Expansion:
+    """All cells of a suite, in its order. Tasks and models that are not installed are left out and named.
+
+    Raises UserError: a setting that is not allowed.
+    """
+    missing: dict[str, str] = {}
+    models = [model for model in suite.models if _there("model", [term.name for term in parse_pattern(model.model)], missing)]
+    tasks = [task for task in suite.tasks if _there("task", [task.task.partition("/")[0]], missing)]
+    found: dict[str, Cell] = {}
+    for task, point in product(tasks, _points(suite.grid)):
+        if not models:
+            break
+        name, _, preset = task.task.partition("/")
+        cells = plan(
+            name,
+            [model.model for model in models],
+            preset=preset or None,
+            form=suite.form,
+            protocol=suite.protocol,
+            seeds=parse_seeds(suite.seeds),
+            settings={**suite.set, **task.set, **point},
+            own=[model.set for model in models],
+            device=device,
+        )
+        found |= {cell.id: cell for cell in cells}
+    return Expansion(list(found.values()), missing)
+
+
+def _points(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+
+def _there(kind: Kind, names: Sequence[str], missing: dict[str, str]) -> bool:
+    for name in names:
+        try:
+            registry(kind).find(name)
+        except UserError as error:
+            missing[f"{kind} {name}"] = str(error)
+            return False
+    return True

@@ -1,0 +1,114 @@
+"""`linbench sweep`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TINY = """
+about: a test
+tasks: [mqar]
+models: [deltanet, linear_attention]
+seeds: 0-1
+set:
+  task.seq_len: 16
+  task.kv_pairs: 2
+  task.vocab_size: 16
+  model.d_model: 16
+  protocol.batch_size: 4
+  protocol.tokens: 640
+  protocol.evaluations: 5
+  protocol.validation_examples: 8
+  protocol.test_examples: 16
+"""
+
+
+@pytest.fixture
+def sweep(linbench: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    """The verb on a suite of two models and two seeds."""
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    return lambda *words, **more: linbench("sweep", "tiny.yaml", "--device", "cpu", *words, **more)
+
+
+def lines(text: str) -> list[str]:
+    """What is told of finished cells."""
+    return [line for line in text.splitlines() if " seed " in line and "/" in line.split()[0]]
+
+
+def test_a_suite_runs_and_is_not_repeated(sweep: Callable[..., Any]) -> None:
+    ended = sweep()
+    assert ended.code == 0, ended.err
+    assert ended.out.count("### mqar") == 1
+    assert "| deltanet" in ended.out
+    assert len(lines(ended.err)) == 4
+    assert "together" in ended.err, "seeds of one model train as one program"
+    again = sweep()
+    assert (again.code, again.out) == (0, ended.out)
+    assert again.err.count("finished earlier") == 4
+
+
+def test_a_dry_run_tells_and_runs_nothing(sweep: Callable[..., Any], tmp_path: Path) -> None:
+    ended = sweep("--dry-run")
+    assert ended.code == 0
+    assert ended.out.splitlines() == [
+        "mqar deltanet seed 0 and 1 more: 2 cells, 2 left, no estimate",
+        "mqar linear_attention seed 0 and 1 more: 2 cells, 2 left, no estimate",
+        "4 cells in 2 groups, 4 left: no finished cell on this kind of device to judge the cost by.",
+    ]
+    assert not (tmp_path / "results").exists()
+    sweep("--only", "deltanet")
+    assert sweep("--dry-run").out.splitlines()[0] == "mqar deltanet seed 0 and 1 more: finished"
+    told = json.loads(sweep("--dry-run", "--json").out)
+    assert [group["left"] for group in told["groups"]] == [0, 2]
+    assert told["groups"][1]["seconds"] > 0
+
+
+def test_parts_of_a_suite(sweep: Callable[..., Any]) -> None:
+    shards = [set(json.loads(sweep("--dry-run", "--json", "--shard", f"{i}/2").out)["cells"]) for i in (1, 2)]
+    whole = set(json.loads(sweep("--dry-run", "--json").out)["cells"])
+    assert shards[0] | shards[1] == whole
+    assert not shards[0] & shards[1]
+    assert len(shards[0]) == len(shards[1]) == 2
+    assert len(json.loads(sweep("--only", "linear*", "--limit", "1", "--json").out)) == 1
+    assert len(json.loads(sweep("--only", "linear*", "--limit", "1", "--json").out)) == 1
+    assert "every cell is finished" in sweep("--only", "linear*", "--limit", "1").err
+
+
+def test_what_failed_is_tried_again_only_when_asked(sweep: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from torch import nn\nclass Mine(nn.Module):\n    def forward(self, x):\n        raise RuntimeError('no')\n")
+    (tmp_path / "tiny.yaml").write_text(TINY.replace("linear_attention", "'./mine.py:Mine'"))
+    ended = sweep()
+    assert ended.code == 3
+    assert "2 of 4 cells did not end well" in ended.err
+    assert sweep().err.count("finished earlier") == 4
+    assert sweep("--retry", "failed").err.count("finished earlier") == 2
+
+
+def test_what_is_not_installed_is_left_out_and_told(sweep: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY.replace("linear_attention", "no_such_model"))
+    ended = sweep("--dry-run")
+    assert ended.code == 0
+    assert "linbench: left out, model no_such_model: unknown model 'no_such_model'" in ended.err
+    assert "2 cells in 1 group" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--shard", "3/2"], "--shard takes I/N, such as 1/4 for the first of four, not '3/2'."),
+        (["--shard", "x"], "--shard takes I/N"),
+        (["--retry", "all"], "--retry takes failed, not 'all'."),
+        (["--only", "nothing"], "nothing of the suite is left to run; it has deltanet, linear_attention, mqar."),
+    ],
+)
+def test_bad_input_is_one_sentence(sweep: Callable[..., Any], words: list[str], sentence: str) -> None:
+    ended = sweep(*words)
+    assert ended.code == 2
+    assert sentence in ended.err
+
+
+def test_suites_are_listed(linbench: Callable[..., Any]) -> None:
+    assert linbench("list", "suites").out.startswith("quick\t")
+    assert json.loads(linbench("list", "suites", "--json").out)["suites"][0]["name"] == "quick"

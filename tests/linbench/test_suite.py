@@ -1,0 +1,107 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from linbench.common.errors import UserError
+from linbench.suite import Suite, expand, load, shipped
+
+SMALL: dict[str, Any] = {"about": "a test", "tasks": ["mqar"], "models": ["deltanet", "attention"]}
+
+
+def suite(**more: Any) -> Suite:
+    return Suite.parse(SMALL | more, where="suite")
+
+
+def expanded(**more: Any) -> list[tuple[str, int, dict[str, Any]]]:
+    """Model, seed and all settings of every cell."""
+    cells = expand(suite(**more), device="cpu").cells
+    return [
+        (c.model.label, c.seed, {"form": c.model.form, **c.task.settings.model_dump(), **c.model.backbone.model_dump(), **c.protocol.model_dump()})
+        for c in cells
+    ]
+
+
+def test_a_grid_is_every_task_model_point_and_seed_once() -> None:
+    found = expanded(tasks=["mqar", "mqar/quick-hard"], grid={"model.d_model": [32, 64], "protocol.lr": [1e-3, 1e-2]}, seeds="0-2")
+    assert len(found) == 2 * 2 * 4 * 3
+    assert len({(label, seed, s["kv_pairs"], s["d_model"], s["lr"]) for label, seed, s in found}) == len(found)
+
+
+def test_what_is_set_for_all_for_a_task_and_for_a_model_reaches_just_these() -> None:
+    found = expanded(
+        tasks=["mqar", {"task": "mqar", "set": {"task.seq_len": 128, "protocol.batch_size": 8}}],
+        models=["attention", {"model": "deltanet", "set": {"model.d_model": 32, "protocol.lr": 0.5}}],
+        set={"protocol.clip": 0.25},
+        form="controlled",
+    )
+    chosen = {(label, s["seq_len"], s["batch_size"], s["d_model"], s["lr"]) for label, _, s in found}
+    assert chosen == {("attention", 64, 32, 64, 5e-3), ("attention", 128, 8, 64, 5e-3), ("deltanet", 64, 32, 32, 0.5), ("deltanet", 128, 8, 32, 0.5)}
+    assert {(s["clip"], s["form"]) for _, _, s in found} == {(0.25, "controlled")}
+
+
+def test_a_published_protocol_by_name() -> None:
+    (_, _, settings), *_ = expanded(protocol="zoology")
+    assert (settings["epochs"], settings["stop_at"], settings["clip"], settings["decay"]) == (64, 0.99, None, "all")
+
+
+def test_the_same_cell_asked_for_twice_is_one() -> None:
+    assert len(expanded(models=["deltanet", "deltanet"], seeds=[0, 0])) == 1
+
+
+def test_what_is_not_installed_is_named_and_the_rest_goes_on() -> None:
+    found = expand(suite(tasks=["mqar", "no_such_task"], models=["deltanet", "3xdeltanet+no_such_model"]), device="cpu")
+    assert [cell.model.label for cell in found.cells] == ["deltanet"]
+    assert set(found.missing) == {"task no_such_task", "model no_such_model"}
+    assert "unknown task 'no_such_task'" in found.missing["task no_such_task"]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"modles": ["deltanet"]}, r"unknown setting 'suite\.modles'; did you mean 'suite\.models'\?"),
+        ({"tasks": []}, r"suite\.tasks"),
+        ({"tasks": [{"task": "mqar", "sets": {}}]}, r"unknown setting 'suite\.tasks\.0\.sets'"),
+        ({"set": {"model.d_model": 8}, "grid": {"model.d_model": [8]}}, r"suite: model\.d_model stands both in set and in grid"),
+        ({"grid": {"model.d_model": []}}, r"suite: grid\.model\.d_model has no values"),
+        ({"set": {"model.hedas": 8}}, r"unknown setting 'model\.hedas'"),
+        ({"models": [{"model": "deltanet", "set": {"model.hedas": 8}}]}, r"unknown setting 'model\.hedas'"),
+        ({"models": [{"model": "deltanet", "set": {"task.kv_pairs": 8}}]}, "a model cannot have task settings of its own"),
+        ({"seeds": "a"}, "seeds are numbers such as 0,1,2 or 0-4, not 'a'"),
+        ({"protocol": "zoolgy"}, "unknown protocol 'zoolgy'; did you mean 'zoology'?"),
+    ],
+)
+def test_bad_suites_are_one_sentence(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        expand(suite(**change), device="cpu")
+
+
+def test_a_suite_is_a_file_or_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(SMALL))
+    assert load(str(path)) == suite()
+    assert load("quick").about == shipped()["quick"]
+
+
+@pytest.mark.parametrize(("text", "sentence"), [("[", "is not YAML"), ("- a", "must be a mapping"), (None, "cannot read the suite")])
+def test_a_file_that_is_no_suite(tmp_path: Path, text: str | None, sentence: str) -> None:
+    path = tmp_path / "mine.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UserError, match=sentence):
+        load(str(path))
+
+
+def test_a_name_that_is_no_suite() -> None:
+    with pytest.raises(UserError, match=r"unknown suite .quik.; did you mean .quick.\?"):
+        load("quik")
+    with pytest.raises(UserError, match="unknown suite 'protocol'"):
+        load("protocol")
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_shipped_suites_expand(name: str) -> None:
+    found = expand(load(name), device="cpu")
+    assert found.cells
+    assert not found.missing
