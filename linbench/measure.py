@@ -8,19 +8,29 @@ from typing import Any
 import torch
 
 from linbench.cell import SCHEMA, Cell
+from linbench.checkpoint import Checkpoint
+from linbench.common.errors import StorageError
 from linbench.environment import environment
 from linbench.evaluate import Judgement, evaluate
 from linbench.loading import theirs
 from linbench.stack import Stack
 from linbench.store import Result
-from linbench.train import Report, Run, train
+from linbench.train import Report, Run, Training, train
 
 UNDERTRAINED_GAIN = 0.01
 """A run whose last fifth still gains more than this has not shown what it can do."""
 
 
-def measure(cells: Sequence[Cell], on_report: Callable[[Report], None]) -> Iterator[Result]:
+def measure(
+    cells: Sequence[Cell],
+    on_report: Callable[[Report], None],
+    *,
+    on_rest: Callable[[Training], None] = lambda training: None,
+    checkpoint: Checkpoint | None = None,
+) -> Iterator[Result]:
     """Run cells that differ in seed, learning rate and weight decay alone, as one program, and give each result as soon as it is there.
+
+    `on_rest` is called whenever the training can be taken down; it goes on from a `checkpoint` of these very cells.
 
     Whatever goes wrong in a cell becomes its status, so that others can go on: what does not fit, or cannot be stacked, is tried in
     smaller groups, at last alone.
@@ -35,10 +45,13 @@ def measure(cells: Sequence[Cell], on_report: Callable[[Report], None]) -> Itera
         group, note = waiting.pop()
         done: set[str] = set()
         try:
-            for result in _measured(group, note, on_report):
+            for result in _measured(group, note, on_report, on_rest, checkpoint):
                 done.add(result["id"])
                 yield result
+        except StorageError:
+            raise
         except Exception as error:  # a mixer's own fault, ours or a user's: recorded with its place, and the run goes on
+            checkpoint = None
             left = [cell for cell in group if cell.id not in done]
             oom = isinstance(error, torch.OutOfMemoryError)
             if len(group) > 1:
@@ -50,7 +63,9 @@ def measure(cells: Sequence[Cell], on_report: Callable[[Report], None]) -> Itera
                 yield _blank(group[0], 1, note) | status
 
 
-def _measured(cells: Sequence[Cell], note: str | None, on_report: Callable[[Report], None]) -> Iterator[Result]:
+def _measured(
+    cells: Sequence[Cell], note: str | None, on_report: Callable[[Report], None], on_rest: Callable[[Training], None], checkpoint: Checkpoint | None
+) -> Iterator[Result]:
     began = time.perf_counter()
     first = cells[0]
     precision = torch.get_float32_matmul_precision()
@@ -58,9 +73,12 @@ def _measured(cells: Sequence[Cell], note: str | None, on_report: Callable[[Repo
     try:
         models = [cell.model.build(cell.task, seed=cell.seed).to(cell.device) for cell in cells]
         size, rules = _size(first, models[0]), models[0].parameter_rules()
-        stack = Stack.of(models)
+        training = Training.begun(Stack.of(models), cells, rules)
         del models
-        for runs, trained in train(stack, cells, rules, on_report):
+        if checkpoint is not None:
+            checkpoint.restore(training)
+            began -= training.seconds
+        for runs, trained in train(training, on_report, on_rest):
             judged: list[Any] = [None] * len(runs)
             if trained is not None:
                 judged = evaluate(trained, [run.cell for run in runs], split="test", examples=first.protocol.test_examples)

@@ -3,9 +3,11 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Protocol
 
 from linbench.cell import Cell
+from linbench.checkpoint import Checkpoint, Checkpoints, composition
 from linbench.common.errors import StorageError
 from linbench.groups import groups
 from linbench.measure import measure
@@ -52,7 +54,8 @@ def run_cells(cells: Sequence[Cell], store: Store, progress: Progress, *, again:
     those that failed.
 
     Cells that differ in seed, learning rate and weight decay alone train together, at most `stack` of them (None: as many as suit the
-    device). Several launchers may work on one folder: each cell is run by whoever claims it first.
+    device). Several launchers may work on one folder: each cell is run by whoever claims it first. A group that was broken off
+    goes on from its last checkpoint.
     Raises StorageError: results cannot be kept.
     """
     store.prepare()
@@ -92,10 +95,20 @@ def _settle(group: Sequence[Cell], store: Store, progress: Progress, results: di
         for cell in finished:
             done(cell, stored=True)
         missing = {cell.id: cell for cell in ours if cell not in finished}
-        if missing:
-            for result in measure(list(missing.values()), lambda report: progress.report(list(missing.values()), report)):
-                store.put(result)
-                done(missing[result["id"]], stored=False)
+
+        def run(cells: Sequence[Cell], name: str, checkpoint: Checkpoint | None = None) -> None:
+            on_report, on_rest = partial(progress.report, cells), partial(checkpoints.rest, group=name)
+            for result in measure(cells, on_report, on_rest=on_rest, checkpoint=checkpoint):
+                if result["id"] in missing:
+                    store.put(result)
+                    done(missing[result["id"]], stored=False)
+            checkpoints.forget(name)
+
+        checkpoints = Checkpoints(store.checkpoints)
+        for name, cells, checkpoint in checkpoints.of(group, missing):
+            run(cells, name, checkpoint)
+        if left := [cell for cell in missing.values() if cell.id not in results]:
+            run(left, composition(left))
 
 
 def _is_final(result: Result | None, retry: bool) -> bool:

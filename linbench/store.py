@@ -2,7 +2,6 @@
 
 import errno
 import json
-import os
 import re
 import tempfile
 import time
@@ -15,6 +14,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from linbench.cell import SCHEMA, canonical, digest
 from linbench.common.errors import StorageError
+from linbench.common.files import LEFTOVER, write_whole
 
 Result = dict[str, Any]
 """What a cell measured, as plain JSON values; see `linbench.measure` for what is in it."""
@@ -24,7 +24,6 @@ FINAL = ("ok", "diverged")
 
 _ID = re.compile("[0-9a-f]{64}")
 _ASIDE = ".unreadable"
-_LEFTOVER = ".writing-"
 _STALE_SECONDS = 3600
 
 
@@ -44,10 +43,10 @@ class Store:
         with storage_sentence(self.folder, "cannot keep results in"):
             self.folder.mkdir(parents=True, exist_ok=True)
             self._locks.mkdir(exist_ok=True)
-            for leftover in self.folder.glob(f"{_LEFTOVER}*"):  # of a writer that was killed
+            for leftover in self.folder.glob(f"{LEFTOVER}*"):  # of a writer that was killed
                 if time.time() - leftover.stat().st_mtime > _STALE_SECONDS:
                     leftover.unlink(missing_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self.folder, prefix=_LEFTOVER) as probe:
+            with tempfile.NamedTemporaryFile(dir=self.folder, prefix=LEFTOVER) as probe:
                 probe.write(b"\0")
                 probe.flush()
 
@@ -81,18 +80,7 @@ class Store:
         path = self._path(result["id"])
         text = canonical({**result, "checksum": digest(result)})
         with storage_sentence(self.folder, "cannot keep results in"):
-            handle, name = tempfile.mkstemp(dir=self.folder, prefix=_LEFTOVER)
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    file.write(text)
-                    file.flush()
-                    os.fsync(file.fileno())
-                Path(name).chmod(0o644)
-                Path(name).replace(path)
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
-            _sync_folder(self.folder)
+            write_whole(path, text.encode())
         return path
 
     def all(self) -> list[Result]:
@@ -112,6 +100,11 @@ class Store:
             yield ours
         finally:
             lock.release()
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where groups that are not finished are kept."""
+        return self.folder / ".checkpoints"
 
     @property
     def _locks(self) -> Path:
@@ -145,11 +138,3 @@ def _acquired(lock: BaseFileLock) -> bool:
     except Timeout:  # an OSError to Python, but no refusal of the system
         return False
     return True
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -15,6 +15,7 @@ from linbench.models.base import Rule
 from linbench.optimiser import AdamW
 from linbench.protocol import Protocol
 from linbench.stack import Stack
+from linbench.tasks.base import Batch
 
 READS = 200
 """How often in a run the loss is read from the device, at most: each reading waits for it."""
@@ -53,62 +54,96 @@ class Run:
         return self.stopped or self.diverged is not None
 
 
+@dataclass
+class Training:
+    """A group in the middle of its training: all that the next step depends on, beside the cells. A run for each replica of the stack."""
+
+    stack: Stack
+    optimiser: AdamW
+    runs: list[Run]
+    step: int = 0
+    trained: int = 0
+    """Replicas times steps so far."""
+    seconds: float = 0.0
+
+    @classmethod
+    def begun(cls, stack: Stack, cells: Sequence[Cell], rules: dict[str, Rule]) -> "Training":
+        """Before the first step."""
+        protocol = cells[0].protocol
+        torch.manual_seed(stable_key("training", *(cell.seed for cell in cells)))  # for modules that draw, such as a user's dropout
+        decays = [cell.protocol.weight_decay for cell in cells]
+        rules = rules if protocol.decay == "matrices" else {name: rule._replace(decay=True) for name, rule in rules.items()}
+        optimiser = AdamW(stack, rules, weight_decay=decays, beta1=protocol.beta1, beta2=protocol.beta2, clip=protocol.clip)
+        return cls(stack, optimiser, [Run(cell) for cell in cells])
+
+    def keep(self, replicas: Sequence[int]) -> None:
+        """Go on with these alone."""
+        self.stack, self.runs = self.stack.part(replicas), [self.runs[r] for r in replicas]
+        self.optimiser = self.optimiser.part(self.stack, replicas)
+
+
 Finished = tuple[list[Run], Stack | None]
 """Runs that are over, and their models; none where they diverged."""
 
 
-def train(stack: Stack, cells: Sequence[Cell], rules: dict[str, Rule], on_report: Callable[[Report], None]) -> Iterator[Finished]:
+def train(training: Training, on_report: Callable[[Report], None], on_rest: Callable[[Training], None] = lambda training: None) -> Iterator[Finished]:
     """Train every replica as its cell says, and give each away when it is over.
 
-    Cells may differ in seed, learning rate and weight decay. When half of a stack is over, the rest goes on without it.
+    Cells may differ in seed, learning rate and weight decay. When half of a stack is over, the rest goes on without it. `on_rest` is called
+    whenever nothing but `training` decides how it goes on.
     """
-    protocol, task, steps, device = cells[0].protocol, cells[0].task, cells[0].steps, cells[0].device
-    torch.manual_seed(stable_key("training", *(cell.seed for cell in cells)))  # for modules that draw, such as a user's dropout
-    decays = [cell.protocol.weight_decay for cell in cells]
-    rules = rules if protocol.decay == "matrices" else {name: rule._replace(decay=True) for name, rule in rules.items()}
-    optimiser = AdamW(stack, rules, weight_decay=decays, beta1=protocol.beta1, beta2=protocol.beta2, clip=protocol.clip)
+    cell = training.runs[0].cell
+    protocol, steps = cell.protocol, cell.steps
     evaluate_at = {round(steps * (i + 1) / protocol.evaluations) for i in range(protocol.evaluations)}
     read_every = max(1, steps // READS)
-    runs = [Run(cell) for cell in cells]
-    rates = _rates(runs, device)
-    loss_sum, losses = torch.zeros(len(runs), dtype=torch.float64, device=device), 0
-    accuracy, began, training_seconds, trained = None, time.perf_counter(), 0.0, 0
-    batches = training_batches(cells)
-    for step in range(1, steps + 1):
+    accuracy, began = None, time.perf_counter()
+    rates, batches, loss_sum, losses = *_start(training), 0
+    for step in range(training.step + 1, steps + 1):
         batch = next(batches)
-        loss = stack(batch.inputs, batch.positions, batch.targets)
+        loss = training.stack(batch.inputs, batch.positions, batch.targets)
         loss.sum().backward()
-        optimiser.step(rates * rate(step, steps, protocol))
-        loss_sum, losses, trained = loss_sum + loss.detach(), losses + 1, trained + len(runs)
+        training.optimiser.step(rates * rate(step, steps, protocol))
+        loss_sum, losses = loss_sum + loss.detach(), losses + 1
         if step % read_every and step not in evaluate_at:
             continue
 
+        runs = training.runs
         means = (loss_sum / losses).tolist()
-        training_seconds += time.perf_counter() - began
+        training.step, training.trained = step, training.trained + losses * len(runs)
+        training.seconds += time.perf_counter() - began
         for run, mean in zip(runs, means, strict=True):
             run.loss, run.losses = run.loss + mean * losses, run.losses + losses
             if not math.isfinite(mean):
                 run.diverged = run.diverged or f"the loss was {mean} by step {step} of {steps}"
         loss_sum, losses = torch.zeros_like(loss_sum), 0
         if step in evaluate_at:
-            accuracy = _judge(stack, runs, step)
+            accuracy = _judge(training.stack, runs, step)
             for r, run in enumerate(runs):
                 if not run.over and protocol.stop_at is not None and run.curve[-1]["accuracy"] >= protocol.stop_at:
                     run.stopped = True
-                    yield [run], stack.part([r])
+                    yield [run], training.stack.part([r])
         going = [r for r, run in enumerate(runs) if not run.over]
-        on_report(Report(step, steps, _mean(means, going), accuracy, trained * protocol.batch_size * task.seq_len / training_seconds))
+        speed = training.trained * protocol.batch_size * cell.task.seq_len / training.seconds
+        on_report(Report(step, steps, _mean(means, going), accuracy, speed))
         if len(going) <= len(runs) / 2 or step == steps:
             if diverged := [run for run in runs if run.diverged is not None]:
                 yield diverged, None
             if not going:
                 return
             if len(going) < len(runs):
-                stack, runs = stack.part(going), [runs[r] for r in going]
-                optimiser, rates, loss_sum = optimiser.part(stack, going), _rates(runs, device), loss_sum[going]
-                batches = training_batches([run.cell for run in runs], first=step * protocol.batch_size)
+                training.keep(going)
+                rates, batches, loss_sum = _start(training)
+        if step < steps:
+            on_rest(training)
         began = time.perf_counter()
-    yield runs, stack
+    yield training.runs, training.stack
+
+
+def _start(training: Training) -> tuple[torch.Tensor, Iterator[Batch], torch.Tensor]:
+    """Peak learning rates [R], the batches to come, and a sum of losses [R]."""
+    cells = [run.cell for run in training.runs]
+    rates = torch.tensor([cell.protocol.lr for cell in cells], dtype=torch.float64, device=cells[0].device)
+    return rates, training_batches(cells, first=training.step * cells[0].protocol.batch_size), torch.zeros_like(rates)
 
 
 def rate(step: int, steps: int, protocol: Protocol) -> float:
@@ -141,11 +176,6 @@ def _judge(stack: Stack, runs: Sequence[Run], step: int) -> float | None:
         run.loss, run.losses = 0.0, 0
     accuracies = [run.curve[-1]["accuracy"] for run in runs if run.diverged is None]
     return sum(accuracies) / len(accuracies) if accuracies else None
-
-
-def _rates(runs: Sequence[Run], device: str) -> torch.Tensor:
-    """[R]: the peak learning rates."""
-    return torch.tensor([run.cell.protocol.lr for run in runs], dtype=torch.float64, device=device)
 
 
 def _mean(values: Sequence[float], these: Sequence[int]) -> float:

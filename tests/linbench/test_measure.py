@@ -13,6 +13,7 @@ from linbench.measure import measure
 from linbench.plan import plan
 from linbench.stack import Stack
 from linbench.store import Result
+from linbench.train import Training
 
 TINY = {
     "protocol.batch_size": 8, "protocol.tokens": 20 * 8 * 16, "protocol.validation_examples": 64, "protocol.test_examples": 64, "protocol.evaluations": 5,
@@ -115,10 +116,10 @@ def test_what_cannot_be_stacked_runs_one_after_another_and_says_so(tmp_path: Pat
 def test_what_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch, fits: int, sizes: list[int]) -> None:
     train = what.train
 
-    def narrow(stack: Stack, *args: Any) -> Any:
-        if stack.replicas > fits:
+    def narrow(training: Training, *args: Any) -> Any:
+        if training.stack.replicas > fits:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate much.\nmore words")
-        return train(stack, *args)
+        return train(training, *args)
 
     monkeypatch.setattr(what, "train", narrow)
     found = results(cells(seeds=range(5)))

@@ -1,0 +1,148 @@
+"""A group that is broken off goes on where it was, to the same numbers."""
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linbench import runner
+from linbench.cell import Cell
+from linbench.checkpoint import Checkpoint, Checkpoints
+from linbench.plan import plan
+from linbench.runner import Silent, run_cells
+from linbench.store import Result, Store
+from linbench.train import Report
+
+TINY = {
+    "protocol.batch_size": 4, "protocol.tokens": 40 * 4 * 16, "protocol.validation_examples": 32, "protocol.test_examples": 32, "protocol.evaluations": 5,
+    "model.d_model": 16, "task.seq_len": 16, "task.kv_pairs": 2, "task.vocab_size": 16,
+}  # fmt: skip
+DRAWING = """
+from torch import nn
+class Mine(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.linear, self.dropout, self.norm = nn.Linear(dim, dim), nn.Dropout(0.3), nn.BatchNorm1d(dim, track_running_stats=True)
+    def forward(self, x):
+        return self.norm(self.dropout(self.linear(x)).transpose(1, 2)).transpose(1, 2)
+"""
+
+
+class BrokenOff(BaseException):
+    """As by a signal."""
+
+
+class Breaking(Silent):
+    """Breaks off when a group reports a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.steps: list[int] = []
+
+    def report(self, cells: Sequence[Cell], report: Report) -> None:
+        self.steps.append(report.step)
+        if report.step == self.step:
+            raise BrokenOff
+
+
+def cells(model: str = "gated_deltanet", seeds: Sequence[int] = (0, 1, 2), **settings: Any) -> list[Cell]:
+    return plan("mqar", [model], device="cpu", seeds=seeds, settings=TINY | {name.replace("__", "."): value for name, value in settings.items()})
+
+
+def numbers(results: Sequence[Result]) -> list[Any]:
+    """All that a run finds, and nothing of how long it took."""
+    return [{name: result[name] for name in ("id", "status", "reason", "metrics", "slices", "curve", "marks")} for result in results]
+
+
+@pytest.fixture(autouse=True)
+def at_every_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "Checkpoints", lambda folder: Checkpoints(folder, seconds=0.0))
+
+
+def broken_off(group: Sequence[Cell], folder: Path, *steps: int) -> list[Result]:
+    """Run in the folder, broken off at each of these steps."""
+    for step in steps:
+        with pytest.raises(BrokenOff):
+            run_cells(group, Store(folder), Breaking(step), stack=8)
+        assert list((folder / ".checkpoints").glob("*.checkpoint"))
+    watching = Breaking(-1)
+    found = run_cells(group, Store(folder), watching, stack=8)
+    assert min(watching.steps) >= max(steps, default=0), "it began anew"
+    assert not list((folder / ".checkpoints").iterdir())
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("steps", [(9,), (17, 33)])
+def test_broken_off_groups_end_with_the_same_numbers(tmp_path: Path, count: int, steps: tuple[int, ...]) -> None:
+    group = cells(seeds=range(count))
+    assert numbers(broken_off(group, tmp_path / "broken", *steps)) == numbers(run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_modules_draw_and_count_goes_on_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(DRAWING)
+    group = cells("./mine.py:Mine", range(count))
+    assert numbers(broken_off(group, tmp_path / "broken", 20)) == numbers(run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8))
+
+
+def test_a_group_of_which_some_are_over_goes_on_with_the_rest(tmp_path: Path) -> None:
+    group = [*cells(), *cells(seeds=[3, 4], protocol__lr=1e30)]
+    whole = run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8)
+    assert [result["status"] for result in whole] == ["ok"] * 3 + ["diverged"] * 2
+    assert numbers(broken_off(group, tmp_path / "broken", 20)) == numbers(whole)
+
+
+def test_what_stopped_early_is_kept_and_not_trained_again(tmp_path: Path) -> None:
+    group = cells(protocol__stop_at=0.001)
+    whole = run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8)
+    assert all(len(result["curve"]) < 5 for result in whole)
+    store = Store(tmp_path / "broken")
+    with pytest.raises(BrokenOff):
+        run_cells(group, store, Breaking(7), stack=8)
+    assert numbers(run_cells(group, store, Silent(), stack=8)) == numbers(whole)
+
+
+@pytest.mark.parametrize("harm", ["cut off", "a bit", "empty"])
+def test_a_checkpoint_that_was_harmed_is_not_trusted(tmp_path: Path, harm: str) -> None:
+    group = cells(seeds=[0])
+    with pytest.raises(BrokenOff):
+        run_cells(group, Store(tmp_path), Breaking(20), stack=8)
+    (path,) = (tmp_path / ".checkpoints").iterdir()
+    content = path.read_bytes()
+    generator = random.Random(0)
+    harms: dict[str, Callable[[], bytes]] = {
+        "cut off": lambda: content[: generator.randrange(len(content))],
+        "a bit": lambda: flipped(content, generator),
+        "empty": lambda: b"",
+    }
+    for _ in range(50):
+        path.write_bytes(harms[harm]())
+        assert Checkpoint.read(path) is None
+    watching = Breaking(-1)
+    (found,) = run_cells(group, Store(tmp_path), watching)
+    assert found["status"] == "ok"
+    assert min(watching.steps) == 1, "it began anew"
+
+
+def flipped(content: bytes, generator: random.Random) -> bytes:
+    place = generator.randrange(len(content))
+    return content[:place] + bytes([content[place] ^ 1 << generator.randrange(8)]) + content[place + 1 :]
+
+
+def test_another_group_does_not_take_it(tmp_path: Path) -> None:
+    with pytest.raises(BrokenOff):
+        run_cells(cells(seeds=[0, 1]), Store(tmp_path), Breaking(20), stack=8)
+    watching = Breaking(-1)
+    run_cells(cells(seeds=[0]), Store(tmp_path), watching, stack=8)
+    assert min(watching.steps) == 1
+
+
+def test_checkpoints_are_kept_no_more_often_than_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "Checkpoints", lambda folder: Checkpoints(folder, seconds=1000.0))
+    with pytest.raises(BrokenOff):
+        run_cells(cells(seeds=[0]), Store(tmp_path), Breaking(30))
+    assert not (tmp_path / ".checkpoints").exists()
