@@ -1,6 +1,7 @@
 """What every Triton operator shares: where it runs, and how replicas fold into the batch."""
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, Literal, get_args
@@ -33,6 +34,12 @@ def takes_triton(x: Tensor, backend: str) -> bool:
     if backend not in BACKENDS or (backend == "triton" and not runs_triton(x)):
         raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, triton only on a GPU and not in float64; not {backend!r} for {x.dtype} on {x.device}")
     return backend != "torch" and runs_triton(x)
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager[object]:
+    """What is inside computes in the dtypes that it chooses itself, whatever torch.autocast says for the device of x."""
+    kind = x.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def transformed() -> bool:

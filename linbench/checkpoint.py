@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -54,8 +54,8 @@ class Checkpoints:
         found: list[tuple[str, list[Cell], Checkpoint]] = []
         taken: set[str] = set()
         for path in sorted(self.folder.glob("*.checkpoint")) if self.folder.is_dir() else []:
-            checkpoint = Checkpoint.read(path)
-            if checkpoint is None or not known.keys() >= set(checkpoint.cells):
+            checkpoint = Checkpoint.read(path, among=known.keys())
+            if checkpoint is None:
                 continue
             going = {cell for cell, run in zip(checkpoint.cells, checkpoint.runs, strict=True) if run["diverged"] is None and not run["stopped"]}
             if going and going <= missing.keys() and not going & taken:
@@ -74,13 +74,17 @@ class Checkpoint:
         self.numbers, self.tensors = numbers, tensors
 
     @classmethod
-    def read(cls, path: Path) -> "Checkpoint | None":
-        """None for a file that is torn or altered."""
-        head, _, content = path.read_bytes().partition(b"\n")
+    def read(cls, path: Path, *, among: Set[str] | None = None) -> "Checkpoint | None":
+        """None for a file that is torn or altered or has just gone, and for one with a cell that is not `among` those."""
         try:
-            numbers = json.loads(head)
-            sound = numbers.pop("checksum") == digest(numbers) and numbers["tensors"] == hashlib.sha256(content).hexdigest()
-            return cls(numbers, load(content)) if sound else None
+            with path.open("rb") as file:
+                numbers = json.loads(file.readline())
+                if numbers.pop("checksum") != digest(numbers) or (among is not None and not set(numbers["cells"]) <= among):
+                    return None
+                content = file.read()
+            return cls(numbers, load(content)) if numbers["tensors"] == hashlib.sha256(content).hexdigest() else None
+        except FileNotFoundError:  # its group was finished by another launcher
+            return None
         except (ValueError, KeyError, TypeError, AttributeError, SafetensorError):
             return None
 

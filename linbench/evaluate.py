@@ -9,6 +9,7 @@ from torch import Tensor
 
 from linbench.batches import draw, replica
 from linbench.cell import Cell
+from linbench.precision import arithmetic
 from linbench.stack import Stack
 from linbench.tasks.base import IGNORE, Prediction, Split
 
@@ -26,7 +27,8 @@ def evaluate(stack: Stack, cells: Sequence[Cell], *, split: Split, examples: int
     totals: list[dict[str, tuple[Tensor, Tensor]]] = [{} for _ in cells]
     for start in range(0, examples, EVALUATION_BATCH):
         batch = draw(cells, torch.arange(start, min(start + EVALUATION_BATCH, examples), device=cells[0].device), split)
-        logits = stack(batch.inputs, batch.positions).float()
+        with arithmetic(cells[0].protocol.precision, cells[0].device):
+            logits = stack(batch.inputs, batch.positions).float()
         nll = F.cross_entropy(logits.flatten(0, -2), batch.targets.flatten(), ignore_index=IGNORE, reduction="none").view_as(batch.targets)
         answers = logits.argmax(dim=-1)
         for r, (cell, total) in enumerate(zip(cells, totals, strict=True)):

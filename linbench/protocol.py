@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from linbench.common.errors import unknown
 from linbench.common.settings import Settings
+from linbench.precision import Precision
 
 VERSION = 2
 """Raised whenever a change to training or evaluation changes results; part of the identity of every cell."""
@@ -34,7 +35,7 @@ class Protocol(Settings):
     evaluations: int = Field(ge=5, description="how often the validation split is scored along the way")
     validation_examples: int = Field(ge=1, description="size of the validation split")
     test_examples: int = Field(ge=1, description="size of the test split, scored once, at the end")
-    precision: Literal["fp32"] = Field(description="number format; TF32 is off")
+    precision: Precision = Field(description="fp32, with TF32 off, or bf16 in products of matrices")
 
     @model_validator(mode="after")
     def _epochs_of_something(self) -> Self:

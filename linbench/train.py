@@ -13,6 +13,7 @@ from linbench.common.keys import stable_key
 from linbench.evaluate import evaluate
 from linbench.models.base import Rule
 from linbench.optimiser import AdamW
+from linbench.precision import arithmetic
 from linbench.protocol import Protocol
 from linbench.stack import Stack
 from linbench.tasks.base import Batch
@@ -100,7 +101,8 @@ def train(training: Training, on_report: Callable[[Report], None], on_rest: Call
     rates, batches, loss_sum, losses = *_start(training), 0
     for step in range(training.step + 1, steps + 1):
         batch = next(batches)
-        loss = training.stack(batch.inputs, batch.positions, batch.targets)
+        with arithmetic(protocol.precision, cell.device):
+            loss = training.stack(batch.inputs, batch.positions, batch.targets)
         loss.sum().backward()
         training.optimiser.step(rates * rate(step, steps, protocol))
         loss_sum, losses = loss_sum + loss.detach(), losses + 1

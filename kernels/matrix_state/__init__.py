@@ -9,7 +9,7 @@ from linbench.kernels.matrix_state.chunkwise import chunkwise
 from linbench.kernels.matrix_state.problem import Problem, Read, check
 from linbench.kernels.matrix_state.reference import reference
 from linbench.kernels.matrix_state.update import Add, Delta, LowRank, Update
-from linbench.kernels.operators import runs_triton
+from linbench.kernels.operators import runs_triton, without_autocast
 
 __all__ = ["VERSION", "Add", "Delta", "LowRank", "Update", "flops_per_token", "matrix_state"]
 
@@ -71,9 +71,10 @@ def matrix_state(
         raise ValueError(f"backend triton runs on a GPU and not in float64, not on {v.dtype} on {v.device}")
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     problem = check(Problem(q, k, v, log_decay, update, read, steps, scale, state), bonus)
-    o, state = _BACKENDS[backend](problem)
-    if bonus is not None:
-        o = o + scale * _own_write(problem.promoted(), bonus)
+    with without_autocast(v):
+        o, state = _BACKENDS[backend](problem)
+        if bonus is not None:
+            o = o + scale * _own_write(problem.promoted(), bonus)
     return o.to(v.dtype), state
 
 

@@ -44,8 +44,10 @@ def run(
         str | None,
         typer.Option(help="native: as published. controlled: the same surroundings for all, so that only the recurrence differs."),
     ] = None,
+    stack: Annotated[int | None, typer.Option(min=1, help="Cells trained as one program at most; default: as suits the device.")] = None,
     search: Annotated[bool, typer.Option("--search", help="Choose each model's learning rate on tuning seeds first, all on one grid.")] = False,
     protocol: Annotated[str | None, typer.Option(help="A published protocol, such as zoology; without it the default.")] = None,
+    precision: Annotated[str | None, typer.Option(help="fp32, or bf16 in products of matrices: a row of its own.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     again: Annotated[bool, typer.Option("--again", help="Repeat cells that are finished.")] = False,
     results: ResultsOption = Path("results"),
@@ -71,10 +73,11 @@ def run(
     stderr = Console(stderr=True)
     with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
         models = [name for text in model for name in split_models(text)]
-        cells = plan(task, models, preset=preset, form=form, protocol=protocol, seeds=parse_seeds(seeds), settings=parse_settings(set_ or []), device=device)
+        settings = parse_settings(set_ or []) | ({} if precision is None else {"protocol.precision": precision})
+        cells = plan(task, models, preset=preset, form=form, protocol=protocol, seeds=parse_seeds(seeds), settings=settings, device=device)
         store = Store(results)
         progress = Live(stderr) if stderr.is_terminal else Plain(stderr)
-        found = (run_searched if search else run_cells)(cells, store, progress, again=again)
+        found = (run_searched if search else run_cells)(cells, store, progress, again=again, stack=stack)
     tell_set_aside(store.set_aside)
     shown = comparisons(found, order=[cell.model.label for cell in cells])
     if as_json:

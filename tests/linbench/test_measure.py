@@ -139,3 +139,14 @@ def test_what_fails_alone_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     for result in results(cells(seeds=[0, 1])):
         assert result["status"] == "failed"
         assert result["reason"].endswith("RuntimeError: no such luck")
+
+
+@pytest.mark.parametrize("model", ["attention", "linear_attention", "deltanet", "gated_deltanet"])
+@pytest.mark.parametrize("seeds", [[0], [0, 1]])
+def test_bf16_is_a_row_of_its_own_and_finds_about_the_same(model: str, seeds: list[int]) -> None:
+    exact, rounded = (results(cells(model, seeds, protocol__precision=precision)) for precision in ("fp32", "bf16"))
+    for one, other in zip(exact, rounded, strict=True):
+        assert other["status"] == "ok", other["reason"]
+        assert one["id"] != other["id"]
+        assert one["metrics"]["nll"] != other["metrics"]["nll"]
+        assert other["metrics"]["nll"] == pytest.approx(one["metrics"]["nll"], rel=0.1)
