@@ -16,7 +16,7 @@ from linbench.store import Result, Store
 from linbench.train import Report
 
 TINY = {
-    "protocol.batch_size": 4, "protocol.tokens": 40 * 4 * 16, "protocol.validation_examples": 32, "protocol.test_examples": 32, "protocol.evaluations": 5,
+    "protocol.batch_size": 4, "protocol.tokens": 20 * 4 * 16, "protocol.validation_examples": 32, "protocol.test_examples": 32, "protocol.evaluations": 5,
     "model.d_model": 16, "task.seq_len": 16, "task.kv_pairs": 2, "task.vocab_size": 16,
 }  # fmt: skip
 DRAWING = """
@@ -75,7 +75,7 @@ def broken_off(group: Sequence[Cell], folder: Path, *steps: int) -> list[Result]
 
 
 @pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("steps", [(9,), (17, 33)])
+@pytest.mark.parametrize("steps", [(5,), (9, 17)])
 def test_broken_off_groups_end_with_the_same_numbers(tmp_path: Path, count: int, steps: tuple[int, ...]) -> None:
     group = cells(seeds=range(count))
     assert numbers(broken_off(group, tmp_path / "broken", *steps)) == numbers(run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8))
@@ -86,14 +86,14 @@ def test_what_modules_draw_and_count_goes_on_too(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(DRAWING)
     group = cells("./mine.py:Mine", range(count))
-    assert numbers(broken_off(group, tmp_path / "broken", 20)) == numbers(run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8))
+    assert numbers(broken_off(group, tmp_path / "broken", 10)) == numbers(run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8))
 
 
 def test_a_group_of_which_some_are_over_goes_on_with_the_rest(tmp_path: Path) -> None:
     group = [*cells(), *cells(seeds=[3, 4], protocol__lr=1e30)]
     whole = run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8)
     assert [result["status"] for result in whole] == ["ok"] * 3 + ["diverged"] * 2
-    assert numbers(broken_off(group, tmp_path / "broken", 20)) == numbers(whole)
+    assert numbers(broken_off(group, tmp_path / "broken", 10)) == numbers(whole)
 
 
 def test_what_stopped_early_is_kept_and_not_trained_again(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_what_stopped_early_is_kept_and_not_trained_again(tmp_path: Path) -> Non
 def test_a_checkpoint_that_was_harmed_is_not_trusted(tmp_path: Path, harm: str) -> None:
     group = cells(seeds=[0])
     with pytest.raises(BrokenOff):
-        run_cells(group, Store(tmp_path), Breaking(20), stack=8)
+        run_cells(group, Store(tmp_path), Breaking(10), stack=8)
     (path,) = (tmp_path / ".checkpoints").iterdir()
     content = path.read_bytes()
     generator = random.Random(0)
@@ -135,7 +135,7 @@ def flipped(content: bytes, generator: random.Random) -> bytes:
 
 def test_another_group_does_not_take_it(tmp_path: Path) -> None:
     with pytest.raises(BrokenOff):
-        run_cells(cells(seeds=[0, 1]), Store(tmp_path), Breaking(20), stack=8)
+        run_cells(cells(seeds=[0, 1]), Store(tmp_path), Breaking(10), stack=8)
     watching = Breaking(-1)
     run_cells(cells(seeds=[0]), Store(tmp_path), watching, stack=8)
     assert min(watching.steps) == 1
@@ -144,5 +144,5 @@ def test_another_group_does_not_take_it(tmp_path: Path) -> None:
 def test_checkpoints_are_kept_no_more_often_than_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "Checkpoints", lambda folder: Checkpoints(folder, seconds=1000.0))
     with pytest.raises(BrokenOff):
-        run_cells(cells(seeds=[0]), Store(tmp_path), Breaking(30))
+        run_cells(cells(seeds=[0]), Store(tmp_path), Breaking(15))
     assert not (tmp_path / ".checkpoints").exists()
