@@ -36,6 +36,10 @@ class LayerSpec:
     entry: Entry
     settings: Settings
 
+    def __reduce__(self) -> Any:
+        """Settings of plugins travel as values."""
+        return _layer, (self.entry, self.settings.model_dump(exclude_unset=True))
+
     def identity(self) -> dict[str, Any]:
         """What decides this layer's numbers."""
         mixer: type[Mixer] = self.entry.cls
@@ -98,6 +102,11 @@ class Cell:
     preset: str | None = field(compare=False, default=None)
     purpose: Purpose = field(compare=False, default="report")
 
+    def __reduce__(self) -> Any:
+        """A task travels as its settings."""
+        settings = self.task.settings.model_dump(exclude_unset=True)
+        return _cell, (self.task_entry, settings, self.model, self.protocol, self.seed, self.device, self.preset, self.purpose)
+
     @property
     def steps(self) -> int:
         """Optimiser steps."""
@@ -125,6 +134,14 @@ class Cell:
     def id(self) -> str:
         """SHA-256 of the identity in canonical form."""
         return digest(self.identity)
+
+
+def _layer(entry: Entry, settings: dict[str, Any]) -> LayerSpec:
+    return LayerSpec(entry, entry.cls.Settings.model_validate(settings))
+
+
+def _cell(entry: Entry, settings: dict[str, Any], *rest: Any) -> Cell:
+    return Cell(entry.cls(entry.cls.Settings.model_validate(settings)), entry, *rest)
 
 
 def canonical(value: Any) -> str:

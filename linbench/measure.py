@@ -35,7 +35,7 @@ def measure(
     Whatever goes wrong in a cell becomes its status, so that others can go on: what does not fit, or cannot be stacked, is tried in
     smaller groups, at last alone.
 
-    A result holds, beside the cell's identity: status (`ok`, `diverged`, `oom`, `failed`) with a reason; marks (`undertrained`); test
+    A result holds, beside the cell's identity: status (`ok`, `diverged`, `oom`, `timeout`, `failed`) with a reason; marks (`undertrained`); test
     metrics with sums and counts by slice; the curve over steps; parameters, state size and FLOPs per token; seconds, of the whole stack;
     how many cells were stacked, and why not more; what the cell was run for (`report`, `tuning`), and what `linbench.search` tried before;
     and the environment.
@@ -60,7 +60,7 @@ def measure(
                 waiting += [(left[start : start + size], note) for start in range(0, len(left), size)][::-1]
             else:
                 status = {"status": "oom", "reason": str(error).splitlines()[0]} if oom else {"status": "failed", "reason": theirs(error)}
-                yield _blank(group[0], 1, note) | status
+                yield blank(group[0], 1, note) | status
 
 
 def _measured(
@@ -83,13 +83,14 @@ def _measured(
             if trained is not None:
                 judged = evaluate(trained, [run.cell for run in runs], split="test", examples=first.protocol.test_examples)
             for run, judgement in zip(runs, judged, strict=True):
-                result = _blank(run.cell, len(cells), note) | {"model": size, "curve": run.curve, "seconds": time.perf_counter() - began}
+                result = blank(run.cell, len(cells), note) | {"model": size, "curve": run.curve, "seconds": time.perf_counter() - began}
                 yield result | _verdict(run, judgement)
     finally:
         torch.set_float32_matmul_precision(precision)
 
 
-def _blank(cell: Cell, stacked: int, note: str | None) -> Result:
+def blank(cell: Cell, stacked: int, note: str | None) -> Result:
+    """A result that says nothing yet."""
     return {
         "schema": SCHEMA,
         "id": cell.id,

@@ -42,6 +42,18 @@ class Entry:
     source: str
     digest: str | None = None
 
+    def __reduce__(self) -> Any:
+        """To another process goes the name, and what it stands for is found there again: classes of plugins cannot be sent."""
+        named = self.source if self.source.removeprefix("./") == self.name else self.name  # by path or module
+        return _found_again, ("task" if issubclass(self.cls, Task) else "model", named, self.digest)
+
+
+def _found_again(kind: Kind, name: str, digest: str | None) -> Entry:
+    entry = registry(kind).find(name)
+    if entry.digest != digest:
+        raise UserError(f"{kind} '{name}' is no longer what it was when the run began; start the run again.")
+    return entry
+
 
 @dataclass(frozen=True)
 class Problem:

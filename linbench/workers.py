@@ -4,12 +4,22 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
 _ENDING_SECONDS = 5.0
 _WHOLE_DAY = 86400.0
+
+
+Tell = Callable[[Any], None]
+
+
+class Told(NamedTuple):
+    """What a call says before it is over."""
+
+    message: Any
 
 
 class Outcome(NamedTuple):
@@ -20,35 +30,50 @@ class Outcome(NamedTuple):
 
 
 def outcomes(
-    function: Callable[[Any], Any], arguments: Sequence[Any], *, workers: int, seconds: float = _WHOLE_DAY, fresh: bool = False
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    *,
+    workers: int,
+    seconds: float = _WHOLE_DAY,
+    fresh: bool = False,
+    tell: Tell | None = None,
+    environments: Sequence[Mapping[str, str]] | None = None,
 ) -> Iterator[tuple[int, Outcome]]:
     """The place of each argument and its outcome, as they come.
 
     Args:
         function: importable by name; arguments and results can be pickled. What it prints goes to standard error.
-        workers: processes side by side. After a failure a process is replaced, since a GPU that met an illegal address answers no
-            later call of the same process. 0 calls in this process, one after another.
-        seconds: a call that takes longer fails.
+        workers: processes side by side, each with a process group of its own, which ends with it. After a failure a process is replaced,
+            since a GPU that met an illegal address answers no later call of the same process. 0 calls in this process, one after another.
+        seconds: a call that takes longer, or with `tell` is silent for longer, fails.
         fresh: a new process for every call.
+        tell: hears what calls say: `function` is given a second argument, to say it with.
+        environments: variables for each worker, set before it computes.
     """
     if workers == 0:
         for place, argument in enumerate(arguments):
-            yield place, _call(function, argument)
+            yield place, _call(function, argument, tell)
         return
     waiting = list(enumerate(arguments))[::-1]
     running: list[_Worker] = []
+    free = [*(environments or [{}] * workers)][::-1]
     try:
         while waiting or running:
             while waiting and len(running) < workers:
-                running.append(_Worker(function))
+                running.append(_Worker(function, free.pop(), talks=tell is not None))
                 running[-1].begin(*waiting.pop(), seconds)
             for worker in _ready(running):
-                outcome = worker.outcome(seconds)
-                yield worker.place, outcome
-                if waiting and outcome.failure is None and not fresh:
+                heard = worker.heard(seconds)
+                if isinstance(heard, Told):
+                    assert tell is not None
+                    tell(heard.message)
+                    continue
+                yield worker.place, heard
+                if waiting and heard.failure is None and not fresh:
                     worker.begin(*waiting.pop(), seconds)
                 else:
                     running.remove(worker)
+                    free.append(worker.environment)
                     worker.end()
     finally:
         for worker in running:
@@ -61,9 +86,9 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
 
 
-def _call(function: Callable[[Any], Any], argument: Any) -> Outcome:
+def _call(function: Callable[..., Any], argument: Any, tell: Tell | None) -> Outcome:
     try:
-        return Outcome(function(argument))
+        return Outcome(function(argument) if tell is None else function(argument, tell))
     except Exception as error:  # whatever it is, it belongs to this call alone
         return Outcome(failure=one_line(error))
 
@@ -71,10 +96,11 @@ def _call(function: Callable[[Any], Any], argument: Any) -> Outcome:
 class _Worker:
     """A process, and the call that it is at."""
 
-    def __init__(self, function: Callable[[Any], Any]) -> None:
+    def __init__(self, function: Callable[..., Any], environment: Mapping[str, str], *, talks: bool) -> None:
         context = multiprocessing.get_context("spawn")  # a forked process could not use the GPU
         self.connection, far = context.Pipe()
-        self.process = context.Process(target=_serve, args=(far, function), daemon=True)
+        self.environment = environment
+        self.process = context.Process(target=_serve, args=(far, function, dict(environment), talks), daemon=True)
         self.process.start()
         far.close()
         self.place, self.deadline = -1, 0.0
@@ -83,38 +109,49 @@ class _Worker:
         self.place, self.deadline = place, time.monotonic() + seconds
         self.connection.send(argument)
 
-    def outcome(self, seconds: float) -> Outcome:
-        """Of a call that is over, one way or another."""
+    def heard(self, seconds: float) -> Told | Outcome:
+        """What a call says, or its outcome if it is over, one way or another."""
         if not self.connection.poll():
-            self.process.kill()
+            self._kill()
             return Outcome(failure=f"took longer than {seconds:.0f} s")
         try:
-            outcome: Outcome = self.connection.recv()
+            heard: Told | Outcome = self.connection.recv()
         except EOFError:
             self.process.join()
             code = self.process.exitcode or 0
             return Outcome(failure=f"its process died with {signal.Signals(-code).name if code < 0 else f'exit code {code}'}")
-        return outcome
+        self.deadline = time.monotonic() + seconds
+        return heard
 
     def end(self, *, at_once: bool = False) -> None:
         self.connection.close()  # the process ends when it finds nobody at the other end
         self.process.join(0 if at_once else _ENDING_SECONDS)
+        self._kill()
+
+    def _kill(self) -> None:
+        """The process and all that it started."""
+        with suppress(ProcessLookupError, PermissionError):
+            if self.process.pid is not None and os.getpgid(self.process.pid) == self.process.pid:
+                os.killpg(self.process.pid, signal.SIGKILL)
         self.process.kill()
 
 
 def _ready(running: list[_Worker]) -> list[_Worker]:
-    """Those whose call is over or overdue; waits for the first."""
+    """Those that have something to say, or are overdue; waits for the first."""
     left = max(0.0, min(worker.deadline for worker in running) - time.monotonic())
     heard = wait([worker.connection for worker in running], left)
     return [worker for worker in running if worker.connection in heard or worker.deadline <= time.monotonic()]
 
 
-def _serve(connection: Connection, function: Callable[[Any], Any]) -> None:
+def _serve(connection: Connection, function: Callable[..., Any], environment: dict[str, str], talks: bool) -> None:
+    os.setpgrp()
+    os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt ends the process that started this one, and with it this one
     os.dup2(2, 1)
+    tell: Tell | None = (lambda message: connection.send(Told(message))) if talks else None
     while True:
         try:
             argument = connection.recv()
         except EOFError:
             return
-        connection.send(_call(function, argument))
+        connection.send(_call(function, argument, tell))

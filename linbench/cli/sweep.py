@@ -35,6 +35,8 @@ def sweep(
     shard: Annotated[str, typer.Option(metavar="I/N", help="The I-th of N parts, for N machines.")] = "1/1",
     retry: Annotated[str | None, typer.Option(metavar="failed", help="failed: try again what did not end well.")] = None,
     stack: Annotated[int | None, typer.Option(min=1, help="Cells trained as one program at most; default: as suits the device.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes side by side; default: one for each GPU or CPU core.")] = None,
+    timeout: Annotated[float, typer.Option(min=1.0, metavar="SECONDS", help="A group that reports nothing for so long is ended.")] = 1800.0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,
@@ -42,10 +44,11 @@ def sweep(
     """Run a suite: tasks x models x settings x seeds. Finished cells are not repeated; tables and figures are there at any moment."""
     from rich.console import Console
 
+    from linbench.plan import pick_device
+    from linbench.pool import pool, run_pooled
     from linbench.progress import Live, Plain
     from linbench.report.tables import markdown
     from linbench.results import comparisons
-    from linbench.runner import run_cells
     from linbench.search import run_searched
     from linbench.store import Store
     from linbench.suite import expand, load
@@ -62,8 +65,9 @@ def sweep(
         cells = _chosen(found, store, only=only or [], limit=limit, shard=shard)
         if not dry_run:
             progress = Live(stderr) if stderr.is_terminal else Plain(stderr)
-            run = run_searched if chosen.search else run_cells
-            done = run(cells, store, progress, retry=retry is not None, stack=stack)
+            side_by_side = pool("cpu" if pick_device(device) == "cpu" else "cuda", workers, silence=timeout)
+            run = run_searched if chosen.search else run_pooled
+            done = run(cells, store, progress, retry=retry is not None, stack=stack, workers=side_by_side)
     if dry_run:
         _tell_plan(cells, store, stack, searched=chosen.search, as_json=as_json)
         return

@@ -29,7 +29,7 @@ set:
 def sweep(linbench: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
     """The verb on a suite of two models and two seeds."""
     (tmp_path / "tiny.yaml").write_text(TINY)
-    return lambda *words, **more: linbench("sweep", "tiny.yaml", "--device", "cpu", *words, **more)
+    return lambda *words, **more: linbench("sweep", "tiny.yaml", "--device", "cpu", "--workers", "1", *words, **more)
 
 
 def lines(text: str) -> list[str]:
@@ -112,3 +112,11 @@ def test_bad_input_is_one_sentence(sweep: Callable[..., Any], words: list[str], 
 def test_suites_are_listed(linbench: Callable[..., Any]) -> None:
     assert linbench("list", "suites").out.startswith("quick\t")
     assert json.loads(linbench("list", "suites", "--json").out)["suites"][0]["name"] == "quick"
+
+
+@pytest.mark.slow
+def test_workers_run_a_suite_side_by_side(sweep: Callable[..., Any]) -> None:
+    ended = sweep("--workers", "2")
+    assert ended.code == 0, ended.err
+    assert len(lines(ended.err)) == 4
+    assert sweep().out == ended.out

@@ -1,0 +1,144 @@
+"""Groups side by side, in processes that may die or hang."""
+
+import os
+import pickle
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linbench import pool as what
+from linbench.cell import Cell
+from linbench.common.errors import UserError
+from linbench.plan import plan
+from linbench.pool import Pool, pool, run_pooled
+from linbench.runner import Silent, run_cells
+from linbench.store import Result, Store
+from linbench.train import Report
+
+TINY = {
+    "protocol.batch_size": 4, "protocol.tokens": 10 * 4 * 16, "protocol.validation_examples": 8, "protocol.test_examples": 8, "protocol.evaluations": 5,
+    "model.d_model": 16, "task.seq_len": 16, "task.kv_pairs": 2, "task.vocab_size": 16,
+}  # fmt: skip
+TWO = Pool(({}, {}), 1, 60.0)
+MINE = """
+import os, subprocess, sys, time
+from torch import nn
+class Mine(nn.Module):
+    def __init__(self, dim, what="nothing"):
+        super().__init__()
+        self.linear, self.what = nn.Linear(dim, dim), what
+    def forward(self, x):
+        if self.what == "dies":
+            os._exit(7)
+        if self.what == "hangs":
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+            open("children", "a").write(f"{child.pid} ")
+            time.sleep(600)
+        return self.linear(x)
+"""
+
+
+class Watching(Silent):
+    """What is said of cells."""
+
+    def __init__(self) -> None:
+        self.reported: set[str] = set()
+        self.done: list[tuple[str, str, bool]] = []
+
+    def report(self, cells: Sequence[Cell], report: Report) -> None:
+        self.reported |= {cell.id for cell in cells}
+
+    def finished(self, cell: Cell, result: Result, *, stored: bool) -> None:
+        self.done.append((cell.id, result["status"], stored))
+
+
+def cells(*models: str, seeds: Sequence[int] = (0, 1), **settings: Any) -> list[Cell]:
+    return plan("mqar", list(models or ("deltanet", "attention")), device="cpu", seeds=seeds, settings=TINY | settings)
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE)
+    return tmp_path
+
+
+@pytest.mark.parametrize("model", ["deltanet", "2xdeltanet+attention[window=4]", "./mine.py:Mine"])
+def test_a_cell_is_the_same_in_another_process(mine: Path, model: str) -> None:
+    (cell,) = cells(model, seeds=[3])
+    again = pickle.loads(pickle.dumps(cell))
+    assert (again.id, again.preset, again.purpose, again.model.label) == (cell.id, cell.preset, cell.purpose, cell.model.label)
+
+
+def test_a_plugin_that_was_edited_meanwhile_is_refused(mine: Path) -> None:
+    sent = pickle.dumps(cells("./mine.py:Mine")[0])
+    (mine / "mine.py").write_text(MINE + "# edited\n")
+    with pytest.raises(UserError, match=r"mine\.py:Mine' is no longer what it was when the run began"):
+        pickle.loads(sent)
+
+
+def test_workers_find_what_one_process_finds(tmp_path: Path) -> None:
+    group, watching = cells(), Watching()
+    pooled = run_pooled(group, Store(tmp_path / "pooled"), watching, workers=TWO)
+    alone = run_cells(group, Store(tmp_path / "alone"), Silent())
+    assert [(result["id"], result["metrics"], result["curve"]) for result in pooled] == [(result["id"], result["metrics"], result["curve"]) for result in alone]
+    assert watching.reported == {cell.id for cell in group}
+    assert sorted(watching.done) == sorted((cell.id, "ok", False) for cell in group)
+    again = Watching()
+    assert run_pooled(group, Store(tmp_path / "pooled"), again, workers=TWO) == pooled
+    assert [stored for _, _, stored in again.done] == [True] * len(group)
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_costs_its_group_alone(mine: Path) -> None:
+    group = [*cells("./mine.py:Mine", seeds=[0], **{"model.what": "dies"}), *cells(), *cells("./mine.py:Mine", seeds=[0])]
+    found = run_pooled(group, Store(mine / "results"), Silent(), workers=TWO)
+    assert [result["status"] for result in found] == ["failed"] + ["ok"] * (len(group) - 1)
+    assert found[0]["reason"] == "its process died with exit code 7"
+
+
+@pytest.mark.slow
+def test_a_group_that_hangs_is_ended_with_all_that_it_started(mine: Path) -> None:
+    group = [*cells("./mine.py:Mine", seeds=[0], **{"model.what": "hangs"}), *cells()]
+    found = run_pooled(group, Store(mine / "results"), Silent(), workers=Pool(({}, {}), 1, 12.0))
+    assert [result["status"] for result in found] == ["timeout"] + ["ok"] * (len(group) - 1)
+    assert found[0]["reason"] == "said nothing for 12 s and was ended"
+    children = [int(pid) for pid in (mine / "children").read_text().split()]
+    assert children
+    deadline = time.monotonic() + 10
+    while any(_alive(pid) for pid in children) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(_alive(pid) for pid in children)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+
+
+def test_one_worker_needs_no_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(what.os, "sched_getaffinity", lambda _: {0})
+    assert pool("cpu", None) is None
+    monkeypatch.setattr(what.os, "sched_getaffinity", lambda _: set(range(8)))
+    assert pool("cpu", None) == Pool(({"OMP_NUM_THREADS": "1"},) * 8, 1)
+    assert pool("cpu", 3) == Pool(({"OMP_NUM_THREADS": "2"},) * 3, 2)
+    assert pool("cpu", 1) is None
+
+
+def test_every_gpu_has_a_worker_that_sees_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(what.torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(what.os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert pool("cuda", None) == Pool(({"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}), 4)
+    monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", "5,7")
+    found = pool("cuda", 2)
+    assert found is not None
+    assert [environment["CUDA_VISIBLE_DEVICES"] for environment in found.environments] == ["5", "7"]
+    assert pool("cuda", 1) is None
+    with pytest.raises(UserError, match="3 workers need a GPU each; there are 2 here"):
+        pool("cuda", 3)
