@@ -12,7 +12,11 @@ from linbench.models.base import Mixer
 from linbench.pattern import parse_pattern
 from linbench.protocol import Protocol, default_protocol, published
 from linbench.registry import Entry, registry
+from linbench.sizes import sized
 from linbench.tasks.base import Preset, Task
+
+STATE_FLOATS = "state_floats"
+"""Stands among a model's settings for the head dimension with so many floats of state, in all, at the length of the task."""
 
 
 def pick_device(device: str) -> str:
@@ -39,8 +43,9 @@ def plan(
     """The cells of a run: one per model and seed.
 
     `settings` holds dotted names: `task.NAME`, `protocol.NAME`, `model.NAME` for the backbone or any mixer that has it, and
-    `model.MIXER.NAME` for one mixer. `own` holds more of them for each model alone, of its protocol and itself. `protocol` is the name of a
-    published one. What the user sets overrides it, it overrides the preset, which overrides the defaults.
+    `model.MIXER.NAME` for one mixer; `model.state_floats` sizes every model whose state does not grow with the length. `own` holds more of
+    them for each model alone, of its protocol and itself. `protocol` is the name of a published one. What the user sets overrides it, it
+    overrides the preset, which overrides the defaults.
     Raises UserError: a name or value that is not allowed, in one sentence.
     """
     if not models:
@@ -56,7 +61,7 @@ def plan(
     if wanted_form not in FORMS:
         raise unknown("form", wanted_form, FORMS)
     from_preset = {name: value for name, value in chosen.model.items() if name != "form"}
-    specs = [_model(text, wanted_form, from_preset, {**given["model"], **more["model"]}) for text, more in zip(models, alone, strict=True)]
+    specs = [_sized(text, wanted_form, from_preset, {**given["model"], **more["model"]}, built) for text, more in zip(models, alone, strict=True)]
     _refuse_unused(given["model"], specs)
     for spec, more in zip(specs, alone, strict=True):
         _refuse_unused(more["model"], [spec])
@@ -109,6 +114,26 @@ def _matching_preset(task: Task, spec: ModelSpec, protocol: Protocol) -> str | N
     return None
 
 
+def _sized(text: str, form: Form, from_preset: Mapping[str, Any], given: Mapping[str, Any], task: Task) -> ModelSpec:
+    """One model of a run; with `state_floats` given, in the head dimension that has these."""
+    settings = {name: value for name, value in given.items() if name != STATE_FLOATS}
+    if STATE_FLOATS not in given:
+        return _model(text, form, from_preset, settings)
+    if "head_dim" in settings:
+        raise UserError(f"model.{STATE_FLOATS} chooses model.head_dim; give one of the two.")
+    floats = str(given[STATE_FLOATS])
+    if not floats.isdigit() or int(floats) < 1:
+        raise UserError(f"model.{STATE_FLOATS} = {floats}: a whole number of at least 1 would do.")
+
+    def make(head_dim: int) -> ModelSpec:
+        model = _model(text, form, from_preset, {**settings, "head_dim": head_dim})
+        _refuse_unused({"head_dim": head_dim}, [model])
+        return model
+
+    head_dim = sized(make, task, int(floats))
+    return _model(text, form, from_preset, settings) if head_dim is None else make(head_dim)
+
+
 def _model(text: str, form: Form, from_preset: Mapping[str, Any], given: Mapping[str, Any]) -> ModelSpec:
     """One model of a run: the backbone's settings by their names, all others to the mixers that have them."""
     pattern = parse_pattern(text)
@@ -142,5 +167,5 @@ def _refuse_unused(given: Mapping[str, Any], specs: Sequence[ModelSpec]) -> None
         known |= set(layer.settings.model_fields_set) | set(type(layer.settings).model_fields)
         known |= {f"{prefix}{layer.entry.name}.{name}" for name in type(layer.settings).model_fields for prefix in ("", "./")}
     for name in given:
-        if name not in known:
+        if name not in known and name != STATE_FLOATS:
             raise unknown("setting", f"model.{name}", (f"model.{n}" for n in known if "." not in n or "." in name))

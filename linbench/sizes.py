@@ -1,0 +1,55 @@
+"""Models of one size: the head dimension at which a model carries so many state floats."""
+
+from collections.abc import Callable
+
+import torch
+
+from linbench.cell import ModelSpec
+from linbench.common.errors import UserError
+from linbench.models.base import StateSize
+from linbench.tasks.base import Task
+
+TOLERANCE = 0.05
+"""Sizes that differ by more are not matched."""
+
+_LARGEST = 4096
+
+
+def sized(make: Callable[[int], ModelSpec], task: Task, floats: int) -> int | None:
+    """The head dimension whose total state comes nearest to `floats`; None for a model whose state grows with the length: it is compared at the
+    length that is tested, whatever its size.
+
+    Args:
+        make: the model of a head dimension.
+
+    Raises UserError: the model declares no state, or none comes within `TOLERANCE`.
+    """
+
+    def total(head_dim: int) -> int:
+        return _state(make(head_dim), task).total
+
+    if _state(make(1), task).cache:
+        return None
+    low, high = 0, 1
+    while total(high) < floats and high < _LARGEST:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if total(middle) < floats else (low, middle)
+    near = {head_dim: total(head_dim) for head_dim in (low, high) if head_dim > 0}
+    best = min(near, key=lambda head_dim: abs(near[head_dim] - floats))
+    if abs(near[best] - floats) > TOLERANCE * floats:
+        found = ", ".join(f"head_dim {head_dim} has {size:,}" for head_dim, size in near.items())
+        label = make(best).label
+        raise UserError(
+            f"{label} has no head dimension with {floats:,} state floats within {TOLERANCE:.0%}: {found}; ask for one of these, or change model.heads."
+        )
+    return best
+
+
+def _state(model: ModelSpec, task: Task) -> StateSize:
+    with torch.device("meta"):
+        size = model.build(task, seed=0).state_size(task.seq_len)
+    if size is None:
+        raise UserError(f"{model.label} does not declare its state, so it cannot be given a size; set what it has yourself.")
+    return size

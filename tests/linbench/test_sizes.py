@@ -1,0 +1,57 @@
+import pytest
+
+from linbench.cell import Cell
+from linbench.common.errors import UserError
+from linbench.plan import plan
+
+MODELS = ["linear_attention", "deltanet", "gated_deltanet"]
+
+
+def cells(*models: str, floats: object = 2000, **settings: object) -> list[Cell]:
+    return plan("mqar", list(models), preset="quick-hard", device="cpu", settings={"model.state_floats": floats, **settings})
+
+
+def state(cell: Cell) -> int:
+    size = cell.model.build(cell.task, seed=0).state_size(cell.task.seq_len)
+    assert size is not None
+    return size.total
+
+
+@pytest.mark.parametrize("floats", [2000, 10_000, 200_000])
+def test_models_have_the_state_that_is_asked_for(floats: int) -> None:
+    for cell in cells(*MODELS, "3xdeltanet+gated_deltanet", floats=floats, **{"model.heads": 2}):
+        assert state(cell) == pytest.approx(floats, rel=0.05), cell.model.label
+
+
+def test_the_nearest_is_taken() -> None:
+    (cell,) = cells("deltanet")
+    chosen = state(cell)
+    dim = cell.model.layers[0].settings.head_dim  # type: ignore[attr-defined]
+    for other in (dim - 1, dim + 1):
+        (beside,) = plan("mqar", ["deltanet"], preset="quick-hard", device="cpu", settings={"model.head_dim": other})
+        assert abs(state(beside) - 2000) >= abs(chosen - 2000)
+
+
+def test_what_grows_with_the_length_stays_as_it_is() -> None:
+    (sized,) = cells("attention")
+    (plain,) = plan("mqar", ["attention"], preset="quick-hard", device="cpu")
+    assert sized.id == plain.id
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"floats": 9}, r"deltanet has no head dimension with 9 state floats within 5%: head_dim 1 has \d+; ask for one of these"),
+        ({"floats": 830}, r"head_dim 6 has 720, head_dim 7 has 896"),
+        ({"floats": "many"}, r"model\.state_floats = many: a whole number of at least 1 would do"),
+        ({"model.head_dim": 8}, r"model\.state_floats chooses model\.head_dim; give one of the two"),
+    ],
+)
+def test_sizes_that_cannot_be_had_are_one_sentence(settings: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        cells("deltanet", **settings)  # type: ignore[arg-type]
+
+
+def test_a_module_that_declares_no_state_has_no_size() -> None:
+    with pytest.raises(UserError, match=r"does not declare its state"):
+        plan("mqar", ["torch.nn:Identity"], device="cpu", settings={"model.state_floats": 100})
