@@ -6,20 +6,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from linbench.cell import Cell
+from linbench.naming import named, varied
 from linbench.store import Result
 from linbench.train import Report
-
-
-def describe(cell: Cell) -> str:
-    """A cell in a few words."""
-    preset = f" {cell.preset}" if cell.preset else ""
-    return f"{cell.task_entry.name}{preset} {cell.model.label} seed {cell.seed}"
-
-
-def describe_all(cells: Sequence[Cell]) -> str:
-    """Cells that train together, in a few words."""
-    more = f" and {len(cells) - 1} more" if len(cells) > 1 else ""
-    return f"{describe(cells[0])}{more}"
 
 
 def outcome(result: Result) -> str:
@@ -43,10 +32,11 @@ class Plain:
     def __init__(self, console: Console) -> None:
         self.console = console
         self.count = self.total = 0
+        self.names: list[str] = []
 
     def begin(self, cells: Sequence[Cell]) -> None:
         """Says how much there is to do."""
-        self.count, self.total = 0, len(cells)
+        self.count, self.total, self.names = 0, len(cells), varied(cells)
 
     def report(self, cells: Sequence[Cell], report: Report) -> None:
         """Too much for a log."""
@@ -55,7 +45,7 @@ class Plain:
         """`3/12 mqar quick deltanet seed 2: accuracy 0.9981, 41 s`."""
         self.count += 1
         when = "finished earlier" if stored else took(result)
-        line = f"{self.count}/{self.total} {describe(cell)}: {outcome(result)}, {when}"
+        line = f"{self.count}/{self.total} {named([cell], self.names)}: {outcome(result)}, {when}"
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def end(self) -> None:
@@ -90,7 +80,7 @@ class Live:
         group = ",".join(cell.id for cell in cells)
         if self.running is None or self.running[0] != group:
             self._drop()
-            self.running = group, self.bars.add_task(describe_all(cells), total=report.steps, numbers="")
+            self.running = group, self.bars.add_task(named(cells, self.plain.names), total=report.steps, numbers="")
         accuracy = "accuracy –" if report.accuracy is None else f"accuracy {report.accuracy:.3f}"
         numbers = f"step {report.step}/{report.steps}  loss {report.loss:.3f}  {accuracy}  {report.tokens_per_second:,.0f} tokens/s"
         self.bars.update(self.running[1], completed=report.step, numbers=numbers)

@@ -108,14 +108,15 @@ def _tell_plan(cells: "list[Cell]", store: "Store", stack: int | None, *, search
     """What would run, group by group."""
     from linbench.estimate import seconds
     from linbench.groups import groups
-    from linbench.progress import describe_all
+    from linbench.naming import named, varied
 
     known: list[Result] = store.all() if store.folder.is_dir() else []
     finished = {result["id"]: result["status"] for result in known}
     rows: list[dict[str, Any]] = []
+    names = varied(cells)
     for group in groups(cells, largest=stack):
         left = [cell for cell in group if cell.id not in finished]
-        rows.append({"group": describe_all(group), "cells": len(group), "left": len(left), "seconds": seconds(left, known) if left else 0.0})
+        rows.append({"group": named(group, names), "cells": len(group), "left": len(left), "seconds": seconds(left, known) if left else 0.0})
     if as_json:
         print(json.dumps({"groups": rows, "cells": [cell.id for cell in cells], "searched": searched}))
         return
@@ -128,7 +129,7 @@ def _tell_plan(cells: "list[Cell]", store: "Store", stack: int | None, *, search
     estimate = (
         f"about {_time(sum(costs))} by what finished cells took here{unknown}" if costs else "no finished cell on this kind of device to judge the cost by"
     )
-    print(f"{_count(len(cells), 'cell')} in {_count(len(rows), 'group')}, {total} left: {estimate}.")
+    print(f"{_count(len(cells), 'cell')} in {_count(len(rows), 'group')}, {f'{total} left: {estimate}' if total else 'all finished'}.")
     if searched:
         print("The search for learning rates comes before: at least its grid on every tuning seed, for every model.")
 

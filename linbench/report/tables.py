@@ -20,11 +20,12 @@ NOTES = {
 
 
 def table(comparison: Comparison) -> pd.DataFrame:
-    """One row per model: accuracy as mean and standard deviation over seeds, size, cost, and marks."""
-    return pd.DataFrame([_row(row) for row in comparison.rows])
+    """One row per model: accuracy as mean and standard deviation over seeds, size, cost, and marks; and the learning rate if it was searched for."""
+    searched = any(result["search"] for result in comparison.results)
+    return pd.DataFrame([_row(row, searched=searched) for row in comparison.rows])
 
 
-def _row(row: Row) -> dict[str, str]:
+def _row(row: Row, *, searched: bool) -> dict[str, str]:
     size: dict[str, Any] = next((result["model"] for result in row.results if result["model"]), {})
     state = size.get("state")
     mean, spread = row.mean, row.spread
@@ -32,6 +33,7 @@ def _row(row: Row) -> dict[str, str]:
     return {
         "model": row.label,
         "accuracy": accuracy,
+        **({"learning rate": f"{row.results[0]['cell']['protocol']['settings']['lr']:g}"} if searched else {}),
         "seeds": str(len(row.accuracies)),
         "parameters": _count(size, "parameters"),
         "state floats": _count(state if size else {}, "total"),
@@ -73,12 +75,27 @@ def caption(comparison: Comparison) -> str:
     model = ", ".join(f"{name} {value}" for name, value in comparison.shared_settings.items())
     rates, seeds, commits = (", ".join(map(str, sorted({pick(result) for result in comparison.results}))) for pick in (_rate, _seed, _commit))
     return (
-        f"{comparison.title} ({task}); {protocol['tokens']:,} tokens in batches of {protocol['batch_size']}, learning rate {rates}, "
+        f"{comparison.title} ({task}); {_budget(protocol)} in batches of {protocol['batch_size']}, learning rate {rates}{_searched(comparison)}, "
         f"{protocol['precision']}; models alike in {model}; seeds {seeds}; {comparison.device}; {commits}. {NOTES[comparison.form]}{matching(comparison)} "
         f"Accuracy on the test split, mean ± standard deviation over seeds; chance is {first['chance']:.3f}. "
         f"State floats are those of one sequence at the tested length, all layers. "
         f"Seconds: median wall time of a run, no measure of a layer's speed."
     )
+
+
+def _budget(protocol: Mapping[str, Any]) -> str:
+    """How much was trained on."""
+    examples, epochs = protocol.get("examples"), protocol.get("epochs")
+    of = f" of {examples:,} examples" if examples else ""
+    return f"{epochs} epochs{of}" if epochs else f"{protocol['tokens']:,} tokens{of}"
+
+
+def _searched(comparison: Comparison) -> str:
+    """How learning rates were chosen, where they were."""
+    found = [result["search"] for result in comparison.results if result["search"]]
+    rates = sorted({rate for search in found for rate, _ in search["accuracies"]})
+    seeds = sorted({seed for search in found for seed in search["seeds"]})
+    return f" (chosen by validation on seeds {', '.join(map(str, seeds))} among {rates[0]:g} to {rates[-1]:g})" if found else ""
 
 
 def _rate(result: Result) -> float:
@@ -99,7 +116,7 @@ def _commit(result: Result) -> str:
 def markdown(comparison: Comparison) -> str:
     """A heading, the table and its caption."""
     frame = table(comparison).map(lambda text: text.replace("|", "\\|"))
-    align = ["left", "left", *["right"] * 3, "left", "right", "right", "left"]
+    align = ["left" if name in {"model", "accuracy", "of them", "marks"} else "right" for name in frame.columns]
     body = frame.to_markdown(index=False, disable_numparse=True, colalign=align)
     return f"### {comparison.title}, {comparison.form}\n\n{body}\n\n{caption(comparison)}\n"
 

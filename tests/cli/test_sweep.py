@@ -53,13 +53,13 @@ def test_a_dry_run_tells_and_runs_nothing(sweep: Callable[..., Any], tmp_path: P
     ended = sweep("--dry-run")
     assert ended.code == 0
     assert ended.out.splitlines() == [
-        "mqar deltanet seed 0 and 1 more: 2 cells, 2 left, no estimate",
-        "mqar linear_attention seed 0 and 1 more: 2 cells, 2 left, no estimate",
+        "mqar deltanet seed 0 1: 2 cells, 2 left, no estimate",
+        "mqar linear_attention seed 0 1: 2 cells, 2 left, no estimate",
         "4 cells in 2 groups, 4 left: no finished cell on this kind of device to judge the cost by.",
     ]
     assert not (tmp_path / "results").exists()
     sweep("--only", "deltanet")
-    assert sweep("--dry-run").out.splitlines()[0] == "mqar deltanet seed 0 and 1 more: finished"
+    assert sweep("--dry-run").out.splitlines()[0] == "mqar deltanet seed 0 1: finished"
     told = json.loads(sweep("--dry-run", "--json").out)
     assert [group["left"] for group in told["groups"]] == [0, 2]
     assert told["groups"][1]["seconds"] > 0

@@ -1,0 +1,33 @@
+"""Cells in a few words: what tells them apart from the others of a run."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from linbench.cell import Cell
+
+
+def varied(cells: Sequence[Cell]) -> list[str]:
+    """The settings that are not the same in all cells of one model, by their dotted names; and always the seed."""
+    by_model: dict[str, list[dict[str, Any]]] = {}
+    for cell in cells:
+        by_model.setdefault(cell.model.label, []).append(_settings(cell))
+    names = dict.fromkeys(name for found in by_model.values() for name in found[0])
+    differ = [name for name in names if any(len({str(one.get(name)) for one in found}) > 1 for found in by_model.values())]
+    return [*(name for name in differ if name != "seed"), "seed"]
+
+
+def named(cells: Sequence[Cell], names: Sequence[str]) -> str:
+    """Cells of one task and model by these and what they have of `names`: `mqar quick deltanet model.d_model 64, seed 0 1 2`."""
+    first, found = cells[0], [_settings(cell) for cell in cells]
+    preset = f" {first.preset}" if first.preset else ""
+    values = [f"{name} {' '.join(dict.fromkeys(str(one.get(name)) for one in found))}" for name in names]
+    return f"{first.task_entry.name}{preset} {first.model.label} {', '.join(values)}"
+
+
+def _settings(cell: Cell) -> dict[str, Any]:
+    """All of a cell's settings, those of mixers where all layers are alike, and its seed."""
+    rooms = {"task": cell.task.settings, "model": cell.model.backbone, "protocol": cell.protocol}
+    found = {f"{room}.{name}": value for room, settings in rooms.items() for name, value in settings.model_dump().items()}
+    of_mixers = [layer.settings.model_dump() for layer in cell.model.layers]
+    alike = {f"model.{name}": value for name, value in of_mixers[0].items() if all(one.get(name) == value for one in of_mixers)}
+    return found | alike | {"seed": cell.seed}
