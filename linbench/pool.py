@@ -11,8 +11,8 @@ from linbench.cell import Cell
 from linbench.common.errors import UserError
 from linbench.groups import groups
 from linbench.measure import blank
-from linbench.runner import Progress, Silent, run_cells
-from linbench.store import FINAL, Result, Store
+from linbench.runner import Progress, Silent, reported, run_cells, stands
+from linbench.store import Result, Store
 from linbench.train import Report
 from linbench.workers import outcomes
 
@@ -73,18 +73,16 @@ def run_pooled(
         what, of, more = message
         if what == "report":
             progress.report([by_id[name] for name in of], more)
-        else:
+        elif what == "finished":
             done(by_id[of], stored=more)
 
     def done(cell: Cell, *, stored: bool) -> None:
-        result = store.get(cell.id)
-        if result is not None:
-            results[cell.id] = result
-            progress.finished(cell, result, stored=stored)
+        results[cell.id] = reported(cell, store)
+        progress.finished(cell, results[cell.id], stored=stored)
 
     try:
         for cell in cells:
-            if not again and (found := store.get(cell.id)) is not None and (found["status"] in FINAL or not retry) and found["purpose"] == cell.purpose:
+            if stands(store.get(cell.id), again=again, retry=retry):
                 done(cell, stored=True)
         waiting = groups([cell for cell in cells if cell.id not in results], largest=stack)
         jobs = [Job(group, store.folder, again, retry, workers.threads) for group in waiting]
@@ -92,9 +90,8 @@ def run_pooled(
         for place, outcome in outcomes(work, jobs, workers=len(environments), seconds=workers.silence, tell=hear, environments=environments):
             for cell in jobs[place].cells:
                 if cell.id not in results:
-                    silent = (outcome.failure or "").startswith("took longer")
-                    reason = f"said nothing for {workers.silence:.0f} s and was ended" if silent else outcome.failure or "its worker lost it"
-                    store.put(blank(cell, len(jobs[place].cells), None) | {"status": "timeout" if silent else "failed", "reason": reason})
+                    reason = f"said nothing for {workers.silence:.0f} s and was ended" if outcome.late else outcome.failure or "its worker lost it"
+                    store.put(blank(cell, len(jobs[place].cells), None) | {"status": "timeout" if outcome.late else "failed", "reason": reason})
                     done(cell, stored=False)
     finally:
         progress.end()
@@ -118,3 +115,6 @@ class _Telling(Silent):
 
     def finished(self, cell: Cell, result: Result, *, stored: bool) -> None:
         self.tell(("finished", cell.id, stored))
+
+    def waiting(self) -> None:
+        self.tell(("waiting", None, None))

@@ -48,6 +48,9 @@ class Plain:
         line = f"{self.count}/{self.total} {named([cell], self.names)}: {outcome(result)}, {when}"
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
+    def waiting(self) -> None:
+        """Nothing to tell."""
+
     def end(self) -> None:
         """Nothing more to say."""
 
@@ -93,6 +96,9 @@ class Live:
         self.plain.finished(cell, result, stored=stored)
         if self.all is not None:
             self.bars.update(self.all, completed=self.plain.count)
+
+    def waiting(self) -> None:
+        """Nothing moves."""
 
     def end(self) -> None:
         """Gives the terminal back."""

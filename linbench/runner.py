@@ -29,6 +29,9 @@ class Progress(Protocol):
     def finished(self, cell: Cell, result: Result, *, stored: bool) -> None:
         """A cell has its result; `stored`: from an earlier run."""
 
+    def waiting(self) -> None:
+        """Other launchers are at all that is left; said again and again."""
+
     def end(self) -> None:
         """After the last cell, or when the run is broken off."""
 
@@ -43,6 +46,9 @@ class Silent:
         """Nothing."""
 
     def finished(self, cell: Cell, result: Result, *, stored: bool) -> None:
+        """Nothing."""
+
+    def waiting(self) -> None:
         """Nothing."""
 
     def end(self) -> None:
@@ -66,9 +72,10 @@ def run_cells(cells: Sequence[Cell], store: Store, progress: Progress, *, again:
         waiting = list(cells)
         while waiting:
             for group in groups(waiting, largest=stack):
-                _settle(group, store, progress, results, lambda result: not again and _is_final(result, retry))
+                _settle(group, store, progress, results, partial(stands, again=again, retry=retry))
             left = [cell for cell in waiting if cell.id not in results]
             if len(left) == len(waiting):
+                progress.waiting()
                 time.sleep(_POLL_SECONDS)
             waiting = left
     finally:
@@ -76,22 +83,16 @@ def run_cells(cells: Sequence[Cell], store: Store, progress: Progress, *, again:
     return [results[cell.id] for cell in cells]
 
 
-def _settle(group: Sequence[Cell], store: Store, progress: Progress, results: dict[str, Result], stands: Callable[[Result | None], bool]) -> None:
-    """Put into `results` what stands of these cells, and run the others, but for those that another launcher is at."""
+def _settle(group: Sequence[Cell], store: Store, progress: Progress, results: dict[str, Result], good: Callable[[Result | None], bool]) -> None:
+    """Put into `results` what is `good` of these cells, and run the others, but for those that another launcher is at."""
 
     def done(cell: Cell, *, stored: bool) -> None:
-        result = store.get(cell.id)  # what is shown is what is kept
-        if result is not None and (result["purpose"], cell.purpose) == ("tuning", "report"):
-            result |= {"purpose": "report"}  # asked for once more, for another purpose
-            store.put(result)
-        if result is None:
-            raise StorageError(f"the result of {cell.id} was altered in {store.folder} while it was written; look for another program at work there.")
-        results[cell.id] = result
-        progress.finished(cell, result, stored=stored)
+        results[cell.id] = reported(cell, store)
+        progress.finished(cell, results[cell.id], stored=stored)
 
     with ExitStack() as claims:
         ours = [cell for cell in group if claims.enter_context(store.claim(cell.id))]
-        finished = [cell for cell in ours if stands(store.get(cell.id))]
+        finished = [cell for cell in ours if good(store.get(cell.id))]
         for cell in finished:
             done(cell, stored=True)
         missing = {cell.id: cell for cell in ours if cell not in finished}
@@ -111,6 +112,17 @@ def _settle(group: Sequence[Cell], store: Store, progress: Progress, results: di
             run(left, composition(left))
 
 
-def _is_final(result: Result | None, retry: bool) -> bool:
-    """What failed once may not fail again, if it is to be tried again."""
-    return result is not None and (result["status"] in FINAL or not retry)
+def reported(cell: Cell, store: Store) -> Result:
+    """The result of a cell that has one: what is shown is what is kept. Raises StorageError: it is gone or altered."""
+    result = store.get(cell.id)
+    if result is None:
+        raise StorageError(f"the result of {cell.id} was altered in {store.folder} while it was written; look for another program at work there.")
+    if (result["purpose"], cell.purpose) == ("tuning", "report"):  # asked for once more, for another purpose
+        result |= {"purpose": "report"}
+        store.put(result)
+    return result
+
+
+def stands(result: Result | None, *, again: bool, retry: bool) -> bool:
+    """Whether a stored result will do: not if cells are to be run `again`, nor, with `retry`, if it is none of the model's."""
+    return result is not None and not again and (result["status"] in FINAL or not retry)

@@ -23,10 +23,11 @@ class Told(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a call returned, or in one line why it did not."""
+    """What a call returned, or in one line why it did not. late: it was ended because it took or was silent for too long."""
 
     value: Any = None
     failure: str | None = None
+    late: bool = False
 
 
 def outcomes(
@@ -113,7 +114,7 @@ class _Worker:
         """What a call says, or its outcome if it is over, one way or another."""
         if not self.connection.poll():
             self._kill()
-            return Outcome(failure=f"took longer than {seconds:.0f} s")
+            return Outcome(failure=f"took longer than {seconds:.0f} s", late=True)
         try:
             heard: Told | Outcome = self.connection.recv()
         except EOFError:
