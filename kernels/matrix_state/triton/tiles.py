@@ -14,10 +14,20 @@ def dot(a, b, DT: tl.constexpr, onto=None):
     if DT == tl.float32:
         high_a, low_a = rounded_tf32(a.to(DT))
         high_b, low_b = rounded_tf32(b.to(DT))
-        small = tl.dot(high_a, low_b, tl.dot(low_a, high_b, onto, input_precision="tf32"), input_precision="tf32")
-        product = tl.dot(high_a, high_b, small, input_precision="tf32")
+        small = product_onto(high_a, low_b, product_onto(low_a, high_b, onto))
+        product = product_onto(high_a, high_b, small)
     else:
-        product = tl.dot(a.to(DT), b.to(DT), onto)
+        product = product_onto(a.to(DT), b.to(DT), onto)
+    return product
+
+
+@triton.jit
+def product_onto(a, b, onto):
+    """a @ b, added to `onto` if that is not None, which Triton 3.3 does not take for an accumulator."""
+    if onto is None:
+        product = tl.dot(a, b, input_precision="tf32")
+    else:
+        product = tl.dot(a, b, onto, input_precision="tf32")
     return product
 
 
