@@ -75,7 +75,7 @@ def broken_off(group: Sequence[Cell], folder: Path, *steps: int) -> list[Result]
 
 
 @pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("steps", [(5,), (9, 17)])
+@pytest.mark.parametrize("steps", [(9, 17), pytest.param((5,), marks=pytest.mark.slow)])
 def test_broken_off_groups_end_with_the_same_numbers(tmp_path: Path, count: int, steps: tuple[int, ...]) -> None:
     group = cells(seeds=range(count))
     assert numbers(broken_off(group, tmp_path / "broken", *steps)) == numbers(run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8))

@@ -80,6 +80,7 @@ def test_a_plugin_that_was_edited_meanwhile_is_refused(mine: Path) -> None:
         pickle.loads(sent)
 
 
+@pytest.mark.slow
 def test_workers_find_what_one_process_finds(tmp_path: Path) -> None:
     group, watching = cells(), Watching()
     pooled = run_pooled(group, Store(tmp_path / "pooled"), watching, workers=TWO)

@@ -14,7 +14,8 @@ from linbench.optimiser import AdamW
 from linbench.plan import plan
 from linbench.stack import Stack
 
-MODELS = ["attention", "linear_attention", "deltanet", "gated_deltanet", "gated_deltanet+attention"]
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("linear_attention", "deltanet", "gated_deltanet+attention")]
+MODELS = ["attention", "gated_deltanet", *SLOW]
 RATES = [1e-3, 3e-3, 1e-2]
 
 

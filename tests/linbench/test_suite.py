@@ -103,7 +103,7 @@ def test_a_name_that_is_no_suite() -> None:
         load("protocol")
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", [name if name == "quick" else pytest.param(name, marks=pytest.mark.slow) for name in shipped()])
 def test_shipped_suites_expand(name: str) -> None:
     found = expand(load(name), device="cpu")
     assert found.cells
