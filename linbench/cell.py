@@ -74,14 +74,18 @@ class ModelSpec:
         """The model with its weights for that seed."""
         return Backbone(self.backbone, [Layer(layer.entry.cls, layer.settings) for layer in self.layers], task.io, seed=seed)
 
+    def sketch(self, task: Task) -> Backbone:
+        """The model without memory: what it is, not what it computes."""
+        with torch.device("meta"):
+            return self.build(task, seed=0)
+
     def rehearse(self, task: Task) -> None:
-        """Build the model without memory, so that settings which no model can have are refused before anything runs.
+        """Sketch the model, so that settings which no model can have are refused before anything runs.
 
         Raises UserError. What else a user's constructor may raise is left for the run to report.
         """
         try:
-            with torch.device("meta"):
-                self.build(task, seed=0)
+            self.sketch(task)
         except UserError:
             raise
         except Exception:  # a constructor that cannot work without memory is not thereby wrong

@@ -1,9 +1,7 @@
 """What cells will cost, judged by what finished ones did cost on the same kind of device."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-
-import torch
 
 from linbench.cell import Cell, device_class
 from linbench.store import Result
@@ -11,8 +9,7 @@ from linbench.store import Result
 
 def flops(cell: Cell) -> float | None:
     """Floating-point operations of training a cell, backward as twice forward; None where a layer does not declare its own."""
-    with torch.device("meta"):
-        per_token = cell.model.build(cell.task, seed=0).flops_per_token(cell.task.seq_len, cell.task.answers)
+    per_token = cell.model.sketch(cell.task).flops_per_token(cell.task.seq_len, cell.task.answers)
     return None if per_token is None else 3 * per_token * cell.steps * cell.protocol.batch_size * cell.task.seq_len
 
 
@@ -27,8 +24,8 @@ def rates(results: Iterable[Result], device: str) -> dict[str, float]:
     return {name: median(values) for name, values in found.items()}
 
 
-def seconds(cells: Sequence[Cell], results: Iterable[Result]) -> float | None:
-    """How long cells of one structure will take, one device at work; None where nothing was finished that could tell, or a layer declares nothing."""
-    known = rates(results, cells[0].device)
+def seconds(cells: Sequence[Cell], known: Mapping[str, float]) -> float | None:
+    """How long cells of one structure will take at the `rates` known, one device at work; None where nothing was finished that could tell, or a
+    layer declares nothing."""
     rate, work = known.get(cells[0].model.label, known.get("")), flops(cells[0])
     return None if rate is None or work is None else len(cells) * work / rate

@@ -36,15 +36,15 @@ class AdamW:
     def step(self, rate: Tensor) -> None:
         """One step at learning rates `rate` [R], with the gradients that there are; these are zero afterwards."""
         self.steps += 1
-        shrink = torch.ones_like(rate) if self.clip is None else (self.clip / (self.norms() + 1e-6)).clamp(max=1.0)
+        if self.clip is not None:
+            shrink = (self.clip / (self.norms() + 1e-6)).clamp(max=1.0)
+            for flat in self.stack.flats:
+                flat.gradients.mul_(flat.spread(shrink.expand(len(flat.names), -1)))
         mean_bias, square_bias = 1 - self.beta1**self.steps, 1 - self.beta2**self.steps
         for flat, (mean, square), scale, decay in zip(self.stack.flats, self.moments, self.scales, self.decays, strict=True):
             rates = scale * rate
-            gradients = flat.gradients
-            if self.clip is not None:
-                gradients *= flat.spread(shrink.expand_as(rates))
-            mean.lerp_(gradients, 1 - self.beta1)
-            square.mul_(self.beta2).addcmul_(gradients, gradients, value=1 - self.beta2)
+            mean.lerp_(flat.gradients, 1 - self.beta1)
+            square.mul_(self.beta2).addcmul_(flat.gradients, flat.gradients, value=1 - self.beta2)
             flat.weights.mul_(flat.spread(1 - rates * decay))
             flat.weights.addcdiv_(mean * flat.spread(-rates / mean_bias), (square / square_bias.to(square.dtype)).sqrt_().add_(EPSILON))
             flat.gradients.zero_()

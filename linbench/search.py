@@ -119,9 +119,11 @@ def run_searched(
         run = {result["id"]: result for result in runs([cell for these in tuned.values() for cell in these], store, progress)}
         for search, n in wanted:
             search.tried[n] = fmean(validation_accuracy(run[cell.id]) for cell in tuned[id(search), n])
-    reported = {cell.id: (searches[_model(cell)], searches[_model(cell)].at(searches[_model(cell)].best, [cell.seed], "report")[0]) for cell in cells}
-    found = {result["id"]: result for result in runs([cell for _, cell in reported.values()], store, progress)}
-    return [_told(found[cell.id], search, store) for search, cell in reported.values()]
+    cells = list({cell.id: cell for cell in cells}.values())
+    of = [searches[_model(cell)] for cell in cells]
+    reported = [search.at(search.best, [cell.seed], "report")[0] for search, cell in zip(of, cells, strict=True)]
+    found = {result["id"]: result for result in runs(reported, store, progress)}
+    return [_told(found[cell.id], search, store) for search, cell in zip(of, reported, strict=True)]
 
 
 def _model(cell: Cell) -> str:

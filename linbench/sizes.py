@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import torch
-
 from linbench.cell import ModelSpec
 from linbench.common.errors import UserError
 from linbench.models.base import StateSize
@@ -48,8 +46,7 @@ def sized(make: Callable[[int], ModelSpec], task: Task, floats: int) -> int | No
 
 
 def _state(model: ModelSpec, task: Task) -> StateSize:
-    with torch.device("meta"):
-        size = model.build(task, seed=0).state_size(task.seq_len)
+    size = model.sketch(task).state_size(task.seq_len)
     if size is None:
         raise UserError(f"{model.label} does not declare its state, so it cannot be given a size; set what it has yourself.")
     return size

@@ -20,28 +20,28 @@ from linbench.registry import Kind, registry
 _NOT_SUITES = {"protocol"}
 
 
-class SuiteTask(Settings):
-    """A task of a suite, written `NAME`, `NAME/PRESET` or as a mapping."""
+class Part(Settings):
+    """A task or model of a suite, written by its name alone or as a mapping."""
 
-    task: str = Field(description="a name, or NAME/PRESET")
-    set: dict[str, Any] = Field({}, description="its settings, and those that its models and their protocol have for it, by dotted names")
+    set: dict[str, Any] = Field({}, description="settings by dotted names: what a model alone is given; a task's own, and what goes with them")
 
     @model_validator(mode="before")
     @classmethod
     def _from_name(cls, value: Any) -> Any:
-        return {"task": value} if isinstance(value, str) else value
+        (named,) = cls.model_fields.keys() - Part.model_fields.keys()
+        return {named: value} if isinstance(value, str) else value
 
 
-class SuiteModel(Settings):
-    """A model of a suite, written as a pattern or as a mapping."""
+class SuiteTask(Part):
+    """A task of a suite."""
+
+    task: str = Field(description="a name, or NAME/PRESET")
+
+
+class SuiteModel(Part):
+    """A model of a suite."""
 
     model: str = Field(description="a layer pattern")
-    set: dict[str, Any] = Field({}, description="what it alone is given, by dotted names")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_pattern(cls, value: Any) -> Any:
-        return {"model": value} if isinstance(value, str) else value
 
 
 class Suite(Settings):
@@ -83,9 +83,12 @@ class Expansion(NamedTuple):
 
 def shipped() -> dict[str, str]:
     """The suites that come with linbench: what each shows."""
-    paths = sorted((path for path in (files("linbench") / "suites").iterdir() if path.name.endswith(".yaml")), key=lambda path: path.name)
-    names = [path.name.removesuffix(".yaml") for path in paths]
-    return {name: load(name).about for name in names if name not in _NOT_SUITES}
+    return {name: load(name).about for name in sorted(_names())}
+
+
+def _names() -> set[str]:
+    paths = (files("linbench") / "suites").iterdir()
+    return {path.name.removesuffix(".yaml") for path in paths if path.name.endswith(".yaml")} - _NOT_SUITES
 
 
 def load(name: str) -> Suite:
@@ -97,11 +100,9 @@ def load(name: str) -> Suite:
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"cannot read the suite {name}: {getattr(error, 'strerror', None) or error}.") from None
     else:
-        folder = files("linbench") / "suites"
-        names = [path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml")]
-        if name not in names or name in _NOT_SUITES:
-            raise unknown("suite", name, set(names) - _NOT_SUITES)
-        text = (folder / f"{name}.yaml").read_text(encoding="utf-8")
+        if name not in _names():
+            raise unknown("suite", name, _names())
+        text = (files("linbench") / "suites" / f"{name}.yaml").read_text(encoding="utf-8")
     try:
         values = yaml.safe_load(text)
     except yaml.YAMLError as error:

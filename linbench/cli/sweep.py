@@ -106,17 +106,17 @@ def _is(cell: "Cell", pattern: str) -> bool:
 
 def _tell_plan(cells: "list[Cell]", store: "Store", stack: int | None, *, searched: bool, as_json: bool) -> None:
     """What would run, group by group."""
-    from linbench.estimate import seconds
+    from linbench.estimate import rates, seconds
     from linbench.groups import groups
     from linbench.naming import named, varied
 
     known: list[Result] = store.all() if store.folder.is_dir() else []
     finished = {result["id"]: result["status"] for result in known}
     rows: list[dict[str, Any]] = []
-    names = varied(cells)
+    names, speeds = varied(cells), rates(known, cells[0].device)
     for group in groups(cells, largest=stack):
         left = [cell for cell in group if cell.id not in finished]
-        rows.append({"group": named(group, names), "cells": len(group), "left": len(left), "seconds": seconds(left, known) if left else 0.0})
+        rows.append({"group": named(group, names), "cells": len(group), "left": len(left), "seconds": seconds(left, speeds) if left else 0.0})
     if as_json:
         print(json.dumps({"groups": rows, "cells": [cell.id for cell in cells], "searched": searched}))
         return

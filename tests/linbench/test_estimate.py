@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from linbench.cell import Cell
-from linbench.estimate import flops, seconds
+from linbench.estimate import flops, rates, seconds
 from linbench.plan import plan
 from linbench.store import Result
 
@@ -32,19 +32,19 @@ def test_a_model_is_judged_by_its_own_speed_else_by_that_of_all(a_result: Make) 
     work = flops(cells()[0])
     assert work is not None
     known = [finished(a_result, "deltanet", per_second=2e9), *(finished(a_result, name, per_second=1e9) for name in ("attention", "linear_attention", "gla"))]
-    assert seconds(cells(), known) == pytest.approx(2 * work / 2e9)
+    assert seconds(cells(), rates(known, "cpu")) == pytest.approx(2 * work / 2e9)
     other = flops(cells("gated_deltanet")[0])
     assert other is not None
-    assert seconds(cells("gated_deltanet"), known) == pytest.approx(2 * other / 1e9)
+    assert seconds(cells("gated_deltanet"), rates(known, "cpu")) == pytest.approx(2 * other / 1e9)
 
 
 def test_what_was_stacked_shared_its_seconds(a_result: Make) -> None:
     work = flops(cells()[0])
     assert work is not None
-    assert seconds(cells(), [finished(a_result, "deltanet", per_second=1e9, stack={"size": 4, "note": None})]) == pytest.approx(2 * work / 4e9)
+    assert seconds(cells(), rates([finished(a_result, "deltanet", per_second=1e9, stack={"size": 4, "note": None})], "cpu")) == pytest.approx(2 * work / 4e9)
 
 
 def test_without_anything_finished_there_is_no_estimate(a_result: Make) -> None:
-    assert seconds(cells(), []) is None
-    assert seconds(cells(), [finished(a_result, "deltanet", per_second=1e9, device="NVIDIA H200")]) is None
-    assert seconds(cells(), [finished(a_result, "deltanet", per_second=1e9, status="failed")]) is None
+    assert seconds(cells(), rates([], "cpu")) is None
+    assert seconds(cells(), rates([finished(a_result, "deltanet", per_second=1e9, device="NVIDIA H200")], "cpu")) is None
+    assert seconds(cells(), rates([finished(a_result, "deltanet", per_second=1e9, status="failed")], "cpu")) is None

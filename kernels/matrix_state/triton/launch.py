@@ -65,7 +65,7 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, up
         chunk = 16
     else:
         chunk = 32 if heavy or wide or narrowest < 64 else 64
-    few = 4 if not heavy else 1 if chunk == 16 and not (wide and not two_keys) else 2
+    few = 4 if not heavy else 1 if chunk == 16 and (two_keys or not wide) else 2
     walk_block = min(value_block, 32 if key_block > 128 else 64)
     return Launch("split", min(shortest, chunk), min(key_block, 64), min(value_block, 64), walk_block, (4, few, 4))
 

@@ -78,6 +78,11 @@ class Call:
         """How many blocks there are of keys."""
         return -(-self.key_dim // self.launch.key_block)
 
+    @property
+    def sums_grid(self) -> tuple[int, int]:
+        """For kernels that sum a scalar decay over the tokens of `AT_ONCE` chunks."""
+        return -(-self.chunks // AT_ONCE.value), self.rows
+
     def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """Beside the values, in the type in which matrices are multiplied."""
         return self.v.new_empty(shape, dtype=dtype or self.dtype)
@@ -167,7 +172,7 @@ def forward(tensors: Tensors, switches: Switches, save: bool) -> tuple[Tensor, T
     places = {"o": o, "last": last, **saved._asdict()}
     if split_up:
         if saved.sums is not None:
-            call.run(split.decay_sums, (-(-call.chunks // AT_ONCE.value), call.rows), 1, **places)
+            call.run(split.decay_sums, call.sums_grid, 1, **places)
         decays = call.values["DECAY"] == "vector"
         places["PREPARED"] = decays or switches.update != "add"
         if places["PREPARED"]:
@@ -216,7 +221,7 @@ def backward(tensors: Tensors, saved: Saved, do: Tensor, dlast: Tensor | None, s
             call.run(split_backward.value_gradients, (call.chunks, call.rows), 1, **places | parts)
         call.run(split_backward.gradients, (call.chunks, call.rows, blocks), 2, **places | parts)
         if saved.sums is not None:
-            call.run(split_backward.summed_gradients, (-(-call.chunks // AT_ONCE.value), call.rows), 1, **places, P=blocks)
+            call.run(split_backward.summed_gradients, call.sums_grid, 1, **places, P=blocks)
         if dbeta is not None:
             torch.sum(parts["dbeta"], dim=0, dtype=dbeta.dtype, out=dbeta)
     else:
