@@ -1,71 +1,102 @@
 """The examples that a group of cells trains and is judged on: one batch for every replica."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from linbench.capture import Captured
 from linbench.cell import Cell
-from linbench.protocol import Protocol
-from linbench.tasks.base import Batch, Split
+from linbench.tasks.base import Batch, Split, Task
 from linbench.tasks.random import Stream
 
-DRAWN_AT_ONCE = 512
-"""Examples drawn in one go where batches are smaller, since a draw costs much the same for all."""
+AT_ONCE = {"cpu": 1 << 15, "cuda": 1 << 23}
+"""Tokens drawn in one go, by kind of device: a draw of a few costs much the same as one of so many."""
 
 
-def draw(cells: Sequence[Cell], index: Tensor, split: Split, *, ordered: bool = False) -> Batch:
-    """Examples number `index` [N] of every cell's own stream: everything [R, N, ...]. Cells of one seed share one draw.
+class Streams:
+    """The examples of a task for every cell of a group, by its seed. Cells of one seed share what is drawn."""
 
-    ordered: `index` counts what the protocol trains on: of a fixed set round and round, in its order.
-    """
-    seeds = sorted({cell.seed for cell in cells})
-    each = torch.tensor(seeds, device=index.device).repeat_interleave(len(index))
-    every = index.repeat(len(seeds))
-    if ordered:
-        every = trained_on(every, each, cells[0].protocol)
-    drawn = cells[0].task.sample(every, seed=each if len(seeds) > 1 else seeds[0], split=split)
-    which = torch.tensor([seeds.index(cell.seed) for cell in cells], device=index.device)
+    def __init__(self, task: Task, cells: Sequence[Cell]) -> None:
+        self.task, self.protocol, self.device = task, cells[0].protocol, cells[0].device
+        seeds = sorted({cell.seed for cell in cells})
+        self.count, self.replicas = len(seeds), len(cells)
+        self.seeds = torch.tensor(seeds, device=self.device)
+        self.which = torch.tensor([seeds.index(cell.seed) for cell in cells], device=self.device)
 
-    def spread(x: Tensor) -> Tensor:
-        x = x.view(len(seeds), len(index), *x.shape[1:])
-        return x.expand(len(cells), *x.shape[1:]) if len(seeds) == 1 else x[which]
+    def draw(self, index: Tensor, split: Split) -> Batch:
+        """Examples number `index` [N] of every seed's own stream: everything [S, N, ...]."""
+        return self._drawn(self._every(index), split)
 
-    return _each(drawn, spread)
+    def trained_on(self, place: Tensor, examples: int | None) -> Batch:
+        """What comes at `place` [N] in training: examples of these numbers, or of a fixed set of `examples` round and round, in its order or,
+        if the protocol shuffles, in another for every epoch."""
+        every = self._every(place)
+        if examples is not None:
+            epoch, every = every // examples, every % examples
+            if self.protocol.shuffle:
+                seeds = self.seeds.repeat_interleave(len(place), output_size=len(every))
+                every = Stream.of(epoch, seed=seeds, split="order of training").permutation(examples)(every[:, None])[:, 0]
+        return self._drawn(every, "train")
 
+    def spread(self, drawn: Batch) -> Batch:
+        """To every cell what is drawn for its seed: [S, N, ...] -> [R, N, ...]."""
+        return each(drawn, lambda x: x.expand(self.replicas, *x.shape[1:]) if self.count == 1 else x[self.which])
 
-def trained_on(index: Tensor, seed: Tensor, protocol: Protocol) -> Tensor:
-    """Which example of the training stream comes at place `index` [N], for `seed` [N]: the same number, or with a fixed set of examples one of
-    these: the set round and round, with `shuffle` in an order of its own in every epoch."""
-    if protocol.examples is None:
-        return index
-    epoch, place = index // protocol.examples, index % protocol.examples
-    if not protocol.shuffle:
-        return place
-    return Stream.of(epoch, seed=seed, split="order of training").permutation(protocol.examples)(place[:, None])[:, 0]
+    def _every(self, index: Tensor) -> Tensor:
+        return index.repeat(self.count)
 
-
-def training_batches(cells: Sequence[Cell], *, first: int = 0) -> Iterator[Batch]:
-    """What every cell trains on from its example number `first` on, a batch at a time: everything [R, B, ...]."""
-    size, device = cells[0].protocol.batch_size, cells[0].device
-    at_once = max(1, DRAWN_AT_ONCE // (size * len(cells)))
-    while True:
-        drawn = draw(cells, torch.arange(first, first + at_once * size, device=device), "train", ordered=True)
-        for start in range(0, at_once * size, size):
-            yield rows(drawn, slice(start, start + size))
-        first += at_once * size
+    def _drawn(self, every: Tensor, split: Split) -> Batch:
+        seeds = self.seeds.repeat_interleave(len(every) // self.count, output_size=len(every))
+        return each(self.task.sample(every, seed=seeds, split=split), lambda x: x.view(self.count, -1, *x.shape[1:]))
 
 
-def rows(batch: Batch, these: slice) -> Batch:
-    """Some of the examples of every replica."""
-    return _each(batch, lambda x: x[:, these])
+class Feed:
+    """What a group trains on: batch after batch, always in the same place on the device, so that a captured step finds it there."""
+
+    def __init__(self, streams: Streams, *, examples: int | None, first: int, last: int) -> None:
+        """Batches number `first` to `last` - 1 of the training stream, or of a fixed set of `examples`."""
+        self.streams, self.examples, self.size = streams, examples, streams.protocol.batch_size
+        tokens = self.size * streams.task.seq_len * streams.count
+        self.ahead = max(1, min(AT_ONCE[torch.device(streams.device).type] // tokens, last - first))
+        self.place = torch.tensor(first, device=streams.device)
+        """The next batch."""
+        self.drawn_from = self.place.clone()
+        self.drawn: Batch | None = None
+        self.left = 0
+        self.fill = Captured(self._fill, streams.device)
+
+    def ready(self) -> None:
+        """See to it that the next batch is drawn. Before every `batch`, but not captured with it."""
+        if not self.left:
+            self.fill()
+            self.left = self.ahead
+        self.left -= 1
+
+    def batch(self) -> Batch:
+        """The next batch: everything [R, B, ...], but for slices, of which there are none."""
+        assert self.drawn is not None
+        rows = (self.place - self.drawn_from) * self.size + torch.arange(self.size, device=self.place.device)
+        self.place += 1
+        return self.streams.spread(each(self.drawn, lambda x: x.index_select(1, rows)))
+
+    def _fill(self) -> None:
+        self.drawn_from.copy_(self.place)
+        places = self.place * self.size + torch.arange(self.ahead * self.size, device=self.place.device)
+        drawn = self.streams.trained_on(places, self.examples)._replace(slices={})
+        if self.drawn is None:
+            self.drawn = each(drawn, lambda x: x.clone(memory_format=torch.contiguous_format))
+        else:
+            for old, new in zip(self.drawn[:3], drawn[:3], strict=True):
+                old.copy_(new)
 
 
 def replica(batch: Batch, r: int) -> Batch:
     """What one replica sees: everything [B, ...]."""
-    return _each(batch, lambda x: x[r])
+    return each(batch, lambda x: x[r])
 
 
-def _each(batch: Batch, function: Callable[[Tensor], Tensor]) -> Batch:
+def each(batch: Batch, function: Callable[[Tensor], Tensor]) -> Batch:
+    """The batch with every tensor changed."""
     slices = {name: function(x) for name, x in batch.slices.items()}
     return Batch(function(batch.inputs), function(batch.positions), function(batch.targets), slices)

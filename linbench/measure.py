@@ -11,7 +11,7 @@ from linbench.cell import SCHEMA, Cell
 from linbench.checkpoint import Checkpoint
 from linbench.common.errors import StorageError
 from linbench.environment import environment
-from linbench.evaluate import Judgement, evaluate
+from linbench.evaluate import Exam, Judgement
 from linbench.loading import theirs
 from linbench.stack import Stack
 from linbench.store import Result
@@ -81,9 +81,9 @@ def _measured(
         for runs, trained in train(training, on_report, on_rest):
             judged: list[Any] = [None] * len(runs)
             if trained is not None:
-                judged = evaluate(trained, [run.cell for run in runs], split="test", examples=first.protocol.test_examples)
+                judged = Exam([run.cell for run in runs], "test", first.protocol.test_examples)(trained)
             for run, judgement in zip(runs, judged, strict=True):
-                result = blank(run.cell, len(cells), note) | {"model": size, "curve": run.curve, "seconds": time.perf_counter() - began}
+                result = blank(run.cell, len(cells), note or training.note) | {"model": size, "curve": run.curve, "seconds": time.perf_counter() - began}
                 yield result | _verdict(run, judgement)
     finally:
         torch.set_float32_matmul_precision(precision)

@@ -2,41 +2,55 @@
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+_ALIGNED = 64
+"""Each parameter begins at a multiple of so many numbers, where matrix products load fastest."""
+
 
 class Flat:
-    """Parameters of one dtype, each [R, ...], in one tensor: `weights` [n]; and their gradients in another, `gradients` [n].
+    """Parameters of one dtype in one tensor, `weights` [R, n], a replica a row; and their gradients in another, `gradients` [R, n].
 
-    Parameter by parameter, and within each replica by replica, so that what is done to all of them is done at once.
+    What is done to all of them is done at once. Between parameters is room that stays zero.
     """
 
     def __init__(self, stacked: Mapping[str, Tensor]) -> None:
         """`stacked`: initial values by name, each [R, ...]."""
         self.names = list(stacked)
         self.replicas = len(next(iter(stacked.values())))
-        self.weights = torch.cat([x.detach().flatten() for x in stacked.values()])
+        self.shapes = [x.shape[1:] for x in stacked.values()]
+        self.rooms = [-(-prod(shape) // _ALIGNED) * _ALIGNED for shape in self.shapes]
+        some = next(iter(stacked.values()))
+        self._nothing = some.new_zeros(self.replicas, max(self.rooms))
+        self.weights = self._gathered([x.detach() for x in stacked.values()])
         self.gradients = torch.zeros_like(self.weights)
-        sizes = [x.numel() for x in stacked.values()]
-        self.repeats = torch.tensor([size // self.replicas for size in sizes for _ in range(self.replicas)], device=self.weights.device)
-        self.parameters: dict[str, Tensor] = {}
-        places = zip(stacked.items(), torch.split(self.weights, sizes), torch.split(self.gradients, sizes), strict=True)
-        for (name, x), weights, gradients in places:
-            self.parameters[name] = weights.view(x.shape).requires_grad_()
-            self.parameters[name].grad = gradients.view(x.shape)
+        self.parameters = {name: x.requires_grad_() for name, x in self.views(self.weights).items()}
 
-    def spread(self, values: Tensor) -> Tensor:
-        """values [P, R], one for each parameter and replica -> [n], one for each weight."""
-        return values.to(self.weights.dtype).flatten().repeat_interleave(self.repeats, output_size=self.weights.numel())
+    def gather(self, gradients: Sequence[Tensor | None]) -> None:
+        """Take these, one for each parameter; None: zeros."""
+        self._gathered(gradients, out=self.gradients)
 
-    def part(self, values: Tensor, replicas: Sequence[int]) -> Tensor:
-        """Of values [n], one for each weight, those of some replicas: [n'], as a `Flat` of these has them."""
-        sizes = [x.numel() for x in self.parameters.values()]
-        return torch.cat([x.view(self.replicas, -1)[list(replicas)].flatten() for x in torch.split(values, sizes)])
+    def _gathered(self, values: Sequence[Tensor | None], out: Tensor | None = None) -> Tensor:
+        parts = []
+        for x, room in zip(values, self.rooms, strict=True):
+            given = self._nothing[:, :0] if x is None else x.reshape(self.replicas, -1)
+            parts += [given, self._nothing[:, : room - given.shape[1]]]
+        return torch.cat(parts, dim=1) if out is None else torch.cat(parts, dim=1, out=out)
+
+    def views(self, values: Tensor) -> dict[str, Tensor]:
+        """Of values [R, n], one for each weight, those of every parameter by name: each [R, ...]."""
+        parts = zip(self.names, self.shapes, torch.split(values, self.rooms, dim=1), strict=True)
+        return {name: part[:, : prod(shape)].unflatten(1, shape) if shape else part[:, 0] for name, shape, part in parts}
+
+    def spread(self, values: Sequence[float]) -> Tensor:
+        """One for each parameter -> [n], one for each of its weights."""
+        given = torch.tensor(values, dtype=self.weights.dtype, device=self.weights.device)
+        return given.repeat_interleave(torch.tensor(self.rooms, device=self.weights.device))
 
 
 class Stack:
@@ -56,6 +70,7 @@ class Stack:
         self.parameters = {name: x for flat in self.flats for name, x in flat.parameters.items()}
         if self.replicas == 1:
             self._move_in()
+        self._leaves = [self._own(flat) if self.replicas == 1 else list(flat.parameters.values()) for flat in self.flats]
 
     @classmethod
     def of(cls, models: Sequence[nn.Module]) -> "Stack":
@@ -74,18 +89,22 @@ class Stack:
             return torch.vmap(self._one, randomness="different")(self.parameters, self.buffers, *args)
         return self.model(*(x.squeeze(0) for x in args)).unsqueeze(0)
 
+    def differentiate(self, loss: Tensor) -> None:
+        """Leave the gradients of `loss` [R] in the flats, each replica's of its own."""
+        found = iter(torch.autograd.grad(loss.sum(), [x for leaves in self._leaves for x in leaves], allow_unused=True))
+        for flat in self.flats:
+            flat.gather([next(found) for _ in flat.names])
+
     def _one(self, parameters: dict[str, Tensor], buffers: dict[str, Tensor], *args: Tensor) -> Any:
         return functional_call(self.model, (parameters, buffers), args)
 
     def _move_in(self) -> None:
         """Let the module's own parameters and buffers lie where those of the stack do."""
         for name, own in [*self.model.named_parameters(), *self.model.named_buffers()]:
-            if name in self.parameters:
-                stacked = self.parameters[name]
-                assert stacked.grad is not None
-                own.data, own.grad = stacked.detach()[0], stacked.grad[0]
-            else:
-                own.data = self.buffers[name][0]
+            own.data = self.parameters[name].detach()[0] if name in self.parameters else self.buffers[name][0]
+
+    def _own(self, flat: Flat) -> list[Tensor]:
+        return [self.model.get_parameter(name) for name in flat.names]
 
     def part(self, replicas: Sequence[int]) -> "Stack":
         """Some of the replicas, as they are now, to go on apart."""

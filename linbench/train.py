@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 import torch
 
-from linbench.batches import training_batches
+from linbench.batches import Feed, Streams
+from linbench.capture import Captured
 from linbench.cell import Cell
 from linbench.common.keys import stable_key
-from linbench.evaluate import evaluate
+from linbench.evaluate import Exam
 from linbench.models.base import Rule
-from linbench.optimiser import AdamW
+from linbench.optimiser import AdamW, Rates
 from linbench.precision import arithmetic
 from linbench.protocol import Protocol
 from linbench.stack import Stack
-from linbench.tasks.base import Batch
 
 READS = 200
 """How often in a run the loss is read from the device, at most: each reading waits for it."""
@@ -66,21 +66,56 @@ class Training:
     trained: int = 0
     """Replicas times steps so far."""
     seconds: float = 0.0
+    note: str | None = None
+    """Why steps are not captured, if they could not be."""
 
     @classmethod
     def begun(cls, stack: Stack, cells: Sequence[Cell], rules: dict[str, Rule]) -> "Training":
         """Before the first step."""
-        protocol = cells[0].protocol
+        protocol, steps = cells[0].protocol, cells[0].steps
         torch.manual_seed(stable_key("training", *(cell.seed for cell in cells)))  # for modules that draw, such as a user's dropout
-        decays = [cell.protocol.weight_decay for cell in cells]
+        rates = Rates([cell.protocol.lr for cell in cells], [cell.protocol.weight_decay for cell in cells], shares(steps, protocol))
         rules = rules if protocol.decay == "matrices" else {name: rule._replace(decay=True) for name, rule in rules.items()}
-        optimiser = AdamW(stack, rules, weight_decay=decays, beta1=protocol.beta1, beta2=protocol.beta2, clip=protocol.clip)
+        optimiser = AdamW(stack, rules, rates, beta1=protocol.beta1, beta2=protocol.beta2, clip=protocol.clip)
         return cls(stack, optimiser, [Run(cell) for cell in cells])
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Of the replicas, in their order."""
+        return [run.cell for run in self.runs]
 
     def keep(self, replicas: Sequence[int]) -> None:
         """Go on with these alone."""
         self.stack, self.runs = self.stack.part(replicas), [self.runs[r] for r in replicas]
         self.optimiser = self.optimiser.part(self.stack, replicas)
+
+
+class Step:
+    """Batch, forward, loss, backward, clipping, AdamW: on a GPU captured and replayed. Nothing in it waits for the device."""
+
+    def __init__(self, training: Training) -> None:
+        """The next of that training."""
+        self.training = training
+        cell = training.cells[0]
+        self.feed = Feed(Streams(cell.task, training.cells), examples=cell.protocol.examples, first=training.step, last=cell.steps)
+        self.precision, self.device = cell.protocol.precision, cell.device
+        self.losses = torch.zeros(len(training.runs), dtype=torch.float64, device=cell.device)
+        """[R]: summed since they were last read."""
+        self.run = Captured(self._run, cell.device)
+
+    def __call__(self) -> None:
+        """Once."""
+        self.feed.ready()
+        self.run()
+        self.training.note = self.run.note or self.feed.fill.note
+
+    def _run(self) -> None:
+        batch = self.feed.batch()
+        with arithmetic(self.precision, self.device):
+            loss = self.training.stack(batch.inputs, batch.positions, batch.targets)
+        self.training.stack.differentiate(loss)
+        self.training.optimiser.step()
+        self.losses += loss.detach()
 
 
 Finished = tuple[list[Run], Stack | None]
@@ -98,28 +133,25 @@ def train(training: Training, on_report: Callable[[Report], None], on_rest: Call
     evaluate_at = {round(steps * (i + 1) / protocol.evaluations) for i in range(protocol.evaluations)}
     read_every = max(1, steps // READS)
     accuracy, began = None, time.perf_counter()
-    rates, batches, loss_sum, losses = *_start(training), 0
+    one_more, judge, since = Step(training), _exam(training), 0
     for step in range(training.step + 1, steps + 1):
-        batch = next(batches)
-        with arithmetic(protocol.precision, cell.device):
-            loss = training.stack(batch.inputs, batch.positions, batch.targets)
-        loss.sum().backward()
-        training.optimiser.step(rates * rate(step, steps, protocol))
-        loss_sum, losses = loss_sum + loss.detach(), losses + 1
+        one_more()
+        since += 1
         if step % read_every and step not in evaluate_at:
             continue
 
         runs = training.runs
-        means = (loss_sum / losses).tolist()
-        training.step, training.trained = step, training.trained + losses * len(runs)
+        means = (one_more.losses / since).tolist()
+        training.step, training.trained = step, training.trained + since * len(runs)
         training.seconds += time.perf_counter() - began
         for run, mean in zip(runs, means, strict=True):
-            run.loss, run.losses = run.loss + mean * losses, run.losses + losses
+            run.loss, run.losses = run.loss + mean * since, run.losses + since
             if not math.isfinite(mean):
                 run.diverged = run.diverged or f"the loss was {mean} by step {step} of {steps}"
-        loss_sum, losses = torch.zeros_like(loss_sum), 0
+        one_more.losses.zero_()
+        since = 0
         if step in evaluate_at:
-            accuracy = _judge(training.stack, runs, step)
+            accuracy = _point(training, judge)
             for r, run in enumerate(runs):
                 if not run.over and protocol.stop_at is not None and run.curve[-1]["accuracy"] >= protocol.stop_at:
                     run.stopped = True
@@ -134,22 +166,19 @@ def train(training: Training, on_report: Callable[[Report], None], on_rest: Call
                 return
             if len(going) < len(runs):
                 training.keep(going)
-                rates, batches, loss_sum = _start(training)
+                one_more, judge = Step(training), _exam(training)
         if step < steps:
             on_rest(training)
         began = time.perf_counter()
     yield training.runs, training.stack
 
 
-def _start(training: Training) -> tuple[torch.Tensor, Iterator[Batch], torch.Tensor]:
-    """Peak learning rates [R], the batches to come, and a sum of losses [R]."""
-    cells = [run.cell for run in training.runs]
-    rates = torch.tensor([cell.protocol.lr for cell in cells], dtype=torch.float64, device=cells[0].device)
-    return rates, training_batches(cells, first=training.step * cells[0].protocol.batch_size), torch.zeros_like(rates)
+def shares(steps: int, protocol: Protocol) -> list[float]:
+    """The share of the peak learning rate at every step: a linear warm-up, then the schedule."""
+    return [_share(step, steps, protocol) for step in range(1, steps + 1)]
 
 
-def rate(step: int, steps: int, protocol: Protocol) -> float:
-    """The share of the peak learning rate at `step` (from 1): a linear warm-up, then the schedule."""
+def _share(step: int, steps: int, protocol: Protocol) -> float:
     warmup = round(protocol.warmup * steps)
     if step <= warmup:
         return step / warmup
@@ -163,11 +192,15 @@ def rate(step: int, steps: int, protocol: Protocol) -> float:
     return 0.5 * (1 + math.cos(math.pi * done / all_))
 
 
-def _judge(stack: Stack, runs: Sequence[Run], step: int) -> float | None:
+def _exam(training: Training) -> Exam:
+    return Exam(training.cells, "validation", training.cells[0].protocol.validation_examples)
+
+
+def _point(training: Training, judge: Exam) -> float | None:
     """A point on every curve; the mean accuracy of those that have not diverged."""
+    runs, step = training.runs, training.step
     protocol, task = runs[0].cell.protocol, runs[0].cell.task
-    judged = evaluate(stack, [run.cell for run in runs], split="validation", examples=protocol.validation_examples)
-    for run, (metrics, _) in zip(runs, judged, strict=True):
+    for run, (metrics, _) in zip(runs, judge(training.stack), strict=True):
         if run.diverged is None and not math.isfinite(metrics["nll"]):
             run.diverged = f"the validation loss was {metrics['nll']} at step {step} of {run.cell.steps}"
         if run.diverged is None:

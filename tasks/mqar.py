@@ -9,7 +9,7 @@ from torch import Tensor
 from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split, Task
-from linbench.tasks.random import Permutation, Stream, inverse_powers
+from linbench.tasks.random import Permutation, Stream, constant, inverse_powers
 
 
 class MQARSettings(Settings):
@@ -110,7 +110,7 @@ class MQAR(Task):
         key_order = stream.child("keys").permutation(half - 1)
         keys = 1 + key_order(pair)
         values = half + stream.child("values").permutation(s.vocab_size - half)(pair)
-        weights = torch.tensor(inverse_powers(self._slots, round(s.power_a - 1, 12)), device=device)
+        weights = constant(inverse_powers(self._slots, round(s.power_a - 1, 12)), device)
         slots = stream.child("slots").weighted_order(weights)[:, : s.kv_pairs]
 
         queries = self._filler(stream, index.shape[0], key_order).scatter(1, 2 * slots, keys)

@@ -26,6 +26,12 @@ def _shift(x: Tensor, bits: int) -> Tensor:
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
+@cache
+def constant(values: tuple[int, ...], device: torch.device) -> Tensor:
+    """A table, which is copied to a device once: a captured draw could not wait for it."""
+    return torch.tensor(values, device=device)
+
+
 class Stream(NamedTuple):
     """One random stream per example. key: int64 [B]."""
 
@@ -34,7 +40,8 @@ class Stream(NamedTuple):
     @classmethod
     def of(cls, index: Tensor, *, seed: int | Tensor, split: str) -> "Stream":
         """The stream of example `index` [B] in `split` of `seed`."""
-        root = _mix(torch.as_tensor(seed, dtype=torch.int64, device=index.device) + stable_key("split", split))
+        seed = seed if isinstance(seed, Tensor) else torch.full((), seed, dtype=torch.int64, device=index.device)
+        root = _mix(seed + stable_key("split", split))
         return cls(_mix(_mix(index.to(torch.int64)) + root))
 
     def child(self, draw: str) -> "Stream":
@@ -54,7 +61,7 @@ class Stream(NamedTuple):
         odd = 2 * self.bits(torch.arange(count, device=self.key.device)) + 1  # U = odd / 2^33
         mantissa, exponent = torch.frexp(odd.double())  # exact: odd < 2^53
         fraction = ((mantissa - 0.5) * 2**33).to(torch.int64)  # of 2^32, also exact
-        table = torch.tensor(_log2_table(), device=odd.device)
+        table = constant(_log2_table(), odd.device)
         cell, rest = fraction >> 20, fraction & ((1 << 20) - 1)
         low = table[cell]
         log2_mantissa = low + (((table[cell + 1] - low) * rest) >> 20)  # of 2 * mantissa, in [0, 1)
@@ -116,11 +123,11 @@ def _sides(size: int) -> tuple[int, int]:
 
 
 @cache
-def _log2_table() -> list[int]:
+def _log2_table() -> tuple[int, ...]:
     """log2(1 + i / 4096) in units of 2^-26, i = 0 ... 4096."""
     ln2 = Decimal(2).ln(_DECIMAL)
     unit = Decimal(1 << _FRACTION_BITS)
-    return [int((_DECIMAL.divide((1 + Decimal(i) / 4096).ln(_DECIMAL), ln2) * unit).to_integral_value()) for i in range(4097)]
+    return tuple(int((_DECIMAL.divide((1 + Decimal(i) / 4096).ln(_DECIMAL), ln2) * unit).to_integral_value()) for i in range(4097))
 
 
 @cache

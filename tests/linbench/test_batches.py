@@ -1,22 +1,32 @@
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
 
-from linbench.batches import draw, replica, training_batches
+from linbench import batches
+from linbench.batches import Feed, Streams, replica
 from linbench.cell import Cell
 from linbench.plan import plan
+from linbench.tasks.base import Batch
 
 
 def cells(seeds: Sequence[int] = (0,), size: int = 3) -> list[Cell]:
     return plan("mqar", ["deltanet"], device="cpu", seeds=seeds, settings={"protocol.batch_size": size})
 
 
+def fed(group: Sequence[Cell], count: int, *, first: int = 0) -> Iterator[Batch]:
+    feed = Feed(Streams(group[0].task, group), examples=group[0].protocol.examples, first=first, last=first + count)
+    for _ in range(count):
+        feed.ready()
+        yield feed.batch()
+
+
 @pytest.mark.parametrize("seeds", [[0], [3, 5], [7, 7, 2, 7]])
 def test_every_replica_sees_its_own_stream(seeds: list[int]) -> None:
     group = [cells([seed])[0] for seed in seeds]
     index = torch.tensor([4, 0, 9])
-    batch = draw(group, index, "validation")
+    streams = Streams(group[0].task, group)
+    batch = streams.spread(streams.draw(index, "validation"))
     for r, cell in enumerate(group):
         alone = cell.task.sample(index, seed=cell.seed, split="validation")
         theirs = replica(batch, r)
@@ -24,26 +34,27 @@ def test_every_replica_sees_its_own_stream(seeds: list[int]) -> None:
         assert all(torch.equal(theirs.slices[name], x) for name, x in alone.slices.items())
 
 
-@pytest.mark.parametrize("size", [3, 600])
+@pytest.mark.parametrize("at_once", [1, 500, 1 << 15])
 @pytest.mark.parametrize("seeds", [[0], [0, 1]])
-@pytest.mark.parametrize("first", [0, 600])
-def test_batches_are_the_training_stream_in_order_whatever_is_drawn_at_once(size: int, seeds: list[int], first: int) -> None:
-    group = cells(seeds, size)
-    batches = training_batches(group, first=first)
-    drawn = [next(batches) for _ in range(4)]
+@pytest.mark.parametrize("first", [0, 7])
+def test_batches_are_the_training_stream_in_order_whatever_is_drawn_at_once(
+    at_once: int, seeds: list[int], first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(batches.AT_ONCE, "cpu", at_once)
+    group = cells(seeds)
+    drawn = list(fed(group, 7, first=first))
     for r, cell in enumerate(group):
-        whole = cell.task.sample(torch.arange(first, first + 4 * size), seed=cell.seed, split="train")
-        assert torch.equal(torch.cat([batch.inputs[r] for batch in drawn]), whole.inputs)
-        assert torch.equal(torch.cat([batch.slices["distance"][r] for batch in drawn]), whole.slices["distance"])
+        whole = cell.task.sample(torch.arange(first * 3, (first + 7) * 3), seed=cell.seed, split="train")
+        for name in ("inputs", "positions", "targets"):
+            assert torch.equal(torch.cat([getattr(batch, name)[r] for batch in drawn]), getattr(whole, name))
 
 
-def order(examples: int, batches: int, seed: int = 0, *, shuffle: bool) -> list[int]:
+def order(examples: int, count: int, seed: int = 0, *, shuffle: bool) -> list[int]:
     """The numbers of the examples that a cell trains on."""
     settings = {"protocol.batch_size": 4, "protocol.examples": examples, "protocol.shuffle": shuffle}
     group = plan("mqar", ["deltanet"], device="cpu", seeds=[seed], settings=settings)
     every = group[0].task.sample(torch.arange(examples), seed=seed, split="train").inputs.tolist()
-    stream = training_batches(group)
-    return [every.index(row) for _ in range(batches) for row in next(stream).inputs[0].tolist()]
+    return [every.index(row) for batch in fed(group, count) for row in batch.inputs[0].tolist()]
 
 
 def test_a_fixed_set_is_gone_through_again_and_again() -> None:

@@ -7,12 +7,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from linbench.batches import training_batches
+from linbench.batches import Feed, Streams
 from linbench.cell import Cell
 from linbench.models.base import Rule
-from linbench.optimiser import AdamW
+from linbench.optimiser import AdamW, Rates
 from linbench.plan import plan
 from linbench.stack import Stack
+from linbench.tasks.base import Batch
 
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("linear_attention", "deltanet", "gated_deltanet+attention")]
 MODELS = ["attention", "gated_deltanet", *SLOW]
@@ -28,20 +29,29 @@ def stacked(cells: Sequence[Cell], dtype: torch.dtype) -> Stack:
     return Stack.of([cell.model.build(cell.task, seed=cell.seed).to(dtype) for cell in cells])
 
 
-def optimiser(stack: Stack, rules: dict[str, Rule] | None = None, weight_decay: Sequence[float] | None = None) -> AdamW:
+def optimiser(stack: Stack, rates: Sequence[float], rules: dict[str, Rule] | None = None, decays: Sequence[float] | None = None) -> AdamW:
     rules = rules or dict.fromkeys(stack.parameters, Rule())
-    return AdamW(stack, rules, weight_decay=weight_decay or [0.1] * stack.replicas, beta1=0.9, beta2=0.98, clip=1.0)
+    return AdamW(stack, rules, Rates(rates, decays or [0.1] * stack.replicas, [1.0] * 100), beta1=0.9, beta2=0.98, clip=1.0)
+
+
+def feed(cells: Sequence[Cell], first: int = 0) -> Feed:
+    return Feed(Streams(cells[0].task, cells), examples=None, first=first, last=100)
+
+
+def batch_of(source: Feed) -> Batch:
+    source.ready()
+    return source.batch()
 
 
 def losses(cells: Sequence[Cell], rates: Sequence[float], steps: int, dtype: torch.dtype = torch.float64) -> Tensor:
     """[steps, R]."""
     stack = stacked(cells, dtype)
-    adamw, batches, curve = optimiser(stack), training_batches(cells), []
+    adamw, source, curve = optimiser(stack, rates), feed(cells), []
     for _ in range(steps):
-        batch = next(batches)
+        batch = batch_of(source)
         loss = stack(batch.inputs, batch.positions, batch.targets)
-        loss.sum().backward()
-        adamw.step(torch.tensor(rates, dtype=torch.float64))
+        stack.differentiate(loss)
+        adamw.step()
         curve.append(loss.detach())
     return torch.stack(curve)
 
@@ -63,9 +73,9 @@ def test_gradients_in_float32_are_those_alone(model: str) -> None:
         stack = stacked(these, torch.float32)
         for x in stack.parameters.values():  # what starts at zero would hide what lies behind it
             x.data.add_(0.05 * torch.randn(x.shape[1:], generator=torch.Generator().manual_seed(x[0].numel())))
-        batch = next(training_batches(these))
-        stack(batch.inputs, batch.positions, batch.targets).sum().backward()
-        return {name: x.grad for name, x in stack.parameters.items() if x.grad is not None}
+        batch = batch_of(feed(these))
+        stack.differentiate(stack(batch.inputs, batch.positions, batch.targets))
+        return {name: x for flat in stack.flats for name, x in flat.views(flat.gradients).items()}
 
     together = gradients(cells)
     for r, cell in enumerate(cells):
@@ -77,22 +87,25 @@ def test_adamw_is_that_of_torch() -> None:
     model = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)).double()
     x = torch.randn(7, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     stack = Stack.of([model, model])
-    ours = AdamW(stack, dict.fromkeys(stack.parameters, Rule()), weight_decay=[0.1, 0.3], beta1=0.9, beta2=0.98, clip=0.5)
+    rates = Rates([1e-2, 3e-2], [0.1, 0.3], [1.0, 0.5, 1.0, 0.2, 1.0])
+    ours = AdamW(stack, dict.fromkeys(stack.parameters, Rule()), rates, beta1=0.9, beta2=0.98, clip=0.5)
     theirs = []
     for decay, rate in ((0.1, 1e-2), (0.3, 3e-2)):
         alone = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)).double()
         alone.load_state_dict(model.state_dict())
         matrices, others = ([p for p in alone.parameters() if (p.dim() > 1) is wanted] for wanted in (True, False))
         adamw = torch.optim.AdamW([{"params": matrices, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}], lr=rate, betas=(0.9, 0.98))
-        for _ in range(5):
+        for share in rates.shares:
+            for some in adamw.param_groups:
+                some["lr"] = rate * share
             adamw.zero_grad()
             (100 * alone(x).square().mean()).backward()
             nn.utils.clip_grad_norm_(alone.parameters(), 0.5)
             adamw.step()
         theirs.append(dict(alone.named_parameters()))
     for _ in range(5):
-        (100 * stack(torch.stack([x, x])).square().mean(dim=(1, 2))).sum().backward()
-        ours.step(torch.tensor([1e-2, 3e-2], dtype=torch.float64))
+        stack.differentiate(100 * stack(torch.stack([x, x])).square().mean(dim=(1, 2)))
+        ours.step()
     for r in range(2):
         assert all(torch.allclose(stack.parameters[name][r], p, rtol=0, atol=1e-12) for name, p in theirs[r].items())
 
@@ -101,11 +114,9 @@ def test_rules_say_which_parameters_decay_and_how_fast_they_learn() -> None:
     stack = Stack.of([nn.Linear(2, 2)])
     before = {name: x.detach().clone() for name, x in stack.parameters.items()}
     rules = {"weight": Rule(decay=False, lr_scale=2.0), "bias": Rule(decay=True)}
-    adamw = optimiser(stack, rules, [0.5])
-    for x in stack.parameters.values():
-        assert x.grad is not None
-        x.grad.fill_(0.01)
-    adamw.step(torch.tensor([0.1], dtype=torch.float64))
+    adamw = optimiser(stack, [0.1], rules, [0.5])
+    stack.flats[0].gradients.fill_(0.01)
+    adamw.step()
     moved = {name: (x.detach() - before[name]) for name, x in stack.parameters.items()}
     assert torch.allclose(moved["weight"], torch.tensor(-0.2), atol=1e-4)
     assert torch.allclose(moved["bias"], -0.05 * before["bias"] - 0.1, atol=1e-4)
@@ -115,8 +126,8 @@ def test_only_matrices_decay_unless_a_mixer_says_otherwise() -> None:
     cell = group("gated_deltanet", [0])[0]
     model = cell.model.build(cell.task, seed=0)
     stack = Stack.of([model])
-    adamw = optimiser(stack, model.parameter_rules())
-    decaying = {name for name, decay in zip(stack.flats[0].names, adamw.decays[0].flatten().tolist(), strict=True) if decay}
+    adamw = optimiser(stack, [1e-3], model.parameter_rules())
+    decaying = {name for name, decay in stack.flats[0].views(adamw.decaying[0][None]).items() if decay.all()}
     assert {"embedding.weight", "mixers.0.project.linear.weight", "channel_mixers.1.up.weight"} <= decaying
     assert not any(part in name for name in decaying for part in ("norm", "A_log", "dt_bias", "conv"))
 
@@ -125,16 +136,16 @@ def test_a_part_goes_on_as_if_the_rest_were_still_there() -> None:
     cells = group("gated_deltanet")
     whole = losses(cells, RATES, 8)
     stack = stacked(cells, torch.float64)
-    adamw, batches, rates = optimiser(stack), training_batches(cells), torch.tensor(RATES, dtype=torch.float64)
+    adamw, source = optimiser(stack, RATES), feed(cells)
     for step in range(8):
         if step == 4:
             kept = [2, 0]
             stack, cells = stack.part(kept), [cells[r] for r in kept]
-            adamw, rates, batches = adamw.part(stack, kept), rates[kept], training_batches(cells, first=4 * 4)
-        batch = next(batches)
+            adamw, source = adamw.part(stack, kept), feed(cells, first=4)
+        batch = batch_of(source)
         loss = stack(batch.inputs, batch.positions, batch.targets)
-        loss.sum().backward()
-        adamw.step(rates)
+        stack.differentiate(loss)
+        adamw.step()
     assert torch.allclose(loss, whole[-1, [2, 0]], rtol=0, atol=1e-9)
 
 

@@ -8,7 +8,7 @@ from linbench.common.errors import UserError
 from linbench.measure import undertrained
 from linbench.plan import plan
 from linbench.protocol import Protocol, default_protocol
-from linbench.train import rate
+from linbench.train import shares
 
 
 def cell(model: str = "gated_deltanet", **settings: object) -> Cell:
@@ -18,7 +18,7 @@ def cell(model: str = "gated_deltanet", **settings: object) -> Cell:
 
 def test_the_rate_warms_up_then_falls_to_zero() -> None:
     protocol = Protocol.parse({**default_protocol(), "warmup": 0.1}, where="protocol")
-    rates = [rate(step, 100, protocol) for step in range(1, 101)]
+    rates = shares(100, protocol)
     assert rates[:10] == pytest.approx([i / 10 for i in range(1, 11)])
     assert max(rates) == rates[9] == 1.0
     assert rates[54] == pytest.approx(0.5)
@@ -28,7 +28,7 @@ def test_the_rate_warms_up_then_falls_to_zero() -> None:
 
 def test_a_constant_rate_stays() -> None:
     protocol = Protocol.parse({**default_protocol(), "schedule": "constant"}, where="protocol")
-    assert {rate(step, 100, protocol) for step in range(5, 101)} == {1.0}
+    assert set(shares(100, protocol)[4:]) == {1.0}
 
 
 def test_steps_follow_from_the_budget() -> None:
@@ -50,7 +50,7 @@ def test_the_epoch_cosine_falls_once_an_epoch() -> None:
     protocol = Protocol.parse({**default_protocol(), "examples": 320, "epochs": 4, "schedule": "epoch_cosine", "warmup": 0.0}, where="protocol")
     steps = protocol.steps(64)
     assert steps == 40
-    rates = [rate(step, steps, protocol) for step in range(1, steps + 1)]
+    rates = shares(steps, protocol)
     assert rates == pytest.approx([0.5 * (1 + math.cos(math.pi * epoch / 4)) for epoch in range(4) for _ in range(10)])
 
 

@@ -1,0 +1,53 @@
+"""One step of AdamW over all weights of a stack of models at once, each replica with its own rate, decay and clipping."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from linbench.kernels.adamw import plain
+from linbench.kernels.operators import Backend, takes_triton
+
+__all__ = ["Moments", "adamw"]
+
+
+class Moments(NamedTuple):
+    """Running means of the gradient and of its square, [R, n] each."""
+
+    mean: Tensor
+    square: Tensor
+
+
+def adamw(
+    weights: Tensor,
+    gradients: Tensor,
+    moments: Moments,
+    now: Tensor,
+    *,
+    rates: Tensor,
+    decays: Tensor,
+    scale: Tensor,
+    decaying: Tensor,
+    norms: Tensor | None,
+    clip: float,
+    betas: tuple[float, float],
+    backend: Backend = "auto",
+) -> None:
+    """Decoupled weight decay, arXiv:1711.05101, in place: weights and moments change, gradients may be spoilt.
+
+    Args:
+        weights, gradients: [R, n].
+        now: [3] float64, what depends on the step t alone: share of the peak rate, 1 - beta1^t, 1 - beta2^t.
+        rates, decays: [R] float64, peak rate and decay of each replica.
+        scale, decaying: [n] in the dtype of the weights, factors on the rate and on the decay of each weight.
+        norms: [R] of the gradients, which are shortened to `clip` where they are longer; None: never.
+        backend: "auto" takes the fastest that runs on this device.
+
+    Raises ValueError: a backend that is not there or does not run on the weights.
+    """
+    if not takes_triton(weights, backend):
+        step = plain.adamw
+    else:
+        from linbench.kernels.adamw import triton
+
+        step = triton.adamw
+    step(weights, gradients, moments.mean, moments.square, now, rates, decays, scale, decaying, norms, clip, betas)

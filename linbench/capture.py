@@ -1,0 +1,47 @@
+"""Work that is the same again and again: on a GPU captured once, as a CUDA graph, and replayed."""
+
+from collections.abc import Callable
+
+import torch
+
+from linbench.loading import theirs
+
+WARMUP = 2
+"""Calls before the capture: kernels are compiled and libraries set up in them."""
+
+
+class Captured:
+    """A function without arguments or result, which works on the same tensors in place at every call and never waits for the device.
+
+    Where it cannot be captured it is called as it is, and `note` says why.
+    """
+
+    def __init__(self, function: Callable[[], None], device: str) -> None:
+        self.function = function
+        self.device = device
+        self.note: str | None = None
+        self.calls = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        """Once more."""
+        if self.graph is None and self.note is None and self.calls >= WARMUP and self.device != "cpu":
+            self._capture()
+        if self.graph is not None:
+            self.graph.replay()
+        else:
+            self.function()
+        self.calls += 1
+
+    def _capture(self) -> None:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self.function()
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # whatever a module does that a graph cannot hold
+            torch.cuda.synchronize(self.device)
+            self.note = f"could not be captured: {theirs(error)}"
+        else:
+            self.graph = graph
