@@ -30,9 +30,7 @@ def make(generator: torch.Generator) -> Callable[..., Inputs]:
     return build
 
 
-def reference(
-    x: Tensor, weight: Tensor, state: Tensor | None, l2_heads: tuple[int, int] | None, activation: str | None = "silu"
-) -> tuple[Tensor, Tensor]:
+def reference(x: Tensor, weight: Tensor, state: Tensor | None, l2_heads: tuple[int, int] | None, activation: str | None = "silu") -> tuple[Tensor, Tensor]:
     width, length = len(weight), x.shape[1]
     state = x.new_zeros(x.shape[0], width - 1, x.shape[2]) if state is None else state
     inputs = torch.cat([state, x], dim=1)
