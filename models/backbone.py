@@ -1,6 +1,6 @@
 """The model around the mixers: embedding, pre-norm residual layers, and a head where answers are due."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -28,8 +28,12 @@ class BackboneSettings(Settings):
 
     d_model: int = Field(64, ge=1, description="width of the residual stream")
     layers: int = Field(2, ge=1, description="number of layers; a pattern is repeated to fill them")
-    channel_mixer: Literal["swiglu", "none"] = Field("swiglu", description="what follows each mixer")
+    norm: Literal["rms", "layer"] = Field("rms", description="norm before each mixer, each channel mixer and the head")
+    channel_mixer: Literal["swiglu", "none", "identity"] = Field(
+        "swiglu", description="what follows each mixer; identity adds the norm of the residual stream to it, as zoology's absent MLP does"
+    )
     tie_embeddings: bool = Field(True, description="one matrix for embedding and head")
+    embedding_dropout: float = Field(0.0, ge=0, lt=1, description="share of the embedded inputs that training sets to zero, the rest scaled up")
 
 
 class Layer(NamedTuple):
@@ -55,20 +59,25 @@ class SwiGLU(nn.Module):
         return y
 
 
+NORMS: dict[str, Callable[[int], nn.Module]] = {"rms": RMSNorm, "layer": nn.LayerNorm}
+CHANNEL_MIXERS: dict[str, Callable[[int], nn.Module]] = {"swiglu": SwiGLU, "identity": nn.Identity}
+
+
 class Backbone(nn.Module):
-    """x <- x + mixer(norm(x)); x <- x + swiglu(norm(x)); logits of norm(x) only at the positions asked for."""
+    """x <- x + mixer(norm(x)); x <- x + channel_mixer(norm(x)); logits of norm(x) only at the positions asked for."""
 
     def __init__(self, settings: BackboneSettings, layers: Sequence[Layer], io: IO, *, seed: int) -> None:
         """Every part is initialised under a random state keyed by (seed, part), so that no part's draws depend on another's."""
         super().__init__()
-        width = settings.d_model
+        width, norm = settings.d_model, NORMS[settings.norm]
         mixers, channel_mixers = [], []
         with torch.random.fork_rng(devices=[]):
             for index, layer in enumerate(layers):
                 torch.manual_seed(stable_key("mixer", seed, index))
                 mixers.append(layer.mixer(layer.settings, LayerInfo(index, len(layers), width)))
                 torch.manual_seed(stable_key("channel mixer", seed, index))
-                channel_mixers.append(SwiGLU(width) if settings.channel_mixer == "swiglu" else None)
+                if settings.channel_mixer != "none":
+                    channel_mixers.append(CHANNEL_MIXERS[settings.channel_mixer](width))
             torch.manual_seed(stable_key("embedding", seed))
             self.embedding = nn.Embedding(io.vocab_in, width)
             nn.init.normal_(self.embedding.weight, std=width**-0.5)
@@ -76,10 +85,11 @@ class Backbone(nn.Module):
         if settings.tie_embeddings and io.vocab_in == io.vocab_out:
             self.head.weight = self.embedding.weight
         self.mixers = nn.ModuleList(mixers)
-        self.channel_mixers = nn.ModuleList(m for m in channel_mixers if m is not None)
-        self.mixer_norms = nn.ModuleList(RMSNorm(width) for _ in self.mixers)
-        self.channel_norms = nn.ModuleList(RMSNorm(width) for _ in self.channel_mixers)
-        self.final_norm = RMSNorm(width)
+        self.channel_mixers = nn.ModuleList(channel_mixers)
+        self.mixer_norms = nn.ModuleList(norm(width) for _ in self.mixers)
+        self.channel_norms = nn.ModuleList(norm(width) for _ in self.channel_mixers)
+        self.final_norm = norm(width)
+        self.dropout = nn.Dropout(settings.embedding_dropout) if settings.embedding_dropout else nn.Identity()
 
     def forward(self, inputs: Tensor, positions: Tensor, targets: Tensor | None = None) -> Tensor:
         """inputs [B, T] ids, or [B, T, F] ids whose embeddings are summed; positions [B, N] -> logits [B, N, vocab_out].
@@ -96,6 +106,7 @@ class Backbone(nn.Module):
         x = self.embedding(inputs)
         if inputs.dim() == 3:
             x = x.sum(dim=2)
+        x = self.dropout(x)
         handed, after = None, []
         for index, mixer in enumerate(self.mixers):
             y, state, handed = mixer(self.mixer_norms[index](x), states and states[index], handed)

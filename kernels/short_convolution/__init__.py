@@ -1,15 +1,19 @@
 """The short causal convolution in front of a recurrence, with its SiLU and the norm of queries and keys that follows it."""
 
+from typing import Literal
+
 from torch import Tensor
 
 from linbench.kernels.operators import Backend, takes_triton
 from linbench.kernels.short_convolution.plain import plain
 
-__all__ = ["VERSION", "short_convolution"]
+__all__ = ["VERSION", "Activation", "short_convolution"]
 
 VERSION = 1
 """Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
 WIDEST = 4
+
+Activation = Literal["silu"]
 
 
 def short_convolution(
@@ -17,15 +21,17 @@ def short_convolution(
     weight: Tensor,
     state: Tensor | None = None,
     *,
+    activation: Activation | None = "silu",
     l2_heads: tuple[int, int] | None = None,
     eps: float = 1e-6,
     backend: Backend = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """y_t = silu(sum_i weight_i * x_{t-W+1+i}), a filter for every channel (H3 2212.14052, Mamba 2312.00752).
+    """y_t = activation(sum_i weight_i * x_{t-W+1+i}), a filter for every channel (H3 2212.14052, Mamba 2312.00752).
 
     Args:
         x: [B, T, C]. weight: [W, C] with W at most 4; its last row meets the token itself.
         state: [B, W-1, C], the inputs that came before; None is zeros.
+        activation: "silu"; None is the bare convolution.
         l2_heads: (channels, head_dim): the first so many channels of y are divided by sqrt(sum y^2 + eps) head by head; zero stays zero.
         backend: "auto" takes the fastest that runs on this device.
 
@@ -33,7 +39,7 @@ def short_convolution(
         y [B, T, C] and the last W-1 inputs [B, W-1, C], in the dtype of x. Inside, at least float32.
 
     Raises:
-        ValueError: shapes that do not fit together, or a backend that is not there or does not run on x.
+        ValueError: shapes that do not fit together, an activation or a backend that is not there or does not run on x.
     """
     if x.dim() != 3 or x.shape[1] < 1 or weight.dim() != 2 or not 1 <= weight.shape[0] <= WIDEST or x.shape[2] != weight.shape[1]:
         raise ValueError(f"x [B, T, C] with T >= 1 and weight [W, C] with W from 1 to {WIDEST}, not {[*map(tuple, (x.shape, weight.shape))]}")
@@ -42,11 +48,13 @@ def short_convolution(
         raise ValueError(f"state must be [B, W-1, C] = {(batch, weight.shape[0] - 1, channels)}, not {tuple(state.shape)}")
     if l2_heads is not None and (l2_heads[1] < 1 or not 0 <= l2_heads[0] <= channels or l2_heads[0] % l2_heads[1]):
         raise ValueError(f"l2_heads are (channels, head_dim) with head_dim dividing channels and at most {channels} channels, not {l2_heads}")
+    if activation not in ("silu", None):
+        raise ValueError(f"activation must be silu or None, not {activation!r}")
     triton_form = takes_triton(x, backend)
     if state is not None:
         state = state.to(x.dtype)
     if not triton_form:
-        return plain(x, weight, state, l2_heads, eps)
+        return plain(x, weight, state, activation, l2_heads, eps)
     from linbench.kernels.short_convolution import triton
 
-    return triton.short_convolution(x, weight, state, l2_heads, eps)
+    return triton.short_convolution(x, weight, state, activation, l2_heads, eps)

@@ -7,14 +7,16 @@ from torch import Tensor
 _ONEDNN = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 
 
-def plain(x: Tensor, weight: Tensor, state: Tensor | None, l2_heads: tuple[int, int] | None, eps: float) -> tuple[Tensor, Tensor]:
+def plain(x: Tensor, weight: Tensor, state: Tensor | None, activation: str | None, l2_heads: tuple[int, int] | None, eps: float) -> tuple[Tensor, Tensor]:
     """Arguments and results as in `short_convolution`."""
     length = x.shape[1]
     if state is None:
         state = x.new_zeros(x.shape[0], weight.shape[0] - 1, x.shape[2])
     inputs = torch.cat([state, x], dim=1)
     wide = torch.promote_types(x.dtype, torch.float32)
-    y = F.silu(_convolve(inputs.to(wide), weight.to(wide), length))
+    y = _convolve(inputs.to(wide), weight.to(wide), length)
+    if activation == "silu":
+        y = F.silu(y)
     if l2_heads is not None:
         channels, head_dim = l2_heads
         heads, rest = torch.split(y, [channels, x.shape[2] - channels], dim=-1)

@@ -43,7 +43,8 @@ def _tap(weight, replica, lag: tl.constexpr, c, mask, C, W: tl.constexpr):
 @triton.jit
 def _forward(
     x, weight, state, y, last, T, C, rows_per_replica, normed, eps,
-    W: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, G: tl.constexpr, BT: tl.constexpr, STATE: tl.constexpr, NORM: tl.constexpr,
+    W: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, G: tl.constexpr, BT: tl.constexpr,
+    STATE: tl.constexpr, SILU: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
     """Grid (B * chunks * blocks). x, y [B, T, C], weight [replicas, W, C], state, last [B, W-1, C]; `normed`: groups of channels with a norm."""
     b, chunk, chunks, group, c, mask = _place(T, C, D, BD, G, BT)
@@ -51,7 +52,9 @@ def _forward(
     z = tl.zeros([BT, G, BD], tl.float32)
     for lag in tl.static_range(W):
         z += _tap(weight, b // rows_per_replica, lag, c, mask, C, W)[None] * _inputs(x, state, b, steps - lag, c[None], mask[None], T, C, W, STATE)
-    s = z * tl.sigmoid(z)
+    s = z
+    if SILU:
+        s *= tl.sigmoid(z)
     if NORM:
         s *= tl.where(group[None] < normed, tl.rsqrt(tl.sum(s * s, axis=2, keep_dims=True) + eps), 1.0)
     tl.store(y + (b * T + steps) * C + c[None], s.to(y.dtype.element_ty), mask=mask[None] & (steps < T))
@@ -65,7 +68,7 @@ def _forward(
 def _backward(
     x, weight, state, dy, dlast, dx, dweight, dstate, T, C, rows_per_replica, normed, eps,
     W: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, G: tl.constexpr, BT: tl.constexpr,
-    STATE: tl.constexpr, LAST: tl.constexpr, NORM: tl.constexpr,
+    STATE: tl.constexpr, LAST: tl.constexpr, SILU: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
     """Grid as in `_forward`; dweight [B, chunks, W, C] in float32. LAST: the last inputs have a gradient, dlast, of their own.
 
@@ -104,13 +107,17 @@ def _backward(
             z += w2 * x2
         if W > 3:
             z += w3 * x3
-        gate = tl.sigmoid(z)
+        s = z
+        if SILU:
+            gate = tl.sigmoid(z)
+            s = z * gate
         ds = dy0
         if NORM:
-            s = z * gate
             r = tl.rsqrt(tl.sum(s * s, axis=1, keep_dims=True) + eps)
             ds = tl.where(group < normed, r * (dy0 - s * (r * r * tl.sum(s * dy0, axis=1, keep_dims=True))), dy0)
-        dz = ds * gate * (1 + z * (1 - gate))
+        dz = ds
+        if SILU:
+            dz = ds * gate * (1 + z * (1 - gate))
         own = tl.where(t < first + BT, dz, 0.0)
         dw0 += own * x0
         # sums, not a history of dz: Triton 3.6 was seen to compile the shifting of three equal tiles wrongly
@@ -192,7 +199,7 @@ def _power_of_two(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-def _switches(launch: Launch, width: int, normed: int, state: Tensor | None) -> dict[str, Any]:
+def _switches(launch: Launch, width: int, silu: bool, normed: int, state: Tensor | None) -> dict[str, Any]:
     return {
         "W": width,
         "D": launch.head_dim,
@@ -200,27 +207,28 @@ def _switches(launch: Launch, width: int, normed: int, state: Tensor | None) -> 
         "G": launch.groups,
         "BT": launch.steps,
         "STATE": state is not None,
+        "SILU": silu,
         "NORM": normed > 0,
         "num_warps": launch.warps,
     }
 
 
 @torch.library.custom_op("linbench::short_convolution", mutates_args=())
-def forward(x: Tensor, weight: Tensor, state: Tensor | None, normed: int, head_dim: int, eps: float) -> tuple[Tensor, Tensor]:
+def forward(x: Tensor, weight: Tensor, state: Tensor | None, silu: bool, normed: int, head_dim: int, eps: float) -> tuple[Tensor, Tensor]:
     """x [B, T, C], weight [replicas, W, C], state [B, W-1, C]; the first `normed` heads of `head_dim` channels get a norm."""
     x, weight, state = x.contiguous(), weight.contiguous(), None if state is None else state.contiguous()
     (batch, length, channels), (replicas, width, _) = x.shape, weight.shape
     launch = forward_launch(length, channels, head_dim if normed else None)
     y, last = torch.empty_like(x), x.new_empty(batch, width - 1, channels)
     _forward[(launch.programs(batch, length, channels),)](
-        x, weight, state, y, last, length, channels, batch // replicas, normed, eps, **_switches(launch, width, normed, state)
+        x, weight, state, y, last, length, channels, batch // replicas, normed, eps, **_switches(launch, width, silu, normed, state)
     )
     return y, last
 
 
 @torch.library.custom_op("linbench::short_convolution_backward", mutates_args=())
 def backward(
-    x: Tensor, weight: Tensor, state: Tensor | None, dy: Tensor, dlast: Tensor | None, normed: int, head_dim: int, eps: float
+    x: Tensor, weight: Tensor, state: Tensor | None, dy: Tensor, dlast: Tensor | None, silu: bool, normed: int, head_dim: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of x, weight and state; the last is empty where there is no state."""
     x, weight, dy = x.contiguous(), weight.contiguous(), dy.contiguous()
@@ -231,19 +239,19 @@ def backward(
     partial = x.new_empty(batch, -(-length // launch.steps), width, channels, dtype=torch.float32)
     _backward[(launch.programs(batch, length, channels),)](
         x, weight, state, dy, dlast, dx, partial, dstate, length, channels, batch // replicas, normed, eps,
-        **_switches(launch, width, normed, state), LAST=dlast is not None,
+        **_switches(launch, width, silu, normed, state), LAST=dlast is not None,
     )  # fmt: skip
     return dx, partial.view(replicas, -1, width, channels).sum(dim=1).to(weight.dtype), dstate
 
 
 @forward.register_fake
-def _(x: Tensor, weight: Tensor, state: Tensor | None, normed: int, head_dim: int, eps: float) -> tuple[Tensor, Tensor]:
+def _(x: Tensor, weight: Tensor, state: Tensor | None, silu: bool, normed: int, head_dim: int, eps: float) -> tuple[Tensor, Tensor]:
     return x.new_empty(x.shape), x.new_empty(x.shape[0], weight.shape[1] - 1, x.shape[2])
 
 
 @backward.register_fake
 def _(
-    x: Tensor, weight: Tensor, state: Tensor | None, dy: Tensor, dlast: Tensor | None, normed: int, head_dim: int, eps: float
+    x: Tensor, weight: Tensor, state: Tensor | None, dy: Tensor, dlast: Tensor | None, silu: bool, normed: int, head_dim: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     return x.new_empty(x.shape), weight.new_empty(weight.shape), x.new_empty(x.shape[0], 0 if state is None else state.shape[1], x.shape[2])
 
@@ -257,7 +265,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _differentiate(ctx: Any, dy: Tensor | None, dlast: Tensor | None) -> tuple[Tensor | None, ...]:
     x, weight, state = ctx.saved_tensors
     dx, dweight, dstate = backward(x, weight, state, torch.zeros_like(x) if dy is None else dy, dlast, *ctx.options)
-    return dx, dweight, None if state is None else dstate, None, None, None
+    return dx, dweight, None if state is None else dstate, None, None, None, None
 
 
 forward.register_autograd(_differentiate, setup_context=_save)
@@ -265,8 +273,10 @@ fold_replicas(forward)
 fold_replicas(backward)
 
 
-def short_convolution(x: Tensor, weight: Tensor, state: Tensor | None, l2_heads: tuple[int, int] | None, eps: float) -> tuple[Tensor, Tensor]:
+def short_convolution(
+    x: Tensor, weight: Tensor, state: Tensor | None, activation: str | None, l2_heads: tuple[int, int] | None, eps: float
+) -> tuple[Tensor, Tensor]:
     """Arguments and results as at the door."""
     channels, head_dim = l2_heads or (0, 1)
-    y, last = forward(x, weight[None], state, channels // head_dim, head_dim, float(eps))
+    y, last = forward(x, weight[None], state, activation == "silu", channels // head_dim, head_dim, float(eps))
     return y, last

@@ -106,19 +106,24 @@ def _normal(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
 
 
-def _convolution(width: int, l2_heads: tuple[int, int] | None, state: bool) -> Trial:
+def _convolution(width: int, l2_heads: tuple[int, int] | None, state: bool, silu: bool = True) -> Trial:
     inputs = {"x": _normal(3, 99, 96), "weight": _normal(width, 96)} | ({"before": _normal(3, width - 1, 96)} if state else {})
 
     def truth(given: Inputs) -> tuple[Tensor, ...]:
         x, weight = given["x"], given["weight"]
         seen = torch.cat([given.get("before", x.new_zeros(len(x), width - 1, x.shape[2])), x], dim=1)
-        y = F.silu(F.conv1d(seen.mT, weight.mT[:, None], groups=x.shape[2]).mT)
+        y = F.conv1d(seen.mT, weight.mT[:, None], groups=x.shape[2]).mT
+        if silu:
+            y = F.silu(y)
         if l2_heads is not None:
             heads, rest = y[..., : l2_heads[0]].reshape(*y.shape[:2], -1, l2_heads[1]), y[..., l2_heads[0] :]
             y = torch.cat([(heads / (heads.square().sum(-1, keepdim=True) + 1e-6).sqrt()).flatten(-2), rest], dim=-1)
         return y, seen[:, x.shape[1] :]
 
-    return Trial(lambda given: short_convolution(given["x"], given["weight"], given.get("before"), l2_heads=l2_heads), truth, inputs)
+    def kernel(given: Inputs) -> tuple[Tensor, ...]:
+        return short_convolution(given["x"], given["weight"], given.get("before"), activation="silu" if silu else None, l2_heads=l2_heads)
+
+    return Trial(kernel, truth, inputs)
 
 
 def _l2_norm() -> Trial:
@@ -157,6 +162,7 @@ OTHERS: dict[str, dict[str, Callable[[], Trial]]] = {
     "short_convolution": {
         "kernel 4, unit heads, from a state": partial(_convolution, 4, (64, 32), True),
         "kernel 2": partial(_convolution, 2, None, False),
+        "kernel 3, no activation": partial(_convolution, 3, None, True, silu=False),
     },
     "l2_norm": {"as published": _l2_norm},
     "rms_norm": {"no gate": partial(_rms_norm, None), "swish gate": partial(_rms_norm, "swish"), "sigmoid gate": partial(_rms_norm, "sigmoid")},

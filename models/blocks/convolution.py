@@ -3,19 +3,20 @@
 import torch
 from torch import Tensor, nn
 
-from linbench.kernels.short_convolution import short_convolution
+from linbench.kernels.short_convolution import Activation, short_convolution
 
 
 class ShortConvolution(nn.Module):
-    """Depthwise, causal, no bias, then SiLU. Initialised U(-1/sqrt(kernel), 1/sqrt(kernel)), as torch does for a depthwise filter.
+    """Depthwise, causal, no bias, then SiLU unless `activation` is None. Initialised U(-1/sqrt(kernel), 1/sqrt(kernel)), as torch does for a depthwise filter.
 
     l2_heads: (channels, head_dim) where the first channels are heads to be brought to unit length.
     """
 
-    def __init__(self, channels: int, kernel: int, *, l2_heads: tuple[int, int] | None = None) -> None:
+    def __init__(self, channels: int, kernel: int, *, activation: Activation | None = "silu", l2_heads: tuple[int, int] | None = None) -> None:
         super().__init__()
         bound = kernel**-0.5
         self.weight = nn.Parameter(torch.empty(kernel, channels).uniform_(-bound, bound))
+        self.activation = activation
         self.l2_heads = l2_heads
 
     @property
@@ -25,4 +26,4 @@ class ShortConvolution(nn.Module):
 
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """x [B, T, C] after `state` [B, kernel-1, C] (None: zeros) -> y [B, T, C], state."""
-        return short_convolution(x, self.weight, state, l2_heads=self.l2_heads)
+        return short_convolution(x, self.weight, state, activation=self.activation, l2_heads=self.l2_heads)

@@ -30,14 +30,14 @@ def make(generator: torch.Generator) -> Callable[..., Inputs]:
     return build
 
 
-def reference(x: Tensor, weight: Tensor, state: Tensor | None, l2_heads: tuple[int, int] | None) -> tuple[Tensor, Tensor]:
+def reference(x: Tensor, weight: Tensor, state: Tensor | None, l2_heads: tuple[int, int] | None, activation: str | None = "silu") -> tuple[Tensor, Tensor]:
     width, length = len(weight), x.shape[1]
     state = x.new_zeros(x.shape[0], width - 1, x.shape[2]) if state is None else state
     inputs = torch.cat([state, x], dim=1)
     rows = []
     for t in range(length):
         z = sum(weight[i] * inputs[:, t + i] for i in range(width))
-        y = z / (1 + torch.exp(-z))
+        y = z / (1 + torch.exp(-z)) if activation == "silu" else z
         if l2_heads is not None:
             channels, head_dim = l2_heads
             heads = y[:, :channels].unflatten(-1, (-1, head_dim))
@@ -64,11 +64,11 @@ def error(given: Tensor, expected: Tensor) -> float:
     return measured if measured == measured else float("inf")
 
 
-def assert_parity(backend: str, inputs: Inputs, l2_heads: tuple[int, int] | None) -> None:
+def assert_parity(backend: str, inputs: Inputs, l2_heads: tuple[int, int] | None, activation: str | None = "silu") -> None:
     dtype = inputs[0].dtype
     exact = tuple(None if x is None else x.double() for x in inputs)
-    outputs, grads = results(short_convolution, inputs, l2_heads=l2_heads, backend=backend)
-    expected, expected_grads = results(reference, exact, l2_heads=l2_heads)
+    outputs, grads = results(short_convolution, inputs, activation=activation, l2_heads=l2_heads, backend=backend)
+    expected, expected_grads = results(reference, exact, activation=activation, l2_heads=l2_heads)
     assert all(x.dtype == dtype for x in outputs + grads)
     assert max(map(error, outputs, expected)) < LIMITS[dtype][0]
     assert max(map(error, grads, expected_grads)) < LIMITS[dtype][1]
@@ -84,6 +84,15 @@ def test_outputs_state_and_gradients_equal_the_reference(
     make: Callable[..., Inputs], backend: str, length: int, width: int, channels: int, l2_heads: tuple[int, int] | None, state: bool
 ) -> None:
     assert_parity(backend, make(length, width=width, channels=channels, state=state), l2_heads)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("length", [1, 65])
+@pytest.mark.parametrize(("width", "l2_heads"), [(3, None), (4, (16, 8))])
+def test_without_an_activation_it_is_the_bare_convolution(
+    make: Callable[..., Inputs], backend: str, length: int, width: int, l2_heads: tuple[int, int] | None
+) -> None:
+    assert_parity(backend, make(length, width=width), l2_heads, activation=None)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -218,6 +227,11 @@ def test_heads_that_do_not_fit_are_refused(make: Callable[..., Inputs], l2_heads
         short_convolution(*make(3), l2_heads=l2_heads)
 
 
+def test_an_activation_that_there_is_not_is_refused(make: Callable[..., Inputs]) -> None:
+    with pytest.raises(ValueError, match="silu or None, not 'relu'"):
+        short_convolution(*make(3), activation="relu")  # type: ignore[arg-type]
+
+
 def test_a_backend_that_does_not_run_is_refused(make: Callable[..., Inputs]) -> None:
     with pytest.raises(ValueError, match="one of auto, torch, triton"):
         short_convolution(*make(3), backend="fast")  # type: ignore[arg-type]
@@ -235,7 +249,7 @@ def test_the_operator_compiles_whole(make: Callable[..., Inputs], state: bool) -
         assert all(map(torch.equal, given, wanted))
     x, weight, before = inputs
     leaves = [None if leaf is None else leaf.requires_grad_() for leaf in (x, weight[None], before)]
-    torch.library.opcheck(torch.ops.linbench.short_convolution, (*leaves, 2, 8, 1e-6))
+    torch.library.opcheck(torch.ops.linbench.short_convolution, (*leaves, True, 2, 8, 1e-6))
 
 
 @pytest.mark.gpu

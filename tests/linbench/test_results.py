@@ -24,6 +24,9 @@ def test_forms_tasks_protocols_and_devices_never_share_a_table(a_result: Any) ->
 def test_models_whose_surroundings_differ_do_not_share_a_controlled_table(a_result: Any) -> None:
     odd = a_result("attention", form="controlled", surroundings={"conv": 0})
     assert [len(c.rows) for c in comparisons([a_result(form="controlled"), a_result("gla", form="controlled"), odd])] in ([1, 2], [2, 1])
+    layer = a_result("attention", form="controlled", around={"norm": "layer"})
+    assert [len(c.rows) for c in comparisons([a_result(form="controlled"), a_result("gla", form="controlled"), layer])] in ([1, 2], [2, 1])
+    assert [len(c.rows) for c in comparisons([a_result(form="controlled"), a_result("attention", form="controlled", d_model=32)])] == [2]
     assert [len(c.rows) for c in comparisons([a_result(), a_result("attention", surroundings={"conv": 0})])] == [2]
 
 

@@ -7,7 +7,7 @@ import yaml
 from linbench.common.errors import UserError
 from linbench.suite import Suite, expand, load, shipped
 
-MISSING = {"zoology-figure2": {"model hyena", "model rwkv4", "model h3", "model base_conv"}}
+MISSING = {"zoology-figure2": {"model hyena", "model rwkv4", "model h3"}}
 """What shipped suites name that is not there yet."""
 
 SMALL: dict[str, Any] = {"about": "a test", "tasks": ["mqar"], "models": ["deltanet", "attention"]}
@@ -108,3 +108,12 @@ def test_shipped_suites_expand(name: str) -> None:
     found = expand(load(name), device="cpu")
     assert found.cells
     assert set(found.missing) <= MISSING.get(name, set())
+
+
+def test_zoology_is_surrounded_as_published() -> None:
+    figure = load("zoology-figure2")
+    grid = {**figure.grid, "model.d_model": (64,), "protocol.lr": (1e-3,)}
+    few = figure.model_copy(update={"tasks": figure.tasks[:1], "models": figure.models[:1], "grid": grid})
+    (cell,) = expand(few, device="cpu").cells
+    surroundings = {"d_model": 64, "layers": 2, "norm": "layer", "channel_mixer": "identity", "tie_embeddings": True, "embedding_dropout": 0.1}
+    assert cell.model.backbone.model_dump() == surroundings

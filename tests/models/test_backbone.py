@@ -14,6 +14,7 @@ from linbench.models.base import LayerInfo, Mixer, Rule, StateSize
 from linbench.models.deltanet import DeltaNet
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.linear_attention import LinearAttention
+from linbench.stack import Stack
 
 B, T, D, VOCAB = 2, 23, 16, 20
 PATTERNS: dict[str, list[type[Mixer]]] = {
@@ -36,7 +37,7 @@ def ids(generator: torch.Generator) -> Tensor:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("channel_mixer", ["swiglu", "none"])
+@pytest.mark.parametrize("channel_mixer", ["swiglu", "none", "identity"])
 @torch.no_grad()
 def test_logits_are_those_of_the_whole_sequence_at_the_positions(
     ids: Tensor, randomise: Randomise, relative_error: Error, generator: torch.Generator, pattern: str, channel_mixer: str
@@ -75,6 +76,78 @@ def test_a_prefix_is_blind_to_what_follows(ids: Tensor, randomise: Randomise) ->
         x, _ = model.hidden(changed)
         assert torch.equal(x[:, :t], whole[:, :t])
         assert not torch.equal(x[:, t:], whole[:, t:])
+
+
+def by_hand(model: Backbone, x: Tensor, channel_mixer: str) -> Tensor:
+    """Logits everywhere from the embedded inputs [B, T, D]; only the mixers are called."""
+
+    def norm(part: nn.Module, x: Tensor) -> Tensor:
+        if isinstance(part, nn.LayerNorm):
+            x = x - x.mean(-1, keepdim=True)
+            return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * part.weight + part.bias
+        return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * part.weight
+
+    for i, mixer in enumerate(model.mixers):
+        x = x + mixer(norm(model.mixer_norms[i], x)).y
+        if channel_mixer == "identity":
+            x = x + norm(model.channel_norms[i], x)
+        elif channel_mixer == "swiglu":
+            gate, value = (norm(model.channel_norms[i], x) @ model.channel_mixers[i].up.weight.T).chunk(2, dim=-1)
+            x = x + (gate * gate.sigmoid() * value) @ model.channel_mixers[i].down.weight.T
+    return norm(model.final_norm, x) @ model.head.weight.T
+
+
+@pytest.mark.parametrize("norm", ["rms", "layer"])
+@pytest.mark.parametrize("channel_mixer", ["swiglu", "none", "identity"])
+@torch.no_grad()
+def test_what_surrounds_the_mixers_is_as_written_by_hand(ids: Tensor, randomise: Randomise, relative_error: Error, norm: str, channel_mixer: str) -> None:
+    model = randomise(build([DeltaNet, Attention], norm=norm, channel_mixer=channel_mixer)).double()
+    logits = model(ids, torch.arange(T).expand(B, T))
+    assert relative_error(logits, by_hand(model, model.embedding.weight[ids], channel_mixer)) < 1e-12
+    assert sum(isinstance(part, nn.LayerNorm) for part in model.modules()) == (0 if norm == "rms" else 3 if channel_mixer == "none" else 5)
+
+
+@torch.no_grad()
+def test_what_is_not_asked_for_changes_no_bit(ids: Tensor, randomise: Randomise) -> None:
+    model = randomise(build([DeltaNet, Attention])).train()
+    before, x = torch.get_rng_state(), model.embedding(ids)
+    for i, mixer in enumerate(model.mixers):
+        x = x + mixer(model.mixer_norms[i](x)).y
+        x = x + model.channel_mixers[i](model.channel_norms[i](x))
+    assert torch.equal(model.hidden(ids)[0], x)
+    assert torch.equal(torch.get_rng_state(), before)
+    plain, dropping = build([DeltaNet, Attention]).state_dict(), build([DeltaNet, Attention], embedding_dropout=0.5, norm="rms").state_dict()
+    assert plain.keys() == dropping.keys()
+    assert all(torch.equal(plain[name], dropping[name]) for name in plain)
+
+
+@torch.no_grad()
+def test_dropout_is_of_the_embedded_inputs_and_only_in_training(relative_error: Error, generator: torch.Generator) -> None:
+    model = build([], embedding_dropout=0.25)
+    ids = torch.randint(VOCAB, (40, T), generator=generator)
+    x = model.embedding(ids)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        dropped = model.train().hidden(ids)[0]
+    kept = dropped != 0
+    assert relative_error(dropped[kept], (x / 0.75)[kept]) < 1e-6
+    assert 1 - kept.double().mean().item() == pytest.approx(0.25, abs=0.02)
+    assert torch.equal(model.eval().hidden(ids)[0], x)
+
+
+def test_replicas_of_a_stack_drop_out_apart_and_learn(ids: Tensor) -> None:
+    models = [build([DeltaNet], embedding_dropout=0.3, norm="layer", channel_mixer="identity") for _ in range(3)]
+    stack, positions = Stack.of(models), torch.arange(T).expand(3, B, T)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        first, second, third = stack(ids.expand(3, B, T), positions)
+        assert not torch.equal(first, second)
+        assert not torch.equal(first, third)
+        stack(ids.expand(3, B, T), positions, ids.expand(3, B, T)).sum().backward()
+    assert all(x.grad is not None and x.grad.isfinite().all() for x in stack.parameters.values())
+    models[0].eval()
+    one, other, _ = stack(ids.expand(3, B, T), positions)
+    assert torch.equal(one, other)
 
 
 @torch.no_grad()
@@ -150,6 +223,8 @@ def test_parameter_count(tie: bool, vocab_out: int, heads: int) -> None:
     assert (model.head.weight is model.embedding.weight) == (heads == 0)
     without = build([DeltaNet, Attention], io=IO(VOCAB, vocab_out), tie_embeddings=tie, channel_mixer="none")
     assert model.parameter_count() - without.parameter_count() == 2 * channel
+    identity = build([DeltaNet, Attention], io=IO(VOCAB, vocab_out), tie_embeddings=tie, channel_mixer="identity", norm="layer")
+    assert identity.parameter_count() - without.parameter_count() == 2 * D + 5 * D
 
 
 def test_flops_per_token_worked_by_hand() -> None:
@@ -168,7 +243,7 @@ def test_flops_of_attention_count_the_keys_that_are_seen(window: int | None, key
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("channel_mixer", ["swiglu", "none"])
+@pytest.mark.parametrize("channel_mixer", ["swiglu", "none", "identity"])
 def test_flops_of_linear_layers_are_those_that_torch_counts(ids: Tensor, pattern: str, channel_mixer: str) -> None:
     model = build(PATTERNS[pattern], channel_mixer=channel_mixer)
     answers = 6

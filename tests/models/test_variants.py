@@ -11,6 +11,7 @@ from torch import Tensor
 
 from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo, Mixer
+from linbench.models.base_conv import BaseConv
 from linbench.models.deltanet import DeltaNet
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.linear_attention import LinearAttention
@@ -25,17 +26,22 @@ class Variant(NamedTuple):
     cls: type[Mixer]
     settings: dict[str, Any]
     native_state: Callable[[int], tuple[int, int]]
-    controlled_state: Callable[[int], tuple[int, int]]
+    controlled_state: Callable[[int], tuple[int, int]] | None
+
+    def parsed(self, form: str) -> Any:
+        around = {"heads": HEADS} if "heads" in self.cls.Settings.model_fields else {}
+        return self.cls.Settings.parse({**around, **((self.cls.controlled or {}) if form == "controlled" else {}), **self.settings}, where="model")
 
 
 CONV = 3 * 3 * D  # three inputs of q, k and v
-CACHE, WINDOW = 2 * D, 3
+CACHE, WINDOW, KERNEL = 2 * D, 3, 3
 MATRIX = HEADS * (D // HEADS) ** 2
 VARIANTS = {
     "attention": Variant(Attention, {}, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)),
     "attention without positions": Variant(Attention, {"positions": "none"}, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)),
     "attention with alibi": Variant(Attention, {"positions": "alibi"}, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)),
     "attention with a window": Variant(Attention, {"window": WINDOW}, lambda n: (min(n, WINDOW) * CACHE, 0), lambda n: (min(n, WINDOW) * CACHE, CONV)),
+    "base conv": Variant(BaseConv, {}, lambda _: (0, (KERNEL - 1) * D), None),
     "linear attention": Variant(LinearAttention, {}, lambda _: (MATRIX + D, 0), lambda _: (MATRIX + D, CONV)),
     "linear attention unnormalised": Variant(LinearAttention, {"normalise": False}, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)),
     "deltanet": Variant(DeltaNet, {}, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
@@ -43,19 +49,25 @@ VARIANTS = {
     # keys of 0.75 D in all, values of 1.5 D
     "gated deltanet": Variant(GatedDeltaNet, {}, lambda _: (HEADS * 6 * 12, 3 * HEADS * (6 + 6 + 12)), lambda _: (MATRIX, CONV)),
 }
+CASES = [(name, form) for form in ("native", "controlled") for name, variant in VARIANTS.items() if form == "native" or variant.controlled_state]
 DTYPES = {torch.float64: 1e-9, torch.float32: 1e-4}
 
 Build = Callable[..., Mixer]
 
 
-@pytest.fixture(params=VARIANTS)
-def variant(request: pytest.FixtureRequest) -> Variant:
-    return VARIANTS[request.param]
-
-
-@pytest.fixture(params=["native", "controlled"])
-def form(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=CASES, ids="-".join)
+def case(request: pytest.FixtureRequest) -> tuple[str, str]:
     return request.param
+
+
+@pytest.fixture
+def variant(case: tuple[str, str]) -> Variant:
+    return VARIANTS[case[0]]
+
+
+@pytest.fixture
+def form(case: tuple[str, str]) -> str:
+    return case[1]
 
 
 @pytest.fixture
@@ -63,11 +75,9 @@ def build(variant: Variant, form: str, randomise: Callable[[Mixer], Mixer]) -> B
     """The variant with random weights everywhere."""
 
     def make(dtype: torch.dtype = torch.float64) -> Mixer:
-        around = variant.cls.controlled if form == "controlled" else {}
-        settings = variant.cls.Settings.parse({"heads": HEADS, **around, **variant.settings}, where="model")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            return randomise(variant.cls(settings, LayerInfo(0, 2, D))).to(dtype)
+            return randomise(variant.cls(variant.parsed(form), LayerInfo(0, 2, D))).to(dtype)
 
     return make
 
@@ -143,7 +153,7 @@ def test_every_output_depends_on_every_earlier_token_within_reach(variant: Varia
         changed = x.clone()
         changed[:, t] = -2 * changed[:, t] + 1
         moved = (mixer(changed).y - whole).abs().amax(dim=(0, 2)) > 1e-12
-        reach = WINDOW + 3 * (form == "controlled") if "window" in variant.settings else length
+        reach = WINDOW + 3 * (form == "controlled") if "window" in variant.settings else KERNEL if variant.cls is BaseConv else length
         assert moved.tolist() == [t <= s < t + reach for s in range(length)]
 
 
@@ -272,10 +282,9 @@ def test_no_unwritten_memory_is_read(build: Build, tokens: Callable[..., Tensor]
 
 
 @torch.no_grad()
-def test_a_fresh_layer_is_silent(variant: Variant, form: str, tokens: Callable[..., Tensor]) -> None:
-    around = variant.cls.controlled if form == "controlled" else {}
-    mixer = variant.cls(variant.cls.Settings.parse({"heads": HEADS, **around, **variant.settings}, where="model"), LayerInfo(0, 2, D))
-    assert not mixer(tokens(5, torch.float32)).y.any()
+def test_a_fresh_layer_is_silent_but_for_what_it_adds_by_definition(variant: Variant, form: str, tokens: Callable[..., Tensor]) -> None:
+    mixer = variant.cls(variant.parsed(form), LayerInfo(0, 2, D))
+    assert mixer(tokens(5, torch.float32)).y.any() == (variant.cls is BaseConv)  # which adds its own input
 
 
 @torch.no_grad()

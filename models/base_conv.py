@@ -1,0 +1,65 @@
+"""BaseConv: a gated convolution, so short that a token sees its neighbours alone."""
+
+from typing import Any, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from linbench.common.settings import Settings
+from linbench.models.base import LayerInfo, Mixer, Out, StateSize
+from linbench.models.blocks.convolution import ShortConvolution
+
+
+class BaseConvSettings(Settings):
+    """Published: a kernel of 3."""
+
+    kernel: int = Field(3, ge=1, le=4, description="how many tokens a token sees, itself included")
+
+
+class BaseConvState(NamedTuple):
+    """The last kernel - 1 inputs [B, kernel-1, D]."""
+
+    conv: Tensor
+
+
+class BaseConv(Mixer):
+    """y_t = (c + sum_i w_i * x_{t-kernel+1+i}) * (W x_t + b) + x_t, products with w_i per channel.
+
+    Arora et al. 2023, arXiv:2312.04927.
+
+    State: the last kernel - 1 inputs, D floats each; nothing recurrent.
+    Known for: binding a value to the key before it, and so for its place below a mixer with a memory (`base_conv+deltanet`). Alone, L layers see
+    L (kernel - 1) + 1 tokens: recall over longer gaps is out of reach at any width. It adds its own input, which the layer around it
+    adds as well, and so is not silent at first as others are.
+    """
+
+    name = "base_conv"
+    families = ("short_convolution",)
+    generation = "convolution"
+    Settings = BaseConvSettings
+
+    def __init__(self, settings: Any, layer: LayerInfo) -> None:
+        super().__init__(settings, layer)
+        self.conv = ShortConvolution(layer.d_model, settings.kernel, activation=None)
+        bound = settings.kernel**-0.5
+        self.bias = nn.Parameter(torch.empty(layer.d_model).uniform_(-bound, bound))
+        self.linear = nn.Linear(layer.d_model, layer.d_model)
+
+    def forward(self, x: Tensor, state: BaseConvState | None = None, handed: Any = None) -> Out:
+        """As `Mixer.forward`."""
+        near, conv = self.conv(x, state and state.conv)
+        return Out((near + self.bias) * self.linear(x) + x, BaseConvState(conv), handed)
+
+    def init_state(self, batch: int, *, capacity: int) -> BaseConvState:
+        """Zeros; the size does not depend on `capacity`."""
+        return BaseConvState(self.linear.weight.new_zeros(batch, *self.conv.state_shape))
+
+    def state_floats(self, seq_len: int) -> StateSize:
+        """(kernel - 1) D."""
+        inputs, channels = self.conv.state_shape
+        return StateSize(convolution=inputs * channels)
+
+    def recurrence_flops(self, seq_len: int) -> float:
+        """None beside those of the convolution and the linear layer."""
+        return 0.0
