@@ -42,10 +42,31 @@ def without_autocast(x: Tensor) -> AbstractContextManager[object]:
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
+def product_dtype(x: Tensor) -> torch.dtype:
+    """In which a product of matrices takes x: its own, or that of torch.autocast where this is at work."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) and x.dtype != torch.float64 else x.dtype
+
+
+def summed(parts: Tensor) -> Tensor:
+    """parts [R, P, ...] in float32, a part from each of P programs -> [R, ...], the same every time."""
+    # as a product: torch's own sum leaves a GPU idle where there are few columns
+    ones = torch.ones(len(parts), 1, parts.shape[1], device=parts.device)
+    with without_autocast(parts):
+        return torch.bmm(ones, parts.flatten(2)).view(len(parts), *parts.shape[2:])
+
+
 def transformed() -> bool:
     """Whether a function transform, such as torch.vmap, is at work."""
     active: bool = torch._C._are_functorch_transforms_active()
     return active
+
+
+def stacked() -> bool:
+    """Whether torch.vmap is the transform at work, the innermost if there are several."""
+    functorch = torch._C._functorch
+    level = functorch.peek_interpreter_stack()
+    return level is not None and level.key() == functorch.TransformType.Vmap
 
 
 def vmap_rule(operator: Any, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:

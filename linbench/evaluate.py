@@ -31,7 +31,7 @@ class Exam:
         self.cells = cells
         self.streams = Streams(cells[0].task, cells)
         size = _at_once(cells)
-        places = torch.arange(examples, device=cells[0].device).split(size)
+        places = torch.split(torch.arange(examples, device=cells[0].device), size)
         self.batches: list[Batch] = [self.streams.draw(index, split) for index in places]
 
     @torch.no_grad()

@@ -54,9 +54,7 @@ class AdamW:
     def norms(self) -> Tensor:
         """[R]: the norm of each replica's gradient."""
         each = [torch.linalg.vector_norm(flat.gradients, dim=1) for flat in self.stack.flats]
-        if len(each) == 1:
-            return each[0]
-        norms: Tensor = torch.linalg.vector_norm(torch.stack([x.to(each[0].dtype) for x in each]), dim=0)
+        norms: Tensor = each[0] if len(each) == 1 else torch.linalg.vector_norm(torch.stack([x.to(each[0].dtype) for x in each]), dim=0)
         return norms
 
     def part(self, stack: Stack, replicas: Sequence[int]) -> "AdamW":

@@ -25,27 +25,25 @@ class Flat:
         self.replicas = len(next(iter(stacked.values())))
         self.shapes = [x.shape[1:] for x in stacked.values()]
         self.rooms = [-(-prod(shape) // _ALIGNED) * _ALIGNED for shape in self.shapes]
-        some = next(iter(stacked.values()))
-        self._nothing = some.new_zeros(self.replicas, max(self.rooms))
-        self.weights = self._gathered([x.detach() for x in stacked.values()])
+        self.weights = next(iter(stacked.values())).new_zeros(self.replicas, sum(self.rooms))
         self.gradients = torch.zeros_like(self.weights)
+        self._fill(self.weights, [x.detach() for x in stacked.values()])
         self.parameters = {name: x.requires_grad_() for name, x in self.views(self.weights).items()}
 
     def gather(self, gradients: Sequence[Tensor | None]) -> None:
         """Take these, one for each parameter; None: zeros."""
-        self._gathered(gradients, out=self.gradients)
+        self._fill(self.gradients, gradients)
 
-    def _gathered(self, values: Sequence[Tensor | None], out: Tensor | None = None) -> Tensor:
-        parts = []
-        for x, room in zip(values, self.rooms, strict=True):
-            given = self._nothing[:, :0] if x is None else x.reshape(self.replicas, -1)
-            parts += [given, self._nothing[:, : room - given.shape[1]]]
-        return torch.cat(parts, dim=1) if out is None else torch.cat(parts, dim=1, out=out)
+    def _fill(self, values: Tensor, given: Sequence[Tensor | None]) -> None:
+        both = list(zip(self.views(values).values(), given, strict=True))
+        torch._foreach_copy_([own for own, x in both if x is not None], [x for _, x in both if x is not None])
+        for own in (own for own, x in both if x is None):
+            own.zero_()
 
     def views(self, values: Tensor) -> dict[str, Tensor]:
         """Of values [R, n], one for each weight, those of every parameter by name: each [R, ...]."""
         parts = zip(self.names, self.shapes, torch.split(values, self.rooms, dim=1), strict=True)
-        return {name: part[:, : prod(shape)].unflatten(1, shape) if shape else part[:, 0] for name, shape, part in parts}
+        return {name: torch.unflatten(part[:, : prod(shape)], 1, shape) if shape else part[:, 0] for name, shape, part in parts}
 
     def spread(self, values: Sequence[float]) -> Tensor:
         """One for each parameter -> [n], one for each of its weights."""

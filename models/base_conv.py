@@ -48,7 +48,7 @@ class BaseConv(Mixer):
 
     def forward(self, x: Tensor, state: BaseConvState | None = None, handed: Any = None) -> Out:
         """As `Mixer.forward`."""
-        near, conv = self.conv(x, state and state.conv)
+        (near,), conv = self.conv(x, state and state.conv)
         return Out((near + self.bias) * self.linear(x) + x, BaseConvState(conv), handed)
 
     def init_state(self, batch: int, *, capacity: int) -> BaseConvState:

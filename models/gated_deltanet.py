@@ -32,6 +32,7 @@ class GatedDeltaNet(DeltaNet):
     """
 
     name = "gated_deltanet"
+    families = (*DeltaNet.families, "decay_gate")
     Settings = GatedDeltaNetSettings
     decays = True
 

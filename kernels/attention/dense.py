@@ -1,13 +1,13 @@
 """Softmax attention through torch's scaled_dot_product_attention, which picks a fused kernel where it has one."""
 
-from contextlib import nullcontext
+from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from linbench.kernels.attention.positions import EMPTY, positions_from_zero, visible
-from linbench.kernels.operators import transformed
+from linbench.kernels.operators import stacked, vmap_rule
 
 
 def dense(
@@ -27,7 +27,31 @@ def dense(
         if slopes is not None:
             distance = (query_positions[:, None, :, None] - key_positions[:, None, None, :]).to(q.dtype)
             mask = (-slopes[:, None, None].to(q.dtype) * distance).masked_fill(~mask, float("-inf"))
+        mask = mask.expand(len(q), -1, -1, -1)
+    attend = _Folded.apply if stacked() else _attend
+    o: Tensor = attend(q, k, v, mask, plain, scale)
+    return o
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float) -> Tensor:
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    # the CPU's own kernel has no rule for torch.vmap
-    with sdpa_kernel(SDPBackend.MATH) if transformed() and not q.is_cuda else nullcontext():
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, scale=scale).transpose(1, 2)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale).transpose(1, 2)
+
+
+class _Folded(torch.autograd.Function):
+    """The same under torch.vmap, replicas in the batch: torch's own rule for it was seen to lay results out so that backward refuses them or
+    reads beside them (CUDA, 2.11), and there is none for the CPU's kernel."""
+
+    @staticmethod
+    def forward(*args: Any) -> Tensor:
+        """Arguments as of `_attend`."""
+        return _attend(*args)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing is kept: only `vmap` is ever called, and torch differentiates what that does."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
+        """Replicas become more of the batch."""
+        return vmap_rule(_attend, info, in_dims, *args)

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from linbench.kernels.norms import plain
@@ -40,6 +41,7 @@ def rms_norm(
     gate: Tensor | None = None,
     activation: Activation | None = None,
     eps: float = 1e-5,
+    dtype: torch.dtype | None = None,
     backend: Backend = "auto",
 ) -> Tensor:
     """x / sqrt(mean x^2 + eps) * weight * activation(gate). arXiv:1910.07467; with the gate after the norm, 2307.08621.
@@ -47,9 +49,10 @@ def rms_norm(
     Args:
         x: [..., D]. weight: [D]. gate: shaped as x; None is no gate.
         activation: of the gate, "swish" (g sigmoid(g)) or "sigmoid".
+        dtype: of the result; None is that of x.
         backend: "auto" takes the fastest that runs on this device.
 
-    Returns: shape and dtype of x. Inside, at least float32.
+    Returns: shape of x. Inside, at least float32.
 
     Raises ValueError: shapes that do not fit together, a gate without activation or an activation without gate, a backend that is not
     there or does not run on x.
@@ -60,7 +63,7 @@ def rms_norm(
     if activation not in (("swish", "sigmoid") if gate is not None else (None,)):
         raise ValueError(f"activation must be swish or sigmoid with a gate and None without one, not {activation!r}")
     if not takes_triton(x, backend):
-        return plain.rms_norm(x, weight, gate, activation, eps)
+        return plain.rms_norm(x, weight, gate, activation, eps, dtype or x.dtype)
     from linbench.kernels.norms import triton
 
-    return triton.rms_norm(x, weight, gate, activation, eps)
+    return triton.rms_norm(x, weight, gate, activation, eps, dtype or x.dtype)

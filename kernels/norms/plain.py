@@ -15,13 +15,13 @@ def l2_norm(x: Tensor, eps: float) -> Tensor:
     return (wide * torch.rsqrt(wide.square().sum(dim=-1, keepdim=True) + eps)).to(x.dtype)
 
 
-def rms_norm(x: Tensor, weight: Tensor, gate: Tensor | None, activation: str | None, eps: float) -> Tensor:
+def rms_norm(x: Tensor, weight: Tensor, gate: Tensor | None, activation: str | None, eps: float, dtype: torch.dtype) -> Tensor:
     """Arguments and result as at the door."""
     wide = _promoted(x)
     y = F.rms_norm(wide, weight.shape, weight.to(wide.dtype), eps)
     if gate is not None and activation is not None:
         y = y * ACTIVATIONS[activation](gate.to(wide.dtype))
-    return y.to(x.dtype)
+    return y.to(dtype)
 
 
 def _promoted(x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linbench.kernels.operators import fold_replicas
+from linbench.kernels.operators import fold_replicas, summed
 
 
 @triton.jit
@@ -106,11 +106,11 @@ def _power_of_two(n: int) -> int:
 
 
 @torch.library.custom_op("linbench::norm", mutates_args=())
-def forward(x: Tensor, weight: Tensor | None, gate: Tensor | None, activation: str, mean: bool, eps: float) -> Tensor:
+def forward(x: Tensor, weight: Tensor | None, gate: Tensor | None, activation: str, mean: bool, eps: float, dtype: torch.dtype) -> Tensor:
     """x, gate [N, D], weight [replicas, D] with `replicas` dividing N; the mean of squares or, for the l2 norm, their sum."""
     x, weight, gate = x.contiguous(), _contiguous(weight), _contiguous(gate)
     replicas, width = 1 if weight is None else len(weight), x.shape[1]
-    rows, launch, y = len(x) // replicas, forward_launch(width), torch.empty_like(x)
+    rows, launch, y = len(x) // replicas, forward_launch(width), torch.empty_like(x, dtype=dtype)
     tiles = -(-rows // launch.rows)
     _forward[(replicas * tiles,)](
         x, weight, gate, y, rows, width, tiles, 1 / width if mean else 1.0, eps,
@@ -133,7 +133,7 @@ def backward(x: Tensor, weight: Tensor | None, gate: Tensor | None, dy: Tensor, 
         x, weight, gate, dy, dx, partial, dgate, rows, width, programs, 1 / width if mean else 1.0, eps,
         ROWS=launch.rows, BD=launch.padded, TILES=launch.tiles, WEIGHT=weight is not None, ACTIVATION=activation, num_warps=launch.warps,
     )  # fmt: skip
-    return dx, x.new_empty(0) if weight is None else partial.sum(dim=1).to(weight.dtype), dgate
+    return dx, x.new_empty(0) if weight is None else summed(partial).to(weight.dtype), dgate
 
 
 def _contiguous(x: Tensor | None) -> Tensor | None:
@@ -141,8 +141,8 @@ def _contiguous(x: Tensor | None) -> Tensor | None:
 
 
 @forward.register_fake
-def _(x: Tensor, weight: Tensor | None, gate: Tensor | None, activation: str, mean: bool, eps: float) -> Tensor:
-    return x.new_empty(x.shape)
+def _(x: Tensor, weight: Tensor | None, gate: Tensor | None, activation: str, mean: bool, eps: float, dtype: torch.dtype) -> Tensor:
+    return x.new_empty(x.shape, dtype=dtype)
 
 
 @backward.register_fake
@@ -152,14 +152,14 @@ def _(x: Tensor, weight: Tensor | None, gate: Tensor | None, dy: Tensor, activat
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, weight, gate, *ctx.options = inputs
+    x, weight, gate, *ctx.options, _ = inputs
     ctx.save_for_backward(x, weight, gate)
 
 
 def _differentiate(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, weight, gate = ctx.saved_tensors
     dx, dweight, dgate = backward(x, weight, gate, dy, *ctx.options)
-    return dx, None if weight is None else dweight, None if gate is None else dgate, None, None, None
+    return dx, None if weight is None else dweight, None if gate is None else dgate, None, None, None, None
 
 
 forward.register_autograd(_differentiate, setup_context=_save)
@@ -169,12 +169,12 @@ fold_replicas(backward)
 
 def l2_norm(x: Tensor, eps: float) -> Tensor:
     """Arguments and result as at the door."""
-    y: Tensor = forward(x.reshape(-1, x.shape[-1]), None, None, "none", False, float(eps))
+    y: Tensor = forward(x.reshape(-1, x.shape[-1]), None, None, "none", False, float(eps), x.dtype)
     return y.view(x.shape)
 
 
-def rms_norm(x: Tensor, weight: Tensor, gate: Tensor | None, activation: str | None, eps: float) -> Tensor:
+def rms_norm(x: Tensor, weight: Tensor, gate: Tensor | None, activation: str | None, eps: float, dtype: torch.dtype) -> Tensor:
     """Arguments and result as at the door."""
     x_rows, gate_rows = (None if given is None else given.reshape(-1, x.shape[-1]) for given in (x, gate))
-    y: Tensor = forward(x_rows, weight[None], gate_rows, activation or "none", True, float(eps))
+    y: Tensor = forward(x_rows, weight[None], gate_rows, activation or "none", True, float(eps), dtype)
     return y.view(x.shape)

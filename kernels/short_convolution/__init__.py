@@ -1,7 +1,9 @@
 """The short causal convolution in front of a recurrence, with its SiLU and the norm of queries and keys that follows it."""
 
+from collections.abc import Sequence
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from linbench.kernels.operators import Backend, takes_triton
@@ -12,6 +14,8 @@ __all__ = ["VERSION", "Activation", "short_convolution"]
 VERSION = 1
 """Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
 WIDEST = 4
+PARTS = 3
+"""Results at most."""
 
 Activation = Literal["silu"]
 
@@ -23,9 +27,10 @@ def short_convolution(
     *,
     activation: Activation | None = "silu",
     l2_heads: tuple[int, int] | None = None,
+    parts: Sequence[int] | None = None,
     eps: float = 1e-6,
     backend: Backend = "auto",
-) -> tuple[Tensor, Tensor]:
+) -> tuple[tuple[Tensor, ...], Tensor]:
     """y_t = activation(sum_i weight_i * x_{t-W+1+i}), a filter for every channel (H3 2212.14052, Mamba 2312.00752).
 
     Args:
@@ -33,10 +38,11 @@ def short_convolution(
         state: [B, W-1, C], the inputs that came before; None is zeros.
         activation: "silu"; None is the bare convolution.
         l2_heads: (channels, head_dim): the first so many channels of y are divided by sqrt(sum y^2 + eps) head by head; zero stays zero.
+        parts: how many channels of y go into each of up to three results, queries, keys and values for instance; None: one for all.
         backend: "auto" takes the fastest that runs on this device.
 
     Returns:
-        y [B, T, C] and the last W-1 inputs [B, W-1, C], in the dtype of x. Inside, at least float32.
+        y as parts [B, T, C_i], and the last W-1 inputs [B, W-1, C], in the dtype of x. Inside, at least float32.
 
     Raises:
         ValueError: shapes that do not fit together, an activation or a backend that is not there or does not run on x.
@@ -48,13 +54,17 @@ def short_convolution(
         raise ValueError(f"state must be [B, W-1, C] = {(batch, weight.shape[0] - 1, channels)}, not {tuple(state.shape)}")
     if l2_heads is not None and (l2_heads[1] < 1 or not 0 <= l2_heads[0] <= channels or l2_heads[0] % l2_heads[1]):
         raise ValueError(f"l2_heads are (channels, head_dim) with head_dim dividing channels and at most {channels} channels, not {l2_heads}")
+    parts = (channels,) if parts is None else tuple(parts)
+    if not 1 <= len(parts) <= PARTS or min(parts) < 1 or sum(parts) != channels:
+        raise ValueError(f"parts are at most {PARTS} numbers of channels, {channels} in all, not {parts}")
     if activation not in ("silu", None):
         raise ValueError(f"activation must be silu or None, not {activation!r}")
     triton_form = takes_triton(x, backend)
     if state is not None:
         state = state.to(x.dtype)
     if not triton_form:
-        return plain(x, weight, state, activation, l2_heads, eps)
+        y, last = plain(x, weight, state, activation, l2_heads, eps)
+        return torch.split(y, list(parts), dim=-1), last
     from linbench.kernels.short_convolution import triton
 
-    return triton.short_convolution(x, weight, state, activation, l2_heads, eps)
+    return triton.short_convolution(x, weight, state, activation, l2_heads, parts, eps)

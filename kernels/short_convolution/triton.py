@@ -5,6 +5,8 @@ to BD, a power of two. Forward it has BT steps at once; backward it walks them, 
 steps add to the gradient of the weight in a place of its own: no atomics, the same sum every time.
 """
 
+from collections.abc import Sequence
+from math import gcd
 from typing import Any, NamedTuple
 
 import torch
@@ -12,7 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linbench.kernels.operators import fold_replicas
+from linbench.kernels.operators import fold_replicas, summed
+from linbench.kernels.short_convolution import PARTS
 
 
 @triton.jit
@@ -23,6 +26,15 @@ def _place(T, C, D: tl.constexpr, BD: tl.constexpr, G: tl.constexpr, BT: tl.cons
     group, d = program % blocks * G + tl.arange(0, G)[:, None], tl.arange(0, BD)[None, :]
     c = group * D + d
     return program // (blocks * chunks), program // blocks % chunks, chunks, group, c, (d < D) & (c < C)
+
+
+@triton.jit
+def _part(y0, y1, y2, c, C0, C1, C2):
+    """Which of three tensors holds the channels c [G, BD] of this program: where it does, and how many it has. A tile lies in one of them."""
+    first = tl.min(c)
+    y = tl.where(first >= C0 + C1, y2, tl.where(first >= C0, y1, y0))
+    before = tl.where(first >= C0 + C1, C0 + C1, tl.where(first >= C0, C0, 0))
+    return y, c - before, tl.where(first >= C0 + C1, C2, tl.where(first >= C0, C1, C0))
 
 
 @triton.jit
@@ -42,11 +54,11 @@ def _tap(weight, replica, lag: tl.constexpr, c, mask, C, W: tl.constexpr):
 
 @triton.jit
 def _forward(
-    x, weight, state, y, last, T, C, rows_per_replica, normed, eps,
+    x, weight, state, y0, y1, y2, last, T, C, C0, C1, C2, rows_per_replica, normed, eps,
     W: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, G: tl.constexpr, BT: tl.constexpr,
     STATE: tl.constexpr, SILU: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
-    """Grid (B * chunks * blocks). x, y [B, T, C], weight [replicas, W, C], state, last [B, W-1, C]; `normed`: groups of channels with a norm."""
+    """Grid (B * chunks * blocks). x [B, T, C], yi [B, T, Ci], weight [replicas, W, C], state, last [B, W-1, C]; `normed`: groups with a norm."""
     b, chunk, chunks, group, c, mask = _place(T, C, D, BD, G, BT)
     steps = chunk * BT + tl.arange(0, BT)[:, None, None]
     z = tl.zeros([BT, G, BD], tl.float32)
@@ -57,7 +69,8 @@ def _forward(
         s *= tl.sigmoid(z)
     if NORM:
         s *= tl.where(group[None] < normed, tl.rsqrt(tl.sum(s * s, axis=2, keep_dims=True) + eps), 1.0)
-    tl.store(y + (b * T + steps) * C + c[None], s.to(y.dtype.element_ty), mask=mask[None] & (steps < T))
+    y, own, width = _part(y0, y1, y2, c, C0, C1, C2)
+    tl.store(y + (b * T + steps) * width + own[None], s.to(y0.dtype.element_ty), mask=mask[None] & (steps < T))
     if chunk == chunks - 1:
         for i in tl.static_range(W - 1):
             kept = _inputs(x, state, b, T - (W - 1) + i, c, mask, T, C, W, STATE)
@@ -66,7 +79,7 @@ def _forward(
 
 @triton.jit
 def _backward(
-    x, weight, state, dy, dlast, dx, dweight, dstate, T, C, rows_per_replica, normed, eps,
+    x, weight, state, dy0, dy1, dy2, dlast, dx, dweight, dstate, T, C, C0, C1, C2, rows_per_replica, normed, eps,
     W: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, G: tl.constexpr, BT: tl.constexpr,
     STATE: tl.constexpr, LAST: tl.constexpr, SILU: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
@@ -92,14 +105,15 @@ def _backward(
         w3 = _tap(weight, b // rows_per_replica, 3, c, mask, C, W)
         x3 = _inputs(x, state, b, first - 3, c, mask, T, C, W, STATE)
     next_x = tl.load(x + (b * T + first) * C + c, mask=mask, other=0.0)
-    next_dy = tl.load(dy + (b * T + first) * C + c, mask=mask, other=0.0)
+    dy, own, width = _part(dy0, dy1, dy2, c, C0, C1, C2)
+    next_dy = tl.load(dy + (b * T + first) * width + own, mask=mask, other=0.0)
     for i in range(BT + W - 1):
         t = first + i
-        x0, dy0 = next_x.to(tl.float32), next_dy.to(tl.float32)
+        x0, ds = next_x.to(tl.float32), next_dy.to(tl.float32)
         # asked for a step ahead, so that it comes while this one is worked on
         ahead = mask & (t + 1 < T)
         next_x = tl.load(x + (b * T + t + 1) * C + c, mask=ahead, other=0.0)
-        next_dy = tl.load(dy + (b * T + t + 1) * C + c, mask=ahead, other=0.0)
+        next_dy = tl.load(dy + (b * T + t + 1) * width + own, mask=ahead, other=0.0)
         z = w0 * x0
         if W > 1:
             z += w1 * x1
@@ -111,15 +125,14 @@ def _backward(
         if SILU:
             gate = tl.sigmoid(z)
             s = z * gate
-        ds = dy0
         if NORM:
             r = tl.rsqrt(tl.sum(s * s, axis=1, keep_dims=True) + eps)
-            ds = tl.where(group < normed, r * (dy0 - s * (r * r * tl.sum(s * dy0, axis=1, keep_dims=True))), dy0)
+            ds = tl.where(group < normed, r * (ds - s * (r * r * tl.sum(s * ds, axis=1, keep_dims=True))), ds)
         dz = ds
         if SILU:
             dz = ds * gate * (1 + z * (1 - gate))
-        own = tl.where(t < first + BT, dz, 0.0)
-        dw0 += own * x0
+        here = tl.where(t < first + BT, dz, 0.0)
+        dw0 += here * x0
         # sums, not a history of dz: Triton 3.6 was seen to compile the shifting of three equal tiles wrongly
         if W == 1:
             dx0 = w0 * dz
@@ -133,11 +146,11 @@ def _backward(
         dx2 = dx1 + w1 * dz
         dx1 = w0 * dz
         if W > 1:
-            dw1 += own * x1
+            dw1 += here * x1
         if W > 2:
-            dw2 += own * x2
+            dw2 += here * x2
         if W > 3:
-            dw3 += own * x3
+            dw3 += here * x3
         u = t - (W - 1)
         if LAST:
             place = u - T + W - 1
@@ -170,29 +183,44 @@ class Launch(NamedTuple):
         return batch * -(-length // self.steps) * -(-channels // (self.groups * self.head_dim))
 
 
-def forward_launch(length: int, channels: int, head_dim: int | None) -> Launch:
+def forward_launch(length: int, parts: Sequence[int], head_dim: int | None) -> Launch:
     """Tiles of 2048 numbers, their rows 64 channels wide, 128 where there are many."""
-    head_dim, padded, groups = _tile(channels, head_dim)
+    head_dim, padded, groups = _tile(parts, head_dim)
     steps = max(1, min(_power_of_two(length), 2048 // (groups * padded)))
     return Launch(head_dim, padded, groups, steps, max(1, min(4, steps * groups * padded // 256)))
 
 
-def backward_launch(batch: int, length: int, channels: int, head_dim: int | None) -> Launch:
+def backward_launch(batch: int, length: int, parts: Sequence[int], head_dim: int | None) -> Launch:
     """Rows as forward, four numbers a thread. At most 64 steps: half or a quarter as many where programs would not fill a GPU."""
-    head_dim, padded, groups = _tile(channels, head_dim)
+    head_dim, padded, groups = _tile(parts, head_dim)
     warps = max(1, min(8, groups * padded // 128))
     launch = Launch(head_dim, padded, groups, min(64, _power_of_two(length)), warps)
-    while launch.steps > 16 and launch.programs(batch, length, channels) < 2048:
+    while launch.steps > 16 and launch.programs(batch, length, sum(parts)) < 2048:
         launch = launch._replace(steps=launch.steps // 2)
     return launch
 
 
-def _tile(channels: int, head_dim: int | None) -> tuple[int, int, int]:
+def splits(parts: Sequence[int], head_dim: int | None) -> bool:
+    """Whether every part can be a tensor of its own: it holds whole tiles, of rows that are worth a program."""
+    head_dim, _, groups = _tile(parts, head_dim)
+    width = groups * head_dim
+    return len(parts) == 1 or (width >= _NARROWEST and not any(part % width for part in parts))
+
+
+_NARROWEST = 16
+
+
+def _tile(parts: Sequence[int], head_dim: int | None) -> tuple[int, int, int]:
+    """Channels of a group, padded, and groups of a tile, which lies within one part if that can be."""
+    channels = sum(parts)
     width = 128 if channels >= 512 else 64
+    common = gcd(*parts) if len(parts) > 1 else _power_of_two(channels)
     if head_dim is None:
-        head_dim = min(width, _power_of_two(channels))
+        head_dim = min(width, common & -common)
     padded = _power_of_two(head_dim)
-    return head_dim, padded, max(1, min(width // padded, _power_of_two(-(-channels // head_dim))))
+    most = max(1, min(width // padded, _power_of_two(-(-channels // head_dim))))
+    whole = common // head_dim
+    return head_dim, padded, min(most, whole & -whole) if len(parts) > 1 and whole else most
 
 
 def _power_of_two(n: int) -> int:
@@ -213,59 +241,79 @@ def _switches(launch: Launch, width: int, silu: bool, normed: int, state: Tensor
     }
 
 
+def _three(x: Tensor, given: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """These, and for those that are not there something that is empty."""
+    first, second, third = (*given, *[x.new_empty(len(x), 0) for _ in range(PARTS - len(given))])
+    return first, second, third
+
+
 @torch.library.custom_op("linbench::short_convolution", mutates_args=())
-def forward(x: Tensor, weight: Tensor, state: Tensor | None, silu: bool, normed: int, head_dim: int, eps: float) -> tuple[Tensor, Tensor]:
-    """x [B, T, C], weight [replicas, W, C], state [B, W-1, C]; the first `normed` heads of `head_dim` channels get a norm."""
+def forward(
+    x: Tensor, weight: Tensor, state: Tensor | None, silu: bool, normed: int, head_dim: int, parts: list[int], eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """x [B, T, C], weight [replicas, W, C], state [B, W-1, C]; the first `normed` heads of `head_dim` channels get a norm. Parts and last inputs."""
     x, weight, state = x.contiguous(), weight.contiguous(), None if state is None else state.contiguous()
     (batch, length, channels), (replicas, width, _) = x.shape, weight.shape
-    launch = forward_launch(length, channels, head_dim if normed else None)
-    y, last = torch.empty_like(x), x.new_empty(batch, width - 1, channels)
+    launch = forward_launch(length, parts, head_dim if normed else None)
+    y, last = _three(x, [x.new_empty(batch, length, part) for part in parts]), x.new_empty(batch, width - 1, channels)
     _forward[(launch.programs(batch, length, channels),)](
-        x, weight, state, y, last, length, channels, batch // replicas, normed, eps, **_switches(launch, width, silu, normed, state)
+        x, weight, state, *y, last, length, channels, *_widths(parts), batch // replicas, normed, eps, **_switches(launch, width, silu, normed, state)
     )
-    return y, last
+    return *y, last
 
 
 @torch.library.custom_op("linbench::short_convolution_backward", mutates_args=())
 def backward(
-    x: Tensor, weight: Tensor, state: Tensor | None, dy: Tensor, dlast: Tensor | None, silu: bool, normed: int, head_dim: int, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
+    x: Tensor, weight: Tensor, state: Tensor | None, dy0: Tensor, dy1: Tensor, dy2: Tensor, dlast: Tensor | None,
+    silu: bool, normed: int, head_dim: int, parts: list[int], eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of x, weight and state; the last is empty where there is no state."""
-    x, weight, dy = x.contiguous(), weight.contiguous(), dy.contiguous()
+    x, weight, dy = x.contiguous(), weight.contiguous(), [given.contiguous() for given in (dy0, dy1, dy2)]
     state, dlast = (None if given is None else given.contiguous() for given in (state, dlast))
     (batch, length, channels), (replicas, width, _) = x.shape, weight.shape
-    launch = backward_launch(batch, length, channels, head_dim if normed else None)
+    launch = backward_launch(batch, length, parts, head_dim if normed else None)
     dx, dstate = torch.empty_like(x), x.new_empty(batch, width - 1 if state is not None else 0, channels)
     partial = x.new_empty(batch, -(-length // launch.steps), width, channels, dtype=torch.float32)
     _backward[(launch.programs(batch, length, channels),)](
-        x, weight, state, dy, dlast, dx, partial, dstate, length, channels, batch // replicas, normed, eps,
+        x, weight, state, *dy, dlast, dx, partial, dstate, length, channels, *_widths(parts), batch // replicas, normed, eps,
         **_switches(launch, width, silu, normed, state), LAST=dlast is not None,
     )  # fmt: skip
-    return dx, partial.view(replicas, -1, width, channels).sum(dim=1).to(weight.dtype), dstate
+    return dx, summed(partial.view(replicas, -1, width, channels)).to(weight.dtype), dstate
+
+
+def _widths(parts: Sequence[int]) -> list[int]:
+    return [*parts, *[0] * (PARTS - len(parts))]
 
 
 @forward.register_fake
-def _(x: Tensor, weight: Tensor, state: Tensor | None, silu: bool, normed: int, head_dim: int, eps: float) -> tuple[Tensor, Tensor]:
-    return x.new_empty(x.shape), x.new_empty(x.shape[0], weight.shape[1] - 1, x.shape[2])
+def _(
+    x: Tensor, weight: Tensor, state: Tensor | None, silu: bool, normed: int, head_dim: int, parts: list[int], eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    y = _three(x, [x.new_empty(*x.shape[:2], part) for part in parts])
+    return *y, x.new_empty(x.shape[0], weight.shape[1] - 1, x.shape[2])
 
 
 @backward.register_fake
 def _(
-    x: Tensor, weight: Tensor, state: Tensor | None, dy: Tensor, dlast: Tensor | None, silu: bool, normed: int, head_dim: int, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
+    x: Tensor, weight: Tensor, state: Tensor | None, dy0: Tensor, dy1: Tensor, dy2: Tensor, dlast: Tensor | None,
+    silu: bool, normed: int, head_dim: int, parts: list[int], eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     return x.new_empty(x.shape), weight.new_empty(weight.shape), x.new_empty(x.shape[0], 0 if state is None else state.shape[1], x.shape[2])
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     x, weight, state, *ctx.options = inputs
     ctx.save_for_backward(x, weight, state)
     ctx.set_materialize_grads(False)
 
 
-def _differentiate(ctx: Any, dy: Tensor | None, dlast: Tensor | None) -> tuple[Tensor | None, ...]:
+def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
     x, weight, state = ctx.saved_tensors
-    dx, dweight, dstate = backward(x, weight, state, torch.zeros_like(x) if dy is None else dy, dlast, *ctx.options)
-    return dx, dweight, None if state is None else dstate, None, None, None, None
+    *dy, dlast = gradients
+    parts = ctx.options[-2]
+    given = [x.new_zeros(*x.shape[:2], part) if one is None else one for one, part in zip(dy, parts, strict=False)]
+    dx, dweight, dstate = backward(x, weight, state, *_three(x, given), dlast, *ctx.options)
+    return dx, dweight, None if state is None else dstate, *[None] * 5
 
 
 forward.register_autograd(_differentiate, setup_context=_save)
@@ -274,9 +322,11 @@ fold_replicas(backward)
 
 
 def short_convolution(
-    x: Tensor, weight: Tensor, state: Tensor | None, activation: str | None, l2_heads: tuple[int, int] | None, eps: float
-) -> tuple[Tensor, Tensor]:
+    x: Tensor, weight: Tensor, state: Tensor | None, activation: str | None, l2_heads: tuple[int, int] | None, parts: tuple[int, ...], eps: float
+) -> tuple[tuple[Tensor, ...], Tensor]:
     """Arguments and results as at the door."""
     channels, head_dim = l2_heads or (0, 1)
-    y, last = forward(x, weight[None], state, activation == "silu", channels // head_dim, head_dim, float(eps))
-    return y, last
+    normed = channels // head_dim
+    apart = splits(parts, head_dim if normed else None)
+    *y, last = forward(x, weight[None], state, activation == "silu", normed, head_dim, parts if apart else (x.shape[2],), float(eps))
+    return tuple(y[: len(parts)]) if apart else torch.split(y[0], list(parts), dim=-1), last

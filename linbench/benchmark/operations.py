@@ -119,7 +119,8 @@ def _small(call: Callable[[Inputs], Tensor], sizes: Callable[[Shape], dict[str, 
 
 def _convolve(given: Inputs) -> Tensor:
     channels = given["x"].shape[-1]
-    return short_convolution(given["x"], given["weight"], l2_heads=(channels // 3 * 2, channels // 3))[0]
+    (y,), _ = short_convolution(given["x"], given["weight"], l2_heads=(channels // 3 * 2, channels // 3))
+    return y
 
 
 OPERATIONS: dict[str, Operation] = {name: _recurrence(instance) for name, instance in INSTANCES.items()} | {

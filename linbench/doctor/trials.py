@@ -10,6 +10,7 @@ from torch import Tensor
 
 from linbench.doctor.errors import Function, Inputs
 from linbench.kernels.cross_entropy import cross_entropy
+from linbench.kernels.decay_gate import decay_gate
 from linbench.kernels.matrix_state.instances import INSTANCES, Instance, apply, random_inputs
 from linbench.kernels.norms import Activation, l2_norm, rms_norm
 from linbench.kernels.short_convolution import short_convolution
@@ -106,7 +107,7 @@ def _normal(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
 
 
-def _convolution(width: int, l2_heads: tuple[int, int] | None, state: bool, silu: bool = True) -> Trial:
+def _convolution(width: int, l2_heads: tuple[int, int] | None, state: bool, silu: bool = True, parts: tuple[int, ...] = (96,)) -> Trial:
     inputs = {"x": _normal(3, 99, 96), "weight": _normal(width, 96)} | ({"before": _normal(3, width - 1, 96)} if state else {})
 
     def truth(given: Inputs) -> tuple[Tensor, ...]:
@@ -118,10 +119,11 @@ def _convolution(width: int, l2_heads: tuple[int, int] | None, state: bool, silu
         if l2_heads is not None:
             heads, rest = y[..., : l2_heads[0]].reshape(*y.shape[:2], -1, l2_heads[1]), y[..., l2_heads[0] :]
             y = torch.cat([(heads / (heads.square().sum(-1, keepdim=True) + 1e-6).sqrt()).flatten(-2), rest], dim=-1)
-        return y, seen[:, x.shape[1] :]
+        return *torch.split(y, list(parts), dim=-1), seen[:, x.shape[1] :]
 
     def kernel(given: Inputs) -> tuple[Tensor, ...]:
-        return short_convolution(given["x"], given["weight"], given.get("before"), activation="silu" if silu else None, l2_heads=l2_heads)
+        y, last = short_convolution(given["x"], given["weight"], given.get("before"), activation="silu" if silu else None, l2_heads=l2_heads, parts=parts)
+        return *y, last
 
     return Trial(kernel, truth, inputs)
 
@@ -145,6 +147,14 @@ def _rms_norm(activation: Activation | None) -> Trial:
     return Trial(lambda given: (rms_norm(given["x"], given["weight"], gate=given.get("gate"), activation=activation),), truth, inputs)
 
 
+def _decay_gate(heads: int) -> Trial:
+    def truth(given: Inputs) -> tuple[Tensor, ...]:
+        return (-given["A_log"].exp() * F.softplus(given["step"] + given["bias"]),)
+
+    inputs = {"step": 4 * _normal(7, 33, heads), "A_log": _normal(heads), "bias": _normal(heads) - 4}
+    return Trial(lambda given: (decay_gate(given["step"], given["A_log"], given["bias"]),), truth, inputs)
+
+
 def _cross_entropy(rows: int, vocabulary: int) -> Trial:
     targets = torch.randint(vocabulary, (rows,), generator=torch.Generator().manual_seed(0))
     targets[::3] = -100
@@ -160,12 +170,13 @@ def _cross_entropy(rows: int, vocabulary: int) -> Trial:
 
 OTHERS: dict[str, dict[str, Callable[[], Trial]]] = {
     "short_convolution": {
-        "kernel 4, unit heads, from a state": partial(_convolution, 4, (64, 32), True),
+        "kernel 4, unit heads, from a state": partial(_convolution, 4, (64, 32), True, parts=(32, 32, 32)),
         "kernel 2": partial(_convolution, 2, None, False),
         "kernel 3, no activation": partial(_convolution, 3, None, True, silu=False),
     },
     "l2_norm": {"as published": _l2_norm},
     "rms_norm": {"no gate": partial(_rms_norm, None), "swish gate": partial(_rms_norm, "swish"), "sigmoid gate": partial(_rms_norm, "sigmoid")},
+    "decay_gate": {"a few heads": partial(_decay_gate, 3), "channels": partial(_decay_gate, 200)},
     "cross_entropy": {"small vocabulary": partial(_cross_entropy, 300, 50), "large vocabulary": partial(_cross_entropy, 60, 5003)},
 }
 """Families beside `matrix_state`: by kernel and case, in float64."""

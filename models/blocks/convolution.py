@@ -1,5 +1,7 @@
 """The short causal convolution in front of a recurrence (H3 2212.14052, Mamba 2312.00752): how a token sees its neighbour."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -9,21 +11,24 @@ from linbench.kernels.short_convolution import Activation, short_convolution
 class ShortConvolution(nn.Module):
     """Depthwise, causal, no bias, then SiLU unless `activation` is None. Initialised U(-1/sqrt(kernel), 1/sqrt(kernel)), as torch does for a depthwise filter.
 
-    l2_heads: (channels, head_dim) where the first channels are heads to be brought to unit length.
+    l2_heads: (channels, head_dim) where the first channels are heads to be brought to unit length. parts: how many channels of the
+    output come apart, in tensors of their own; None: all together.
     """
 
-    def __init__(self, channels: int, kernel: int, *, activation: Activation | None = "silu", l2_heads: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self, channels: int, kernel: int, *, activation: Activation | None = "silu", l2_heads: tuple[int, int] | None = None, parts: Sequence[int] | None = None
+    ) -> None:
         super().__init__()
         bound = kernel**-0.5
         self.weight = nn.Parameter(torch.empty(kernel, channels).uniform_(-bound, bound))
         self.activation = activation
-        self.l2_heads = l2_heads
+        self.l2_heads, self.parts = l2_heads, parts
 
     @property
     def state_shape(self) -> tuple[int, int]:
         """The last kernel - 1 inputs of every channel."""
         return self.weight.shape[0] - 1, self.weight.shape[1]
 
-    def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        """x [B, T, C] after `state` [B, kernel-1, C] (None: zeros) -> y [B, T, C], state."""
-        return short_convolution(x, self.weight, state, activation=self.activation, l2_heads=self.l2_heads)
+    def forward(self, x: Tensor, state: Tensor | None) -> tuple[tuple[Tensor, ...], Tensor]:
+        """x [B, T, C] after `state` [B, kernel-1, C] (None: zeros) -> y as parts [B, T, C_i], state."""
+        return short_convolution(x, self.weight, state, activation=self.activation, l2_heads=self.l2_heads, parts=self.parts)

@@ -3,8 +3,9 @@
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+from linbench.kernels.decay_gate import decay_gate
 
 
 class ScalarDecay(nn.Module):
@@ -25,9 +26,7 @@ class ScalarDecay(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x [B, T, D] -> log decay [B, T, H] <= 0, in at least float32."""
-        step = self.project(x)
-        step = F.softplus(step.to(torch.promote_types(step.dtype, torch.float32)) + self.dt_bias)
-        return -self.A_log.exp() * step
+        return decay_gate(self.project(x), self.A_log, self.dt_bias)
 
 
 def _stratified(count: int) -> Tensor:

@@ -73,7 +73,7 @@ class HeadProjection(nn.Module):
         self.linear = nn.Linear(layer.d_model, sum(self.widths), bias=False)
         fused = bool(settings.conv) and settings.feature_map == "identity" and settings.qk_norm == "l2"
         l2_heads = (2 * self.heads * self.key_dim, self.key_dim) if fused else None
-        self.conv = ShortConvolution(sum(self.widths), settings.conv, l2_heads=l2_heads) if settings.conv else None
+        self.conv = ShortConvolution(sum(self.widths), settings.conv, l2_heads=l2_heads, parts=self.widths) if settings.conv else None
         self.feature_map = FEATURE_MAPS[settings.feature_map]
         norms: dict[str, Callable[[], Elementwise]] = {"none": nn.Identity, "l2": lambda: l2_norm, "rms": lambda: RMSNorm(self.key_dim)}
         norm = norms["none" if fused else settings.qk_norm]
@@ -82,9 +82,8 @@ class HeadProjection(nn.Module):
     def forward(self, x: Tensor, conv: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """x [B, T, D] and what the convolution remembers -> q, k, v and what it remembers now."""
         qkv = self.linear(x)
-        if self.conv is not None:
-            qkv, conv = self.conv(qkv, conv)
-        q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in qkv.split(self.widths, dim=-1))
+        parts, conv = (qkv.split(self.widths, dim=-1), conv) if self.conv is None else self.conv(qkv, conv)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in parts)
         return self.q_norm(self.feature_map(q)), self.k_norm(self.feature_map(k)), v, conv
 
     def init_state(self, batch: int) -> Tensor | None:

@@ -209,3 +209,21 @@ def test_slopes_are_exact_at_long_distance_in_half_precision() -> None:
         given = attention(q, q, q, slopes=slopes, backend=backend)
         assert given.dtype == torch.bfloat16
         assert (given.double() - expected).abs().max() < 8e-3 * expected.abs().max()
+
+
+@pytest.mark.parametrize(("window", "slopes"), [(None, None), (3, None), (None, SLOPES)])
+def test_replicas_stack(make: Callable[..., Heads], relative_error: Error, window: int | None, slopes: Tensor | None) -> None:
+    each = [make() for _ in range(3)]
+
+    def results(function: Callable[..., Tensor], given: list[Tensor]) -> list[Tensor]:
+        leaves = [x.clone().requires_grad_() for x in given]
+        o = function(*leaves)
+        return [o.detach(), *torch.autograd.grad((o * o.detach().cos()).sum(), leaves)]
+
+    def one(*heads: Tensor) -> Tensor:
+        return attention(*heads, window=window, slopes=slopes)
+
+    together = results(torch.vmap(one), [torch.stack(x) for x in zip(*each, strict=True)])
+    for r, alone in enumerate(each):
+        for given, expected in zip(together, results(one, list(alone)), strict=True):
+            assert relative_error(given[r], expected) < 1e-12

@@ -163,6 +163,17 @@ def test_what_does_not_fit_is_refused(draw: Draw) -> None:
         rms_norm(x.double(), weight, backend="triton")
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_result_comes_in_the_dtype_that_is_asked_for(draw: Draw, backend: str) -> None:
+    inputs = draw(40, 65), draw(65)
+    y, grads = results(rms, inputs, dtype=torch.bfloat16, backend=backend)
+    wanted, wanted_grads = results(reference_rms, tuple(x.double() for x in inputs))
+    assert y.dtype == torch.bfloat16
+    assert all(x.dtype == torch.float32 for x in grads)
+    assert error(y, wanted) < LIMITS[torch.bfloat16][0]
+    assert max(map(error, grads, wanted_grads)) < LIMITS[torch.bfloat16][1]
+
+
 @pytest.mark.skipif("triton" not in BACKENDS, reason="no Triton here")
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_the_operator_compiles_whole(draw: Draw, activation: str | None) -> None:
@@ -173,7 +184,7 @@ def test_the_operator_compiles_whole(draw: Draw, activation: str | None) -> None
     assert all(map(torch.equal, [y, *grads], [expected, *expected_grads]))
     x, weight, *gate = inputs
     x, weight, *gate = (leaf.requires_grad_() for leaf in (x, weight[None], *gate))
-    torch.library.opcheck(torch.ops.linbench.norm, (x, weight, gate[0] if gate else None, activation or "none", True, EPS))
+    torch.library.opcheck(torch.ops.linbench.norm, (x, weight, gate[0] if gate else None, activation or "none", True, EPS, torch.float32))
 
 
 @pytest.mark.skipif("triton" not in BACKENDS, reason="no Triton here")

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -46,6 +47,12 @@ def reference(x: Tensor, weight: Tensor, state: Tensor | None, l2_heads: tuple[i
     return torch.stack(rows, dim=1), inputs[:, length:]
 
 
+def convolution(*given: Tensor | None, **options: Any) -> tuple[Tensor, Tensor]:
+    """Its parts as one."""
+    y, last = short_convolution(*given, **options)
+    return torch.cat(y, dim=-1), last
+
+
 def results(function: Callable[..., tuple[Tensor, ...]], inputs: Inputs, **options: Any) -> tuple[list[Tensor], list[Tensor]]:
     """Outputs, and the gradients of a loss that weighs every number of them."""
     leaves = [None if x is None else x.clone().requires_grad_() for x in inputs]
@@ -67,7 +74,7 @@ def error(given: Tensor, expected: Tensor) -> float:
 def assert_parity(backend: str, inputs: Inputs, l2_heads: tuple[int, int] | None, activation: str | None = "silu") -> None:
     dtype = inputs[0].dtype
     exact = tuple(None if x is None else x.double() for x in inputs)
-    outputs, grads = results(short_convolution, inputs, activation=activation, l2_heads=l2_heads, backend=backend)
+    outputs, grads = results(convolution, inputs, activation=activation, l2_heads=l2_heads, backend=backend)
     expected, expected_grads = results(reference, exact, activation=activation, l2_heads=l2_heads)
     assert all(x.dtype == dtype for x in outputs + grads)
     assert max(map(error, outputs, expected)) < LIMITS[dtype][0]
@@ -96,6 +103,44 @@ def test_without_an_activation_it_is_the_bare_convolution(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("parts", "l2_heads"),
+    [((32, 16, 48), None), ((32, 32, 64), (64, 16)), ((16, 80), (16, 16)), ((7, 20, 10), None), ((24, 24, 12), (48, 12)), ((256, 256, 128), (512, 64))],
+)
+@pytest.mark.parametrize("lead", [(), (2,)])
+def test_parts_are_those_of_the_whole(make: Callable[..., Inputs], backend: str, parts: tuple[int, ...], l2_heads: Any, lead: tuple[int, ...]) -> None:
+    inputs = make(18, channels=sum(parts), lead=lead)
+    whole, in_parts = ({"l2_heads": l2_heads, "backend": backend, "parts": given} for given in (None, parts))
+
+    def function(*given: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
+        one = partial(convolution, **options)
+        return torch.vmap(one)(*given) if lead else one(*given)
+
+    for given, expected in zip(results(function, inputs, **in_parts), results(function, inputs, **whole), strict=True):
+        assert max(error(x, y.double()) for x, y in zip(given, expected, strict=True)) < 1e-6
+    widths = [part.shape[-1] for part in short_convolution(*make(3, channels=sum(parts)), **in_parts)[0]]
+    assert widths == list(parts)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_parts_that_nobody_uses_have_no_gradient(make: Callable[..., Inputs], backend: str) -> None:
+    x, weight, _ = (None if one is None else one.requires_grad_() for one in make(9, channels=48, state=False))
+
+    def gradients(parts: tuple[int, ...] | None) -> tuple[Tensor, ...]:
+        y, _ = short_convolution(x, weight, parts=parts, backend=backend)
+        used = y[1] if parts else y[0][..., 16:32]
+        return torch.autograd.grad(used.square().sum(), (x, weight))
+
+    assert all(torch.allclose(given, expected, atol=1e-6) for given, expected in zip(gradients((16, 16, 16)), gradients(None), strict=True))
+
+
+@pytest.mark.parametrize("parts", [(), (10, 9), (5, 5, 5, 5), (20, 0)])
+def test_parts_that_do_not_fit_are_refused(make: Callable[..., Inputs], parts: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="at most 3 numbers of channels, 20 in all"):
+        short_convolution(*make(3), parts=parts)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("l2_heads", [None, (16, 8)])
 def test_bfloat16_loses_only_its_own_rounding(make: Callable[..., Inputs], backend: str, l2_heads: tuple[int, int] | None) -> None:
     assert_parity(backend, make(65, dtype=torch.bfloat16), l2_heads)
@@ -104,7 +149,7 @@ def test_bfloat16_loses_only_its_own_rounding(make: Callable[..., Inputs], backe
 @pytest.mark.parametrize("state", [False, True])
 def test_float64_stays_float64(make: Callable[..., Inputs], state: bool) -> None:
     inputs = make(9, dtype=torch.float64, state=state)
-    for given, expected in zip(results(short_convolution, inputs, l2_heads=(16, 8)), results(reference, inputs, l2_heads=(16, 8)), strict=True):
+    for given, expected in zip(results(convolution, inputs, l2_heads=(16, 8)), results(reference, inputs, l2_heads=(16, 8)), strict=True):
         assert max(map(error, given, expected)) < 1e-12
 
 
@@ -115,12 +160,12 @@ def test_a_split_sequence_gives_the_same(make: Callable[..., Inputs], backend: s
         parts = []
         for piece in x.split(pieces, dim=1):
             if piece.shape[1]:
-                y, state = short_convolution(piece, weight, state, l2_heads=(16, 8), backend=backend)
+                y, state = convolution(piece, weight, state, l2_heads=(16, 8), backend=backend)
                 parts.append(y)
         return torch.cat(parts, dim=1), state
 
     inputs = make(5)
-    whole = results(short_convolution, inputs, l2_heads=(16, 8), backend=backend)
+    whole = results(convolution, inputs, l2_heads=(16, 8), backend=backend)
     for given, expected in zip(results(split, inputs), whole, strict=True):
         assert max(error(x, y.double()) for x, y in zip(given, expected, strict=True)) < 1e-6
 
@@ -129,10 +174,10 @@ def test_a_split_sequence_gives_the_same(make: Callable[..., Inputs], backend: s
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_future_changes_nothing(make: Callable[..., Inputs], backend: str) -> None:
     x, weight, state = make(40)
-    y, _ = short_convolution(x, weight, state, l2_heads=(16, 8), backend=backend)
+    y, _ = convolution(x, weight, state, l2_heads=(16, 8), backend=backend)
     for t in (1, 2, 17, 39):
         other = torch.cat([x[:, :t], 3 - x[:, t:]], dim=1)
-        changed, _ = short_convolution(other, weight, state, l2_heads=(16, 8), backend=backend)
+        changed, _ = convolution(other, weight, state, l2_heads=(16, 8), backend=backend)
         assert torch.equal(changed[:, :t], y[:, :t])
         assert not torch.equal(changed[:, t], y[:, t])
 
@@ -140,8 +185,8 @@ def test_the_future_changes_nothing(make: Callable[..., Inputs], backend: str) -
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_norm_is_that_of_the_heads_that_come_first(make: Callable[..., Inputs], backend: str) -> None:
     x, weight, state = make(7)
-    plain, _ = short_convolution(x, weight, state, backend=backend)
-    y, _ = short_convolution(x, weight, state, l2_heads=(16, 8), backend=backend)
+    plain, _ = convolution(x, weight, state, backend=backend)
+    y, _ = convolution(x, weight, state, l2_heads=(16, 8), backend=backend)
     assert error(y[..., :16].unflatten(-1, (2, 8)), l2_norm(plain[..., :16].unflatten(-1, (2, 8)), backend="torch").double()) < 1e-6
     assert torch.equal(y[..., 16:], plain[..., 16:])
 
@@ -149,7 +194,7 @@ def test_the_norm_is_that_of_the_heads_that_come_first(make: Callable[..., Input
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_zero_stays_zero(make: Callable[..., Inputs], backend: str) -> None:
     x, weight, _ = make(5, state=False)
-    (y, _), grads = results(short_convolution, (torch.zeros_like(x), weight, None), l2_heads=(16, 8), backend=backend)
+    (y, _), grads = results(convolution, (torch.zeros_like(x), weight, None), l2_heads=(16, 8), backend=backend)
     assert not y.any()
     assert all(grad.isfinite().all() for grad in grads)
 
@@ -159,8 +204,8 @@ def test_views_are_taken(make: Callable[..., Inputs], backend: str) -> None:
     x, weight, state = make(6)
     views = torch.stack([x, -x], dim=-1)[..., 0], weight.T.contiguous().T, state.transpose(0, 1).contiguous().transpose(0, 1)
     assert not any(view.is_contiguous() for view in views)
-    wanted = results(short_convolution, (x, weight, state), backend=backend)
-    for given, expected in zip(results(short_convolution, views, backend=backend), wanted, strict=True):
+    wanted = results(convolution, (x, weight, state), backend=backend)
+    for given, expected in zip(results(convolution, views, backend=backend), wanted, strict=True):
         assert all(map(torch.equal, given, expected))
 
 
@@ -170,10 +215,10 @@ def test_replicas_stack(make: Callable[..., Inputs], backend: str, state: bool) 
     inputs = make(5, lead=(3,), state=state)
 
     def stacked(*given: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.vmap(lambda *one: short_convolution(*one, l2_heads=(16, 8), backend=backend))(*(x for x in given if x is not None))
+        return torch.vmap(lambda *one: convolution(*one, l2_heads=(16, 8), backend=backend))(*(x for x in given if x is not None))
 
     def one_by_one(*given: Tensor) -> tuple[Tensor, ...]:
-        each = [short_convolution(*(None if x is None else x[i] for x in given), l2_heads=(16, 8), backend=backend) for i in range(3)]
+        each = [convolution(*(None if x is None else x[i] for x in given), l2_heads=(16, 8), backend=backend) for i in range(3)]
         return tuple(map(torch.stack, zip(*each, strict=True)))
 
     for given, expected in zip(results(stacked, inputs), results(one_by_one, inputs), strict=True):
@@ -184,9 +229,9 @@ def test_replicas_stack(make: Callable[..., Inputs], backend: str, state: bool) 
 @pytest.mark.parametrize("length", [2, 33])
 def test_no_unwritten_memory_is_read(make: Callable[..., Inputs], request: pytest.FixtureRequest, backend: str, length: int) -> None:
     inputs = make(length)
-    clean = results(short_convolution, inputs, l2_heads=(16, 8), backend=backend)
+    clean = results(convolution, inputs, l2_heads=(16, 8), backend=backend)
     request.getfixturevalue("poisoned_memory")
-    for given, expected in zip(results(short_convolution, inputs, l2_heads=(16, 8), backend=backend), clean, strict=True):
+    for given, expected in zip(results(convolution, inputs, l2_heads=(16, 8), backend=backend), clean, strict=True):
         assert all(map(torch.equal, given, expected))
 
 
@@ -201,7 +246,7 @@ def test_one_result_alone_has_gradients(make: Callable[..., Inputs], backend: st
         return [torch.zeros_like(x) if grad is None else grad for x, grad in zip(leaves, grads, strict=True)]
 
     expected = only(lambda *leaves: reference(*leaves, None))
-    for given, wanted in zip(only(lambda *leaves: short_convolution(*leaves, backend=backend)), expected, strict=True):
+    for given, wanted in zip(only(lambda *leaves: convolution(*leaves, backend=backend)), expected, strict=True):
         assert torch.allclose(given, wanted, rtol=1e-4, atol=1e-5)
 
 
@@ -218,38 +263,38 @@ def test_one_result_alone_has_gradients(make: Callable[..., Inputs], backend: st
 )
 def test_shapes_that_do_not_fit_are_refused(make: Callable[..., Inputs], change: Callable[..., Inputs], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        short_convolution(*change(*make(3)))
+        convolution(*change(*make(3)))
 
 
 @pytest.mark.parametrize("l2_heads", [(15, 4), (24, 8), (16, 0), (-8, 8)])
 def test_heads_that_do_not_fit_are_refused(make: Callable[..., Inputs], l2_heads: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="l2_heads"):
-        short_convolution(*make(3), l2_heads=l2_heads)
+        convolution(*make(3), l2_heads=l2_heads)
 
 
 def test_an_activation_that_there_is_not_is_refused(make: Callable[..., Inputs]) -> None:
     with pytest.raises(ValueError, match="silu or None, not 'relu'"):
-        short_convolution(*make(3), activation="relu")  # type: ignore[arg-type]
+        convolution(*make(3), activation="relu")  # type: ignore[arg-type]
 
 
 def test_a_backend_that_does_not_run_is_refused(make: Callable[..., Inputs]) -> None:
     with pytest.raises(ValueError, match="one of auto, torch, triton"):
-        short_convolution(*make(3), backend="fast")  # type: ignore[arg-type]
+        convolution(*make(3), backend="fast")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="float64"):
-        short_convolution(*make(3, dtype=torch.float64), backend="triton")
+        convolution(*make(3, dtype=torch.float64), backend="triton")
 
 
 @pytest.mark.skipif("triton" not in BACKENDS, reason="no Triton here")
 @pytest.mark.parametrize("state", [False, True])
 def test_the_operator_compiles_whole(make: Callable[..., Inputs], state: bool) -> None:
     inputs = make(5, state=state)
-    compiled = torch.compile(short_convolution, fullgraph=True, backend="aot_eager")
-    expected = results(short_convolution, inputs, l2_heads=(16, 8), backend="triton")
+    compiled = torch.compile(convolution, fullgraph=True, backend="aot_eager")
+    expected = results(convolution, inputs, l2_heads=(16, 8), backend="triton")
     for given, wanted in zip(results(compiled, inputs, l2_heads=(16, 8), backend="triton"), expected, strict=True):
         assert all(map(torch.equal, given, wanted))
     x, weight, before = inputs
     leaves = [None if leaf is None else leaf.requires_grad_() for leaf in (x, weight[None], before)]
-    torch.library.opcheck(torch.ops.linbench.short_convolution, (*leaves, True, 2, 8, 1e-6))
+    torch.library.opcheck(torch.ops.linbench.short_convolution, (*leaves, True, 2, 8, [20], 1e-6))
 
 
 @pytest.mark.gpu
@@ -259,7 +304,7 @@ def test_a_cuda_graph_replays_it(make: Callable[..., Inputs]) -> None:
     leaves = [x.clone().requires_grad_() for x in inputs]
 
     def step() -> tuple[Tensor, ...]:
-        y, last = short_convolution(*leaves, l2_heads=(16, 8), backend="triton")
+        y, last = convolution(*leaves, l2_heads=(16, 8), backend="triton")
         return y, *torch.autograd.grad(y.square().sum() + last.sum(), leaves)
 
     stream = torch.cuda.Stream()

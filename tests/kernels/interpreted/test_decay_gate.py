@@ -1,0 +1,1 @@
+../test_decay_gate.py
