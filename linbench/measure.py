@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -68,13 +69,8 @@ def _measured(
 ) -> Iterator[Result]:
     began = time.perf_counter()
     first = cells[0]
-    precision = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")  # TF32 off, whatever the process had chosen
-    try:
-        models = [cell.model.build(cell.task, seed=cell.seed).to(cell.device) for cell in cells]
-        size, rules = _size(first, models[0]), models[0].parameter_rules()
-        training = Training.begun(Stack.of(models), cells, rules)
-        del models
+    with started(cells) as training:
+        size = _size(first, training.stack.model)
         if checkpoint is not None:
             checkpoint.restore(training)
             began -= training.seconds
@@ -85,6 +81,17 @@ def _measured(
             for run, judgement in zip(runs, judged, strict=True):
                 result = blank(run.cell, len(cells), note or training.note) | {"model": size, "curve": run.curve, "seconds": time.perf_counter() - began}
                 yield result | _verdict(run, judgement)
+
+
+@contextmanager
+def started(cells: Sequence[Cell]) -> Iterator[Training]:
+    """Their training, before its first step. Meanwhile TF32 is off, whatever the process had chosen, and their GPU is the one that computes."""
+    precision, device = torch.get_float32_matmul_precision(), cells[0].device
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.cuda.device(device if device != "cpu" else -1):
+            models = [cell.model.build(cell.task, seed=cell.seed).to(device) for cell in cells]
+            yield Training.begun(Stack.of(models), cells, models[0].parameter_rules())
     finally:
         torch.set_float32_matmul_precision(precision)
 

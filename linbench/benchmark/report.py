@@ -49,6 +49,48 @@ def columns(rows: list[Row], peer: str | None) -> tuple[list[str], list[list[str
     return list(kept), [[words(row) for words in kept.values()] for row in rows]
 
 
+TRAIN_LEFT = ("model", "shape", "reason")
+
+
+def train_columns(rows: list[Row], peer: str | None) -> tuple[list[str], list[list[str]]]:
+    """As `columns`, for training steps."""
+
+    def side(name: str | None, key: str, words: Callable[[float], str]) -> Callable[[Row], str]:
+        return lambda row: _words(row.get(key, {}).get(name), words)
+
+    every: dict[str, Callable[[Row], str]] = {
+        "model": lambda row: row["model"],
+        "shape": _train_shape,
+        "replicas": lambda row: str(row["replicas"]),
+        "dtype": lambda row: row["precision"],
+        "step ms": side(OURS, "seconds", _ms),
+        "M tokens/s": side(OURS, "tokens_per_second", _millions),
+        "peak MiB": lambda row: _words(row.get("peak_bytes"), _mib),
+        f"{peer} ms": side(peer, "seconds", _ms),
+        f"{peer} M tokens/s": side(peer, "tokens_per_second", _millions),
+        "x": lambda row: _words(row.get("ratio"), _ratio),
+        "reason": lambda row: "; ".join(filter(None, (row["reason"], row.get("note")))),
+    }
+    kept = {name: words for name, words in every.items() if any(words(row) not in ("", "–") for row in rows)}
+    return list(kept), [[words(row) for words in kept.values()] for row in rows]
+
+
+def parts_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """Microseconds of a step by kind of work, a row for each."""
+    measured = [row for row in rows if row.get("parts")]
+    kinds = list(dict.fromkeys(kind for row in measured for kind in row["parts"]))
+    names = ["model", "shape", "replicas", *kinds, "in all"]
+    shown = [
+        [row["model"], _train_shape(row), str(row["replicas"]), *(_words(row["parts"].get(kind), _us) for kind in kinds), _us(sum(row["parts"].values()))]
+        for row in measured
+    ]
+    return names, shown
+
+
+def _train_shape(row: Row) -> str:
+    return "x".join(f"{name}{size}" for name, size in row["shape"].items())
+
+
 def sentences(found: dict[str, Any]) -> list[str]:
     """What stands under the table."""
     words = {"both": "as called", "device_both": "on the device", "peak_bytes": "in peak memory"}
@@ -67,6 +109,14 @@ def _words(value: float | None, words: Callable[[float], str]) -> str:
 
 def _ms(seconds: float) -> str:
     return f"{1e3 * seconds:#.3g}"
+
+
+def _us(seconds: float) -> str:
+    return f"{1e6 * seconds:,.0f}"
+
+
+def _millions(number: float) -> str:
+    return f"{number / 1e6:#.3g}"
 
 
 def _percent(share: float) -> str:

@@ -2,12 +2,14 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from linbench.cli.options import JsonOption
+from linbench.common.errors import UserError
 
 bench = typer.Typer(help="Speed and memory, measured beside the peers.", no_args_is_help=True)
 
@@ -28,30 +30,92 @@ def ops(
     from linbench.benchmark.operations import parse_shapes
     from linbench.benchmark.ops import plan, run
     from linbench.benchmark.report import LEFT, columns, sentences
-    from linbench.environment import environment
     from linbench.plan import pick_device
     from linbench.report.lines import show
-    from linbench.store import storage_sentence
 
     tasks = plan(
         device=pick_device(device),
-        operations=[name.strip() for name in operations.split(",")] if operations else (),
+        operations=_names(operations),
         shapes=parse_shapes(shapes) if shapes else (),
         dtype=dtype,
         peer=peer,
         repeats=repeat,
     )
-    where = environment(tasks[0].device)
+    found = _kept(lambda keep: run(tasks, first_calls=first_call, tell=_tell, keep=keep), tasks[0].device, save)
+    if as_json:
+        print(json.dumps(found))
+        return
+    show(*columns(found["rows"], peer), left=LEFT)
+    print()
+    print("\n".join(sentences(found)))
+
+
+@bench.command("train")
+def train(
+    models: Annotated[str | None, typer.Option("--models", metavar="NAMES", help="Layer patterns, separated by commas; default: those of the peer.")] = None,
+    shapes: Annotated[str | None, typer.Option(help="Such as B512xT64xD64,B128xT256xD128.")] = None,
+    replicas: Annotated[str, typer.Option(metavar="NUMBERS", help="Models trained as one program, such as 1,12.")] = "1",
+    dtype: Annotated[str | None, typer.Option(help="bf16 or fp32; default: fp32 on a CPU, else bf16.")] = None,
+    peer: Annotated[str | None, typer.Option(help="zoology-style: measure it too, in turn with ours.")] = None,
+    profile: Annotated[bool, typer.Option("--profile", help="Also where the time of a step goes on a GPU.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    repeat: Annotated[int | None, typer.Option(min=1, help="Windows that a median is of; default: 9, on a CPU 5.")] = None,
+    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep what --json prints in this file, after every row.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Whole training steps: milliseconds, tokens per second, memory, and where the time goes."""
+    from linbench.benchmark.report import TRAIN_LEFT, parts_table, train_columns
+    from linbench.benchmark.train import parse_shapes, plan, run
+    from linbench.plan import pick_device
+    from linbench.report.lines import show
+
+    rows = plan(
+        device=pick_device(device),
+        models=_names(models),
+        shapes=parse_shapes(shapes) if shapes else (),
+        replicas=_numbers(replicas),
+        precision=dtype,
+        peer=peer,
+        repeats=repeat,
+        by_part=profile,
+    )
+    found = _kept(lambda keep: run(rows, tell=_tell, keep=keep), rows[0].device, save)
+    if as_json:
+        print(json.dumps(found))
+        return
+    show(*train_columns(found["rows"], peer), left=TRAIN_LEFT)
+    if profile:
+        print()
+        show(*parts_table(found["rows"]), left=TRAIN_LEFT)
+    print()
+    print("\n".join(found["notes"]))
+
+
+def _names(text: str | None) -> list[str]:
+    return [name.strip() for name in text.split(",")] if text else []
+
+
+def _numbers(text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() and int(part) for part in parts):
+        raise UserError(f"--replicas takes whole numbers from 1 on, such as 1,12, not '{text}'.")
+    return [int(part) for part in parts]
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _kept(run: Callable[[Callable[[dict[str, Any]], None]], dict[str, Any]], device: str, save: Path | None) -> dict[str, Any]:
+    """What a benchmark finds with the environment beside it, written after every row as well."""
+    from linbench.environment import environment
+    from linbench.store import storage_sentence
+
+    where = environment(device)
 
     def keep(found: dict[str, Any]) -> None:
         if save is not None:
             with storage_sentence(save, "cannot write"):
                 save.write_text(json.dumps({"environment": where, **found}), encoding="utf-8")
 
-    found = run(tasks, first_calls=first_call, tell=lambda line: print(line, file=sys.stderr, flush=True), keep=keep)
-    if as_json:
-        print(json.dumps({"environment": where, **found}))
-        return
-    show(*columns(found["rows"], peer), left=LEFT)
-    print()
-    print("\n".join(sentences(found)))
+    return {"environment": where, **run(keep)}

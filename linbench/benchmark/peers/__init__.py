@@ -8,19 +8,27 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from linbench.cell import Cell
 from linbench.common.errors import UserError, unknown
 
 Calls = dict[str, Callable[[dict[str, Tensor]], Tensor]]
 
 
 class Peer(NamedTuple):
-    """package: what is imported; its distribution; the module here that calls it; and a note that belongs beside every number."""
+    """package: what is imported; its distribution; the module here that calls it; a note that belongs beside every number; and whether it is
+    about whole training steps instead of operations."""
 
     package: str
     distribution: str
     module: str
     needs_gpu: bool
     note: str
+    trains: bool = False
+
+    @property
+    def extra(self) -> str:
+        """Of linbench, that brings it."""
+        return self.package
 
 
 PEERS = {
@@ -39,16 +47,27 @@ PEERS = {
         False,
         "transformers: the torch form of Qwen3-Next's gated delta rule, which it uses where flash-linear-attention is not installed.",
     ),
+    "zoology-style": Peer(
+        "fla",
+        "flash-linear-attention",
+        "linbench.benchmark.peers.zoology_style",
+        True,
+        "zoology-style: a step as recall benchmarks usually take it, with layers of flash-linear-attention 0.6 (softmax: torch's) and the same widths, heads "
+        "and layers: eager, autocast, logits at every position, batches made beforehand on the host, two looks at the loss. fla's guard against scalar "
+        "gates on Hopper is lifted, for timing only.",
+        trains=True,
+    ),
 }
 
 
-def check(name: str, device: str) -> None:
-    """Raises UserError: there is no such peer, it is not installed, or it does not run on this device."""
-    if name not in PEERS:
-        raise unknown("peer", name, PEERS)
+def check(name: str, device: str, *, trains: bool = False) -> None:
+    """Raises UserError: there is no such peer for operations, or training steps, it is not installed, or it does not run on this device."""
+    names = [other for other, peer in PEERS.items() if peer.trains == trains]
+    if name not in names:
+        raise unknown("peer", name, names)
     peer = PEERS[name]
     if find_spec(peer.package) is None:
-        raise UserError(f"{peer.distribution} is not installed; pip install 'linbench[{name}]' brings it, and without --peer the rest is measured.")
+        raise UserError(f"{peer.distribution} is not installed; pip install 'linbench[{peer.extra}]' brings it, and without --peer the rest is measured.")
     if peer.needs_gpu and device == "cpu":
         raise UserError(f"{peer.distribution} runs on a GPU only; without --peer the rest is measured.")
 
@@ -59,6 +78,12 @@ def titled(name: str) -> str:
         return f"{PEERS[name].distribution} {version(PEERS[name].distribution)}"
     except PackageNotFoundError:
         return PEERS[name].distribution
+
+
+def trainer(name: str) -> Callable[[Cell], Callable[[], None]]:
+    """From a cell to a function that takes one training step of it."""
+    found: Callable[[Cell], Callable[[], None]] = import_module(PEERS[name].module).train_step
+    return found
 
 
 def calls(name: str, *, compiling: bool = False) -> Calls:

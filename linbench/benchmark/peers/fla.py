@@ -13,11 +13,8 @@ _WARM_UP_MS, _TUNING_MS = 5, 20
 
 def calls(compiling: bool) -> Calls:
     """Its chunked form of every recurrence."""
-    os.environ["FLA_CACHE_RESULTS"] = "0"  # read when fla is imported: what was tuned beside other work must not be believed later
+    prepare(compiling)
     from fla import ops
-
-    _lift_guard()
-    _tune_briefly(compiling)
 
     def output(function: Callable[..., Any], *names: str, **more: Any) -> Callable[[dict[str, Tensor]], Tensor]:
         def call(x: dict[str, Tensor]) -> Tensor:
@@ -43,6 +40,13 @@ def calls(compiling: bool) -> Calls:
         "kda": output(ops.chunk_kda, *qkv, "log_decay", "beta"),
         "rwkv7": rwkv7,
     }
+
+
+def prepare(compiling: bool) -> None:
+    """Before fla is first used: what it refuses here is timed all the same, and tuning is short."""
+    os.environ["FLA_CACHE_RESULTS"] = "0"  # read when fla is imported: what was tuned beside other work must not be believed later
+    _lift_guard()
+    _tune_briefly(compiling)
 
 
 def _delta_product() -> Any:
