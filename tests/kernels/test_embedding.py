@@ -124,7 +124,7 @@ def test_a_large_chunk_and_several_blocks_of_columns(draw: Draw, backend: str, m
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("vocabulary", [32766, 32767, 32768, 70_000])
+@pytest.mark.parametrize("vocabulary", [32766, 32767, 32768, 32769, 70_000])
 def test_vocabularies_around_the_widths_of_keys(draw: Draw, backend: str, vocabulary: int) -> None:
     assert_parity(backend, draw(torch.tensor([0, vocabulary - 1, 5, 32766 % vocabulary, vocabulary - 1, 0]), vocabulary, 2))
 
