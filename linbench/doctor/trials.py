@@ -11,6 +11,7 @@ from torch import Tensor
 from linbench.doctor.errors import Function, Inputs
 from linbench.kernels.cross_entropy import cross_entropy
 from linbench.kernels.decay_gate import decay_gate
+from linbench.kernels.embedding import embedding
 from linbench.kernels.matrix_state.instances import INSTANCES, Instance, apply, random_inputs
 from linbench.kernels.norms import Activation, l2_norm, rms_norm
 from linbench.kernels.short_convolution import short_convolution
@@ -168,6 +169,20 @@ def _cross_entropy(rows: int, vocabulary: int) -> Trial:
     return Trial(kernel, truth, {"hidden": _normal(rows, 64), "weight": _normal(vocabulary, 64) / 8})
 
 
+def _embedding(rows: int, vocabulary: int, width: int) -> Trial:
+    """Three of four places share a row."""
+    index = torch.randint(vocabulary, (rows,), generator=torch.Generator().manual_seed(0))
+    index[torch.arange(rows) % 4 != 0] = 0
+
+    def kernel(given: Inputs) -> tuple[Tensor, ...]:
+        return (embedding(given["weight"], index.to(given["weight"].device)),)
+
+    def truth(given: Inputs) -> tuple[Tensor, ...]:
+        return (given["weight"][index.to(given["weight"].device)],)
+
+    return Trial(kernel, truth, {"weight": _normal(vocabulary, width)})
+
+
 OTHERS: dict[str, dict[str, Callable[[], Trial]]] = {
     "short_convolution": {
         "kernel 4, unit heads, from a state": partial(_convolution, 4, (64, 32), True, parts=(32, 32, 32)),
@@ -177,6 +192,7 @@ OTHERS: dict[str, dict[str, Callable[[], Trial]]] = {
     "l2_norm": {"as published": _l2_norm},
     "rms_norm": {"no gate": partial(_rms_norm, None), "swish gate": partial(_rms_norm, "swish"), "sigmoid gate": partial(_rms_norm, "sigmoid")},
     "decay_gate": {"a few heads": partial(_decay_gate, 3), "channels": partial(_decay_gate, 200)},
+    "embedding": {"small vocabulary": partial(_embedding, 300, 5, 64), "large vocabulary": partial(_embedding, 5000, 3001, 96)},
     "cross_entropy": {"small vocabulary": partial(_cross_entropy, 300, 50), "large vocabulary": partial(_cross_entropy, 60, 5003)},
 }
 """Families beside `matrix_state`: by kernel and case, in float64."""
