@@ -45,10 +45,11 @@ def sweep(
     from rich.console import Console
 
     from linbench.plan import pick_device
-    from linbench.pool import pool, run_pooled
+    from linbench.pool import pool
     from linbench.progress import Live, Plain
     from linbench.report.tables import markdown
     from linbench.results import comparisons
+    from linbench.runner import run_cells
     from linbench.search import run_searched
     from linbench.store import Store
     from linbench.suite import expand, load
@@ -66,8 +67,8 @@ def sweep(
         if not dry_run:
             progress = Live(stderr) if stderr.is_terminal else Plain(stderr)
             side_by_side = pool("cpu" if pick_device(device) == "cpu" else "cuda", workers, silence=timeout)
-            run = run_searched if chosen.search else run_pooled
-            done = run(cells, store, progress, retry=retry is not None, stack=stack, workers=side_by_side)
+            run = run_searched if chosen.search else run_cells
+            done = run(cells, store, progress, retry=retry is not None, stack=stack, executor=side_by_side)
     if dry_run:
         _tell_plan(cells, store, stack, searched=chosen.search, as_json=as_json)
         return
