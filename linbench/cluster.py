@@ -149,10 +149,12 @@ class Cluster(NamedTuple):
         except StopIteration:
             return Outcome()
         except (exceptions.WorkerCrashedError, exceptions.NodeDiedError, exceptions.ObjectLostError, exceptions.OutOfMemoryError) as error:
+            ray.cancel(stream, force=True)  # where only something that it said was lost
             group.losses += 1
             if not group.left:
                 return Outcome()
-            return _LOST if group.losses < TRIES else Outcome(failure=f"its worker was lost {TRIES} times, at last by {one_line(error)}")
+            # what Ray says of it names machines
+            return _LOST if group.losses < TRIES else Outcome(failure=f"its worker was lost {TRIES} times, at last with {type(error).__name__}")
         except exceptions.RayTaskError as error:
             return Outcome(failure=theirs(error.cause))
         except exceptions.RayError as error:

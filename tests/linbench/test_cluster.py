@@ -1,5 +1,6 @@
 """Groups on a Ray cluster, of which nodes and workers get lost."""
 
+import pickle
 import re
 import shutil
 import sys
@@ -14,8 +15,9 @@ from typing import Any
 import pytest
 
 from linbench.cell import Cell
-from linbench.cluster import TRIES, connected
+from linbench.cluster import TRIES, Cluster, _files, _speaking, connected
 from linbench.common.errors import UserError
+from linbench.jobs import Job, Reported
 from linbench.plan import plan
 from linbench.runner import Silent, run_cells
 from linbench.store import Result, Store
@@ -28,15 +30,21 @@ TINY = {
 }  # fmt: skip
 MINE = """
 import os, time
+from pathlib import Path
 from torch import nn
-from beside import DIES
+from beside import FOLDER
 class Mine(nn.Module):
     def __init__(self, dim, what="nothing"):
         super().__init__()
         self.linear, self.what = nn.Linear(dim, dim), what
     def forward(self, x):
         if self.what == "dies":
-            os._exit(DIES)
+            os._exit(7)
+        if self.what == "dies later":
+            x.sum().item()  # cannot be stacked
+            if (FOLDER / "one is done").exists() and not (FOLDER / "died").exists():
+                (FOLDER / "died").touch()
+                os._exit(7)
         if self.what == "hangs":
             time.sleep(600)
         return self.linear(x)
@@ -109,9 +117,9 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     (folder / "ray").mkdir()
     for name, value in {"RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}.items():
         monkeypatch.setenv(name, value)
-    from ray.cluster_utils import Cluster
+    from ray import cluster_utils
 
-    cluster = Cluster(initialize_head=True, head_node_args={**SMALL, "include_dashboard": False})
+    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={**SMALL, "include_dashboard": False})
     try:
         yield cluster
     finally:
@@ -146,20 +154,65 @@ def test_a_node_is_killed_and_every_cell_is_done_exactly_once(nodes: Any, tmp_pa
     assert [result["metrics"] for result in alone] == [result["metrics"] for result in found if result["id"] in watching.begun_anew]
 
 
-@pytest.mark.slow
-@theirs
-def test_what_a_plugin_does_costs_its_group_alone(nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A plugin that does what it is told, and needs the file beside it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "mine.py").write_text(MINE)
-    (tmp_path / "models" / "beside.py").write_text("DIES = 7\n")
-    mine = "./models/mine.py:Mine"
+    (tmp_path / "models" / "beside.py").write_text(f"from pathlib import Path\nFOLDER = Path({str(tmp_path)!r})\n")
+    return "./models/mine.py:Mine"
+
+
+@pytest.mark.slow
+@theirs
+def test_what_a_plugin_does_costs_no_more_than_it_must(nodes: Any, tmp_path: Path, mine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[list[str]] = []
+    send = Cluster._sent
+    monkeypatch.setattr(Cluster, "_sent", lambda self, group: (sent.append([*group.left]), send(self, group))[1])
     dies, hangs, does = (cells(mine, seeds=[0], **{"model.what": what})[0] for what in ("dies", "hangs", "nothing"))
+    first, second = cells(mine, **{"model.what": "dies later"})
+    store, watching = Counting(tmp_path / "results"), Watching(lambda: (tmp_path / "one is done").touch() if first.id in watching.done else None)
     with connected(nodes.address, gpus=0, silence=15) as cluster:
-        found = run_cells([dies, hangs, does], Counting(tmp_path / "results"), Silent(), executor=cluster)
-    assert [result["status"] for result in found] == ["failed", "timeout", "ok"]
-    assert found[0]["reason"].startswith(f"its worker was lost {TRIES} times, at last by WorkerCrashedError")
+        found = run_cells([dies, hangs, does, first, second], store, watching, executor=cluster)
+    assert [result["status"] for result in found] == ["failed", "timeout", "ok", "ok", "ok"]
+    assert found[0]["reason"] == f"its worker was lost {TRIES} times, at last with WorkerCrashedError"
     assert found[1]["reason"] == "said nothing for 15 s and was ended"
+    assert (tmp_path / "died").exists()
+    assert [names for names in sent if second.id in names] == [[first.id, second.id], [second.id]], "the first of the group had its result"
+    assert set(store.kept.values()) == {1}
+
+
+def on_a_node(these: Sequence[Cell], names: Sequence[str], files: dict[str, bytes]) -> list[Any]:
+    """What is said there."""
+    return list(_speaking(pickle.dumps(Job([*these], [*names], None)), [*names], files, 0))
+
+
+def test_a_node_says_that_it_begins_and_then_all_that_it_finds(tmp_path: Path) -> None:
+    group = cells("deltanet", **{"protocol.tokens": 10 * 4 * 16})
+    said = on_a_node(group, [cell.id for cell in group], {})
+    assert said[0] is None
+    assert {name for message in said[1:] if isinstance(message, Reported) for name in message.cells} == {cell.id for cell in group}
+    found = [message for message in said[1:] if not isinstance(message, Reported)]
+    alone = run_cells(group, Store(tmp_path), Silent())
+    assert [(result["id"], result["metrics"]) for result in found] == [(result["id"], result["metrics"]) for result in alone]
+
+
+def test_plugins_named_by_path_are_sent(tmp_path: Path, mine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = cells(mine, seeds=[0], **{"protocol.tokens": 10 * 4 * 16})
+    files = _files(Job(group, [], None))
+    assert sorted(files) == ["models/beside.py", "models/mine.py"]
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert on_a_node(group, [group[0].id], files)[-1]["status"] == "ok"
+    with pytest.raises(UserError, match=r"^there is no file ./models/mine.py in "):
+        on_a_node(group, [group[0].id], {})
+    assert Path.cwd() == tmp_path / "elsewhere"
+
+
+def test_a_node_that_would_measure_something_else_refuses() -> None:
+    with pytest.raises(UserError, match="the node has another kind of GPU or another linbench than the machine that planned the run"):
+        on_a_node(cells("deltanet"), ["0" * 64, "1" * 64], {})
 
 
 @pytest.mark.slow
