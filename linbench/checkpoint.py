@@ -48,10 +48,11 @@ class Checkpoints:
         with storage_sentence(self.folder, "cannot remove a checkpoint from"):
             self._path(group).unlink(missing_ok=True)
 
-    def of(self, cells: Sequence[Cell], missing: Mapping[str, Cell]) -> list[tuple[str, list[Cell], "Checkpoint"]]:
-        """Groups, with their cells, that can go on: all cells are known, and those that are not over are wanted. None shares a cell."""
+    def of(self, cells: Sequence[Cell], missing: Mapping[str, Cell]) -> list[tuple[str, list[Cell]]]:
+        """Names of groups, with their cells, that can go on: all cells are known, and those that are not over are `missing`. None shares
+        one of these."""
         known = {cell.id: cell for cell in cells}
-        found: list[tuple[str, list[Cell], Checkpoint]] = []
+        found: list[tuple[str, list[Cell]]] = []
         taken: set[str] = set()
         for path in sorted(self.folder.glob("*.checkpoint")) if self.folder.is_dir() else []:
             checkpoint = Checkpoint.read(path, among=known.keys())
@@ -60,8 +61,13 @@ class Checkpoints:
             going = {cell for cell, run in zip(checkpoint.cells, checkpoint.runs, strict=True) if run["diverged"] is None and not run["stopped"]}
             if going and going <= missing.keys() and not going & taken:
                 taken |= going
-                found.append((path.stem, [known[cell] for cell in checkpoint.cells], checkpoint))
+                found.append((path.stem, [known[cell] for cell in checkpoint.cells]))
         return found
+
+    def read(self, group: str, cells: Sequence[str]) -> "Checkpoint | None":
+        """Where the group was broken off, if that is known and these are its cells."""
+        checkpoint = Checkpoint.read(self._path(group))
+        return checkpoint if checkpoint is not None and checkpoint.cells == cells else None
 
     def _path(self, group: str) -> Path:
         return self.folder / f"{group}.checkpoint"

@@ -48,9 +48,6 @@ class Plain:
         line = f"{self.count}/{self.total} {named([cell], self.names)}: {outcome(result)}, {when}"
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def waiting(self) -> None:
-        """Nothing to tell."""
-
     def end(self) -> None:
         """Nothing more to say."""
 
@@ -96,9 +93,6 @@ class Live:
         self.plain.finished(cell, result, stored=stored)
         if self.all is not None:
             self.bars.update(self.all, completed=self.plain.count)
-
-    def waiting(self) -> None:
-        """Nothing moves."""
 
     def end(self) -> None:
         """Gives the terminal back."""

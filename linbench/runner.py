@@ -1,18 +1,20 @@
 """Many cells, group by group: finished ones are not repeated, and no cell's fault stops the others."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Protocol
 
 from linbench.cell import Cell
-from linbench.checkpoint import Checkpoint, Checkpoints, composition
+from linbench.checkpoint import Checkpoints
 from linbench.common.errors import StorageError
 from linbench.groups import groups
-from linbench.measure import measure
+from linbench.jobs import Job, Message, Reported, work
+from linbench.measure import blank
 from linbench.store import FINAL, Result, Store
 from linbench.train import Report
+from linbench.workers import Outcome
 
 _POLL_SECONDS = 0.5
 
@@ -28,9 +30,6 @@ class Progress(Protocol):
 
     def finished(self, cell: Cell, result: Result, *, stored: bool) -> None:
         """A cell has its result; `stored`: from an earlier run."""
-
-    def waiting(self) -> None:
-        """Other launchers are at all that is left; said again and again."""
 
     def end(self) -> None:
         """After the last cell, or when the run is broken off."""
@@ -48,68 +47,134 @@ class Silent:
     def finished(self, cell: Cell, result: Result, *, stored: bool) -> None:
         """Nothing."""
 
-    def waiting(self) -> None:
-        """Nothing."""
-
     def end(self) -> None:
         """Nothing."""
 
 
-def run_cells(cells: Sequence[Cell], store: Store, progress: Progress, *, again: bool = False, retry: bool = True, stack: int | None = None) -> list[Result]:
+class Executor(Protocol):
+    """Who measures: in this process, in several, or on other machines."""
+
+    def __call__(self, jobs: Iterable[Job], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
+        """As `workers.outcomes`: takes a job whenever it has a place for one, tells what is found of its cells as it comes, and gives the
+        job's number when it is over, with a failure for what has no result then."""
+
+
+def here(jobs: Iterable[Job], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
+    """One after another, in this process."""
+    for place, job in enumerate(jobs):
+        work(job, tell)
+        yield place, Outcome()
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    store: Store,
+    progress: Progress,
+    *,
+    executor: Executor = here,
+    again: bool = False,
+    retry: bool = True,
+    stack: int | None = None,
+) -> list[Result]:
     """The results of `cells`, in their order and each once; each is kept as soon as it is there. `again` repeats finished ones, `retry`
     those that failed.
 
     Cells that differ in seed, learning rate and weight decay alone train together, at most `stack` of them (None: as many as suit the
     device). Several launchers may work on one folder: each cell is run by whoever claims it first. A group that was broken off
-    goes on from its last checkpoint.
+    goes on from its last checkpoint. Whoever measures, claims and results are this process's alone.
     Raises StorageError: results cannot be kept.
     """
     store.prepare()
-    results: dict[str, Result] = {}
     cells = list({cell.id: cell for cell in cells}.values())
+    book = _Book({cell.id: cell for cell in cells}, store, progress, partial(stands, again=again, retry=retry))
     progress.begin(cells)
     try:
         waiting = list(cells)
         while waiting:
-            for group in groups(waiting, largest=stack):
-                _settle(group, store, progress, results, partial(stands, again=again, retry=retry))
-            left = [cell for cell in waiting if cell.id not in results]
-            if len(left) == len(waiting):
-                progress.waiting()
+            book.run(groups(waiting, largest=stack), executor)
+            left = [cell for cell in waiting if cell.id not in book.results]
+            if len(left) == len(waiting):  # other launchers are at all of them
                 time.sleep(_POLL_SECONDS)
             waiting = left
     finally:
+        book.give_back()
         progress.end()
-    return [results[cell.id] for cell in cells]
+    return [book.results[cell.id] for cell in cells]
 
 
-def _settle(group: Sequence[Cell], store: Store, progress: Progress, results: dict[str, Result], good: Callable[[Result | None], bool]) -> None:
-    """Put into `results` what is `good` of these cells, and run the others, but for those that another launcher is at."""
+class _Book:
+    """Which cells of a run have a result, and which are claimed for a job."""
 
-    def done(cell: Cell, *, stored: bool) -> None:
-        results[cell.id] = reported(cell, store)
-        progress.finished(cell, results[cell.id], stored=stored)
+    def __init__(self, cells: Mapping[str, Cell], store: Store, progress: Progress, good: Callable[[Result | None], bool]) -> None:
+        self.cells, self.store, self.progress, self.good = cells, store, progress, good
+        self.results: dict[str, Result] = {}
+        self.claims: dict[str, ExitStack] = {}
+        self.checkpoints = Checkpoints(store.checkpoints)
 
-    with ExitStack() as claims:
-        ours = [cell for cell in group if claims.enter_context(store.claim(cell.id))]
-        finished = [cell for cell in ours if good(store.get(cell.id))]
-        for cell in finished:
-            done(cell, stored=True)
-        missing = {cell.id: cell for cell in ours if cell not in finished}
+    def run(self, these: Iterable[Sequence[Cell]], executor: Executor) -> None:
+        """Hand out all that nobody else is at, and keep what is found."""
+        handed: list[Job] = []
 
-        def run(cells: Sequence[Cell], name: str, checkpoint: Checkpoint | None = None) -> None:
-            on_report, on_rest = partial(progress.report, cells), partial(checkpoints.rest, group=name)
-            for result in measure(cells, on_report, on_rest=on_rest, checkpoint=checkpoint):
-                if result["id"] in missing:
-                    store.put(result)
-                    done(missing[result["id"]], stored=False)
-            checkpoints.forget(name)
+        def jobs() -> Iterator[Job]:
+            for group in these:
+                for job in self.jobs(group):
+                    handed.append(job)
+                    yield job
 
-        checkpoints = Checkpoints(store.checkpoints)
-        for name, cells, checkpoint in checkpoints.of(group, missing):
-            run(cells, name, checkpoint)
-        if left := [cell for cell in missing.values() if cell.id not in results]:
-            run(left, composition(left))
+        for place, outcome in executor(jobs(), tell=self.hear):
+            self.over(handed[place], outcome)
+
+    def jobs(self, group: Sequence[Cell]) -> Iterator[Job]:
+        """What there is to measure of a group; what is `good` already needs no job."""
+        ours = [cell for cell in group if self.claimed(cell)]
+        for cell in ours:
+            if self.good(self.store.get(cell.id)):
+                self.done(cell, stored=True)
+        missing = {cell.id: cell for cell in ours if cell.id not in self.results}
+        for name, cells in self.checkpoints.of(group, missing):
+            resumed = [cell.id for cell in cells if missing.pop(cell.id, None)]
+            yield Job(cells, resumed, self.checkpoints.folder, name)
+        if missing:
+            yield Job(list(missing.values()), list(missing), self.checkpoints.folder)
+
+    def hear(self, message: Message) -> None:
+        """Keep a result that somebody waits for."""
+        if isinstance(message, Reported):
+            self.progress.report([self.cells[name] for name in message.cells], message.report)
+        elif message["id"] in self.claims:
+            self.store.put(message)
+            self.done(self.cells[message["id"]], stored=False)
+
+    def over(self, job: Job, outcome: Outcome) -> None:
+        """What has no result by now has failed. But a checkpoint may hold runs that were over, whose results got lost: they are run anew."""
+        left = [self.cells[name] for name in job.wanted if name in self.claims]
+        for cell in left:
+            if job.resumes is not None and outcome.failure is None:
+                self.claims.pop(cell.id).close()
+            else:
+                status = "timeout" if outcome.late else "failed"
+                self.store.put(blank(cell, len(job.cells), None) | {"status": status, "reason": outcome.failure or "its worker lost it"})
+                self.done(cell, stored=False)
+        if outcome.failure is None:
+            self.checkpoints.forget(job.name)
+
+    def done(self, cell: Cell, *, stored: bool) -> None:
+        """The cell has its result."""
+        self.results[cell.id] = reported(cell, self.store)
+        self.progress.finished(cell, self.results[cell.id], stored=stored)
+        self.claims.pop(cell.id).close()
+
+    def claimed(self, cell: Cell) -> bool:
+        """Whether the cell is ours now, until it is done."""
+        with ExitStack() as claim:
+            if ours := claim.enter_context(self.store.claim(cell.id)):
+                self.claims[cell.id] = claim.pop_all()
+        return ours
+
+    def give_back(self) -> None:
+        """Leave what is not done to others."""
+        while self.claims:
+            self.claims.popitem()[1].close()
 
 
 def reported(cell: Cell, store: Store) -> Result:

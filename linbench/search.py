@@ -11,10 +11,9 @@ from pydantic import Field, model_validator
 from linbench.cell import Cell, Purpose, digest
 from linbench.common.errors import UserError
 from linbench.common.settings import Settings
-from linbench.pool import Pool, run_pooled
 from linbench.protocol import suite_block
 from linbench.results import validation_accuracy
-from linbench.runner import Progress
+from linbench.runner import Executor, Progress, here, run_cells
 from linbench.store import Result, Store
 
 EDGE = "lr_edge"
@@ -97,10 +96,10 @@ def run_searched(
     progress: Progress,
     *,
     settings: SearchSettings | None = None,
+    executor: Executor = here,
     again: bool = False,
     retry: bool = True,
     stack: int | None = None,
-    workers: Pool | None = None,
 ) -> list[Result]:
     """The results of `cells`, each at the learning rate that its model's search finds, whatever rate the cell has.
 
@@ -112,7 +111,7 @@ def run_searched(
     settings = settings or default_search()
     if tuning := sorted({cell.seed for cell in cells} & set(settings.seeds)):
         raise UserError(f"seed {tuning[0]} is a tuning seed ({', '.join(map(str, settings.seeds))}), which chooses the learning rate; report others.")
-    runs = partial(run_pooled, again=again, retry=retry, stack=stack, workers=workers)
+    runs = partial(run_cells, executor=executor, again=again, retry=retry, stack=stack)
     searches = {_model(cell): Search(cell, settings) for cell in cells}
     while wanted := [(search, n) for search in searches.values() for n in search.next]:
         tuned = {(id(search), n): search.at(n, settings.seeds, "tuning") for search, n in wanted}

@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
 
 def outcomes(
     function: Callable[..., Any],
-    arguments: Sequence[Any],
+    arguments: Iterable[Any],
     *,
     workers: int,
     seconds: float = _WHOLE_DAY,
@@ -44,6 +44,7 @@ def outcomes(
 
     Args:
         function: importable by name; arguments and results can be pickled. What it prints goes to standard error.
+        arguments: each is taken when a worker is free for it.
         workers: processes side by side, each with a process group of its own, which ends with it. After a failure a process is replaced,
             since a GPU that met an illegal address answers no later call of the same process. 0 calls in this process, one after another.
         seconds: a call that takes longer, or with `tell` is silent for longer, fails.
@@ -55,14 +56,16 @@ def outcomes(
         for place, argument in enumerate(arguments):
             yield place, _call(function, argument, tell)
         return
-    waiting = list(enumerate(arguments))[::-1]
+    waiting = enumerate(arguments)
     running: list[_Worker] = []
     free = [*(environments or [{}] * workers)][::-1]
     try:
-        while waiting or running:
-            while waiting and len(running) < workers:
+        while True:
+            while len(running) < workers and (following := next(waiting, None)):
                 running.append(_Worker(function, free.pop(), talks=tell is not None))
-                running[-1].begin(*waiting.pop(), seconds)
+                running[-1].begin(*following, seconds)
+            if not running:
+                return
             for worker in _ready(running):
                 heard = worker.heard(seconds)
                 if isinstance(heard, Told):
@@ -70,8 +73,8 @@ def outcomes(
                     tell(heard.message)
                     continue
                 yield worker.place, heard
-                if waiting and heard.failure is None and not fresh:
-                    worker.begin(*waiting.pop(), seconds)
+                if heard.failure is None and not fresh and (following := next(waiting, None)):
+                    worker.begin(*following, seconds)
                 else:
                     running.remove(worker)
                     free.append(worker.environment)
@@ -100,7 +103,7 @@ class _Worker:
     def __init__(self, function: Callable[..., Any], environment: Mapping[str, str], *, talks: bool) -> None:
         context = multiprocessing.get_context("spawn")  # a forked process could not use the GPU
         self.connection, far = context.Pipe()
-        self.environment = environment
+        self.environment, self.talks = environment, talks
         self.process = context.Process(target=_serve, args=(far, function, dict(environment), talks), daemon=True)
         self.process.start()
         far.close()
@@ -114,7 +117,7 @@ class _Worker:
         """What a call says, or its outcome if it is over, one way or another."""
         if not self.connection.poll():
             self._kill()
-            return Outcome(failure=f"took longer than {seconds:.0f} s", late=True)
+            return Outcome(failure=f"said nothing for {seconds:.0f} s and was ended" if self.talks else f"took longer than {seconds:.0f} s", late=True)
         try:
             heard: Told | Outcome = self.connection.recv()
         except EOFError:

@@ -24,6 +24,10 @@ Examples:
   linbench sweep quick --only deltanet --only attention
 
   linbench sweep mine.yaml --shard 1/4 --retry failed
+
+  linbench sweep mine.yaml --devices all
+
+  linbench sweep mine.yaml --executor ray --address auto --gpus 0.25
 """
 
 
@@ -36,6 +40,10 @@ def sweep(
     retry: Annotated[str | None, typer.Option(metavar="failed", help="failed: try again what did not end well.")] = None,
     stack: Annotated[int | None, typer.Option(min=1, help="Cells trained as one program at most; default: as suits the device.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes side by side; default: one for each GPU or CPU core.")] = None,
+    devices: Annotated[str | None, typer.Option(metavar="all|N", help="all: a worker for each GPU of this host; or for so many of them.")] = None,
+    executor: Annotated[str, typer.Option(metavar="local|ray", help="local: on this host. ray: on the nodes of a Ray cluster.")] = "local",
+    address: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Of the Ray cluster; default: auto, the one that this host is part of.")] = None,
+    gpus: Annotated[float | None, typer.Option(metavar="SHARE", help="Of one GPU, for each group on a Ray cluster, such as 0.25; default: 1.")] = None,
     timeout: Annotated[float, typer.Option(min=1.0, metavar="SECONDS", help="A group that reports nothing for so long is ended.")] = 1800.0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     results: ResultsOption = Path("results"),
@@ -44,11 +52,11 @@ def sweep(
     """Run a suite: tasks x models x settings x seeds. Finished cells are not repeated; tables and figures are there at any moment."""
     from rich.console import Console
 
-    from linbench.plan import pick_device
-    from linbench.pool import pool, run_pooled
+    from linbench.executor import executor as choose
     from linbench.progress import Live, Plain
     from linbench.report.tables import markdown
     from linbench.results import comparisons
+    from linbench.runner import run_cells
     from linbench.search import run_searched
     from linbench.store import Store
     from linbench.suite import expand, load
@@ -65,9 +73,9 @@ def sweep(
         cells = _chosen(found, store, only=only or [], limit=limit, shard=shard)
         if not dry_run:
             progress = Live(stderr) if stderr.is_terminal else Plain(stderr)
-            side_by_side = pool("cpu" if pick_device(device) == "cpu" else "cuda", workers, silence=timeout)
-            run = run_searched if chosen.search else run_pooled
-            done = run(cells, store, progress, retry=retry is not None, stack=stack, workers=side_by_side)
+            run = run_searched if chosen.search else run_cells
+            with choose(executor, device=device, devices=devices, workers=workers, address=address, gpus=gpus, silence=timeout) as who:
+                done = run(cells, store, progress, executor=who, retry=retry is not None, stack=stack)
     if dry_run:
         _tell_plan(cells, store, stack, searched=chosen.search, as_json=as_json)
         return

@@ -99,6 +99,8 @@ def test_what_is_not_installed_is_left_out_and_told(sweep: Callable[..., Any], t
     [
         (["--shard", "3/2"], "--shard takes I/N, such as 1/4 for the first of four, not '3/2'."),
         (["--shard", "x"], "--shard takes I/N"),
+        (["--gpus", "0.25"], "--gpus is of a cluster: it goes with --executor ray."),
+        (["--executor", "ray"], "--workers is of this host; a cluster runs as many groups as it has room for."),
         (["--retry", "all"], "--retry takes failed, not 'all'."),
         (["--only", "nothing"], "nothing of the suite is left to run; it has deltanet, linear_attention, mqar."),
     ],

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from linbench import runner
+from linbench import jobs
 from linbench.cell import Cell
 from linbench.checkpoint import Checkpoints
 from linbench.plan import plan
@@ -96,6 +96,6 @@ def sweep() -> list[Cell]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)  # a forked process has none of its parent's
-    runner.Checkpoints = lambda folder: Checkpoints(folder, seconds=0.0)  # type: ignore[assignment,misc]
+    jobs.Checkpoints = lambda folder: Checkpoints(folder, seconds=0.0)  # type: ignore[assignment,misc]
     what = {"kills": kills, "launchers": launchers}[sys.argv[2]]
     print(json.dumps(what(Path(sys.argv[1]), int(sys.argv[3]), int(sys.argv[4]))))

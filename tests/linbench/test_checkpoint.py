@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from linbench import runner
+from linbench import jobs
 from linbench.cell import Cell
 from linbench.checkpoint import Checkpoint, Checkpoints
 from linbench.plan import plan
@@ -58,7 +58,7 @@ def numbers(results: Sequence[Result]) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def at_every_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "Checkpoints", lambda folder: Checkpoints(folder, seconds=0.0))
+    monkeypatch.setattr(jobs, "Checkpoints", lambda folder: Checkpoints(folder, seconds=0.0))
 
 
 def broken_off(group: Sequence[Cell], folder: Path, *steps: int) -> list[Result]:
@@ -142,7 +142,7 @@ def test_another_group_does_not_take_it(tmp_path: Path) -> None:
 
 
 def test_checkpoints_are_kept_no_more_often_than_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "Checkpoints", lambda folder: Checkpoints(folder, seconds=1000.0))
+    monkeypatch.setattr(jobs, "Checkpoints", lambda folder: Checkpoints(folder, seconds=1000.0))
     with pytest.raises(BrokenOff):
         run_cells(cells(seeds=[0]), Store(tmp_path), Breaking(15))
     assert not (tmp_path / ".checkpoints").exists()

@@ -13,8 +13,8 @@ from linbench import pool as what
 from linbench.cell import Cell
 from linbench.common.errors import UserError
 from linbench.plan import plan
-from linbench.pool import Pool, pool, run_pooled
-from linbench.runner import Silent, run_cells
+from linbench.pool import Pool, pool
+from linbench.runner import Silent, here, run_cells
 from linbench.store import Result, Store
 from linbench.train import Report
 
@@ -83,20 +83,20 @@ def test_a_plugin_that_was_edited_meanwhile_is_refused(mine: Path) -> None:
 @pytest.mark.slow
 def test_workers_find_what_one_process_finds(tmp_path: Path) -> None:
     group, watching = cells(), Watching()
-    pooled = run_pooled(group, Store(tmp_path / "pooled"), watching, workers=TWO)
+    pooled = run_cells(group, Store(tmp_path / "pooled"), watching, executor=TWO)
     alone = run_cells(group, Store(tmp_path / "alone"), Silent())
     assert [(result["id"], result["metrics"], result["curve"]) for result in pooled] == [(result["id"], result["metrics"], result["curve"]) for result in alone]
     assert watching.reported == {cell.id for cell in group}
     assert sorted(watching.done) == sorted((cell.id, "ok", False) for cell in group)
     again = Watching()
-    assert run_pooled(group, Store(tmp_path / "pooled"), again, workers=TWO) == pooled
+    assert run_cells(group, Store(tmp_path / "pooled"), again, executor=TWO) == pooled
     assert [stored for _, _, stored in again.done] == [True] * len(group)
 
 
 @pytest.mark.slow
 def test_a_worker_that_dies_costs_its_group_alone(mine: Path) -> None:
     group = [*cells("./mine.py:Mine", seeds=[0], **{"model.what": "dies"}), *cells(), *cells("./mine.py:Mine", seeds=[0])]
-    found = run_pooled(group, Store(mine / "results"), Silent(), workers=TWO)
+    found = run_cells(group, Store(mine / "results"), Silent(), executor=TWO)
     assert [result["status"] for result in found] == ["failed"] + ["ok"] * (len(group) - 1)
     assert found[0]["reason"] == "its process died with exit code 7"
 
@@ -104,7 +104,7 @@ def test_a_worker_that_dies_costs_its_group_alone(mine: Path) -> None:
 @pytest.mark.slow
 def test_a_group_that_hangs_is_ended_with_all_that_it_started(mine: Path) -> None:
     group = [*cells("./mine.py:Mine", seeds=[0], **{"model.what": "hangs"}), *cells()]
-    found = run_pooled(group, Store(mine / "results"), Silent(), workers=Pool(({}, {}), 1, 12.0))
+    found = run_cells(group, Store(mine / "results"), Silent(), executor=Pool(({}, {}), 1, 12.0))
     assert [result["status"] for result in found] == ["timeout"] + ["ok"] * (len(group) - 1)
     assert found[0]["reason"] == "said nothing for 12 s and was ended"
     children = [int(pid) for pid in (mine / "children").read_text().split()]
@@ -124,11 +124,11 @@ def _alive(pid: int) -> bool:
 
 def test_one_worker_needs_no_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(what.os, "sched_getaffinity", lambda _: {0})
-    assert pool("cpu", None) is None
+    assert pool("cpu", None) is here
     monkeypatch.setattr(what.os, "sched_getaffinity", lambda _: set(range(8)))
     assert pool("cpu", None) == Pool(({"OMP_NUM_THREADS": "1"},) * 8, 1)
     assert pool("cpu", 3) == Pool(({"OMP_NUM_THREADS": "2"},) * 3, 2)
-    assert pool("cpu", 1) is None
+    assert pool("cpu", 1) is here
 
 
 def test_every_gpu_has_a_worker_that_sees_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,8 +138,8 @@ def test_every_gpu_has_a_worker_that_sees_no_other(monkeypatch: pytest.MonkeyPat
     assert pool("cuda", None) == Pool(({"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}), 4)
     monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", "5,7")
     found = pool("cuda", 2)
-    assert found is not None
+    assert isinstance(found, Pool)
     assert [environment["CUDA_VISIBLE_DEVICES"] for environment in found.environments] == ["5", "7"]
-    assert pool("cuda", 1) is None
+    assert pool("cuda", 1) is here
     with pytest.raises(UserError, match="3 workers need a GPU each; there are 2 here"):
         pool("cuda", 3)

@@ -50,7 +50,7 @@ class Runs:
 def searched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[Runs, list[Result]]]:
     def run(accuracy: Callable[[Cell], float | None], asked: Sequence[Cell] | None = None) -> tuple[Runs, list[Result]]:
         runs = Runs(accuracy)
-        monkeypatch.setattr(what, "run_pooled", runs)
+        monkeypatch.setattr(what, "run_cells", runs)
         store = Store(tmp_path)
         store.prepare()
         return runs, run_searched(asked or cells(), store, Silent(), settings=SETTINGS)

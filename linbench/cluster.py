@@ -1,0 +1,216 @@
+"""Groups of cells on the nodes of a Ray cluster, which need not share a folder with this machine: results come back one by one."""
+
+import logging
+import os
+import pickle
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import chdir, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import torch
+
+from linbench.common.errors import UserError
+from linbench.jobs import Job, Message, Reported, work
+from linbench.loading import theirs
+from linbench.workers import Outcome, one_line
+
+TRIES = 3
+"""Times that what is left of a group is handed out, when its worker or node is lost."""
+
+_LOST = Outcome(failure="its worker was lost")
+_POLL_SECONDS = 1.0
+_ANSWER_SECONDS = 10.0
+
+
+@contextmanager
+def connected(address: str, *, gpus: float, silence: float) -> Iterator["Cluster"]:
+    """The cluster that this machine is part of: `auto`, or HOST:PORT. Each group takes so much of a GPU, or with 0 a CPU core.
+
+    Raises UserError: Ray is not installed, there is no such cluster, or no node of it that could run a group.
+    """
+    ended_by = signal.getsignal(signal.SIGTERM)
+    try:
+        import ray
+    except ImportError:
+        raise UserError("--executor ray needs Ray: pip install 'linbench[ray]'.") from None
+    _require_answer(address)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except ConnectionError as error:
+        raise UserError(f"there is no Ray cluster at {address}; on one of its nodes give auto or HOST:PORT, or start one: ray start --head.") from error
+    except Exception as error:  # of half a dozen classes, for versions that differ, a machine that is no node, and so on
+        raise UserError(f"there is no Ray cluster at {address} that this machine can use: {one_line(error)}.") from error
+    try:
+        with suppress(ValueError):  # not the main thread
+            signal.signal(signal.SIGTERM, ended_by)  # Ray put its own there
+        kind, needed = ("GPU", gpus) if gpus else ("CPU", 1.0)
+        if not any(node["Alive"] and node["Resources"].get(kind, 0.0) >= needed for node in ray.nodes()):
+            raise UserError(f"no node of the Ray cluster at {address} has {needed:g} {kind} for a group.")
+        yield Cluster(gpus, silence)
+    finally:
+        ray.shutdown()
+
+
+def _require_answer(address: str) -> None:
+    """Ray itself would try for minutes. Raises UserError."""
+    where = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
+    host, _, port = where.rpartition(":")
+    if where == "auto":
+        return
+    if not host or not port.isdigit() or "/" in host:
+        raise UserError(f"--address takes auto or HOST:PORT of a cluster that this machine is a node of, not '{where}'.")
+    try:
+        socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(f"nothing answers at {where}, where a Ray cluster was to be: {one_line(error)}.") from error
+
+
+@dataclass
+class _Group:
+    """A job on its way. left: cells without a result. deadline: none while it waits for a node."""
+
+    place: int
+    job: Job
+    left: list[str]
+    losses: int = 0
+    deadline: float | None = None
+
+
+class Cluster(NamedTuple):
+    """gpus: how much of one each group takes; 0 for a CPU core. silence: seconds after which one that says nothing is ended."""
+
+    gpus: float
+    silence: float
+
+    def __call__(self, jobs: Iterable[Job], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
+        """An executor. Which node a group runs on, and when, is left to Ray; it is handed as many as it has room for, and one to wait.
+
+        Ray itself repeats nothing. When a worker or node is lost, what has no result of its group is handed out again.
+        """
+        import ray
+
+        waiting, more = enumerate(jobs), True
+        running: dict[Any, _Group] = {}
+        try:
+            while True:
+                while more and len(running) <= self._room():
+                    if more := (following := next(waiting, None)) is not None:
+                        place, job = following
+                        group = _Group(place, job, [*job.wanted])
+                        running[self._sent(group)] = group
+                if not running:
+                    return
+                for stream, ready in _looked_at(running):
+                    group = running[stream]
+                    outcome = self._heard(stream, group, tell) if ready else self._overdue(stream, group)
+                    if outcome is None:
+                        continue
+                    del running[stream]
+                    if outcome is _LOST:
+                        running[self._sent(group)] = group
+                    else:
+                        yield group.place, outcome
+        finally:
+            for stream in running:
+                ray.cancel(stream, force=True)
+
+    def _room(self) -> int:
+        """How many groups the cluster can run at a time; it may grow and shrink."""
+        import ray
+
+        resources = ray.cluster_resources()
+        return int(resources.get("GPU", 0.0) / self.gpus if self.gpus else resources.get("CPU", 0.0))
+
+    def _sent(self, group: _Group) -> Any:
+        """The stream of what will be said of what is left of a group."""
+        import ray
+
+        cells = [cell for cell in group.job.cells if cell.id in group.left]
+        group.deadline = None
+        task = ray.remote(_speaking).options(num_cpus=1, num_gpus=self.gpus, max_retries=0, num_returns="streaming", name="linbench")
+        return task.remote(pickle.dumps(Job(cells, group.left, None)), group.left, _files(group.job), self.gpus)
+
+    def _heard(self, stream: Any, group: _Group, tell: Callable[[Message], None]) -> Outcome | None:
+        """The group's outcome if it is over, or `_LOST` if it is to be sent again; else what it says is told."""
+        import ray
+        from ray import exceptions
+
+        try:
+            message: Message | None = ray.get(next(stream))
+        except StopIteration:
+            return Outcome()
+        except (exceptions.WorkerCrashedError, exceptions.NodeDiedError, exceptions.ObjectLostError, exceptions.OutOfMemoryError) as error:
+            ray.cancel(stream, force=True)  # where only something that it said was lost
+            group.losses += 1
+            if not group.left:
+                return Outcome()
+            # what Ray says of it names machines
+            return _LOST if group.losses < TRIES else Outcome(failure=f"its worker was lost {TRIES} times, at last with {type(error).__name__}")
+        except exceptions.RayTaskError as error:
+            return Outcome(failure=theirs(error.cause))
+        except exceptions.RayError as error:
+            return Outcome(failure=one_line(error))
+        group.deadline = time.monotonic() + self.silence
+        if message is not None:
+            if not isinstance(message, Reported):
+                group.left = [name for name in group.left if name != message["id"]]
+            tell(message)
+        return None
+
+    def _overdue(self, stream: Any, group: _Group) -> Outcome | None:
+        import ray
+
+        if group.deadline is None or time.monotonic() < group.deadline:
+            return None
+        ray.cancel(stream, force=True)
+        return Outcome(failure=f"said nothing for {self.silence:.0f} s and was ended", late=True)
+
+
+def _looked_at(running: dict[Any, _Group]) -> list[tuple[Any, bool]]:
+    """Every stream, and whether something has come; waits for the first."""
+    import ray
+
+    ray.wait([*running], timeout=_POLL_SECONDS)
+    ready, others = ray.wait([*running], num_returns=len(running), timeout=0)
+    return [(stream, True) for stream in ready] + [(stream, False) for stream in others]
+
+
+def _files(job: Job) -> dict[str, bytes]:
+    """What plugins that are named by a path below this folder consist of: their files and those beside them."""
+    sources = {entry.source for cell in job.cells for entry in (cell.task_entry, *(layer.entry for layer in cell.model.layers))}
+    paths = [Path(path) for path, _, _ in (source.partition(":") for source in sources) if path.endswith(".py")]
+    folders = {path.parent for path in paths if not path.is_absolute() and path.resolve().is_relative_to(Path.cwd())}
+    return {str(path): path.read_bytes() for folder in folders for path in folder.glob("*.py")}
+
+
+def _speaking(packed: bytes, names: list[str], files: dict[str, bytes], gpus: float) -> Iterator[Message | None]:
+    """On a node: None when it begins, then all that is told of the job.
+
+    Raises UserError: the node lacks a plugin, or would measure something else.
+    """
+    yield None
+    with TemporaryDirectory() as folder, chdir(folder):
+        for name, content in files.items():
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).write_bytes(content)
+        job: Job = pickle.loads(packed)
+        if [cell.id for cell in job.cells] != names:
+            raise UserError("the node has another kind of GPU or another linbench than the machine that planned the run")
+        if 0 < gpus < 1:
+            torch.cuda.set_per_process_memory_fraction(gpus)  # what does not fit is halved, and neighbours keep theirs
+        said = SimpleQueue[Message | None]()
+        with ThreadPoolExecutor(1) as thread:
+            working = thread.submit(partial(work, job, said.put))
+            working.add_done_callback(lambda _: said.put(None))
+            while (message := said.get()) is not None:
+                yield message
+            working.result()

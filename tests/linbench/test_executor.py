@@ -1,0 +1,68 @@
+"""Which options go together."""
+
+from typing import Any
+
+import pytest
+
+from linbench import executor as what
+from linbench.common.errors import UserError
+from linbench.executor import executor
+from linbench.pool import Pool
+from linbench.runner import here
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(what.torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def chosen(*name: str, **options: Any) -> Any:
+    with executor(*name, **options) as found:
+        return found
+
+
+@pytest.mark.parametrize("devices", ["all", "2", None])
+def test_every_gpu_of_this_host_has_a_worker(two_gpus: None, devices: str | None) -> None:
+    found = chosen(devices=devices, silence=60.0)
+    assert isinstance(found, Pool)
+    assert [environment["CUDA_VISIBLE_DEVICES"] for environment in found.environments] == ["0", "1"]
+    assert found.silence == 60.0
+
+
+def test_one_gpu_needs_no_other_process(two_gpus: None) -> None:
+    assert chosen(devices="1") is here
+    assert chosen(device="cuda:1") is here
+    assert chosen(device="cpu", workers=1) is here
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"name": "rays"}, "unknown executor 'rays'; did you mean 'ray'? Allowed: local, ray."),
+        ({"gpus": 0.5}, "--gpus is of a cluster: it goes with --executor ray."),
+        ({"address": "auto"}, "--address is of a cluster: it goes with --executor ray."),
+        ({"name": "ray", "devices": "all"}, "--devices is of this host; a cluster runs as many groups as it has room for."),
+        ({"name": "ray", "workers": 2}, "--workers is of this host; a cluster runs as many groups as it has room for."),
+        ({"name": "ray", "device": "cuda:0"}, "--device cuda:0 is of this host; a cluster chooses GPUs itself: --device cuda."),
+        ({"name": "ray", "gpus": 1.5}, "--gpus takes what a group needs of one GPU, above 0 and at most 1, not 1.5."),
+        ({"name": "ray", "gpus": 0.0}, "--gpus takes what a group needs of one GPU, above 0 and at most 1, not 0."),
+        ({"name": "ray", "gpus": 0.5, "device": "cpu"}, "--gpus is for cells on a GPU, and these are on the CPU"),
+        ({"devices": "some"}, "--devices takes all, or a number of GPUs, not 'some'."),
+        ({"devices": "0"}, "--devices takes all, or a number of GPUs, not '0'."),
+        ({"devices": "3"}, "3 workers need a GPU each; there are 2 here."),
+        ({"devices": "all", "workers": 2}, "--devices is a worker for each GPU; leave --workers out."),
+        ({"devices": "all", "device": "cpu"}, "--devices is a worker for each GPU; leave --device out."),
+        ({"device": "cuda:1", "workers": 2}, "--device cuda:1 is one GPU, for one worker; --device cuda has one for each."),
+    ],
+)
+def test_bad_input_is_one_sentence(two_gpus: None, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError) as raised:
+        chosen(**options)
+    assert str(raised.value).startswith(sentence)
+
+
+def test_without_a_gpu_there_are_no_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(what.torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(UserError, match=r"there is none here; without it a CPU core has one"):
+        chosen(devices="all")
