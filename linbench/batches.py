@@ -54,9 +54,10 @@ class Streams:
 class Feed:
     """What a group trains on: batch after batch, always in the same place on the device, so that a captured step finds it there."""
 
-    def __init__(self, streams: Streams, *, examples: int | None, first: int, last: int) -> None:
-        """Batches number `first` to `last` - 1 of the training stream, or of a fixed set of `examples`."""
-        self.streams, self.examples, self.size = streams, examples, streams.protocol.batch_size
+    def __init__(self, streams: Streams, *, examples: int | None, first: int, last: int, epoch: int | None = None) -> None:
+        """Batches number `first` to `last` - 1 of the training stream, or of a fixed set of `examples`, which is gone through round and round
+        however batches fall; or, if an `epoch` has so many batches, from its first example on in every epoch."""
+        self.streams, self.examples, self.epoch, self.size = streams, examples, epoch, streams.protocol.batch_size
         tokens = self.size * streams.task.seq_len * streams.count
         self.ahead = max(1, min(AT_ONCE[torch.device(streams.device).type] // tokens, last - first))
         self.place = torch.tensor(first, device=streams.device)
@@ -83,6 +84,9 @@ class Feed:
     def _fill(self) -> None:
         self.drawn_from.copy_(self.place)
         places = self.place * self.size + torch.arange(self.ahead * self.size, device=self.place.device)
+        if self.epoch is not None and self.examples is not None:
+            epoch, places = places // (self.epoch * self.size), places % (self.epoch * self.size)
+            places = epoch * self.examples + places % self.examples
         drawn = self.streams.trained_on(places, self.examples)._replace(slices={})
         if self.drawn is None:
             self.drawn = each(drawn, lambda x: x.clone(memory_format=torch.contiguous_format))
