@@ -57,7 +57,7 @@ class _Test:
     def __init__(self, task: Task, cells: Sequence[Cell], split: Split, examples: int) -> None:
         self.task = task
         self.streams = Streams(task, cells)
-        places = torch.arange(examples, device=self.streams.device).split(_at_once(task, self.streams))
+        places = torch.split(torch.arange(examples, device=self.streams.device), _at_once(task, self.streams))
         self.batches: list[Batch] = [self.streams.draw(index, split) for index in places]
 
     @torch.no_grad()
