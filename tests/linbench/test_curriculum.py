@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from linbench import capture
 from linbench import train as what
 from linbench.cell import Cell
 from linbench.curriculum import Curriculum
@@ -26,13 +27,13 @@ TINY = {
 }  # fmt: skip
 
 
-def cells(model: str = "deltanet", seeds: Sequence[int] = (0,), train: Sequence[dict[str, Any]] = TRAIN, **settings: Any) -> list[Cell]:
+def cells(model: str = "deltanet", seeds: Sequence[int] = (0,), train: Sequence[dict[str, Any]] = TRAIN, device: str = "cpu", **settings: Any) -> list[Cell]:
     named = {name.replace("__", "."): value for name, value in settings.items()}
-    return plan("mqar", [model], device="cpu", seeds=seeds, settings=TINY | named, train=train)
+    return plan("mqar", [model], device=device, seeds=seeds, settings=TINY | named, train=train)
 
 
 def begun(group: Sequence[Cell], dtype: torch.dtype = torch.float32) -> Training:
-    models = [cell.model.build(cell.task, seed=cell.seed).to(dtype) for cell in group]
+    models = [cell.model.build(cell.task, seed=cell.seed).to(cell.device, dtype) for cell in group]
     rules = models[0].parameter_rules()
     return Training.begun(Stack.of(models), group, rules)
 
@@ -72,6 +73,12 @@ def test_batches_of_a_segment_are_counted_over_epochs() -> None:
     order = Curriculum((2, 4, 1), (1, 1, 1))
     for step in range(30):
         assert [order.before(number, step) for number in range(3)] == [[order.segment(s) for s in range(step)].count(number) for number in range(3)]
+
+
+@pytest.mark.parametrize(("examples", "batches"), [(1, 1), (5, 1), (7, 2), (9, 2), (11, 3)])
+def test_a_segment_has_as_many_batches_as_its_examples_fill(examples: int, batches: int) -> None:
+    (cell,) = cells(train=[{"seq_len": 16, "kv_pairs": 2, "examples": examples}])
+    assert cell.curriculum.batches == (batches,)
 
 
 def test_tokens_are_those_that_were_seen() -> None:
@@ -128,3 +135,14 @@ def test_the_rest_of_a_mixture_goes_on_where_it_was(seen: list[Tensor]) -> None:
     seen.clear()
     trained([sound])
     assert all(torch.equal(one, other[0]) for one, other in zip(together, seen, strict=True))
+
+
+@pytest.mark.gpu
+def test_captured_segments_are_trained_on_as_called_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = cells(seeds=[0, 1], device="cuda:0")
+    _, captured = trained(group)
+    assert captured.note is None
+    monkeypatch.setattr(capture, "WARMUP", 1000)
+    _, called = trained(group)
+    for one, other in zip(captured.runs, called.runs, strict=True):
+        assert [point["loss"] for point in one.curve] == pytest.approx([point["loss"] for point in other.curve], rel=1e-4)
