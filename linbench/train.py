@@ -104,7 +104,8 @@ class Step:
         order = cell.curriculum
         first, last = (order.before(segment, end) for end in (step, cell.steps))
         epoch = order.batches[segment] if cell.segments else None
-        self.feed = Feed(Streams(task, training.cells), examples=examples, first=first, last=last, epoch=epoch)
+        lowest = sum(earlier.examples or 0 for earlier in cell.segments[:segment])  # tasks alike draw alike from one number
+        self.feed = Feed(Streams(task, training.cells), examples=examples, first=first, last=last, epoch=epoch, lowest=lowest)
         self.precision, self.device = cell.protocol.precision, cell.device
         self.run = Captured(self._run, cell.device)
 

@@ -99,7 +99,8 @@ def test_what_is_no_mixture_counts_as_before() -> None:
 def test_every_step_trains_on_the_fixed_set_of_its_segment(seen: list[Tensor], shuffle: bool) -> None:
     (cell,) = cells(seeds=[5], protocol__shuffle=shuffle)
     trained([cell])
-    sets = [segment.task.sample(torch.arange(segment.examples), seed=5, split="train").inputs.tolist() for segment in cell.segments]
+    ranges = [range(10), range(10, 28), range(28, 31)]
+    sets = [s.task.sample(torch.tensor(list(numbers)), seed=5, split="train").inputs.tolist() for s, numbers in zip(cell.segments, ranges, strict=True)]
     numbers = [[sets[segment].index(row) for row in inputs[0].tolist()] for segment, inputs in zip(ORDER * 3, seen, strict=True)]
     first, second, third = (numbers[start : start + 7] for start in (0, 7, 14))
     if not shuffle:
@@ -111,6 +112,12 @@ def test_every_step_trains_on_the_fixed_set_of_its_segment(seen: list[Tensor], s
         assert all(len({number for batch in epoch[2:6] for number in batch}) == 16 for epoch in (first, second, third))
 
 
+def test_segments_of_one_task_have_examples_of_their_own(seen: list[Tensor]) -> None:
+    same = {"seq_len": 16, "kv_pairs": 4, "examples": 8}
+    trained(cells(train=[same, same], protocol__epochs=1))
+    assert len({tuple(row) for inputs in seen for row in inputs[0].tolist()}) == 16
+
+
 def test_the_epoch_cosine_falls_at_the_end_of_the_epochs_of_a_mixture() -> None:
     (cell,) = cells(protocol__schedule="epoch_cosine", protocol__warmup=0.0)
     rates = begun([cell]).optimiser.rates
@@ -119,7 +126,7 @@ def test_the_epoch_cosine_falls_at_the_end_of_the_epochs_of_a_mixture() -> None:
 
 @pytest.mark.parametrize("model", ["gated_deltanet", "base_conv+attention"])
 def test_a_stack_finds_in_a_mixture_what_its_cells_find_alone(model: str) -> None:
-    group = [replace(cell, protocol=cell.protocol.model_copy(update={"lr": lr})) for cell, lr in zip(cells(model, (0, 1, 1)), (1e-3, 1e-2, 3e-3), strict=True)]
+    group = [replace(cell, protocol=cell.protocol.model_copy(update={"lr": lr})) for cell, lr in zip(cells(model, (0, 1, 1)), (1e-2, 3e-2, 2e-2), strict=True)]
     _, together = trained(group, torch.float64)
     for cell, run in zip(group, together.runs, strict=True):
         _, alone = trained([cell], torch.float64)
