@@ -28,16 +28,16 @@ class Streams:
         """Examples number `index` [N] of every seed's own stream: everything [S, N, ...]."""
         return self._drawn(self._every(index), split)
 
-    def trained_on(self, place: Tensor, examples: int | None) -> Batch:
+    def trained_on(self, place: Tensor, examples: int | None, lowest: int = 0) -> Batch:
         """What comes at `place` [N] in training: examples of these numbers, or of a fixed set of `examples` round and round, in its order or,
-        if the protocol shuffles, in another for every epoch."""
+        if the protocol shuffles, in another for every epoch. `lowest`: the number of the first example of all."""
         every = self._every(place)
         if examples is not None:
             epoch, every = every // examples, every % examples
             if self.protocol.shuffle:
                 seeds = self.seeds.repeat_interleave(len(place), output_size=len(every))
                 every = Stream.of(epoch, seed=seeds, split="order of training").permutation(examples)(every[:, None])[:, 0]
-        return self._drawn(every, "train")
+        return self._drawn(lowest + every, "train")
 
     def spread(self, drawn: Batch) -> Batch:
         """To every cell what is drawn for its seed: [S, N, ...] -> [R, N, ...]."""
@@ -54,9 +54,11 @@ class Streams:
 class Feed:
     """What a group trains on: batch after batch, always in the same place on the device, so that a captured step finds it there."""
 
-    def __init__(self, streams: Streams, *, examples: int | None, first: int, last: int) -> None:
-        """Batches number `first` to `last` - 1 of the training stream, or of a fixed set of `examples`."""
-        self.streams, self.examples, self.size = streams, examples, streams.protocol.batch_size
+    def __init__(self, streams: Streams, *, examples: int | None, first: int, last: int, epoch: int | None = None, lowest: int = 0) -> None:
+        """Batches number `first` to `last` - 1 of the training stream, or of a fixed set of `examples`, which is gone through round and round
+        however batches fall; or, if an `epoch` has so many batches, from its first example on in every epoch. `lowest`: the number of that."""
+        self.streams, self.size = streams, streams.protocol.batch_size
+        self.examples, self.epoch, self.lowest = examples, epoch, lowest
         tokens = self.size * streams.task.seq_len * streams.count
         self.ahead = max(1, min(AT_ONCE[torch.device(streams.device).type] // tokens, last - first))
         self.place = torch.tensor(first, device=streams.device)
@@ -83,7 +85,10 @@ class Feed:
     def _fill(self) -> None:
         self.drawn_from.copy_(self.place)
         places = self.place * self.size + torch.arange(self.ahead * self.size, device=self.place.device)
-        drawn = self.streams.trained_on(places, self.examples)._replace(slices={})
+        if self.epoch is not None and self.examples is not None:
+            epoch, places = places // (self.epoch * self.size), places % (self.epoch * self.size)
+            places = epoch * self.examples + places % self.examples
+        drawn = self.streams.trained_on(places, self.examples, self.lowest)._replace(slices={})
         if self.drawn is None:
             self.drawn = each(drawn, lambda x: x.clone(memory_format=torch.contiguous_format))
         else:

@@ -8,9 +8,11 @@ from linbench.store import Result
 
 
 def flops(cell: Cell) -> float | None:
-    """Floating-point operations of training a cell, backward as twice forward; None where a layer does not declare its own."""
-    per_token = cell.model.sketch(cell.task).flops_per_token(cell.task.seq_len, cell.task.answers)
-    return None if per_token is None else 3 * per_token * cell.steps * cell.protocol.batch_size * cell.task.seq_len
+    """Floating-point operations of training a cell, backward as twice forward, a token as in the longest test, as results tell it; None where a
+    layer does not declare its own."""
+    test = cell.longest_test
+    per_token = cell.model.sketch(cell.task).flops_per_token(test.seq_len, test.answers)
+    return None if per_token is None else 3 * per_token * cell.curriculum.tokens(cell.steps)
 
 
 def rates(results: Iterable[Result], device: str) -> dict[str, float]:

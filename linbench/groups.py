@@ -35,7 +35,8 @@ def groups(cells: Sequence[Cell], *, largest: int | None = None) -> list[list[Ce
 
 def stack_size(cell: Cell) -> int:
     """How many such cells train well together, from shapes and the device's total memory."""
-    numbers = cell.protocol.batch_size * cell.task.seq_len * cell.model.backbone.d_model
+    longest = max(segment.task.seq_len for segment in cell.trained_on)
+    numbers = cell.protocol.batch_size * longest * cell.model.backbone.d_model
     if cell.device == "cpu":
         return max(1, min(_LARGEST, _CPU_NUMBERS // numbers))
     memory = torch.cuda.get_device_properties(cell.device).total_memory

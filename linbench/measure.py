@@ -37,7 +37,8 @@ def measure(
     smaller groups, at last alone.
 
     A result holds, beside the cell's identity: status (`ok`, `diverged`, `oom`, `timeout`, `failed`) with a reason; marks (`undertrained`); test
-    metrics with sums and counts by slice; the curve over steps; parameters, state size and FLOPs per token; seconds, of the whole stack;
+    metrics with sums and counts by slice, of several tests those of each, with its settings and chance, and the mean of every metric; the curve
+    over steps; parameters, state size and FLOPs per token; seconds, of the whole stack;
     how many cells were stacked, and why not more; what the cell was run for (`report`, `tuning`), and what `linbench.search` tried before;
     and the environment.
     """
@@ -106,12 +107,13 @@ def blank(cell: Cell, stacked: int, note: str | None) -> Result:
         "purpose": cell.purpose,
         "search": None,
         "cell": cell.identity,
-        "chance": cell.task.chance(),
+        "chance": cell.chance,
         "status": "ok",
         "reason": None,
         "marks": [],
         "metrics": {},
         "slices": {},
+        **({"tests": _tests(cell)} if len(cell.tests) > 1 else {}),
         "curve": [],
         "model": {},
         "seconds": 0.0,
@@ -120,13 +122,22 @@ def blank(cell: Cell, stacked: int, note: str | None) -> Result:
     }
 
 
+def _tests(cell: Cell) -> list[dict[str, Any]]:
+    """Before they are taken."""
+    return [{"settings": test.settings.model_dump(mode="json"), "chance": test.chance(), "metrics": {}, "slices": {}} for test in cell.tests]
+
+
 def _verdict(run: Run, judgement: Judgement | None) -> dict[str, Any]:
     if judgement is None:
         return {"status": "diverged", "reason": run.diverged}
-    metrics, slices = judgement
+    metrics, tests = judgement.metrics, judgement.tests
     if not math.isfinite(metrics["nll"]):
         return {"status": "diverged", "reason": f"the test loss was {metrics['nll']}"}
-    return {"metrics": metrics, "slices": slices, "marks": ["undertrained"] if not run.stopped and undertrained(run.curve) else []}
+    marks = ["undertrained"] if not run.stopped and undertrained(run.curve) else []
+    if len(tests) == 1:
+        return {"metrics": metrics, "slices": tests[0].slices, "marks": marks}
+    found = [told | one._asdict() for told, one in zip(_tests(run.cell), tests, strict=True)]
+    return {"metrics": metrics, "tests": found, "marks": marks}
 
 
 def undertrained(curve: list[dict[str, float]]) -> bool:
@@ -135,9 +146,10 @@ def undertrained(curve: list[dict[str, float]]) -> bool:
 
 
 def _size(cell: Cell, model: Any) -> dict[str, Any]:
-    state = model.state_size(cell.task.seq_len)
+    test = cell.longest_test
+    state = model.state_size(test.seq_len)
     return {
         "parameters": model.parameter_count(),
         "state": None if state is None else {**state._asdict(), "total": state.total},
-        "flops_per_token": model.flops_per_token(cell.task.seq_len, cell.task.answers),
+        "flops_per_token": model.flops_per_token(test.seq_len, test.answers),
     }

@@ -1,6 +1,6 @@
 """Cells in a few words: what tells them apart from the others of a run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from linbench.cell import Cell
@@ -24,10 +24,24 @@ def named(cells: Sequence[Cell], names: Sequence[str]) -> str:
     return f"{first.task_entry.name}{preset} {first.model.label} {', '.join(values)}"
 
 
+def told_apart(every: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Each of these settings in words, by what is not the same in all of them: `seq_len 64 / kv_pairs 8`."""
+    differ = [name for name in dict.fromkeys(name for one in every for name in one) if len({str(one.get(name)) for one in every}) > 1]
+    return [" / ".join(f"{name} {one.get(name)}" for name in differ) for one in every]
+
+
 def _settings(cell: Cell) -> dict[str, Any]:
-    """All of a cell's settings, those of mixers where all layers are alike, and its seed."""
+    """All of a cell's settings, those of mixers where all layers are alike, what it trains and is tested on beside its task, and its seed."""
     rooms = {"task": cell.task.settings, "model": cell.model.backbone, "protocol": cell.protocol}
     found = {f"{room}.{name}": value for room, settings in rooms.items() for name, value in settings.model_dump().items()}
     of_mixers = [layer.settings.model_dump() for layer in cell.model.layers]
     alike = {f"model.{name}": value for name, value in of_mixers[0].items() if all(one.get(name) == value for one in of_mixers)}
-    return found | alike | {"seed": cell.seed}
+    return found | alike | _mixture(cell) | {"seed": cell.seed}
+
+
+def _mixture(cell: Cell) -> dict[str, str | None]:
+    """By what its segments and tests do not share with the task."""
+    segments = [segment.task.settings.model_dump() | {"examples": segment.examples} for segment in cell.segments]
+    tests = [test.settings.model_dump() for test in cell.tests]
+    rooms = {"task.train": segments, "task.test": tests}
+    return {name: ", ".join(told_apart([cell.task.settings.model_dump(), *these])[1:]) or None for name, these in rooms.items()}

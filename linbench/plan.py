@@ -7,6 +7,8 @@ import torch
 
 from linbench.cell import FORMS, Cell, Form, LayerSpec, ModelSpec
 from linbench.common.errors import UserError, unknown
+from linbench.common.io import IO
+from linbench.curriculum import Segment
 from linbench.models.backbone import BackboneSettings
 from linbench.models.base import Mixer
 from linbench.pattern import parse_pattern
@@ -38,6 +40,8 @@ def plan(
     seeds: Iterable[int] = (0,),
     settings: Mapping[str, Any] | None = None,
     own: Sequence[Mapping[str, Any]] | None = None,
+    train: Sequence[Mapping[str, Any]] = (),
+    test: Sequence[Mapping[str, Any]] = (),
     device: str = "auto",
 ) -> list[Cell]:
     """The cells of a run: one per model and seed.
@@ -46,6 +50,10 @@ def plan(
     `model.MIXER.NAME` for one mixer; `model.state_floats` sizes every model whose state does not grow with the length. `own` holds more of
     them for each model alone, of its protocol and itself. `protocol` is the name of a published one. What the user sets overrides it, it
     overrides the preset, which overrides the defaults.
+
+    `train` makes a mixture of segments: each has settings of the task by their bare names, over those that it has, and how many `examples`; their
+    sum is the protocol's. `test` has such settings for every test, of as many examples as the protocol says for each.
+
     Raises UserError: a name or value that is not allowed, in one sentence.
     """
     if not models:
@@ -55,8 +63,15 @@ def plan(
     alone = [_by_room(more) for more in own or [{}] * len(models)]
     if any(more["task"] for more in alone):
         raise UserError("a model cannot have task settings of its own: then it would be another task; give them to the task.")
+    segments, tests = _segments(built, train), tuple(_varied(built, values, where=f"test.{i}") for i, values in enumerate(test))
     base = {**default_protocol(), **chosen.protocol, **published(protocol), **given["protocol"]}
-    protocols = [Protocol.parse({**base, **more["protocol"]}, where="protocol") for more in alone]
+    size: dict[str, int] = {}
+    if segments:
+        _refuse_two_sizes([given, *alone])
+        size["examples"] = sum(segment.examples or 0 for segment in segments)
+    protocols = [Protocol.parse({**base, **more["protocol"], **size}, where="protocol") for more in alone]
+    if segments and any(its.epochs is None for its in protocols):
+        raise UserError("train is gone through in epochs, and a token budget does not say how many; give protocol.epochs.")
     wanted_form: Form = form or chosen.model.get("form", "native")  # type: ignore[assignment]
     if wanted_form not in FORMS:
         raise unknown("form", wanted_form, FORMS)
@@ -68,9 +83,9 @@ def plan(
     for spec in specs:
         spec.rehearse(built)
     where, numbers = pick_device(device), [int(seed) for seed in seeds]
-    names = [_matching_preset(built, spec, its) for spec, its in zip(specs, protocols, strict=True)]
+    names = [None if segments or tests else _matching_preset(built, spec, its) for spec, its in zip(specs, protocols, strict=True)]
     each = list(zip(specs, protocols, names, strict=True))
-    return [Cell(built, task_entry, spec, its, seed, where, name) for spec, its, name in each for seed in numbers]
+    return [Cell(built, task_entry, spec, its, seed, where, segments, tests, name) for spec, its, name in each for seed in numbers]
 
 
 def make_task(task: str, *, preset: str | None, settings: Mapping[str, Any] | None = None) -> tuple[Task, Entry, Preset]:
@@ -82,6 +97,35 @@ def make_task(task: str, *, preset: str | None, settings: Mapping[str, Any] | No
     cls: type[Task] = entry.cls
     chosen = _preset(cls, task, preset)
     return cls(cls.Settings.parse({**chosen.task, **_by_room(settings or {})["task"]}, where="task")), entry, chosen
+
+
+def _segments(task: Task, train: Sequence[Mapping[str, Any]]) -> tuple[Segment, ...]:
+    """Of a mixture."""
+    found = []
+    for i, values in enumerate(train):
+        examples = values.get("examples")
+        if isinstance(examples, bool) or not isinstance(examples, int) or examples < 1:
+            given = "says nothing of examples" if examples is None else f"has examples {examples}"
+            raise UserError(f"train.{i} {given}; it needs how many there are, a whole number of at least 1.")
+        found.append(Segment(_varied(task, {name: value for name, value in values.items() if name != "examples"}, where=f"train.{i}"), examples))
+    return tuple(found)
+
+
+def _varied(task: Task, values: Mapping[str, Any], *, where: str) -> Task:
+    """The task with some settings changed."""
+    changed = type(task)(task.Settings.parse({**task.settings.model_dump(exclude_unset=True), **values}, where=where))
+    if changed.io != task.io:
+        raise UserError(f"{where} has {_words(changed.io)} where the task has {_words(task.io)}; one model must be able to read and answer both.")
+    return changed
+
+
+def _words(io: IO) -> str:
+    return ", ".join(f"{name} {value}" for name, value in io._asdict().items() if value is not None)
+
+
+def _refuse_two_sizes(rooms: Sequence[Mapping[str, Mapping[str, Any]]]) -> None:
+    if any(room["protocol"].get("examples") not in (None, "null") for room in rooms):
+        raise UserError("protocol.examples and train both say how many examples are trained on; give one of the two.")
 
 
 def _by_room(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from linbench.cell import canonical, digest
 from linbench.models.blocks.heads import CONTROLLED
+from linbench.naming import told_apart
 from linbench.store import Result
 
 _ABSENT = object()
@@ -19,6 +20,13 @@ def accuracy(result: Result) -> float | None:
     if result["status"] == "diverged":
         return float(result["chance"])
     return result["metrics"].get("accuracy") if result["status"] == "ok" else None
+
+
+def accuracies_by_test(result: Result) -> list[float] | None:
+    """As `accuracy`, for each of several tests."""
+    if result["status"] == "diverged":
+        return [test["chance"] for test in result["tests"]]
+    return [test["metrics"]["accuracy"] for test in result["tests"]] if result["status"] == "ok" else None
 
 
 def validation_accuracy(result: Result) -> float:
@@ -111,6 +119,12 @@ class Comparison:
     def title(self) -> str:
         """A name for readers."""
         return f"{self.task} {self.preset or ''}".strip()
+
+    @property
+    def tests(self) -> list[str]:
+        """Several tests in words, by what is not the same in all of them; empty for a single one."""
+        tests = self.results[0]["cell"]["task"].get("test", [])
+        return told_apart([test["settings"] for test in tests]) if len(tests) > 1 else []
 
     @property
     def mismatch(self) -> dict[str, float]:

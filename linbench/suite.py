@@ -28,7 +28,7 @@ class Part(Settings):
     @model_validator(mode="before")
     @classmethod
     def _from_name(cls, value: Any) -> Any:
-        (named,) = cls.model_fields.keys() - Part.model_fields.keys()
+        named = next(name for name in cls.model_fields if name not in Part.model_fields)
         return {named: value} if isinstance(value, str) else value
 
 
@@ -36,6 +36,8 @@ class SuiteTask(Part):
     """A task of a suite."""
 
     task: str = Field(description="a name, or NAME/PRESET")
+    train: tuple[dict[str, Any], ...] = Field((), description="a mixture: for every segment settings of the task by bare names, and its examples")
+    test: tuple[dict[str, Any], ...] = Field((), description="for every test settings of the task by bare names; none: the task itself")
 
 
 class SuiteModel(Part):
@@ -134,6 +136,8 @@ def expand(suite: Suite, *, device: str = "auto") -> Expansion:
             seeds=parse_seeds(suite.seeds),
             settings={**suite.set, **task.set, **point},
             own=[model.set for model in models],
+            train=task.train,
+            test=task.test,
             device=device,
         )
         found |= {cell.id: cell for cell in cells}

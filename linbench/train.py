@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from linbench.batches import Feed, Streams
 from linbench.capture import Captured
@@ -62,9 +63,11 @@ class Training:
     stack: Stack
     optimiser: AdamW
     runs: list[Run]
+    losses: Tensor
+    """[R]: summed since they were last read."""
     step: int = 0
     trained: int = 0
-    """Replicas times steps so far."""
+    """Tokens so far, those of all replicas."""
     seconds: float = 0.0
     note: str | None = None
     """Why steps are not captured, if they could not be."""
@@ -74,10 +77,10 @@ class Training:
         """Before the first step."""
         protocol, steps = cells[0].protocol, cells[0].steps
         torch.manual_seed(stable_key("training", *(cell.seed for cell in cells)))  # for modules that draw, such as a user's dropout
-        rates = Rates([cell.protocol.lr for cell in cells], [cell.protocol.weight_decay for cell in cells], shares(steps, protocol))
+        rates = Rates([cell.protocol.lr for cell in cells], [cell.protocol.weight_decay for cell in cells], shares(steps, protocol, epoch=_epoch(cells[0])))
         rules = rules if protocol.decay == "matrices" else {name: rule._replace(decay=True) for name, rule in rules.items()}
         optimiser = AdamW(stack, rules, rates, beta1=protocol.beta1, beta2=protocol.beta2, clip=protocol.clip)
-        return cls(stack, optimiser, [Run(cell) for cell in cells])
+        return cls(stack, optimiser, [Run(cell) for cell in cells], _zeros(cells))
 
     @property
     def cells(self) -> list[Cell]:
@@ -87,27 +90,30 @@ class Training:
     def keep(self, replicas: Sequence[int]) -> None:
         """Go on with these alone."""
         self.stack, self.runs = self.stack.part(replicas), [self.runs[r] for r in replicas]
-        self.optimiser = self.optimiser.part(self.stack, replicas)
+        self.optimiser, self.losses = self.optimiser.part(self.stack, replicas), _zeros(self.cells)
 
 
 class Step:
-    """Batch, forward, loss, backward, clipping, AdamW: on a GPU captured and replayed. Nothing in it waits for the device."""
+    """Batch, forward, loss, backward, clipping, AdamW, for batches of one shape: on a GPU captured and replayed. Nothing in it waits for the device."""
 
-    def __init__(self, training: Training) -> None:
-        """The next of that training."""
+    def __init__(self, training: Training, segment: int, step: int) -> None:
+        """That training's steps on a segment, from `step`, counted from 0, on."""
         self.training = training
         cell = training.cells[0]
-        self.feed = Feed(Streams(cell.task, training.cells), examples=cell.protocol.examples, first=training.step, last=cell.steps)
+        task, examples = cell.trained_on[segment]
+        order = cell.curriculum
+        first, last = (order.before(segment, end) for end in (step, cell.steps))
+        epoch = order.batches[segment] if cell.segments else None
+        lowest = sum(earlier.examples or 0 for earlier in cell.segments[:segment])  # tasks alike draw alike from one number
+        self.feed = Feed(Streams(task, training.cells), examples=examples, first=first, last=last, epoch=epoch, lowest=lowest)
         self.precision, self.device = cell.protocol.precision, cell.device
-        self.losses = torch.zeros(len(training.runs), dtype=torch.float64, device=cell.device)
-        """[R]: summed since they were last read."""
         self.run = Captured(self._run, cell.device)
 
     def __call__(self) -> None:
         """Once."""
         self.feed.ready()
         self.run()
-        self.training.note = self.run.note or self.feed.fill.note
+        self.training.note = self.training.note or self.run.note or self.feed.fill.note
 
     def _run(self) -> None:
         batch = self.feed.batch()
@@ -115,7 +121,7 @@ class Step:
             loss = self.training.stack(batch.inputs, batch.positions, batch.targets)
         self.training.stack.differentiate(loss)
         self.training.optimiser.step()
-        self.losses += loss.detach()
+        self.training.losses += loss.detach()
 
 
 Finished = tuple[list[Run], Stack | None]
@@ -133,22 +139,27 @@ def train(training: Training, on_report: Callable[[Report], None], on_rest: Call
     evaluate_at = {round(steps * (i + 1) / protocol.evaluations) for i in range(protocol.evaluations)}
     read_every = max(1, steps // READS)
     accuracy, began = None, time.perf_counter()
-    one_more, judge, since = Step(training), _exam(training), 0
+    order, made = cell.curriculum, dict[int, Step]()
+    judge, since = _exam(training), 0
     for step in range(training.step + 1, steps + 1):
-        one_more()
+        segment = order.segment(step - 1)
+        if segment not in made:
+            made[segment] = Step(training, segment, step - 1)
+        made[segment]()
         since += 1
         if step % read_every and step not in evaluate_at:
             continue
 
         runs = training.runs
-        means = (one_more.losses / since).tolist()
-        training.step, training.trained = step, training.trained + since * len(runs)
+        means = (training.losses / since).tolist()
+        training.trained += (order.tokens(step) - order.tokens(training.step)) * len(runs)
+        training.step = step
         training.seconds += time.perf_counter() - began
         for run, mean in zip(runs, means, strict=True):
             run.loss, run.losses = run.loss + mean * since, run.losses + since
             if not math.isfinite(mean):
                 run.diverged = run.diverged or f"the loss was {mean} by step {step} of {steps}"
-        one_more.losses.zero_()
+        training.losses.zero_()
         since = 0
         if step in evaluate_at:
             accuracy = _point(training, judge)
@@ -157,8 +168,7 @@ def train(training: Training, on_report: Callable[[Report], None], on_rest: Call
                     run.stopped = True
                     yield [run], training.stack.part([r])
         going = [r for r, run in enumerate(runs) if not run.over]
-        speed = training.trained * protocol.batch_size * cell.task.seq_len / training.seconds
-        on_report(Report(step, steps, _mean(means, going), accuracy, speed))
+        on_report(Report(step, steps, _mean(means, going), accuracy, training.trained / training.seconds))
         if len(going) <= len(runs) / 2 or step == steps:
             if diverged := [run for run in runs if run.diverged is not None]:
                 yield diverged, None
@@ -166,19 +176,20 @@ def train(training: Training, on_report: Callable[[Report], None], on_rest: Call
                 return
             if len(going) < len(runs):
                 training.keep(going)
-                one_more, judge = Step(training), _exam(training)
+                made.clear()
+                judge = _exam(training)
         if step < steps:
             on_rest(training)
         began = time.perf_counter()
     yield training.runs, training.stack
 
 
-def shares(steps: int, protocol: Protocol) -> list[float]:
-    """The share of the peak learning rate at every step: a linear warm-up, then the schedule."""
-    return [_share(step, steps, protocol) for step in range(1, steps + 1)]
+def shares(steps: int, protocol: Protocol, *, epoch: float | None = None) -> list[float]:
+    """The share of the peak learning rate at every step: a linear warm-up, then the schedule; `epoch`: steps of one, for epoch_cosine."""
+    return [_share(step, steps, protocol, epoch) for step in range(1, steps + 1)]
 
 
-def _share(step: int, steps: int, protocol: Protocol) -> float:
+def _share(step: int, steps: int, protocol: Protocol, epoch: float | None) -> float:
     warmup = round(protocol.warmup * steps)
     if step <= warmup:
         return step / warmup
@@ -186,10 +197,21 @@ def _share(step: int, steps: int, protocol: Protocol) -> float:
         return 1.0
     done, all_ = step - warmup, max(1, steps - warmup)
     if protocol.schedule == "epoch_cosine":
-        assert protocol.examples is not None
-        length = protocol.examples / protocol.batch_size
-        done, all_ = int((step - 1) / length), max(1, round(steps / length))
+        assert epoch is not None
+        done, all_ = int((step - 1) / epoch), max(1, round(steps / epoch))
     return 0.5 * (1 + math.cos(math.pi * done / all_))
+
+
+def _epoch(cell: Cell) -> float | None:
+    """Steps."""
+    if cell.segments:
+        return cell.curriculum.epoch
+    return None if cell.protocol.examples is None else cell.protocol.examples / cell.protocol.batch_size
+
+
+def _zeros(cells: Sequence[Cell]) -> Tensor:
+    """[R]."""
+    return torch.zeros(len(cells), dtype=torch.float64, device=cells[0].device)
 
 
 def _exam(training: Training) -> Exam:
@@ -199,15 +221,14 @@ def _exam(training: Training) -> Exam:
 def _point(training: Training, judge: Exam) -> float | None:
     """A point on every curve; the mean accuracy of those that have not diverged."""
     runs, step = training.runs, training.step
-    protocol, task = runs[0].cell.protocol, runs[0].cell.task
-    for run, (metrics, _) in zip(runs, judge(training.stack), strict=True):
+    tokens = runs[0].cell.curriculum.tokens(step)
+    for run, judgement in zip(runs, judge(training.stack), strict=True):
+        metrics = judgement.metrics
         if run.diverged is None and not math.isfinite(metrics["nll"]):
             run.diverged = f"the validation loss was {metrics['nll']} at step {step} of {run.cell.steps}"
         if run.diverged is None:
             loss = run.loss / run.losses
-            run.curve.append(
-                {"step": step, "tokens": step * protocol.batch_size * task.seq_len, "loss": loss, "accuracy": metrics["accuracy"], "nll": metrics["nll"]}
-            )
+            run.curve.append({"step": step, "tokens": tokens, "loss": loss, "accuracy": metrics["accuracy"], "nll": metrics["nll"]})
         run.loss, run.losses = 0.0, 0
     accuracies = [run.curve[-1]["accuracy"] for run in runs if run.diverged is None]
     return sum(accuracies) / len(accuracies) if accuracies else None

@@ -64,7 +64,7 @@ def run(
     from linbench.plan import plan
     from linbench.progress import Live, Plain
     from linbench.report.figures import save_figures
-    from linbench.report.tables import markdown, rich_table
+    from linbench.report.tables import markdown, rich_tables
     from linbench.results import comparisons
     from linbench.runner import run_cells
     from linbench.search import run_searched
@@ -85,7 +85,7 @@ def run(
     elif sys.stdout.isatty():
         console = Console()
         for comparison in shown:
-            console.print(rich_table(comparison))
+            console.print(*rich_tables(comparison))
     else:
         print("\n".join(markdown(comparison) for comparison in shown))
     for path in save_figures(shown, store.folder / "figures"):

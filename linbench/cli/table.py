@@ -28,7 +28,7 @@ def table(
     """Tables of stored results: one for everything that may be compared; controlled and native forms never meet."""
     from rich.console import Console
 
-    from linbench.report.tables import markdown, rich_table, save_tables
+    from linbench.report.tables import by_test, markdown, rich_tables, save_tables
     from linbench.report.tables import table as as_frame
     from linbench.results import comparisons
     from linbench.store import Store
@@ -41,11 +41,12 @@ def table(
             print(f"wrote {path}", file=sys.stderr)
         return
     if as_json:
-        print(json.dumps([{"title": c.title, "form": c.form, "device": c.device, "rows": as_frame(c).to_dict("records")} for c in found]))
+        rows = [(c, as_frame(c).to_dict("records"), by_test(c).to_dict("records")) for c in found]
+        print(json.dumps([{"title": c.title, "form": c.form, "device": c.device, "rows": own, "tests": tests} for c, own, tests in rows]))
         return
     chosen = format_ or (Format.terminal if sys.stdout.isatty() else Format.markdown)
     for comparison in found:
         if chosen is Format.terminal:
-            Console().print(rich_table(comparison))
+            Console().print(*rich_tables(comparison))
         else:
             print(markdown(comparison) if chosen is Format.markdown else as_frame(comparison).to_csv(index=False))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median, stdev
 from typing import Any
 
 import pandas as pd
@@ -10,7 +10,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from linbench.results import Comparison, Row
+from linbench.naming import told_apart
+from linbench.results import Comparison, Row, accuracies_by_test
 from linbench.store import Result, storage_sentence
 
 NOTES = {
@@ -28,11 +29,9 @@ def table(comparison: Comparison) -> pd.DataFrame:
 def _row(row: Row, *, searched: bool) -> dict[str, str]:
     size: dict[str, Any] = next((result["model"] for result in row.results if result["model"]), {})
     state = size.get("state")
-    mean, spread = row.mean, row.spread
-    accuracy = "–" if mean is None else f"{mean:.3f}" + (f" ± {spread:.3f}" if spread is not None else "")
     return {
         "model": row.label,
-        "accuracy": accuracy,
+        "accuracy": _accuracy(row.mean, row.spread),
         **({"learning rate": f"{row.results[0]['cell']['protocol']['settings']['lr']:g}"} if searched else {}),
         "seeds": str(len(row.accuracies)),
         "parameters": _count(size, "parameters"),
@@ -44,6 +43,23 @@ def _row(row: Row, *, searched: bool) -> dict[str, str]:
         "seconds": f"{median(result['seconds'] for result in row.results):.0f}",
         "marks": ", ".join(row.marks),
     }
+
+
+def by_test(comparison: Comparison) -> pd.DataFrame:
+    """One row per model, a column for each of several tests: accuracy as in `table`. Empty where there is a single test."""
+    if not comparison.tests:
+        return pd.DataFrame()
+    rows = []
+    for row in comparison.rows:
+        found = [values for result in row.results if (values := accuracies_by_test(result)) is not None]
+        of_tests = zip(*found, strict=True) if found else [()] * len(comparison.tests)
+        rows.append([row.label, *(_accuracy(fmean(v) if v else None, stdev(v) if len(v) > 1 else None) for v in of_tests)])
+    return pd.DataFrame(rows, columns=["model", *comparison.tests])
+
+
+def _accuracy(mean: float | None, spread: float | None) -> str:
+    """Over seeds."""
+    return "–" if mean is None else f"{mean:.3f}" + (f" ± {spread:.3f}" if spread is not None else "")
 
 
 def _count(found: Mapping[str, Any] | None, name: str) -> str:
@@ -70,17 +86,28 @@ def matching(comparison: Comparison) -> str:
 def caption(comparison: Comparison) -> str:
     """What was asked, how it was trained, on what, and what the columns mean."""
     first = comparison.results[0]
-    protocol = first["cell"]["protocol"]["settings"]
-    task = ", ".join(f"{name} {value}" for name, value in first["cell"]["task"]["settings"].items())
+    protocol, task = first["cell"]["protocol"]["settings"], _task(first["cell"]["task"])
+    tests, tested = (f" of {len(comparison.tests)} tests, each counting as much", "longest tested") if comparison.tests else ("", "tested")
     model = ", ".join(f"{name} {value}" for name, value in comparison.shared_settings.items())
     rates, seeds, commits = (", ".join(map(str, sorted({pick(result) for result in comparison.results}))) for pick in (_rate, _seed, _commit))
     return (
         f"{comparison.title} ({task}); {_budget(protocol)} in batches of {protocol['batch_size']}, learning rate {rates}{_searched(comparison)}, "
         f"{protocol['precision']}; models alike in {model}; seeds {seeds}; {comparison.device}; {commits}. {NOTES[comparison.form]}{matching(comparison)} "
-        f"Accuracy on the test split, mean ± standard deviation over seeds; chance is {first['chance']:.3f}. "
-        f"State floats are those of one sequence at the tested length, all layers. "
+        f"Accuracy on the test split{tests}, mean ± standard deviation over seeds; "
+        f"chance is {first['chance']:.3f}. State floats are those of one sequence at the {tested} length, all layers. "
         f"Seconds: median wall time of a run, no measure of a layer's speed."
     )
+
+
+def _task(task: Mapping[str, Any]) -> str:
+    """Its settings; of what is trained and tested on otherwise those that all parts share, then what each has of its own."""
+    train, test = (task.get(name, [task]) for name in ("train", "test"))
+    parts = [part["settings"] for part in [*train, *test]]
+    shared = ", ".join(f"{name} {value}" for name, value in parts[0].items() if all(part.get(name) == value for part in parts))
+    words = told_apart(parts)
+    examples = [f" ({part['examples']:,} examples)" if "examples" in part else "" for part in train]
+    trained = [own + size for own, size in zip(words, examples, strict=False)]
+    return f"{shared}; trained on {', '.join(trained)}; tested on {', '.join(words[len(train) :])}" if words[0] else shared
 
 
 def _budget(protocol: Mapping[str, Any]) -> str:
@@ -114,18 +141,26 @@ def _commit(result: Result) -> str:
 
 
 def markdown(comparison: Comparison) -> str:
-    """A heading, the table and its caption."""
-    frame = table(comparison).map(lambda text: text.replace("|", "\\|"))
+    """A heading, the table and its caption; of several tests the accuracies by test as well."""
+    head, tests = f"### {comparison.title}, {comparison.form}", by_test(comparison)
+    more = "" if tests.empty else f"\nBy test:\n\n{_body(tests)}\n"
+    return f"{head}\n\n{_body(table(comparison))}\n\n{caption(comparison)}\n{more}"
+
+
+def _body(frame: pd.DataFrame) -> str:
+    frame = frame.map(lambda text: text.replace("|", "\\|"))
     align = ["left" if name in {"model", "accuracy", "of them", "marks"} else "right" for name in frame.columns]
-    body = frame.to_markdown(index=False, disable_numparse=True, colalign=align)
-    return f"### {comparison.title}, {comparison.form}\n\n{body}\n\n{caption(comparison)}\n"
+    return str(frame.to_markdown(index=False, disable_numparse=True, colalign=align))
 
 
-def rich_table(comparison: Comparison) -> Table:
+def rich_tables(comparison: Comparison) -> list[Table]:
     """For a terminal."""
-    title = f"{comparison.title}, {comparison.form}"
-    drawn = Table(title=Text(title), caption=Text(caption(comparison)), box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
-    frame = table(comparison)
+    title, tests = f"{comparison.title}, {comparison.form}", by_test(comparison)
+    return [_rich(table(comparison), title, caption(comparison)), *([] if tests.empty else [_rich(tests, f"{title}, by test", None)])]
+
+
+def _rich(frame: pd.DataFrame, title: str, below: str | None) -> Table:
+    drawn = Table(title=Text(title), caption=below and Text(below), box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
     shown = [str(name) for name in frame.columns if name != "of them" and (name != "marks" or frame[name].any())]
     for name in shown:
         drawn.add_column(name, justify="left" if name in {"model", "accuracy", "marks"} else "right", no_wrap=name != "marks")
@@ -135,12 +170,14 @@ def rich_table(comparison: Comparison) -> Table:
 
 
 def save_tables(comparisons: list[Comparison], folder: Path) -> list[Path]:
-    """One Markdown and one CSV file per comparison."""
+    """One Markdown and one CSV file per comparison, and of several tests another CSV file by test."""
     written = []
     with storage_sentence(folder, "cannot write tables to"):
         folder.mkdir(parents=True, exist_ok=True)
         for comparison in comparisons:
-            for suffix, text in ((".md", markdown(comparison)), (".csv", table(comparison).to_csv(index=False))):
+            tests = by_test(comparison)
+            texts = {".md": markdown(comparison), ".csv": table(comparison).to_csv(index=False)}
+            for suffix, text in (texts if tests.empty else {**texts, "-tests.csv": tests.to_csv(index=False)}).items():
                 path = folder / f"{comparison.slug}{suffix}"
                 path.write_text(text, encoding="utf-8")
                 written.append(path)

@@ -112,8 +112,42 @@ def test_bad_input_is_one_sentence(sweep: Callable[..., Any], words: list[str], 
 
 
 def test_suites_are_listed(linbench: Callable[..., Any]) -> None:
-    assert linbench("list", "suites").out.startswith("quick\t")
-    assert json.loads(linbench("list", "suites", "--json").out)["suites"][0]["name"] == "quick"
+    assert [line.partition("\t")[0] for line in linbench("list", "suites").out.splitlines()] == ["based-figure2", "quick", "zoology-figure2"]
+    assert [suite["name"] for suite in json.loads(linbench("list", "suites", "--json").out)["suites"]] == ["based-figure2", "quick", "zoology-figure2"]
+
+
+MIXTURE = """
+  - task: mqar
+    train: [{seq_len: 8, examples: 10}, {kv_pairs: 4, examples: 18}]
+    test: [{}, {seq_len: 32, kv_pairs: 4}]
+    set: {protocol.epochs: 3}
+"""
+
+
+def test_a_mixture_runs_and_its_table_is_right(sweep: Callable[..., Any], linbench: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY.replace("tasks: [mqar]", f"tasks:{MIXTURE}"))
+    ended = sweep("--json")
+    assert ended.code == 0, ended.err
+    found = {name: [r for r in json.loads(ended.out) if r["label"] == name] for name in ("deltanet", "linear_attention")}
+    assert all(result["curve"][-1]["tokens"] == 3 * (2 * 4 * 8 + 4 * 4 * 16) for results in found.values() for result in results)
+    (shown,) = json.loads(linbench("table", "--json").out)
+    for row, by_test in zip(shown["rows"], shown["tests"], strict=True):
+        results = found[row["model"]]
+        assert row["accuracy"].startswith(f"{sum(r['metrics']['accuracy'] for r in results) / 2:.3f} ± ")
+        each = [sum(r["tests"][i]["metrics"]["accuracy"] for r in results) / 2 for i in range(2)]
+        columns = ("kv_pairs 2 / seq_len 16", "kv_pairs 4 / seq_len 32")
+        assert [by_test[name].partition(" ±")[0] for name in columns] == [f"{mean:.3f}" for mean in each]
+    text = linbench("table").out
+    assert "By test:\n\n| model " in text
+    assert "trained on kv_pairs 2 / seq_len 8 (10 examples), kv_pairs 4 / seq_len 16 (18 examples); tested on kv_pairs 2 / seq_len 16, kv_pairs 4" in text
+    assert linbench("figures").code == 0
+    assert sweep("--dry-run").out.splitlines()[-1] == "4 cells in 2 groups, all finished."
+
+
+def test_the_shipped_mixture_is_planned(linbench: Callable[..., Any]) -> None:
+    ended = linbench("sweep", "based-figure2", "--dry-run", "--only", "base_conv+linear_attention", "--device", "cpu")
+    assert ended.code == 0, ended.err
+    assert ended.out.splitlines()[-1].startswith("12 cells in 12 groups, 12 left: ")
 
 
 @pytest.mark.slow

@@ -14,8 +14,8 @@ def cells(seeds: Sequence[int] = (0,), size: int = 3) -> list[Cell]:
     return plan("mqar", ["deltanet"], device="cpu", seeds=seeds, settings={"protocol.batch_size": size})
 
 
-def fed(group: Sequence[Cell], count: int, *, first: int = 0) -> Iterator[Batch]:
-    feed = Feed(Streams(group[0].task, group), examples=group[0].protocol.examples, first=first, last=first + count)
+def fed(group: Sequence[Cell], count: int, *, first: int = 0, epoch: int | None = None) -> Iterator[Batch]:
+    feed = Feed(Streams(group[0].task, group), examples=group[0].protocol.examples, first=first, last=first + count, epoch=epoch)
     for _ in range(count):
         feed.ready()
         yield feed.batch()
@@ -49,12 +49,12 @@ def test_batches_are_the_training_stream_in_order_whatever_is_drawn_at_once(
             assert torch.equal(torch.cat([getattr(batch, name)[r] for batch in drawn]), getattr(whole, name))
 
 
-def order(examples: int, count: int, seed: int = 0, *, shuffle: bool) -> list[int]:
+def order(examples: int, count: int, seed: int = 0, *, shuffle: bool, epoch: int | None = None) -> list[int]:
     """The numbers of the examples that a cell trains on."""
     settings = {"protocol.batch_size": 4, "protocol.examples": examples, "protocol.shuffle": shuffle}
     group = plan("mqar", ["deltanet"], device="cpu", seeds=[seed], settings=settings)
     every = group[0].task.sample(torch.arange(examples), seed=seed, split="train").inputs.tolist()
-    return [every.index(row) for batch in fed(group, count) for row in batch.inputs[0].tolist()]
+    return [every.index(row) for batch in fed(group, count, epoch=epoch) for row in batch.inputs[0].tolist()]
 
 
 def test_a_fixed_set_is_gone_through_again_and_again() -> None:
@@ -65,3 +65,14 @@ def test_a_shuffled_set_comes_whole_in_every_epoch_and_in_another_order() -> Non
     first, second = (order(12, 6, shuffle=True)[start : start + 12] for start in (0, 12))
     assert sorted(first) == sorted(second) == list(range(12))
     assert len({tuple(first), tuple(second), tuple(order(12, 3, seed=1, shuffle=True)), tuple(range(12))}) == 4
+
+
+@pytest.mark.parametrize(("examples", "each"), [(10, [*range(10), 0, 1]), (14, list(range(12)))])
+def test_with_epochs_of_their_own_batches_are_the_same_in_every_epoch(examples: int, each: list[int]) -> None:
+    assert order(examples, 7, shuffle=False, epoch=3) == each * 2 + each[:4]
+
+
+def test_shuffled_epochs_of_their_own_are_each_in_another_order() -> None:
+    first, second = (order(14, 6, shuffle=True, epoch=3)[start : start + 12] for start in (0, 12))
+    assert len(set(first)) == len(set(second)) == 12
+    assert first != second

@@ -1,4 +1,5 @@
 import importlib
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -103,6 +104,70 @@ def test_any_change_of_what_decides_a_result_changes_the_id() -> None:
     ]
     assert len({cell.id for cell in [base, *changed]}) == len(changed) + 1
     assert one("gated_deltanet+gated_deltanet").id == base.id
+
+
+SEGMENTS = [{"seq_len": 32, "kv_pairs": 4, "examples": 100}, {"kv_pairs": 2, "examples": 50}]
+EPOCHS = {"settings": {"protocol.epochs": 2}}
+
+
+def test_segments_and_tests_change_the_id_and_only_these_do() -> None:
+    base = one(**EPOCHS, train=SEGMENTS)
+    changed = [
+        one(settings={"protocol.epochs": 2, "protocol.examples": 150}),
+        one(**EPOCHS, train=SEGMENTS[::-1]),
+        one(**EPOCHS, train=[{**SEGMENTS[0], "examples": 101}, {**SEGMENTS[1], "examples": 49}]),
+        one(**EPOCHS, train=[{**SEGMENTS[0], "kv_pairs": 5}, SEGMENTS[1]]),
+        one(**EPOCHS, train=SEGMENTS, test=[{"seq_len": 128}]),
+        one(**EPOCHS, train=SEGMENTS, test=[{"seq_len": 128}, {"seq_len": 64}]),
+        one(**EPOCHS, train=SEGMENTS, test=[{"seq_len": 128, "kv_pairs": 9}]),
+        one(test=[{"seq_len": 128}]),
+        one(),
+    ]
+    assert len({cell.id for cell in [base, *changed]}) == len(changed) + 1
+    assert one(**EPOCHS, train=[{**SEGMENTS[0], "filler": "zero"}, SEGMENTS[1]]).id == base.id, "what the task has already is no change"
+    assert one(train=[], test=[]).id == one().id
+    assert not {"train", "test"} & one().identity["task"].keys()
+
+
+def test_a_mixture_travels_whole() -> None:
+    cell = one(**EPOCHS, train=SEGMENTS, test=[{"seq_len": 128}])
+    other = pickle.loads(pickle.dumps(cell))
+    assert (other.id, other.preset, other.purpose, other.steps) == (cell.id, cell.preset, cell.purpose, cell.steps)
+    assert [segment.task.seq_len for segment in other.segments] == [32, 64]
+
+
+def test_a_mixture_is_of_the_task_with_some_settings_changed() -> None:
+    cell = one(settings={"protocol.epochs": 2, "task.filler": "published"}, train=SEGMENTS, test=[{"seq_len": 256, "kv_pairs": 64}, {"seq_len": 128}])
+    assert [(s.task.settings.seq_len, s.task.settings.kv_pairs, s.task.settings.filler, s.examples) for s in cell.segments] == [
+        (32, 4, "published", 100),
+        (64, 2, "published", 50),
+    ]
+    assert (cell.task.seq_len, cell.longest_test.seq_len, cell.chance) == (64, 256, (1 / 64 + 1 / 8) / 2)
+    assert cell.protocol.examples == 150
+    assert cell.preset is None
+    assert one(test=[{"kv_pairs": 4}]).preset is None
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"train": [{"kv_pair": 2, "examples": 5}]}, r"unknown setting 'train\.0\.kv_pair'; did you mean 'train\.0\.kv_pairs'"),
+        ({"test": [{}, {"seq_len": 63}]}, r"test\.1: seq_len must be even"),
+        ({"test": [{"examples": 5}]}, r"unknown setting 'test\.0\.examples'"),
+        ({"train": [{"kv_pairs": 2}]}, r"train\.0 says nothing of examples; it needs how many there are"),
+        ({"train": [{"kv_pairs": 2, "examples": 0}]}, r"train\.0 has examples 0; it needs .* at least 1"),
+        ({"train": [{"kv_pairs": 2, "examples": "many"}]}, r"train\.0 has examples many; it needs"),
+        ({"test": [{"vocab_size": 64}]}, r"test\.0 has vocab_in 64, vocab_out 64 where the task has vocab_in 256, vocab_out 256; one model must"),
+        ({"train": [{"vocab_size": 64, "examples": 5}]}, r"train\.0 has vocab_in 64"),
+        ({"train": SEGMENTS, "settings": {"protocol.examples": 7, "protocol.epochs": 2}}, r"protocol\.examples and train both say how many"),
+        ({"train": SEGMENTS, "own": [{"protocol.examples": 7}], **EPOCHS}, r"protocol\.examples and train both say how many"),
+        ({"train": SEGMENTS}, r"a token budget does not say how many; give protocol\.epochs"),
+    ],
+)
+def test_mistakes_in_a_mixture_are_refused_in_one_sentence(more: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence) as refused:
+        one(**more)
+    assert str(refused.value).endswith(".")
 
 
 def test_the_id_is_the_same_in_another_process() -> None:

@@ -28,6 +28,14 @@ def test_the_work_is_the_protocols_tokens_forward_and_twice_backward() -> None:
     assert flops(cells(protocol__tokens=4_915_200)[0]) == pytest.approx(4 * 3 * per_token * cell.steps * 32 * 64)
 
 
+def test_a_mixture_is_as_much_work_as_it_has_tokens() -> None:
+    train = [{"seq_len": 32, "kv_pairs": 4, "examples": 320}, {"examples": 64}]
+    (cell,) = plan("mqar", ["deltanet"], device="cpu", settings={"protocol.epochs": 3}, train=train, test=[{"seq_len": 128, "kv_pairs": 16}, {}])
+    per_token = cell.model.build(cell.task, seed=0).flops_per_token(128, 16)
+    assert per_token is not None
+    assert flops(cell) == pytest.approx(3 * per_token * 3 * (320 * 32 + 64 * 64))
+
+
 def test_a_model_is_judged_by_its_own_speed_else_by_that_of_all(a_result: Make) -> None:
     work = flops(cells()[0])
     assert work is not None

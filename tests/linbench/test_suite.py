@@ -44,6 +44,15 @@ def test_what_is_set_for_all_for_a_task_and_for_a_model_reaches_just_these() -> 
     assert {(s["clip"], s["form"]) for _, _, s in found} == {(0.25, "controlled")}
 
 
+def test_a_task_has_a_mixture_to_train_on_and_several_tests() -> None:
+    mixed = {"task": "mqar", "set": {"task.vocab_size": 64}, "train": [{"seq_len": 32, "examples": 100}, {"examples": 50}], "test": [{"kv_pairs": 4}, {}]}
+    cells = expand(suite(tasks=["mqar", mixed], protocol="zoology"), device="cpu").cells
+    assert [(len(cell.segments), len(cell.tests)) for cell in cells] == [(0, 0)] * 2 + [(2, 2)] * 2
+    assert [(s.task.settings.seq_len, s.task.settings.vocab_size, s.examples) for s in cells[-1].segments] == [(32, 64, 100), (64, 64, 50)]
+    assert [test.settings.kv_pairs for test in cells[-1].tests] == [4, 8]
+    assert cells[-1].protocol.examples == 150, "and not zoology's"
+
+
 def test_a_published_protocol_by_name() -> None:
     (_, _, settings), *_ = expanded(protocol="zoology")
     assert (settings["epochs"], settings["stop_at"], settings["clip"], settings["decay"]) == (64, 0.99, None, "all")
@@ -65,6 +74,8 @@ def test_what_is_not_installed_is_named_and_the_rest_goes_on() -> None:
     [
         ({"modles": ["deltanet"]}, r"unknown setting 'suite\.modles'; did you mean 'suite\.models'\?"),
         ({"tasks": []}, r"suite\.tasks"),
+        ({"tasks": [{"task": "mqar", "train": [{"kv_pairs": 4}]}]}, r"train\.0 says nothing of examples"),
+        ({"tasks": [{"task": "mqar", "train": [4]}]}, r"suite\.tasks\.0\.train\.0 = 4: "),
         ({"tasks": [{"task": "mqar", "sets": {}}]}, r"unknown setting 'suite\.tasks\.0\.sets'"),
         ({"set": {"model.d_model": 8}, "grid": {"model.d_model": [8]}}, r"suite: model\.d_model stands both in set and in grid"),
         ({"grid": {"model.d_model": []}}, r"suite: grid\.model\.d_model has no values"),
@@ -117,3 +128,19 @@ def test_zoology_is_surrounded_as_published() -> None:
     (cell,) = expand(few, device="cpu").cells
     surroundings = {"d_model": 64, "layers": 2, "norm": "layer", "channel_mixer": "identity", "tie_embeddings": True, "embedding_dropout": 0.1}
     assert cell.model.backbone.model_dump() == surroundings
+
+
+def test_based_is_the_published_mixture() -> None:
+    figure = load("based-figure2")
+    few = figure.model_copy(update={"models": figure.models[-1:], "grid": {"model.d_model": (64,), "protocol.lr": (1e-3,)}})
+    (cell,) = expand(few, device="cpu").cells
+    train = [(s.task.settings.seq_len, s.task.settings.kv_pairs, s.examples) for s in cell.segments]
+    assert train == [(64, 4, 100_000), (128, 8, 20_000), (256, 16, 20_000), (256, 32, 20_000), (256, 64, 20_000)]
+    pairs = [(test.settings.seq_len, test.settings.kv_pairs) for test in cell.tests]
+    assert pairs == [(64, 4), (64, 8), (64, 16), (128, 32), (256, 64), (512, 128), (1024, 256)]
+    assert {(task.settings.vocab_size, task.settings.filler) for task in [*cell.tests, *(s.task for s in cell.segments)]} == {(8192, "published")}
+    assert cell.steps == 32 * 703
+    assert cell.curriculum.tokens(703) == pytest.approx(24.3e6, rel=1e-3), "an epoch as published"
+    mixer = cell.model.layers[1].settings
+    assert (mixer.heads, mixer.expand_k, mixer.expand_v, mixer.conv) == (2, 1.0, 2.0, 0)  # type: ignore[attr-defined]
+    assert {model.model.partition("[")[0].partition("+")[0] for model in figure.models} == {"base_conv"}

@@ -50,7 +50,7 @@ def test_the_epoch_cosine_falls_once_an_epoch() -> None:
     protocol = Protocol.parse({**default_protocol(), "examples": 320, "epochs": 4, "schedule": "epoch_cosine", "warmup": 0.0}, where="protocol")
     steps = protocol.steps(64)
     assert steps == 40
-    rates = shares(steps, protocol)
+    rates = shares(steps, protocol, epoch=10)
     assert rates == pytest.approx([0.5 * (1 + math.cos(math.pi * epoch / 4)) for epoch in range(4) for _ in range(10)])
 
 

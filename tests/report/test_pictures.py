@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from linbench.report.figures import DISTANCE_BINS, _binned, _edges, learning_curves, save_figures
-from linbench.report.tables import caption, markdown, rich_table, table
+from linbench.report.tables import caption, markdown, rich_tables, table
 from linbench.results import comparisons
 
 
@@ -71,7 +71,7 @@ def test_what_is_not_declared_is_said_to_be(a_result: Any) -> None:
 
 def test_brackets_in_a_name_are_shown_on_a_terminal(a_result: Any) -> None:
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(rich_table(comparisons([a_result("attention[window=4]"), a_result("[red]b[/red]")])[0]))
+    console.print(*rich_tables(comparisons([a_result("attention[window=4]"), a_result("[red]b[/red]")])[0]))
     text = console.export_text()
     assert "attention[window=4]" in text
     assert "[red]b[/red]" in text

@@ -1,6 +1,8 @@
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-from linbench.report.tables import caption, markdown, table
+from linbench.report.tables import by_test, caption, markdown, rich_tables, save_tables, table
 from linbench.results import comparisons
 from linbench.store import Result
 
@@ -31,3 +33,50 @@ def test_the_caption_tells_a_token_budget_from_epochs_of_a_set(a_result: Make) -
     assert "100 tokens in batches of 4" in caption(comparisons([fixed])[0])
     fixed["cell"]["protocol"]["settings"] |= {"examples": 5000, "epochs": 3}
     assert "3 epochs of 5,000 examples in batches of 4" in caption(comparisons([fixed])[0])
+
+
+PARTS: dict[str, Any] = {"test": [{"settings": {"kv_pairs": 4}}, {"settings": {"kv_pairs": 8}}], "train": [{"settings": {"kv_pairs": 2}, "examples": 5000}]}
+
+
+def several(make: Make, label: str, *scores: float, **more: object) -> Result:
+    """With an accuracy for each of two tests, trained on something else."""
+    metrics = [{"accuracy": score} for score in scores] or [{}, {}]
+    tests = [{**part, "chance": 1 / part["settings"]["kv_pairs"], "metrics": one, "slices": {}} for part, one in zip(PARTS["test"], metrics, strict=True)]
+    result = make(label, score=sum(scores) / 2, tests=tests, **more)
+    result["cell"]["task"] |= PARTS
+    return result
+
+
+def test_several_tests_have_a_table_of_their_own(a_result: Make, tmp_path: Path) -> None:
+    results = [several(a_result, "deltanet", 0.9, 0.5), several(a_result, "deltanet", 0.7, 0.7, seed=1), several(a_result, "attention", status="diverged")]
+    (comparison,) = comparisons([*results, several(a_result, "gla", status="failed")])
+    assert by_test(comparison).to_dict("records") == [
+        {"model": "attention", "kv_pairs 4": "0.250", "kv_pairs 8": "0.125"},
+        {"model": "deltanet", "kv_pairs 4": "0.800 ± 0.141", "kv_pairs 8": "0.600 ± 0.141"},
+        {"model": "gla", "kv_pairs 4": "–", "kv_pairs 8": "–"},
+    ]
+    assert table(comparison)["accuracy"].tolist() == ["0.125", "0.700 ± 0.000", "–"]
+    assert markdown(comparison).count("| deltanet ") == 2
+    assert len(rich_tables(comparison)) == 2
+    names = {path.name: path.read_text() for path in save_tables([comparison], tmp_path)}
+    assert names["mqar-quick-native-tests.csv"].splitlines()[2] == "deltanet,0.800 ± 0.141,0.600 ± 0.141"
+
+
+def test_the_caption_tells_what_was_trained_and_tested_on(a_result: Make) -> None:
+    (comparison,) = comparisons([several(a_result, "deltanet", 0.9, 0.5)])
+    told = caption(comparison)
+    assert "mqar quick (; trained on kv_pairs 2 (5,000 examples); tested on kv_pairs 4, kv_pairs 8); " in told
+    assert "Accuracy on the test split of 2 tests, each counting as much, mean ± standard deviation over seeds; " in told
+    assert "at the longest tested length" in told
+
+
+def test_a_single_test_has_no_table_of_its_own(a_result: Make) -> None:
+    (comparison,) = comparisons([a_result("deltanet")])
+    assert by_test(comparison).empty
+    assert "By test" not in markdown(comparison)
+    assert len(rich_tables(comparison)) == 1
+    assert "mqar quick (kv_pairs 8); " in caption(comparison)
+
+
+def test_mixtures_and_tests_do_not_share_a_table_with_others(a_result: Make) -> None:
+    assert len(comparisons([a_result("deltanet"), several(a_result, "deltanet", 0.9, 0.5)])) == 2
