@@ -24,8 +24,8 @@ class Curriculum(NamedTuple):
 
     @classmethod
     def of(cls, segments: tuple[Segment, ...], batch_size: int) -> "Curriculum":
-        """Of a mixture: as many batches of each segment as its examples fill, rounded, and at least one."""
-        batches = tuple(max(1, round((segment.examples or 0) / batch_size)) for segment in segments)
+        """Of a mixture: as many batches of each segment as hold all its examples, the last filled up with its first."""
+        batches = tuple(-(-(segment.examples or 1) // batch_size) for segment in segments)
         return cls(batches, tuple(batch_size * segment.task.seq_len for segment in segments))
 
     @property

@@ -38,5 +38,5 @@ def cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, *, ignore: in
     if hidden.dim() == 2:
         return cross_entropy(hidden[None], weight[None], targets[None], ignore=ignore, backend=backend)[0]
     # under vmap a tensor does not tell whether it requires a gradient
-    loss: Tensor = forward(hidden, weight.to(hidden.dtype), targets, ignore, torch.is_grad_enabled(), triton)[0]
+    loss: Tensor = forward(hidden, weight, targets, ignore, torch.is_grad_enabled(), triton)[0]
     return loss

@@ -47,6 +47,12 @@ def _inputs(x, state, b, step, c, mask, T, C, W: tl.constexpr, STATE: tl.constex
 
 
 @triton.jit
+def _step(x, dy, row, c, own, mask, C, width):
+    """Input and gradient of the output at one step."""
+    return tl.load(x + row * C + c, mask=mask, other=0.0), tl.load(dy + row * width + own, mask=mask, other=0.0)
+
+
+@triton.jit
 def _tap(weight, replica, lag: tl.constexpr, c, mask, C, W: tl.constexpr):
     """The weight that meets the input `lag` steps back."""
     return tl.load(weight + (replica * W + W - 1 - lag) * C + c, mask=mask, other=0.0).to(tl.float32)
@@ -104,16 +110,17 @@ def _backward(
     if W > 3:
         w3 = _tap(weight, b // rows_per_replica, 3, c, mask, C, W)
         x3 = _inputs(x, state, b, first - 3, c, mask, T, C, W, STATE)
-    next_x = tl.load(x + (b * T + first) * C + c, mask=mask, other=0.0)
     dy, own, width = _part(dy0, dy1, dy2, c, C0, C1, C2)
-    next_dy = tl.load(dy + (b * T + first) * width + own, mask=mask, other=0.0)
+    # asked for four steps ahead, so that they come while others are worked on
+    xa, ya = _step(x, dy, b * T + first, c, own, mask, C, width)
+    xb, yb = _step(x, dy, b * T + first + 1, c, own, mask & (first + 1 < T), C, width)
+    xc, yc = _step(x, dy, b * T + first + 2, c, own, mask & (first + 2 < T), C, width)
+    xd, yd = _step(x, dy, b * T + first + 3, c, own, mask & (first + 3 < T), C, width)
     for i in range(BT + W - 1):
         t = first + i
-        x0, ds = next_x.to(tl.float32), next_dy.to(tl.float32)
-        # asked for a step ahead, so that it comes while this one is worked on
-        ahead = mask & (t + 1 < T)
-        next_x = tl.load(x + (b * T + t + 1) * C + c, mask=ahead, other=0.0)
-        next_dy = tl.load(dy + (b * T + t + 1) * width + own, mask=ahead, other=0.0)
+        x0, ds = xa.to(tl.float32), ya.to(tl.float32)
+        xa, ya, xb, yb, xc, yc = xb, yb, xc, yc, xd, yd
+        xd, yd = _step(x, dy, b * T + t + 4, c, own, mask & (t + 4 < T), C, width)
         z = w0 * x0
         if W > 1:
             z += w1 * x1

@@ -154,7 +154,7 @@ def measure(row: Row) -> dict[str, Any]:
     group, cuda = cells(row), row.device != "cpu"
     found: dict[str, Any] = {"reason": None}
     with started(group) as training:
-        step = Step(training)
+        step = Step(training, 0, 0)
         for _ in range(WARM_UP):
             step()
         _synchronise(cuda)

@@ -165,12 +165,20 @@ def test_logits_are_never_all_there(make: Callable[..., Inputs], monkeypatch: py
     assert seen == [(1, 34, 37), (1, 34, 37), (1, 32, 37)]
 
 
-@pytest.mark.parametrize(("rows", "width", "sizes"), [(10, 4, [4, 4, 2]), (10, 7, [5, 5]), (8, 8, [8]), (0, 8, [])])
+@pytest.mark.parametrize(("rows", "width", "sizes"), [(10, 4, [4, 4, 2]), (10, 7, [5, 5]), (8, 8, [8]), (0, 8, [0])])
 @pytest.mark.usefixtures("small_blocks")
 def test_blocks_are_no_shorter_than_the_width(rows: int, width: int, sizes: list[int]) -> None:
-    found = list(operator.blocks(torch.empty(2, rows, width), torch.empty(2, 50, width)))
+    both = operator.blocks(torch.empty(2, rows, width), torch.empty(2, 50, width))
+    found = [part for some, part in both if some == slice(0, 1)]
+    assert both[len(found) :] == [(slice(1, 2), part) for part in found]
     assert [part.stop - part.start for part in found] == sizes
     assert [i for part in found for i in range(part.start, part.stop)] == list(range(rows))
+
+
+def test_small_replicas_share_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operator, "LOGITS", {"cpu": 2 * 10 * 50, "cuda": 1})
+    found = operator.blocks(torch.empty(5, 10, 4), torch.empty(5, 50, 4))
+    assert found == [(slice(start, start + 2), slice(0, 10)) for start in (0, 2, 4)]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -18,8 +18,8 @@ from linbench.stack import Stack
 from linbench.train import Report, Training, train
 
 TRAIN = ({"seq_len": 8, "kv_pairs": 2, "examples": 10}, {"seq_len": 32, "kv_pairs": 2, "examples": 18}, {"seq_len": 16, "kv_pairs": 4, "examples": 3})
-ORDER = [0, 0, 1, 1, 1, 1, 2]
-"""Of an epoch in batches of 4: 10 / 4 and 18 / 4 are rounded, 3 / 4 is at least one."""
+ORDER = [0, 0, 0, 1, 1, 1, 1, 1, 2]
+"""Of an epoch in batches of 4: of 10, 18 and 3 examples, the last of each filled up."""
 
 TINY = {
     "protocol.batch_size": 4, "protocol.epochs": 3, "protocol.validation_examples": 8, "protocol.test_examples": 8, "protocol.evaluations": 5,
@@ -65,8 +65,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
 def test_an_epoch_goes_through_the_segments_in_order_and_all_epochs_are_alike() -> None:
     (cell,) = cells()
     order = cell.curriculum
-    assert [order.segment(step) for step in range(21)] == ORDER * 3
-    assert cell.steps == 21
+    assert [order.segment(step) for step in range(27)] == ORDER * 3
+    assert cell.steps == 27
 
 
 def test_batches_of_a_segment_are_counted_over_epochs() -> None:
@@ -75,7 +75,7 @@ def test_batches_of_a_segment_are_counted_over_epochs() -> None:
         assert [order.before(number, step) for number in range(3)] == [[order.segment(s) for s in range(step)].count(number) for number in range(3)]
 
 
-@pytest.mark.parametrize(("examples", "batches"), [(1, 1), (5, 1), (7, 2), (9, 2), (11, 3)])
+@pytest.mark.parametrize(("examples", "batches"), [(1, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
 def test_a_segment_has_as_many_batches_as_its_examples_fill(examples: int, batches: int) -> None:
     (cell,) = cells(train=[{"seq_len": 16, "kv_pairs": 2, "examples": examples}])
     assert cell.curriculum.batches == (batches,)
@@ -84,9 +84,9 @@ def test_a_segment_has_as_many_batches_as_its_examples_fill(examples: int, batch
 def test_tokens_are_those_that_were_seen() -> None:
     (cell,) = cells()
     each = [4 * (8, 32, 16)[number] for number in ORDER * 3]
-    assert [cell.curriculum.tokens(steps) for steps in range(22)] == [sum(each[:steps]) for steps in range(22)]
+    assert [cell.curriculum.tokens(steps) for steps in range(28)] == [sum(each[:steps]) for steps in range(28)]
     _, training = trained([cell])
-    assert [point["tokens"] for point in training.runs[0].curve] == [sum(each[:step]) for step in (4, 8, 13, 17, 21)]
+    assert [point["tokens"] for point in training.runs[0].curve] == [sum(each[:step]) for step in (5, 11, 16, 22, 27)]
     assert training.trained == sum(each)
 
 
@@ -102,14 +102,14 @@ def test_every_step_trains_on_the_fixed_set_of_its_segment(seen: list[Tensor], s
     ranges = [range(10), range(10, 28), range(28, 31)]
     sets = [s.task.sample(torch.tensor(list(numbers)), seed=5, split="train").inputs.tolist() for s, numbers in zip(cell.segments, ranges, strict=True)]
     numbers = [[sets[segment].index(row) for row in inputs[0].tolist()] for segment, inputs in zip(ORDER * 3, seen, strict=True)]
-    first, second, third = (numbers[start : start + 7] for start in (0, 7, 14))
+    first, second, third = (numbers[start : start + 9] for start in (0, 9, 18))
     if not shuffle:
         assert first == second == third
-        assert [number for batch in first[2:6] for number in batch] == list(range(16))
-        assert first[6] == [0, 1, 2, 0], "a batch that is not full begins with its set again"
+        assert [number for batch in first[3:8] for number in batch] == [*range(18), 0, 1]
+        assert first[8] == [0, 1, 2, 0], "a batch that is not full begins with its set again"
     else:
         assert len({tuple(map(tuple, epoch)) for epoch in (first, second, third)}) == 3
-        assert all(len({number for batch in epoch[2:6] for number in batch}) == 16 for epoch in (first, second, third))
+        assert all(len({number for batch in epoch[3:8] for number in batch}) == 18 for epoch in (first, second, third))
 
 
 def test_segments_of_one_task_have_examples_of_their_own(seen: list[Tensor]) -> None:
@@ -121,7 +121,7 @@ def test_segments_of_one_task_have_examples_of_their_own(seen: list[Tensor]) -> 
 def test_the_epoch_cosine_falls_at_the_end_of_the_epochs_of_a_mixture() -> None:
     (cell,) = cells(protocol__schedule="epoch_cosine", protocol__warmup=0.0)
     rates = begun([cell]).optimiser.rates
-    assert rates.shares == pytest.approx([0.5 * (1 + math.cos(math.pi * epoch / 3)) for epoch in range(3) for _ in range(7)])
+    assert rates.shares == pytest.approx([0.5 * (1 + math.cos(math.pi * epoch / 3)) for epoch in range(3) for _ in range(9)])
 
 
 @pytest.mark.parametrize("model", ["gated_deltanet", "base_conv+attention"])

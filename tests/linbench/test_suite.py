@@ -139,8 +139,8 @@ def test_based_is_the_published_mixture() -> None:
     pairs = [(test.settings.seq_len, test.settings.kv_pairs) for test in cell.tests]
     assert pairs == [(64, 4), (64, 8), (64, 16), (128, 32), (256, 64), (512, 128), (1024, 256)]
     assert {(task.settings.vocab_size, task.settings.filler) for task in [*cell.tests, *(s.task for s in cell.segments)]} == {(8192, "published")}
-    assert cell.steps == 32 * 703
-    assert cell.curriculum.tokens(703) == pytest.approx(24.3e6, rel=1e-3), "an epoch as published"
+    assert cell.steps == 32 * 707
+    assert cell.curriculum.tokens(707) == pytest.approx(24.3e6, rel=1e-2), "an epoch as published, but for batches filled up"
     mixer = cell.model.layers[1].settings
     assert (mixer.heads, mixer.expand_k, mixer.expand_v, mixer.conv) == (2, 1.0, 2.0, 0)  # type: ignore[attr-defined]
     assert {model.model.partition("[")[0].partition("+")[0] for model in figure.models} == {"base_conv"}
