@@ -10,6 +10,7 @@ from linbench.common.errors import UserError
 from linbench.kernels.attention import EMPTY, attention, flops_per_token
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.heads import CONTROLLED, FAMILIES, HeadProjection, HeadSettings, Readout
+from linbench.models.blocks.linear import Shared
 from linbench.models.blocks.positions import alibi_slopes, rotate
 
 
@@ -63,7 +64,8 @@ class Attention(Mixer):
 
     def forward(self, x: Tensor, state: Cache | None = None, handed: Any = None) -> Out:
         """As `Mixer.forward`. Raises RuntimeError when a cache gets more tokens than its capacity."""
-        q, k, v, conv = self.project(x, state and state.conv)
+        given = Shared(x, [self.project.linear, *([self.readout.gate] if self.readout.gate is not None else [])])
+        q, k, v, conv = self.project(given, state and state.conv)
         here = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
         if state is not None:
             here = here + state.seen[:, None]
@@ -80,7 +82,7 @@ class Attention(Mixer):
             slopes=self.slopes,
             scale=self.scale,
         )
-        return Out(self.readout(o, x), None if state is None else self._remember(state, k, v, here, conv), handed)
+        return Out(self.readout(o, given), None if state is None else self._remember(state, k, v, here, conv), handed)
 
     def _recall(self, state: Cache, k: Tensor, v: Tensor, here: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return torch.cat([state.keys, k], 1), torch.cat([state.values, v], 1), torch.cat([state.positions, here], 1)

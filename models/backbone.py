@@ -15,6 +15,7 @@ from linbench.kernels.embedding import embedding
 from linbench.models.base import LayerInfo, Mixer, Rule, StateSize
 from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.initialise import silent
+from linbench.models.blocks.linear import Linear
 from linbench.models.blocks.norms import RMSNorm
 
 VERSION = 1
@@ -50,14 +51,22 @@ class SwiGLU(nn.Module):
     def __init__(self, d_model: int) -> None:
         super().__init__()
         hidden = 8 * -(-d_model // 3)
-        self.up = nn.Linear(d_model, 2 * hidden, bias=False)
-        self.down = silent(nn.Linear(hidden, d_model, bias=False))
+        self.up = Linear(d_model, 2 * hidden)
+        self.down = silent(Linear(hidden, d_model))
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., D]."""
         gate, value = self.up(x).chunk(2, dim=-1)
         y: Tensor = self.down(nn.functional.silu(gate) * value)
         return y
+
+
+def _plus(x: Tensor, added: Tensor | None, norm: nn.Module) -> tuple[Tensor, Tensor]:
+    """The stream with what a branch adds to it, and the norm of that."""
+    if added is not None and isinstance(norm, RMSNorm):
+        return norm.after(x, added)
+    x = x if added is None else x + added
+    return x, norm(x)
 
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {"rms": RMSNorm, "layer": nn.LayerNorm}
@@ -97,25 +106,33 @@ class Backbone(nn.Module):
 
         With targets [B, N] their mean negative log-likelihood instead, for which the logits are never all there at once.
         """
-        x, _ = self.hidden(inputs)
-        x = self.final_norm(x.gather(1, positions[:, :, None].expand(-1, -1, x.shape[-1])))
+        *branches, _ = self._layers(inputs)
+        at = positions[:, :, None].expand(-1, -1, self.embedding.embedding_dim)
+        first, last = (x.gather(1, at) for x in branches)
+        x = self.final_norm(first + last)
         y: Tensor = self.head(x) if targets is None else cross_entropy(x.flatten(0, 1), self.head.weight, targets.flatten())
         return y
 
     def hidden(self, inputs: Tensor, states: Sequence[Any] | None = None) -> tuple[Tensor, list[Any]]:
         """inputs [B, T(, F)] after `states` (one per layer; None: the start) -> the residual stream [B, T, D] and the states."""
+        x, last, after = self._layers(inputs, states)
+        return x + last, after
+
+    def _layers(self, inputs: Tensor, states: Sequence[Any] | None = None) -> tuple[Tensor, Tensor, list[Any]]:
+        """As `hidden`, but for the stream's last sum: what is not asked for need not be added."""
         x = embedding(self.embedding.weight, inputs)
         if inputs.dim() == 3:
             x = x.sum(dim=2)
         x = self.dropout(x)
-        handed, after = None, []
+        last, handed, after = None, None, []
         for index, mixer in enumerate(self.mixers):
-            y, state, handed = mixer(self.mixer_norms[index](x), states and states[index], handed)
-            x = x + y
+            x, normed = _plus(x, last, self.mixer_norms[index])
+            last, state, handed = mixer(normed, states and states[index], handed)
             if self.channel_mixers:
-                x = x + self.channel_mixers[index](self.channel_norms[index](x))
+                x, normed = _plus(x, last, self.channel_norms[index])
+                last = self.channel_mixers[index](normed)
             after.append(state)
-        return x, after
+        return x, torch.zeros_like(x) if last is None else last, after
 
     def init_states(self, batch: int, *, capacity: int) -> list[Any]:
         """One state per layer, for sequences of at most `capacity` tokens."""

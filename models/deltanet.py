@@ -9,6 +9,7 @@ from linbench.kernels.matrix_state import Delta, matrix_state
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.gates import WriteStrength
 from linbench.models.blocks.heads import HeadSettings
+from linbench.models.blocks.linear import Shared
 from linbench.models.blocks.matrix_mixer import MatrixMixer
 
 
@@ -37,6 +38,6 @@ class DeltaNet(MatrixMixer):
         super().__init__(settings, layer)
         self.beta = WriteStrength(layer.d_model, settings.heads, neg_eigval=settings.neg_eigval)
 
-    def recur(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+    def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
         """The equation."""
         return matrix_state(q, k, v, update=Delta(self.beta(x)), state=memory)

@@ -8,6 +8,7 @@ from torch import Tensor
 from linbench.kernels.matrix_state import Delta, matrix_state
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.gates import ScalarDecay
+from linbench.models.blocks.linear import Shared
 from linbench.models.deltanet import DeltaNet, DeltaSettings
 
 
@@ -40,7 +41,7 @@ class GatedDeltaNet(DeltaNet):
         super().__init__(settings, layer)
         self.decay = ScalarDecay(layer.d_model, settings.heads)
 
-    def recur(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+    def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
         """The equation."""
         return matrix_state(q, k, v, log_decay=self.decay(x), update=Delta(self.beta(x)), state=memory)
 

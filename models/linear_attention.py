@@ -8,6 +8,7 @@ from torch import Tensor
 
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.blocks.heads import HeadSettings
+from linbench.models.blocks.linear import Shared
 from linbench.models.blocks.matrix_mixer import MatrixMixer
 
 
@@ -52,7 +53,7 @@ class LinearAttention(MatrixMixer):
         heads, key_dim, value_dim = super().memory_shape
         return heads, key_dim, value_dim + self.settings.normalise
 
-    def recur(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+    def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
         """A column of ones beside v makes the last column of S the normaliser."""
         if not self.settings.normalise:
             return matrix_state(q, k, v, state=memory)

@@ -8,7 +8,7 @@ from torch import Tensor
 from linbench.kernels.norms import plain
 from linbench.kernels.operators import Backend, takes_triton
 
-__all__ = ["VERSION", "l2_norm", "rms_norm"]
+__all__ = ["VERSION", "add_rms_norm", "l2_norm", "rms_norm"]
 
 VERSION = 1
 """Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
@@ -67,3 +67,27 @@ def rms_norm(
     from linbench.kernels.norms import triton
 
     return triton.rms_norm(x, weight, gate, activation, eps, dtype or x.dtype)
+
+
+def add_rms_norm(
+    x: Tensor, added: Tensor, weight: Tensor, *, eps: float = 1e-5, dtype: torch.dtype | None = None, backend: Backend = "auto"
+) -> tuple[Tensor, Tensor]:
+    """x + added, and the `rms_norm` of that: a pass less than one after the other, and two less backward.
+
+    Args:
+        x, added: [..., D]. weight: [D].
+        dtype: of the norm; None is that of x.
+        backend: "auto" takes the fastest that runs on this device.
+
+    Returns: both in the shape of x, the sum in its dtype.
+
+    Raises ValueError: shapes that do not fit together, a backend that is not there or does not run on x.
+    """
+    if weight.shape != x.shape[-1:] or added.shape != x.shape:
+        raise ValueError(f"x [..., D], added shaped as x and weight [D], not {[*map(tuple, (x.shape, added.shape, weight.shape))]}")
+    if not takes_triton(x, backend):
+        total = (x + added).to(x.dtype)
+        return total, plain.rms_norm(total, weight, None, None, eps, dtype or x.dtype)
+    from linbench.kernels.norms import triton
+
+    return triton.add_rms_norm(x, added, weight, eps, dtype or x.dtype)

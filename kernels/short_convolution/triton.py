@@ -21,11 +21,11 @@ from linbench.kernels.short_convolution import PARTS
 @triton.jit
 def _place(T, C, D: tl.constexpr, BD: tl.constexpr, G: tl.constexpr, BT: tl.constexpr):
     """Of this program: sequence, chunk and how many there are, groups [G, 1], channels [G, BD] and which of them exist."""
-    program = tl.program_id(0).to(tl.int64)
+    program = tl.program_id(0)
     blocks, chunks = tl.cdiv(C, G * D), tl.cdiv(T, BT)
     group, d = program % blocks * G + tl.arange(0, G)[:, None], tl.arange(0, BD)[None, :]
     c = group * D + d
-    return program // (blocks * chunks), program // blocks % chunks, chunks, group, c, (d < D) & (c < C)
+    return (program // (blocks * chunks)).to(tl.int64), program // blocks % chunks, chunks, group, c, (d < D) & (c < C)
 
 
 @triton.jit
@@ -38,24 +38,38 @@ def _part(y0, y1, y2, c, C0, C1, C2):
 
 
 @triton.jit
-def _inputs(x, state, b, step, c, mask, T, C, W: tl.constexpr, STATE: tl.constexpr):
-    """Inputs at `step` >= 1 - W in float32: before the first come those of the state, if there is one, otherwise zeros."""
-    given = tl.load(x + (b * T + step) * C + c, mask=mask & (step >= 0) & (step < T), other=0.0).to(tl.float32)
+def _inputs(x, state, step, c, mask, T, C, W: tl.constexpr, STATE: tl.constexpr):
+    """Inputs of a sequence at `step` >= 1 - W in float32: before the first come those of its state, if there is one, otherwise zeros."""
+    given = tl.load(x + (step * C + c), mask=mask & (step >= 0) & (step < T), other=0.0).to(tl.float32)
     if STATE:
-        given += tl.load(state + (b * (W - 1) + W - 1 + step) * C + c, mask=mask & (step < 0), other=0.0).to(tl.float32)
+        given += tl.load(state + ((W - 1 + step) * C + c), mask=mask & (step < 0), other=0.0).to(tl.float32)
     return given
 
 
 @triton.jit
-def _step(x, dy, row, c, own, mask, C, width):
-    """Input and gradient of the output at one step."""
-    return tl.load(x + row * C + c, mask=mask, other=0.0), tl.load(dy + row * width + own, mask=mask, other=0.0)
+def _step(x, dy, step, c, own, mask, T, C, width):
+    """Input and gradient of the output of a sequence at one step."""
+    mask &= step < T
+    return tl.load(x + (step * C + c), mask=mask, other=0.0), tl.load(dy + (step * width + own), mask=mask, other=0.0)
 
 
 @triton.jit
-def _tap(weight, replica, lag: tl.constexpr, c, mask, C, W: tl.constexpr):
-    """The weight that meets the input `lag` steps back."""
-    return tl.load(weight + (replica * W + W - 1 - lag) * C + c, mask=mask, other=0.0).to(tl.float32)
+def _sigmoid(z):
+    """As a square: a quotient takes five instructions more."""
+    root = tl.rsqrt(1.0 + tl.exp(-z))
+    return root * root
+
+
+@triton.jit
+def _tap(weight, lag: tl.constexpr, c, mask, C, W: tl.constexpr):
+    """The weight of a replica that meets the input `lag` steps back."""
+    return tl.load(weight + ((W - 1 - lag) * C + c), mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _at(x, row, C):
+    """Where row `row`, in 64 bits, begins: what is added to it fits into 32."""
+    return x + row * C
 
 
 @triton.jit
@@ -67,20 +81,23 @@ def _forward(
     """Grid (B * chunks * blocks). x [B, T, C], yi [B, T, Ci], weight [replicas, W, C], state, last [B, W-1, C]; `normed`: groups with a norm."""
     b, chunk, chunks, group, c, mask = _place(T, C, D, BD, G, BT)
     steps = chunk * BT + tl.arange(0, BT)[:, None, None]
+    x, weight = _at(x, b * T, C), _at(weight, b // rows_per_replica * W, C)
+    if STATE:
+        state = _at(state, b * (W - 1), C)
     z = tl.zeros([BT, G, BD], tl.float32)
     for lag in tl.static_range(W):
-        z += _tap(weight, b // rows_per_replica, lag, c, mask, C, W)[None] * _inputs(x, state, b, steps - lag, c[None], mask[None], T, C, W, STATE)
+        z += _tap(weight, lag, c, mask, C, W)[None] * _inputs(x, state, steps - lag, c[None], mask[None], T, C, W, STATE)
     s = z
     if SILU:
-        s *= tl.sigmoid(z)
+        s *= _sigmoid(z)
     if NORM:
         s *= tl.where(group[None] < normed, tl.rsqrt(tl.sum(s * s, axis=2, keep_dims=True) + eps), 1.0)
     y, own, width = _part(y0, y1, y2, c, C0, C1, C2)
-    tl.store(y + (b * T + steps) * width + own[None], s.to(y0.dtype.element_ty), mask=mask[None] & (steps < T))
+    tl.store(_at(y, b * T, width) + (steps * width + own[None]), s.to(y0.dtype.element_ty), mask=mask[None] & (steps < T))
     if chunk == chunks - 1:
         for i in tl.static_range(W - 1):
-            kept = _inputs(x, state, b, T - (W - 1) + i, c, mask, T, C, W, STATE)
-            tl.store(last + (b * (W - 1) + i) * C + c, kept.to(last.dtype.element_ty), mask=mask)
+            kept = _inputs(x, state, T - (W - 1) + i, c, mask, T, C, W, STATE)
+            tl.store(_at(last, b * (W - 1), C) + (i * C + c), kept.to(last.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -96,31 +113,37 @@ def _backward(
     """
     b, chunk, chunks, group, c, mask = _place(T, C, D, BD, G, BT)
     first = chunk * BT
+    x, dx, weight = _at(x, b * T, C), _at(dx, b * T, C), _at(weight, b // rows_per_replica * W, C)
+    if STATE:
+        state, dstate = _at(state, b * (W - 1), C), _at(dstate, b * (W - 1), C)
+    if LAST:
+        dlast = _at(dlast, b * (W - 1), C)
     zeros = tl.zeros([G, BD], tl.float32)
     # at a step: taps and inputs by lag, what the gradients of the inputs lag steps back have so far, and what the weight's has by lag
-    w0, w1, w2, w3 = _tap(weight, b // rows_per_replica, 0, c, mask, C, W), zeros, zeros, zeros
+    w0, w1, w2, w3 = _tap(weight, 0, c, mask, C, W), zeros, zeros, zeros
     x1, x2, x3, dx1, dx2, dx3 = zeros, zeros, zeros, zeros, zeros, zeros
     dw0, dw1, dw2, dw3 = zeros, zeros, zeros, zeros
     if W > 1:
-        w1 = _tap(weight, b // rows_per_replica, 1, c, mask, C, W)
-        x1 = _inputs(x, state, b, first - 1, c, mask, T, C, W, STATE)
+        w1 = _tap(weight, 1, c, mask, C, W)
+        x1 = _inputs(x, state, first - 1, c, mask, T, C, W, STATE)
     if W > 2:
-        w2 = _tap(weight, b // rows_per_replica, 2, c, mask, C, W)
-        x2 = _inputs(x, state, b, first - 2, c, mask, T, C, W, STATE)
+        w2 = _tap(weight, 2, c, mask, C, W)
+        x2 = _inputs(x, state, first - 2, c, mask, T, C, W, STATE)
     if W > 3:
-        w3 = _tap(weight, b // rows_per_replica, 3, c, mask, C, W)
-        x3 = _inputs(x, state, b, first - 3, c, mask, T, C, W, STATE)
+        w3 = _tap(weight, 3, c, mask, C, W)
+        x3 = _inputs(x, state, first - 3, c, mask, T, C, W, STATE)
     dy, own, width = _part(dy0, dy1, dy2, c, C0, C1, C2)
     # asked for four steps ahead, so that they come while others are worked on
-    xa, ya = _step(x, dy, b * T + first, c, own, mask, C, width)
-    xb, yb = _step(x, dy, b * T + first + 1, c, own, mask & (first + 1 < T), C, width)
-    xc, yc = _step(x, dy, b * T + first + 2, c, own, mask & (first + 2 < T), C, width)
-    xd, yd = _step(x, dy, b * T + first + 3, c, own, mask & (first + 3 < T), C, width)
+    dy = _at(dy, b * T, width)
+    xa, ya = _step(x, dy, first, c, own, mask, T, C, width)
+    xb, yb = _step(x, dy, first + 1, c, own, mask, T, C, width)
+    xc, yc = _step(x, dy, first + 2, c, own, mask, T, C, width)
+    xd, yd = _step(x, dy, first + 3, c, own, mask, T, C, width)
     for i in range(BT + W - 1):
         t = first + i
         x0, ds = xa.to(tl.float32), ya.to(tl.float32)
         xa, ya, xb, yb, xc, yc = xb, yb, xc, yc, xd, yd
-        xd, yd = _step(x, dy, b * T + t + 4, c, own, mask & (t + 4 < T), C, width)
+        xd, yd = _step(x, dy, t + 4, c, own, mask, T, C, width)
         z = w0 * x0
         if W > 1:
             z += w1 * x1
@@ -130,7 +153,7 @@ def _backward(
             z += w3 * x3
         s = z
         if SILU:
-            gate = tl.sigmoid(z)
+            gate = _sigmoid(z)
             s = z * gate
         if NORM:
             r = tl.rsqrt(tl.sum(s * s, axis=1, keep_dims=True) + eps)
@@ -161,10 +184,10 @@ def _backward(
         u = t - (W - 1)
         if LAST:
             place = u - T + W - 1
-            dx0 += tl.load(dlast + (b * (W - 1) + place) * C + c, mask=mask & (place >= 0) & (u < T), other=0.0).to(tl.float32)
-        tl.store(dx + (b * T + u) * C + c, dx0.to(dx.dtype.element_ty), mask=mask & (u >= first) & (u < T))
+            dx0 += tl.load(dlast + (place * C + c), mask=mask & (place >= 0) & (u < T), other=0.0).to(tl.float32)
+        tl.store(dx + (u * C + c), dx0.to(dx.dtype.element_ty), mask=mask & (u >= first) & (u < T))
         if STATE:
-            tl.store(dstate + (b * (W - 1) + W - 1 + u) * C + c, dx0.to(dstate.dtype.element_ty), mask=mask & (u < 0))
+            tl.store(dstate + ((W - 1 + u) * C + c), dx0.to(dstate.dtype.element_ty), mask=mask & (u < 0))
         x1, x2, x3 = x0, x1, x2
     place = (b * chunks + chunk) * W
     tl.store(dweight + (place + W - 1) * C + c, dw0, mask=mask)

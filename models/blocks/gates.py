@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from linbench.kernels.decay_gate import decay_gate
+from linbench.models.blocks.linear import Linear, Shared
 
 
 class ScalarDecay(nn.Module):
@@ -18,13 +19,13 @@ class ScalarDecay(nn.Module):
 
     def __init__(self, d_model: int, heads: int) -> None:
         super().__init__()
-        self.project = nn.Linear(d_model, heads, bias=False)
+        self.project = Linear(d_model, heads)
         self.A_log = nn.Parameter((1 + 15 * _stratified(heads)).log())
         low, high = math.log(0.001), math.log(0.1)
         dt = (low + (high - low) * _stratified(heads)).exp().clamp(min=1e-4)
         self.dt_bias = nn.Parameter(dt + (-torch.expm1(-dt)).log())  # the inverse of softplus
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor | Shared) -> Tensor:
         """x [B, T, D] -> log decay [B, T, H] <= 0, in at least float32."""
         return decay_gate(self.project(x), self.A_log, self.dt_bias)
 
@@ -39,9 +40,9 @@ class WriteStrength(nn.Module):
 
     def __init__(self, d_model: int, heads: int, *, neg_eigval: bool) -> None:
         super().__init__()
-        self.project = nn.Linear(d_model, heads, bias=False)
+        self.project = Linear(d_model, heads)
         self.largest = 2.0 if neg_eigval else 1.0
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor | Shared) -> Tensor:
         """x [B, T, D] -> beta [B, T, H]."""
         return self.largest * torch.sigmoid(self.project(x))

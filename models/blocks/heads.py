@@ -14,6 +14,7 @@ from linbench.kernels.norms import Activation, l2_norm
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.initialise import silent
+from linbench.models.blocks.linear import Linear, Shared
 from linbench.models.blocks.norms import RMSNorm
 
 
@@ -70,7 +71,7 @@ class HeadProjection(nn.Module):
         self.heads = settings.heads
         self.key_dim, self.value_dim = head_dims(settings, layer.d_model)
         self.widths = [self.heads * dim for dim in (self.key_dim, self.key_dim, self.value_dim)]
-        self.linear = nn.Linear(layer.d_model, sum(self.widths), bias=False)
+        self.linear = Linear(layer.d_model, sum(self.widths))
         fused = bool(settings.conv) and settings.feature_map == "identity" and settings.qk_norm == "l2"
         l2_heads = (2 * self.heads * self.key_dim, self.key_dim) if fused else None
         self.conv = ShortConvolution(sum(self.widths), settings.conv, l2_heads=l2_heads, parts=self.widths) if settings.conv else None
@@ -79,7 +80,7 @@ class HeadProjection(nn.Module):
         norm = norms["none" if fused else settings.qk_norm]
         self.q_norm, self.k_norm = norm(), norm()
 
-    def forward(self, x: Tensor, conv: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    def forward(self, x: Tensor | Shared, conv: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """x [B, T, D] and what the convolution remembers -> q, k, v and what it remembers now."""
         qkv = self.linear(x)
         parts, conv = (qkv.split(self.widths, dim=-1), conv) if self.conv is None else self.conv(qkv, conv)
@@ -103,11 +104,11 @@ class Readout(nn.Module):
         _, value_dim = head_dims(settings, layer.d_model)
         width = settings.heads * value_dim
         self.norm = RMSNorm(value_dim) if settings.output_norm == "rms" else None
-        self.gate = nn.Linear(layer.d_model, width, bias=False) if settings.output_gate != "none" else None
+        self.gate = Linear(layer.d_model, width) if settings.output_gate != "none" else None
         self.activation: Activation | None = None if settings.output_gate == "none" else settings.output_gate
-        self.linear = silent(nn.Linear(width, layer.d_model, bias=False))
+        self.linear = silent(Linear(width, layer.d_model))
 
-    def forward(self, o: Tensor, x: Tensor) -> Tensor:
+    def forward(self, o: Tensor, x: Tensor | Shared) -> Tensor:
         """`x` [B, T, D] is the layer's input, from which the gate is computed."""
         gate: Tensor | None = None if self.gate is None else self.gate(x).unflatten(-1, o.shape[-2:])
         if self.norm is not None:

@@ -1,9 +1,13 @@
 """Initial values that more than one part uses."""
 
+from typing import TypeVar
+
 from torch import nn
 
+Kind = TypeVar("Kind", bound=nn.Linear)
 
-def silent(linear: nn.Linear) -> nn.Linear:
+
+def silent(linear: Kind) -> Kind:
     """The same layer with weights of zero: a residual branch that ends in it adds nothing at first.
 
     Small recall models leave their initial plateau several times sooner this way (docs/decisions/0002).

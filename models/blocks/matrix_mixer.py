@@ -10,6 +10,7 @@ from linbench.common.settings import Settings
 from linbench.kernels.matrix_state import flops_per_token
 from linbench.models.base import LayerInfo, Mixer, Out, StateSize
 from linbench.models.blocks.heads import CONTROLLED, FAMILIES, HeadProjection, HeadSettings, Readout
+from linbench.models.blocks.linear import Linear, Shared
 
 
 class MatrixState(NamedTuple):
@@ -34,8 +35,8 @@ class MatrixMixer(Mixer):
         self.readout = Readout(settings, layer)
 
     @abstractmethod
-    def recur(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
-        """x [B, T, D], q, k [B, T, H, K], v [B, T, H, V], memory [B, H, K, V] -> o [B, T, H, V], memory."""
+    def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+        """x, the layer's input [B, T, D] for gates to read, q, k [B, T, H, K], v [B, T, H, V], memory [B, H, K, V] -> o [B, T, H, V], memory."""
 
     @property
     def memory_shape(self) -> tuple[int, int, int]:
@@ -44,9 +45,10 @@ class MatrixMixer(Mixer):
 
     def forward(self, x: Tensor, state: MatrixState | None = None, handed: Any = None) -> Out:
         """As `Mixer.forward`."""
-        q, k, v, conv = self.project(x, state and state.conv)
-        o, memory = self.recur(x, q, k, v, state and state.memory)
-        return Out(self.readout(o, x), MatrixState(memory, conv), handed)
+        given = Shared(x, [map_ for map_ in self.modules() if isinstance(map_, Linear) and map_ is not self.readout.linear])
+        q, k, v, conv = self.project(given, state and state.conv)
+        o, memory = self.recur(given, q, k, v, state and state.memory)
+        return Out(self.readout(o, given), MatrixState(memory, conv), handed)
 
     def init_state(self, batch: int, *, capacity: int) -> MatrixState:
         """Zeros; the size does not depend on `capacity`."""

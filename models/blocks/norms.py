@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from linbench.kernels.norms import Activation, rms_norm
+from linbench.kernels.norms import Activation, add_rms_norm, rms_norm
 from linbench.kernels.operators import product_dtype
 
 
@@ -21,3 +21,7 @@ class RMSNorm(nn.Module):
     def forward(self, x: Tensor, gate: Tensor | None = None, activation: Activation | None = None) -> Tensor:
         """Any shape with `dim` last; times activation(gate), shaped as x."""
         return rms_norm(x, self.weight, gate=gate, activation=activation, eps=self.eps, dtype=product_dtype(x))
+
+    def after(self, x: Tensor, added: Tensor) -> tuple[Tensor, Tensor]:
+        """x + added, and its norm."""
+        return add_rms_norm(x, added, self.weight, eps=self.eps, dtype=product_dtype(x))

@@ -1,11 +1,12 @@
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from linbench.kernels.norms import l2_norm, rms_norm
+from linbench.kernels.norms import add_rms_norm, l2_norm, rms_norm
 from linbench.kernels.operators import INTERPRETED, runs_triton
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -174,6 +175,38 @@ def test_the_result_comes_in_the_dtype_that_is_asked_for(draw: Draw, backend: st
     assert max(map(error, grads, wanted_grads)) < LIMITS[torch.bfloat16][1]
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("narrow", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("used", ["both", "sum", "norm"])
+@pytest.mark.parametrize("lead", [(), (3,)])
+def test_a_sum_and_its_norm(draw: Draw, backend: str, narrow: torch.dtype, used: str, lead: tuple[int, ...]) -> None:
+    inputs = draw(*lead, 2, 21, 65), draw(*lead, 2, 21, 65, dtype=narrow), draw(*lead, 65)
+
+    def parts(total: Tensor, y: Tensor) -> Tensor:
+        return torch.cat([*([total] if used != "norm" else []), *([y.to(total.dtype)] if used != "sum" else [])], dim=-1)
+
+    def function(*given: Tensor, **options: Any) -> Tensor:
+        one = partial(add_rms_norm, eps=EPS, dtype=narrow, **options)
+        return parts(*(torch.vmap(one)(*given) if lead else one(*given)))
+
+    def reference(x: Tensor, added: Tensor, weight: Tensor) -> Tensor:
+        return parts(x + added, reference_rms(x + added, weight[:, None, None] if lead else weight))
+
+    y, grads = results(function, inputs, backend=backend) if used != "sum" else (None, None)
+    if used == "sum":
+        leaves = [x.clone().requires_grad_() for x in inputs]
+        total = function(*leaves, backend=backend)
+        assert torch.allclose(total, (leaves[0] + leaves[1]).to(total.dtype))
+        dx, dadded = torch.autograd.grad(total.sum(), leaves[:2])
+        assert torch.equal(dx, torch.ones_like(dx))
+        assert torch.equal(dadded, torch.ones_like(dadded))
+        return
+    wanted, wanted_grads = results(reference, tuple(x.double() for x in inputs))
+    assert [x.dtype for x in grads] == [x.dtype for x in inputs]
+    assert error(y, wanted) < LIMITS[narrow][0]
+    assert max(map(error, grads, wanted_grads)) < LIMITS[narrow][1]
+
+
 @pytest.mark.skipif("triton" not in BACKENDS, reason="no Triton here")
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_the_operator_compiles_whole(draw: Draw, activation: str | None) -> None:
@@ -184,7 +217,7 @@ def test_the_operator_compiles_whole(draw: Draw, activation: str | None) -> None
     assert all(map(torch.equal, [y, *grads], [expected, *expected_grads]))
     x, weight, *gate = inputs
     x, weight, *gate = (leaf.requires_grad_() for leaf in (x, weight[None], *gate))
-    torch.library.opcheck(torch.ops.linbench.norm, (x, weight, gate[0] if gate else None, activation or "none", True, EPS, torch.float32))
+    torch.library.opcheck(torch.ops.linbench.norm, (x, None, weight, gate[0] if gate else None, activation or "none", True, EPS, torch.float32))
 
 
 @pytest.mark.skipif("triton" not in BACKENDS, reason="no Triton here")

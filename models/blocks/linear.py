@@ -1,0 +1,122 @@
+"""Linear maps without bias, several of one input at a time: products of matrices, laid out so that a GPU is full in all of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linbench.kernels.operators import product_dtype, stacked, without_autocast
+
+NARROW = 16
+"""Maps of fewer outputs share one product."""
+
+_PROGRAMS = 264
+"""That fill a large GPU twice."""
+
+_TILE = 128
+_FEWEST_ROWS = 512
+
+
+class Linear(nn.Linear):
+    """W x, W [O, D]. Of what several maps read a `Shared` is given, which knows what each makes of it."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, bias=False)
+
+    def forward(self, x: "Tensor | Shared") -> Tensor:
+        """[..., D] -> [..., O]."""
+        return x.through(self) if isinstance(x, Shared) else linear(x, [self.weight])[0]
+
+
+class Shared:
+    """An input [..., D] of several maps: all are computed when the first is asked for."""
+
+    def __init__(self, x: Tensor, maps: Sequence[Linear]) -> None:
+        self.x, self.maps = x, list(maps)
+        self.made: dict[Linear, Tensor] = {}
+
+    def through(self, one: Linear) -> Tensor:
+        """What a map makes of it: [..., O]."""
+        if not self.made:
+            self.made = dict(zip(self.maps, linear(self.x, [each.weight for each in self.maps]), strict=True))
+        return self.made[one]
+
+
+def linear(x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+    """W_i x for each of weights [O_i, D]: x [..., D] -> [..., O_i]. Under torch.autocast in its dtype."""
+    if not _worth(x):
+        return [F.linear(x, weight) for weight in weights]
+    narrow = [i for i, weight in enumerate(weights) if weight.shape[0] < NARROW]
+    wide = [weight for i, weight in enumerate(weights) if i not in narrow]
+    if narrow:
+        wide.append(torch.cat([weights[i] for i in narrow]) if len(narrow) > 1 else weights[narrow[0]])
+    rows, dtype = x.reshape(-1, x.shape[-1]), product_dtype(x)
+    with without_autocast(x):
+        if stacked():
+            made = list(_Products.apply(rows, dtype, *wide))  # type: ignore[no-untyped-call]
+        else:
+            made = [y[0] for y in _Products.apply(rows[None], dtype, *(weight[None] for weight in wide))]  # type: ignore[no-untyped-call]
+    if narrow:
+        parts = iter(torch.split(made.pop(), [weights[i].shape[0] for i in narrow], dim=-1))
+        for i in narrow:
+            made.insert(i, next(parts))
+    return [y.unflatten(0, x.shape[:-1]) for y in made]
+
+
+def _worth(x: Tensor) -> bool:
+    """On a CPU it is not."""
+    return x.is_cuda
+
+
+class _Products(torch.autograd.Function):
+    """x [R, N, D], weights [R, O_i, D] -> [R, N, O_i] in `dtype`. Backward each product adds to the gradient of x itself; those over all rows,
+    which have few results, are cut into as many parts as fill a GPU, and their sums taken in float32."""
+
+    @staticmethod
+    def forward(x: Tensor, dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, ...]:
+        x = x.to(dtype)
+        return tuple(torch.bmm(x, weight.to(dtype).mT) for weight in weights)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        x, ctx.dtype, *weights = inputs
+        ctx.save_for_backward(x, *weights)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
+        x, *weights = ctx.saved_tensors
+        dx: Tensor | None = None
+        dweights: list[Tensor | None] = []
+        narrow = x.to(ctx.dtype)
+        for dy, weight in zip(gradients, weights, strict=True):
+            if dy is None:
+                dweights.append(None)
+                continue
+            own = weight.to(ctx.dtype)
+            dx = torch.bmm(dy, own) if dx is None else dx.baddbmm_(dy, own)
+            dweights.append(_over_rows(dy, narrow).to(weight.dtype))
+        return None if dx is None else dx.to(x.dtype), None, *dweights
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, dtype: torch.dtype, *weights: Tensor) -> Any:
+        """Replicas in front."""
+
+        def first(given: Tensor, dim: int | None) -> Tensor:
+            return given.expand(info.batch_size, *given.shape) if dim is None else given.movedim(dim, 0)
+
+        made = _Products.apply(first(x, in_dims[0]), dtype, *(first(w, dim) for w, dim in zip(weights, in_dims[2:], strict=True)))  # type: ignore[no-untyped-call]
+        return made, tuple(0 for _ in made)
+
+
+def _over_rows(dy: Tensor, x: Tensor) -> Tensor:
+    """dy [R, N, O], x [R, N, D] -> sum over N of their products [R, O, D], in float32 where it is a sum of parts."""
+    replicas, rows, outputs = dy.shape
+    parts, tiles = 1, replicas * -(-outputs // _TILE) * -(-x.shape[2] // _TILE)
+    while parts * tiles < _PROGRAMS and rows % (2 * parts) == 0 and rows // (2 * parts) >= _FEWEST_ROWS:
+        parts *= 2
+    cut = [given.reshape(replicas * parts, rows // parts, given.shape[2]) for given in (dy, x)]
+    made = torch.bmm(cut[0].mT, cut[1])
+    return made if parts == 1 else made.view(replicas, parts, outputs, -1).sum(dim=1, dtype=torch.promote_types(made.dtype, torch.float32))

@@ -1,0 +1,100 @@
+"""Products of several maps at a time are those of each alone."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linbench.models.blocks import linear as what
+from linbench.models.blocks.linear import Linear, Shared, linear
+
+SIZES = [[24], [3], [24, 2, 40, 5], [2, 1], [17, 16]]
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(what, "_worth", lambda x: True)
+
+
+def results(function: Callable[..., list[Tensor]], x: Tensor, weights: list[Tensor]) -> list[Tensor]:
+    """Outputs and the gradients of a loss that weighs every number of them."""
+    leaves = [given.clone().requires_grad_() for given in (x, *weights)]
+    outputs = function(leaves[0], leaves[1:])
+    loss = sum((y.double() * torch.linspace(-1, 2, y.numel(), dtype=torch.float64).view(y.shape).sin()).sum() for y in outputs)
+    return [*(y.detach() for y in outputs), *torch.autograd.grad(loss, leaves)]
+
+
+def draw(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64).to(dtype)
+
+
+def each_alone(x: Tensor, weights: list[Tensor]) -> list[Tensor]:
+    return [F.linear(x, weight) for weight in weights]
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (8, 512), (2, 2049)])
+def test_outputs_and_gradients_are_those_of_each_map(sizes: list[int], shape: tuple[int, int]) -> None:
+    x, weights = draw(*shape, 12), [draw(size, 12) for size in sizes]
+    for given, expected in zip(results(linear, x, weights), results(each_alone, x, weights), strict=True):
+        assert given.shape == expected.shape
+        assert torch.allclose(given, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("shared", [False, True])
+def test_replicas_stack(sizes: list[int], shared: bool) -> None:
+    x, weights = draw(*([] if shared else [3]), 2, 600, 12), [draw(3, size, 12) for size in sizes]
+
+    def stacked(x: Tensor, weights: list[Tensor]) -> list[Tensor]:
+        return torch.vmap(linear, in_dims=(None if shared else 0, 0))(x, weights)
+
+    def one_by_one(x: Tensor, weights: list[Tensor]) -> list[Tensor]:
+        found = [linear(x if shared else x[r], [weight[r] for weight in weights]) for r in range(3)]
+        return [torch.stack(ys) for ys in zip(*found, strict=True)]
+
+    for given, expected in zip(results(stacked, x, weights), results(one_by_one, x, weights), strict=True):
+        assert torch.allclose(given, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
+
+
+def test_sums_over_many_rows_are_taken_in_parts_and_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, ...]] = []
+    product = torch.bmm
+    monkeypatch.setattr(torch, "bmm", lambda x, y: seen.append(tuple(x.shape)) or product(x, y))
+    x, weight = draw(8192, 16, dtype=torch.bfloat16), draw(32, 16, dtype=torch.float32)
+    gradient = results(linear, x, [weight])[-1]
+    assert seen[-1] == (16, 32, 512)
+    assert gradient.dtype == torch.float32
+    exact = results(each_alone, x.double(), [weight.to(torch.bfloat16).double()])[-1]
+    assert float((gradient - exact).norm() / exact.norm()) < 4e-3
+
+
+def test_autocast_decides_the_dtype() -> None:
+    x, weights = draw(5, 12, dtype=torch.float32), [draw(size, 12, dtype=torch.float32) for size in (20, 3)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = results(linear, x, weights)
+    assert [y.dtype for y in found] == [torch.bfloat16] * 2 + [torch.float32] * 3
+    for given, expected in zip(found, results(each_alone, x, weights), strict=True):
+        assert float((given - expected).norm() / expected.norm()) < 8e-3
+
+
+def test_a_map_that_nobody_uses_has_no_gradient() -> None:
+    x, used, unused = draw(4, 12).requires_grad_(), draw(20, 12).requires_grad_(), draw(30, 12).requires_grad_()
+    y, _ = linear(x, [used, unused])
+    dx, dused, dunused = torch.autograd.grad(y.square().sum(), [x, used, unused], allow_unused=True)
+    expected = torch.autograd.grad(F.linear(x, used).square().sum(), [x, used])
+    assert torch.allclose(dx, expected[0])
+    assert torch.allclose(dused, expected[1])
+    assert dunused is None
+
+
+def test_what_is_shared_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    maps = [Linear(12, 20), Linear(12, 2), Linear(12, 3)]
+    calls: list[int] = []
+    monkeypatch.setattr(what, "linear", lambda x, weights: calls.append(len(weights)) or linear(x, weights))
+    x = draw(4, 12, dtype=torch.float32)
+    given = Shared(x, maps)
+    assert all(torch.allclose(one(given), F.linear(x, one.weight), atol=1e-6) for one in maps)
+    assert calls == [3]
