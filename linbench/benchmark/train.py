@@ -1,5 +1,6 @@
 """`bench train`: whole training steps, captured and replayed as a run does them, beside a peer's and part by part."""
 
+import os
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -125,8 +126,12 @@ def cells(row: Row) -> list[Cell]:
 
 
 def run(rows: Sequence[Row], *, tell: Callable[[str], None], keep: Callable[[dict[str, Any]], None] = lambda found: None) -> dict[str, Any]:
-    """All that was found, for JSON. Each row in a process of its own: compiled kernels are shared through their cache, faults are not."""
+    """All that was found, for JSON. On a GPU everything is compiled first, side by side; then each row is measured in a process of its own."""
     cuda = rows[0].device != "cpu"
+    if cuda:
+        steps = outcomes(compile_all, rows, workers=max(1, min(12, (os.cpu_count() or 1) - 2)), seconds=SECONDS)
+        for count, (place, outcome) in enumerate(steps, 1):
+            tell(f"compiled {count}/{len(rows)} {rows[place]}{f': {outcome.failure}' if outcome.failure else ''}")
     found: dict[str, Any] = {"rows": [], "peer": next((row.peer for row in rows if row.peer), None), "notes": _notes(rows)}
     for place, outcome in outcomes(measure, rows, workers=int(cuda), seconds=SECONDS, fresh=True):
         found["rows"].append(row_of(rows[place], outcome))
@@ -146,6 +151,15 @@ def row_of(row: Row, outcome: Outcome) -> dict[str, Any]:
     return {**shown, **outcome.value, "tokens_per_second": speeds, "ratio": ratio}
 
 
+def compile_all(row: Row) -> None:
+    """Everything that the row launches: many rows at once, before anything is timed."""
+    group = cells(row)
+    with started(group) as training:
+        Step(training, 0, 0)()
+        if row.peer is not None:
+            peers.trainer(row.peer, group[0], compiling=True)()
+
+
 def measure(row: Row) -> dict[str, Any]:
     """Seconds of a step for each side: medians over windows in turn, drawing batches included; peak memory; and the parts of ours.
 
@@ -162,7 +176,7 @@ def measure(row: Row) -> dict[str, Any]:
         sides: dict[str, Callable[[], None]] = {"linbench": step}
         if row.peer is not None:
             try:
-                sides[row.peer] = peers.trainer(row.peer)(group[0])
+                sides[row.peer] = peers.trainer(row.peer, group[0])
                 sides[row.peer]()
                 _synchronise(cuda)
             except Exception as error:  # a fault of the peer's is a word in its row

@@ -80,9 +80,9 @@ def titled(name: str) -> str:
         return PEERS[name].distribution
 
 
-def trainer(name: str) -> Callable[[Cell], Callable[[], None]]:
-    """From a cell to a function that takes one training step of it."""
-    found: Callable[[Cell], Callable[[], None]] = import_module(PEERS[name].module).train_step
+def trainer(name: str, cell: Cell, *, compiling: bool = False) -> Callable[[], None]:
+    """The peer's model of a cell: each call takes one training step. compiling: as `calls`."""
+    found: Callable[[], None] = import_module(PEERS[name].module).train_step(cell, compiling)
     return found
 
 

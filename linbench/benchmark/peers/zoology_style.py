@@ -17,10 +17,10 @@ BATCHES = 16
 """Made beforehand, and used in turn."""
 
 
-def train_step(cell: Cell) -> Callable[[], None]:
+def train_step(cell: Cell, compiling: bool) -> Callable[[], None]:
     """One step on the cell's task, with a model of its width, layers and heads. Raises KeyError: there is no such layer there."""
     (name,) = {layer.entry.name for layer in cell.model.layers}
-    fla.prepare(compiling=False)
+    fla.prepare(compiling)
     settings: Any = cell.model.layers[0].settings
     width, heads = cell.model.backbone.d_model, settings.heads
     model = _Model([_LAYERS[name](width, heads, i) for i in range(len(cell.model.layers))], cell.task.io.vocab_in, width).to(cell.device)
