@@ -1,6 +1,7 @@
 """What every Triton operator shares: where it runs, and how replicas fold into the batch."""
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib.util import find_spec
@@ -89,7 +90,50 @@ def vmap_rule(operator: Any, info: Any, in_dims: tuple[int | None, ...], *args: 
     return tuple(unfolded), tuple(None if x is None else 0 for x in results)
 
 
-def fold_replicas(operator: Any) -> None:
+_LIBRARY: Any = torch.library.Library("linbench", "FRAGMENT")  # type: ignore[no-untyped-call]
+
+
+class Operator:
+    """A function of tensors as an operator of torch, by a name of its own: it changes none of its arguments and returns none of them.
+
+    As `torch.library.custom_op`, which loads torch's compiler at the first call, and that takes seconds.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any], *, differentiable: bool) -> None:
+        self.name = f"linbench::{name}"
+        _LIBRARY.define(name + torch.library.infer_schema(function, mutates_args=()))
+        _LIBRARY.impl(name, function, "CompositeExplicitAutograd")
+        self.packet = getattr(torch.ops.linbench, name).default
+        if not differentiable:
+            torch.library.register_autograd(self.name, self._refuse, lib=_LIBRARY)
+
+    def __call__(self, *args: Any) -> Any:
+        """The operator itself."""
+        return self.packet(*args)
+
+    def _refuse(self, *gradients: Any) -> Any:
+        raise RuntimeError(f"{self.name} has no derivative")
+
+    def register_fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Results without numbers."""
+        torch.library.register_fake(self.name, function, lib=_LIBRARY)
+        return function
+
+    def register_autograd(self, backward: Callable[..., Any], *, setup_context: Callable[..., Any]) -> None:
+        """As of `torch.library.register_autograd`."""
+        torch.library.register_autograd(self.name, backward, setup_context=setup_context, lib=_LIBRARY)
+
+    def register_vmap(self, function: Callable[..., Any]) -> None:
+        """As of `torch.library.register_vmap`."""
+        torch.library.register_vmap(self.name, function, lib=_LIBRARY)
+
+
+def operator(name: str, *, differentiable: bool = True) -> Callable[[Callable[..., Any]], Operator]:
+    """Make a function one. differentiable: `register_autograd` follows; otherwise to differentiate it is an error."""
+    return partial(Operator, name, differentiable=differentiable)
+
+
+def fold_replicas(operator: Operator) -> None:
     """Let `torch.vmap` stack the operator by `vmap_rule`."""
     operator.register_vmap(partial(vmap_rule, operator))
 

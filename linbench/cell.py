@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from linbench import protocol as protocols
 from linbench.common.errors import UserError
@@ -78,7 +79,7 @@ class ModelSpec:
 
     def sketch(self, task: Task) -> Backbone:
         """The model without memory: what it is, not what it computes."""
-        with torch.device("meta"):
+        with torch.device("meta"), _Undrawn():
             return self.build(task, seed=0)
 
     def rehearse(self, task: Task) -> None:
@@ -183,6 +184,21 @@ class Cell:
     def id(self) -> str:
         """SHA-256 of the identity in canonical form."""
         return digest(self.identity)
+
+
+class _Undrawn(TorchFunctionMode):
+    """Initial values are not drawn: without memory nothing comes of it, and torch would load its compiler for it, which takes seconds."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.__name__ in _DRAWS:
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+_DRAWS = {
+    "normal_", "uniform_", "trunc_normal_", "kaiming_uniform_", "kaiming_normal_", "xavier_uniform_", "xavier_normal_", "bernoulli_", "exponential_",
+    "log_normal_", "random_",
+}  # fmt: skip
 
 
 def _layer(entry: Entry, settings: dict[str, Any]) -> LayerSpec:

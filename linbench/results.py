@@ -3,14 +3,15 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from linbench.cell import canonical, digest
 from linbench.models.blocks.heads import CONTROLLED
 from linbench.naming import told_apart
 from linbench.store import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _ABSENT = object()
 
@@ -34,8 +35,10 @@ def validation_accuracy(result: Result) -> float:
     return float(result["curve"][-1]["accuracy"] if result["status"] == "ok" else result["chance"])
 
 
-def frame(results: Iterable[Result]) -> pd.DataFrame:
+def frame(results: Iterable[Result]) -> "pd.DataFrame":
     """One row per result, with every setting in a column of its own."""
+    import pandas as pd  # it takes long to load, and training does not need it
+
     return pd.DataFrame([_row(result) for result in results])
 
 

@@ -114,8 +114,8 @@ def load(name: str) -> Suite:
     return Suite.parse(values, where="suite")
 
 
-def expand(suite: Suite, *, device: str = "auto") -> Expansion:
-    """All cells of a suite, in its order. Tasks and models that are not installed are left out and named.
+def expand(suite: Suite, *, precision: str | None = None, device: str = "auto") -> Expansion:
+    """All cells of a suite, in its order; in a `precision` of your own. Tasks and models that are not installed are left out and named.
 
     Raises UserError: a setting that is not allowed.
     """
@@ -134,7 +134,7 @@ def expand(suite: Suite, *, device: str = "auto") -> Expansion:
             form=suite.form,
             protocol=suite.protocol,
             seeds=parse_seeds(suite.seeds),
-            settings={**suite.set, **task.set, **point},
+            settings={**suite.set, **task.set, **point, **({} if precision is None else {"protocol.precision": precision})},
             own=[model.set for model in models],
             train=task.train,
             test=task.test,

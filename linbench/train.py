@@ -13,6 +13,7 @@ from linbench.capture import Captured
 from linbench.cell import Cell
 from linbench.common.keys import stable_key
 from linbench.evaluate import Exam
+from linbench.kernels.ahead import compile_ahead
 from linbench.models.base import Rule
 from linbench.optimiser import AdamW, Rates
 from linbench.precision import arithmetic
@@ -112,14 +113,28 @@ class Step:
     def __call__(self) -> None:
         """Once."""
         self.feed.ready()
+        if not self.run.calls and not any(layer.entry.cls.opaque for layer in self.training.cells[0].model.layers):
+            self._compile()
         self.run()
         self.training.note = self.training.note or self.run.note or self.feed.fill.note
 
-    def _run(self) -> None:
+    def _compile(self) -> None:
+        """Kernels, side by side. What a user's module would do with numbers that mean nothing is not tried."""
+        place, device = self.feed.place, self.feed.place.device
+        before = place.clone()
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            compile_ahead(self._differentiated, device)
+        place.copy_(before)
+
+    def _differentiated(self) -> Tensor:
         batch = self.feed.batch()
         with arithmetic(self.precision, self.device):
-            loss = self.training.stack(batch.inputs, batch.positions, batch.targets)
+            loss: Tensor = self.training.stack(batch.inputs, batch.positions, batch.targets)
         self.training.stack.differentiate(loss)
+        return loss
+
+    def _run(self) -> None:
+        loss = self._differentiated()
         self.training.optimiser.step()
         self.training.losses += loss.detach()
 

@@ -57,7 +57,6 @@ class LinearAttention(MatrixMixer):
         """A column of ones beside v makes the last column of S the normaliser."""
         if not self.settings.normalise:
             return matrix_state(q, k, v, state=memory)
-        wide = torch.promote_types(v.dtype, torch.float32)
-        with_ones = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1).to(wide)
+        with_ones = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)
         o, memory = matrix_state(q, k, with_ones, scale=1.0, state=memory)
-        return (o[..., :-1] / (o[..., -1:] + self.epsilon)).to(v.dtype), memory
+        return o[..., :-1] / (o[..., -1:] + self.epsilon), memory

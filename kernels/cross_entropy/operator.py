@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.cross_entropy import plain
-from linbench.kernels.operators import fold_replicas
+from linbench.kernels.operators import fold_replicas, operator
 
 LOGITS = {"cpu": 1 << 20, "cuda": 1 << 24}
 """Logits in a block, by kind of device: about what its caches hold."""
@@ -27,7 +27,7 @@ def blocks(hidden: Tensor, weight: Tensor) -> list[tuple[slice, slice]]:
     return [(slice(r, r + 1), slice(start, min(start + size, rows))) for r in range(replicas) for start in range(0, rows, size)]
 
 
-@torch.library.custom_op("linbench::cross_entropy", mutates_args=())
+@operator("cross_entropy")
 def forward(hidden: Tensor, weight: Tensor, targets: Tensor, ignore: int, gradients: bool, triton: bool) -> tuple[Tensor, Tensor, Tensor]:
     """hidden [R, N, D], weight [R, V, D], targets [R, N] -> loss [R] and its gradients over hidden and weight, empty if not asked for."""
     replicas, rows, _ = hidden.shape

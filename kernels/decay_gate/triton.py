@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linbench.kernels.operators import fold_replicas, summed
+from linbench.kernels.operators import fold_replicas, operator, summed
 
 
 @triton.jit
@@ -61,7 +61,7 @@ def launch(heads: int) -> dict[str, int]:
     return {"TILE": max(1, 512 // padded), "BH": padded, "num_warps": max(4, min(16, padded // 1024))}
 
 
-@torch.library.custom_op("linbench::decay_gate", mutates_args=())
+@operator("decay_gate")
 def forward(step: Tensor, A_log: Tensor, bias: Tensor) -> Tensor:
     """step [N, H], A_log and bias [replicas, H] with `replicas` dividing N -> [N, H] in float32."""
     step, A_log, bias = step.contiguous(), A_log.contiguous(), bias.contiguous()
@@ -72,7 +72,7 @@ def forward(step: Tensor, A_log: Tensor, bias: Tensor) -> Tensor:
     return y
 
 
-@torch.library.custom_op("linbench::decay_gate_backward", mutates_args=())
+@operator("decay_gate_backward", differentiable=False)
 def backward(step: Tensor, A_log: Tensor, bias: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of step, and of A_log and bias [replicas, 2, H] in float32."""
     step, A_log, bias, dy = step.contiguous(), A_log.contiguous(), bias.contiguous(), dy.contiguous()

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from linbench.kernels.matrix_state.triton.tiles import sum_dot
-from linbench.kernels.operators import fold_replicas
+from linbench.kernels.operators import fold_replicas, operator
 
 KEYS = torch.int16, torch.int32, torch.int64
 """What places are sorted by, the narrowest that fits: each byte is one more pass of a radix sort."""
@@ -126,7 +126,7 @@ def _power_of_two(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-@torch.library.custom_op("linbench::embedding", mutates_args=())
+@operator("embedding")
 def forward(weight: Tensor, index: Tensor) -> Tensor:
     """weight [replicas, V, D], index [N] -> [N, D], `replicas` dividing N."""
     weight, index = weight.contiguous(), index.contiguous()
@@ -140,7 +140,7 @@ def forward(weight: Tensor, index: Tensor) -> Tensor:
     return y
 
 
-@torch.library.custom_op("linbench::embedding_backward", mutates_args=())
+@operator("embedding_backward", differentiable=False)
 def backward(dy: Tensor, index: Tensor, weight: Tensor) -> Tensor:
     """dy [N, D], index [N] -> the gradient of weight [replicas, V, D], of which shape and dtype are read."""
     dy, index = dy.contiguous(), index.contiguous()

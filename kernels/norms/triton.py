@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linbench.kernels.operators import fold_replicas, summed
+from linbench.kernels.operators import fold_replicas, operator, summed
 
 
 @triton.jit
@@ -119,7 +119,7 @@ def _power_of_two(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-@torch.library.custom_op("linbench::norm", mutates_args=())
+@operator("norm")
 def forward(
     x: Tensor, added: Tensor | None, weight: Tensor | None, gate: Tensor | None, activation: str, mean: bool, eps: float, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
@@ -139,7 +139,7 @@ def forward(
     return y, total
 
 
-@torch.library.custom_op("linbench::norm_backward", mutates_args=())
+@operator("norm_backward", differentiable=False)
 def backward(
     x: Tensor, weight: Tensor | None, gate: Tensor | None, dy: Tensor, dtotal: Tensor | None, activation: str, mean: bool, eps: float, added: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:

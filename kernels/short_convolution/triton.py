@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linbench.kernels.operators import fold_replicas, summed
+from linbench.kernels.operators import fold_replicas, operator, summed
 from linbench.kernels.short_convolution import PARTS
 
 
@@ -277,7 +277,7 @@ def _three(x: Tensor, given: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     return first, second, third
 
 
-@torch.library.custom_op("linbench::short_convolution", mutates_args=())
+@operator("short_convolution")
 def forward(
     x: Tensor, weight: Tensor, state: Tensor | None, silu: bool, normed: int, head_dim: int, parts: list[int], eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -292,7 +292,7 @@ def forward(
     return *y, last
 
 
-@torch.library.custom_op("linbench::short_convolution_backward", mutates_args=())
+@operator("short_convolution_backward", differentiable=False)
 def backward(
     x: Tensor, weight: Tensor, state: Tensor | None, dy0: Tensor, dy1: Tensor, dy2: Tensor, dlast: Tensor | None,
     silu: bool, normed: int, head_dim: int, parts: list[int], eps: float,

@@ -63,9 +63,6 @@ def run(
     from linbench.pattern import split_models
     from linbench.plan import plan
     from linbench.progress import Live, Plain
-    from linbench.report.figures import save_figures
-    from linbench.report.tables import markdown, rich_tables
-    from linbench.results import comparisons
     from linbench.runner import run_cells
     from linbench.search import run_searched
     from linbench.store import Store
@@ -78,6 +75,11 @@ def run(
         store = Store(results)
         progress = Live(stderr) if stderr.is_terminal else Plain(stderr)
         found = (run_searched if search else run_cells)(cells, store, progress, again=again, stack=stack)
+    # not before: what draws takes a second to load
+    from linbench.report.figures import save_figures
+    from linbench.report.tables import markdown, rich_tables
+    from linbench.results import comparisons
+
     tell_set_aside(store.set_aside)
     shown = comparisons(found, order=[cell.model.label for cell in cells])
     if as_json:

@@ -38,6 +38,7 @@ def sweep(
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many cells that are not finished.")] = None,
     shard: Annotated[str, typer.Option(metavar="I/N", help="The I-th of N parts, for N machines.")] = "1/1",
     retry: Annotated[str | None, typer.Option(metavar="failed", help="failed: try again what did not end well.")] = None,
+    precision: Annotated[str | None, typer.Option(help="fp32 or bf16, whatever the suite says.")] = None,
     stack: Annotated[int | None, typer.Option(min=1, help="Cells trained as one program at most; default: as suits the device.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes side by side; default: one for each GPU or CPU core.")] = None,
     devices: Annotated[str | None, typer.Option(metavar="all|N", help="all: a worker for each GPU of this host; or for so many of them.")] = None,
@@ -54,8 +55,6 @@ def sweep(
 
     from linbench.executor import executor as choose
     from linbench.progress import Live, Plain
-    from linbench.report.tables import markdown
-    from linbench.results import comparisons
     from linbench.runner import run_cells
     from linbench.search import run_searched
     from linbench.store import Store
@@ -66,7 +65,7 @@ def sweep(
     stderr = Console(stderr=True)
     with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
         chosen = load(suite)
-        found, missing = expand(chosen, device=device)
+        found, missing = expand(chosen, precision=precision, device=device)
         for name, sentence in missing.items():
             print(f"linbench: left out, {name}: {sentence}", file=sys.stderr)
         store = Store(results)
@@ -79,6 +78,10 @@ def sweep(
     if dry_run:
         _tell_plan(cells, store, stack, searched=chosen.search, as_json=as_json)
         return
+    # not before: what makes tables takes a second to load
+    from linbench.report.tables import markdown
+    from linbench.results import comparisons
+
     tell_set_aside(store.set_aside)
     print(json.dumps(done) if as_json else "\n".join(markdown(comparison) for comparison in comparisons(done, order=[c.model.label for c in cells])))
     tell_failed(done)

@@ -32,7 +32,8 @@ class ScalarDecay(nn.Module):
 
 def _stratified(count: int) -> Tensor:
     """[count] draws from U(0, 1), one in each of `count` equal parts, in random order."""
-    return (torch.randperm(count) + torch.rand(count)) / count
+    # on the CPU by name: a sketch, on the device that has no memory, would load a compiler for it, which takes seconds
+    return (torch.randperm(count, device="cpu") + torch.rand(count, device="cpu")) / count
 
 
 class WriteStrength(nn.Module):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from linbench.kernels.matrix_state.triton import schedules
 from linbench.kernels.matrix_state.triton.schedules import Call, Saved, Switches
-from linbench.kernels.operators import fold_replicas, transformed
+from linbench.kernels.operators import fold_replicas, operator, transformed
 
 Forward = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
@@ -28,7 +28,7 @@ def _saved(tensors: tuple[Any, ...]) -> Saved:
     return Saved(*(None if x is None or x.numel() == 0 else x for x in tensors))
 
 
-@torch.library.custom_op("linbench::matrix_state", mutates_args=())
+@operator("matrix_state")
 def forward(
     q: Tensor,
     k: Tensor,
@@ -50,7 +50,7 @@ def forward(
     return results
 
 
-@torch.library.custom_op("linbench::matrix_state_backward", mutates_args=())
+@operator("matrix_state_backward", differentiable=False)
 def backward(
     q: Tensor,
     k: Tensor,

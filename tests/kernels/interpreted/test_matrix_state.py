@@ -194,6 +194,6 @@ def test_the_operators_keep_what_torch_asks_of_them(calls: dict[Any, tuple[Any, 
     results(INSTANCES[name], inputs, "triton")
     assert len(calls) == 2
     for operator, args in dict(calls).items():  # checking one calls the other again
-        differentiable = "backward" not in operator._name
+        differentiable = "backward" not in operator.name
         leaves = [x.detach().clone().requires_grad_(differentiable) if isinstance(x, Tensor) else x for x in args]
-        torch.library.opcheck(operator, tuple(leaves))
+        torch.library.opcheck(operator.packet, tuple(leaves))

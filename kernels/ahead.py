@@ -1,0 +1,70 @@
+"""Compiling side by side what would otherwise be compiled one after the other, each when it is first launched."""
+
+import os
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+_THREADS = 8
+
+
+class Launched(NamedTuple):
+    """A call of a Triton kernel."""
+
+    kernel: Any
+    grid: Any
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+
+    @property
+    def form(self) -> Hashable:
+        """The same for calls that Triton compiles for once."""
+        return id(self.kernel), *map(_form, self.arguments), *((name, _form(value)) for name, value in self.options.items())
+
+
+def compile_ahead(function: Callable[[], Any], device: torch.device) -> None:
+    """Compile all that `function` launches on a GPU: it is called once with kernels that do nothing, so its results mean nothing.
+
+    What it does to tensors in place, or to random states, is the caller's to undo. Does nothing where Triton cannot compile in threads.
+    """
+    if device.type != "cuda" or find_spec("triton") is None or find_spec("triton.runtime._async_compile") is None:
+        return
+    with rehearsal() as launched:
+        function()
+    each = {call.form: call for call in launched}.values()
+    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1), initializer=partial(torch.cuda.set_device, device)) as pool:
+        list(pool.map(_compiled, each))
+
+
+@contextmanager
+def rehearsal() -> Iterator[list[Launched]]:
+    """Meanwhile Triton kernels are not launched but noted."""
+    from triton.runtime.jit import JITFunction
+
+    launched: list[Launched] = []
+
+    def note(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        launched.append(Launched(self, grid, arguments, options))
+
+    run = JITFunction.run
+    JITFunction.run = note
+    try:
+        yield launched
+    finally:
+        JITFunction.run = run
+
+
+def _compiled(call: Launched) -> None:
+    compiled = call.kernel.run(*call.arguments, grid=call.grid, warmup=True, **call.options)
+    if compiled is not None:
+        compiled._init_handles()  # loads it, and builds what launches it
+
+
+def _form(value: Any) -> Hashable:
+    return (value.dtype, value.data_ptr() % 16) if isinstance(value, Tensor) else value

@@ -1,0 +1,132 @@
+"""Steps that are captured do what steps as called do."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from linbench import capture
+from linbench.capture import Captured
+from linbench.cell import Cell
+from linbench.measure import measure
+from linbench.plan import plan
+from linbench.stack import Stack
+from linbench.train import Step, Training
+
+MODELS = ["attention", "linear_attention", "deltanet", "gated_deltanet", "base_conv+attention"]
+RATES = [1e-3, 3e-3, 1e-2]
+SETTINGS = {
+    "protocol.batch_size": 8, "task.seq_len": 32, "task.kv_pairs": 4, "task.vocab_size": 64, "model.d_model": 64, "model.heads": 2,
+    "protocol.tokens": 100 * 8 * 32, "protocol.validation_examples": 8, "protocol.test_examples": 8,
+}  # fmt: skip
+
+WAITS = """
+from torch import nn
+
+class Mine(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.linear = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        return self.linear(x) * (2.0 if x.sum().item() > 1e9 else 1.0)
+"""
+
+
+def group(model: str, device: str = "cuda:0", **settings: Any) -> list[Cell]:
+    more = {name.replace("__", "."): value for name, value in settings.items()}
+    return [plan("mqar", [model], device=device, seeds=[seed], settings=SETTINGS | more | {"protocol.lr": rate})[0] for seed, rate in enumerate(RATES)]
+
+
+def begun(cells: Sequence[Cell], dtype: torch.dtype = torch.float32) -> Training:
+    models = [cell.model.build(cell.task, seed=cell.seed).to(cell.device, dtype) for cell in cells]
+    rules = models[0].parameter_rules()
+    return Training.begun(Stack.of(models), cells, rules)
+
+
+def curve(cells: Sequence[Cell], steps: int = 30, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Step]:
+    """Losses [steps, R], and the step."""
+    training = begun(cells, dtype)
+    step, found = Step(training, 0, 0), []
+    for _ in range(steps):
+        training.losses.zero_()
+        step()
+        found.append(training.losses.clone())
+    return torch.stack(found), step
+
+
+def test_on_a_cpu_a_function_is_called_as_it_is() -> None:
+    calls: list[int] = []
+    once_more = Captured(lambda: calls.append(len(calls)), "cpu")
+    for _ in range(5):
+        once_more()
+    assert calls == [0, 1, 2, 3, 4]
+    assert (once_more.graph, once_more.note) == (None, None)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("model", MODELS)
+def test_captured_steps_are_steps_as_called(model: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = group(model, protocol__precision=precision)
+    captured, step = curve(cells)
+    assert step.run.graph is not None
+    assert step.training.note is None
+    monkeypatch.setattr(capture, "WARMUP", 10**9)
+    called, other = curve(cells)
+    assert other.run.graph is None
+    assert torch.equal(captured, called)
+    assert (captured[0] - captured[-1]).min() > 1.0, "nothing was learned, so nothing was compared"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("model", MODELS)
+def test_thirty_captured_steps_in_a_stack_are_thirty_alone(model: str) -> None:
+    cells = group(model)
+    together, _ = curve(cells, dtype=torch.float64)
+    alone = torch.cat([curve([cell], dtype=torch.float64)[0] for cell in cells], dim=1)
+    assert torch.allclose(together, alone, rtol=0, atol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("model", MODELS)
+def test_gradients_in_float32_are_those_alone_on_a_gpu(model: str) -> None:
+    cells = group(model)
+
+    def gradients(these: Sequence[Cell]) -> dict[str, Tensor]:
+        training = begun(these)
+        for x in training.stack.parameters.values():  # what starts at zero would hide what lies behind it
+            x.data.add_(0.05 * torch.randn(x.shape[1:], generator=torch.Generator().manual_seed(x[0].numel())).to(x.device))
+        step = Step(training, 0, 0)
+        step.feed.ready()
+        batch = step.feed.batch()
+        training.stack.differentiate(training.stack(batch.inputs, batch.positions, batch.targets))
+        return {name: x for flat in training.stack.flats for name, x in flat.views(flat.gradients).items()}
+
+    together = gradients(cells)
+    for r, cell in enumerate(cells):
+        for name, alone in gradients([cell]).items():
+            assert float((together[name][r] - alone[0]).norm()) <= 1e-5 * max(float(alone.norm()), 1e-3), name
+
+
+@pytest.mark.gpu
+def test_what_waits_for_the_device_is_called_as_it_is_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(WAITS)
+    settings = {name: value for name, value in SETTINGS.items() if name != "model.heads"}
+    cells = plan("mqar", ["./mine.py:Mine"], device="cuda:0", settings=settings)
+    (result,) = measure(cells, lambda report: None)
+    assert result["status"] == "ok"
+    assert "could not be captured: mine.py line 10" in result["stack"]["note"]
+
+
+@pytest.mark.gpu
+def test_compiling_ahead_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = group("gated_deltanet", model__embedding_dropout=0.1)
+    ahead, _ = curve(cells, steps=5)
+    monkeypatch.setattr("linbench.train.compile_ahead", lambda function, device: None)
+    as_called, _ = curve(cells, steps=5)
+    assert torch.equal(ahead, as_called)
