@@ -1,6 +1,7 @@
 """Compiling side by side what would otherwise be compiled one after the other, each when it is first launched."""
 
 import os
+import time
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ import torch
 from torch import Tensor
 
 _THREADS = 8
+_COMPILED_SECONDS = 0.1
+"""Of a kernel, at least; the very first takes longer in any case."""
 
 
 class Launched(NamedTuple):
@@ -37,9 +40,21 @@ def compile_ahead(function: Callable[[], Any], device: torch.device) -> None:
         return
     with rehearsal() as launched:
         function()
-    each = {call.form: call for call in launched}.values()
+    each = list({call.form: call for call in launched}.values())
+    if not _takes_long(each[:2]):
+        return
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1), initializer=partial(torch.cuda.set_device, device)) as pool:
-        list(pool.map(_compiled, each))
+        list(pool.map(_compiled, each[2:]))
+
+
+def _takes_long(first: list[Launched]) -> bool:
+    """Compile these and see: Triton keeps on disk what it compiled, and to load that, threads only stand in each other's way."""
+    seconds = []
+    for call in first:
+        began = time.perf_counter()
+        _compiled(call)
+        seconds.append(time.perf_counter() - began)
+    return bool(seconds) and seconds[-1] > _COMPILED_SECONDS
 
 
 @contextmanager

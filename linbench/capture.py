@@ -42,6 +42,13 @@ class Captured:
             raise
         except Exception as error:  # whatever a module does that a graph cannot hold
             torch.cuda.synchronize(self.device)
-            self.note = f"could not be captured: {theirs(error)}"
+            self.note = f"could not be captured: {theirs(_first(error))}"
         else:
             self.graph = graph
+
+
+def _first(error: BaseException) -> BaseException:
+    """What went wrong first: leaving a capture that failed raises once more."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
