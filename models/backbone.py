@@ -18,7 +18,7 @@ from linbench.models.blocks.initialise import silent
 from linbench.models.blocks.linear import Linear
 from linbench.models.blocks.norms import RMSNorm
 
-VERSION = 1
+VERSION = 2
 """Raised whenever a change here changes results; part of the identity of every cell."""
 
 FAMILIES = ("embedding", "norms", "cross_entropy")

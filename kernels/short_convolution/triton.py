@@ -5,17 +5,8 @@ to BD, a power of two. Forward it has BT steps at once; backward it walks them, 
 steps add to the gradient of the weight in a place of its own: no atomics, the same sum every time.
 """
 
-from collections.abc import Sequence
-from math import gcd
-from typing import Any, NamedTuple
-
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor
-
-from linbench.kernels.operators import fold_replicas, operator, summed
-from linbench.kernels.short_convolution import PARTS
 
 
 @triton.jit
@@ -73,7 +64,7 @@ def _at(x, row, C):
 
 
 @triton.jit
-def _forward(
+def forward(
     x, weight, state, y0, y1, y2, last, T, C, C0, C1, C2, rows_per_replica, normed, eps,
     W: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, G: tl.constexpr, BT: tl.constexpr,
     STATE: tl.constexpr, SILU: tl.constexpr, NORM: tl.constexpr,
@@ -101,12 +92,12 @@ def _forward(
 
 
 @triton.jit
-def _backward(
+def backward(
     x, weight, state, dy0, dy1, dy2, dlast, dx, dweight, dstate, T, C, C0, C1, C2, rows_per_replica, normed, eps,
     W: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, G: tl.constexpr, BT: tl.constexpr,
     STATE: tl.constexpr, LAST: tl.constexpr, SILU: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
-    """Grid as in `_forward`; dweight [B, chunks, W, C] in float32. LAST: the last inputs have a gradient, dlast, of their own.
+    """Grid as in `forward`; dweight [B, chunks, W, C] in float32. LAST: the last inputs have a gradient, dlast, of their own.
 
     Step t has dz_t, the gradient of the convolution's output; with those of the W - 1 steps before it the gradient of the input
     W - 1 steps back is complete: dx_u = sum over lags of tap(lag) dz_{u+lag}. So W - 1 steps of the next chunk are walked too.
@@ -197,166 +188,3 @@ def _backward(
         tl.store(dweight + (place + W - 3) * C + c, dw2, mask=mask)
     if W > 3:
         tl.store(dweight + place * C + c, dw3, mask=mask)
-
-
-class Launch(NamedTuple):
-    """Tile of a program: `groups` groups of channels, of head_dim padded to `padded`, over `steps` steps."""
-
-    head_dim: int
-    padded: int
-    groups: int
-    steps: int
-    warps: int
-
-    def programs(self, batch: int, length: int, channels: int) -> int:
-        """How many of them cover [B, T, C]."""
-        return batch * -(-length // self.steps) * -(-channels // (self.groups * self.head_dim))
-
-
-def forward_launch(length: int, parts: Sequence[int], head_dim: int | None) -> Launch:
-    """Tiles of 2048 numbers, their rows 64 channels wide, 128 where there are many."""
-    head_dim, padded, groups = _tile(parts, head_dim)
-    steps = max(1, min(_power_of_two(length), 2048 // (groups * padded)))
-    return Launch(head_dim, padded, groups, steps, max(1, min(4, steps * groups * padded // 256)))
-
-
-def backward_launch(batch: int, length: int, parts: Sequence[int], head_dim: int | None) -> Launch:
-    """Rows as forward, four numbers a thread. At most 64 steps: half or a quarter as many where programs would not fill a GPU."""
-    head_dim, padded, groups = _tile(parts, head_dim)
-    warps = max(1, min(8, groups * padded // 128))
-    launch = Launch(head_dim, padded, groups, min(64, _power_of_two(length)), warps)
-    while launch.steps > 16 and launch.programs(batch, length, sum(parts)) < 2048:
-        launch = launch._replace(steps=launch.steps // 2)
-    return launch
-
-
-def splits(parts: Sequence[int], head_dim: int | None) -> bool:
-    """Whether every part can be a tensor of its own: it holds whole tiles, of rows that are worth a program."""
-    head_dim, _, groups = _tile(parts, head_dim)
-    width = groups * head_dim
-    return len(parts) == 1 or (width >= _NARROWEST and not any(part % width for part in parts))
-
-
-_NARROWEST = 16
-
-
-def _tile(parts: Sequence[int], head_dim: int | None) -> tuple[int, int, int]:
-    """Channels of a group, padded, and groups of a tile, which lies within one part if that can be."""
-    channels = sum(parts)
-    width = 128 if channels >= 512 else 64
-    common = gcd(*parts) if len(parts) > 1 else _power_of_two(channels)
-    if head_dim is None:
-        head_dim = min(width, common & -common)
-    padded = _power_of_two(head_dim)
-    most = max(1, min(width // padded, _power_of_two(-(-channels // head_dim))))
-    whole = common // head_dim
-    return head_dim, padded, min(most, whole & -whole) if len(parts) > 1 and whole else most
-
-
-def _power_of_two(n: int) -> int:
-    return 1 << (n - 1).bit_length()
-
-
-def _switches(launch: Launch, width: int, silu: bool, normed: int, state: Tensor | None) -> dict[str, Any]:
-    return {
-        "W": width,
-        "D": launch.head_dim,
-        "BD": launch.padded,
-        "G": launch.groups,
-        "BT": launch.steps,
-        "STATE": state is not None,
-        "SILU": silu,
-        "NORM": normed > 0,
-        "num_warps": launch.warps,
-    }
-
-
-def _three(x: Tensor, given: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """These, and for those that are not there something that is empty."""
-    first, second, third = (*given, *[x.new_empty(len(x), 0) for _ in range(PARTS - len(given))])
-    return first, second, third
-
-
-@operator("short_convolution")
-def forward(
-    x: Tensor, weight: Tensor, state: Tensor | None, silu: bool, normed: int, head_dim: int, parts: list[int], eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """x [B, T, C], weight [replicas, W, C], state [B, W-1, C]; the first `normed` heads of `head_dim` channels get a norm. Parts and last inputs."""
-    x, weight, state = x.contiguous(), weight.contiguous(), None if state is None else state.contiguous()
-    (batch, length, channels), (replicas, width, _) = x.shape, weight.shape
-    launch = forward_launch(length, parts, head_dim if normed else None)
-    y, last = _three(x, [x.new_empty(batch, length, part) for part in parts]), x.new_empty(batch, width - 1, channels)
-    _forward[(launch.programs(batch, length, channels),)](
-        x, weight, state, *y, last, length, channels, *_widths(parts), batch // replicas, normed, eps, **_switches(launch, width, silu, normed, state)
-    )
-    return *y, last
-
-
-@operator("short_convolution_backward", differentiable=False)
-def backward(
-    x: Tensor, weight: Tensor, state: Tensor | None, dy0: Tensor, dy1: Tensor, dy2: Tensor, dlast: Tensor | None,
-    silu: bool, normed: int, head_dim: int, parts: list[int], eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of x, weight and state; the last is empty where there is no state."""
-    x, weight, dy = x.contiguous(), weight.contiguous(), [given.contiguous() for given in (dy0, dy1, dy2)]
-    state, dlast = (None if given is None else given.contiguous() for given in (state, dlast))
-    (batch, length, channels), (replicas, width, _) = x.shape, weight.shape
-    launch = backward_launch(batch, length, parts, head_dim if normed else None)
-    dx, dstate = torch.empty_like(x), x.new_empty(batch, width - 1 if state is not None else 0, channels)
-    partial = x.new_empty(batch, -(-length // launch.steps), width, channels, dtype=torch.float32)
-    _backward[(launch.programs(batch, length, channels),)](
-        x, weight, state, *dy, dlast, dx, partial, dstate, length, channels, *_widths(parts), batch // replicas, normed, eps,
-        **_switches(launch, width, silu, normed, state), LAST=dlast is not None,
-    )  # fmt: skip
-    return dx, summed(partial.view(replicas, -1, width, channels)).to(weight.dtype), dstate
-
-
-def _widths(parts: Sequence[int]) -> list[int]:
-    return [*parts, *[0] * (PARTS - len(parts))]
-
-
-@forward.register_fake
-def _(
-    x: Tensor, weight: Tensor, state: Tensor | None, silu: bool, normed: int, head_dim: int, parts: list[int], eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    y = _three(x, [x.new_empty(*x.shape[:2], part) for part in parts])
-    return *y, x.new_empty(x.shape[0], weight.shape[1] - 1, x.shape[2])
-
-
-@backward.register_fake
-def _(
-    x: Tensor, weight: Tensor, state: Tensor | None, dy0: Tensor, dy1: Tensor, dy2: Tensor, dlast: Tensor | None,
-    silu: bool, normed: int, head_dim: int, parts: list[int], eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    return x.new_empty(x.shape), weight.new_empty(weight.shape), x.new_empty(x.shape[0], 0 if state is None else state.shape[1], x.shape[2])
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, weight, state, *ctx.options = inputs
-    ctx.save_for_backward(x, weight, state)
-    ctx.set_materialize_grads(False)
-
-
-def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-    x, weight, state = ctx.saved_tensors
-    *dy, dlast = gradients
-    parts = ctx.options[-2]
-    given = [x.new_zeros(*x.shape[:2], part) if one is None else one for one, part in zip(dy, parts, strict=False)]
-    dx, dweight, dstate = backward(x, weight, state, *_three(x, given), dlast, *ctx.options)
-    return dx, dweight, None if state is None else dstate, *[None] * 5
-
-
-forward.register_autograd(_differentiate, setup_context=_save)
-fold_replicas(forward)
-fold_replicas(backward)
-
-
-def short_convolution(
-    x: Tensor, weight: Tensor, state: Tensor | None, activation: str | None, l2_heads: tuple[int, int] | None, parts: tuple[int, ...], eps: float
-) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Arguments and results as at the door."""
-    channels, head_dim = l2_heads or (0, 1)
-    normed = channels // head_dim
-    apart = splits(parts, head_dim if normed else None)
-    *y, last = forward(x, weight[None], state, activation == "silu", normed, head_dim, parts if apart else (x.shape[2],), float(eps))
-    return tuple(y[: len(parts)]) if apart else torch.split(y[0], list(parts), dim=-1), last

@@ -129,7 +129,7 @@ def test_a_mixture_runs_and_its_table_is_right(sweep: Callable[..., Any], linben
     ended = sweep("--json")
     assert ended.code == 0, ended.err
     found = {name: [r for r in json.loads(ended.out) if r["label"] == name] for name in ("deltanet", "linear_attention")}
-    assert all(result["curve"][-1]["tokens"] == 3 * (2 * 4 * 8 + 4 * 4 * 16) for results in found.values() for result in results)
+    assert all(result["curve"][-1]["tokens"] == 3 * (3 * 4 * 8 + 5 * 4 * 16) for results in found.values() for result in results)
     (shown,) = json.loads(linbench("table", "--json").out)
     for row, by_test in zip(shown["rows"], shown["tests"], strict=True):
         results = found[row["model"]]
