@@ -1,0 +1,42 @@
+import pytest
+import torch
+
+triton = pytest.importorskip("triton")
+from linbench.kernels.ahead import compile_ahead, rehearsal  # noqa: E402
+from linbench.kernels.operators import INTERPRETED  # noqa: E402
+
+pytestmark = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")
+
+
+@triton.jit
+def _kernel(x, n, BLOCK: triton.language.constexpr):
+    pass
+
+
+def test_kernels_are_noted_and_not_launched() -> None:
+    before = triton.runtime.jit.JITFunction.run
+    x = torch.zeros(64)
+    with rehearsal() as launched:
+        assert _kernel[(1,)](x, 64, BLOCK=4, num_warps=2) is None
+    (call,) = launched
+    assert (call.kernel, call.grid, call.arguments[1:], call.options) == (_kernel, (1,), (64,), {"BLOCK": 4, "num_warps": 2})
+    assert call.arguments[0] is x
+    assert triton.runtime.jit.JITFunction.run is before
+
+
+def test_calls_that_are_compiled_alike_have_one_form() -> None:
+    x = torch.zeros(64)
+    with rehearsal() as launched:
+        for given in (x, x[16:], x[1:], x.half()):
+            _kernel[(1,)](given, 64, BLOCK=4)
+        _kernel[(1,)](x, 64, BLOCK=8)
+        _kernel[(2,)](x, 64, BLOCK=4)
+    forms = [call.form for call in launched]
+    assert forms[0] == forms[1] == forms[5]
+    assert len(set(forms)) == 4
+
+
+def test_on_a_cpu_nothing_is_tried() -> None:
+    calls: list[int] = []
+    compile_ahead(lambda: calls.append(1), torch.device("cpu"))
+    assert calls == []
