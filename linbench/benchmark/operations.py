@@ -1,6 +1,5 @@
 """What is timed: every recurrence of `matrix_state` and the small kernels around it, with the least arithmetic that each takes."""
 
-import re
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -8,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from linbench.common.errors import UserError
+from linbench.benchmark.shapes import parsed, written
 from linbench.kernels.cross_entropy import cross_entropy
 from linbench.kernels.matrix_state.instances import INSTANCES, Instance, apply, random_inputs
 from linbench.kernels.norms import l2_norm, rms_norm
@@ -30,7 +29,7 @@ class Shape(NamedTuple):
     D: int
 
     def __str__(self) -> str:
-        return "x".join(f"{name}{size}" for name, size in self._asdict().items())
+        return written(self)
 
 
 _TILE = Shape(4, 512, 1, 1)
@@ -42,11 +41,7 @@ SHAPES = {
 
 def parse_shapes(text: str) -> tuple[Shape, ...]:
     """`B256xT256xH2xD64,...`. Raises UserError."""
-    found = [re.fullmatch(r"B(\d+)xT(\d+)xH(\d+)xD(\d+)", part.strip(), re.IGNORECASE) for part in text.split(",")]
-    shapes = [Shape(*map(int, match.groups())) for match in found if match]
-    if len(shapes) < len(found) or not all(size for shape in shapes for size in shape):
-        raise UserError(f"--shapes takes shapes such as B256xT256xH2xD64,B8xT4096xH16xD128, not '{text}'.")
-    return tuple(shapes)
+    return parsed(text, Shape, "B256xT256xH2xD64,B8xT4096xH16xD128")
 
 
 class Operation(NamedTuple):

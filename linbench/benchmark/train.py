@@ -1,7 +1,6 @@
 """`bench train`: whole training steps, captured and replayed as a run does them, beside a peer's and part by part."""
 
 import os
-import re
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -11,6 +10,7 @@ import torch
 
 from linbench.benchmark import peers
 from linbench.benchmark.parts import parts
+from linbench.benchmark.shapes import parsed, written
 from linbench.cell import Cell
 from linbench.common.errors import UserError, unknown
 from linbench.measure import started
@@ -35,7 +35,7 @@ class Shape(NamedTuple):
     D: int
 
     def __str__(self) -> str:
-        return "x".join(f"{name}{size}" for name, size in self._asdict().items())
+        return written(self)
 
 
 SHAPES = {
@@ -71,11 +71,7 @@ class Row(NamedTuple):
 
 def parse_shapes(text: str) -> tuple[Shape, ...]:
     """`B512xT64xD64,...`. Raises UserError."""
-    found = [re.fullmatch(r"B(\d+)xT(\d+)xD(\d+)", part.strip(), re.IGNORECASE) for part in text.split(",")]
-    shapes = [Shape(*map(int, match.groups())) for match in found if match]
-    if len(shapes) < len(found) or not all(size for shape in shapes for size in shape):
-        raise UserError(f"--shapes takes shapes such as B512xT64xD64,B128xT256xD128, not '{text}'.")
-    return tuple(shapes)
+    return parsed(text, Shape, "B512xT64xD64,B128xT256xD128")
 
 
 def plan(

@@ -1,0 +1,25 @@
+"""Shapes as they are written on the command line: B256xT256xH2xD64."""
+
+import re
+from typing import Any, TypeVar
+
+from linbench.common.errors import UserError
+
+Shape = TypeVar("Shape", bound=tuple[Any, ...])
+
+
+def parsed(text: str, kind: type[Shape], example: str) -> tuple[Shape, ...]:
+    """Shapes of a NamedTuple whose fields are single letters, separated by commas. Raises UserError."""
+    named: Any = kind
+    pattern = "x".join(rf"{name}(\d+)" for name in named._fields)
+    found = [re.fullmatch(pattern, part.strip(), re.IGNORECASE) for part in text.split(",")]
+    shapes = [named(*map(int, match.groups())) for match in found if match]
+    if len(shapes) < len(found) or not all(size for shape in shapes for size in shape):
+        raise UserError(f"--shapes takes shapes such as {example}, not '{text}'.")
+    return tuple(shapes)
+
+
+def written(shape: tuple[Any, ...]) -> str:
+    """The other way round."""
+    fields: tuple[str, ...] = shape._fields  # type: ignore[attr-defined]
+    return "x".join(f"{name}{size}" for name, size in zip(fields, shape, strict=True))
