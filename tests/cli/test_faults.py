@@ -67,7 +67,7 @@ def finished(folder: Path) -> dict[str, int]:
 
 @pytest.mark.slow
 def test_sigkill_loses_and_repeats_no_finished_cell(tmp_path: Path, tiny: list[str]) -> None:
-    words = ["run", "mqar", "--model", "deltanet,attention", "--seeds", "0-3", *longer(tiny)]
+    words = ["run", "mqar", "--model", "deltanet,attention", "--seeds", "0-3", "--stack", "1", *longer(tiny)]
     kept: dict[str, int] = {}
     for delay in (0.0, 0.15):
         running = process(tmp_path, *words)
