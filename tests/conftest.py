@@ -71,6 +71,15 @@ def poisoned_memory() -> Iterator[None]:
 
 
 @pytest.fixture
+def one_thread() -> Iterator[None]:
+    """As workers have it: how many threads share a sum decides its last bits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
 def chi_squared() -> Callable[..., float]:
     """The probability of counts at least this far from what is expected; `degrees` are one fewer than there are cells unless given."""
 

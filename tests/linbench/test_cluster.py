@@ -133,6 +133,7 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 @pytest.mark.slow
 @theirs
+@pytest.mark.usefixtures("one_thread")
 def test_a_node_is_killed_and_every_cell_is_done_exactly_once(nodes: Any, tmp_path: Path) -> None:
     second = nodes.add_node(**SMALL)
     killed: list[list[int]] = []

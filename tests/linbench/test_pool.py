@@ -81,6 +81,7 @@ def test_a_plugin_that_was_edited_meanwhile_is_refused(mine: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
 def test_workers_find_what_one_process_finds(tmp_path: Path) -> None:
     group, watching = cells(), Watching()
     pooled = run_cells(group, Store(tmp_path / "pooled"), watching, executor=TWO)
