@@ -78,8 +78,9 @@ class Stack:
         if any(kind != kinds[0] for kind in kinds):
             raise ValueError("models that differ in structure cannot be stacked")
         stacked = {name: torch.stack([tensors[name].detach() for tensors in each]) for name in kinds[0]}
-        trained = {name for name, (_, _, trained) in kinds[0].items() if trained}
-        return cls(models[0], {name: stacked[name] for name in trained}, {name: x for name, x in stacked.items() if name not in trained})
+        # in the order of the module: a set's order changes from process to process, and checkpoints hold weights by their place
+        trained = {name: x for name, x in stacked.items() if kinds[0][name][2]}
+        return cls(models[0], trained, {name: x for name, x in stacked.items() if name not in trained})
 
     def __call__(self, *args: Tensor) -> Any:
         """The models' outputs for args [R, ...]: [R, ...]."""

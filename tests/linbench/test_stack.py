@@ -184,6 +184,13 @@ def test_modules_with_buffers_frozen_weights_and_dropout_stack(replicas: int) ->
     assert len(set(dropped)) == replicas, "replicas drop the same places"
 
 
+def test_weights_lie_in_the_order_of_the_module() -> None:
+    """In every process, so that a checkpoint of one can go on in another."""
+    (cell,) = group("gated_deltanet", [0])
+    model = cell.model.build(cell.task, seed=0)
+    assert [name for flat in Stack.of([model]).flats for name in flat.names] == [name for name, _ in model.named_parameters()]
+
+
 def test_models_that_differ_do_not_stack() -> None:
     with pytest.raises(ValueError, match="differ in structure"):
         Stack.of([nn.Linear(2, 2), nn.Linear(2, 3)])
