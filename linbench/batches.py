@@ -35,8 +35,7 @@ class Streams:
         if examples is not None:
             epoch, every = every // examples, every % examples
             if self.protocol.shuffle:
-                seeds = self.seeds.repeat_interleave(len(place), output_size=len(every))
-                every = Stream.of(epoch, seed=seeds, split="order of training").permutation(examples)(every[:, None])[:, 0]
+                every = Stream.of(epoch, seed=self._seeds(every), split="order of training").permutation(examples)(every[:, None])[:, 0]
         return self._drawn(lowest + every, "train")
 
     def spread(self, drawn: Batch) -> Batch:
@@ -46,9 +45,12 @@ class Streams:
     def _every(self, index: Tensor) -> Tensor:
         return index.repeat(self.count)
 
+    def _seeds(self, every: Tensor) -> Tensor:
+        """Of each of `every`, which has as many of each seed."""
+        return self.seeds.repeat_interleave(len(every) // self.count, output_size=len(every))
+
     def _drawn(self, every: Tensor, split: Split) -> Batch:
-        seeds = self.seeds.repeat_interleave(len(every) // self.count, output_size=len(every))
-        return each(self.task.sample(every, seed=seeds, split=split), lambda x: x.view(self.count, -1, *x.shape[1:]))
+        return each(self.task.sample(every, seed=self._seeds(every), split=split), lambda x: x.view(self.count, -1, *x.shape[1:]))
 
 
 class Feed:

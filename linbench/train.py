@@ -19,6 +19,7 @@ from linbench.optimiser import AdamW, Rates
 from linbench.precision import arithmetic
 from linbench.protocol import Protocol
 from linbench.stack import Stack
+from linbench.tasks.base import Batch
 
 READS = 200
 """How often in a run the loss is read from the device, at most: each reading waits for it."""
@@ -123,18 +124,18 @@ class Step:
         place, device = self.feed.place, self.feed.place.device
         before = place.clone()
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            compile_ahead(self._differentiated, device)
+            compile_ahead(lambda: self.differentiated(self.feed.batch()), device)
         place.copy_(before)
 
-    def _differentiated(self) -> Tensor:
-        batch = self.feed.batch()
+    def differentiated(self, batch: Batch) -> Tensor:
+        """Loss [R] of a batch; its gradients are left in the stack."""
         with arithmetic(self.precision, self.device):
             loss: Tensor = self.training.stack(batch.inputs, batch.positions, batch.targets)
         self.training.stack.differentiate(loss)
         return loss
 
     def _run(self) -> None:
-        loss = self._differentiated()
+        loss = self.differentiated(self.feed.batch())
         self.training.optimiser.step()
         self.training.losses += loss.detach()
 

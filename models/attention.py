@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from linbench.common.errors import UserError
 from linbench.kernels.attention import EMPTY, attention, flops_per_token
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
-from linbench.models.blocks.heads import CONTROLLED, FAMILIES, HeadProjection, HeadSettings, Readout
-from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.heads import CONTROLLED, FAMILIES, HeadProjection, HeadSettings, Readout, shared
 from linbench.models.blocks.positions import alibi_slopes, rotate
 
 
@@ -64,7 +63,7 @@ class Attention(Mixer):
 
     def forward(self, x: Tensor, state: Cache | None = None, handed: Any = None) -> Out:
         """As `Mixer.forward`. Raises RuntimeError when a cache gets more tokens than its capacity."""
-        given = Shared(x, [self.project.linear, *([self.readout.gate] if self.readout.gate is not None else [])])
+        given = shared(x, self, self.readout)
         q, k, v, conv = self.project(given, state and state.conv)
         here = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
         if state is not None:

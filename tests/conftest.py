@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,6 +68,28 @@ def poisoned_memory() -> Iterator[None]:
     yield
     torch.use_deterministic_algorithms(before[0])
     torch.utils.deterministic.fill_uninitialized_memory = before[1]
+
+
+@pytest.fixture
+def replayed() -> Callable[..., Any]:
+    """What a function returns when it is captured as a CUDA graph and replayed, after its inputs have been overwritten with others."""
+
+    def replay(function: Callable[[], Any], inputs: Iterable[Tensor], others: Iterable[Tensor]) -> Any:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            function()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = function()
+        with torch.no_grad():
+            for given, other in zip(inputs, others, strict=True):
+                given.copy_(other)
+        graph.replay()
+        return captured
+
+    return replay
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ class Shape(NamedTuple):
     D: int
 
     def __str__(self) -> str:
-        return written(self)
+        return written(self._asdict())
 
 
 _TILE = Shape(4, 512, 1, 1)

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from linbench.precision import arithmetic
 from linbench.train import Step
 
 STEPS = 3
@@ -45,14 +44,11 @@ def parts(step: Step) -> dict[str, float]:
 def _taken(step: Step) -> None:
     """One step, its parts named."""
     step.feed.ready()
-    training = step.training
     with record_function(BATCH):
         batch = step.feed.batch()
-    with arithmetic(step.precision, step.device):
-        loss = training.stack(batch.inputs, batch.positions, batch.targets)
-    training.stack.differentiate(loss)
+    step.differentiated(batch)
     with record_function(CLIP_AND_ADAMW):
-        training.optimiser.step()
+        step.training.optimiser.step()
 
 
 def _kind(event: Any) -> str:

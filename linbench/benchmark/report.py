@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from linbench.benchmark.measure import OURS
-from linbench.benchmark.operations import Shape
+from linbench.benchmark.shapes import written
 
 LEFT = ("operation", "shape", "reason")
 Row = dict[str, Any]
@@ -25,7 +25,7 @@ def columns(rows: list[Row], peer: str | None) -> tuple[list[str], list[list[str
 
     every: dict[str, Callable[[Row], str]] = {
         "operation": lambda row: row["operation"],
-        "shape": lambda row: str(Shape(**row["shape"])),
+        "shape": lambda row: written(row["shape"]),
         "forward": side(OURS, "forward", _ms),
         "fwd+bwd": side(OURS, "both", _ms),
         "device fwd": side(OURS, "device_forward", _ms),
@@ -60,7 +60,7 @@ def train_columns(rows: list[Row], peer: str | None) -> tuple[list[str], list[li
 
     every: dict[str, Callable[[Row], str]] = {
         "model": lambda row: row["model"],
-        "shape": _train_shape,
+        "shape": lambda row: written(row["shape"]),
         "replicas": lambda row: str(row["replicas"]),
         "dtype": lambda row: row["precision"],
         "step ms": side(OURS, "seconds", _ms),
@@ -81,14 +81,10 @@ def parts_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     kinds = list(dict.fromkeys(kind for row in measured for kind in row["parts"]))
     names = ["model", "shape", "replicas", *kinds, "in all"]
     shown = [
-        [row["model"], _train_shape(row), str(row["replicas"]), *(_words(row["parts"].get(kind), _us) for kind in kinds), _us(sum(row["parts"].values()))]
+        [row["model"], written(row["shape"]), str(row["replicas"]), *(_words(row["parts"].get(kind), _us) for kind in kinds), _us(sum(row["parts"].values()))]
         for row in measured
     ]
     return names, shown
-
-
-def _train_shape(row: Row) -> str:
-    return "x".join(f"{name}{size}" for name, size in row["shape"].items())
 
 
 def sentences(found: dict[str, Any]) -> list[str]:

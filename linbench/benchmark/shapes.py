@@ -1,6 +1,7 @@
 """Shapes as they are written on the command line: B256xT256xH2xD64."""
 
 import re
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from linbench.common.errors import UserError
@@ -19,7 +20,6 @@ def parsed(text: str, kind: type[Shape], example: str) -> tuple[Shape, ...]:
     return tuple(shapes)
 
 
-def written(shape: tuple[Any, ...]) -> str:
-    """The other way round."""
-    fields: tuple[str, ...] = shape._fields  # type: ignore[attr-defined]
-    return "x".join(f"{name}{size}" for name, size in zip(fields, shape, strict=True))
+def written(shape: Mapping[str, int]) -> str:
+    """The other way round, from the fields by name."""
+    return "x".join(f"{name}{size}" for name, size in shape.items())

@@ -35,7 +35,7 @@ class Shape(NamedTuple):
     D: int
 
     def __str__(self) -> str:
-        return written(self)
+        return written(self._asdict())
 
 
 SHAPES = {

@@ -63,6 +63,11 @@ def head_dims(settings: HeadSettings, d_model: int) -> tuple[int, int]:
     return int(key), int(value)
 
 
+def shared(x: Tensor, mixer: nn.Module, readout: "Readout") -> Shared:
+    """A mixer's input, for all its maps but the last to read."""
+    return Shared(x, [each for each in mixer.modules() if isinstance(each, Linear) and each is not readout.linear])
+
+
 class HeadProjection(nn.Module):
     """x -> q, k [B, T, H, K], v [B, T, H, V]: linear, short convolution with SiLU, feature map, norm. No biases."""
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from linbench.common.settings import Settings
 from linbench.kernels.matrix_state import flops_per_token
 from linbench.models.base import LayerInfo, Mixer, Out, StateSize
-from linbench.models.blocks.heads import CONTROLLED, FAMILIES, HeadProjection, HeadSettings, Readout
-from linbench.models.blocks.linear import Linear, Shared
+from linbench.models.blocks.heads import CONTROLLED, FAMILIES, HeadProjection, HeadSettings, Readout, shared
+from linbench.models.blocks.linear import Shared
 
 
 class MatrixState(NamedTuple):
@@ -45,7 +45,7 @@ class MatrixMixer(Mixer):
 
     def forward(self, x: Tensor, state: MatrixState | None = None, handed: Any = None) -> Out:
         """As `Mixer.forward`."""
-        given = Shared(x, [map_ for map_ in self.modules() if isinstance(map_, Linear) and map_ is not self.readout.linear])
+        given = shared(x, self, self.readout)
         q, k, v, conv = self.project(given, state and state.conv)
         o, memory = self.recur(given, q, k, v, state and state.memory)
         return Out(self.readout(o, given), MatrixState(memory, conv), handed)

@@ -281,7 +281,7 @@ def test_the_operator_compiles_whole(make: Callable[..., Inputs]) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:The AccumulateGrad node")  # captured and compared on two streams
-def test_a_cuda_graph_replays_it(make: Callable[..., Inputs]) -> None:
+def test_a_cuda_graph_replays_it(make: Callable[..., Inputs], replayed: Callable[..., Any]) -> None:
     (hidden, weight, targets), others = make(65), make(65)
     leaves = [hidden.requires_grad_(), weight.requires_grad_()]
 
@@ -289,16 +289,5 @@ def test_a_cuda_graph_replays_it(make: Callable[..., Inputs]) -> None:
         loss = cross_entropy(*leaves, targets, backend="triton")
         return loss, *torch.autograd.grad(loss, leaves)
 
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        step()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = step()
-    with torch.no_grad():
-        for given, other in zip((*leaves, targets), others, strict=True):
-            given.copy_(other)
-    graph.replay()
+    captured = replayed(step, (*leaves, targets), others)
     assert all(error(x.detach(), y.detach().double()) < 1e-6 for x, y in zip(captured, step(), strict=True))

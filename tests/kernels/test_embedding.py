@@ -326,7 +326,7 @@ def test_a_step_of_training(draw: Draw, width: int) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:The AccumulateGrad node")  # captured and compared on two streams
-def test_a_cuda_graph_replays_it(draw: Draw) -> None:
+def test_a_cuda_graph_replays_it(draw: Draw, replayed: Callable[..., Any]) -> None:
     (weight, index), others = draw(5000, 700, 48), draw(5000, 700, 48)
     weight.requires_grad_()
 
@@ -334,16 +334,5 @@ def test_a_cuda_graph_replays_it(draw: Draw) -> None:
         y = embedding(weight, index, backend="triton")
         return y, *torch.autograd.grad(y.square().sum(), weight)
 
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        step()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = step()
-    with torch.no_grad():
-        for given, other in zip((weight, index), others, strict=True):
-            given.copy_(other)
-    graph.replay()
+    captured = replayed(step, (weight, index), others)
     assert all(map(torch.equal, captured, step()))

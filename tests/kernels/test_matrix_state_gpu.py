@@ -3,6 +3,7 @@
 Nearly all of the time is compilation: spread over processes (pytest-xdist), `python -m pytest tests/kernels/test_matrix_state_gpu.py -n 16`.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -120,7 +121,7 @@ def test_no_unwritten_memory_is_read(request: pytest.FixtureRequest, monkeypatch
 
 
 @rows(instance=INSTANCES, full=[False, True], dtype=DTYPES)
-def test_a_cuda_graph_replays_it_with_other_values(row: dict[str, Any]) -> None:
+def test_a_cuda_graph_replays_it_with_other_values(row: dict[str, Any], replayed: Callable[..., Any]) -> None:
     instance = INSTANCES[row["instance"]]
     inputs, others = (drawn(instance, batch=batch(row["full"]), length=65, dtype=row["dtype"], seed=seed) for seed in range(2))
     leaves = {name: x.clone().requires_grad_() for name, x in inputs.items()}
@@ -130,18 +131,7 @@ def test_a_cuda_graph_replays_it_with_other_values(row: dict[str, Any]) -> None:
         gradients = torch.autograd.grad(o.float().square().sum() + state.square().sum(), list(leaves.values()))
         return {"o": o, "state": state, **dict(zip(leaves, gradients, strict=True))}
 
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        step()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = step()
-    with torch.no_grad():
-        for name, leaf in leaves.items():
-            leaf.copy_(others[name])
-    graph.replay()
+    captured = replayed(step, leaves.values(), (others[name] for name in leaves))
     expected = step()
     assert max(error(x, expected[name]) for name, x in captured.items()) < 1e-6
 

@@ -244,7 +244,7 @@ def test_several_tiles_to_a_program(draw: Draw, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:The AccumulateGrad node")  # captured and compared on two streams
-def test_a_cuda_graph_replays_it(draw: Draw) -> None:
+def test_a_cuda_graph_replays_it(draw: Draw, replayed: Callable[..., Any]) -> None:
     shapes = (65, 48), (48,), (65, 48)
     leaves, others = [draw(*shape).requires_grad_() for shape in shapes], [draw(*shape) for shape in shapes]
 
@@ -252,16 +252,5 @@ def test_a_cuda_graph_replays_it(draw: Draw) -> None:
         y = rms(*leaves, activation="swish", backend="triton") + l2_norm(leaves[0], backend="triton")
         return y, *torch.autograd.grad(y.square().sum(), leaves)
 
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        step()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = step()
-    with torch.no_grad():
-        for leaf, other in zip(leaves, others, strict=True):
-            leaf.copy_(other)
-    graph.replay()
+    captured = replayed(step, leaves, others)
     assert all(map(torch.equal, captured, step()))

@@ -299,7 +299,7 @@ def test_the_operator_compiles_whole(make: Callable[..., Inputs], state: bool) -
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:The AccumulateGrad node")  # captured and compared on two streams
-def test_a_cuda_graph_replays_it(make: Callable[..., Inputs]) -> None:
+def test_a_cuda_graph_replays_it(make: Callable[..., Inputs], replayed: Callable[..., Any]) -> None:
     inputs, others = make(65), make(65)
     leaves = [x.clone().requires_grad_() for x in inputs]
 
@@ -307,16 +307,5 @@ def test_a_cuda_graph_replays_it(make: Callable[..., Inputs]) -> None:
         y, last = convolution(*leaves, l2_heads=(16, 8), backend="triton")
         return y, *torch.autograd.grad(y.square().sum() + last.sum(), leaves)
 
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        step()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = step()
-    with torch.no_grad():
-        for leaf, other in zip(leaves, others, strict=True):
-            leaf.copy_(other)
-    graph.replay()
+    captured = replayed(step, leaves, others)
     assert all(map(torch.equal, captured, step()))

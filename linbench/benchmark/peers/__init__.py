@@ -15,8 +15,8 @@ Calls = dict[str, Callable[[dict[str, Tensor]], Tensor]]
 
 
 class Peer(NamedTuple):
-    """package: what is imported; its distribution; the module here that calls it; a note that belongs beside every number; and whether it is
-    about whole training steps instead of operations."""
+    """package: what is imported, and the extra of linbench that brings it; its distribution; the module here that calls it; a note that belongs
+    beside every number; and whether it is about whole training steps instead of operations."""
 
     package: str
     distribution: str
@@ -24,11 +24,6 @@ class Peer(NamedTuple):
     needs_gpu: bool
     note: str
     trains: bool = False
-
-    @property
-    def extra(self) -> str:
-        """Of linbench, that brings it."""
-        return self.package
 
 
 PEERS = {
@@ -67,7 +62,7 @@ def check(name: str, device: str, *, trains: bool = False) -> None:
         raise unknown("peer", name, names)
     peer = PEERS[name]
     if find_spec(peer.package) is None:
-        raise UserError(f"{peer.distribution} is not installed; pip install 'linbench[{peer.extra}]' brings it, and without --peer the rest is measured.")
+        raise UserError(f"{peer.distribution} is not installed; pip install 'linbench[{peer.package}]' brings it, and without --peer the rest is measured.")
     if peer.needs_gpu and device == "cpu":
         raise UserError(f"{peer.distribution} runs on a GPU only; without --peer the rest is measured.")
 
