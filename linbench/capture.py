@@ -35,13 +35,16 @@ class Captured:
 
     def _capture(self) -> None:
         graph = torch.cuda.CUDAGraph()
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        random_state = generator.clone_state()
         try:
             with torch.cuda.graph(graph):
                 self.function()
-        except torch.OutOfMemoryError:
-            raise
         except Exception as error:  # whatever a module does that a graph cannot hold
             torch.cuda.synchronize(self.device)
+            generator.graphsafe_set_state(random_state)  # that of a capture broken off draws no more
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
             self.note = f"could not be captured: {theirs(_first(error))}"
         else:
             self.graph = graph

@@ -121,6 +121,7 @@ def test_what_waits_for_the_device_is_called_as_it_is_and_says_so(tmp_path: Path
     (result,) = measure(cells, lambda report: None)
     assert result["status"] == "ok"
     assert "could not be captured: mine.py line 10" in result["stack"]["note"]
+    assert torch.rand(3, device="cuda:0").max() < 1, "random numbers are drawn as before"
 
 
 @pytest.mark.gpu
