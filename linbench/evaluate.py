@@ -72,7 +72,7 @@ class _Test:
             nll = F.cross_entropy(logits.flatten(0, -2), batch.targets.flatten(), ignore_index=IGNORE, reduction="none").view_as(batch.targets)
             answers = logits.argmax(dim=-1)
             for r, total in enumerate(totals):
-                for name, (value, count) in self.task.score(replica(batch, r), Prediction(answers[r], nll[r])).items():
+                for name, (value, count) in self.task.score(replica(batch, r), Prediction(answers[r], nll[r], logits[r])).items():
                     old = total.get(name, (0, 0))
                     total[name] = (old[0] + value, old[1] + count)
         stack.model.train()

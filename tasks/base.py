@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -11,33 +12,53 @@ from torch import Tensor
 from linbench.common.io import IO
 from linbench.common.settings import Settings
 
-__all__ = ["IGNORE", "IO", "Batch", "Prediction", "Preset", "Split", "Task"]
+__all__ = ["IGNORE", "IO", "Batch", "Mean", "Prediction", "Preset", "Question", "Split", "Task"]
 
 IGNORE = -100
 """The target of a place that is not due, so that every row of a batch has the same number of places."""
 
 Split = Literal["train", "validation", "test"]
 
+Question = Literal["remember", "overwrite", "filter", "track", "reason", "learn"]
+"""What a task asks of a memory: to hold what it was told; to replace it; to leave out what does not matter; to follow a state that every token
+changes; to go from one thing it holds to another; to learn a rule from its context."""
+
 
 class Batch(NamedTuple):
     """Examples with their labels.
 
-    inputs: [B, T] token ids, or [B, T, F] ids whose embeddings are summed.
-    positions: [B, N], where an answer is due. targets: [B, N], `IGNORE` where a place is unused.
+    inputs: [B, T] token ids, [B, T, F] ids whose embeddings are summed, or float32 vectors [B, T, d_in].
+    positions: [B, N], where an answer is due. targets: [B, N], `IGNORE` where a place is unused; or float32 vectors [B, N, d_out], all of them due.
     slices: name -> [B, N] integers, by which the score is reported.
+    facts: name -> [B, N, ...], what scores are made of besides and no model sees.
     """
 
     inputs: Tensor
     positions: Tensor
     targets: Tensor
     slices: dict[str, Tensor]
+    facts: Mapping[str, Tensor] = MappingProxyType({})
+
+    @property
+    def due(self) -> Tensor:
+        """[B, N], which places are used."""
+        return self.targets != IGNORE if self.targets.dim() == 2 else torch.ones_like(self.positions, dtype=torch.bool)
 
 
 class Prediction(NamedTuple):
-    """argmax [B, N] and nll [B, N], the negative log-likelihood of the target in nats."""
+    """answers: [B, N] the likeliest ids, or [B, N, d_out] vectors. nll: [B, N], the negative log-likelihood of the target in nats; for vectors the
+    squared error in each dimension. logits: [B, N, vocab_out], of ids."""
 
-    argmax: Tensor
+    answers: Tensor
     nll: Tensor
+    logits: Tensor | None = None
+
+
+class Mean(NamedTuple):
+    """A weighted mean over all places that are due: value and weight [B, N], sums of both are kept. No weight: each counts once."""
+
+    value: Tensor
+    weight: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +77,7 @@ class Task(ABC):
     name: ClassVar[str]
     version: ClassVar[int] = 1
     """Raised whenever a change to the file changes the distribution; part of the identity of every cell."""
+    asks: ClassVar[Question]
     Settings: ClassVar[type[Settings]]
     presets: ClassVar[dict[str, Preset]] = {}
     """The first is the default."""
@@ -69,9 +91,9 @@ class Task(ABC):
         """From this a backbone builds its embedding and head."""
 
     @property
-    @abstractmethod
     def seq_len(self) -> int:
         """T, the length of every example."""
+        return int(self.settings.seq_len)
 
     @property
     @abstractmethod
@@ -82,36 +104,48 @@ class Task(ABC):
     def chance(self) -> float:
         """The accuracy of the best guess that does not use what is asked for; diverged runs count as this."""
 
+    def optimum(self) -> float:
+        """The accuracy of the exact solver, in expectation."""
+        return 1.0
+
+    def longer(self, times: int) -> dict[str, Any]:
+        """The settings that make sequences so many times as long and leave what is to be answered as it is."""
+        return {"seq_len": times * self.seq_len}
+
     @abstractmethod
     def slice_sizes(self) -> dict[str, int]:
         """Every slice, and the number its integers stay below."""
 
     @abstractmethod
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Examples number `index` (int64 [B], any device) of a stream. Each row depends on its own index only."""
+        """Examples number `index` (int64 [B], any device) of a stream. Each row depends on its own index only; nothing waits for the device."""
 
     @abstractmethod
     def solve(self, batch: Batch) -> Tensor:
-        """The exact solver's answers [B, N], from what a model may see: inputs and positions."""
+        """The exact solver's answers, as `Prediction.answers`, from what a model may see: for each place, the inputs up to its position."""
 
     @abstractmethod
     def explain(self, batch: Batch, row: int) -> str:
-        """One example in words."""
+        """One example in words, its labels marked."""
+
+    def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
+        """What is reported, by name. "accuracy": how often the answer is right; of vectors, which share of the targets' squares is explained."""
+        if self.io.vocab_out is not None:
+            return {"accuracy": Mean(prediction.answers == batch.targets), "nll": Mean(prediction.nll)}
+        size = batch.targets.double().square().sum(dim=-1)
+        error = (prediction.answers.double() - batch.targets).square()
+        return {"accuracy": Mean(size - error.sum(dim=-1), size), "mse": Mean(error.mean(dim=-1))}
 
     def score(self, batch: Batch, prediction: Prediction) -> dict[str, tuple[Tensor, Tensor]]:
-        """Sums and counts, so that batches add up: "accuracy", "nll", and "accuracy/<slice>" as vectors over the slice's integers."""
-        due = batch.targets != IGNORE
-        right = ((prediction.argmax == batch.targets) & due).double()
-        counted = due.double()
-        scores = {
-            "accuracy": (right.sum(), counted.sum()),
-            "nll": (prediction.nll.double().masked_fill(~due, 0).sum(), counted.sum()),
-        }
-        for name, size in self.slice_sizes().items():
-            where = batch.slices[name].flatten()
-            zeros = torch.zeros(size, dtype=torch.float64, device=where.device)
-            scores[f"accuracy/{name}"] = (
-                zeros.index_add(0, where, right.flatten()),
-                zeros.index_add(0, where, counted.flatten()),
-            )
+        """Sums and weights of all `means`, so that batches add up; and but for "nll", as "<mean>/<slice>", vectors of them over the slice's integers."""
+        scores = {}
+        due = batch.due
+        for name, mean in self.means(batch, prediction).items():
+            value = mean.value.double().masked_fill(~due, 0)
+            weight = due.double() if mean.weight is None else mean.weight.double().masked_fill(~due, 0)
+            scores[name] = value.sum(), weight.sum()
+            for slice_, size in self.slice_sizes().items() if name != "nll" else ():
+                at = batch.slices[slice_].flatten()
+                zeros = torch.zeros(size, dtype=torch.float64, device=at.device)
+                scores[f"{name}/{slice_}"] = zeros.index_add(0, at, value.flatten()), zeros.index_add(0, at, weight.flatten())
         return scores

@@ -52,6 +52,7 @@ class MQAR(Task):
     """
 
     name = "mqar"
+    asks = "remember"
     Settings = MQARSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(
@@ -74,11 +75,6 @@ class MQAR(Task):
     def io(self) -> IO:
         """One vocabulary for both."""
         return IO(self.settings.vocab_size, self.settings.vocab_size)
-
-    @property
-    def seq_len(self) -> int:
-        """T."""
-        return self.settings.seq_len
 
     @property
     def answers(self) -> int:

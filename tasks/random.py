@@ -52,9 +52,22 @@ class Stream(NamedTuple):
         """Uniform integers in [0, 2^32), one per counter: counter [M] or [B, M] -> [B, M]."""
         return _shift(_mix(self.key[:, None] + _mix(counter)), 32)
 
-    def integers(self, count: int, *, below: int) -> Tensor:
-        """[B, count] uniform in [0, below); the bias is at most below / 2^32."""
+    def integers(self, count: int, *, below: int | Tensor) -> Tensor:
+        """[B, count] uniform in [0, below), below one number or [B or 1, count or 1]; the bias is at most below / 2^32."""
         return _scale(self.bits(torch.arange(count, device=self.key.device)), below)
+
+    def happens(self, count: int, *, share: float) -> Tensor:
+        """[B, count] booleans, true in that share of cases, to 2^-32."""
+        return self.bits(torch.arange(count, device=self.key.device)) < round(share * 2**32)
+
+    def normals(self, count: int) -> Tensor:
+        """[B, count] from N(0, 1), float32: the same on every device but for rounding."""
+        odd = 2 * self.bits(torch.arange(count, device=self.key.device)) + 1
+        return (torch.erfinv(odd.double() / 2**32 - 1) * 2**0.5).float()
+
+    def shuffle(self, count: int) -> Tensor:
+        """[B, count] the numbers below `count` in random order."""
+        return self.permutation(count)(torch.arange(count, device=self.key.device))
 
     def exponentials(self, count: int) -> Tensor:
         """[B, count] of -log2(U), U uniform in (0, 1), in units of 2^-26."""
@@ -111,7 +124,7 @@ _FRACTION_BITS = 26
 _DECIMAL = Context(prec=30)
 
 
-def _scale(bits: Tensor, below: int) -> Tensor:
+def _scale(bits: Tensor, below: int | Tensor) -> Tensor:
     return (bits * below) >> 32
 
 

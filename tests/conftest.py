@@ -15,6 +15,10 @@ from linbench.registry import registry
 from linbench.store import Result
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-digests", action="store_true", help="note the digests of tasks that are new or of another version")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that need a GPU are not collected where there is none."""
     if not torch.cuda.is_available():

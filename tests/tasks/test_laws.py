@@ -1,0 +1,275 @@
+"""What holds for every task, shipped presets and other settings alike. `pytest tests/tasks/test_laws.py --write-digests` notes new digests."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from linbench.common.errors import UserError
+from linbench.registry import SHIPPED, registry
+from linbench.tasks.base import IGNORE, Batch, Prediction, Question, Split, Task
+
+DIGESTS = Path(__file__).parent / "digests"
+DIGESTED = 64
+MANY = 10_000
+TOKENS = 1 << 21
+"""That a solver works on at a time."""
+SHIPPED_TASKS = {name: entry.cls for name, entry in registry("task").entries.items() if entry.source == SHIPPED}
+PRESETS = [(name, preset) for name, cls in SHIPPED_TASKS.items() for preset in cls.presets]
+
+
+def build(name: str, **values: Any) -> Task:
+    cls = SHIPPED_TASKS[name]
+    task: Task = cls(cls.Settings.parse(values, where="task"))
+    return task
+
+
+def preset(name: str, which: str) -> Task:
+    return build(name, **SHIPPED_TASKS[name].presets[which].task)
+
+
+def built_or_refused(name: str, values: dict[str, Any]) -> Task | str:
+    try:
+        return build(name, **values)
+    except UserError as refused:
+        return str(refused)
+
+
+def sample(task: Task, count: int, *, first: int = 0, seed: int = 0, split: Split = "train") -> Batch:
+    return task.sample(torch.arange(first, first + count), seed=seed, split=split)
+
+
+def tensors(batch: Batch) -> dict[str, Tensor]:
+    return {"inputs": batch.inputs, "positions": batch.positions, "targets": batch.targets, **batch.slices, **batch.facts}
+
+
+def rows(batch: Batch, where: Tensor | slice) -> dict[str, Tensor]:
+    return {name: x[where] for name, x in tensors(batch).items()}
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(x, b[name]) for name, x in a.items())
+
+
+def seen(batch: Batch) -> Batch:
+    """What a model may see."""
+    return Batch(batch.inputs, batch.positions, torch.full_like(batch.targets, IGNORE), {}, {})
+
+
+def check_structure(task: Task, batch: Batch, count: int) -> None:
+    io, T, N = task.io, task.seq_len, task.answers
+    assert (io.vocab_in is None) != (io.d_in is None)
+    assert (io.vocab_out is None) != (io.d_out is None)
+    if io.vocab_in is not None:
+        assert batch.inputs.shape[:2] == (count, T)
+        assert batch.inputs.dim() in (2, 3)
+        assert batch.inputs.dtype == torch.int64
+        assert 0 <= batch.inputs.min() <= batch.inputs.max() < io.vocab_in
+    else:
+        assert (batch.inputs.shape, batch.inputs.dtype) == ((count, T, io.d_in), torch.float32)
+        assert batch.inputs.isfinite().all()
+    assert (batch.positions.shape, batch.positions.dtype) == ((count, N), torch.int64)
+    assert 0 <= batch.positions.min() <= batch.positions.max() < T
+    if io.vocab_out is not None:
+        assert (batch.targets.shape, batch.targets.dtype) == ((count, N), torch.int64)
+        asked = batch.targets[batch.due]
+        assert asked.numel()
+        assert 0 <= asked.min() <= asked.max() < io.vocab_out
+    else:
+        assert (batch.targets.shape, batch.targets.dtype) == ((count, N, io.d_out), torch.float32)
+        assert batch.targets.isfinite().all()
+    assert batch.slices.keys() == task.slice_sizes().keys()
+    for name, size in task.slice_sizes().items():
+        assert (batch.slices[name].shape, batch.slices[name].dtype) == ((count, N), torch.int64), name
+        assert 0 <= batch.slices[name].min() <= batch.slices[name].max() < size, name
+    assert all(x.shape[:2] == (count, N) for x in batch.facts.values())
+    assert 0 <= task.chance() < task.optimum() <= 1
+
+
+def accuracy(task: Task, batches: list[Batch]) -> float:
+    right = counted = 0.0
+    for batch in batches:
+        answers = task.solve(seen(batch))
+        value, weight = task.score(batch, Prediction(answers, torch.zeros(batch.positions.shape)))["accuracy"]
+        right, counted = right + float(value), counted + float(weight)
+    assert counted > 0
+    return right / counted
+
+
+def check_solver(task: Task, examples: int) -> None:
+    """Right wherever the task can be, and where it cannot within four standard errors, were every example one answer, of what it says."""
+    at_once = max(1, TOKENS // task.seq_len)
+    firsts = range(0, examples, at_once)
+    found = accuracy(task, [sample(task, min(at_once, examples - first), first=first, split="test") for first in firsts])
+    optimum = task.optimum()
+    slack = 0.0 if optimum == 1 else 4 * (optimum * (1 - optimum) / examples) ** 0.5
+    assert abs(found - optimum) <= slack, f"{found} is not {optimum}"
+
+
+@pytest.mark.parametrize("name", SHIPPED_TASKS)
+def test_a_task_says_what_it_is(name: str) -> None:
+    cls = SHIPPED_TASKS[name]
+    assert cls.asks in get_args(Question)
+    assert cls.presets
+    card = (cls.__doc__ or "").strip()
+    assert len(card.splitlines()[0]) < 120
+    assert "arXiv" in card or "linbench's own" in card, "a card names its source"
+    for field_name, field in cls.Settings.model_fields.items():
+        assert field.description, field_name
+    assert all(p.about for p in cls.presets.values())
+
+
+@pytest.mark.parametrize(("name", "which"), PRESETS)
+def test_presets_are_as_tasks_are(name: str, which: str) -> None:
+    task = preset(name, which)
+    batch = sample(task, 4)
+    check_structure(task, batch, 4)
+    for row in range(2):
+        text = task.explain(batch, row)
+        assert len(text) > 40
+    check_solver(task, 16 if task.optimum() == 1 else 200)
+
+
+@pytest.mark.parametrize("name", SHIPPED_TASKS)
+def test_a_row_depends_on_its_own_index_only(name: str) -> None:
+    task = preset(name, next(iter(SHIPPED_TASKS[name].presets)))
+    whole = sample(task, 12)
+    for row in (0, 7, 11):
+        assert same(tensors(task.sample(torch.tensor([row]), seed=0, split="train")), rows(whole, slice(row, row + 1)))
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(0))
+    assert same(tensors(task.sample(order, seed=0, split="train")), rows(whole, order))
+    assert same(tensors(task.sample(torch.arange(12), seed=torch.tensor(0), split="train")), tensors(whole))
+    assert same(tensors(task.sample(torch.arange(12), seed=torch.zeros(12, dtype=torch.int64), split="train")), tensors(whole))
+
+
+@pytest.mark.parametrize("name", SHIPPED_TASKS)
+def test_seeds_and_splits_differ(name: str) -> None:
+    task = preset(name, next(iter(SHIPPED_TASKS[name].presets)))
+    splits: tuple[Split, ...] = ("train", "validation", "test")
+    batches = [sample(task, 16, seed=seed, split=split) for seed in (0, 1) for split in splits]
+    for i, a in enumerate(batches):
+        assert not any(torch.equal(a.inputs, b.inputs) for b in batches[:i])
+
+
+@pytest.mark.parametrize("name", SHIPPED_TASKS)
+def test_a_draw_never_waits_for_the_device(name: str) -> None:
+    """A captured step could not: shapes must not depend on values, nor Python on tensors."""
+    task = preset(name, next(iter(SHIPPED_TASKS[name].presets)))
+    sample(task, 3)  # tables are made
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        index = mode.from_tensor(torch.arange(3))
+        batch = task.sample(index, seed=mode.from_tensor(torch.zeros(3, dtype=torch.int64)), split="train")
+    assert batch.positions.shape == (3, task.answers)
+
+
+@pytest.mark.parametrize("name", SHIPPED_TASKS)
+def test_an_answer_needs_nothing_that_comes_after_it_is_due(name: str) -> None:
+    task = preset(name, next(iter(SHIPPED_TASKS[name].presets)))
+    if task.io.readout == "code":
+        pytest.skip("all answers are due after the last token")
+    batch = sample(task, 4)
+    expected = task.solve(seen(batch))
+    other = sample(task, 4, first=100).inputs
+    for n in {0, task.answers // 2, task.answers - 1}:
+        at = batch.positions[:, n]
+        late = torch.arange(task.seq_len) > at[:, None]
+        late = late.view(*late.shape, *[1] * (batch.inputs.dim() - 2))
+        found = task.solve(seen(batch._replace(inputs=torch.where(late, other, batch.inputs))))
+        due = batch.due[:, n]
+        assert torch.equal(found[:, n][due], expected[:, n][due])
+
+
+@pytest.mark.parametrize("name", SHIPPED_TASKS)
+def test_longer_sequences_ask_as_much(name: str) -> None:
+    first = next(iter(SHIPPED_TASKS[name].presets))
+    task = preset(name, first)
+    longer = build(name, **{**SHIPPED_TASKS[name].presets[first].task, **task.longer(2)})
+    assert longer.io == task.io
+    assert longer.seq_len > task.seq_len
+    check_structure(longer, sample(longer, 4), 4)
+    check_solver(longer, 8 if longer.optimum() == 1 else 100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "which"), PRESETS)
+def test_the_solver_attains_the_optimum(name: str, which: str) -> None:
+    check_solver(preset(name, which), MANY)
+
+
+def digest(task: Task, device: str = "cpu") -> str:
+    """SHA-256 of the first examples of every split."""
+    found = hashlib.sha256()
+    for split in ("train", "validation", "test"):
+        batch = task.sample(torch.arange(DIGESTED, device=device), seed=0, split=split)  # type: ignore[arg-type]
+        for name, x in sorted(tensors(batch).items()):
+            exact = x if not x.is_floating_point() else (x * 2**16).round().long()  # devices may round the last bits otherwise
+            found.update(name.encode() + exact.long().cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+@pytest.mark.parametrize("name", SHIPPED_TASKS)
+def test_examples_are_those_of_this_version(name: str, request: pytest.FixtureRequest) -> None:
+    """What every preset draws is written down: to change it is to raise the task's version."""
+    cls = SHIPPED_TASKS[name]
+    found = {"version": cls.version, "presets": {which: digest(preset(name, which)) for which in cls.presets}}
+    path = DIGESTS / f"{name}.json"
+    noted = json.loads(path.read_text()) if path.exists() else None
+    if request.config.getoption("--write-digests") and (noted is None or noted["version"] != cls.version or found["presets"].keys() != noted["presets"].keys()):
+        path.write_text(json.dumps(found, indent=2) + "\n")
+        noted = found
+    assert noted == found
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("name", "which"), PRESETS)
+def test_a_gpu_draws_the_same(name: str, which: str) -> None:
+    task = preset(name, which)
+    here, there = (task.sample(torch.arange(DIGESTED, device=device), seed=0, split="test") for device in ("cpu", "cuda"))
+    for key, x in tensors(here).items():
+        y = tensors(there)[key].cpu()
+        assert torch.allclose(x, y, rtol=0, atol=1e-6) if x.is_floating_point() else torch.equal(x, y), key
+
+
+def _values(default: Any, annotation: Any) -> st.SearchStrategy[Any] | None:
+    """Other values of a setting, near the one it has."""
+    if isinstance(default, bool):
+        return st.booleans()
+    if isinstance(default, int):
+        return st.sampled_from(sorted({1, 2, 3, max(1, default // 2), default + 1, 2 * default}))
+    if isinstance(default, float):
+        return st.sampled_from([0.0, default / 2, default, min(1.0, 2 * default), 1.0])
+    options = get_args(annotation)
+    return st.sampled_from(options) if options and all(isinstance(option, str) for option in options) else None
+
+
+@pytest.mark.parametrize("name", SHIPPED_TASKS)
+def test_other_settings_are_refused_in_a_sentence_or_sound(name: str) -> None:
+    cls = SHIPPED_TASKS[name]
+    base = cls.Settings.parse(next(iter(cls.presets.values())).task, where="task").model_dump()
+    strategies = {field: _values(base[field], info.annotation) for field, info in cls.Settings.model_fields.items()}
+    strategies = {field: strategy for field, strategy in strategies.items() if strategy is not None}
+
+    @settings(max_examples=15, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(st.fixed_dictionaries({}, optional=strategies))
+    def holds(values: dict[str, Any]) -> None:
+        assume(len(values) <= 3)
+        task = built_or_refused(name, {**base, **values})
+        if isinstance(task, str):
+            assert "\n" not in task
+            assert task.endswith(".")
+            return
+        if task.seq_len > 4096:
+            return
+        batch = sample(task, 4, split="test")
+        check_structure(task, batch, 4)
+        if task.optimum() == 1:
+            check_solver(task, 4)
+
+    holds()
