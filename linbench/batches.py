@@ -78,7 +78,7 @@ class Feed:
         self.left -= 1
 
     def batch(self) -> Batch:
-        """The next batch: everything [R, B, ...], but for slices, of which there are none."""
+        """The next batch: everything [R, B, ...], but for slices and facts, of which there are none."""
         assert self.drawn is not None
         rows = (self.place - self.drawn_from) * self.size + torch.arange(self.size, device=self.place.device)
         self.place += 1
@@ -90,7 +90,7 @@ class Feed:
         if self.epoch is not None and self.examples is not None:
             epoch, places = places // (self.epoch * self.size), places % (self.epoch * self.size)
             places = epoch * self.examples + places % self.examples
-        drawn = self.streams.trained_on(places, self.examples, self.lowest)._replace(slices={})
+        drawn = self.streams.trained_on(places, self.examples, self.lowest)._replace(slices={}, facts={})
         if self.drawn is None:
             self.drawn = each(drawn, lambda x: x.clone(memory_format=torch.contiguous_format))
         else:
@@ -105,5 +105,5 @@ def replica(batch: Batch, r: int) -> Batch:
 
 def each(batch: Batch, function: Callable[[Tensor], Tensor]) -> Batch:
     """The batch with every tensor changed."""
-    slices = {name: function(x) for name, x in batch.slices.items()}
-    return Batch(function(batch.inputs), function(batch.positions), function(batch.targets), slices)
+    slices, facts = ({name: function(x) for name, x in named.items()} for named in (batch.slices, batch.facts))
+    return Batch(function(batch.inputs), function(batch.positions), function(batch.targets), slices, facts)

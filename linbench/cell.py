@@ -22,7 +22,7 @@ from linbench.protocol import Protocol
 from linbench.registry import Entry
 from linbench.tasks.base import Task
 
-SCHEMA = 2
+SCHEMA = 3
 """Of identities and result files alike."""
 
 Form = Literal["native", "controlled"]

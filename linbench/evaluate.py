@@ -22,10 +22,10 @@ LOGITS = 1 << 28
 
 
 class Marks(NamedTuple):
-    """Of one test: metrics, and for every slice the integers that occur with how many answers were right and how many were due."""
+    """Of one test: metrics, and for every slice the integers that occur (`at`) with the sums and weights of every metric there."""
 
     metrics: dict[str, float]
-    slices: dict[str, dict[str, list[int]]]
+    slices: dict[str, dict[str, Any]]
 
 
 class Judgement(NamedTuple):
@@ -35,8 +35,9 @@ class Judgement(NamedTuple):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Each test counts as much as any other."""
-        return {name: fmean(marks.metrics[name] for marks in self.tests) for name in self.tests[0].metrics}
+        """Each test counts as much as any other that has the metric."""
+        names = dict.fromkeys(name for marks in self.tests for name in marks.metrics)
+        return {name: fmean(marks.metrics[name] for marks in self.tests if name in marks.metrics) for name in names}
 
 
 class Exam:
@@ -68,29 +69,42 @@ class _Test:
         for drawn in self.batches:
             batch = self.streams.spread(drawn)
             with arithmetic(self.streams.protocol.precision, self.streams.device):
-                logits = stack(batch.inputs, batch.positions).float()
-            nll = F.cross_entropy(logits.flatten(0, -2), batch.targets.flatten(), ignore_index=IGNORE, reduction="none").view_as(batch.targets)
-            answers = logits.argmax(dim=-1)
+                found = stack(batch.inputs, batch.positions).float()
             for r, total in enumerate(totals):
-                for name, (value, count) in self.task.score(replica(batch, r), Prediction(answers[r], nll[r], logits[r])).items():
+                for name, (value, count) in self.task.score(replica(batch, r), _prediction(found[r], batch.targets[r])).items():
                     old = total.get(name, (0, 0))
                     total[name] = (old[0] + value, old[1] + count)
         stack.model.train()
         return [_marks(total) for total in totals]
 
 
+def _prediction(found: Tensor, targets: Tensor) -> Prediction:
+    """Logits or vectors [B, N, ...]."""
+    if targets.is_floating_point():
+        return Prediction(found, (found - targets).square().mean(dim=-1))
+    loss = F.cross_entropy(found.flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="none").view_as(targets)
+    return Prediction(found.argmax(dim=-1), loss, found)
+
+
 def _at_once(task: Task, streams: Streams) -> int:
-    """Examples of a replica."""
+    """Examples of a replica: a multiple of so many, for tasks that judge batches."""
     if streams.device == "cpu":
         return EXAMPLES
-    return max(EXAMPLES, LOGITS // (streams.replicas * task.answers * task.io.vocab_out))
+    each = streams.replicas * task.answers * (task.io.vocab_out or task.io.d_out or 1)
+    return max(1, LOGITS // (each * EXAMPLES)) * EXAMPLES
 
 
 def _marks(totals: dict[str, tuple[Tensor, Tensor]]) -> Marks:
-    metrics = {name: (value / count).item() for name, (value, count) in totals.items() if value.dim() == 0}
-    return Marks(metrics, {name.partition("/")[2]: _slice(*both) for name, both in totals.items() if both[0].dim() == 1})
+    """What was never weighed is no metric."""
+    metrics = {name: (value / weight).item() for name, (value, weight) in totals.items() if value.dim() == 0 and weight != 0}
+    slices: dict[str, dict[str, Any]] = {}
+    for name, (value, weight) in totals.items():
+        if value.dim() == 1:
+            metric, _, slice_ = name.partition("/")
+            found = slices.setdefault(slice_, {"at": totals[f"accuracy/{slice_}"][1].nonzero().flatten().tolist()})
+            found[metric] = {"sum": _numbers(value[found["at"]]), "weight": _numbers(weight[found["at"]])}
+    return Marks(metrics, slices)
 
 
-def _slice(right: Tensor, counted: Tensor) -> dict[str, Any]:
-    occurring = counted.nonzero().flatten()
-    return {name: values.long().tolist() for name, values in (("at", occurring), ("right", right[occurring]), ("counted", counted[occurring]))}
+def _numbers(values: Tensor) -> list[float]:
+    return [int(x) if x.is_integer() else x for x in values.tolist()]

@@ -37,7 +37,7 @@ def measure(
     smaller groups, at last alone.
 
     A result holds, beside the cell's identity: status (`ok`, `diverged`, `oom`, `timeout`, `failed`) with a reason; marks (`undertrained`); test
-    metrics with sums and counts by slice, of several tests those of each, with its settings and chance, and the mean of every metric; the curve
+    metrics with sums and weights by slice, of several tests those of each, with its settings and chance, and the mean of every metric; the curve
     over steps; parameters, state size and FLOPs per token; seconds, of the whole stack;
     how many cells were stacked, and why not more; what the cell was run for (`report`, `tuning`), and what `linbench.search` tried before;
     and the environment.
@@ -131,8 +131,9 @@ def _verdict(run: Run, judgement: Judgement | None) -> dict[str, Any]:
     if judgement is None:
         return {"status": "diverged", "reason": run.diverged}
     metrics, tests = judgement.metrics, judgement.tests
-    if not math.isfinite(metrics["nll"]):
-        return {"status": "diverged", "reason": f"the test loss was {metrics['nll']}"}
+    loss = metrics[run.cell.task.loss]
+    if not math.isfinite(loss):
+        return {"status": "diverged", "reason": f"the test loss was {loss}"}
     marks = ["undertrained"] if not run.stopped and undertrained(run.curve) else []
     if len(tests) == 1:
         return {"metrics": metrics, "slices": tests[0].slices, "marks": marks}

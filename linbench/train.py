@@ -239,12 +239,12 @@ def _point(training: Training, judge: Exam) -> float | None:
     runs, step = training.runs, training.step
     tokens = runs[0].cell.curriculum.tokens(step)
     for run, judgement in zip(runs, judge(training.stack), strict=True):
-        metrics = judgement.metrics
-        if run.diverged is None and not math.isfinite(metrics["nll"]):
-            run.diverged = f"the validation loss was {metrics['nll']} at step {step} of {run.cell.steps}"
+        metrics, loss_name = judgement.metrics, run.cell.task.loss
+        if run.diverged is None and not math.isfinite(metrics[loss_name]):
+            run.diverged = f"the validation loss was {metrics[loss_name]} at step {step} of {run.cell.steps}"
         if run.diverged is None:
             loss = run.loss / run.losses
-            run.curve.append({"step": step, "tokens": tokens, "loss": loss, "accuracy": metrics["accuracy"], "nll": metrics["nll"]})
+            run.curve.append({"step": step, "tokens": tokens, "loss": loss, "accuracy": metrics["accuracy"], loss_name: metrics[loss_name]})
         run.loss, run.losses = 0.0, 0
     accuracies = [run.curve[-1]["accuracy"] for run in runs if run.diverged is None]
     return sum(accuracies) / len(accuracies) if accuracies else None

@@ -10,10 +10,9 @@ from torch import Tensor, nn
 from linbench.common.io import IO
 from linbench.common.keys import stable_key
 from linbench.common.settings import Settings
-from linbench.kernels.cross_entropy import cross_entropy
-from linbench.kernels.embedding import embedding
 from linbench.models.base import LayerInfo, Mixer, Rule, StateSize
 from linbench.models.blocks.convolution import ShortConvolution
+from linbench.models.blocks.ends import Decoder, head, loss, reader
 from linbench.models.blocks.initialise import silent
 from linbench.models.blocks.linear import Linear
 from linbench.models.blocks.norms import RMSNorm
@@ -89,11 +88,11 @@ class Backbone(nn.Module):
                 if settings.channel_mixer != "none":
                     channel_mixers.append(CHANNEL_MIXERS[settings.channel_mixer](width))
             torch.manual_seed(stable_key("embedding", seed))
-            self.embedding = nn.Embedding(io.vocab_in, width)
-            nn.init.normal_(self.embedding.weight, std=width**-0.5)
-            self.head = nn.Linear(width, io.vocab_out, bias=False)
-        if settings.tie_embeddings and io.vocab_in == io.vocab_out:
-            self.head.weight = self.embedding.weight
+            self.embedding = reader(io, width)
+            self.head = head(io, width)
+            self.decoder = Decoder(width) if io.readout == "code" else None
+        if settings.tie_embeddings and io.vocab_in is not None and io.vocab_in == io.vocab_out:
+            self.head.weight = self.embedding.get_parameter("weight")
         self.mixers = nn.ModuleList(mixers)
         self.channel_mixers = nn.ModuleList(channel_mixers)
         self.mixer_norms = nn.ModuleList(norm(width) for _ in self.mixers)
@@ -102,28 +101,30 @@ class Backbone(nn.Module):
         self.dropout = nn.Dropout(settings.embedding_dropout) if settings.embedding_dropout else nn.Identity()
 
     def forward(self, inputs: Tensor, positions: Tensor, targets: Tensor | None = None) -> Tensor:
-        """inputs [B, T] ids, or [B, T, F] ids whose embeddings are summed; positions [B, N] -> logits [B, N, vocab_out].
+        """inputs and positions [B, N] as a task gives them -> logits [B, N, vocab_out], or vectors [B, N, d_out].
 
-        With targets [B, N] their mean negative log-likelihood instead, for which the logits are never all there at once.
+        With targets the mean loss instead: negative log-likelihood, for which the logits are never all there at once, or squared error.
         """
         *branches, _ = self._layers(inputs)
-        at = positions[:, :, None].expand(-1, -1, self.embedding.embedding_dim)
-        first, last = (x.gather(1, at) for x in branches)
-        x = self.final_norm(first + last)
-        y: Tensor = self.head(x) if targets is None else cross_entropy(x.flatten(0, 1), self.head.weight, targets.flatten())
+        if self.decoder is None:
+            at = positions[:, :, None].expand(-1, -1, branches[0].shape[-1])
+            first, last = (x.gather(1, at) for x in branches)
+            x = first + last
+        else:
+            first, last = (x[:, -1] for x in branches)
+            x = self.decoder(first + last, positions)
+        x = self.final_norm(x)
+        y: Tensor = self.head(x) if targets is None else loss(x, self.head, targets)
         return y
 
     def hidden(self, inputs: Tensor, states: Sequence[Any] | None = None) -> tuple[Tensor, list[Any]]:
-        """inputs [B, T(, F)] after `states` (one per layer; None: the start) -> the residual stream [B, T, D] and the states."""
+        """inputs [B, T(, F or d_in)] after `states` (one per layer; None: the start) -> the residual stream [B, T, D] and the states."""
         x, last, after = self._layers(inputs, states)
         return x + last, after
 
     def _layers(self, inputs: Tensor, states: Sequence[Any] | None = None) -> tuple[Tensor, Tensor, list[Any]]:
         """As `hidden`, but for the stream's last sum: what is not asked for need not be added."""
-        x = embedding(self.embedding.weight, inputs)
-        if inputs.dim() == 3:
-            x = x.sum(dim=2)
-        x = self.dropout(x)
+        x = self.dropout(self.embedding(inputs))
         last, handed, after = None, None, []
         for index, mixer in enumerate(self.mixers):
             x, normed = _plus(x, last, self.mixer_norms[index])
@@ -159,7 +160,9 @@ class Backbone(nn.Module):
         """Forward floating-point operations per token (a multiply-add counts two) of matrix products, convolutions and recurrences,
         for sequences of `seq_len` with `answers` positions at which the head is applied; None when a layer does not declare its own."""
         total = self.head.weight.numel() * 2 * answers / seq_len
-        for module in [*self.mixers.modules(), *self.channel_mixers.modules()]:
+        if self.decoder is not None:
+            total += sum(2 * x.numel() for x in self.decoder.parameters() if x.dim() == 2) * answers / seq_len
+        for module in [self.embedding, *self.mixers.modules(), *self.channel_mixers.modules()]:
             if isinstance(module, nn.Linear | ShortConvolution):
                 total += 2 * module.weight.numel()
         for mixer in self._each():

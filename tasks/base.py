@@ -46,11 +46,11 @@ class Batch(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """answers: [B, N] the likeliest ids, or [B, N, d_out] vectors. nll: [B, N], the negative log-likelihood of the target in nats; for vectors the
-    squared error in each dimension. logits: [B, N, vocab_out], of ids."""
+    """answers: [B, N] the likeliest ids, or [B, N, d_out] vectors. loss: [B, N], the negative log-likelihood of the target in nats, or for vectors
+    the mean of their squared errors. logits: [B, N, vocab_out], of ids."""
 
     answers: Tensor
-    nll: Tensor
+    loss: Tensor
     logits: Tensor | None = None
 
 
@@ -89,6 +89,11 @@ class Task(ABC):
     @abstractmethod
     def io(self) -> IO:
         """From this a backbone builds its embedding and head."""
+
+    @property
+    def loss(self) -> str:
+        """What is minimised, by its name among the means."""
+        return "nll" if self.io.vocab_out is not None else "mse"
 
     @property
     def seq_len(self) -> int:
@@ -131,20 +136,20 @@ class Task(ABC):
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
         """What is reported, by name. "accuracy": how often the answer is right; of vectors, which share of the targets' squares is explained."""
         if self.io.vocab_out is not None:
-            return {"accuracy": Mean(prediction.answers == batch.targets), "nll": Mean(prediction.nll)}
-        size = batch.targets.double().square().sum(dim=-1)
-        error = (prediction.answers.double() - batch.targets).square()
-        return {"accuracy": Mean(size - error.sum(dim=-1), size), "mse": Mean(error.mean(dim=-1))}
+            return {"accuracy": Mean(prediction.answers == batch.targets), "nll": Mean(prediction.loss)}
+        size, error = (x.double().square().sum(dim=-1) for x in (batch.targets, prediction.answers - batch.targets))
+        return {"accuracy": Mean(size - error, size), "mse": Mean(prediction.loss)}
 
     def score(self, batch: Batch, prediction: Prediction) -> dict[str, tuple[Tensor, Tensor]]:
-        """Sums and weights of all `means`, so that batches add up; and but for "nll", as "<mean>/<slice>", vectors of them over the slice's integers."""
+        """Sums and weights of all `means`, so that batches add up; and but for the loss, as "<mean>/<slice>", vectors of them over the slice's
+        integers."""
         scores = {}
         due = batch.due
         for name, mean in self.means(batch, prediction).items():
             value = mean.value.double().masked_fill(~due, 0)
             weight = due.double() if mean.weight is None else mean.weight.double().masked_fill(~due, 0)
             scores[name] = value.sum(), weight.sum()
-            for slice_, size in self.slice_sizes().items() if name != "nll" else ():
+            for slice_, size in self.slice_sizes().items() if name != self.loss else ():
                 at = batch.slices[slice_].flatten()
                 zeros = torch.zeros(size, dtype=torch.float64, device=at.device)
                 scores[f"{name}/{slice_}"] = zeros.index_add(0, at, value.flatten()), zeros.index_add(0, at, weight.flatten())

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -80,11 +81,11 @@ def accuracy_by_distance(axes: Axes, comparison: Comparison) -> bool:
     return bool(ends)
 
 
-def _edges(slices: Sequence[dict[str, list[int]]]) -> list[int]:
+def _edges(slices: Sequence[dict[str, Any]]) -> list[int]:
     """The last distance of each of at most `DISTANCE_BINS` bins with about as many answers in every one."""
     counts: Counter[int] = Counter()
     for one in slices:
-        counts.update(dict(zip(one["at"], one["counted"], strict=True)))
+        counts.update(dict(zip(one["at"], one["accuracy"]["weight"], strict=True)))
     seen, edges = 0, list[int]()
     for at in sorted(counts):
         seen += counts[at]
@@ -93,12 +94,12 @@ def _edges(slices: Sequence[dict[str, list[int]]]) -> list[int]:
     return edges
 
 
-def _binned(one: dict[str, list[int]], edges: Sequence[int]) -> list[tuple[float, float]]:
+def _binned(one: dict[str, Any], edges: Sequence[int]) -> list[tuple[float, float]]:
     """(mean distance, accuracy) in every bin."""
     where = [bisect_left(edges, at) for at in one["at"]]
     found = []
     for i in range(len(edges)):
-        inside = [(a, r, c) for a, r, c, w in zip(one["at"], one["right"], one["counted"], where, strict=True) if w == i]
+        inside = [(a, r, c) for a, r, c, w in zip(one["at"], *(one["accuracy"][name] for name in ("sum", "weight")), where, strict=True) if w == i]
         counted = sum(c for *_, c in inside)
         found.append((sum(a * c for a, _, c in inside) / counted, sum(r for _, r, _ in inside) / counted) if counted else (math.nan, math.nan))
     return found

@@ -54,8 +54,8 @@ def test_json_is_all_there_is_on_standard_output(linbench: Callable[..., Any], t
     assert result["model"]["state"] == {"recurrent": 0, "cache": 16 * 2 * 16 * 2, "convolution": 0, "shift": 0, "total": 1024}
     assert [point["step"] for point in result["curve"]] == [2, 4, 6, 8, 10]
     assert set(result["slices"]) == {"distance", "slot"}
-    assert sum(result["slices"]["slot"]["counted"]) == 16 * 2
-    right, counted = (sum(result["slices"]["distance"][name]) for name in ("right", "counted"))
+    assert sum(result["slices"]["slot"]["accuracy"]["weight"]) == 16 * 2
+    right, counted = (sum(result["slices"]["distance"]["accuracy"][name]) for name in ("sum", "weight"))
     assert result["metrics"]["accuracy"] == right / counted
 
 

@@ -43,7 +43,7 @@ def test_a_group_finds_what_its_cells_find_alone() -> None:
         assert (result["id"], result["status"], result["model"]) == (alone["id"], "ok", alone["model"])
         assert result["metrics"]["nll"] == pytest.approx(alone["metrics"]["nll"], rel=1e-4)
         assert [point["loss"] for point in result["curve"]] == pytest.approx([point["loss"] for point in alone["curve"]], rel=1e-4)
-        assert result["slices"]["distance"]["counted"] == alone["slices"]["distance"]["counted"]
+        assert result["slices"]["distance"]["accuracy"]["weight"] == alone["slices"]["distance"]["accuracy"]["weight"]
 
 
 def test_one_that_diverges_does_not_harm_the_others() -> None:
@@ -116,9 +116,9 @@ def test_all_tests_are_worth_their_mean() -> None:
         for point, *others in zip(result["curve"], *(one["curve"] for one in alone), strict=True):
             assert point[name] == pytest.approx(sum(other[name] for other in others) / 3)
     assert result["chance"] == pytest.approx((1 / 2 + 1 / 4 + 1 / 4) / 3)
-    counted = [sum(test["slices"]["slot"]["counted"]) for test in result["tests"]]
+    counted = [sum(test["slices"]["slot"]["accuracy"]["weight"]) for test in result["tests"]]
     assert counted == [64 * 2, 64 * 4, 64 * 4], "each test has as many examples as the protocol says"
-    pooled = [(sum(test["slices"]["slot"]["right"]) / pairs, 64) for test, pairs in zip(result["tests"], (2, 4, 4), strict=True)]
+    pooled = [(sum(test["slices"]["slot"]["accuracy"]["sum"]) / pairs, 64) for test, pairs in zip(result["tests"], (2, 4, 4), strict=True)]
     assert result["metrics"]["accuracy"] == pytest.approx(sum(right for right, _ in pooled) / sum(examples for _, examples in pooled))
 
 

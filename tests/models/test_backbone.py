@@ -287,3 +287,31 @@ def test_rules_name_every_parameter_and_spare_what_must_not_decay() -> None:
     convolutions = {f"mixers.{i}.project.conv.weight" for i in range(3)}
     assert spared == convolutions | {"mixers.0.decay.A_log", "mixers.0.decay.dt_bias", "mixers.1.scale"}
     assert all(rule == Rule() for name, rule in rules.items() if name not in spared)
+
+
+def test_vectors_in_and_vectors_out() -> None:
+    model = build([DeltaNet], io=IO(None, None, d_in=5, d_out=3))
+    inputs, positions = torch.randn(2, 6, 5, generator=torch.Generator().manual_seed(0)), torch.tensor([[1, 5], [0, 2]])
+    found = model(inputs, positions)
+    assert found.shape == (2, 2, 3)
+    assert torch.equal(found, model.head(model.final_norm(model.hidden(inputs)[0].gather(1, positions[:, :, None].expand(-1, -1, D)))))
+    targets = torch.randn(2, 2, 3, generator=torch.Generator().manual_seed(1))
+    assert model(inputs, positions, targets).item() == pytest.approx((found - targets).square().mean().item())
+    other = inputs.clone()
+    other[0, 2:] += 1
+    assert torch.equal(model(other, positions)[0, 0], found[0, 0])
+    assert not torch.equal(model(other, positions)[0, 1], found[0, 1])
+
+
+def test_a_code_is_read_from_the_last_token_alone(randomise: Callable[[nn.Module], nn.Module]) -> None:
+    model = randomise(build([DeltaNet], io=IO(VOCAB, VOCAB, readout="code")))
+    inputs = torch.randint(VOCAB, (2, 6), generator=torch.Generator().manual_seed(0))
+    positions = torch.arange(6).expand(2, 6)
+    found = model(inputs, positions)
+    assert found.shape == (2, 6, VOCAB)
+    assert not torch.equal(found[:, 0], found[:, 1]), "places are told apart"
+    assert torch.allclose(model(inputs, positions.flip(1)), found.flip(1))
+    stream = model.hidden(inputs)[0]
+    assert torch.allclose(found, model.head(model.final_norm(model.decoder(stream[:, -1], positions))))
+    targets = torch.randint(VOCAB, (2, 6), generator=torch.Generator().manual_seed(1))
+    assert model(inputs, positions, targets).item() == pytest.approx(F.cross_entropy(found.flatten(0, 1), targets.flatten()).item(), rel=1e-5)

@@ -15,7 +15,7 @@ def curve(*accuracies: float) -> list[dict[str, float]]:
     return [{"step": i, "tokens": 100 * i, "accuracy": value, "loss": 1.0, "nll": 1.0} for i, value in enumerate(accuracies, 1)]
 
 
-SLICES = {"distance": {"at": [1, 2, 9], "right": [3, 1, 0], "counted": [3, 3, 3]}}
+SLICES = {"distance": {"at": [1, 2, 9], "accuracy": {"sum": [3, 1, 0], "weight": [3, 3, 3]}}}
 
 
 def test_a_figure_names_every_model_and_carries_the_hash_of_its_results(a_result: Any, tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_brackets_in_a_name_are_shown_on_a_terminal(a_result: Any) -> None:
 
 
 def test_bins_hold_about_as_many_answers_each() -> None:
-    counts = {"at": list(range(1, 101)), "right": [1] * 100, "counted": [1] * 50 + [3] * 50}
+    counts = {"at": list(range(1, 101)), "accuracy": {"sum": [1] * 100, "weight": [1] * 50 + [3] * 50}}
     edges = _edges([counts, counts])
     binned = _binned(counts, edges)
     assert len(edges) == len(binned) == DISTANCE_BINS

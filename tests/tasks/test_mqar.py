@@ -206,12 +206,12 @@ def test_scores_of_batches_add_up() -> None:
     prediction = Prediction(guess, torch.rand(60, 4, generator=noise))
     whole = task.score(batch, prediction)
     assert whole.keys() == {"accuracy", "nll", "accuracy/distance", "accuracy/slot"}
-    parts = [task.score(rows(batch, part), Prediction(guess[part], prediction.nll[part])) for part in (slice(0, 1), slice(1, 33), slice(33, 60))]
+    parts = [task.score(rows(batch, part), Prediction(guess[part], prediction.loss[part])) for part in (slice(0, 1), slice(1, 33), slice(33, 60))]
     for name, sums in whole.items():
         for place, expected in enumerate(sums):
             torch.testing.assert_close(sum(part[name][place] for part in parts), expected, rtol=1e-12, atol=0)
     assert whole["accuracy"][0] == (guess == batch.targets).sum()
-    assert float(whole["nll"][0]) == pytest.approx(float(prediction.nll.double().sum()))
+    assert float(whole["nll"][0]) == pytest.approx(float(prediction.loss.double().sum()))
     for name, size in task.slice_sizes().items():
         right, counted = whole[f"accuracy/{name}"]
         assert right.shape == counted.shape == (size,)

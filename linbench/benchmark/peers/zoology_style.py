@@ -23,7 +23,7 @@ def train_step(cell: Cell, compiling: bool) -> Callable[[], None]:
     fla.prepare(compiling)
     settings: Any = cell.model.layers[0].settings
     width, heads = cell.model.backbone.d_model, settings.heads
-    model = _Model([_LAYERS[name](width, heads, i) for i in range(len(cell.model.layers))], cell.task.io.vocab_in, width).to(cell.device)
+    model = _Model([_LAYERS[name](width, heads, i) for i in range(len(cell.model.layers))], cell.task.settings.vocab_size, width).to(cell.device)
     optimiser = torch.optim.AdamW(model.parameters(), lr=cell.protocol.lr, weight_decay=cell.protocol.weight_decay)
     batches = cycle([_batch(cell, i) for i in range(BATCHES)])
     bf16 = cell.protocol.precision == "bf16"
