@@ -23,6 +23,7 @@ def run(
     seeds: Iterable[int] = (0,),
     settings: Mapping[str, Any] | None = None,
     results: str | Path = "results",
+    test_lengths: Sequence[int] = (),
     search: bool = False,
     device: str = "auto",
     again: bool = False,
@@ -34,6 +35,7 @@ def run(
         model: one or several names, layer patterns, paths or modules.
         preset, form, protocol, seeds, settings, search, device: as `--preset`, `--form`, `--protocol`, `--seeds`, `--set` (dotted names),
             `--search` and `--device`.
+        test_lengths: as `--test-lengths`, such as (1, 2, 4).
         again: repeat cells that are finished.
 
     Returns: one row per cell, as `load`.
@@ -41,7 +43,7 @@ def run(
     Raises UserError: a name or value that is not allowed; StorageError: results cannot be kept.
     """
     models = [model] if isinstance(model, str) else list(model)
-    cells = plan(task, models, preset=preset, form=form, protocol=protocol, seeds=seeds, settings=settings, device=device)
+    cells = plan(task, models, preset=preset, form=form, protocol=protocol, seeds=seeds, settings=settings, test_lengths=test_lengths, device=device)
     return frame((run_searched if search else run_cells)(cells, Store(results), Silent(), again=again))
 
 

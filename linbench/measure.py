@@ -37,7 +37,7 @@ def measure(
     smaller groups, at last alone.
 
     A result holds, beside the cell's identity: status (`ok`, `diverged`, `oom`, `timeout`, `failed`) with a reason; marks (`undertrained`); test
-    metrics with sums and weights by slice, of several tests those of each, with its settings and chance, and the mean of every metric; the curve
+    metrics with sums and weights by slice, of several tests those of each, with its settings, length and chance, and the mean of every metric; the curve
     over steps; parameters, state size and FLOPs per token; seconds, of the whole stack;
     how many cells were stacked, and why not more; what the cell was run for (`report`, `tuning`), and what `linbench.search` tried before;
     and the environment.
@@ -124,7 +124,10 @@ def blank(cell: Cell, stacked: int, note: str | None) -> Result:
 
 def _tests(cell: Cell) -> list[dict[str, Any]]:
     """Before they are taken."""
-    return [{"settings": test.settings.model_dump(mode="json"), "chance": test.chance(), "metrics": {}, "slices": {}} for test in cell.tests]
+    return [
+        {"settings": test.settings.model_dump(mode="json"), "seq_len": test.seq_len, "chance": test.chance(), "metrics": {}, "slices": {}}
+        for test in cell.tests
+    ]
 
 
 def _verdict(run: Run, judgement: Judgement | None) -> dict[str, Any]:

@@ -42,6 +42,7 @@ def plan(
     own: Sequence[Mapping[str, Any]] | None = None,
     train: Sequence[Mapping[str, Any]] = (),
     test: Sequence[Mapping[str, Any]] = (),
+    test_lengths: Sequence[int] = (),
     device: str = "auto",
 ) -> list[Cell]:
     """The cells of a run: one per model and seed.
@@ -52,7 +53,8 @@ def plan(
     overrides the preset, which overrides the defaults.
 
     `train` makes a mixture of segments: each has settings of the task by their bare names, over those that it has, and how many `examples`; their
-    sum is the protocol's. `test` has such settings for every test, of as many examples as the protocol says for each.
+    sum is the protocol's. `test` has such settings for every test, of as many examples as the protocol says for each; `test_lengths` adds a test
+    for each of these multiples of the task's length.
 
     Raises UserError: a name or value that is not allowed, in one sentence.
     """
@@ -63,7 +65,7 @@ def plan(
     alone = [_by_room(more) for more in own or [{}] * len(models)]
     if any(more["task"] for more in alone):
         raise UserError("a model cannot have task settings of its own: then it would be another task; give them to the task.")
-    segments, tests = _segments(built, train), tuple(_varied(built, values, where=f"test.{i}") for i, values in enumerate(test))
+    segments, tests = _segments(built, train), _tests(built, test, test_lengths)
     base = {**default_protocol(), **chosen.protocol, **published(protocol), **given["protocol"]}
     size: dict[str, int] = {}
     if segments:
@@ -109,6 +111,11 @@ def _segments(task: Task, train: Sequence[Mapping[str, Any]]) -> tuple[Segment, 
             raise UserError(f"train.{i} {given}; it needs how many there are, a whole number of at least 1.")
         found.append(Segment(_varied(task, {name: value for name, value in values.items() if name != "examples"}, where=f"train.{i}"), examples))
     return tuple(found)
+
+
+def _tests(task: Task, test: Sequence[Mapping[str, Any]], lengths: Sequence[int]) -> tuple[Task, ...]:
+    longer = (_varied(task, {} if times == 1 else task.longer(times), where=f"test length {times}x") for times in lengths)
+    return *(_varied(task, values, where=f"test.{i}") for i, values in enumerate(test)), *longer
 
 
 def _varied(task: Task, values: Mapping[str, Any], *, where: str) -> Task:

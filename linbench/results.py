@@ -23,11 +23,39 @@ def accuracy(result: Result) -> float | None:
     return result["metrics"].get("accuracy") if result["status"] == "ok" else None
 
 
+def above_chance(accuracy: float, chance: float) -> float:
+    """0 at chance, 1 where all is right."""
+    return (accuracy - chance) / (1 - chance)
+
+
 def accuracies_by_test(result: Result) -> list[float] | None:
     """As `accuracy`, for each of several tests."""
     if result["status"] == "diverged":
         return [test["chance"] for test in result["tests"]]
     return [test["metrics"]["accuracy"] for test in result["tests"]] if result["status"] == "ok" else None
+
+
+def slices(result: Result) -> dict[str, Any]:
+    """For every slice of the test the integers that occur (`at`), with sum and weight of every metric there; several tests are added up."""
+    tests = result.get("tests")
+    if not tests:
+        found: dict[str, Any] = result["slices"]
+        return found
+    return {name: _added([test["slices"][name] for test in tests if name in test["slices"]]) for name in {n: 0 for test in tests for n in test["slices"]}}
+
+
+def _added(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    at = sorted({value for part in parts for value in part["at"]})
+    metrics = dict.fromkeys(name for part in parts for name in part if name != "at")
+    found: dict[str, Any] = {"at": at}
+    for metric in metrics:
+        totals = {kind: dict.fromkeys(at, 0.0) for kind in ("sum", "weight")}
+        for part in (part for part in parts if metric in part):
+            for kind, total in totals.items():
+                for value, number in zip(part["at"], part[metric][kind], strict=True):
+                    total[value] += number
+        found[metric] = {kind: list(total.values()) for kind, total in totals.items()}
+    return found
 
 
 def validation_accuracy(result: Result) -> float:
@@ -56,7 +84,8 @@ def _row(result: Result) -> dict[str, Any]:
         "status": result["status"],
         "reason": result["reason"],
         "accuracy": accuracy(result),
-        "nll": result["metrics"].get("nll"),
+        "scaled": None if (found := accuracy(result)) is None else above_chance(found, result["chance"]),
+        **{name: result["metrics"].get(name) for name in ("nll", *result["metrics"]) if name != "accuracy"},
         "chance": result["chance"],
         "marks": ",".join(result["marks"]),
         "parameters": model.get("parameters"),
@@ -94,6 +123,16 @@ class Row:
     def spread(self) -> float | None:
         """Standard deviation over seeds; None for fewer than two."""
         return stdev(self.accuracies) if len(self.accuracies) > 1 else None
+
+    @property
+    def metrics(self) -> dict[str, list[float]]:
+        """Metrics beside accuracy and loss: one value per seed that has it."""
+        found: dict[str, list[float]] = {}
+        for result in self.results:
+            for name, value in result["metrics"].items() if result["status"] == "ok" else ():
+                if name not in {"accuracy", "nll", "mse"}:
+                    found.setdefault(name, []).append(value)
+        return found
 
     @property
     def marks(self) -> list[str]:

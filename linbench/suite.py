@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from linbench.cell import Cell
 from linbench.common.errors import UserError, unknown
+from linbench.common.lengths import parse_lengths
 from linbench.common.seeds import parse_seeds
 from linbench.common.settings import Settings
 from linbench.pattern import parse_pattern
@@ -38,6 +39,7 @@ class SuiteTask(Part):
     task: str = Field(description="a name, or NAME/PRESET")
     train: tuple[dict[str, Any], ...] = Field((), description="a mixture: for every segment settings of the task by bare names, and its examples")
     test: tuple[dict[str, Any], ...] = Field((), description="for every test settings of the task by bare names; none: the task itself")
+    test_lengths: str = Field("", description="multiples of the task's length to test at, such as 1x,2x,4x")
 
 
 class SuiteModel(Part):
@@ -138,6 +140,7 @@ def expand(suite: Suite, *, precision: str | None = None, device: str = "auto") 
             own=[model.set for model in models],
             train=task.train,
             test=task.test,
+            test_lengths=parse_lengths(task.test_lengths),
             device=device,
         )
         found |= {cell.id: cell for cell in cells}

@@ -40,6 +40,14 @@ class MQARSettings(Settings):
         return self
 
 
+def _zoology(length: int, pairs: int, batch: int) -> Preset:
+    return Preset(
+        f"Zoology's figure 2: {pairs} pairs in {length} tokens, vocabulary 8192; its protocol is --protocol zoology, its grid the suite zoology-figure2",
+        task={"seq_len": length, "kv_pairs": pairs, "vocab_size": 8192, "filler": "zero"},
+        protocol={"batch_size": batch},
+    )
+
+
 class MQAR(Task):
     """Which value followed this key? Many keys per sequence, each asked for once.
 
@@ -66,6 +74,14 @@ class MQAR(Task):
             task={"kv_pairs": 16, "filler": "zero"},
             model={"heads": 4, "head_dim": 12, "form": "controlled"},
             protocol={"lr": 3e-3, "tokens": 2_048_000},
+        ),
+        **{
+            f"zoology-{length}-{pairs}": _zoology(length, pairs, batch)
+            for length, pairs, batch in ((64, 4, 512), (128, 8, 512), (256, 16, 256), (512, 64, 128))
+        },
+        "based-256-64": Preset(
+            "the hardest that Based (2402.18668) trains on: 64 pairs in 256 tokens, vocabulary 8192, random tokens as published",
+            task={"seq_len": 256, "kv_pairs": 64, "vocab_size": 8192, "filler": "published"},
         ),
     }
 

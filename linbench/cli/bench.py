@@ -91,6 +91,29 @@ def train(
     print("\n".join(found["notes"]))
 
 
+@bench.command("data")
+def data(
+    tasks: Annotated[str | None, typer.Option("--tasks", metavar="NAMES", help="TASK or TASK/PRESET, separated by commas; default: all.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    repeat: Annotated[int | None, typer.Option(min=1, help="Draws that a median is of; default: 50, on a CPU 5.")] = None,
+    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep what --json prints in this file, after every row.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Drawing examples: tokens per second; on a CPU the time of 100,000 examples on one core, on a GPU that of a batch of 2^18 tokens."""
+    from linbench.benchmark.data import LEFT, columns, plan, run
+    from linbench.plan import pick_device
+    from linbench.report.lines import show
+
+    rows, where = plan(_names(tasks)), pick_device(device)
+    found = _kept(lambda keep: run(rows, device=where, repeats=repeat, tell=_tell, keep=keep), where, save)
+    if as_json:
+        print(json.dumps(found))
+        return
+    show(*columns(found), left=LEFT)
+    print()
+    print("\n".join(found["notes"]))
+
+
 def _names(text: str | None) -> list[str]:
     return [name.strip() for name in text.split(",")] if text else []
 

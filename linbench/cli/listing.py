@@ -3,7 +3,7 @@
 import json
 import sys
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
@@ -19,7 +19,7 @@ class What(StrEnum):
 
 
 def listing(what: Annotated[What, typer.Argument(metavar="tasks|models|suites", help="What to list.")], as_json: JsonOption = False) -> None:
-    """List tasks, models or suites by name, with where they come from; names that cannot be used are told apart."""
+    """List tasks by what they ask of a memory, models or suites by name, with where they come from; names that cannot be used are told apart."""
     import inspect
 
     from rich import box
@@ -28,6 +28,7 @@ def listing(what: Annotated[What, typer.Argument(metavar="tasks|models|suites", 
     from rich.text import Text
 
     from linbench.registry import registry
+    from linbench.tasks.base import Question
 
     if what is What.suites:
         from linbench.suite import shipped
@@ -40,21 +41,25 @@ def listing(what: Annotated[What, typer.Argument(metavar="tasks|models|suites", 
         )
         return
     found = registry("task" if what is What.tasks else "model")
+    group = "asks" if what is What.tasks else "generation"
+    order = list(get_args(Question))
     rows = [
-        {"name": e.name, "group": getattr(e.cls, "generation", ""), "about": (inspect.getdoc(e.cls) or "").partition("\n")[0], "from": e.source}
+        {"name": e.name, group: getattr(e.cls, group, ""), "about": (inspect.getdoc(e.cls) or "").partition("\n")[0], "from": e.source}
         for e in sorted(found.entries.values(), key=lambda e: e.name)
     ]
+    rows.sort(key=lambda row: order.index(row["asks"]) if row.get("asks") in order else len(order))
     if as_json:
         print(json.dumps({what.value: rows, "problems": [vars(problem) for problem in found.problems]}))
         return
     if sys.stdout.isatty():
-        table = Table("name", *(["generation"] if what is What.models else []), "about", "from", box=box.SIMPLE_HEAD)
-        for row in rows:
-            cells = [row["name"], *([row["group"]] if what is What.models else []), row["about"], row["from"]]
-            table.add_row(*map(Text, cells))  # plain: a first line may hold brackets
+        table = Table("name", group, "about", "from", box=box.SIMPLE_HEAD)
+        for before, row in zip([None, *rows], rows, strict=False):
+            if what is What.tasks and before is not None and before[group] != row[group]:
+                table.add_section()
+            table.add_row(*(Text(row[name]) for name in ("name", group, "about", "from")))  # plain: a first line may hold brackets
         Console().print(table)
     else:
         for row in rows:
-            print(f"{row['name']}\t{row['about']}\t{row['from']}")
+            print("\t".join(row[name] for name in ("name", group, "about", "from") if name != "generation"))
     for problem in found.problems:
         print(f"cannot be used: {problem.name} from {problem.source}: {problem.reason}", file=sys.stderr)

@@ -19,6 +19,8 @@ Examples:
 
   linbench run mqar --model deltanet,gated_deltanet --search --seeds 0-2
 
+  linbench run variable_overwrite --model deltanet,linear_attention --test-lengths 1x,2x,4x
+
   linbench run mqar --model ./mine.py:Mine --set task.kv_pairs=16 --set protocol.lr=3e-3
 """
 
@@ -45,6 +47,7 @@ def run(
         typer.Option(help="native: as published. controlled: the same surroundings for all, so that only the recurrence differs."),
     ] = None,
     stack: Annotated[int | None, typer.Option(min=1, help="Cells trained as one program at most; default: as suits the device.")] = None,
+    test_lengths: Annotated[str, typer.Option(metavar="1x,2x,...", help="Test on sequences so many times as long, each test by itself.")] = "",
     search: Annotated[bool, typer.Option("--search", help="Choose each model's learning rate on tuning seeds first, all on one grid.")] = False,
     protocol: Annotated[str | None, typer.Option(help="A published protocol, such as zoology; without it the default.")] = None,
     precision: Annotated[str | None, typer.Option(help="fp32, or bf16 in products of matrices: a row of its own.")] = None,
@@ -59,6 +62,7 @@ def run(
     """
     from rich.console import Console
 
+    from linbench.common.lengths import parse_lengths
     from linbench.common.seeds import parse_seeds
     from linbench.pattern import split_models
     from linbench.plan import plan
@@ -71,7 +75,9 @@ def run(
     with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
         models = [name for text in model for name in split_models(text)]
         settings = parse_settings(set_ or []) | ({} if precision is None else {"protocol.precision": precision})
-        cells = plan(task, models, preset=preset, form=form, protocol=protocol, seeds=parse_seeds(seeds), settings=settings, device=device)
+        lengths = parse_lengths(test_lengths)
+        numbers = parse_seeds(seeds)
+        cells = plan(task, models, preset=preset, form=form, protocol=protocol, seeds=numbers, settings=settings, test_lengths=lengths, device=device)
         store = Store(results)
         progress = Live(stderr) if stderr.is_terminal else Plain(stderr)
         found = (run_searched if search else run_cells)(cells, store, progress, again=again, stack=stack)

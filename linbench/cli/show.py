@@ -48,12 +48,25 @@ def _task(name: str, preset: str | None, pairs: list[str]) -> dict[str, Any]:
     task, _, _ = make_task(name, preset=preset, settings=parse_settings(pairs))
     example = task.explain(task.sample(torch.arange(1), seed=0, split="train"), 0)
     presets = [[key, "(default)" if i == 0 else "", p.about, _pairs(p)] for i, (key, p) in enumerate(task.presets.items())]
+    slices = ", ".join(f"{name} (below {size})" for name, size in task.slice_sizes().items())
     return {
+        "asks a memory to": _ASKS.get(getattr(task, "asks", ""), "what it does not say"),
         "knobs": _aligned(task.Settings.describe()),
         "presets": _aligned(presets),
-        "chance": f"{task.chance():.4f}",
+        "size": f"{task.seq_len} tokens, at most {task.answers} answers due",
+        "scored": f"chance {task.chance():.4f}, the best possible {task.optimum():.4f}; by {slices or 'nothing else'}",
         "one example": example,
     }
+
+
+_ASKS = {
+    "remember": "remember: hold what it was told, and find it again",
+    "overwrite": "overwrite: replace what it held",
+    "filter": "filter: leave out what does not matter",
+    "track": "track: follow a state that every token may change",
+    "reason": "reason: go from one thing it holds to another",
+    "learn": "learn: find a rule in its context and apply it",
+}
 
 
 def _pairs(preset: Any) -> str:

@@ -1,111 +1,69 @@
 """Comparisons as figures: what is drawn is stored, and nothing else."""
 
-import math
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
-from statistics import fmean
-from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from linbench.cell import digest
+from linbench.report.panels import by_length, by_slice, learning_curves
 from linbench.report.tables import caption
-from linbench.results import Comparison, Row
-from linbench.store import FINAL, storage_sentence
+from linbench.results import Comparison, slices
+from linbench.store import storage_sentence
 
-# Okabe and Ito's colours, told apart by colour-blind readers; the dash tells them apart in grey
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
-DISTANCE_BINS = 8
+PANEL_INCHES = 3.9
+"""The width of each of several panels."""
+
+MORE = 4
+"""Slices that are drawn beside those with a figure of their own, at most."""
 
 
-def learning_curves(axes: Axes, comparison: Comparison) -> bool:
+def curves(figure: Figure, comparison: Comparison) -> bool:
     """Validation accuracy against tokens seen: the mean over seeds, and the band from the worst to the best of them.
 
     A run that diverged counts as chance from there on. A hollow end: undertrained.
     """
-    ends = []
-    for row, colour, dash in _styled(comparison.rows):
-        counted = [result for result in row.results if result["status"] in FINAL]
-        longest: list[dict[str, float]] = max((result["curve"] for result in counted), key=len, default=[])
-        if not longest:
-            continue
-        curves = [[point["accuracy"] for point in result["curve"]] for result in counted]
-        padded = [curve + [result["chance"]] * (len(longest) - len(curve)) for curve, result in zip(curves, counted, strict=True)]
-        tokens = [point["tokens"] for point in longest]
-        by_point = list(zip(*padded, strict=True))
-        mean = [fmean(values) for values in by_point]
-        if len(curves) > 1:
-            axes.fill_between(tokens, [min(v) for v in by_point], [max(v) for v in by_point], color=colour, alpha=0.18, linewidth=0)
-        axes.plot(tokens, mean, color=colour, linestyle=dash)
-        hollow = any("undertrained" in result["marks"] for result in row.results)
-        axes.plot(tokens[-1:], mean[-1:], marker="o", markersize=4.5, color=colour, markerfacecolor="white" if hollow else colour)
-        ends.append((mean[-1], tokens[-1], row.label, colour))
-    _label_ends(axes, ends)
-    _chance(axes, comparison)
-    axes.set(xlabel="tokens seen in training", ylabel="validation accuracy", ylim=(-0.02, 1.04))
-    axes.set_xlim(left=0)
-    axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1e6:g} M" if value else "0"))
-    return bool(ends)
+    return learning_curves(figure.add_subplot(), comparison)
 
 
-def accuracy_by_distance(axes: Axes, comparison: Comparison) -> bool:
+def distance(figure: Figure, comparison: Comparison) -> bool:
     """Test accuracy against the distance that an answer must be carried: the mean over seeds, bars from the worst to the best."""
-    ends = []
-    edges = _edges([result["slices"]["distance"] for result in comparison.results if "distance" in result["slices"]])
-    for row, colour, dash in _styled(comparison.rows):
-        binned = [_binned(result["slices"]["distance"], edges) for result in row.results if "distance" in result["slices"]]
-        if not binned:
-            continue
-        diverged = [result for result in row.results if result["status"] == "diverged"]
-        binned += [[(at, result["chance"]) for at, _ in binned[0]] for result in diverged]
-        at = [fmean(seed[i][0] for seed in binned) for i in range(len(edges))]
-        by_bin = [[seed[i][1] for seed in binned] for i in range(len(edges))]
-        mean = [fmean(values) for values in by_bin]
-        below, above = ([abs(m - pick(v)) for m, v in zip(mean, by_bin, strict=True)] for pick in (min, max))
-        axes.errorbar(at, mean, yerr=[below, above], color=colour, linestyle=dash, marker="o", markersize=3.2, capsize=2, elinewidth=0.8)
-        ends.append((mean[-1], at[-1], row.label, colour))
-    _label_ends(axes, ends)
-    _chance(axes, comparison)
-    axes.set(xlabel="tokens between what is asked and its answer", ylabel="test accuracy", ylim=(-0.02, 1.04))
-    axes.set_xlim(left=0)
-    return bool(ends)
+    return by_slice(figure.add_subplot(), comparison, "distance")
 
 
-def _edges(slices: Sequence[dict[str, Any]]) -> list[int]:
-    """The last distance of each of at most `DISTANCE_BINS` bins with about as many answers in every one."""
-    counts: Counter[int] = Counter()
-    for one in slices:
-        counts.update(dict(zip(one["at"], one["accuracy"]["weight"], strict=True)))
-    seen, edges = 0, list[int]()
-    for at in sorted(counts):
-        seen += counts[at]
-        if seen * DISTANCE_BINS >= (len(edges) + 1) * counts.total():
-            edges.append(at)
-    return edges
+def overwrites(figure: Figure, comparison: Comparison) -> bool:
+    """Test accuracy, and the share of answers that are an older value of what was asked, against how often that had been overwritten: means over
+    seeds, bars from the worst to the best."""
+    left, right = _beside(figure, 2)
+    return by_slice(left, comparison, "overwrites", named=False) and by_slice(right, comparison, "overwrites", "stale")
 
 
-def _binned(one: dict[str, Any], edges: Sequence[int]) -> list[tuple[float, float]]:
-    """(mean distance, accuracy) in every bin."""
-    where = [bisect_left(edges, at) for at in one["at"]]
-    found = []
-    for i in range(len(edges)):
-        inside = [(a, r, c) for a, r, c, w in zip(one["at"], *(one["accuracy"][name] for name in ("sum", "weight")), where, strict=True) if w == i]
-        counted = sum(c for *_, c in inside)
-        found.append((sum(a * c for a, _, c in inside) / counted, sum(r for _, r, _ in inside) / counted) if counted else (math.nan, math.nan))
-    return found
+def lengths(figure: Figure, comparison: Comparison) -> bool:
+    """Test accuracy against the length of the tested sequences: the mean over seeds, bars from the worst to the best."""
+    return by_length(figure.add_subplot(), comparison)
 
 
-FIGURES: dict[str, Callable[[Axes, Comparison], bool]] = {"learning-curves": learning_curves, "distance": accuracy_by_distance}
+def others(figure: Figure, comparison: Comparison) -> bool:
+    """Test accuracy against all that it was told apart by besides: the mean over seeds, bars from the worst to the best."""
+    found = dict.fromkeys(name for result in comparison.results for name in slices(result) if name not in FIGURES)
+    names = list(found)[:MORE]
+    panels = _beside(figure, len(names)) if names else []
+    drawn = [by_slice(axes, comparison, name, named=axes is panels[-1]) for axes, name in zip(panels, names, strict=True)]
+    return any(drawn)
+
+
+FIGURES: dict[str, Callable[[Figure, Comparison], bool]] = {
+    "learning-curves": curves,
+    "distance": distance,
+    "overwrites": overwrites,
+    "lengths": lengths,
+    "slices": others,
+}
 
 
 def save_figures(comparisons: Sequence[Comparison], folder: Path, names: Sequence[str] = tuple(FIGURES)) -> list[Path]:
@@ -129,15 +87,20 @@ def _save(comparison: Comparison, name: str, stem: Path) -> list[Path]:
     with _style():
         figure = Figure()
         FigureCanvasAgg(figure)
-        axes = figure.add_subplot()
-        if not FIGURES[name](axes, comparison):
+        if not FIGURES[name](figure, comparison):
             return []
-        axes.set_title(f"{comparison.title}, {comparison.form} form, {_seeds(comparison)}")
+        figure.axes[0].set_title(f"{comparison.title}, {comparison.form} form, {_seeds(comparison)}")
         for picture, without in zip(pictures, (("Software",), ("Date", "Creator")), strict=True):
             figure.savefig(picture, metadata={"Description": drawn_from, **dict.fromkeys(without)})
     text = f"{' '.join((FIGURES[name].__doc__ or '').split())} {caption(comparison)}\nDrawn from results {drawn_from}.\n"
     stem.with_suffix(".txt").write_text(text, encoding="utf-8")
     return [*pictures, stem.with_suffix(".txt")]
+
+
+def _beside(figure: Figure, count: int) -> list[Axes]:
+    """So many panels in a row."""
+    figure.set_size_inches(max(PANEL_INCHES * count, figure.get_figwidth()), figure.get_figheight())
+    return list(figure.subplots(1, count, squeeze=False)[0])
 
 
 def _seeds(comparison: Comparison) -> str:
@@ -149,22 +112,3 @@ def _seeds(comparison: Comparison) -> str:
 def _style() -> Iterator[None]:
     with as_file(files("linbench.report") / "linbench.mplstyle") as path, mpl.rc_context(fname=path):
         yield
-
-
-def _styled(rows: Sequence[Row]) -> Iterator[tuple[Row, str, object]]:
-    for i, row in enumerate(rows):
-        yield row, COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]
-
-
-def _chance(axes: Axes, comparison: Comparison) -> None:
-    chance = comparison.results[0]["chance"]
-    axes.axhline(chance, color="#999999", linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
-    axes.annotate("chance", (1, chance), (-2, 2), xycoords=("axes fraction", "data"), textcoords="offset points", color="#777777", fontsize=7.5, ha="right")
-
-
-def _label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
-    """Each name beside the end of its line, moved up where lines end too close together to read."""
-    gap, height = 0.062, -1.0
-    for value, at, label, colour in sorted(ends):
-        height = max(value, height + gap)
-        axes.text(at, height, f"  {label}", color=colour, va="center", fontsize=8.5, clip_on=False)

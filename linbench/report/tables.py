@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from linbench.naming import told_apart
-from linbench.results import Comparison, Row, accuracies_by_test
+from linbench.results import Comparison, Row, above_chance, accuracies_by_test
 from linbench.store import Result, storage_sentence
 
 NOTES = {
@@ -32,6 +32,7 @@ def _row(row: Row, *, searched: bool) -> dict[str, str]:
     return {
         "model": row.label,
         "accuracy": _accuracy(row.mean, row.spread),
+        "scaled": "–" if row.mean is None else f"{above_chance(row.mean, row.results[0]['chance']):.3f}",
         **({"learning rate": f"{row.results[0]['cell']['protocol']['settings']['lr']:g}"} if searched else {}),
         "seeds": str(len(row.accuracies)),
         "parameters": _count(size, "parameters"),
@@ -55,6 +56,14 @@ def by_test(comparison: Comparison) -> pd.DataFrame:
         of_tests = zip(*found, strict=True) if found else [()] * len(comparison.tests)
         rows.append([row.label, *(_accuracy(fmean(v) if v else None, stdev(v) if len(v) > 1 else None) for v in of_tests)])
     return pd.DataFrame(rows, columns=["model", *comparison.tests])
+
+
+def by_metric(comparison: Comparison) -> pd.DataFrame:
+    """One row per model, a column for each metric that the task has beside accuracy and loss: means over seeds. Empty where it has none."""
+    rows = [{name: fmean(values) for name, values in row.metrics.items()} for row in comparison.rows]
+    names = dict.fromkeys(name for means in rows for name in means)
+    shown = [[row.label, *(f"{means[name]:.3f}" if name in means else "–" for name in names)] for row, means in zip(comparison.rows, rows, strict=True)]
+    return pd.DataFrame(shown, columns=["model", *names]) if names else pd.DataFrame()
 
 
 def _accuracy(mean: float | None, spread: float | None) -> str:
@@ -94,7 +103,8 @@ def caption(comparison: Comparison) -> str:
         f"{comparison.title} ({task}); {_budget(protocol)} in batches of {protocol['batch_size']}, learning rate {rates}{_searched(comparison)}, "
         f"{protocol['precision']}; models alike in {model}; seeds {seeds}; {comparison.device}; {commits}. {NOTES[comparison.form]}{matching(comparison)} "
         f"Accuracy on the test split{tests}, mean ± standard deviation over seeds; "
-        f"chance is {first['chance']:.3f}. State floats are those of one sequence at the {tested} length, all layers. "
+        f"chance is {first['chance']:.3f}, and scaled is (accuracy - chance) / (1 - chance). "
+        f"State floats are those of one sequence at the {tested} length, all layers. "
         f"Seconds: median wall time of a run, no measure of a layer's speed."
     )
 
@@ -141,10 +151,19 @@ def _commit(result: Result) -> str:
 
 
 def markdown(comparison: Comparison) -> str:
-    """A heading, the table and its caption; of several tests the accuracies by test as well."""
-    head, tests = f"### {comparison.title}, {comparison.form}", by_test(comparison)
-    more = "" if tests.empty else f"\nBy test:\n\n{_body(tests)}\n"
-    return f"{head}\n\n{_body(table(comparison))}\n\n{caption(comparison)}\n{more}"
+    """A heading, the table and its caption; accuracies by test and other metrics, where there are any."""
+    more = "".join(f"\n{MORE[name]}:\n\n{_body(frame)}\n" for name, frame in _more(comparison).items())
+    return f"### {comparison.title}, {comparison.form}\n\n{_body(table(comparison))}\n\n{caption(comparison)}\n{more}"
+
+
+MORE = {"tests": "By test", "metrics": "Other metrics"}
+"""Tables that go with the first, by the names of their files."""
+
+
+def _more(comparison: Comparison) -> dict[str, pd.DataFrame]:
+    """Those of them that have something in them."""
+    found = {"tests": by_test(comparison), "metrics": by_metric(comparison)}
+    return {name: frame for name, frame in found.items() if not frame.empty}
 
 
 def _body(frame: pd.DataFrame) -> str:
@@ -155,8 +174,9 @@ def _body(frame: pd.DataFrame) -> str:
 
 def rich_tables(comparison: Comparison) -> list[Table]:
     """For a terminal."""
-    title, tests = f"{comparison.title}, {comparison.form}", by_test(comparison)
-    return [_rich(table(comparison), title, caption(comparison)), *([] if tests.empty else [_rich(tests, f"{title}, by test", None)])]
+    title = f"{comparison.title}, {comparison.form}"
+    more = [_rich(frame, f"{title}, {MORE[name].lower()}", None) for name, frame in _more(comparison).items()]
+    return [_rich(table(comparison), title, caption(comparison)), *more]
 
 
 def _rich(frame: pd.DataFrame, title: str, below: str | None) -> Table:
@@ -170,14 +190,14 @@ def _rich(frame: pd.DataFrame, title: str, below: str | None) -> Table:
 
 
 def save_tables(comparisons: list[Comparison], folder: Path) -> list[Path]:
-    """One Markdown and one CSV file per comparison, and of several tests another CSV file by test."""
+    """One Markdown and one CSV file per comparison, and another CSV file by test and of other metrics, where there are any."""
     written = []
     with storage_sentence(folder, "cannot write tables to"):
         folder.mkdir(parents=True, exist_ok=True)
         for comparison in comparisons:
-            tests = by_test(comparison)
             texts = {".md": markdown(comparison), ".csv": table(comparison).to_csv(index=False)}
-            for suffix, text in (texts if tests.empty else {**texts, "-tests.csv": tests.to_csv(index=False)}).items():
+            texts |= {f"-{name}.csv": frame.to_csv(index=False) for name, frame in _more(comparison).items()}
+            for suffix, text in texts.items():
                 path = folder / f"{comparison.slug}{suffix}"
                 path.write_text(text, encoding="utf-8")
                 written.append(path)

@@ -6,9 +6,10 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from linbench.report.figures import DISTANCE_BINS, _binned, _edges, learning_curves, save_figures
+from linbench.report.figures import lengths, others, overwrites, save_figures
+from linbench.report.panels import BINS, _binned, _edges, learning_curves
 from linbench.report.tables import caption, markdown, rich_tables, table
-from linbench.results import comparisons
+from linbench.results import comparisons, slices
 
 
 def curve(*accuracies: float) -> list[dict[str, float]]:
@@ -81,7 +82,7 @@ def test_bins_hold_about_as_many_answers_each() -> None:
     counts = {"at": list(range(1, 101)), "accuracy": {"sum": [1] * 100, "weight": [1] * 50 + [3] * 50}}
     edges = _edges([counts, counts])
     binned = _binned(counts, edges)
-    assert len(edges) == len(binned) == DISTANCE_BINS
+    assert len(edges) == len(binned) == BINS
     assert edges[-1] == 100
     assert [at for at, _ in binned] == sorted(at for at, _ in binned)
     assert binned[0][1] == 1.0
@@ -94,3 +95,58 @@ def test_a_diverged_seed_counts_as_chance_from_there_on(a_result: Any) -> None:
     assert learning_curves(axes, comparisons(results)[0])
     drawn = max(axes.get_lines(), key=lambda line: len(line.get_xdata()))
     assert list(drawn.get_ydata()) == pytest.approx([0.2, (0.6 + 0.125) / 2, (1.0 + 0.125) / 2])
+
+
+def overwritten(accuracy: list[int], stale: list[int]) -> dict[str, Any]:
+    """Of four answers after 0, 1 and 4 overwrites each."""
+    return {"at": [0, 1, 4], "accuracy": {"sum": accuracy, "weight": [4, 4, 4]}, "stale": {"sum": stale, "weight": [0, 4, 4]}}
+
+
+def lines(axes: Any) -> list[tuple[list[float], list[float]]]:
+    return [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.get_lines() if line.get_marker() == "o"]
+
+
+def test_accuracy_and_stale_answers_against_overwrites(a_result: Any) -> None:
+    results = [a_result(seed=seed, slices={"overwrites": overwritten([4, 2 - seed, seed], [0, 2, 3])}) for seed in (0, 1)]
+    figure = Figure()
+    assert overwrites(figure, comparisons(results)[0])
+    left, right = figure.axes
+    assert lines(left) == [([0, 1, 4], [1.0, 0.375, 0.125])]
+    assert lines(right) == [([1, 4], [0.5, 0.75])], "what was never overwritten cannot be answered with an older value"
+
+
+def test_without_overwrites_no_such_figure(a_result: Any) -> None:
+    assert not overwrites(Figure(), comparisons([a_result(slices=SLICES)])[0])
+
+
+def by_seq_len(*lengths_: int) -> list[dict[str, Any]]:
+    return [
+        {"settings": {}, "seq_len": length, "chance": 0.1, "metrics": {"accuracy": 8 / length}, "slices": {"overwrites": overwritten([4, 1, 1], [0, 1, 2])}}
+        for length in lengths_
+    ]
+
+
+def test_accuracy_against_the_tested_length(a_result: Any) -> None:
+    (found,) = comparisons([a_result(seed=seed) | {"tests": by_seq_len(16, 8, 32)} for seed in (0, 1)])
+    figure = Figure()
+    assert lengths(figure, found)
+    assert lines(figure.axes[0]) == [([8, 16, 32], [1.0, 0.5, 0.25])]
+    (alike,) = comparisons([a_result() | {"tests": by_seq_len(16, 16)}])
+    assert not lengths(Figure(), alike)
+
+
+def test_slices_of_several_tests_are_added_up(a_result: Any) -> None:
+    tests = by_seq_len(8, 16)
+    tests[1]["slices"]["overwrites"] = {"at": [1, 9], "accuracy": {"sum": [3, 0], "weight": [4, 4]}}
+    found = slices(a_result() | {"tests": tests})["overwrites"]
+    assert found["at"] == [0, 1, 4, 9]
+    assert found["accuracy"] == {"sum": [4, 4, 1, 0], "weight": [4, 8, 4, 4]}
+    assert found["stale"] == {"sum": [0, 1, 2, 0], "weight": [0, 4, 4, 0]}
+
+
+def test_all_other_slices_stand_side_by_side(a_result: Any) -> None:
+    each = {"at": [0, 1], "accuracy": {"sum": [1, 2], "weight": [2, 2]}}
+    figure = Figure()
+    assert others(figure, comparisons([a_result(slices=SLICES | {"slot": each, "hops": each})])[0])
+    assert [axes.get_xlabel() for axes in figure.axes] == ["slot", "hops"]
+    assert lines(figure.axes[1]) == [([0, 1], [0.5, 1.0])]

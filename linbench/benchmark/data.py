@@ -1,0 +1,116 @@
+"""`bench data`: how fast the examples of tasks are drawn."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from linbench.batches import AT_ONCE
+from linbench.benchmark.timing import as_called, peak_bytes, replayed
+from linbench.common.errors import unknown
+from linbench.plan import make_task
+from linbench.registry import SHIPPED, registry
+from linbench.tasks.base import Batch, Task
+
+BATCH_TOKENS = 1 << 18
+"""Of the batch that a GPU draws alone."""
+
+EXAMPLES = 100_000
+"""That the time of one CPU core is given for."""
+
+
+class Drawn(NamedTuple):
+    """A task at one of its presets."""
+
+    task: str
+    preset: str
+
+    def __str__(self) -> str:
+        return f"{self.task}/{self.preset}"
+
+    def make(self) -> Task:
+        """The task itself."""
+        return make_task(self.task, preset=self.preset)[0]
+
+
+def plan(names: Sequence[str] = ()) -> list[Drawn]:
+    """TASK: at all its presets; TASK/PRESET: at that; nothing: all that linbench ships. Raises UserError: no such task or preset."""
+    found = registry("task")
+    wanted = []
+    for name in names or [entry.name for entry in found.entries.values() if entry.source == SHIPPED]:
+        task, _, preset = name.partition("/")
+        presets = found.find(task).cls.presets
+        if preset and preset not in presets:
+            raise unknown(f"preset of {task}", preset, presets)
+        wanted += [Drawn(task, which) for which in ([preset] if preset else presets)]
+    return wanted
+
+
+def run(
+    rows: Sequence[Drawn], *, device: str, repeats: int | None = None, tell: Callable[[str], None], keep: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
+    """All that was found, for JSON; on a CPU with one thread."""
+    cuda = device != "cpu"
+    found: dict[str, Any] = {"device": device, "rows": [], "notes": [_GPU if cuda else _CPU]}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for row in rows:
+            task = row.make()
+            shape = {"task": row.task, "preset": row.preset, "seq_len": task.seq_len}
+            found["rows"].append(shape | (_on_gpu(task, device, repeats or 50) if cuda else _on_cpu(task, repeats or 5)))
+            tell(f"drew {len(found['rows'])}/{len(rows)} {row}")
+            keep(found)
+    finally:
+        torch.set_num_threads(threads)
+    return found
+
+
+def _on_cpu(task: Task, repeats: int) -> dict[str, Any]:
+    """In blocks as training draws them."""
+    count = max(1, AT_ONCE["cpu"] // task.seq_len)
+    seconds = as_called({"draw": _draw(task, count, "cpu")}, repeats=repeats, cuda=False)["draw"]
+    return {"examples_per_second": count / seconds, "tokens_per_second": count * task.seq_len / seconds, "seconds_of_100k": seconds * EXAMPLES / count}
+
+
+def _on_gpu(task: Task, device: str, repeats: int) -> dict[str, Any]:
+    """A batch alone, and its share of as many as training draws at once."""
+    with torch.cuda.device(device):
+        alone, many = (_draw(task, max(1, tokens // task.seq_len), device) for tokens in (BATCH_TOKENS, AT_ONCE["cuda"]))
+        peak = peak_bytes(many)
+        seconds = replayed({"alone": alone}, repeats=repeats) | replayed({"many": many}, repeats=max(3, repeats // 10))
+    share = seconds["many"] * BATCH_TOKENS / AT_ONCE["cuda"]
+    return {"seconds_alone": seconds["alone"], "seconds_shared": share, "tokens_per_second": BATCH_TOKENS / share, "peak_bytes": peak}
+
+
+def _draw(task: Task, count: int, device: str) -> Callable[[], Batch]:
+    index, seed = torch.arange(count, device=device), torch.zeros((), dtype=torch.int64, device=device)
+    return lambda: task.sample(index, seed=seed, split="train")
+
+
+def columns(found: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """The table."""
+    shown: dict[str, Callable[[dict[str, Any]], str]] = {
+        "task": lambda row: str(row["task"]),
+        "preset": lambda row: str(row["preset"]),
+        "T": lambda row: str(row["seq_len"]),
+        "M tokens/s": lambda row: f"{row['tokens_per_second'] / 1e6:,.3g}",
+    }
+    if found["device"] == "cpu":
+        shown |= {"examples/s": lambda row: f"{row['examples_per_second']:,.0f}", "100k, s": lambda row: f"{row['seconds_of_100k']:.2f}"}
+    else:
+        shown |= {
+            "batch alone, ms": lambda row: f"{row['seconds_alone'] * 1e3:.3f}",
+            "as trained, ms": lambda row: f"{row['seconds_shared'] * 1e3:.3f}",
+            "peak GB": lambda row: f"{row['peak_bytes'] / 1e9:.1f}",
+        }
+    return list(shown), [[of(row) for of in shown.values()] for row in found["rows"]]
+
+
+LEFT = ("task", "preset")
+
+_CPU = "Medians, one thread, in blocks of about 32 thousand tokens, as training draws them; 100k: examples."
+_GPU = (
+    "Medians of replayed graphs. Batch alone: of 2^18 tokens. As trained: its share of 2^25 tokens drawn at once, which is what training does; the peak "
+    "is of these."
+)
