@@ -60,6 +60,7 @@ class MQAR(Task):
     """
 
     name = "mqar"
+    version = 2
     asks = "remember"
     Settings = MQARSettings
     presets: ClassVar[dict[str, Preset]] = {

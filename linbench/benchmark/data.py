@@ -109,7 +109,7 @@ def columns(found: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 LEFT = ("task", "preset")
 
-_CPU = "Medians, one thread, in blocks of about 32 thousand tokens, as training draws them; 100k: examples."
+_CPU = "Medians, one thread, in blocks of about 131 thousand tokens, as training draws them; 100k: examples."
 _GPU = (
     "Medians of replayed graphs. Batch alone: of 2^18 tokens. As trained: its share of 2^25 tokens drawn at once, which is what training does; the peak "
     "is of these."

