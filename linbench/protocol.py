@@ -11,7 +11,7 @@ from linbench.common.errors import unknown
 from linbench.common.settings import Settings
 from linbench.precision import Precision
 
-VERSION = 3
+VERSION = 4
 """Raised whenever a change to training or evaluation changes results; part of the identity of every cell."""
 
 

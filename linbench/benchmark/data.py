@@ -94,7 +94,7 @@ def columns(found: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
         "task": lambda row: str(row["task"]),
         "preset": lambda row: str(row["preset"]),
         "T": lambda row: str(row["seq_len"]),
-        "M tokens/s": lambda row: f"{row['tokens_per_second'] / 1e6:,.3g}",
+        "M tokens/s": lambda row: f"{row['tokens_per_second'] / 1e6:,.1f}",
     }
     if found["device"] == "cpu":
         shown |= {"examples/s": lambda row: f"{row['examples_per_second']:,.0f}", "100k, s": lambda row: f"{row['seconds_of_100k']:.2f}"}

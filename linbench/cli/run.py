@@ -82,7 +82,7 @@ def run(
         progress = Live(stderr) if stderr.is_terminal else Plain(stderr)
         found = (run_searched if search else run_cells)(cells, store, progress, again=again, stack=stack)
     # not before: what draws takes a second to load
-    from linbench.report.figures import save_figures
+    from linbench.report.figures import AFTER_A_RUN, save_figures
     from linbench.report.tables import markdown, rich_tables
     from linbench.results import comparisons
 
@@ -96,7 +96,7 @@ def run(
             console.print(*rich_tables(comparison))
     else:
         print("\n".join(markdown(comparison) for comparison in shown))
-    for path in save_figures(shown, store.folder / "figures"):
+    for path in save_figures(shown, store.folder / "figures", AFTER_A_RUN):
         if path.suffix != ".txt":
             print(f"drew {path}", file=sys.stderr)
     tell_failed(found)

@@ -65,6 +65,8 @@ FIGURES: dict[str, Callable[[Figure, Comparison], bool]] = {
     "slices": others,
 }
 
+AFTER_A_RUN = tuple(name for name in FIGURES if name != "slices")
+
 
 def save_figures(comparisons: Sequence[Comparison], folder: Path, names: Sequence[str] = tuple(FIGURES)) -> list[Path]:
     """PNG and SVG of every figure of every comparison that has what it shows, and its caption beside it.

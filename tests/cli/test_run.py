@@ -59,6 +59,15 @@ def test_json_is_all_there_is_on_standard_output(linbench: Callable[..., Any], t
     assert result["metrics"]["accuracy"] == right / counted
 
 
+def test_test_lengths_are_tests_of_their_own(linbench: Callable[..., Any], tiny: list[str]) -> None:
+    ended = linbench("run", "mqar", "--model", "deltanet", "--test-lengths", "1x,2x", "--json", *tiny)
+    (result,) = json.loads(ended.out)
+    assert [test["seq_len"] for test in result["tests"]] == [16, 32]
+    assert [test["settings"]["kv_pairs"] for test in result["tests"]] == [2, 2]
+    assert list(Path("results/figures").glob("*-lengths.png"))
+    assert linbench("run", "mqar", "--model", "deltanet", "--test-lengths", "two", *tiny).code == 2
+
+
 def test_finished_cells_are_not_repeated_unless_asked(linbench: Callable[..., Any], tiny: list[str]) -> None:
     words = ("run", "mqar", "--model", "deltanet", *tiny)
     linbench(*words)
@@ -195,9 +204,9 @@ def test_tables_and_figures_come_from_stored_results_alone(linbench: Callable[..
     second = linbench("table", "--save", "b"), linbench("figures", "--save", "b")
     assert {ended.code for ended in (*first, *second)} == {0}
     files = sorted(path.name for path in Path("a").iterdir())
-    assert len(files) == 2 * (2 + 2 * 3)
+    assert len(files) == 2 * (2 + 3 * 3)
     assert all((Path("a") / name).read_bytes() == (Path("b") / name).read_bytes() for name in files)
-    assert linbench("table", "--format", "csv").out.splitlines()[0].startswith("model,accuracy,seeds,parameters")
+    assert linbench("table", "--format", "csv").out.splitlines()[0].startswith("model,accuracy,scaled,seeds,parameters")
     assert len(json.loads(linbench("table", "--json").out)) == 2
 
 
@@ -206,10 +215,12 @@ def test_lists_and_cards(linbench: Callable[..., Any]) -> None:
     names = [line.split("\t")[0] for line in models.out.splitlines()]
     assert names == sorted(names)
     assert {"attention", "base_conv", "deltanet", "gated_deltanet", "linear_attention"} <= set(names)
-    assert "mqar\tWhich value followed this key?" in linbench("list", "tasks").out
+    assert "mqar\tremember\tWhich value followed this key?" in linbench("list", "tasks").out
+    asked = [row["asks"] for row in json.loads(linbench("list", "tasks", "--json").out)["tasks"]]
+    assert len([one for one, before in zip(asked, [None, *asked], strict=False) if one != before]) == len(set(asked)), "grouped by what they ask"
     assert {row["name"] for row in json.loads(linbench("list", "models", "--json").out)["models"]} >= {"attention"}
     task = linbench("show", "task", "mqar", "--set", "task.kv_pairs=2").out
-    for part in ("kv_pairs", "quick-hard", "0.5000", "means", "power law"):
+    for part in ("kv_pairs", "quick-hard", "0.5000", "means", "power law", "remember: ", "chance 0.5000", "distance (below 64)"):
         assert part in task
     card = linbench("show", "model", "gated_deltanet").out
     for part in ("2412.06464", "neg_eigval", "the controlled form sets", "conv = 4"):

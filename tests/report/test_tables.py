@@ -2,7 +2,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from linbench.report.tables import by_test, caption, markdown, rich_tables, save_tables, table
+from linbench.report.tables import by_metric, by_test, caption, markdown, rich_tables, save_tables, table
 from linbench.results import comparisons
 from linbench.store import Result
 
@@ -60,6 +60,24 @@ def test_several_tests_have_a_table_of_their_own(a_result: Make, tmp_path: Path)
     assert len(rich_tables(comparison)) == 2
     names = {path.name: path.read_text() for path in save_tables([comparison], tmp_path)}
     assert names["mqar-quick-native-tests.csv"].splitlines()[2] == "deltanet,0.800 ± 0.141,0.600 ± 0.141"
+
+
+def test_other_metrics_have_a_table_of_their_own(a_result: Make, tmp_path: Path) -> None:
+    results = [a_result("deltanet", seed, metrics={"accuracy": 0.5, "nll": 1.0, "stale": stale}) for seed, stale in ((0, 0.25), (1, 0.35))]
+    (comparison,) = comparisons([*results, a_result("attention"), a_result("gla", status="diverged", metrics={})])
+    assert by_metric(comparison).to_dict("records") == [
+        {"model": "attention", "stale": "–"},
+        {"model": "deltanet", "stale": "0.300"},
+        {"model": "gla", "stale": "–"},
+    ]
+    assert "Other metrics:" in markdown(comparison)
+    assert (tmp_path / "mqar-quick-native-metrics.csv") in save_tables([comparison], tmp_path)
+    assert by_metric(comparisons([a_result("attention")])[0]).empty
+
+
+def test_accuracy_is_also_given_above_chance(a_result: Make) -> None:
+    (comparison,) = comparisons([a_result("deltanet", score=0.5625), a_result("gla", status="diverged")])
+    assert table(comparison)["scaled"].tolist() == ["0.500", "0.000"]
 
 
 def test_the_caption_tells_what_was_trained_and_tested_on(a_result: Make) -> None:
