@@ -1,6 +1,6 @@
 """Multi-query associative recall."""
 
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -9,7 +9,8 @@ from torch import Tensor
 from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split, Task
-from linbench.tasks.random import Permutation, Stream, constant, inverse_powers
+from linbench.tasks.blocks.queries import Filler, PowerA, power_law_slots
+from linbench.tasks.random import Permutation, Stream
 
 
 class MQARSettings(Settings):
@@ -18,10 +19,8 @@ class MQARSettings(Settings):
     seq_len: int = Field(64, ge=4, description="length of a sequence; even")
     kv_pairs: int = Field(8, ge=1, description="key-value pairs, each queried once")
     vocab_size: int = Field(256, ge=4, description="0 is filler, the rest of the lower half keys, the upper half values")
-    power_a: float = Field(0.01, gt=0, le=2, description="slot i of the query region is taken with weight a * i^(a-1); 1 is uniform, small is early")
-    filler: Literal["zero", "random", "published"] = Field(
-        "random", description="what stands where nothing is asked: 0, random tokens but no queried key, or (published) any token"
-    )
+    power_a: PowerA = 0.01
+    filler: Filler = "random"
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -123,8 +122,7 @@ class MQAR(Task):
         key_order = stream.child("keys").permutation(half - 1)
         keys = 1 + key_order(pair)
         values = half + stream.child("values").permutation(s.vocab_size - half)(pair)
-        weights = constant(inverse_powers(self._slots, round(s.power_a - 1, 12)), device)
-        slots = stream.child("slots").weighted_order(weights)[:, : s.kv_pairs]
+        slots = power_law_slots(stream.child("slots"), s.kv_pairs, of=self._slots, power_a=s.power_a)
 
         queries = self._filler(stream, index.shape[0], key_order).scatter(1, 2 * slots, keys)
         inputs = torch.cat([torch.stack([keys, values], dim=2).flatten(1), queries], dim=1)

@@ -1,0 +1,41 @@
+"""Keys that are asked for later in a sequence: in which slots, and what stands between them."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from linbench.tasks.random import Stream, constant, inverse_powers
+
+PowerA = Annotated[float, Field(gt=0, le=2, description="slot i of the query region is taken with weight a * i^(a-1); 1 is uniform, small is early")]
+
+Filler = Annotated[
+    Literal["zero", "random", "published"],
+    Field(description="what stands where nothing is asked: 0, random tokens but no queried key, or (published) any token"),
+]
+
+
+def power_law_slots(stream: Stream, count: int, *, of: int, power_a: float) -> Tensor:
+    """[B, count] distinct ones of `of` slots, drawn one after another: slot i = 1, 2, ... with weight i^(power_a - 1), given as i - 1."""
+    weights = constant(inverse_powers(of, round(power_a - 1, 12)), stream.key.device)
+    return stream.weighted_order(weights)[:, :count]
+
+
+def filler_tokens(kind: str, stream: Stream, length: int, *, vocab_size: int, keys: Tensor) -> Tensor:
+    """[B, length] tokens of a kind of `Filler`; keys [B, M] are the distinct tokens that random ones are none of."""
+    if kind == "zero":
+        return torch.zeros(keys.shape[0], length, dtype=torch.int64, device=keys.device)
+    if kind == "published":
+        return stream.integers(length, below=vocab_size)
+    count = keys.shape[1]
+    draw = stream.integers(length, below=vocab_size - count)
+    smaller_others = keys.sort(dim=1).values - torch.arange(count, device=keys.device)  # how many tokens below each key are no keys
+    return draw + torch.searchsorted(smaller_others, draw, right=True)
+
+
+def some(items: Sequence[str], most: int) -> str:
+    """As many as a reader looks at, and how many more there are."""
+    left = len(items) - most
+    return "; ".join(items[:most]) + (f"; and {left} more" if left > 0 else "")
