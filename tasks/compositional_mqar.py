@@ -1,0 +1,137 @@
+"""Multi-query associative recall with keys of two tokens."""
+
+from math import isqrt
+from typing import ClassVar, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from linbench.common.io import IO
+from linbench.common.settings import Settings
+from linbench.tasks.base import Batch, Preset, Split, Task
+from linbench.tasks.blocks.queries import Filler, PowerA, filler_tokens, power_law_slots, some
+from linbench.tasks.random import Stream
+
+
+class CompositionalMQARSettings(Settings):
+    """The knobs of the published generator."""
+
+    seq_len: int = Field(64, ge=6, description="length of a sequence, at least 6 tokens for each pair")
+    kv_pairs: int = Field(9, ge=1, description="key-value pairs, each queried once; a square, for keys are all cells of a grid")
+    vocab_size: int = Field(256, ge=6, description="0 is filler; the rest of the first third begins keys, the second ends them, values are the last")
+    power_a: PowerA = 0.01
+    filler: Filler = "random"
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        side = isqrt(self.kv_pairs)
+        if side**2 != self.kv_pairs:
+            raise ValueError(f"kv_pairs must be a square, for keys are all cells of a grid; {self.kv_pairs} lies between {side**2} and {(side + 1) ** 2}")
+        if 6 * self.kv_pairs > self.seq_len:
+            raise ValueError(f"{self.kv_pairs} pairs and their queries need {6 * self.kv_pairs} tokens, three for each; seq_len is {self.seq_len}")
+        if (third := max(self.kv_pairs, side + 1)) > self.vocab_size // 3:
+            raise ValueError(
+                f"keys from {side} first and {side} second tokens, {self.kv_pairs} distinct values and a token of filler need a vocabulary of {3 * third} "
+                f"or more; {self.vocab_size} is too small"
+            )
+        return self
+
+
+def _long(seq_len: int, kv_pairs: int) -> Preset:
+    return Preset(
+        f"{kv_pairs} pairs in {seq_len} tokens, as published for forgetting_mqar, whose counts are the squares that are needed here",
+        task={"seq_len": seq_len, "kv_pairs": kv_pairs, "vocab_size": 8192},
+    )
+
+
+class CompositionalMQAR(Task):
+    """Which value followed these two tokens? Neither of them says it alone.
+
+    A key is a cell of a grid: one of n first tokens, then one of n second tokens. A sequence begins with all kv_pairs = n * n keys, each
+    followed by its value (a1 b2 v1 a2 b2 v2 ...). Later each key stands once more, in slots of three tokens, early ones being likelier by a
+    power law, and at its second token the model must name the key's value. It tells whether a layer joins two tokens to one key before it
+    looks it up (who reads one of them is right in 1 of n cases); not whether it could join what lies further apart.
+
+    The generator compositional_mqar of Zoology, arXiv:2312.04927. Chosen here: the keys stand in random order, values are distinct. Where
+    filler is `published`, random tokens may repeat a queried key, so that a later token appears to be its value.
+    """
+
+    name = "compositional_mqar"
+    asks = "remember"
+    Settings = CompositionalMQARSettings
+    presets: ClassVar[dict[str, Preset]] = {
+        "quick": Preset(
+            "for a laptop: a grid of 3 by 3 keys in 64 tokens",
+            task={"filler": "zero"},
+            protocol={"lr": 3e-3, "tokens": 1_228_800},
+        ),
+        "zoology-64-4": _long(64, 4),
+        "zoology-128-9": _long(128, 9),
+        "zoology-256-16": _long(256, 16),
+        "zoology-256-25": _long(256, 25),
+        "zoology-256-36": _long(256, 36),
+        "zoology-2048-256": _long(2048, 256),
+    }
+
+    settings: CompositionalMQARSettings
+
+    @property
+    def io(self) -> IO:
+        """One vocabulary for both."""
+        return IO(self.settings.vocab_size, self.settings.vocab_size)
+
+    @property
+    def answers(self) -> int:
+        """One per pair."""
+        return self.settings.kv_pairs
+
+    @property
+    def _context(self) -> int:
+        return 3 * self.settings.kv_pairs
+
+    @property
+    def _slots(self) -> int:
+        return (self.settings.seq_len - self._context) // 3
+
+    def chance(self) -> float:
+        """1 / kv_pairs: naming any value of the sequence, without knowing whose it is."""
+        return 1 / self.settings.kv_pairs
+
+    def slice_sizes(self) -> dict[str, int]:
+        """distance: tokens from the pair's key to its query. slot: place in the query region, 0 is nearest to the pairs."""
+        return {"distance": self.settings.seq_len, "slot": self._slots}
+
+    def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
+        """Positions, targets and slices are in the order of the pairs."""
+        s, device = self.settings, index.device
+        stream = Stream.of(index, seed=seed, split=split)
+        side, third = isqrt(s.kv_pairs), s.vocab_size // 3
+        pair, line = torch.arange(s.kv_pairs, device=device), torch.arange(side, device=device)
+        firsts = 1 + stream.child("first tokens").permutation(third - 1)(line)
+        seconds = third + stream.child("second tokens").permutation(third)(line)
+        cell = stream.child("cells").shuffle(s.kv_pairs)
+        first, second = firsts.gather(1, cell // side), seconds.gather(1, cell % side)
+        values = 2 * third + stream.child("values").permutation(s.vocab_size - 2 * third)(pair)
+        slots = power_law_slots(stream.child("slots"), s.kv_pairs, of=self._slots, power_a=s.power_a)
+        tokens = torch.cat([firsts, seconds], dim=1)
+        filler = filler_tokens(s.filler, stream.child("filler"), s.seq_len - self._context, vocab_size=s.vocab_size, keys=tokens)
+        queries = filler.scatter(1, 3 * slots, first).scatter(1, 3 * slots + 1, second)
+        inputs = torch.cat([torch.stack([first, second, values], dim=2).flatten(1), queries], dim=1)
+        positions = self._context + 3 * slots + 1
+        return Batch(inputs, positions, values, {"distance": positions - 3 * pair - 1, "slot": slots})
+
+    def solve(self, batch: Batch) -> Tensor:
+        """The value beside the pair whose two tokens end at the query."""
+        firsts, seconds, values = (batch.inputs[:, i : self._context : 3] for i in range(3))
+        first, second = batch.inputs.gather(1, batch.positions - 1), batch.inputs.gather(1, batch.positions)
+        pair = ((first[:, :, None] == firsts[:, None, :]) & (second[:, :, None] == seconds[:, None, :])).byte().argmax(dim=2)
+        return values.gather(1, pair)
+
+    def explain(self, batch: Batch, row: int) -> str:
+        """Pairs, then queries in the order they stand."""
+        tokens = batch.inputs[row].tolist()
+        pairs = [f"{tokens[i]} {tokens[i + 1]} means {tokens[i + 2]}" for i in range(0, self._context, 3)]
+        due = sorted(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True))
+        asked = [f"at positions {at - 1} and {at} stand {tokens[at - 1]} {tokens[at]}, the answer at {at} is {target}" for at, target in due]
+        return f"In this sequence {some(pairs, 9)}. Then {some(asked, 9)}. All other tokens after position {self._context - 1} are filler."

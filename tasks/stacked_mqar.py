@@ -1,0 +1,139 @@
+"""Multi-query associative recall of vectors, each key in one token with its value."""
+
+from functools import cache
+from typing import ClassVar, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from linbench.common.io import IO
+from linbench.common.keys import stable_key
+from linbench.common.settings import Settings
+from linbench.tasks.base import Batch, Preset, Split, Task
+from linbench.tasks.blocks.queries import some
+from linbench.tasks.random import Stream
+
+
+class StackedMQARSettings(Settings):
+    """How many pairs, how they are represented, and how long they must be held."""
+
+    seq_len: int = Field(64, ge=2, description="length of a sequence; between pairs and queries stand zeros")
+    kv_pairs: int = Field(16, ge=1, description="key-value pairs, one token each, each queried once")
+    vocab_size: int = Field(256, ge=2, description="the lower half keys, the upper half values")
+    dim: int = Field(32, ge=2, description="dimensions of the vector that stands for a key or value; a token has twice as many")
+    embeddings: int = Field(0, ge=0, description="which table of random vectors stands for keys and values; the same in every example")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if 2 * self.kv_pairs > self.seq_len:
+            raise ValueError(f"{self.kv_pairs} pairs and their queries need {2 * self.kv_pairs} tokens; seq_len is {self.seq_len}")
+        if 2 * self.kv_pairs > self.vocab_size:
+            raise ValueError(f"{self.kv_pairs} distinct keys and values need a vocabulary of {2 * self.kv_pairs} or more; {self.vocab_size} is too small")
+        return self
+
+
+@cache
+def _table(rows: int, dim: int, embeddings: int, device: torch.device) -> Tensor:
+    """[rows + 1, dim] float32 from N(0, 1), the last row zeros. Made on the CPU, where all devices have it from, once."""
+    stream = Stream(torch.tensor([stable_key("stacked_mqar", embeddings)]))
+    return nn.functional.pad(stream.normals(rows * dim).view(rows, dim), (0, 0, 0, 1)).to(device)
+
+
+def _exact(vectors: Tensor) -> Tensor:
+    """[..., dim] -> [...] the bits of two components as one integer, which tells the rows of a table apart."""
+    return vectors[..., :2].contiguous().view(torch.int64).squeeze(-1)
+
+
+class StackedMQAR(Task):
+    """Which value stood with this key? Both are vectors, and share one token.
+
+    A token is two vectors side by side. The first kv_pairs tokens are a key and its value each; the last kv_pairs are the keys once more in
+    random order, beside zeros, and there the model must name the value by its number in its half of the vocabulary. All tokens between
+    are zeros. One layer can solve it without a convolution, since key and value arrive together: it tells what the memory alone can hold
+    and find again; not how keys are brought to their values, which token by token is half of the work.
+
+    The generator stacked_mqar of Zoology, arXiv:2312.04927. Chosen here: vectors are from N(0, 1) in each component, in a table given by
+    the setting `embeddings` and the same for all examples, seeds and splits; an example's keys are distinct, and so are its values; each
+    key is asked for once; zeros beside a query and between pairs and queries.
+    """
+
+    name = "stacked_mqar"
+    asks = "remember"
+    Settings = StackedMQARSettings
+    presets: ClassVar[dict[str, Preset]] = {
+        "quick": Preset(
+            "for a laptop: 16 pairs in 64 tokens, vectors of 32 dimensions",
+            protocol={"lr": 3e-3, "tokens": 1_228_800},
+        ),
+        "quick-hard": Preset(
+            "32 pairs in 64 tokens, vectors of 16 dimensions: twice as many keys as can be orthogonal",
+            task={"kv_pairs": 32, "dim": 16},
+            protocol={"lr": 3e-3, "tokens": 2_048_000},
+        ),
+    }
+
+    settings: StackedMQARSettings
+
+    @property
+    def io(self) -> IO:
+        """Vectors in, numbers of values out."""
+        return IO(None, self.settings.vocab_size - self._half, d_in=2 * self.settings.dim)
+
+    @property
+    def answers(self) -> int:
+        """One per pair."""
+        return self.settings.kv_pairs
+
+    @property
+    def _half(self) -> int:
+        return self.settings.vocab_size // 2
+
+    def _vectors(self, device: torch.device) -> Tensor:
+        return _table(self.settings.vocab_size, self.settings.dim, self.settings.embeddings, device)
+
+    def chance(self) -> float:
+        """1 / kv_pairs: naming any value of the sequence, without knowing whose it is."""
+        return 1 / self.settings.kv_pairs
+
+    def slice_sizes(self) -> dict[str, int]:
+        """distance: tokens from the pair to its query."""
+        return {"distance": self.settings.seq_len}
+
+    def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
+        """Positions, targets and slices are in the order of the pairs."""
+        s, device = self.settings, index.device
+        stream = Stream.of(index, seed=seed, split=split)
+        pair = torch.arange(s.kv_pairs, device=device)
+        keys = stream.child("keys").permutation(self._half)(pair)
+        targets = stream.child("values").permutation(s.vocab_size - self._half)(pair)
+        positions = s.seq_len - s.kv_pairs + stream.child("queries").shuffle(s.kv_pairs)
+        tokens = torch.full((index.shape[0], s.seq_len, 2), s.vocab_size, device=device)  # the table's last row: zeros
+        tokens[:, : s.kv_pairs] = torch.stack([keys, self._half + targets], dim=2)
+        tokens[:, :, 0].scatter_(1, positions, keys)
+        inputs = nn.functional.embedding(tokens, self._vectors(device)).flatten(2)
+        return Batch(inputs, positions, targets, {"distance": positions - pair})
+
+    def _read(self, inputs: Tensor) -> Tensor:
+        """[B, T, 2 * dim] -> [B, T, 2] the rows of the table that stand there."""
+        rows, order = _exact(self._vectors(inputs.device)).sort()
+        return order[torch.searchsorted(rows, _exact(inputs.reshape(*inputs.shape[:2], 2, -1)))]
+
+    def solve(self, batch: Batch) -> Tensor:
+        """Vectors are looked up in the table; the answer is the value beside the key that stands at the query."""
+        keys, values = self._read(batch.inputs).unbind(2)
+        asked = keys.gather(1, batch.positions)
+        pair = (asked[:, :, None] == keys[:, None, : self.settings.kv_pairs]).byte().argmax(dim=2)
+        return values.gather(1, pair) - self._half
+
+    def explain(self, batch: Batch, row: int) -> str:
+        """Pairs, then queries in the order they stand, by their numbers in the table."""
+        tokens = self._read(batch.inputs[row : row + 1])[0].tolist()
+        count, half, zeros = self.settings.kv_pairs, self._half, self.seq_len - 2 * self.settings.kv_pairs
+        pairs = [f"key {key} with value {value - half}" for key, value in tokens[:count]]
+        due = sorted(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True))
+        asked = [f"at position {at} stands key {tokens[at][0]}, the answer there is {target}" for at, target in due]
+        return (
+            f"Each token is two vectors, here named by their numbers. First come {some(pairs, 16)}. "
+            f"{f'Then come {zeros} tokens of zeros. ' if zeros else ''}At the end, {some(asked, 16)}."
+        )

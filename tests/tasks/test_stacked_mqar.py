@@ -1,0 +1,154 @@
+from collections.abc import Callable
+from itertools import permutations
+from typing import Any
+
+import pytest
+import torch
+
+from linbench.common.errors import UserError
+from linbench.common.io import IO
+from linbench.tasks.base import Batch
+from linbench.tasks.stacked_mqar import StackedMQAR, StackedMQARSettings
+
+N = 20_000
+ALPHA = 1e-3
+SETTINGS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "no room to spare": {"seq_len": 16, "kv_pairs": 8, "vocab_size": 16},
+    "odd vocabulary": {"seq_len": 20, "kv_pairs": 3, "vocab_size": 7, "dim": 5},
+    "smallest": {"seq_len": 2, "kv_pairs": 1, "vocab_size": 2, "dim": 2},
+}
+Probability = Callable[..., float]
+
+
+def build(**values: Any) -> StackedMQAR:
+    return StackedMQAR(StackedMQARSettings.parse(values, where="task"))
+
+
+def sample(task: StackedMQAR, count: int, *, seed: int = 0, split: Any = "train") -> Batch:
+    return task.sample(torch.arange(count), seed=seed, split=split)
+
+
+@pytest.fixture(params=SETTINGS)
+def task(request: pytest.FixtureRequest) -> StackedMQAR:
+    return build(**SETTINGS[request.param])
+
+
+def test_a_sequence_is_pairs_then_zeros_then_keys(task: StackedMQAR) -> None:
+    s = task.settings
+    batch = sample(task, 100)
+    assert task.io == IO(None, (s.vocab_size + 1) // 2, d_in=2 * s.dim)
+    assert task.chance() == 1 / s.kv_pairs
+    assert task.slice_sizes() == {"distance": s.seq_len}
+    keys, values = batch.inputs.split(s.dim, dim=2)
+    assert (batch.inputs[:, : s.kv_pairs] != 0).all()
+    assert not values[:, s.kv_pairs :].any()
+    assert not keys[:, s.kv_pairs : s.seq_len - s.kv_pairs].any()
+    asked = keys.gather(1, batch.positions[:, :, None].expand(-1, -1, s.dim))
+    assert torch.equal(asked, keys[:, : s.kv_pairs])
+    assert torch.equal(batch.positions.sort(dim=1).values, torch.arange(s.seq_len - s.kv_pairs, s.seq_len).expand(100, -1))
+    assert torch.equal(batch.slices["distance"], batch.positions - torch.arange(s.kv_pairs))
+    assert all(len(set(row)) == s.kv_pairs for row in batch.targets.tolist())
+    assert all(len(row.unique(dim=0)) == s.kv_pairs for row in asked)
+
+
+def test_a_value_has_one_vector_and_a_vector_one_number() -> None:
+    """In all examples, seeds and splits."""
+    task = build(vocab_size=32, dim=4)
+    batches = [sample(task, 200), sample(task, 200, seed=1), sample(task, 200, split="test")]
+    numbers = torch.cat([batch.targets.flatten() for batch in batches])
+    values = torch.cat([batch.inputs[:, :16, 4:].flatten(0, 1) for batch in batches])
+    keys = torch.cat([batch.inputs[:, :16, :4].flatten(0, 1) for batch in batches])
+    table = values.unique(dim=0)
+    assert len(table) == len(keys.unique(dim=0)) == 16
+    assert len(torch.cat([table, keys]).unique(dim=0)) == 32
+    assert len(torch.cat([numbers[:, None], values], dim=1).unique(dim=0)) == 16
+
+
+def test_embeddings_choose_another_table() -> None:
+    tables = [sample(build(vocab_size=32, embeddings=number), 50).inputs[:, :16].flatten(0, 1).unique(dim=0) for number in (0, 1)]
+    assert not any((row == tables[1]).all(dim=1).any() for row in tables[0])
+    first, second = (sample(build(embeddings=number), 50) for number in (0, 1))
+    assert torch.equal(first.targets, second.targets)
+    assert torch.equal(first.positions, second.positions)
+
+
+def test_vectors_are_standard_normal(chi_squared: Probability) -> None:
+    task = build(vocab_size=8192, dim=8, kv_pairs=32)
+    vectors = sample(task, 2000).inputs[:, :32].reshape(-1, 8).unique(dim=0)
+    assert len(vectors) == 8192, "no two are the same, and all are used"
+    quantiles = torch.special.ndtri(torch.arange(1, 16, dtype=torch.float64) / 16)
+    counts = torch.bucketize(vectors.double().flatten(), quantiles).bincount(minlength=16)
+    assert chi_squared(counts, torch.full((16,), vectors.numel() / 16)) > ALPHA
+    correlation = (vectors[:, :-1] * vectors[:, 1:]).mean()
+    assert abs(correlation) < 4 / (8192 * 7) ** 0.5
+
+
+def test_no_two_vectors_of_a_large_table_are_confused() -> None:
+    task = build(vocab_size=65536, dim=2, kv_pairs=1, seq_len=2)
+    batch = sample(task, 5000)
+    assert torch.equal(task.solve(batch), batch.targets)
+
+
+def test_keys_values_and_the_order_of_queries_are_any(chi_squared: Probability) -> None:
+    batch = sample(build(vocab_size=7, kv_pairs=3, seq_len=8, dim=2), N)
+    orders = [25 * a + 5 * b + c for a, b, c in permutations(range(3))]
+    codes = ((batch.positions - 5) * torch.tensor([25, 5, 1])).sum(dim=1).bincount(minlength=125)
+    assert chi_squared(codes[orders], torch.full((6,), N / 6)) > ALPHA
+    for place in range(3):
+        assert chi_squared(batch.targets[:, place].bincount(minlength=4), torch.full((4,), N / 4)) > ALPHA
+        _, counts = batch.inputs[:, place, 0].unique(return_counts=True)
+        assert chi_squared(counts, torch.full((3,), N / 3)) > ALPHA
+
+
+def test_the_solver_reads_the_pairs_alone() -> None:
+    task = build(kv_pairs=4, seq_len=12, dim=3)
+    batch = sample(task, 50)
+    swapped = batch.inputs.clone()
+    swapped[:, :4, 3:] = swapped[:, :4, 3:].flip(1)
+    assert torch.equal(task.solve(batch._replace(inputs=swapped)), batch.targets.flip(1))
+    swapped = batch.inputs.clone()
+    swapped[:, 8:] = swapped[:, 8:].flip(1)
+    other = (19 - batch.positions)[:, None, :] == batch.positions[:, :, None]  # whose key now stands where a pair's did
+    assert torch.equal(task.solve(batch._replace(inputs=swapped)), batch.targets.gather(1, other.long().argmax(dim=1)))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"seq_len": 31}, ["16 pairs", "32 tokens", "31"]),
+        ({"vocab_size": 31}, ["16 distinct keys", "32 or more", "31"]),
+        ({"dim": 1}, ["task.dim = 1", "greater than or equal to 2"]),
+        ({"embeddings": -1}, ["task.embeddings = -1", "greater than or equal to 0"]),
+    ],
+)
+def test_impossible_settings_are_refused_with_what_is_allowed(values: dict[str, Any], said: list[str]) -> None:
+    with pytest.raises(UserError) as refused:
+        build(**values)
+    assert all(part in str(refused.value) for part in said), refused.value
+
+
+def test_what_is_said_to_be_allowed_is() -> None:
+    assert build(seq_len=32, vocab_size=32).answers == 16
+
+
+def test_explain_names_every_pair_and_every_answer() -> None:
+    task = build(kv_pairs=2, seq_len=7, vocab_size=4)
+    batch = sample(task, 20)
+    for row in range(20):
+        at, target = batch.positions[row].tolist(), batch.targets[row].tolist()
+        keys = [0, 1] if f"First come key 0 with value {target[0]}; key 1 with value {target[1]}. " in task.explain(batch, row) else [1, 0]
+        asked = sorted((at[i], keys[i], target[i]) for i in range(2))
+        assert task.explain(batch, row) == (
+            "Each token is two vectors, here named by their numbers. "
+            f"First come key {keys[0]} with value {target[0]}; key {keys[1]} with value {target[1]}. Then come 3 tokens of zeros. At the end, "
+            + "; ".join(f"at position {where} stands key {key}, the answer there is {value}" for where, key, value in asked)
+            + "."
+        )
+    assert "zeros" not in build(kv_pairs=8, seq_len=16).explain(sample(build(kv_pairs=8, seq_len=16), 1), 0)
+
+
+def test_explain_stays_short() -> None:
+    for preset in StackedMQAR.presets.values():
+        task = build(**preset.task)
+        assert len(task.explain(sample(task, 1), 0)) < 1500
