@@ -1,0 +1,250 @@
+"""Strings said again: forwards, from the middle, backwards."""
+
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from linbench.common.io import IO
+from linbench.common.settings import Settings
+from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
+from linbench.tasks.blocks.whole import exact
+from linbench.tasks.random import Stream
+
+END, AGAIN, START, LETTERS = range(4)
+"""Tokens, written `.`, `|` and `$`; the last is the first letter."""
+
+
+class StringSettings(Settings):
+    """Of what and how long strings are."""
+
+    min_length: int = Field(8, ge=1, description="letters of the shortest string")
+    max_length: int = Field(24, ge=1, description="letters of the longest; lengths between are equally frequent")
+    letters: int = Field(26, ge=2, description="letters there are")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min_length > self.max_length:
+            raise ValueError(f"the shortest string has {self.min_length} letters, more than the {self.max_length} of the longest")
+        return self
+
+
+class CopySettings(StringSettings):
+    """The knobs of the published generator."""
+
+    variant: Literal["copy", "prefix", "suffix"] = Field(
+        "copy", description="all of the string is due; or what follows an n-gram in it, which stands before the string or after it"
+    )
+    ngram: int = Field(3, ge=1, description="letters of the n-gram")
+    answer: int = Field(3, ge=1, description="letters that are due after the n-gram")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.variant != "copy" and self.ngram + self.answer > self.min_length:
+            raise ValueError(
+                f"an n-gram of {self.ngram} and the {self.answer} letters after it need strings of {self.ngram + self.answer}; min_length is {self.min_length}"
+            )
+        if self.variant != "copy" and self.ngram >= self.letters:
+            raise ValueError(f"an n-gram of {self.ngram} letters stands once for sure where there is another letter; there are {self.letters}")
+        return self
+
+
+class _Strings(Task):
+    """A string, and letters of it again, each of which the model names before it reads it."""
+
+    @property
+    def io(self) -> IO:
+        """One vocabulary for both."""
+        size = LETTERS + self.settings.letters
+        return IO(size, size)
+
+    def chance(self) -> float:
+        """1 / letters: naming any letter."""
+        return 1 / int(self.settings.letters)
+
+    def longer(self, times: int) -> dict[str, Any]:
+        """Longer strings."""
+        return {"min_length": times * self.settings.min_length, "max_length": times * self.settings.max_length}
+
+    def slice_sizes(self) -> dict[str, int]:
+        """place: of the letter in what is due. distance: tokens from where it stood to where it is due."""
+        return {"place": self.answers, "distance": self.seq_len}
+
+    def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
+        """And exact: how often all letters of an example are right."""
+        return super().means(batch, prediction) | {"exact": exact(batch, prediction, length=self.answers)}
+
+    def explain(self, batch: Batch, row: int) -> str:
+        """The example and what is due, as it would be written, without the middle where that is long."""
+        due = batch.due[row]
+        at = int(batch.positions[row][due][0])
+        return (
+            f"The sequence is `{self._written(batch.inputs[row])}`; from position {at} on, where `{self._written(batch.inputs[row, at : at + 1])}` stands, "
+            f"the letters `{self._written(batch.targets[row][due])}` are due, each before it is there to be read."
+        )
+
+    def _written(self, tokens: Tensor) -> str:
+        signs = [".|$"[token] if token < LETTERS else chr(ord("a") + token - LETTERS) if token < LETTERS + 26 else f"<{token}>" for token in tokens.tolist()]
+        return "".join(signs if len(signs) <= 120 else [*signs[:60], " ... ", *signs[-60:]])
+
+    def _string(self, stream: Stream) -> tuple[Tensor, Tensor]:
+        """Letters [B, max_length], counted from 0, and how many of them there are [B, 1]."""
+        s = self.settings
+        lengths = stream.child("length").integers(1, below=s.max_length - s.min_length + 1)
+        return stream.child("letters").integers(s.max_length, below=s.letters), s.min_length + lengths
+
+    def _batch(self, head: Tensor, string: Tensor, length: Tensor, *, first: int | Tensor, step: int, count: int | Tensor, given: int = 0) -> Batch:
+        """head [B, H], the string, `|`, and `count` letters of it from number `first` on, the first of them `given`, the others due; then `.` to the end."""
+        start, device = head.shape[1], head.device
+        at = torch.arange(self.seq_len - start, device=device)
+        after = at - length - 1
+        letter = string.gather(1, torch.where(after < 0, at, first + step * after).clamp(0, string.shape[1] - 1))
+        text = (LETTERS + letter).masked_fill(after == -1, AGAIN).masked_fill(after >= count, END)
+        place = torch.arange(self.answers, device=device)
+        due = (given + place < count).expand_as(length + place)
+        source = (first + step * (given + place)).masked_fill(~due, 0)
+        positions = start + length + given + place
+        slices = {"place": place.expand_as(positions), "distance": positions - start - source}
+        return Batch(
+            torch.cat([head, text], dim=1),
+            positions.masked_fill(~due, 0),
+            (LETTERS + string.gather(1, source)).masked_fill(~due, IGNORE),
+            {name: x.masked_fill(~due, 0) for name, x in slices.items()},
+        )
+
+
+class Copy(_Strings):
+    """What was the string, from its first letter to its last, or after these three?
+
+    A sequence is `$string|string`, and from `|` on the model names every letter of the second string before it reads it. In the other variants an
+    n-gram of the string stands before it (`$ngram|string|answer`) or after it (`$string|ngram answer`), and what followed it there is due. Places to
+    the end are `.`. It tells how much a layer holds word for word, whatever it means; a fixed state must fail when strings outgrow it. It does not
+    tell whether the layer could leave something out.
+
+    Jelassi et al. 2024 (Repeat After Me), arXiv:2402.01032. One string in a sequence, where there several are packed into 220 tokens. Of the n-grams
+    the one asked for stands once, by giving what would repeat it a letter that it lacks. There are so few strings of four letters or fewer that splits
+    share them.
+    """
+
+    name = "copy"
+    asks = "remember"
+    Settings = CopySettings
+    presets: ClassVar[dict[str, Preset]] = {
+        "quick": Preset("minutes on a laptop: strings of 8 to 24 letters", protocol={"tokens": 2_000_000, "lr": 3e-3}),
+        "repeat-after-me": Preset(
+            "strings of 20 to 50 letters, to be tested on ten times longer ones; a model of 12 layers",
+            task={"min_length": 20, "max_length": 50},
+            model={"layers": 12, "d_model": 1024},
+            protocol={"lr": 1e-5, "batch_size": 8},
+        ),
+        "prefix": Preset("an n-gram, then 20 to 50 letters: what came after it?", task={"min_length": 20, "max_length": 50, "variant": "prefix"}),
+        "suffix": Preset("20 to 50 letters, then an n-gram: what came after it?", task={"min_length": 20, "max_length": 50, "variant": "suffix"}),
+    }
+
+    settings: CopySettings
+
+    @property
+    def seq_len(self) -> int:
+        """The last letter that is due stands nowhere."""
+        said = self.answers + (self.settings.ngram if self.settings.variant == "suffix" else 0)
+        return self._head + self.settings.max_length + said
+
+    @property
+    def answers(self) -> int:
+        """Every letter of the longest string, or of an answer."""
+        return self.settings.max_length if self.settings.variant == "copy" else self.settings.answer
+
+    @property
+    def _head(self) -> int:
+        return 2 + self.settings.ngram if self.settings.variant == "prefix" else 1
+
+    def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
+        """Places in the order of the letters; the last are unused where a string is short."""
+        s = self.settings
+        stream = Stream.of(index, seed=seed, split=split)
+        string, length = self._string(stream)
+        head = torch.full_like(length, START)
+        if s.variant == "copy":
+            return self._batch(head, string, length, first=0, step=1, count=length)
+        first = stream.child("ngram").integers(1, below=length - s.ngram - s.answer + 1)
+        ngram = string.gather(1, first + torch.arange(s.ngram, device=index.device))
+        string = self._once(stream.child("other letter"), string, first, ngram)
+        if s.variant == "suffix":
+            return self._batch(head, string, length, first=first, step=1, count=s.ngram + s.answer, given=s.ngram)
+        head = torch.cat([head, LETTERS + ngram, torch.full_like(length, AGAIN)], dim=1)
+        return self._batch(head, string, length, first=first + s.ngram, step=1, count=s.answer)
+
+    def _once(self, stream: Stream, string: Tensor, first: Tensor, ngram: Tensor) -> Tensor:
+        """The string with the n-gram nowhere but at `first`. What would repeat it gets a letter that the n-gram lacks where it reaches out of the
+        n-gram's own place; with such a letter in it, nothing can repeat the n-gram any more."""
+        s = self.settings
+        alike = torch.stack([string[:, i : s.max_length - s.ngram + 1 + i] == ngram[:, i, None] for i in range(s.ngram)]).all(dim=0)
+        start = torch.arange(alike.shape[1], device=string.device)
+        wrong = torch.zeros_like(string, dtype=torch.bool)
+        wrong[:, : alike.shape[1]] = alike & (start < first)
+        wrong[:, s.ngram - 1 :] |= alike & (start > first)
+        draws = stream.bits(torch.arange(s.letters, device=string.device))
+        return torch.where(wrong, draws.scatter(1, ngram, -1).argmax(dim=1, keepdim=True), string)
+
+    def solve(self, batch: Batch) -> Tensor:
+        """The letter as far behind the start of the string, or behind the n-gram in it, as the place is behind the second `|` or n-gram."""
+        s, inputs = self.settings, batch.inputs
+        string = inputs[:, self._head :]
+        end = (string == AGAIN).long().argmax(dim=1, keepdim=True)
+        if s.variant == "copy":
+            return string.gather(1, (batch.positions - self._head - end).clamp(min=0))
+        ngram = inputs[:, 1 : 1 + s.ngram] if s.variant == "prefix" else string.gather(1, end + 1 + torch.arange(s.ngram, device=inputs.device))
+        windows = string.unfold(1, s.ngram, 1)
+        found = (windows == ngram[:, None]).all(dim=2).long().argmax(dim=1, keepdim=True)
+        return string.gather(1, found + s.ngram + torch.arange(s.answer, device=inputs.device))
+
+
+class Palindrome(_Strings):
+    """What was the string, from its last letter to its first?
+
+    A sequence is `string|gnirts`: from `|` on the model names every letter, the last one first, before it reads it. Places to the end are `.`.
+    What came last is due at once and what came first is due last, so each letter is kept for a time of its own. It tells how much a layer holds and
+    finds by its place; like a copy, it does not tell whether the layer could leave something out.
+
+    Kimi Team 2025 (Kimi Linear), arXiv:2510.26692. Sequences of 256 tokens hold strings of 128, since the last letter stands nowhere. The number of
+    letters is ours. There are so few strings of four letters or fewer that splits share them.
+    """
+
+    name = "palindrome"
+    asks = "remember"
+    Settings = StringSettings
+    presets: ClassVar[dict[str, Preset]] = {
+        "quick": Preset("minutes on a laptop: strings of 8 to 24 letters", protocol={"tokens": 2_000_000, "lr": 3e-3}),
+        **{
+            f"kimi-{length}": Preset(
+                f"{length // 2} letters in {length} tokens, for two layers of two heads, at the highest of the rates tried there",
+                task={"min_length": length // 2, "max_length": length // 2},
+                model={"layers": 2, "heads": 2, "head_dim": 128},
+                protocol={"lr": 1e-3},
+            )
+            for length in (256, 512, 1024, 2048)
+        },
+    }
+
+    settings: StringSettings
+
+    @property
+    def seq_len(self) -> int:
+        """The last letter that is due stands nowhere."""
+        return 2 * self.settings.max_length
+
+    @property
+    def answers(self) -> int:
+        """Every letter of the longest string."""
+        return self.settings.max_length
+
+    def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
+        """Places in the order they are due; the last are unused where a string is short."""
+        string, length = self._string(Stream.of(index, seed=seed, split=split))
+        return self._batch(length[:, :0], string, length, first=length - 1, step=-1, count=length)
+
+    def solve(self, batch: Batch) -> Tensor:
+        """The letter as far before the `|` as the place is behind it."""
+        end = (batch.inputs == AGAIN).long().argmax(dim=1, keepdim=True)
+        return batch.inputs.gather(1, (2 * end - 1 - batch.positions).clamp(0, self.seq_len - 1))

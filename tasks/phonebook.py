@@ -1,0 +1,127 @@
+"""A telephone book."""
+
+from typing import Any, ClassVar, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from linbench.common.io import IO
+from linbench.common.settings import Settings
+from linbench.tasks.base import Batch, Mean, Prediction, Preset, Split, Task
+from linbench.tasks.blocks.whole import exact
+from linbench.tasks.random import Stream
+
+ENTRY, ASK, DIGITS, NAMES = 0, 1, 2, 12
+"""Tokens, of which NAMES is the first first name; last names follow."""
+
+
+class PhonebookSettings(Settings):
+    """How long the book is and what stands in it."""
+
+    entries: int = Field(6, ge=1, description="names with their numbers")
+    demonstrations: int = Field(2, ge=0, description="other entries that are asked for and answered before the question")
+    digits: int = Field(10, ge=1, description="digits of a number")
+    first_names: int = Field(64, ge=1, description="first names there are")
+    last_names: int = Field(64, ge=1, description="last names there are")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.entries <= self.demonstrations:
+            raise ValueError(f"{self.demonstrations} demonstrations and a question need {self.demonstrations + 1} entries; there are {self.entries}")
+        if self.entries > self.first_names * self.last_names:
+            raise ValueError(f"{self.entries} entries need as many names; there are {self.first_names * self.last_names} of a first and a last name")
+        return self
+
+
+class Phonebook(Task):
+    """Which number does this name have in the book?
+
+    Entries of two names and ten digits; then two names of the book are asked for and answered, as demonstrations; then a third is asked for, and the
+    model names its number digit by digit, the digits before the one that is due being there to be read. No two entries have the same two names,
+    but one of them many share. It tells how much a layer holds in detail when it does not yet know what will be asked for (`exact`: one
+    wrong digit spoils a number); not what it makes of sentences.
+
+    Jelassi et al. 2024 (Repeat After Me), arXiv:2402.01032, where pretrained models read such a book as text: here each name is a token.
+    """
+
+    name = "phonebook"
+    asks = "remember"
+    Settings = PhonebookSettings
+    presets: ClassVar[dict[str, Preset]] = {
+        "quick": Preset("minutes on a laptop: six entries", protocol={"tokens": 2_000_000, "lr": 3e-3}),
+        **{f"repeat-after-me-{entries}": Preset(f"{entries} entries", task={"entries": entries}) for entries in (10, 100, 500)},
+    }
+
+    settings: PhonebookSettings
+
+    @property
+    def io(self) -> IO:
+        """One vocabulary for both."""
+        size = NAMES + self.settings.first_names + self.settings.last_names
+        return IO(size, size)
+
+    @property
+    def seq_len(self) -> int:
+        """The last digit is asked for and stands nowhere."""
+        return (self.settings.entries + self.settings.demonstrations + 1) * self._line - 1
+
+    @property
+    def answers(self) -> int:
+        """The digits of a number."""
+        return self.settings.digits
+
+    @property
+    def _line(self) -> int:
+        return 3 + self.settings.digits
+
+    def chance(self) -> float:
+        """1 / 10: naming any digit."""
+        return 1 / 10
+
+    def longer(self, times: int) -> dict[str, Any]:
+        """More entries."""
+        return {"entries": times * self.settings.entries}
+
+    def slice_sizes(self) -> dict[str, int]:
+        """entry: how many entries come before the one asked for. place: of the digit in the number."""
+        return {"entry": self.settings.entries, "place": self.settings.digits}
+
+    def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
+        """Places in the order of the digits."""
+        s, device, rows = self.settings, index.device, index.shape[0]
+        stream = Stream.of(index, seed=seed, split=split)
+        names = stream.child("names").permutation(s.first_names * s.last_names)(torch.arange(s.entries, device=device))
+        numbers = DIGITS + stream.child("numbers").integers(s.entries * s.digits, below=10).view(rows, s.entries, s.digits)
+        first, last = NAMES + names // s.last_names, NAMES + s.first_names + names % s.last_names
+        book = torch.cat([torch.stack([torch.full_like(names, ENTRY), first, last], dim=2), numbers], dim=2)
+        chosen = stream.child("chosen").permutation(s.entries)(torch.arange(s.demonstrations + 1, device=device))
+        asked = book.gather(1, chosen[:, :, None].expand(-1, -1, self._line))
+        asked[:, :, 0] = ASK
+        place = torch.arange(s.digits, device=device).expand(rows, -1)
+        inputs = torch.cat([book, asked], dim=1).flatten(1)[:, :-1]
+        positions = self.seq_len - s.digits + place
+        return Batch(inputs, positions, asked[:, -1, 3:], {"entry": chosen[:, -1:].expand_as(place), "place": place})
+
+    def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
+        """And exact: how often a number is right in all its digits."""
+        return super().means(batch, prediction) | {"exact": exact(batch, prediction, length=self.settings.digits)}
+
+    def solve(self, batch: Batch) -> Tensor:
+        """The number of the entry with both names."""
+        book = batch.inputs[:, : self.settings.entries * self._line].reshape(-1, self.settings.entries, self._line)
+        asked = batch.inputs[:, self.seq_len - self.settings.digits - 1 :][:, :2]
+        found = (book[:, :, 1:3] == asked[:, None]).all(dim=2).long().argmax(dim=1)
+        return book.gather(1, found[:, None, None].expand(-1, 1, self._line))[:, 0, 3:]
+
+    def explain(self, batch: Batch, row: int) -> str:
+        """The demonstrations, the question and its answer; of the book only how long it is."""
+        s = self.settings
+        lines = [*batch.inputs[row].tolist(), int(batch.targets[row, -1])][s.entries * self._line :]
+        said = [lines[i + 1 : i + self._line] for i in range(0, len(lines), self._line)]
+        *shown, (name, number) = [(f"{first} {last}", "".join(str(digit - DIGITS) for digit in digits)) for first, last, *digits in said]
+        after = "; ".join(f"{name} has {number}" for name, number in shown[:8])
+        return (
+            f"A book of {s.entries} entries{after and f', then as demonstrations: {after}'}. Then {name} is asked for: from position "
+            f"{int(batch.positions[row, 0])} on its number {number} is due, digit by digit; it stands in entry {int(batch.slices['entry'][row, 0])}."
+        )
