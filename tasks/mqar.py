@@ -9,8 +9,8 @@ from torch import Tensor
 from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split, Task
-from linbench.tasks.blocks.queries import Filler, PowerA, power_law_slots
-from linbench.tasks.random import Permutation, Stream
+from linbench.tasks.blocks.queries import Filler, PowerA, filler_tokens, power_law_slots
+from linbench.tasks.random import Stream
 
 
 class MQARSettings(Settings):
@@ -119,30 +119,13 @@ class MQAR(Task):
         stream = Stream.of(index, seed=seed, split=split)
         half = s.vocab_size // 2
         pair = torch.arange(s.kv_pairs, device=device)
-        key_order = stream.child("keys").permutation(half - 1)
-        keys = 1 + key_order(pair)
+        keys = 1 + stream.child("keys").permutation(half - 1)(pair)
         values = half + stream.child("values").permutation(s.vocab_size - half)(pair)
         slots = power_law_slots(stream.child("slots"), s.kv_pairs, of=self._slots, power_a=s.power_a)
-
-        queries = self._filler(stream, index.shape[0], key_order).scatter(1, 2 * slots, keys)
-        inputs = torch.cat([torch.stack([keys, values], dim=2).flatten(1), queries], dim=1)
+        filler = filler_tokens(s.filler, stream.child("filler"), s.seq_len - self._context, vocab_size=s.vocab_size, keys=keys)
+        inputs = torch.cat([torch.stack([keys, values], dim=2).flatten(1), filler.scatter(1, 2 * slots, keys)], dim=1)
         positions = self._context + 2 * slots
         return Batch(inputs, positions, values, {"distance": positions - 2 * pair, "slot": slots})
-
-    def _filler(self, stream: Stream, rows: int, key_order: Permutation) -> Tensor:
-        s = self.settings
-        length = s.seq_len - self._context
-        draws = stream.child("filler")
-        if s.filler == "zero":
-            return torch.zeros(rows, length, dtype=torch.int64, device=stream.key.device)
-        if s.filler == "published":
-            return draws.integers(length, below=s.vocab_size)
-        # the keys of this sequence are the first of its own order of keys; all later ones may stand anywhere
-        other_keys = s.vocab_size // 2 - 1 - s.kv_pairs
-        draw = draws.integers(length, below=s.vocab_size - s.kv_pairs)
-        other = 1 + key_order(s.kv_pairs + draw.clamp(max=other_keys - 1))
-        rest = draw - other_keys  # 0 is the filler token, then the values
-        return torch.where(rest < 0, other, torch.where(rest == 0, 0, s.vocab_size // 2 - 1 + rest))
 
     def solve(self, batch: Batch) -> Tensor:
         """The value beside the pair whose key stands at the query."""
