@@ -72,13 +72,13 @@ class Stream(NamedTuple):
     def exponentials(self, count: int) -> Tensor:
         """[B, count] of -log2(U), U uniform in (0, 1), in units of 2^-26."""
         odd = 2 * self.bits(torch.arange(count, device=self.key.device)) + 1  # U = odd / 2^33
-        mantissa, exponent = torch.frexp(odd.double())  # exact: odd < 2^53
-        fraction = ((mantissa - 0.5) * 2**33).to(torch.int64)  # of 2^32, also exact
+        parts = odd.double().view(torch.int64)  # exact: odd < 2^33, so that odd = 2^exponent (1 + fraction / 2^32)
+        exponent, fraction = (parts >> 52) - 1023, (parts >> 20) & 0xFFFFFFFF
         table = constant(_log2_table(), odd.device)
         cell, rest = fraction >> 20, fraction & ((1 << 20) - 1)
         low = table[cell]
-        log2_mantissa = low + (((table[cell + 1] - low) * rest) >> 20)  # of 2 * mantissa, in [0, 1)
-        return ((34 - exponent.to(torch.int64)) << _FRACTION_BITS) - log2_mantissa
+        log2_rest = low + (((table[cell + 1] - low) * rest) >> 20)  # of 1 + fraction / 2^32
+        return ((33 - exponent) << _FRACTION_BITS) - log2_rest
 
     def permutation(self, size: int) -> "Permutation":
         """A keyed permutation of 0 ... size-1."""
@@ -122,10 +122,10 @@ class Permutation(NamedTuple):
 
 
 def _mix32(x: Tensor, key: Tensor) -> Tensor:
-    """16 bits that depend on every bit of x and key, int32 (after the finaliser of MurmurHash3)."""
+    """16 bits that depend on every bit of x and key, int32 (the finaliser of MurmurHash3, but that shifts keep the sign)."""
     x = x * -0x61C8864F + key
-    x = (x ^ ((x >> 16) & 0xFFFF)) * -0x7A143595
-    x = (x ^ ((x >> 13) & 0x7FFFF)) * -0x3D4D51CB
+    x = (x ^ (x >> 16)) * -0x7A143595
+    x = (x ^ (x >> 13)) * -0x3D4D51CB
     return (x >> 16) & 0xFFFF
 
 
