@@ -10,7 +10,7 @@ from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split, Task
 from linbench.tasks.blocks.scatter import scatter, tenths
-from linbench.tasks.blocks.words import zipf
+from linbench.tasks.blocks.text import zipf
 from linbench.tasks.random import Stream
 
 SET, ASK, MARK, INERT, KEYS = range(5)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from linbench.tasks.blocks.words import cumulative_powers, markov, zipf
+from linbench.tasks.blocks.text import cumulative_powers, markov, zipf
 from linbench.tasks.random import Stream
 
 N = 20_000
