@@ -1,0 +1,31 @@
+"""Sequences of several lengths, each in a row that the longest would fill."""
+
+from typing import Any, Self
+
+from pydantic import model_validator
+from torch import Tensor
+
+from linbench.common.settings import Settings
+from linbench.tasks.random import Stream
+
+
+class Lengths(Settings):
+    """Every length from the shortest to the longest is as likely."""
+
+    min_length: int
+    max_length: int
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min_length > self.max_length:
+            raise ValueError(f"min_length {self.min_length} is above max_length {self.max_length}; it may be at most that")
+        return self
+
+    def longer(self, times: int) -> dict[str, Any]:
+        """Settings by which both are so many times as long."""
+        return {"min_length": times * self.min_length, "max_length": times * self.max_length}
+
+
+def between(stream: Stream, shortest: int, longest: int, *, step: int = 1) -> Tensor:
+    """[B, 1] lengths from the shortest in steps up to the longest, uniform."""
+    return shortest + step * stream.child("length").integers(1, below=(longest - shortest) // step + 1)

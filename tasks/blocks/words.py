@@ -1,0 +1,47 @@
+"""Words of uniform letters, the short ones divided among the splits: there are so few that what is tested would have been trained on."""
+
+from itertools import accumulate, takewhile
+from operator import mul
+
+import torch
+from torch import Tensor
+
+from linbench.tasks.base import Split
+from linbench.tasks.random import Stream, constant
+
+FEW = 1 << 24
+"""Lengths with fewer words are divided. Of more, a training set of a million examples holds under 6 % of those that are tested."""
+
+SHARED = 64
+"""Lengths with fewer words belong to every split: half of them would not show what the rule is."""
+
+_OWNED = {"train": (0, 2), "validation": (2, 1), "test": (3, 1)}
+"""Of every four words in the order of their numbers: the first place a split owns and how many, counted round from a place that is hashed."""
+
+
+def words(stream: Stream, length: Tensor, *, radices: tuple[int, ...], shortest: int, split: Split) -> Tensor:
+    """[B, T] letters, the one at t uniform below radices[t]; of them the first `length` [B, 1], at least `shortest`, are the word.
+
+    Words of a length that has from 64 to 2^24 of them are divided: half of them are train's, a quarter validation's, a quarter test's, whatever
+    the seed; a split draws uniformly from its own. So no two splits share such a word, and which split owns it says nothing about it.
+    """
+    letters = stream.child("letters").integers(len(radices), below=constant(radices, length.device))
+    counts = tuple(takewhile(lambda count: count < FEW, accumulate(radices, mul, initial=1)))
+    longest = len(counts) - 1
+    if shortest > longest:
+        return letters
+    table, base = constant(counts, length.device), constant(radices, length.device)
+    number = _number(stream.child("number"), length, table[length.clamp(max=longest)], split)
+    spelt = number // table[:longest] % base[:longest]
+    return torch.cat([torch.where(length <= longest, spelt, letters[:, :longest]), letters[:, longest:]], dim=1)
+
+
+def _number(stream: Stream, length: Tensor, count: Tensor, split: Split) -> Tensor:
+    """[B, 1] uniform among those below `count` that the split owns at this length."""
+    fours = torch.where(count < SHARED, 0, count // 4)
+    first, each = _OWNED[split]
+    own, over = each * fours, count - 4 * fours  # what four does not divide is train's, and everybody's where nothing is divided
+    drawn = stream.integers(1, below=own + (over if split == "train" else torch.where(fours == 0, over, 0)))
+    four, place = drawn // each, first + drawn % each
+    turn = Stream.of(torch.zeros_like(count[:1, 0]), seed=0, split="division").bits(four + (length << 32)) >> 30
+    return torch.where(drawn < own, 4 * four + (place + turn) % 4, drawn - own + 4 * fours)

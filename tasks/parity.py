@@ -1,0 +1,129 @@
+"""Parity."""
+
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from linbench.common.io import IO
+from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
+from linbench.tasks.blocks.lengths import Lengths, between
+from linbench.tasks.blocks.scores import right_so_far
+from linbench.tasks.blocks.words import words
+from linbench.tasks.random import Stream
+
+
+class ParitySettings(Lengths):
+    """Lengths, and how often the parity is asked for."""
+
+    min_length: int = Field(8, ge=2, description="tokens of the shortest sequence, in `last` with the empty one at which the parity is due")
+    max_length: int = Field(32, ge=2, description="tokens of the longest sequence; all lengths between are as likely")
+    answer: Literal["last", "cumulative"] = Field(
+        "cumulative", description="last: the parity of all bits, due at the empty token after them; cumulative: at every bit, of those up to it"
+    )
+
+
+class Parity(Task):
+    """Has there been an odd number of ones? One bit of state that every second token turns over.
+
+    A sequence of uniform bits (tokens 1 and 2), asked for its parity (the same two tokens) once it is over or after every bit. The least state a
+    layer can track: a linear recurrence whose transitions have an eigenvalue of -1 can do it at every length, one that has them all in [0, 1] cannot,
+    whatever it remembers. So train short, test long: at training lengths a count or a table of short words will do.
+
+    Grazzi et al. 2024, arXiv:2411.12537, whose `last` this is; `cumulative` asks the same with more to learn from. Where a length has from 64 to
+    2^24 sequences (6 to 23 bits) train, validation and test share none of them; shorter ones, a tenth of `grazzi`, are in every split.
+    """
+
+    name = "parity"
+    asks = "track"
+    Settings = ParitySettings
+    presets: ClassVar[dict[str, Preset]] = {
+        "quick": Preset("a few minutes on a laptop: 8 to 32 bits, asked for after every one", protocol={"lr": 3e-3, "tokens": 2_000_000}),
+        "grazzi": Preset(
+            "2411.12537: 3 to 40 tokens, asked for at the end; `grazzi-test` has the lengths it is judged by",
+            task={"min_length": 3, "max_length": 40, "answer": "last"},
+            model={"layers": 2, "d_model": 128, "heads": 4},
+            protocol={"batch_size": 256, "tokens": 20_000 * 256 * 40, "lr": 1e-3, "warmup": 0.1, "weight_decay": 0.0, "test_examples": 8192},
+        ),
+        "grazzi-test": Preset(
+            "2411.12537: 40 to 256 tokens",
+            task={"min_length": 40, "max_length": 256, "answer": "last"},
+            model={"layers": 2, "d_model": 128, "heads": 4},
+            protocol={"batch_size": 256, "tokens": 20_000 * 256 * 256, "lr": 1e-3, "warmup": 0.1, "weight_decay": 0.0, "test_examples": 8192},
+        ),
+    }
+
+    settings: ParitySettings
+
+    @property
+    def io(self) -> IO:
+        """0 is empty, 1 and 2 are the bits and the answers."""
+        return IO(3, 3)
+
+    @property
+    def seq_len(self) -> int:
+        """As the longest."""
+        return self.settings.max_length
+
+    @property
+    def answers(self) -> int:
+        """One, or one per bit of the longest."""
+        return 1 if self._last else self.settings.max_length
+
+    @property
+    def _last(self) -> bool:
+        return self.settings.answer == "last"
+
+    def chance(self) -> float:
+        """1 / 2: either."""
+        return 1 / 2
+
+    def longer(self, times: int) -> dict[str, Any]:
+        """Both lengths."""
+        return self.settings.longer(times)
+
+    def slice_sizes(self) -> dict[str, int]:
+        """length: how many bits the answer is the parity of."""
+        return {"length": self.settings.max_length + 1}
+
+    def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
+        """Answers in the order of the bits."""
+        s = self.settings
+        stream = Stream.of(index, seed=seed, split=split)
+        ones = int(self._last)
+        length = between(stream, s.min_length, s.max_length) - ones
+        bits = words(stream, length, radices=(2,) * s.max_length, shortest=s.min_length - ones, split=split)
+        parity = bits.cumsum(dim=1) % 2
+        place = torch.arange(s.max_length, device=index.device)
+        used = place < length
+        inputs = torch.where(used, 1 + bits, 0)
+        if self._last:
+            return Batch(inputs, length, 1 + parity.gather(1, length - 1), {"length": length})
+        positions, targets = torch.where(used, place, 0), torch.where(used, 1 + parity, IGNORE)
+        return Batch(inputs, positions, targets, {"length": torch.where(used, place + 1, 0)})
+
+    def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
+        """sequence, where it is asked for at every bit: whether all answers so far are right."""
+        means = super().means(batch, prediction)
+        return means if self._last else means | {"sequence": right_so_far(batch, prediction)}
+
+    def solve(self, batch: Batch) -> Tensor:
+        """A bit that every one turns over."""
+        odd = torch.zeros_like(batch.inputs[:, 0], dtype=torch.bool)
+        states = []
+        for token in batch.inputs.unbind(dim=1):
+            odd = odd ^ (token == 2)
+            states.append(odd)
+        return 1 + torch.stack(states, dim=1).long().gather(1, batch.positions)
+
+    def explain(self, batch: Batch, row: int) -> str:
+        """The bits, and the parities that are due."""
+        due = batch.due[row]
+        targets, length = batch.targets[row][due].tolist(), int(batch.slices["length"][row].max())
+        bits = "".join(str(token - 1) for token in batch.inputs[row, :length].tolist())
+        said = f"The bits are {bits}, as tokens 1 for 0 and 2 for 1; all tokens after them are empty. "
+        if self._last:
+            ones = bits.count("1")
+            return f"{said}At position {length}, which is empty, the answer is {targets[0]}: {ones} ones are an {'odd' if ones % 2 else 'even'} number."
+        return f"{said}At every bit the parity up to it is due, coded likewise: {''.join(str(target - 1) for target in targets)}."
