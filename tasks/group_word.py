@@ -1,0 +1,198 @@
+"""Words over a finite group."""
+
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from linbench.common.io import IO
+from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
+from linbench.tasks.blocks.groups import group, multiplication, prefix_products
+from linbench.tasks.blocks.lengths import Lengths, between
+from linbench.tasks.blocks.scores import right_so_far
+from linbench.tasks.blocks.words import words
+from linbench.tasks.random import Stream, constant
+
+SHOWN = 40
+"""Elements that `explain` spells out."""
+
+
+class GroupWordSettings(Lengths):
+    """Which group, which of its elements are letters, and how they become tokens."""
+
+    group: str = Field("S3", description="S, A, Z or D with a number, or a product such as A4xZ5; at most 120 elements")
+    min_length: int = Field(4, ge=1, description="elements in the shortest word")
+    max_length: int = Field(24, ge=1, description="elements in the longest word; all lengths between are as likely")
+    moves: int | None = Field(None, ge=2, description="letters are the elements that move at most so many points: 2 is swaps alone; null is all")
+    tokens_per_element: int = Field(1, ge=1, description="how many stand for an element, whose product is due at the last of them")
+    spread: Literal["empty", "repeat"] = Field("empty", description="what stands at the tokens of an element after its first: empty tokens, or itself")
+    bos: bool = Field(False, description="whether a token of its own stands before the word")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if len(group(self.group).moving(self.moves)) < 2:
+            raise ValueError(
+                f"no element of {self.group} but the identity moves {self.moves} points or fewer; with more moves, or null, there would be letters"
+            )
+        return self
+
+
+def _deltaproduct(name: str) -> Preset:
+    return Preset(
+        f"2502.10297: {name}, words of 128 elements, judged there at 512; one layer without convolution",
+        task={"group": name, "min_length": 128, "max_length": 128},
+        model={"layers": 1, "d_model": 128, "heads": 8, "head_dim": 32, "conv": 0},
+        protocol={"examples": 100_000, "epochs": 100, "batch_size": 2048, "lr": 1e-3},
+    )
+
+
+def _grazzi(about: str, **task: Any) -> Preset:
+    return Preset(
+        f"2411.12537: {about}, judged there at 500 elements",
+        task={"min_length": 32, "max_length": 32, **task},
+        model={"layers": 1, "d_model": 128, "heads": 4, "conv": 0},
+        protocol={"examples": 1_600_000, "epochs": 100, "batch_size": 512, "lr": 1e-4, "weight_decay": 0.01, "clip": 1.0},
+    )
+
+
+def _merrill(name: str) -> Preset:
+    return Preset(
+        f"2404.08819: {name}, words of up to 20 elements; its k, from 6 to 20, is task.max_length, and it is judged there by words of k; epochs are ours",
+        task={"group": name, "min_length": 2, "max_length": 20, "bos": True},
+        protocol={"examples": 800_000, "epochs": 100, "batch_size": 512, "lr": 1e-4, "weight_decay": 0.01, "stop_at": 0.99},
+    )
+
+
+class GroupWord(Task):
+    """What do all moves so far amount to? After every element of a finite group, the product of the word up to it.
+
+    A word of uniform elements (tokens 0 ... |G|-1, 0 the identity); at each the model must name the product of all so far, each new one multiplied
+    from the right. The group decides what a layer needs: Z60 commutes, and diagonal transitions will do; S3 takes two reflections per token; A5 and S5
+    are not solvable, and of attention and diagonal transitions it is believed that no fixed number of layers can follow them at every length. Long
+    words are the test, for at training lengths depth finds shortcuts. Recall is not asked.
+
+    Merrill et al. 2024, arXiv:2404.08819; letters, lengths and several tokens for an element as in Grazzi et al. 2024, arXiv:2411.12537, and Siems
+    et al. 2025 (DeltaProduct), arXiv:2502.10297. Deviations: shorter words are as likely as long ones where they are mixed, and where a length has
+    from 64 to 2^24 words train, validation and test share none; shorter words are in every split.
+    """
+
+    name = "group_word"
+    asks = "track"
+    Settings = GroupWordSettings
+    presets: ClassVar[dict[str, Preset]] = {
+        "quick": Preset("a few minutes on a laptop: the six permutations of three points, 4 to 24 of them", protocol={"lr": 3e-3, "tokens": 2_000_000}),
+        "quick-swaps": Preset(
+            "swaps of two among five points (or none), 4 to 24 of them: one reflection a token, in the group of 120 that is not solvable",
+            task={"group": "S5", "moves": 2},
+            protocol={"lr": 3e-3, "tokens": 2_000_000},
+        ),
+        "quick-A5": Preset(
+            "20 elements of A5, 1500 steps of 128: a setting in which the number of delta steps per token decides",
+            task={"group": "A5", "min_length": 20, "max_length": 20},
+            protocol={"batch_size": 128, "tokens": 1500 * 128 * 20},
+        ),
+        **{f"merrill-{name}": _merrill(name) for name in ("A5", "A4xZ5", "Z60")},
+        **{f"deltaproduct-{name}": _deltaproduct(name) for name in ("S3", "S4", "A5", "S5")},
+        "grazzi-S5": _grazzi("S5, words of 32 elements", group="S5"),
+        "grazzi-S5-swaps": _grazzi("S5, words of 32 swaps (or the identity)", group="S5", moves=2),
+        "grazzi-S5-three": _grazzi("S5, words of 32 elements that move three points at most", group="S5", moves=3),
+        "grazzi-S5-tokens": _grazzi("S5, words of 64 elements of four tokens", group="S5", min_length=64, max_length=64, tokens_per_element=4),
+        "grazzi-Z60": _grazzi("Z60, words of 32 elements", group="Z60"),
+    }
+
+    settings: GroupWordSettings
+
+    @property
+    def io(self) -> IO:
+        """The elements, the empty token and, where there is one, the token before a word."""
+        vocabulary = self._order + 1 + self.settings.bos
+        return IO(vocabulary, vocabulary)
+
+    @property
+    def seq_len(self) -> int:
+        """As the longest word."""
+        return self.settings.bos + self.settings.max_length * self.settings.tokens_per_element
+
+    @property
+    def answers(self) -> int:
+        """One per element of the longest word."""
+        return self.settings.max_length
+
+    @property
+    def _order(self) -> int:
+        return group(self.settings.group).order
+
+    @property
+    def _letters(self) -> tuple[int, ...]:
+        return group(self.settings.group).moving(self.settings.moves)
+
+    def chance(self) -> float:
+        """Naming the likeliest product of so many letters: 1 / |G| where all elements are letters, at the first places more where they are few."""
+        s, letters = self.settings, torch.tensor(self._letters)
+        after = torch.tensor(group(s.group).table).view(self._order, self._order)[:, letters]
+        product = torch.zeros(self._order, dtype=torch.float64).index_fill(0, torch.tensor(0), 1.0)
+        best = words = 0.0
+        for place in range(s.max_length):
+            spread = (product / len(letters)).repeat_interleave(len(letters))
+            product = torch.zeros_like(product).index_add(0, after.flatten(), spread)
+            share = min(1.0, (s.max_length - place) / (s.max_length - s.min_length + 1))  # of words that are so long
+            best, words = best + share * float(product.max()), words + share
+        return best / words
+
+    def longer(self, times: int) -> dict[str, Any]:
+        """Both lengths."""
+        return self.settings.longer(times)
+
+    def slice_sizes(self) -> dict[str, int]:
+        """position: how many elements the answer is the product of."""
+        return {"position": self.settings.max_length + 1}
+
+    def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
+        """Answers in the order of the word."""
+        s, device, letters = self.settings, index.device, self._letters
+        stream = Stream.of(index, seed=seed, split=split)
+        length = between(stream, s.min_length, s.max_length)
+        numbers = words(stream, length, radices=(len(letters),) * s.max_length, shortest=s.min_length, split=split)
+        elements = constant(letters, device)[numbers]
+        place = torch.arange(s.max_length, device=device)
+        used = place < length
+        inputs = torch.where(used, elements, self._order)
+        if s.tokens_per_element > 1:
+            others = inputs if s.spread == "repeat" else torch.full_like(inputs, self._order)
+            inputs = torch.stack([inputs] + [others] * (s.tokens_per_element - 1), dim=2).flatten(1)
+        if s.bos:
+            inputs = torch.cat([torch.full_like(length, self._order + 1), inputs], dim=1)
+        positions = torch.where(used, s.bos + s.tokens_per_element * (place + 1) - 1, 0)
+        targets = torch.where(used, prefix_products(s.group, elements), IGNORE)
+        return Batch(inputs, positions, targets, {"position": torch.where(used, place + 1, 0)})
+
+    def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
+        """sequence: whether this and all earlier answers of the word are right."""
+        return super().means(batch, prediction) | {"sequence": right_so_far(batch, prediction)}
+
+    def solve(self, batch: Batch) -> Tensor:
+        """One product after the other."""
+        s, order = self.settings, self._order
+        table = multiplication(s.group, batch.inputs.device)
+        state = torch.zeros_like(batch.inputs[:, 0])
+        states = []
+        for element in batch.inputs[:, s.bos :: s.tokens_per_element].unbind(dim=1):
+            state = torch.where(element < order, table[state * order + element.clamp(max=order - 1)], state)
+            states.append(state)
+        return torch.stack(states, dim=1).gather(1, (batch.positions - int(s.bos)).clamp(min=0) // s.tokens_per_element)
+
+    def explain(self, batch: Batch, row: int) -> str:
+        """Elements beside the products that are due, and what one of them does."""
+        s, due = self.settings, batch.due[row]
+        positions, products = batch.positions[row][due].tolist(), batch.targets[row][due].tolist()
+        elements = [int(batch.inputs[row, at - s.tokens_per_element + 1]) for at in positions]
+        images = group(s.group).elements[elements[0]]
+        does = ", ".join(f"{i} to {image}" for i, image in enumerate(images) if i != image) or "every point to itself"
+        pairs = ", ".join(f"{element} -> {product}" for element, product in list(zip(elements, products, strict=True))[:SHOWN])
+        more = f", and so on for {len(elements)} elements" if len(elements) > SHOWN else ""
+        each = "" if s.tokens_per_element == 1 else f", each of {s.tokens_per_element} tokens and asked for at the last of them"
+        return (
+            f"A word over {s.group}, whose {self._order} elements are permutations: {elements[0]}, for one, sends {does}. "
+            f"Elements{each}, with the product of all so far that is due there: {pairs}{more}. The first is due at position {positions[0]}."
+        )
