@@ -1,0 +1,188 @@
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from linbench.common.errors import UserError
+from linbench.common.io import IO
+from linbench.tasks.base import Batch, Prediction
+from linbench.tasks.modular_arithmetic import ModularArithmetic
+
+ALPHA = 1e-3
+BRACKETS = {"brackets": True}
+
+
+def build(**values: Any) -> ModularArithmetic:
+    return ModularArithmetic(ModularArithmetic.Settings.parse(values, where="task"))
+
+
+def sample(task: ModularArithmetic, count: int, split: Any = "train") -> Batch:
+    return task.sample(torch.arange(count), seed=0, split=split)
+
+
+def written(task: ModularArithmetic, tokens: list[int]) -> str:
+    """The published vocabularies; the empty token is a blank."""
+    modulus = task.settings.modulus
+    digits = [chr(ord("a") + digit) for digit in range(modulus)]
+    signs = [*digits, *"+-*()= "] if task.settings.brackets else [*" +-*=", *digits]
+    return "".join(signs[token] for token in tokens)
+
+
+def value(expression: str, modulus: int) -> int:
+    """As Python reads it."""
+    text = re.sub("[a-z]", lambda found: str(ord(found[0]) - ord("a")), expression)
+    return int(eval(text, {"__builtins__": {}})) % modulus
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"min_length": 3, "max_length": 40},
+        {"min_length": 3, "max_length": 3},
+        {"modulus": 7, "min_length": 60, "max_length": 61, "multiplication": False},
+        {**BRACKETS, "min_length": 3, "max_length": 40},
+        {**BRACKETS, "min_length": 5, "max_length": 5},
+        {**BRACKETS, "modulus": 11, "min_length": 70, "max_length": 75, "multiplication": False},
+    ],
+)
+def test_answers_are_what_the_expressions_are_worth(values: dict[str, Any]) -> None:
+    task = build(**values)
+    s = task.settings
+    batch = sample(task, 100)
+    vocabulary = s.modulus + (7 if s.brackets else 5)
+    assert (task.io, task.answers, task.chance()) == (IO(vocabulary, vocabulary), 1, 1 / s.modulus)
+    for tokens, (at,), (target,), (length,) in zip(*(x.tolist() for x in (*batch[:3], batch.slices["length"])), strict=True):
+        text = written(task, tokens)
+        expression, rest = text.split("=")
+        assert rest == " " * (s.max_length - len(expression) - 1)
+        assert at == len(expression) + 1
+        assert length == at + (2 if s.brackets else 1)
+        assert written(task, [target]) == chr(ord("a") + value(expression, s.modulus))
+        assert s.multiplication or "*" not in text
+        if not s.brackets:
+            assert re.fullmatch(r"[a-z]([-+*][a-z])*", expression)
+
+
+def test_products_come_before_sums_and_signs_before_both() -> None:
+    task = build(min_length=9, max_length=9)
+    tokens = torch.tensor([[8, 2, 7, 3, 9, 1, 6, 4, 0], [8, 3, 7, 2, 9, 3, 9, 4, 0]])  # 3 - 2 * 4 + 1 and 3 * 2 - 4 * 4
+    assert task.solve(sample(task, 2)._replace(inputs=tokens, positions=torch.tensor([[8], [8]]))).tolist() == [[5 + 1], [5 + 0]]
+    task = build(**BRACKETS, min_length=13, max_length=13)
+    tokens = torch.tensor([[8, 3, 7, 8, 6, 4, 9, 9, 10, 11, 11, 11, 11], [8, 8, 2, 5, 3, 9, 6, 6, 1, 9, 10, 11, 11]])  # (3 * (-4)) and ((2 + 3) - -1)
+    assert task.solve(sample(task, 2)._replace(inputs=tokens, positions=torch.tensor([[9], [11]]))).tolist() == [[3], [1]]
+
+
+def test_digits_operators_and_lengths_are_uniform_in_a_row(chi_squared: Callable[..., float]) -> None:
+    batch = sample(build(min_length=20, max_length=28), 6000)
+    lengths = batch.slices["length"].flatten().bincount(minlength=29)
+    assert chi_squared(lengths[21::2], torch.full((4,), 1500)) > ALPHA
+    assert lengths.sum() == lengths[21::2].sum()
+    for at in (0, 8, 18):
+        assert chi_squared(batch.inputs[:, at].bincount(minlength=10)[5:], torch.full((5,), 1200)) > ALPHA
+        assert at == 18 or chi_squared(batch.inputs[:, at + 1].bincount(minlength=10)[1:4], torch.full((3,), 2000)) > ALPHA
+
+
+def halves(tokens: Tensor, length: int) -> Tensor:
+    """[B] tokens of the left half of (left op right), found by counting brackets."""
+    depth = ((tokens == 8).long() - (tokens == 9).long()).cumsum(dim=1)
+    operator = (tokens >= 5) & (tokens <= 7)
+    digit_before = torch.cat([torch.zeros_like(operator[:, :1]), (tokens[:, :-1] < 5) | (tokens[:, :-1] == 9)], dim=1)
+    middle = operator & digit_before & (depth == 1) & (torch.arange(tokens.shape[1]) < length)
+    assert (middle.sum(dim=1) == 1).all()
+    return middle.long().argmax(dim=1) - 1
+
+
+def test_brackets_are_halved_anywhere(chi_squared: Callable[..., float]) -> None:
+    """An expression of 14 tokens has a left half of 1 to 10."""
+    batch = sample(build(**BRACKETS, min_length=17, max_length=17), 5000)
+    left = halves(batch.inputs, 14)
+    assert chi_squared(left.bincount(minlength=11)[1:], torch.full((10,), 500)) > ALPHA
+    inner = left == 9  # that one again, where it begins with a bracket: 1 to 5
+    again = halves(batch.inputs[inner][:, 1:10], 9)
+    assert chi_squared(again.bincount(minlength=6)[1:], torch.full((5,), int(inner.sum()) / 5)) > ALPHA
+
+
+def test_digits_and_operators_are_uniform_in_brackets(chi_squared: Callable[..., float]) -> None:
+    batch = sample(build(**BRACKETS, min_length=8, max_length=8), 6000)  # (d op d), and no other form of five tokens
+    assert chi_squared(batch.inputs[:, 1].bincount(minlength=5), torch.full((5,), 1200)) > ALPHA
+    assert chi_squared(batch.inputs[:, 2].bincount(minlength=8)[5:8], torch.full((3,), 2000)) > ALPHA
+    assert chi_squared(batch.inputs[:, 3].bincount(minlength=5), torch.full((5,), 1200)) > ALPHA
+
+
+def test_short_expressions_in_brackets_have_their_four_forms() -> None:
+    task = build(**BRACKETS, min_length=4, max_length=7)
+    forms = {re.sub("[a-e]", "d", written(task, row).split("=")[0]) for row in sample(task, 200).inputs.tolist()}
+    assert forms == {"-d", "(d)", "(-d)"}
+
+
+def test_lengths_in_brackets_are_no_shorter_than_five(chi_squared: Callable[..., float]) -> None:
+    lengths = sample(build(**BRACKETS, min_length=3, max_length=12), 5000).slices["length"].flatten()
+    assert chi_squared(lengths.bincount(minlength=13)[5:], torch.tensor([1500.0, *[500.0] * 7])) > ALPHA
+
+
+def test_products_favour_zero_and_the_score_says_so() -> None:
+    found = {}
+    for products in (True, False):
+        task = build(min_length=5, max_length=5, multiplication=products)
+        batch = sample(task, 5000)
+        scores = task.score(batch, Prediction(batch.targets, torch.zeros(5000, 1)))
+        zeros, counted = (float(x) for x in scores["majority"])
+        assert (zeros, counted) == (int((batch.targets == 5).sum()), 5000)
+        assert scores["majority/length"][0][5] == zeros
+        found[products] = zeros / counted
+    assert found[True] > 0.22  # of all 75 expressions 19 are 0
+    assert abs(found[False] - 0.2) < 4 * (0.16 / 5000) ** 0.5
+
+
+def shared(task: ModularArithmetic, train: int) -> Tensor:
+    """Whether each of 2000 test examples is among so many training examples."""
+    trained = set(map(tuple, sample(task, train).inputs.tolist()))
+    return torch.tensor([row in trained for row in map(tuple, sample(task, 2000, "test").inputs.tolist())])
+
+
+def test_the_quick_preset_tests_nothing_that_was_trained_on() -> None:
+    assert not shared(build(**ModularArithmetic.presets["quick"].task), 10_000).any()
+
+
+def test_splits_share_only_short_expressions_in_brackets() -> None:
+    task = build(**ModularArithmetic.presets["grazzi-brackets"].task)
+    known, lengths = shared(task, 10_000), sample(task, 2000, "test").slices["length"].flatten()
+    assert known[lengths <= 9].double().mean() > 0.9
+    assert known.double().mean() < 0.3
+    assert known[lengths > 15].double().mean() < 0.01
+
+
+def test_longer_sequences_are_longer_at_both_ends() -> None:
+    assert build().longer(2) == {"min_length": 10, "max_length": 38}
+
+
+def test_explain_says_what_is_due() -> None:
+    task = build(min_length=5, max_length=7)
+    batch = sample(task, 1)._replace(inputs=torch.tensor([[8, 3, 9, 4, 0, 0, 0]]), positions=torch.tensor([[4]]), targets=torch.tensor([[7]]))
+    assert task.explain(batch, 0).startswith("3*4 = 2 modulo 5. At position 4, the empty token after the sign of equality, the answer is token 7;")
+    task = build(**BRACKETS, min_length=9, max_length=9)
+    batch = sample(task, 1)._replace(inputs=torch.tensor([[8, 3, 5, 6, 4, 9, 10, 11, 11]]), positions=torch.tensor([[7]]), targets=torch.tensor([[4]]))
+    assert task.explain(batch, 0).startswith("(3+-4) = 4 modulo 5. At position 7,")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({**BRACKETS, "min_length": 3, "max_length": 4}, "task: with brackets no sequence is shorter than 5, and max_length is 4; it must be at least 5."),
+        (
+            {"min_length": 8, "max_length": 8},
+            "task: without brackets lengths are odd, and there is no odd one from 8 to 8; give another of the two.",
+        ),
+        ({"min_length": 2}, "task.min_length = 2: input should be greater than or equal to 3."),
+        ({"min_length": 20}, "task: min_length 20 is above max_length 19; it may be at most that."),
+        ({"modulus": 1}, "task.modulus = 1: input should be greater than or equal to 2."),
+    ],
+)
+def test_impossible_settings_are_refused(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as refused:
+        build(**values)
+    assert str(refused.value) == said
