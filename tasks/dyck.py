@@ -1,0 +1,145 @@
+"""Nested brackets."""
+
+from typing import Any, ClassVar, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from linbench.common.io import IO
+from linbench.tasks.base import IGNORE, Batch, Preset, Split, Task
+from linbench.tasks.blocks.lengths import Lengths, between
+from linbench.tasks.random import Stream
+
+PAIRS = "()[]{}<>"
+SHOWN = 200
+"""Brackets that `explain` shows."""
+
+
+class DyckSettings(Lengths):
+    """How many kinds of brackets, how deep, how long."""
+
+    kinds: int = Field(2, ge=2, description="kinds of brackets")
+    max_depth: int = Field(3, ge=1, description="brackets open at once, at most")
+    min_length: int = Field(32, ge=2, description="brackets in the shortest word; even")
+    max_length: int = Field(64, ge=2, description="brackets in the longest word; even, as all lengths between, which are as likely")
+
+    @model_validator(mode="after")
+    def _even(self) -> Self:
+        for name, length in (("min_length", self.min_length), ("max_length", self.max_length)):
+            if length % 2:
+                raise ValueError(f"{name} must be even, for every bracket is closed; {length} is odd, {length + 1} would do")
+        return self
+
+
+class Dyck(Task):
+    """Which bracket closes here? The kind of the innermost open one, of several kinds nested to a bounded depth.
+
+    A word of nested brackets: at every step one opens or one closes, as likely, except that none closes where none is open, none opens at the
+    greatest depth, and all close once no more steps are left than brackets are open. Before every bracket that closes the model must say which
+    one it is: of the kind that was opened last and is not yet closed. That is a stack, of bounded depth, for which a finite state is enough. Test at
+    greater lengths, and at greater depths, which scores by depth tell apart and no fixed state holds. How often words come to an end is not asked.
+
+    Bounded-depth languages of Hewitt et al. 2020, arXiv:2010.07515, and Yao et al. 2021, arXiv:2105.11115. Here closings alone are scored, and every
+    even length is as likely. Short words are few, and splits share them: a tenth of what `hewitt-2-3` tests is among 50,000 examples to train on, next to
+    nothing from 16 brackets on, and nothing of `quick`.
+    """
+
+    name = "dyck"
+    asks = "track"
+    Settings = DyckSettings
+    presets: ClassVar[dict[str, Preset]] = {
+        "quick": Preset("a few minutes on a laptop: two kinds three deep, 32 to 64 brackets", protocol={"lr": 3e-3, "tokens": 2_000_000}),
+        **{
+            f"hewitt-{kinds}-{depth}": Preset(
+                f"2010.07515: {kinds} kinds, depth {depth}; up to 100 brackets; the budget is ours",
+                task={"kinds": kinds, "max_depth": depth, "min_length": 2, "max_length": 100},
+                protocol={"tokens": 20_000_000},
+            )
+            for kinds in (2, 8)
+            for depth in (3, 5, 10)
+        },
+    }
+
+    settings: DyckSettings
+
+    @property
+    def io(self) -> IO:
+        """Opening brackets, closing brackets, the token before a word and the one that follows it to the end of the row."""
+        vocabulary = 2 * self.settings.kinds + 2
+        return IO(vocabulary, vocabulary)
+
+    @property
+    def seq_len(self) -> int:
+        """The longest word and the token before it."""
+        return self.settings.max_length + 1
+
+    @property
+    def answers(self) -> int:
+        """One per pair."""
+        return self.settings.max_length // 2
+
+    def chance(self) -> float:
+        """1 / kinds: any closing bracket."""
+        return 1 / self.settings.kinds
+
+    def longer(self, times: int) -> dict[str, Any]:
+        """Both lengths, at the same depth."""
+        return self.settings.longer(times)
+
+    def slice_sizes(self) -> dict[str, int]:
+        """depth: brackets open where one closes, itself included. distance: tokens from where it was opened."""
+        return {"depth": self.settings.max_depth + 1, "distance": self.settings.max_length}
+
+    def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
+        """Place j belongs to pair j, in the order of depth and then of time."""
+        s, rows, device = self.settings, len(index), index.device
+        stream = Stream.of(index, seed=seed, split=split)
+        length = between(stream, s.min_length, s.max_length, step=2)
+        # a fair walk folded between two walls turns there as it must; under what is left of the word it comes down in time
+        steps = 2 * stream.child("steps").integers(s.max_length, below=2) - 1
+        walk = torch.cat([torch.zeros_like(length), steps.cumsum(dim=1)], dim=1)
+        folded = ((walk + s.max_depth) % (2 * s.max_depth) - s.max_depth).abs()
+        time = torch.arange(s.max_length + 1, device=device)
+        depth = torch.minimum(folded, length - time)
+        # at one depth brackets open and close in turn, so that in the order of depth and time every pair lies side by side
+        level = torch.where(time[1:] <= length, torch.maximum(depth[:, 1:], depth[:, :-1]), s.max_depth + 1)
+        order = (level * s.max_length + time[:-1]).argsort(dim=1)
+        opened, closed = order.view(rows, -1, 2).unbind(dim=2)
+        used = torch.arange(self.answers, device=device) < length // 2
+
+        kind = stream.child("kinds").integers(self.answers, below=s.kinds)
+        end = 2 * s.kinds + 1
+        brackets = torch.empty_like(order).scatter(1, opened, torch.where(used, kind, end)).scatter(1, closed, torch.where(used, s.kinds + kind, end))
+        inputs = torch.cat([torch.full_like(length, end - 1), brackets], dim=1)
+        # bracket number t is token t + 1, so that it is due at position t
+        slices = {"depth": torch.where(used, level.gather(1, opened), 0), "distance": torch.where(used, closed - opened, 0)}
+        return Batch(inputs, torch.where(used, closed, 0), torch.where(used, s.kinds + kind, IGNORE), slices)
+
+    def solve(self, batch: Batch) -> Tensor:
+        """A stack that every opening bracket goes onto and every closing one takes the last from."""
+        kinds, (rows, length) = self.settings.kinds, batch.inputs.shape
+        stack = batch.inputs.new_zeros(rows, length + 1)
+        height = batch.inputs.new_zeros(rows, 1)
+        tops = []
+        for token in torch.split(batch.inputs, 1, dim=1):
+            opens, closes = token < kinds, (token >= kinds) & (token < 2 * kinds)
+            height = (height + opens.long() - closes.long()).clamp(min=0)
+            stack = stack.scatter(1, height, torch.where(opens, token, stack.gather(1, height)))
+            tops.append(kinds + stack.gather(1, height))
+        return torch.cat(tops, dim=1).gather(1, batch.positions)
+
+    def explain(self, batch: Batch, row: int) -> str:
+        """The word, with numbers for kinds beyond those that are written so."""
+        kinds, due = self.settings.kinds, batch.due[row]
+        tokens = [token for token in batch.inputs[row].tolist() if token < 2 * kinds]
+        word = "".join(
+            PAIRS[2 * (token % kinds) + token // kinds] if kinds <= len(PAIRS) // 2 else f"{'()'[token // kinds]}{token % kinds} " for token in tokens
+        )
+        last = batch.positions[row][due].argmax()
+        at, target = int(batch.positions[row][due][last]), int(batch.targets[row][due][last])
+        shown = f"{word[:SHOWN]} ... ({len(tokens)} brackets)" if len(word) > SHOWN else word.strip()
+        return (
+            f"After a first token the word {shown}; {kinds} kinds open as tokens 0 to {kinds - 1} and close as {kinds} to {2 * kinds - 1}. "
+            f"At the token before each of the {len(tokens) // 2} that close, that one is due: the last at position {at}, {target}."
+        )

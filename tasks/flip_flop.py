@@ -1,0 +1,120 @@
+"""Flip-flop language."""
+
+from typing import Any, ClassVar, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from linbench.common.io import IO
+from linbench.common.settings import Settings
+from linbench.tasks.base import IGNORE, Batch, Preset, Split, Task
+from linbench.tasks.random import Stream
+
+WRITE, READ, SKIP = 2, 3, 4
+"""Tokens; 0 and 1 are the bits."""
+
+SHOWN = 60
+"""Instructions that `explain` spells out."""
+
+
+class FlipFlopSettings(Settings):
+    """How long, and how many instructions are to be ignored."""
+
+    seq_len: int = Field(64, ge=4, description="length of a sequence; even, for every instruction is followed by a bit")
+    ignore: float = Field(0.8, ge=0, le=1, description="share of instructions that are ignored; writes and reads have half of the rest each")
+
+    @model_validator(mode="after")
+    def _even(self) -> Self:
+        if self.seq_len % 2:
+            raise ValueError(f"seq_len must be even, for every instruction is followed by a bit; {self.seq_len} is odd, {self.seq_len + 1} would do")
+        return self
+
+
+def _published(about: str, model: dict[str, Any] | None = None, **task: Any) -> Preset:
+    return Preset(f"{about}; the budget is ours", task={"seq_len": 512, **task}, model=model or {}, protocol={"tokens": 50_000_000})
+
+
+class FlipFlop(Task):
+    """What was the last bit written? One bit that is overwritten and read, among bits to be ignored.
+
+    A sequence of instructions, each followed by a bit: write, read or ignore. The first is a write, the last a read, those between are drawn. After a
+    read stands the bit that was last written, and at every read that bit is due; all other bits are uniform. It tells whether a layer can hold one
+    bit exactly for as long as it takes and let go of it at once: a memory that fades, or attention that thinly spreads over much to be
+    ignored, errs now and then. Not how much a layer can hold. Train at one share of ignored instructions, test at fewer and more.
+
+    Liu et al. 2023, arXiv:2306.00946. There all tokens are predicted; here reads alone, of which every one counts. As published, the bit after a
+    read is shown, so that the next read may look there as well.
+    """
+
+    name = "flip_flop"
+    asks = "track"
+    Settings = FlipFlopSettings
+    presets: ClassVar[dict[str, Preset]] = {
+        "quick": Preset("a few minutes on a laptop: 32 instructions, four of five ignored", protocol={"lr": 3e-3, "tokens": 2_000_000}),
+        "liu": _published("2306.00946: 256 instructions, four of five ignored"),
+        "liu-sparse": _published("2306.00946: 256 instructions, 98 of 100 ignored", ignore=0.98),
+        "liu-dense": _published("2306.00946: 256 instructions, one of ten ignored", ignore=0.1),
+        "path": _published("2505.16381: 256 instructions, four of five ignored; one layer", model={"layers": 1, "heads": 2, "d_model": 64}),
+    }
+
+    settings: FlipFlopSettings
+
+    @property
+    def io(self) -> IO:
+        """Two bits and three instructions."""
+        return IO(5, 5)
+
+    @property
+    def answers(self) -> int:
+        """Any instruction but the first may be a read."""
+        return self.settings.seq_len // 2 - 1
+
+    def chance(self) -> float:
+        """1 / 2: either bit."""
+        return 1 / 2
+
+    def slice_sizes(self) -> dict[str, int]:
+        """distance: tokens from the bit that was written to the read. writes: how many there were up to it."""
+        return {"distance": self.settings.seq_len, "writes": self.settings.seq_len // 2}
+
+    def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
+        """Place j is due if instruction j + 1 is a read."""
+        s, count = self.settings, self.settings.seq_len // 2
+        stream = Stream.of(index, seed=seed, split=split)
+        at = torch.arange(count, device=index.device)
+        ignored = stream.child("ignore").happens(count, share=s.ignore) & (at > 0) & (at < count - 1)
+        read = stream.child("read").happens(count, share=1 / 2) & (at > 0) | (at == count - 1)
+        instructions = torch.where(ignored, SKIP, torch.where(read, READ, WRITE))
+        wrote = instructions == WRITE
+        last = torch.where(wrote, at, 0).cummax(dim=1).values
+        bits = stream.child("bits").integers(count, below=2)
+        bits = torch.where(instructions == READ, bits.gather(1, last), bits)
+        asked = (instructions == READ)[:, 1:]
+        targets = torch.where(asked, bits[:, 1:], IGNORE)
+        positions = torch.where(asked, 2 * at[1:], 0)
+        distance = torch.where(asked, 2 * (at - last)[:, 1:] - 1, 0)
+        writes = torch.where(asked, wrote.cumsum(dim=1)[:, 1:], 0)
+        return Batch(torch.stack([instructions, bits], dim=2).flatten(1), positions, targets, {"distance": distance, "writes": writes})
+
+    def solve(self, batch: Batch) -> Tensor:
+        """A bit that every write replaces."""
+        bit = torch.zeros_like(batch.inputs[:, 0])
+        states = []
+        for instruction, given in zip(batch.inputs[:, ::2].unbind(dim=1), batch.inputs[:, 1::2].unbind(dim=1), strict=True):
+            states.append(bit)
+            bit = torch.where(instruction == WRITE, given, bit)
+        return torch.stack(states, dim=1).gather(1, batch.positions // 2)
+
+    def explain(self, batch: Batch, row: int) -> str:
+        """Instructions with their bits, reads marked."""
+        tokens = batch.inputs[row].tolist()
+        names = {WRITE: "w", READ: "r", SKIP: "i"}
+        said = [f"{names[tokens[at]]}{tokens[at + 1]}" for at in range(0, len(tokens), 2)]
+        reads = sum(batch.due[row].tolist())
+        first = int(batch.positions[row][batch.due[row]][0])
+        more = f" ... ({len(said)} in all)" if len(said) > SHOWN else ""
+        return (
+            f"Instructions (write, read, ignore; tokens {WRITE}, {READ}, {SKIP}) with their bits: {' '.join(said[:SHOWN])}{more}. "
+            f"At each of the {reads} reads the bit that was last written is due, before it is shown: at position {first} it is {tokens[first + 1]}."
+        )

@@ -1,0 +1,128 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from linbench.common.errors import UserError
+from linbench.common.io import IO
+from linbench.tasks.base import IGNORE, Batch
+from linbench.tasks.dyck import Dyck
+
+ALPHA = 1e-3
+
+
+def build(**values: Any) -> Dyck:
+    return Dyck(Dyck.Settings.parse(values, where="task"))
+
+
+def sample(task: Dyck, count: int, split: Any = "train") -> Batch:
+    return task.sample(torch.arange(count), seed=0, split=split)
+
+
+def depths(task: Dyck, batch: Batch) -> Tensor:
+    """[B, T] brackets open after every token."""
+    kinds = task.settings.kinds
+    opens, closes = batch.inputs < kinds, (batch.inputs >= kinds) & (batch.inputs < 2 * kinds)
+    return (opens.long() - closes.long()).cumsum(dim=1)
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"kinds": 3, "max_depth": 5, "min_length": 2, "max_length": 30}, {"max_depth": 1, "min_length": 6, "max_length": 8}, {"max_depth": 40}]
+)
+def test_brackets_match_and_every_closing_one_is_due(values: dict[str, Any]) -> None:
+    task = build(**values)
+    s = task.settings
+    batch = sample(task, 80)
+    lengths, deepest = set(), 0
+    assert task.io == IO(2 * s.kinds + 2, 2 * s.kinds + 2)
+    columns = (batch.inputs, batch.positions, batch.targets, batch.slices["depth"], batch.slices["distance"])
+    for tokens, *places in zip(*(x.tolist() for x in columns), strict=True):
+        assert tokens[0] == 2 * s.kinds
+        word = [token for token in tokens[1:] if token < 2 * s.kinds]
+        assert tokens[1 + len(word) :] == [2 * s.kinds + 1] * (s.max_length - len(word))
+        lengths.add(len(word))
+        stack: list[tuple[int, int]] = []
+        expected = []
+        for at, token in enumerate(word):
+            if token < s.kinds:
+                stack.append((at, token))
+                deepest = max(deepest, len(stack))
+            else:
+                opened, kind = stack.pop()
+                assert token == s.kinds + kind
+                expected.append((at, token, len(stack) + 1, at - opened))  # token `at` of the word is token at + 1 of the inputs
+        assert not stack
+        unused = task.answers - len(expected)
+        assert sorted(zip(*places, strict=True)) == sorted([*expected, *[(0, IGNORE, 0, 0)] * unused])
+    assert min(s.max_depth, 6) <= deepest <= s.max_depth
+    assert (min(lengths), max(lengths)) == (s.min_length, s.max_length)
+
+
+def test_the_walk_is_fair_between_its_walls(chi_squared: Callable[..., float]) -> None:
+    task = build(max_depth=3, min_length=20, max_length=20)
+    depth = depths(task, sample(task, 8000))
+    for at in range(1, 16):  # sixteen brackets or fewer left are more than could be open
+        before, up = depth[:, at], depth[:, at + 1] > depth[:, at]
+        assert up[before == 0].all()
+        assert not up[before == 3].any()
+        between = (before == 1) | (before == 2)
+        if between.any():
+            assert chi_squared(up[between].long().bincount(minlength=2), torch.full((2,), int(between.sum()) / 2)) > ALPHA / 15
+    assert not depth[:, 20].any()
+
+
+def test_at_the_end_only_closing_is_left_once_it_is_due(chi_squared: Callable[..., float]) -> None:
+    task = build(max_depth=10, min_length=12, max_length=12)
+    depth = depths(task, sample(task, 8000))
+    forced = depth == 12 - torch.arange(13)
+    for at in range(6, 12):
+        assert (depth[forced[:, at], at + 1] == depth[forced[:, at], at] - 1).all()
+    free = (depth[:, 8] == 2) & ~forced[:, 8]
+    assert chi_squared((depth[free, 9] > 2).long().bincount(minlength=2), torch.full((2,), int(free.sum()) / 2)) > ALPHA
+
+
+def test_kinds_and_lengths_are_uniform(chi_squared: Callable[..., float]) -> None:
+    task = build(kinds=8, min_length=10, max_length=18)
+    batch = sample(task, 8000)
+    assert chi_squared(batch.inputs[:, 1].bincount(minlength=8), torch.full((8,), 1000)) > ALPHA
+    second = batch.inputs[:, 2]
+    assert chi_squared(second[second < 8].bincount(minlength=8), torch.full((8,), int((second < 8).sum()) / 8)) > ALPHA
+    lengths = (batch.inputs < 16).sum(dim=1)
+    assert chi_squared(lengths.bincount(minlength=19)[10::2], torch.full((5,), 1600)) > ALPHA
+
+
+def test_splits_of_the_quick_preset_share_next_to_no_word() -> None:
+    task = build(**Dyck.presets["quick"].task)
+    trained = set(map(tuple, sample(task, 10_000).inputs.tolist()))
+    shared = [row in trained for row in map(tuple, sample(task, 2000, "test").inputs.tolist())]
+    assert sum(shared) <= 2
+
+
+def test_longer_words_are_longer_at_both_ends() -> None:
+    assert build().longer(2) == {"min_length": 64, "max_length": 128}
+
+
+def test_explain_says_what_is_due() -> None:
+    task = build(min_length=4, max_length=4)
+    batch = sample(task, 1)._replace(inputs=torch.tensor([[4, 0, 1, 3, 2]]), positions=torch.tensor([[4 - 1, 2]]), targets=torch.tensor([[2, 3]]))
+    assert "([])" in task.explain(batch, 0)
+    assert task.explain(batch, 0).endswith("each of the 2 that close, that one is due: the last at position 3, 2.")
+    many = build(kinds=9, min_length=600, max_length=600)
+    assert len(many.explain(sample(many, 1), 0)) < 1500
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"min_length": 31}, "task: min_length must be even, for every bracket is closed; 31 is odd, 32 would do."),
+        ({"max_length": 65}, "task: max_length must be even, for every bracket is closed; 65 is odd, 66 would do."),
+        ({"min_length": 80}, "task: min_length 80 is above max_length 64; it may be at most that."),
+        ({"kinds": 1}, "task.kinds = 1: input should be greater than or equal to 2."),
+    ],
+)
+def test_impossible_settings_are_refused(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as refused:
+        build(**values)
+    assert str(refused.value) == said
