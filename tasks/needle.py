@@ -10,8 +10,8 @@ from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Mean, Prediction, Preset, Split, Task
 from linbench.tasks.blocks.scatter import scatter, tenths
-from linbench.tasks.blocks.whole import exact
 from linbench.tasks.blocks.text import markov, zipf
+from linbench.tasks.blocks.whole import exact
 from linbench.tasks.random import Stream
 
 SET, ASK, AND, DIGITS = range(4)
