@@ -1,0 +1,150 @@
+"""Associative recall with a single question."""
+
+from functools import cache
+from math import comb
+from typing import ClassVar, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from linbench.common.io import IO
+from linbench.common.settings import Settings
+from linbench.tasks.base import Batch, Preset, Split, Task
+from linbench.tasks.random import Stream
+
+
+class AssociativeRecallSettings(Settings):
+    """The knobs of the published generator."""
+
+    seq_len: int = Field(40, ge=4, description="length of a sequence; even")
+    vocab_size: int = Field(20, ge=4, description="0 announces the question, half of the rest are keys, the others values")
+
+    @property
+    def keys(self) -> int:
+        """Tokens 1, 2, ..."""
+        return (self.vocab_size - 1) // 2
+
+    @property
+    def values(self) -> int:
+        """All tokens after the keys."""
+        return self.vocab_size - 1 - self.keys
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.seq_len % 2:
+            raise ValueError(f"seq_len must be even, for pairs and the question take two tokens each; {self.seq_len} is odd, {self.seq_len + 1} would do")
+        return self
+
+
+class AssociativeRecall(Task):
+    """Which value goes with this key? One question, after pairs in which keys and values recur.
+
+    Every key has a value of its own, drawn evenly, so that keys may share one. Pairs fill the sequence, their keys drawn evenly with repetition,
+    always with the same value; then comes the question, one of the keys that were there, each as likely. There are few tokens, so it tells whether
+    a layer can associate at all rather than how much it holds.
+
+    Fu et al. 2022 (H3), arXiv:2212.14052, in the settings of Akyürek et al. 2024, arXiv:2401.12973: 40 tokens of 20 kinds, for which a
+    transformer is reported to reach 100 %, H3 98 %, an LSTM 36 %, guessing 25 %. As several keys share a value, guessing gets more than one value in
+    ten right: `chance` is computed from the law of the pairs.
+    """
+
+    name = "associative_recall"
+    asks = "remember"
+    Settings = AssociativeRecallSettings
+    presets: ClassVar[dict[str, Preset]] = {
+        "quick": Preset("the published task, 40 tokens of 20 kinds", protocol={"lr": 3e-3, "tokens": 1_280_000}),
+        "wide": Preset("256 tokens of 256 kinds", task={"seq_len": 256, "vocab_size": 256}, protocol={"tokens": 20_000_000}),
+    }
+
+    settings: AssociativeRecallSettings
+
+    @property
+    def io(self) -> IO:
+        """One vocabulary for both."""
+        return IO(self.settings.vocab_size, self.settings.vocab_size)
+
+    @property
+    def answers(self) -> int:
+        """One, at the end."""
+        return 1
+
+    @property
+    def _pairs(self) -> int:
+        return self.settings.seq_len // 2 - 1
+
+    def chance(self) -> float:
+        """Naming the value that most of the keys that were there have: the mean share of keys that have it."""
+        s = self.settings
+        present = _occupied(self._pairs, s.keys)
+        fullest = _fullest(len(present) - 1, s.values)
+        return sum(p * fullest[count] / count for count, p in enumerate(present) if count)
+
+    def slice_sizes(self) -> dict[str, int]:
+        """distance: tokens from where the key stood last. mentions: how often it stood."""
+        return {"distance": self.settings.seq_len, "mentions": self._pairs + 1}
+
+    def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
+        """Keys are numbered from 0 here, tokens from 1."""
+        s, device = self.settings, index.device
+        stream = Stream.of(index, seed=seed, split=split)
+        values = 1 + s.keys + stream.child("values").integers(s.keys, below=s.values)
+        keys = stream.child("keys").integers(self._pairs, below=s.keys)
+        pairs = torch.stack([1 + keys, values.gather(1, keys)], dim=2).flatten(1)
+
+        there = torch.zeros_like(values).scatter(1, keys, 1).cumsum(dim=1)  # of keys 0 ... k, how many
+        nth = stream.child("question").integers(1, below=there[:, -1:])
+        asked = (there <= nth).sum(dim=1, keepdim=True)
+        inputs = torch.cat([pairs, torch.zeros_like(asked), 1 + asked], dim=1)
+        position = torch.full_like(asked, s.seq_len - 1)
+        stood = keys == asked
+        last = (stood * torch.arange(self._pairs, device=device)).amax(dim=1, keepdim=True)
+        slices = {"distance": position - 2 * last, "mentions": stood.sum(dim=1, keepdim=True)}
+        return Batch(inputs, position, values.gather(1, asked), slices)
+
+    def solve(self, batch: Batch) -> Tensor:
+        """The token after the key's first place."""
+        asked = batch.inputs.gather(1, batch.positions)
+        first = (batch.inputs == asked).long().argmax(dim=1, keepdim=True)
+        return batch.inputs.gather(1, first + 1)
+
+    def explain(self, batch: Batch, row: int) -> str:
+        """What each key means, then the question."""
+        tokens = batch.inputs[row].tolist()
+        means = dict(zip(tokens[:-2:2], tokens[1:-2:2], strict=True))
+        pairs = ", ".join(f"{key} means {value}" for key, value in list(means.items())[:60]) + (", ..." if len(means) > 60 else "")
+        asked, at, mentions = tokens[-1], self.seq_len - 1, int(batch.slices["mentions"][row, 0])
+        return (
+            f"In {self._pairs} pairs {pairs}. Token 0 announces the question: at position {at} stands {asked}, which stood in {mentions} of the pairs, "
+            f"and the answer due there is {int(batch.targets[row, 0])}."
+        )
+
+
+@cache
+def _occupied(balls: int, boxes: int) -> list[float]:
+    """The probabilities that balls thrown into boxes at random lie in 0, 1, ... of them."""
+    share = [1.0] + [0.0] * min(balls, boxes)
+    for _ in range(balls):
+        share = [share[j] * j / boxes + (share[j - 1] * (boxes - j + 1) / boxes if j else 0.0) for j in range(len(share))]
+    return share
+
+
+@cache
+def _fullest(balls: int, boxes: int) -> list[float]:
+    """How many of 0, 1, ... balls thrown into boxes at random lie in the fullest one, in expectation: the sum over m of the probability that it has more."""
+    expected, most = [0.0] * (balls + 1), 0
+    while max(more := [1 - p for p in _none_above(most, balls, boxes)]) > 1e-9:
+        expected, most = [a + b for a, b in zip(expected, more, strict=True)], most + 1
+    return expected
+
+
+def _none_above(most: int, balls: int, boxes: int) -> list[float]:
+    """The probability that no box has more than `most` of n = 0, 1, ... balls.
+
+    It is n! / boxes^n times the coefficient of x^n in (1 + x + ... + x^most / most!)^boxes, which the recurrence for powers of a series gives; up to
+    as many balls as boxes none of its terms is negative.
+    """
+    found = [1.0]
+    for n in range(1, balls + 1):
+        found.append(sum((i * (boxes + 1) / n - 1) * (comb(n, i) / boxes**i) * found[n - i] for i in range(1, min(n, most) + 1)))
+    return found

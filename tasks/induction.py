@@ -1,0 +1,91 @@
+"""Induction heads."""
+
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from linbench.common.io import IO
+from linbench.common.settings import Settings
+from linbench.tasks.base import Batch, Preset, Split, Task
+from linbench.tasks.random import Stream
+
+
+class InductionSettings(Settings):
+    """The knobs of the published generator, and how early is early."""
+
+    seq_len: int = Field(64, ge=4, description="length of a sequence")
+    vocab_size: int = Field(16, ge=3, description="0 is the special token, the rest are ordinary")
+    early: float = Field(0.5, gt=0, le=1, description="share of the sequence, from its start, in which the special token stands first")
+
+
+class Induction(Task):
+    """Which token followed the special one when it stood here before?
+
+    Ordinary tokens are drawn evenly. One of the early ones is replaced by the special token, and so is the last one, where the model must name
+    the token that followed the first. It tells whether a model notices the one pair that matters and carries it, over any distance, past tokens
+    that do not; to hold it takes a single value.
+
+    Gu & Dao 2023 (Mamba), arXiv:2312.00752, where lengths of 64 to 1,048,576 are tested after training at 256. How early the special token stands
+    is not published; here it stands anywhere in the first half.
+    """
+
+    name = "induction"
+    asks = "remember"
+    Settings = InductionSettings
+    presets: ClassVar[dict[str, Preset]] = {
+        "quick": Preset("64 tokens, the shortest of the published tests", protocol={"lr": 3e-3, "tokens": 1_638_400}),
+        "mamba": Preset(
+            "as published: 256 tokens, two layers of width 64, 204,800 steps of 8 sequences",
+            task={"seq_len": 256},
+            model={"layers": 2, "d_model": 64},
+            protocol={"lr": 1e-3, "batch_size": 8, "tokens": 204_800 * 8 * 256},
+        ),
+    }
+
+    settings: InductionSettings
+
+    @property
+    def io(self) -> IO:
+        """One vocabulary for both."""
+        return IO(self.settings.vocab_size, self.settings.vocab_size)
+
+    @property
+    def answers(self) -> int:
+        """One, at the end."""
+        return 1
+
+    def chance(self) -> float:
+        """Naming any ordinary token."""
+        return 1 / (self.settings.vocab_size - 1)
+
+    def slice_sizes(self) -> dict[str, int]:
+        """distance: tokens from the special token to where it stands again."""
+        return {"distance": self.settings.seq_len}
+
+    def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
+        """The special token is laid over ordinary ones."""
+        s = self.settings
+        stream = Stream.of(index, seed=seed, split=split)
+        ordinary = 1 + stream.child("ordinary").integers(s.seq_len, below=s.vocab_size - 1)
+        last = torch.full_like(index[:, None], s.seq_len - 1)
+        places = max(1, min(s.seq_len - 2, round(s.early * s.seq_len)))  # its successor is not the last token
+        early = stream.child("place").integers(1, below=places)
+        inputs = ordinary.scatter(1, torch.cat([early, last], dim=1), 0)
+        return Batch(inputs, last, ordinary.gather(1, early + 1), {"distance": last - early})
+
+    def solve(self, batch: Batch) -> Tensor:
+        """The token after the first special one."""
+        first = (batch.inputs == 0).long().argmax(dim=1, keepdim=True)
+        return batch.inputs.gather(1, first + 1)
+
+    def explain(self, batch: Batch, row: int) -> str:
+        """The special token and what surrounds it."""
+        at = int(batch.positions[row, 0])
+        first = at - int(batch.slices["distance"][row, 0])
+        around = " ".join(map(str, batch.inputs[row, max(0, first - 8) : min(at, first + 10)].tolist()))
+        return (
+            f"The special token 0 stands at positions {first} and {at} of {self.seq_len}. It was followed by {int(batch.targets[row, 0])} (... {around} ...), "
+            f"and that is the answer due at position {at}."
+        )
