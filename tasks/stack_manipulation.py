@@ -1,0 +1,147 @@
+"""One stack, told at the end."""
+
+from typing import ClassVar, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from linbench.common.io import IO
+from linbench.common.settings import Settings
+from linbench.tasks.base import IGNORE, Batch, Preset, Split, Task
+from linbench.tasks.random import Stream
+
+_TELL, _BITS, _POP, _PUSH, _END = 1, 2, 4, 5, 7
+_VOCAB = 8
+
+
+class StackManipulationSettings(Settings):
+    """How long what is to be read may be."""
+
+    length: int = Field(20, ge=1, description="bits and actions at most; the sequence is 2 * length + 1 tokens")
+    shortest: int = Field(12, ge=1, description="bits and actions at least, any number up to length being as likely")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.shortest > self.length:
+            raise ValueError(f"shortest must not be above length; {self.shortest} is more than {self.length}")
+        return self
+
+
+class StackManipulation(Task):
+    """What is on the stack at last, from top to bottom?
+
+    Bits are the stack from bottom to top, actions pop or push a 0 or a 1, evenly; a pop from the empty stack does nothing. Then, at as many `tell` tokens
+    as there were bits and actions and one more, the model must name the stack from top to bottom and its end; after that nothing is due. It tells whether
+    a memory can follow a stack whose height changes and read it backwards, without being told its own answers.
+
+    Delétang et al. 2022, arXiv:2207.02098 (Neural Networks and the Chomsky Hierarchy), with 1 to 40 bits and actions in training, 41 to 500 in tests. There
+    are few short inputs (2 of one token, 12,354 of eight, 115,026 of ten), so that of these a test repeats what training showed; the slice `length` keeps
+    them apart. Of those of `quick` one in a hundred does.
+    """
+
+    name = "stack_manipulation"
+    asks = "overwrite"
+    Settings = StackManipulationSettings
+    presets: ClassVar[dict[str, Preset]] = {
+        "quick": Preset("12 to 20 bits and actions", protocol={"lr": 3e-3, "tokens": 1_640_000}),
+        "chomsky": Preset(
+            "as published: 1 to 40 bits and actions, 10,000 steps of 128",
+            task={"length": 40, "shortest": 1},
+            protocol={"lr": 1e-3, "batch_size": 128, "tokens": 10_000 * 128 * 81},
+        ),
+    }
+
+    settings: StackManipulationSettings
+
+    @property
+    def io(self) -> IO:
+        """Blank, tell, bits, pop, pushes, end."""
+        return IO(_VOCAB, _VOCAB)
+
+    @property
+    def seq_len(self) -> int:
+        """What is read, and what is told: a full stack and its end."""
+        return 2 * self.settings.length + 1
+
+    @property
+    def answers(self) -> int:
+        """A full stack and its end."""
+        return self.settings.length + 1
+
+    def chance(self) -> float:
+        """A coin for every bit and never the end: E[h] / 2 of E[h] + 1, with h the height."""
+        length, shortest = self.settings.length, self.settings.shortest
+        expected = [[float(h) for h in range(length + 1)]]  # after so many actions, from height h; used where no action leads above length
+        for _ in range(length - 1):
+            last = [*expected[-1], expected[-1][-1] + 1]
+            expected.append([(last[max(h - 1, 0)] + 2 * last[h + 1]) / 3 for h in range(length + 1)])
+        mean = 0.0
+        for n in range(shortest, length + 1):
+            bits = range(1, max(n, 2))
+            mean += sum(expected[n - b][b] for b in bits) / len(bits) / (length - shortest + 1)
+        return mean / 2 / (mean + 1)
+
+    def longer(self, times: int) -> dict[str, int]:
+        """More bits and actions."""
+        return {"length": times * self.settings.length}
+
+    def slice_sizes(self) -> dict[str, int]:
+        """place: from the top. length: bits and actions."""
+        return {"place": self.answers, "length": self.answers}
+
+    def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
+        """A bit stays if the height never falls below the one it was pushed to; it is told in the place that the final height says."""
+        s, device = self.settings, index.device
+        stream = Stream.of(index, seed=seed, split=split)
+        length = s.shortest + stream.child("length").integers(1, below=s.length - s.shortest + 1)
+        bits = 1 + stream.child("bits").integers(1, below=(length - 1).clamp(min=1))
+        time = torch.arange(s.length, device=device)
+        action = stream.child("actions").integers(s.length, below=3) - 1  # -1 pops, 0 and 1 are pushed
+        symbol = torch.where(time < bits, stream.child("stack").integers(s.length, below=2), action)
+        pop, read = symbol < 0, time < length
+
+        raw = torch.where(read, torch.where(pop, -1, 1), 0).cumsum(dim=1)
+        height = raw - raw.cummin(dim=1).values.clamp(max=0)
+        final = height[:, -1:]
+        lowest_later = height.flip(1).cummin(dim=1).values.flip(1)
+        stays = read & ~pop & (lowest_later == height)
+        place = torch.where(stays, final - height, self.answers)
+        told = torch.zeros(len(index), self.answers + 1, dtype=torch.int64, device=device).scatter(1, place, symbol.clamp(min=0))[:, :-1]
+
+        at = torch.arange(self.seq_len, device=device)
+        said = torch.where(time < bits, _BITS, torch.where(pop, _POP + 1, _PUSH)) + symbol
+        said = torch.cat([said, torch.full((len(index), self.answers), _TELL, dtype=torch.int64, device=device)], dim=1)
+        inputs = torch.where(at < length, said, torch.where(at <= 2 * length, _TELL, 0))
+        nth = torch.arange(self.answers, device=device)
+        due = nth <= final
+        targets = torch.where(due, torch.where(nth < final, _BITS + told, _END), IGNORE)
+        slices = {"place": torch.where(due, nth, 0), "length": torch.where(due, length, 0)}
+        return Batch(inputs, torch.where(due, length + nth, 0), targets, slices)
+
+    def solve(self, batch: Batch) -> Tensor:
+        """The stack is kept, token by token, and read out."""
+        inputs, rows = batch.inputs, torch.arange(len(batch.inputs), device=batch.inputs.device)
+        stack = torch.full((len(rows), self.answers + 1), _END, dtype=torch.int64, device=rows.device)  # from place 1; place 0 is the end
+        height, length, reading = torch.zeros_like(rows), torch.zeros_like(rows), torch.ones_like(rows, dtype=torch.bool)
+        for at in range(self.settings.length):
+            token = inputs[:, at]
+            reading = reading & (token != _TELL)
+            pushes, pops = reading & (token != _POP), reading & (token == _POP) & (height > 0)
+            height = height + pushes.long() - pops.long()
+            length = length + reading.long()
+            bit = torch.where(token >= _PUSH, token - _PUSH + _BITS, token)
+            stack[rows, height] = torch.where(pushes, bit, stack[rows, height])
+        return stack.gather(1, (height[:, None] + length[:, None] - batch.positions).clamp(0, self.answers))
+
+    def explain(self, batch: Batch, row: int) -> str:
+        """Bits and actions, then the stack."""
+        words = {_BITS: "0", _BITS + 1: "1", _POP: "pop", _PUSH: "push 0", _PUSH + 1: "push 1"}
+        said = [words[token] for token in batch.inputs[row].tolist() if token in words]
+        told = [str(target - _BITS) for target in batch.targets[row].tolist() if target not in (IGNORE, _END)]
+        shown = ", ".join(said[:120]) + (", ..." if len(said) > 120 else "")
+        stack = ", ".join(told[:100]) + (", ..." if len(told) > 100 else "") or "nothing"
+        return (
+            f"To be read: {shown}. At positions {len(said)} to {len(said) + len(told)} stands token {_TELL}, and the answers due there are the stack from "
+            f"top to bottom, {stack}, and its end, token {_END}; bits 0 and 1 are tokens {_BITS} and {_BITS + 1}."
+        )

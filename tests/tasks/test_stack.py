@@ -1,0 +1,172 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from linbench.common.errors import UserError
+from linbench.common.io import IO
+from linbench.tasks.base import IGNORE, Batch
+from linbench.tasks.stack import Stack
+
+N = 10_000
+ALPHA = 1e-3
+SETTINGS: dict[str, dict[str, Any]] = {
+    "quick": {},
+    "kimi-512": dict(Stack.presets["kimi-512"].task),
+    "two stacks": {"stacks": 2, "seq_len": 60},
+    "never more than one": {"depth": 1},
+    "low": {"depth": 2, "stacks": 2},
+    "tokens over": {"seq_len": 50, "stacks": 3},
+    "smallest": {"seq_len": 12, "stacks": 2, "elements": 2, "depth": 1},
+}
+Probability = Callable[..., float]
+
+
+def build(**values: Any) -> Stack:
+    return Stack(Stack.Settings.parse(values, where="task"))
+
+
+def sample(task: Stack, count: int, *, seed: int = 0) -> Batch:
+    return task.sample(torch.arange(count), seed=seed, split="train")
+
+
+@pytest.fixture(params=SETTINGS)
+def task(request: pytest.FixtureRequest) -> Stack:
+    return build(**SETTINGS[request.param])
+
+
+def test_structure(task: Stack) -> None:
+    """Played through with lists."""
+    s = task.settings
+    batch = sample(task, 30)
+    start = s.seq_len % 3
+    for row in range(30):
+        tokens = batch.inputs[row].tolist()
+        stacks: dict[int, list[tuple[int, int]]] = {stack: [] for stack in range(3, 3 + s.stacks)}
+        due = []
+        assert tokens[:start] == [0] * start
+        for at in range(start, s.seq_len, 3):
+            what, stack, element = tokens[at : at + 3]
+            here = stacks[stack]
+            if what == 1:
+                assert 3 + s.stacks <= element < 3 + s.stacks + s.elements
+                here.append((element, at + 2))
+                assert len(here) <= s.depth
+            else:
+                assert (what, element) == (2, 0)
+                opened = sum(map(bool, stacks.values()))
+                depth = len(here)
+                element, since = here.pop()
+                due.append((at + 1, element, depth, at + 1 - since, opened))
+        parts = (batch.positions, batch.targets, *(batch.slices[name] for name in ("depth", "distance", "open")))
+        found = list(zip(*(x[row].tolist() for x in parts), strict=True))
+        assert found == due + [(0, IGNORE, 0, 0, 0)] * (task.answers - len(due))
+    assert torch.equal(task.solve(batch)[batch.due], batch.targets[batch.due])
+    assert task.io == IO(3 + s.stacks + s.elements, 3 + s.stacks + s.elements)
+
+
+def test_a_hand_made_sequence() -> None:
+    """push 7 on 3, push 8 on 3, push 9 on 4, pop 3, pop 4, push 7 on 3, pop 3, pop 3."""
+    task = build(seq_len=24, stacks=2, elements=8)
+    inputs = torch.tensor([[1, 3, 7, 1, 3, 8, 1, 4, 9, 2, 3, 0, 2, 4, 0, 1, 3, 7, 2, 3, 0, 2, 3, 0]])
+    batch = Batch(inputs, torch.tensor([[10, 13, 19, 22]]), torch.zeros(1, 4, dtype=torch.int64), {})
+    assert task.solve(batch).tolist() == [[8, 9, 7, 7]]
+
+
+def operations(task: Stack, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """[B, operations]: 1 for a push and 0 for a pop, stacks and elements from 0, -1 where there is none."""
+    what, stack, element = batch.inputs[:, task.seq_len % 3 :].view(len(batch.inputs), -1, 3).unbind(dim=2)
+    return 2 - what, stack - 3, element - 3 - task.settings.stacks
+
+
+def test_stacks_and_elements_are_even(chi_squared: Probability) -> None:
+    task = build(stacks=4, elements=5, seq_len=30)
+    push, stack, element = operations(task, sample(task, N))
+    for time in (0, 3, 9):
+        assert chi_squared(stack[:, time].bincount(minlength=4), torch.full((4,), N / 4)) > ALPHA
+        pushed = element[:, time][push[:, time] == 1]
+        assert chi_squared(pushed.bincount(minlength=5), torch.full((5,), len(pushed) / 5)) > ALPHA
+
+
+def test_heights_are_a_walk_between_walls(chi_squared: Probability) -> None:
+    """From each height, given as well what came before, up or down are as likely; not so at the walls."""
+    task = build(stacks=2, depth=3, seq_len=36)
+    push, stack, _ = operations(task, sample(task, N))
+    height = torch.zeros(N, 2, dtype=torch.int64)
+    last = torch.ones(N, 2, dtype=torch.int64)
+    ups = torch.zeros(4, 2, 2)
+    for time in range(12):
+        at = stack[:, time : time + 1]
+        of_this, before = height.gather(1, at)[:, 0], last.gather(1, at)[:, 0]
+        ups.index_put_((of_this, before, push[:, time]), torch.ones(N), accumulate=True)
+        height = height.scatter_add(1, at, 2 * push[:, time : time + 1] - 1)
+        last = last.scatter(1, at, push[:, time : time + 1])
+    assert height.min() >= 0
+    assert ups[0, :, 0].sum() == ups[3, :, 1].sum() == 0
+    for of_this in (1, 2):
+        for before in (0, 1):
+            counts = ups[of_this, before]
+            if counts.sum():
+                assert chi_squared(counts, counts.sum().expand(2) / 2) > ALPHA
+
+
+def test_stacks_do_not_share_their_walks(chi_squared: Probability) -> None:
+    """Second operations on two stacks, after a push each: both pushes, both pops, and one of each are as likely."""
+    task = build(stacks=2, seq_len=30)
+    push, stack, _ = operations(task, sample(task, N))
+    second = [((stack == k).cumsum(dim=1) == 2) & (stack == k) for k in (0, 1)]
+    both = second[0].any(dim=1) & second[1].any(dim=1)
+    a, b = ((push * here).sum(dim=1)[both] for here in second)
+    assert chi_squared((2 * a + b).bincount(minlength=4), both.sum().expand(4) / 4) > ALPHA
+
+
+def test_chance_is_the_top_of_any_stack_that_is_not_empty() -> None:
+    task = build()
+    batch = sample(task, 2000, seed=1)
+    right, count = 0.0, 0
+    for tokens in batch.inputs.tolist():
+        tops: dict[int, list[int]] = {}
+        for at in range(0, 96, 3):
+            what, stack, element = tokens[at : at + 3]
+            if what == 1:
+                tops.setdefault(stack, []).append(element)
+            else:
+                right, count = right + 1 / sum(map(bool, tops.values())), count + 1
+                tops[stack].pop()
+    assert task.chance() == pytest.approx(right / count, rel=0.03)
+    assert build(stacks=64, seq_len=2048).chance() == pytest.approx(1 / 48, rel=0.05)
+
+
+def test_longer_sequences_have_more_operations() -> None:
+    task = build(**build().longer(2))
+    assert task.seq_len == 192
+    assert task.answers == 32
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"stacks": 33}, ["33 stacks", "32 operations", "96 tokens"]),
+        ({"stacks": 1}, ["task.stacks = 1", "greater than or equal to 2"]),
+        ({"depth": 0}, ["task.depth = 0"]),
+        ({"elements": 1}, ["task.elements = 1"]),
+        ({"seq_len": 9}, ["task.seq_len = 9"]),
+    ],
+)
+def test_impossible_settings_are_refused_with_what_is_allowed(values: dict[str, Any], said: list[str]) -> None:
+    with pytest.raises(UserError) as refused:
+        build(**values)
+    assert all(part in str(refused.value) for part in said), str(refused.value)
+
+
+def test_explain_tells_operations_and_answers(task: Stack) -> None:
+    batch = sample(task, 4)
+    for row in range(4):
+        text = task.explain(batch, row)
+        at, target = int(batch.positions[row, 0]), int(batch.targets[row, 0])
+        if 0 < at < 96:
+            assert f"pop {int(batch.inputs[row, at])}, at position {at} the answer is {target}" in text
+        start = task.seq_len % 3
+        assert f"push {int(batch.inputs[row, start + 2])} on {int(batch.inputs[row, start + 1])}" in text
+        assert len(text) < 1500

@@ -1,0 +1,147 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from linbench.common.errors import UserError
+from linbench.common.io import IO
+from linbench.tasks.base import IGNORE, Batch, Split
+from linbench.tasks.stack_manipulation import StackManipulation
+
+N = 20_000
+ALPHA = 1e-3
+SETTINGS: dict[str, dict[str, Any]] = {
+    **{name: dict(preset.task) for name, preset in StackManipulation.presets.items()},
+    "one length": {"length": 12, "shortest": 12},
+    "one token": {"length": 1, "shortest": 1},
+    "one or two": {"length": 2, "shortest": 1},
+}
+Probability = Callable[..., float]
+
+
+def build(**values: Any) -> StackManipulation:
+    return StackManipulation(StackManipulation.Settings.parse(values, where="task"))
+
+
+def sample(task: StackManipulation, count: int, *, split: Split = "train", first: int = 0) -> Batch:
+    return task.sample(torch.arange(first, first + count), seed=0, split=split)
+
+
+def played(tokens: list[int]) -> list[int]:
+    """The stack, top first."""
+    stack: list[int] = []
+    for token in tokens:
+        if token == 4:
+            stack = stack[:-1]
+        else:
+            stack.append(token if token in (2, 3) else token - 3)
+    return stack[::-1]
+
+
+@pytest.fixture(params=SETTINGS)
+def task(request: pytest.FixtureRequest) -> StackManipulation:
+    return build(**SETTINGS[request.param])
+
+
+def test_structure(task: StackManipulation) -> None:
+    s = task.settings
+    batch = sample(task, 100)
+    assert batch.inputs.shape == (100, 2 * s.length + 1)
+    for row in range(100):
+        tokens = batch.inputs[row].tolist()
+        n = tokens.index(1)
+        assert s.shortest <= n <= s.length
+        assert tokens[n:] == [1] * (n + 1) + [0] * (2 * (s.length - n))
+        bits = sum(token in (2, 3) for token in tokens)
+        assert all(token in (2, 3) for token in tokens[:bits])
+        assert all(token in (4, 5, 6) for token in tokens[bits:n])
+        assert 1 <= bits <= max(1, n - 1)
+        told = [*played(tokens[:n]), 7]
+        unused = s.length + 1 - len(told)
+        assert batch.targets[row].tolist() == told + [IGNORE] * unused
+        assert batch.positions[row].tolist() == [*range(n, n + len(told)), *[0] * unused]
+        assert batch.slices["place"][row].tolist() == [*range(len(told)), *[0] * unused]
+        assert batch.slices["length"][row].tolist() == [n] * len(told) + [0] * unused
+    assert torch.equal(task.solve(batch)[batch.due], batch.targets[batch.due])
+
+
+@pytest.mark.parametrize(
+    ("read", "told"),
+    [
+        ([2, 3, 3, 4], [3, 2, 7]),  # 0 1 1 pop
+        ([3, 4, 4, 5], [2, 7]),  # 1 pop pop push 0: a pop too many does nothing
+        ([2, 4, 4, 4], [7]),
+        ([2, 3, 6, 5], [2, 3, 3, 2, 7]),
+    ],
+)
+def test_hand_made_sequences(read: list[int], told: list[int]) -> None:
+    inputs = torch.tensor([[*read, *[1] * 5]])
+    positions = torch.arange(4, 4 + len(told))[None]
+    batch = Batch(inputs, positions, torch.zeros_like(positions), {})
+    assert build(length=4, shortest=4).solve(batch).tolist() == [told]
+
+
+def test_lengths_initial_stacks_bits_and_actions_are_even(chi_squared: Probability) -> None:
+    batch = sample(build(length=8, shortest=5), N)
+    length = batch.slices["length"][:, 0]
+    assert chi_squared(length.bincount(minlength=9)[5:], torch.full((4,), N / 4)) > ALPHA
+    bits = ((batch.inputs == 2) | (batch.inputs == 3)).sum(dim=1)
+    for n in (5, 8):
+        of_these = bits[length == n]
+        assert chi_squared(of_these.bincount(minlength=n)[1:], torch.full((n - 1,), len(of_these) / (n - 1))) > ALPHA
+    assert chi_squared(batch.inputs[:, 0].bincount(minlength=4)[2:], torch.full((2,), N / 2)) > ALPHA
+    action = batch.inputs[:, 4][bits < 5]
+    action = action[action >= 4]
+    assert chi_squared(action.bincount(minlength=7)[4:], torch.full((3,), len(action) / 3)) > ALPHA
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_chance_is_a_coin_for_every_bit(name: str) -> None:
+    task = build(**SETTINGS[name])
+    batch = sample(task, 5000)
+    bits = int((batch.due & (batch.targets != 7)).sum())
+    assert task.chance() == pytest.approx(bits / 2 / int(batch.due.sum()), rel=0.01)
+
+
+def test_chance_by_hand() -> None:
+    """One bit, then a pop in a third of the cases and a push in the others: 4/3 bits and an end."""
+    assert build(length=2, shortest=2).chance() == pytest.approx((4 / 3) / 2 / (7 / 3))
+    assert build(length=1, shortest=1).chance() == pytest.approx(1 / 4)
+
+
+def test_few_test_examples_of_the_first_preset_are_seen_in_training() -> None:
+    task = build()
+    seen = {bytes(row) for row in sample(task, 40_000).inputs.to(torch.uint8).numpy()}
+    again = sum(bytes(row) in seen for row in sample(task, 2000, split="test").inputs.to(torch.uint8).numpy())
+    assert again < 30
+
+
+def test_there_are_as_many_short_inputs_as_the_card_says() -> None:
+    count = {n: sum(2**bits * 3 ** (n - bits) for bits in range(1, max(n, 2))) for n in (1, 8, 10)}
+    card = " ".join((StackManipulation.__doc__ or "").split())
+    assert f"{count[1]} of one token, {count[8]:,} of eight, {count[10]:,} of ten" in card
+
+
+def test_tokens_and_lengths() -> None:
+    task = build(length=16, shortest=4)
+    assert task.io == IO(8, 8)
+    assert (task.seq_len, task.answers) == (33, 17)
+    assert task.longer(3) == {"length": 48}
+
+
+def test_a_shortest_above_the_longest_is_refused() -> None:
+    with pytest.raises(UserError, match="shortest must not be above length; 13 is more than 12"):
+        build(length=12, shortest=13)
+
+
+def test_explain_tells_the_stack(task: StackManipulation) -> None:
+    batch = sample(task, 3)
+    for row in range(3):
+        text = task.explain(batch, row)
+        tokens = batch.inputs[row].tolist()
+        n = tokens.index(1)
+        stack = played(tokens[:n])
+        assert f"At positions {n} to {n + len(stack)} stands token 1" in text
+        assert (", ".join(str(bit - 2) for bit in stack) or "nothing") in text
+        assert len(text) < 1500
