@@ -7,12 +7,12 @@ from linbench.cell import Cell
 
 
 def varied(cells: Sequence[Cell]) -> list[str]:
-    """The settings that are not the same in all cells of one model, by their dotted names; and always the seed."""
-    by_model: dict[str, list[dict[str, Any]]] = {}
+    """The settings that are not the same in all cells of one task and model, by their dotted names; and always the seed."""
+    alike: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for cell in cells:
-        by_model.setdefault(cell.model.label, []).append(_settings(cell))
-    names = dict.fromkeys(name for found in by_model.values() for name in found[0])
-    differ = [name for name in names if any(len({str(one.get(name)) for one in found}) > 1 for found in by_model.values())]
+        alike.setdefault((cell.task_entry.name, cell.model.label), []).append(_settings(cell))
+    names = dict.fromkeys(name for found in alike.values() for one in found for name in one)
+    differ = [name for name in names if any(len({str(one.get(name)) for one in found}) > 1 for found in alike.values())]
     return [*(name for name in differ if name != "seed"), "seed"]
 
 
@@ -20,7 +20,7 @@ def named(cells: Sequence[Cell], names: Sequence[str]) -> str:
     """Cells of one task and model by these and what they have of `names`: `mqar quick deltanet model.d_model 64, seed 0 1 2`."""
     first, found = cells[0], [_settings(cell) for cell in cells]
     preset = f" {first.preset}" if first.preset else ""
-    values = [f"{name} {' '.join(dict.fromkeys(str(one.get(name)) for one in found))}" for name in names]
+    values = [f"{name} {' '.join(dict.fromkeys(str(one[name]) for one in found))}" for name in names if name in found[0]]
     return f"{first.task_entry.name}{preset} {first.model.label} {', '.join(values)}"
 
 
@@ -39,9 +39,9 @@ def _settings(cell: Cell) -> dict[str, Any]:
     return found | alike | _mixture(cell) | {"seed": cell.seed}
 
 
-def _mixture(cell: Cell) -> dict[str, str | None]:
-    """By what its segments and tests do not share with the task."""
+def _mixture(cell: Cell) -> dict[str, str]:
+    """By what its segments and tests do not share with the task, where there are any."""
     segments = [segment.task.settings.model_dump() | {"examples": segment.examples} for segment in cell.segments]
     tests = [test.settings.model_dump() for test in cell.tests]
     rooms = {"task.train": segments, "task.test": tests}
-    return {name: ", ".join(told_apart([cell.task.settings.model_dump(), *these])[1:]) or None for name, these in rooms.items()}
+    return {name: ", ".join(told_apart([cell.task.settings.model_dump(), *these])[1:]) for name, these in rooms.items() if these}

@@ -94,7 +94,7 @@ class Stream(NamedTuple):
 
 
 class Permutation(NamedTuple):
-    """A permutation of 0 ... size-1, at most 2^30 of them, evaluated where it is needed, without listing or sorting it.
+    """A permutation of 0 ... size-1, at most 2^30 of them, evaluated where it is needed; only of a few it is listed, by sorting.
 
     A Feistel network over pairs (left, right) in Z_a x Z_b, with a * b just at or above `size`. The few points beyond `size` are
     stepped over by applying the network again: as many times as there are such points always suffices, so no loop depends on data.
@@ -105,8 +105,10 @@ class Permutation(NamedTuple):
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [M] or [B, M], integers in [0, size) -> [B, M], where they are sent."""
-        turns = torch.arange(2 * (_TURNS if self.size >= _SMALL else _TURNS_OF_SMALL), device=x.device)
-        keys = self.stream.bits(turns).to(torch.int32)  # half as wide is twice as fast
+        if self.size <= _FEW:
+            listed = self.stream.bits(torch.arange(self.size, device=x.device)).sort(dim=1, stable=True).indices
+            return listed.gather(1, x.expand(len(listed), -1))
+        keys = self.stream.bits(torch.arange(2 * _TURNS, device=x.device)).to(torch.int32)  # half as wide is twice as fast
         rows, columns = _sides(self.size)
         y = self._network(x.to(torch.int32), rows, columns, keys)
         for _ in range(rows * columns - self.size):
@@ -135,7 +137,7 @@ def _moved(x: Tensor, bits: Tensor, size: int) -> Tensor:
     return x + ((x >> 31) & size)
 
 
-_TURNS, _TURNS_OF_SMALL, _SMALL = 4, 8, 64
+_TURNS, _FEW = 4, 64
 _FRACTION_BITS = 26
 _DECIMAL = Context(prec=30)
 

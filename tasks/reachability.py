@@ -10,7 +10,7 @@ from torch import Tensor
 from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split, Task
-from linbench.tasks.blocks.statements import lay_out, read_statements, statement_slots
+from linbench.tasks.blocks.slots import lay_out, read_statements, statement_slots
 from linbench.tasks.random import Stream, constant
 
 _ARROW, _ASK, _NO, _YES, _NAMES = 1, 2, 3, 4, 5

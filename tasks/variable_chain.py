@@ -9,7 +9,7 @@ from torch import Tensor
 from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
-from linbench.tasks.blocks.statements import lay_out, read_statements, statement_slots
+from linbench.tasks.blocks.slots import lay_out, read_statements, statement_slots
 from linbench.tasks.random import Stream
 
 _IS, _ASK, _NAMES = 1, 2, 3

@@ -112,8 +112,10 @@ def test_bad_input_is_one_sentence(sweep: Callable[..., Any], words: list[str], 
 
 
 def test_suites_are_listed(linbench: Callable[..., Any]) -> None:
-    assert [line.partition("\t")[0] for line in linbench("list", "suites").out.splitlines()] == ["based-figure2", "quick", "zoology-figure2"]
-    assert [suite["name"] for suite in json.loads(linbench("list", "suites", "--json").out)["suites"]] == ["based-figure2", "quick", "zoology-figure2"]
+    names = [line.partition("\t")[0] for line in linbench("list", "suites").out.splitlines()]
+    assert names == sorted(names)
+    assert {"based-figure2", "quick", "zoology-figure2"} <= set(names)
+    assert [suite["name"] for suite in json.loads(linbench("list", "suites", "--json").out)["suites"]] == names
 
 
 MIXTURE = """

@@ -20,3 +20,13 @@ def test_mixtures_and_tests_tell_cells_apart() -> None:
     assert named(cells[2:], ["task.test", "seed"]) == "mqar deltanet task.test kv_pairs 4, seed 0"
     assert named(cells[:1], ["task.train"]) == "mqar deltanet task.train seq_len 32 / examples 40, seq_len 64 / examples 50"
     assert varied([mixed(40), mixed(40)]) == ["seed"]
+
+
+def test_cells_are_told_apart_among_those_of_their_task() -> None:
+    cells = [
+        plan(task, ["deltanet"], preset=preset, device="cpu")[0] for task, preset in (("mqar", None), ("group_word", "quick"), ("group_word", "quick-swaps"))
+    ]
+    names = varied(cells)
+    assert set(names) == {"task.group", "task.moves", "seed"}
+    assert named(cells[:1], names) == "mqar quick deltanet seed 0"
+    assert named(cells[2:], names) == "group_word quick-swaps deltanet task.group S5, task.moves 2, seed 0"

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from linbench.tasks.blocks.statements import lay_out, read_statements, statement_slots
+from linbench.tasks.blocks.slots import lay_out, read_statements, statement_slots
 
 
 def test_statements_stand_in_their_slots() -> None:
