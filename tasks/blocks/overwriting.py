@@ -1,0 +1,154 @@
+"""The settings of `variable_overwrite`, and what follows from them alone: how many statements there are, of which tokens."""
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from linbench.common.settings import Settings
+from linbench.tasks.blocks.statements import length
+from linbench.tasks.blocks.writes import Schedule
+
+__all__ = ["ASK", "FIRST_KEY", "PAD", "SEP", "SET", "VariableOverwriteSettings"]
+
+PAD, SET, ASK, SEP, FIRST_KEY = range(5)
+
+_PLAIN = {"inert": ". .", "mention": "SEP key SEP", "reset": "RESET", "ask": "mark key ."}
+_TEXTS = {
+    "pair": {**_PLAIN, "write": "key value", "decoy": "key value"},
+    "set": {**_PLAIN, "write": "SET key value SEP", "decoy": "SET key value SEP"},
+    "fused": {"write": "key value", "decoy": "key value", "inert": ". .", "mention": "key SEP", "reset": "RESET PAD", "ask": "key mark . ."},
+}
+"""Of a fused statement every two words are one position. A question ends in filler, so that no two stand side by side."""
+
+
+class VariableOverwriteSettings(Settings):
+    """How often what is written, in which order, among what, and what is asked."""
+
+    seq_len: int = Field(64, ge=4, description="length of a sequence; what the statements leave of it is filler, anywhere between them")
+    variables: int = Field(4, ge=2, description="keys that are written and asked for")
+    overwrites: tuple[int, ...] = Field(
+        (0, 1, 2, 4), min_length=1, description="how often a variable gets another value; variables take these counts in turn, so that each is present"
+    )
+    keys: int = Field(64, ge=2, description="key tokens, from which an example draws its variables")
+    values: int = Field(64, ge=2, description="value tokens; all values of an example differ if these are enough, else those of each key do")
+    noises: int = Field(64, ge=0, description="noise tokens, of which filler is drawn; 0: filler is padding")
+    schedule: Schedule = Field(
+        "interleaved", description="order of writes: any; all first ones, then all second ones, and so on; all of one variable, then of the next"
+    )
+    statement: Literal["pair", "set", "fused"] = Field(
+        "pair", description="a write is: key, value; SET, key, value, SEP; or one position, whose embedding is the sum of the key's and the value's"
+    )
+    noise: float = Field(0.0, ge=0, description="noise statements between writes, for every write")
+    noise_kind: Literal["inert", "decoy", "mention"] = Field(
+        "inert", description="a noise statement is: two noise tokens; a write of a key that is never asked for; a variable's key between SEP, without a value"
+    )
+    midstream: int = Field(0, ge=0, description="questions between writes, beside those at the end; each of a variable that was written by then")
+    control: Literal["none", "n_back", "return_all"] = Field(
+        "none", description="asked is: the last value; the n-th last, where there are so many; or every value, by marks that say how far back, 0 the newest"
+    )
+    n: int = Field(2, ge=2, description="of n_back")
+    reset: int = Field(0, ge=0, description="RESET statements, each after as many writes of other variables; only what comes after the last is asked for")
+
+    @field_validator("overwrites", mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        """As a command line has them: 0,1,2."""
+        return value.split(",") if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        most, counts = max(self.overwrites), len(self.overwrites)
+        if min(self.overwrites) < 0:
+            raise ValueError(f"overwrites are counts from 0 on, not {min(self.overwrites)}")
+        if self.variables < counts:
+            raise ValueError(f"every one of {counts} counts of overwrites needs a variable, so variables must be at least {counts}, not {self.variables}")
+        if self.values <= most:
+            raise ValueError(f"{most} overwrites make {most + 1} different values, so values must be at least {most + 1}, not {self.values}")
+        if self.keys < (needed := len(self.writes_of) + (self.decoys > 0)):
+            who = f"{len(self.writes_of)} variables{' and a decoy' if self.decoys else ''}"
+            raise ValueError(f"{who} have different keys, so keys must be at least {needed}, not {self.keys}")
+        if self.noise_kind == "inert" and self.noise_statements and not self.noises:
+            raise ValueError("inert noise is made of noise tokens, so noises must be at least 1 or noise 0")
+        if self.midstream and (self.reset or self.control != "none"):
+            raise ValueError("midstream questions are of the last value, without resets, so they go with control none and reset 0 only")
+        if len(self.asked) < 2:
+            raise ValueError(f"control n_back with n = {self.n} asks for at least two variables with {self.n} values, and overwrites leave {len(self.asked)}")
+        if self.seq_len < self.needed:
+            raise ValueError(
+                f"{self.writes} writes, {self.noise_statements} noise statements, {self.reset} resets and {self.midstream + len(self.asked)} questions "
+                f"take {self.needed} places, so seq_len must be at least {self.needed}, not {self.seq_len}"
+            )
+        return self
+
+    @property
+    def writes_of(self) -> tuple[int, ...]:
+        """How often each variable is written; those after a reset follow those before it."""
+        return tuple(1 + self.overwrites[i % len(self.overwrites)] for i in range(self.variables)) * (self.reset + 1)
+
+    @property
+    def writes(self) -> int:
+        """Of all variables, decoys aside."""
+        return sum(self.writes_of)
+
+    @property
+    def noise_statements(self) -> int:
+        """Of whatever kind."""
+        return round(self.noise * self.writes)
+
+    @property
+    def decoys(self) -> int:
+        """Writes of keys that are never asked for."""
+        return self.noise_statements if self.noise_kind == "decoy" else 0
+
+    @property
+    def asked(self) -> tuple[tuple[int, int], ...]:
+        """The questions at the end: which variable, and how many values back."""
+        backs = {"none": (0,), "n_back": (self.n - 1,), "return_all": tuple(range(max(self.writes_of)))}[self.control]
+        variables = range(self.variables * self.reset, len(self.writes_of))
+        return tuple((variable, back) for variable in variables for back in backs if back < self.writes_of[variable])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many statements of each kind there are."""
+        return {"write": self.writes, "reset": self.reset, self.noise_kind: self.noise_statements, "ask": self.midstream + len(self.asked)}
+
+    @property
+    def width(self) -> int:
+        """Ids at each position."""
+        return 2 if self.statement == "fused" else 1
+
+    def text(self, kind: str) -> str:
+        """Of a statement."""
+        return _TEXTS[self.statement][kind]
+
+    @property
+    def needed(self) -> int:
+        """Positions that all statements take."""
+        return sum(count * length(self.text(kind), width=self.width) for kind, count in self.counts.items())
+
+    @property
+    def first_value(self) -> int:
+        """Keys come before it."""
+        return FIRST_KEY + self.keys
+
+    @property
+    def first_noise(self) -> int:
+        """Values come before it."""
+        return self.first_value + self.values
+
+    @property
+    def reset_mark(self) -> int:
+        """If there are resets; noise comes before it."""
+        return self.first_noise + self.noises
+
+    @property
+    def marks(self) -> tuple[int, ...]:
+        """Of a question, by how many values back; where that is always the same there is one, and in a fused statement it is padding."""
+        first = self.reset_mark + (self.reset > 0)
+        older = max(self.overwrites) if self.control == "return_all" else 0
+        return (PAD if self.statement == "fused" else ASK, *range(first, first + older))
+
+    @property
+    def vocab_size(self) -> int:
+        """Padding and marks, keys, values, noise; then RESET and the marks of older values, where there are any."""
+        return self.reset_mark + (self.reset > 0) + len(self.marks) - 1

@@ -1,0 +1,31 @@
+"""Statements written over filler. A statement is a text of words; a point stands for a place that stays filler."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = ["few", "length", "place", "say"]
+
+
+def length(text: str, *, width: int = 1) -> int:
+    """Positions that it takes, of `width` ids each."""
+    return len(text.split()) // width
+
+
+def place(text: str, word: str, *, width: int = 1) -> int:
+    """At which of its positions a word stands."""
+    return text.split().index(word) // width
+
+
+def say(ids: Tensor, text: str, starts: Tensor, words: Mapping[str, int | Tensor], *, width: int = 1) -> None:
+    """Write a statement into ids [B, T * width] at each of the positions `starts` [B, M]; each word is one id or an id for each of them, [B, M]."""
+    for offset, word in enumerate(text.split()):
+        if word != ".":
+            at, token = width * starts + offset, words[word]
+            ids.scatter_(1, at, token if isinstance(token, Tensor) else torch.full_like(at, token))
+
+
+def few(said: Sequence[str], most: int, between: str = " ") -> str:
+    """The first of what is said, and how much more there is."""
+    return between.join([*said[:most], *([f"and {len(said) - most} more"] if len(said) > most else [])])

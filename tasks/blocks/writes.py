@@ -1,0 +1,68 @@
+"""Variables that are written several times: in which order, with which values, and what each holds at a time."""
+
+from itertools import chain
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from linbench.tasks.blocks.timeline import parts
+from linbench.tasks.random import Stream, constant
+
+__all__ = ["Schedule", "Writes", "different_values", "scheduled"]
+
+Schedule = Literal["interleaved", "blockwise", "sequential"]
+
+
+class Writes(NamedTuple):
+    """variable: [B, W], whose write each is, in the order of time. turns: [B, V, R], the numbers of each variable's writes, the latest first, then -1."""
+
+    variable: Tensor
+    turns: Tensor
+
+    def held(self, variable: Tensor, until: Tensor) -> Tensor:
+        """The numbers of the writes of `variable` [B, N] up to write `until` [B, N], the latest first, then -1: [B, N, R]."""
+        R = self.turns.shape[2]
+        turns = self.turns.gather(1, variable[:, :, None].expand(-1, -1, R))
+        later = (turns > until[:, :, None]).sum(dim=2, keepdim=True)
+        place = torch.arange(R, device=later.device) + later
+        return turns.gather(2, place.clamp(max=R - 1)).masked_fill(place >= R, -1)
+
+    def one_written(self, stream: Stream, until: Tensor) -> Tensor:
+        """A variable for each of `until` [B, M], any of those written up to that write being as likely."""
+        first = self.turns.masked_fill(self.turns < 0, self.variable.shape[1]).amin(dim=2)
+        since, who = first.sort(dim=1)
+        number = stream.integers(until.shape[1], below=torch.searchsorted(since, until, right=True))
+        return who.gather(1, number)
+
+
+def scheduled(stream: Stream, counts: tuple[int, ...], *, rounds: int, schedule: Schedule) -> Writes:
+    """`counts` says how often each variable is written; those of each of so many `rounds`, of as many variables each, come after those of the last."""
+    B, V, W, R, device = stream.key.shape[0], len(counts), sum(counts), max(counts), stream.key.device
+    owner = constant(tuple(v for v, count in enumerate(counts) for _ in range(count)), device)
+    turn = constant(tuple(chain.from_iterable(map(range, counts))), device)
+    chance = stream.bits(torch.arange(V if schedule == "sequential" else W, device=device))
+    round_ = owner // (V // rounds)
+    if schedule == "interleaved":
+        when = (round_ << 32) + chance
+    elif schedule == "blockwise":
+        when = (R * round_ + turn << 32) + chance
+    else:
+        when = R * ((round_ << 32) + chance[:, owner]) + turn
+    order = when.argsort(dim=1, stable=True)
+    numbers = iter(range(W))
+    table = constant(tuple(next(numbers) if j < count else W for count in counts for j in range(R)), device)
+    turns = torch.cat([order.argsort(dim=1), torch.full((B, 1), -1, device=device)], dim=1)[:, table].view(B, V, R)
+    return Writes(owner[order], turns.sort(dim=2, descending=True).values)
+
+
+def different_values(stream: Stream, writes: Writes, *, values: int, more: int) -> Tensor:
+    """[B, W + more] numbers below `values`, one per write and so many more: all different if that many are enough, else those of each variable are."""
+    V, R = writes.turns.shape[1:]
+    W, device = writes.variable.shape[1], writes.variable.device
+    if W + more <= values:
+        return stream.permutation(values)(torch.arange(W + more, device=device))
+    own = parts(stream.child("of variables"), V).permutation(values)(torch.arange(R, device=device)).view(-1, V * R)
+    places = writes.turns.flatten(1)
+    own = torch.zeros(len(own), W + 1, dtype=torch.int64, device=device).scatter(1, places.masked_fill(places < 0, W), own)[:, :W]
+    return torch.cat([own, stream.child("more").integers(more, below=values)], dim=1)

@@ -1,0 +1,217 @@
+"""Variables that are given one value after another."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from linbench.common.io import IO
+from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
+from linbench.tasks.blocks.origins import first_seen, origins, recalled, weights
+from linbench.tasks.blocks.overwriting import FIRST_KEY, PAD, SEP, SET, VariableOverwriteSettings
+from linbench.tasks.blocks.statements import few, length, place, say
+from linbench.tasks.blocks.timeline import doublings, doublings_size, spread
+from linbench.tasks.blocks.writes import different_values, scheduled
+from linbench.tasks.random import Stream, constant
+
+_EASY = {"variables": 4, "overwrites": (0, 1, 2), "seq_len": 64}
+_BASE = {"variables": 8, "overwrites": (0, 1, 2, 4), "noise": 0.25, "seq_len": 256}
+_HARD = {"variables": 16, "overwrites": (0, 1, 2, 4, 8), "noise": 0.5, "seq_len": 1024}
+_MODEL = {"layers": 2, "d_model": 128, "heads": 2}
+
+
+def _preset(about: str, steps: int, task: dict[str, Any], **model: int) -> Preset:
+    return Preset(about, task=task, model={**_MODEL, **model}, protocol={"batch_size": 256, "tokens": steps * 256 * task["seq_len"], "lr": 3e-3})
+
+
+class VariableOverwrite(Task):
+    """What is the last value that this key was given? Keys are written again and again before they are asked for.
+
+    A sequence is a series of writes, `key value`, in which some keys get a value once and others up to so many times more; then every
+    key is asked for once, as `ASK key`, in any order, and there the model must name its last value. Filler stands anywhere between
+    statements and after each question, so no answer is ever among the inputs. It tells whether a memory replaces what it holds, and
+    of its mistakes whether they are older values of the key (stale), another key's (cross) or none of the sequence (alien); not how
+    much it can hold. The controls tell that apart: as many writes without repeats, a value further back, every value. With resets, what
+    came before the last can be forgotten at once, which a gate does and a delta rule alone does not.
+
+    linbench's own, after the forgetting MQAR of Zoology (arXiv:2312.04927), n-back recall in PaTH (arXiv:2505.16381) and PI-LLM
+    (github.com/zhuangziGiantfish/Unable-to-Forget). Unlike these it has every count of overwrites in every example, never gives a key
+    a value that it had before, and says where errors come from. Of the scores: a key that is overwritten more often was written more
+    recently, unless the schedule is sequential, so look at distance beside overwrites; and a gate for each channel overwrites as a
+    delta rule does while the keys fit into the channels, so what is said of decay needs more variables than a head has key dimensions.
+    """
+
+    name = "variable_overwrite"
+    asks = "overwrite"
+    Settings = VariableOverwriteSettings
+    presets: ClassVar[dict[str, Preset]] = {
+        "quick": Preset(
+            "minutes on a laptop: 4 variables, overwritten 0, 1, 2 and 4 times in 64 tokens; controlled form",
+            task={"keys": 32, "noises": 0},
+            model={"heads": 4, "head_dim": 12, "form": "controlled"},
+            protocol={"lr": 3e-3, "tokens": 2_048_000},
+        ),
+        "easy": _preset("4 variables, up to 2 overwrites", 5_000, _EASY),
+        "base": _preset("8 variables, up to 4 overwrites, some noise", 5_000, _BASE),
+        "hard": _preset("16 variables, up to 8 overwrites, noise between every other write", 10_000, _HARD),
+        "hard-4096": _preset("hard, of keys and values too many to learn by heart", 10_000, {**_HARD, "keys": 4096, "values": 4096}),
+        "many": _preset(
+            "up to 32 overwrites, by doublings", 5_000, {**_BASE, "variables": 7, "overwrites": (0, 1, 2, 4, 8, 16, 32), "values": 1024, "seq_len": 512}
+        ),
+        "fused": _preset("base with key and value in one token, which needs no convolution", 5_000, {**_BASE, "statement": "fused", "seq_len": 128}),
+        "reset": _preset(
+            "64 variables, of which a RESET makes all but the last 8 irrelevant", 5_000, {**_BASE, "reset": 7, "keys": 256, "values": 256, "seq_len": 512}
+        ),
+        "no-repeat": _preset("control of base: as many writes, each of another key", 5_000, {**_BASE, "variables": 22, "overwrites": (0,)}),
+        "n-back": _preset("control of base: the value before the last", 5_000, {**_BASE, "control": "n_back"}),
+        "return-all": _preset("control of base: every value that a key was given, by marks that say how far back", 5_000, {**_BASE, "control": "return_all"}),
+        "path-n-back": _preset(
+            "2-back recall of the size in PaTH: 32 variables in 768 tokens; how often each is written is not published, here 4 times",
+            5_000,
+            {"variables": 32, "overwrites": (3,), "control": "n_back", "values": 256, "seq_len": 768},
+            d_model=256,
+        ),
+        "pi-llm": _preset(
+            "the 46 keys of PI-LLM, each updated 8 times; there 2 to 400 times", 5_000, {"variables": 46, "overwrites": (8,), "values": 512, "seq_len": 1024}
+        ),
+    }
+
+    settings: VariableOverwriteSettings
+
+    @property
+    def io(self) -> IO:
+        """One vocabulary for both."""
+        return IO(self.settings.vocab_size, self.settings.vocab_size)
+
+    @property
+    def answers(self) -> int:
+        """Questions between writes, then those at the end."""
+        return self.settings.counts["ask"]
+
+    def chance(self) -> float:
+        """1 / variables: always naming the value that was written last, which is the last of its key. Where a mark says how far back, one such guess for
+        each mark. Of questions between writes, when not all variables are there yet, the same guess is right somewhat more often."""
+        asked = self.settings.asked
+        return len({back for _, back in asked}) / len(asked)
+
+    def slice_sizes(self) -> dict[str, int]:
+        """overwrites: of the key, until it is asked for. distance: tokens from the write that decides to the question, 0 for 1, 1 for 2 and 3, 2 for 4 to
+        7, and so on. writes_between: of other keys, between the two."""
+        s = self.settings
+        return {"overwrites": max(s.overwrites) + 1, "distance": doublings_size(s.seq_len), "writes_between": s.writes + s.decoys}
+
+    def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
+        """Statements are numbered: writes in the order of time, resets, noise, questions between writes, questions at the end."""
+        s, device, B = self.settings, index.device, len(index)
+        stream = Stream.of(index, seed=seed, split=split)
+        W, V, Q = s.writes, len(s.writes_of), len(s.asked)
+        writes = scheduled(stream.child("writes"), s.writes_of, rounds=s.reset + 1, schedule=s.schedule)
+        value = s.first_value + different_values(stream.child("values"), writes, values=s.values, more=s.decoys)
+        key_order = stream.child("keys").permutation(s.keys)
+        keys = FIRST_KEY + key_order(torch.arange(V, device=device))
+
+        # by the number of the write that they come after
+        resets = torch.arange(1, s.reset + 1, device=device) * (W // (s.reset + 1)) - 1
+        noise = stream.child("noise").integers(s.noise_statements, below=W)
+        midstream = stream.child("midstream").integers(s.midstream, below=W - 1)
+        order = self._order(stream.child("questions"), torch.cat([resets.expand(B, -1), noise, midstream], dim=1))
+        kinds = tuple(kind for kind, count in s.counts.items() for _ in range(count))
+        lengths = constant(tuple(length(s.text(kind), width=s.width) for kind in kinds), device)
+        number_at = order.argsort(dim=1)
+        starts = spread(stream.child("places"), lengths[order], s.seq_len - s.needed).gather(1, number_at)
+        written, cleared, disturbed, asking = torch.split(starts, list(s.counts.values()), dim=1)
+
+        asked = torch.cat([writes.one_written(stream.child("asked"), midstream), constant(tuple(v for v, _ in s.asked), device).expand(B, -1)], dim=1)
+        back = constant((0,) * s.midstream + tuple(back for _, back in s.asked), device).expand(B, -1)
+        held = writes.held(asked, torch.cat([midstream, torch.full((B, Q), W - 1, device=device)], dim=1))
+        history = value.gather(1, held.clamp(min=0).flatten(1)).view_as(held).masked_fill(held < 0, IGNORE)
+        decided = held.gather(2, back[:, :, None])[:, :, 0]
+        told = constant(tuple(int(kind in {"write", "decoy"}) for kind in kinds), device)[order].cumsum(dim=1).gather(1, number_at)
+
+        ids = self._filler(stream.child("filler"))
+        self._say(ids, "write", written, key=keys.gather(1, writes.variable), value=value[:, :W])
+        self._say(ids, "reset", cleared)
+        named = stream.child("named").integers(s.noise_statements, below=s.keys - V if s.decoys else V)
+        self._say(ids, s.noise_kind, disturbed, key=FIRST_KEY + key_order(V + named) if s.decoys else keys.gather(1, named), value=value[:, W:])
+        self._say(ids, "ask", asking, key=keys.gather(1, asked), mark=constant(s.marks, device)[back.clamp(max=len(s.marks) - 1)])
+        positions = asking + place(s.text("ask"), "key", width=s.width)
+        slices = {
+            "overwrites": (held >= 0).sum(dim=2) - 1,
+            "distance": doublings(positions - place(s.text("write"), "key", width=s.width) - written.gather(1, decided)),
+            "writes_between": told[:, -self.answers :] - told.gather(1, decided) - back,
+        }
+        targets = history.gather(2, back[:, :, None])[:, :, 0]
+        return Batch(ids if s.width == 1 else ids.view(B, s.seq_len, s.width), positions, targets, slices, {"history": history})
+
+    def _order(self, stream: Stream, others: Tensor) -> Tensor:
+        """The numbers of all statements in the order of time: `others` [B, X] come each after a write, by its number; questions after all, in any order."""
+        W, X, device = self.settings.writes, others.shape[1], others.device
+        writes, turns = (torch.arange(count, device=device) for count in (W, X))
+        questions = stream.bits(torch.arange(len(self.settings.asked), device=device))
+        when = [(X + 1) * writes.expand(len(others), -1), (X + 1) * others + turns + 1, (X + 1) * W + questions]
+        return torch.cat(when, dim=1).argsort(dim=1, stable=True)
+
+    def _filler(self, stream: Stream) -> Tensor:
+        s, count = self.settings, self.settings.seq_len * self.settings.width
+        if s.noises:
+            return s.first_noise + stream.integers(count, below=s.noises)
+        return torch.full((len(stream.key), count), PAD, device=stream.key.device)
+
+    def _say(self, ids: Tensor, kind: str, starts: Tensor, **words: Tensor) -> None:
+        s = self.settings
+        say(ids, s.text(kind), starts, {"PAD": PAD, "SET": SET, "SEP": SEP, "RESET": s.reset_mark, **words}, width=s.width)
+
+    def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
+        """Beside accuracy: what wrong answers are (`origins`); stale_excess, how many of them are stale over how many would be, were they any other
+        value that was seen; informed_chance, to name any such value; and from logits how old values are weighed (`weights`), and of all values whether
+        they are among as many likeliest as the key was given."""
+        s = self.settings
+        values = first_seen(batch.inputs[:, :, -1] if s.width > 1 else batch.inputs, s.vocab_size)[:, s.first_value : s.first_noise]
+        number = prediction.answers - s.first_value
+        seen = values.gather(1, number.clamp(0, s.values - 1)) < batch.positions
+        found = origins(batch, prediction, seen=seen & (number >= 0) & (number < s.values))
+        if s.control == "none":
+            del found["stale_newer"]  # nothing is newer than the last value
+        candidates = torch.searchsorted(values.sort(dim=1).values, batch.positions).double()
+        by_chance = (prediction.answers != batch.targets) * batch.slices["overwrites"] / (candidates - 1).clamp(min=1)
+        found |= {"stale_excess": Mean(found["stale"].value, by_chance), "informed_chance": Mean(1 / candidates)}
+        if prediction.logits is not None:
+            found |= weights(batch, prediction.logits)
+        if prediction.logits is not None and s.control == "return_all":
+            found |= {"recalled": recalled(batch, prediction.logits)}
+        return super().means(batch, prediction) | found
+
+    def _read(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Where a write ends, and of which key and value: all [B, T]."""
+        s = self.settings
+        key, value = inputs.unbind(dim=2) if s.width > 1 else (inputs.roll(1, dims=1), inputs)
+        wrote = (key >= FIRST_KEY) & (key < s.first_value) & (value >= s.first_value) & (value < s.first_noise)
+        return wrote, key, value
+
+    def solve(self, batch: Batch) -> Tensor:
+        """Of the writes of a key before the question and after the last reset, as far back as is asked."""
+        s = self.settings
+        wrote, key, value = self._read(batch.inputs)
+        first = batch.inputs[:, :, 0] if s.width > 1 else batch.inputs
+        mark = batch.inputs[:, :, 1] if s.width > 1 else batch.inputs.roll(1, dims=1)
+        time = torch.arange(s.seq_len, device=wrote.device)
+        answers = []
+        for at in torch.split(batch.positions, 1, dim=1):
+            back = {"none": torch.zeros_like(at), "n_back": torch.full_like(at, s.n - 1), "return_all": mark.gather(1, at) - s.marks[-1] + len(s.marks) - 1}
+            reset = (time * ((first == s.reset_mark) & (time < at))).amax(dim=1, keepdim=True) if s.reset else -1
+            own = wrote & (key == first.gather(1, at)) & (time > reset) & (time < at)
+            following = own.flip(1).cumsum(dim=1).flip(1)
+            answers.append((value * (own & (following == back[s.control].clamp(min=0) + 1))).sum(dim=1))
+        return torch.stack(answers, dim=1)
+
+    def explain(self, batch: Batch, row: int) -> str:
+        """The last writes and the first questions in the order they stand."""
+        s = self.settings
+        wrote, key, value = (x[row].tolist() for x in self._read(batch.inputs))
+        first = (batch.inputs[row, :, 0] if s.width > 1 else batch.inputs[row]).tolist()
+        told = [f"{key[t]}={value[t]}" if wrote[t] else "RESET" for t in range(s.seq_len) if wrote[t] or (s.reset and first[t] == s.reset_mark)]
+        before = f"{len(told) - 40} times something, then " if len(told) > 40 else ""
+        history = batch.facts["history"][row].tolist()
+        due = sorted(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), history, strict=True))
+        asked = [f"at position {at} for {first[at]}, the answer is {target} of {few([str(v) for v in held if v != IGNORE], 5)}" for at, target, held in due]
+        return f"Written is, one after another, {before}{' '.join(told[-40:])}. Asked is {few(asked, 8, '; ')} (newest first). All else is filler."
