@@ -189,7 +189,7 @@ class VariableOverwrite(Task):
         return wrote, key, value
 
     def solve(self, batch: Batch) -> Tensor:
-        """Of the writes of a key before the question and after the last reset, as far back as is asked."""
+        """Of the writes of a key before the question, as far back as is asked; keys from before a reset do not come again."""
         s = self.settings
         wrote, key, value = self._read(batch.inputs)
         first = batch.inputs[:, :, 0] if s.width > 1 else batch.inputs
@@ -198,8 +198,7 @@ class VariableOverwrite(Task):
         answers = []
         for at in torch.split(batch.positions, 1, dim=1):
             back = {"none": torch.zeros_like(at), "n_back": torch.full_like(at, s.n - 1), "return_all": mark.gather(1, at) - s.marks[-1] + len(s.marks) - 1}
-            reset = (time * ((first == s.reset_mark) & (time < at))).amax(dim=1, keepdim=True) if s.reset else -1
-            own = wrote & (key == first.gather(1, at)) & (time > reset) & (time < at)
+            own = wrote & (key == first.gather(1, at)) & (time < at)
             following = own.flip(1).cumsum(dim=1).flip(1)
             answers.append((value * (own & (following == back[s.control].clamp(min=0) + 1))).sum(dim=1))
         return torch.stack(answers, dim=1)

@@ -33,7 +33,7 @@ def origins(batch: Batch, prediction: Prediction, *, seen: Tensor) -> dict[str, 
     found = {
         "stale": stale,
         "stale_previous": stale & (age == due + 1),
-        "stale_first": stale & (age == first) & (age > due),
+        "stale_first": stale & (age == first),
         "stale_middle": stale & (age > due + 1) & (age < first),
         "stale_newer": stale & (age < due),
         "cross": seen & ~stale & ~right,

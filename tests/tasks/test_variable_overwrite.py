@@ -198,7 +198,7 @@ def test_decoys_are_keys_that_nobody_asks_for_and_mentions_are_of_those_asked() 
     for kind, asked_for in (("decoy", False), ("mention", True)):
         task = build(noise=1.0, noise_kind=kind, keys=8, seq_len=96)
         batch = sample(task, 60)
-        named = set()
+        named, alike = set(), 0
         for row in range(60):
             said = read(task, batch.inputs[row])
             asked = {x.key for x in said if x.kind == "ask"}
@@ -206,7 +206,9 @@ def test_decoys_are_keys_that_nobody_asks_for_and_mentions_are_of_those_asked() 
             assert len(noise) == 11
             assert all((key in asked) == asked_for for key in noise)
             named |= set(noise)
+            alike += len(set(noise)) == 1
         assert len(named) == 8
+        assert not alike
 
 
 def test_questions_between_writes_are_of_any_variable_written_by_then(chi_squared: Probability) -> None:
@@ -259,13 +261,13 @@ def test_chance_is_what_the_last_value_of_all_gets(control: dict[str, Any]) -> N
 
 
 def hand_made() -> tuple[VariableOverwrite, Batch]:
-    """Key 4 is given 20, 21, 22, 23, key 5 is given 24: both are asked for at the end, key 4 before that."""
+    """Key 4 is given 20, 21, 22, 23, key 5 is given 35: both are asked for at the end, key 4 before that."""
     task = build(variables=2, overwrites=(3, 0), keys=16, values=16, noises=2, midstream=1, seq_len=24)
     assert task.settings.first_value == 20
-    tokens = [4, 20, 4, 21, 5, 24, ASK, 4, 36, 4, 22, 4, 23, ASK, 4, 36, ASK, 5, 36, 37, 37, 36, 36, 37]
-    history = torch.tensor([[[21, 20, IGNORE, IGNORE], [23, 22, 21, 20], [24, IGNORE, IGNORE, IGNORE]]])
+    tokens = [4, 20, 4, 21, 5, 35, ASK, 4, 36, 4, 22, 4, 23, ASK, 4, 36, ASK, 5, 36, 37, 37, 36, 36, 37]
+    history = torch.tensor([[[21, 20, IGNORE, IGNORE], [23, 22, 21, 20], [35, IGNORE, IGNORE, IGNORE]]])
     slices = {"overwrites": [1, 3, 0], "distance": [2, 1, 3], "writes_between": [1, 0, 2]}
-    targets = torch.tensor([[21, 23, 24]])
+    targets = torch.tensor([[21, 23, 35]])
     return task, Batch(torch.tensor([tokens]), torch.tensor([[7, 14, 17]]), targets, {k: torch.tensor([v]) for k, v in slices.items()}, {"history": history})
 
 
@@ -277,11 +279,11 @@ def means_of(task: VariableOverwrite, batch: Batch, answers: list[int], logits: 
 @pytest.mark.parametrize(
     ("answers", "kinds"),
     [
-        ([21, 23, 24], ["accuracy"] * 3),
+        ([21, 23, 35], ["accuracy"] * 3),
         ([20, 22, 4], ["stale_previous stale_first", "stale_previous", "alien"]),
-        ([24, 20, 23], ["cross", "stale_first", "cross"]),
+        ([35, 20, 23], ["cross", "stale_first", "cross"]),
         ([22, 21, 36], ["alien", "stale_middle", "alien"]),  # 22 had not been written by then
-        ([23, 24, 0], ["alien", "cross", "alien"]),
+        ([23, 35, 0], ["alien", "cross", "alien"]),
     ],
 )
 def test_every_answer_has_an_origin(answers: list[int], kinds: list[str]) -> None:
@@ -334,7 +336,7 @@ def test_errors_at_random_have_no_excess_of_stale_values(name: str) -> None:
 
 def test_excess_of_stale_values_by_hand() -> None:
     task, batch = hand_made()
-    found = task.means(batch, Prediction(torch.tensor([[20, 24, 23]]), torch.zeros(1, 3)))
+    found = task.means(batch, Prediction(torch.tensor([[20, 35, 23]]), torch.zeros(1, 3)))
     assert ratio(found["stale_excess"]) == pytest.approx(1 / (1 / 2 + 3 / 4 + 0))
     assert found["informed_chance"].value[0].tolist() == pytest.approx([1 / 3, 1 / 5, 1 / 5])
 
@@ -363,8 +365,9 @@ def test_weight_on_old_values_and_margin_by_hand() -> None:
 def test_values_known_without_their_order_are_recalled() -> None:
     task = build(control="return_all", seq_len=80)
     batch = sample(task, 20)
-    there = batch.facts["history"].clamp(min=0)
-    logits = torch.zeros(*batch.targets.shape, task.io.vocab_out or 0).scatter(2, there, 1.0)
+    held = batch.facts["history"].clamp(min=0)
+    oldest_first = torch.arange(1.0, 6.0).expand(held.shape)
+    logits = torch.zeros(*batch.targets.shape, task.io.vocab_out or 0).scatter(2, held, oldest_first)
     logits[:, :, PAD] = 0
     known = task.score(batch, Prediction(logits.argmax(dim=2), torch.zeros(batch.targets.shape), logits))["recalled"]
     none = task.score(batch, Prediction(logits.argmax(dim=2), torch.zeros(batch.targets.shape), -logits))["recalled"]
