@@ -116,9 +116,9 @@ class RoleBinding(Task):
         return 0.5
 
     def slice_sizes(self) -> dict[str, int]:
-        """role: 0 asks for the agent, 1 for the patient. distance: tokens from the event to the question, 0 for 1, 1 for 2 and 3, 2 for 4 to 7, and so on.
+        """role: 0 asks for the agent, 1 for the patient. doublings: of the distance in tokens from the event to the question, 0 for 1, 1 for 2 and 3, 2 for 4 to 7, and so on.
         verbs: with how many the name takes part. voice: 1, the event is told with the patient first."""
-        return {"role": 2, "distance": doublings_size(self.seq_len), "verbs": self.settings.rings + 1, "voice": 2}
+        return {"role": 2, "doublings": doublings_size(self.seq_len), "verbs": self.settings.rings + 1, "voice": 2}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
         """Event j of a ring is what its name j does to the next one."""
@@ -153,7 +153,7 @@ class RoleBinding(Task):
         takes_part = torch.zeros(len(index), self._first_verb, dtype=torch.int64, device=device).scatter_add(1, agent, torch.ones_like(agent))
         slices = {
             "role": role,
-            "distance": doublings(positions - told.gather(1, event)),
+            "doublings": doublings(positions - told.gather(1, event)),
             "verbs": takes_part.gather(1, party),
             "voice": passive.long().gather(1, event),
         }

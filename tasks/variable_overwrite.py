@@ -37,7 +37,7 @@ class VariableOverwrite(Task):
     linbench's own, after the forgetting MQAR of Zoology (arXiv:2312.04927), n-back recall in PaTH (arXiv:2505.16381) and PI-LLM
     (github.com/zhuangziGiantfish/Unable-to-Forget). Unlike these it has every count of overwrites in every example, never gives a key
     a value that it had before, and says where errors come from. Of the scores: a key that is overwritten more often was written more
-    recently, unless the schedule is sequential, so look at distance beside overwrites; and a gate for each channel overwrites as a
+    recently, unless the schedule is sequential, so look at doublings beside overwrites; and a gate for each channel overwrites as a
     delta rule does while the keys fit into the channels, so what is said of decay needs more variables than a head has key dimensions.
     """
 
@@ -95,10 +95,10 @@ class VariableOverwrite(Task):
         return len({back for _, back in asked}) / len(asked)
 
     def slice_sizes(self) -> dict[str, int]:
-        """overwrites: of the key, until it is asked for. distance: tokens from the write that decides to the question, 0 for 1, 1 for 2 and 3, 2 for 4 to
+        """overwrites: of the key, until it is asked for. doublings: of the distance in tokens from the write that decides to the question, 0 for 1, 1 for 2 and 3, 2 for 4 to
         7, and so on. writes_between: of other keys, between the two."""
         s = self.settings
-        return {"overwrites": max(s.overwrites) + 1, "distance": doublings_size(s.seq_len), "writes_between": s.writes + s.decoys}
+        return {"overwrites": max(s.overwrites) + 1, "doublings": doublings_size(s.seq_len), "writes_between": s.writes + s.decoys}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
         """Statements are numbered: writes in the order of time, resets, noise, questions between writes, questions at the end."""
@@ -137,7 +137,7 @@ class VariableOverwrite(Task):
         positions = asking + place(s.text("ask"), "key", width=s.width)
         slices = {
             "overwrites": (held >= 0).sum(dim=2) - 1,
-            "distance": doublings(positions - place(s.text("write"), "key", width=s.width) - written.gather(1, decided)),
+            "doublings": doublings(positions - place(s.text("write"), "key", width=s.width) - written.gather(1, decided)),
             "writes_between": told[:, -self.answers :] - told.gather(1, decided) - back,
         }
         targets = history.gather(2, back[:, :, None])[:, :, 0]

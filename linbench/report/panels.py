@@ -21,6 +21,7 @@ BINS, APART = 8, 12
 
 WORDS = {
     "distance": "tokens between what is asked and its answer",
+    "doublings": "doublings of the distance, in tokens",
     "overwrites": "how often the value had been overwritten",
     "accuracy": "test accuracy",
     "stale": "answers that are an older value",

@@ -98,7 +98,7 @@ def test_labels_slices_and_facts_are_those_of_the_sequence_as_it_is_read(task: R
             assert int(batch.facts["swapped"][row, n]) == other != int(batch.targets[row, n])
             assert labels == {
                 "role": role - WHO,
-                "distance": (asked.at - event.at).bit_length() - 1,
+                "doublings": (asked.at - event.at).bit_length() - 1,
                 "verbs": len({x.verb for x in events if name in (x.agent, x.patient)}),
                 "voice": int(BY in event.words),
             }

@@ -126,7 +126,7 @@ def test_labels_slices_and_facts_are_those_of_the_sequence_as_it_is_read(task: V
                 found[question.at] = {
                     "target": own[back].other,
                     "overwrites": len(own) - 1,
-                    "distance": (question.at - own[back].at).bit_length() - 1,
+                    "doublings": (question.at - own[back].at).bit_length() - 1,
                     "writes_between": sum(x.kind == "write" and x.key != question.key and x.at > own[back].at for x in before),
                     "history": [x.other for x in own] + [IGNORE] * (max(s.overwrites) + 1 - len(own)),
                 }
@@ -266,7 +266,7 @@ def hand_made() -> tuple[VariableOverwrite, Batch]:
     assert task.settings.first_value == 20
     tokens = [4, 20, 4, 21, 5, 35, ASK, 4, 36, 4, 22, 4, 23, ASK, 4, 36, ASK, 5, 36, 37, 37, 36, 36, 37]
     history = torch.tensor([[[21, 20, IGNORE, IGNORE], [23, 22, 21, 20], [35, IGNORE, IGNORE, IGNORE]]])
-    slices = {"overwrites": [1, 3, 0], "distance": [2, 1, 3], "writes_between": [1, 0, 2]}
+    slices = {"overwrites": [1, 3, 0], "doublings": [2, 1, 3], "writes_between": [1, 0, 2]}
     targets = torch.tensor([[21, 23, 35]])
     return task, Batch(torch.tensor([tokens]), torch.tensor([[7, 14, 17]]), targets, {k: torch.tensor([v]) for k, v in slices.items()}, {"history": history})
 
