@@ -116,8 +116,8 @@ class RoleBinding(Task):
         return 0.5
 
     def slice_sizes(self) -> dict[str, int]:
-        """role: 0 asks for the agent, 1 for the patient. doublings: of the distance in tokens from the event to the question, 0 for 1, 1 for 2 and 3, 2 for 4 to 7, and so on.
-        verbs: with how many the name takes part. voice: 1, the event is told with the patient first."""
+        """role: 0 asks for the agent, 1 for the patient. doublings: of the distance in tokens from the event to the question, 0 for 1, 1 for 2 and 3,
+        2 for 4 to 7, and so on. verbs: with how many the name takes part. voice: 1, the event is told with the patient first."""
         return {"role": 2, "doublings": doublings_size(self.seq_len), "verbs": self.settings.rings + 1, "voice": 2}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:

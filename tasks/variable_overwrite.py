@@ -95,8 +95,8 @@ class VariableOverwrite(Task):
         return len({back for _, back in asked}) / len(asked)
 
     def slice_sizes(self) -> dict[str, int]:
-        """overwrites: of the key, until it is asked for. doublings: of the distance in tokens from the write that decides to the question, 0 for 1, 1 for 2 and 3, 2 for 4 to
-        7, and so on. writes_between: of other keys, between the two."""
+        """overwrites: of the key, until it is asked for. doublings: of the distance in tokens from the write that decides to the question, 0 for 1,
+        1 for 2 and 3, 2 for 4 to 7, and so on. writes_between: of other keys, between the two."""
         s = self.settings
         return {"overwrites": max(s.overwrites) + 1, "doublings": doublings_size(s.seq_len), "writes_between": s.writes + s.decoys}
 
