@@ -1,0 +1,200 @@
+"""What update rules recall with nothing trained: random keys and values are written, and read with the same keys.
+
+It tells what the arithmetic of a memory gives before a network learns to use it, in seconds, and it holds the kernels to figures that were
+found without them. Keys and values are unit vectors; a value is recalled when no other of its sequence has a larger product with what is
+read. Functions return plain rows, each figure a mean over all trials.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from linbench.kernels.matrix_state import Add, Delta, Update, matrix_state
+from linbench.tasks.random import Stream
+
+__all__ = ["DECAYS", "RULES", "DeltaRule", "LeastSquares", "Rule", "Sum", "Trials", "blend", "capacity", "overwriting", "retention"]
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sum:
+    """S <- decay S + k v^T, read as S^T q; normalised: over z . q, where z <- decay z + k. Linear attention 2006.16236, RetNet 2307.08621."""
+
+    decay: float = 1.0
+    normalised: bool = False
+
+    def __call__(self, k: Tensor, v: Tensor, q: Tensor) -> Tensor:
+        """What q [B, Q, K] reads after k [B, N, K] and v [B, N, V] were written: [B, Q, V]."""
+        if not self.normalised:
+            return _through_kernel(k, v, q, self.decay, Add())
+        read = _through_kernel(k, torch.cat([v, torch.ones_like(v[..., :1])], dim=-1), q, self.decay, Add())
+        return read[..., :-1] / read[..., -1:]
+
+    def __str__(self) -> str:
+        return ("normalised sum" if self.normalised else "sum") + _decaying(self.decay)
+
+
+@dataclass(frozen=True)
+class DeltaRule:
+    """S <- decay S, then S <- S + beta k (v - S^T k)^T: least mean squares in one pass. DeltaNet 2102.11174, Gated DeltaNet 2412.06464."""
+
+    beta: float = 1.0
+    decay: float = 1.0
+
+    def __call__(self, k: Tensor, v: Tensor, q: Tensor) -> Tensor:
+        """As of `Sum`."""
+        return _through_kernel(k, v, q, self.decay, Delta(k.new_full((1, k.shape[1] + q.shape[1], 1), self.beta)))
+
+    def __str__(self) -> str:
+        return f"delta, beta {self.beta:g}" + _decaying(self.decay)
+
+
+@dataclass(frozen=True)
+class LeastSquares:
+    """S = (H + penalty I)^-1 G, where H <- decay H + k k^T and G <- decay G + k v^T: recursive least squares, as in MesaNet 2506.05233."""
+
+    penalty: float = 0.01
+    decay: float = 1.0
+
+    def __call__(self, k: Tensor, v: Tensor, q: Tensor) -> Tensor:
+        """As of `Sum`, by a loop over what is written."""
+        told = torch.cat([k, v], dim=2)
+        moments = k.new_zeros(len(k), k.shape[2], told.shape[2])
+        for t in range(k.shape[1]):
+            moments = self.decay * moments + k[:, t, :, None] * told[:, t, None, :]
+        gram, cross = moments.split_with_sizes([k.shape[2], v.shape[2]], dim=2)
+        memory: Tensor = torch.linalg.solve(gram + self.penalty * torch.eye(k.shape[2], dtype=k.dtype, device=k.device), cross)
+        return q @ memory
+
+    def __str__(self) -> str:
+        return f"least squares, penalty {self.penalty:g}" + _decaying(self.decay)
+
+
+Rule = Sum | DeltaRule | LeastSquares
+
+RULES: tuple[Rule, ...] = (Sum(), Sum(decay=0.98), DeltaRule(), DeltaRule(beta=0.5), DeltaRule(decay=0.98), LeastSquares(), LeastSquares(decay=0.98))
+"""What is compared unless other rules are named."""
+
+DECAYS: tuple[Rule, ...] = tuple(Sum(decay) for decay in (1.0, 0.99, 0.98, 0.96, 0.95, 0.94, 0.9, 0.8))
+"""Sums that forget, from not at all to within a few writes."""
+
+
+@dataclass(frozen=True)
+class Trials:
+    """How many sequences, of directions in how many dimensions, and where and how they are computed with."""
+
+    count: int = 32
+    dim: int = 64
+    seed: int = 0
+    device: str = "cpu"
+    dtype: torch.dtype = torch.float64
+
+    def stream(self, draw: str) -> Stream:
+        """One stream per trial."""
+        return Stream.of(torch.arange(self.count, device=self.device), seed=self.seed, split="untrained").child(draw)
+
+    def directions(self, draw: str, count: int) -> Tensor:
+        """[trials, count, dim], uniform on the sphere."""
+        return normalize(self.stream(draw).normals(count * self.dim).view(self.count, count, self.dim).to(self.dtype), dim=-1)
+
+
+def capacity(
+    rules: Sequence[Rule] = RULES,
+    *,
+    pairs: Sequence[int] = (16, 32, 48, 64, 96, 128, 256),
+    correlations: Sequence[float] = (0.0, 0.3, 0.6),
+    trials: Trials = Trials(),
+) -> list[Row]:
+    """Keys written once, of a given mean cosine to each other: how many are recalled, and the squared error over the squares of the values.
+
+    A key is sqrt(c) common + sqrt(1 - c) own, the first a direction that the sequence's keys share, the second one at right angles to it.
+    """
+    rows: list[Row] = []
+    for correlation in correlations:
+        for count in pairs:
+            common, own, v = trials.directions("common", 1), trials.directions("keys", count), trials.directions("values", count)
+            if correlation:
+                own = normalize(own - (own * common).sum(dim=-1, keepdim=True) * common, dim=-1)
+            k = correlation**0.5 * common + (1 - correlation) ** 0.5 * own
+            for rule in rules:
+                read = rule(k, v, k)
+                error = float((read - v).square().sum() / v.square().sum())
+                accuracy = _mean(_nearest(read, v) == torch.arange(count, device=trials.device))
+                rows.append({"rule": str(rule), "dim": trials.dim, "correlation": correlation, "pairs": count, "accuracy": accuracy, "error": error})
+    return rows
+
+
+def overwriting(
+    rules: Sequence[Rule] = RULES,
+    *,
+    writes: Sequence[int] = (1, 2, 3, 5, 9, 17),
+    keys: int = 8,
+    trials: Trials = Trials(),
+) -> list[Row]:
+    """Every key written so many times, all in random order, each time another value: how often the last is recalled, how often an earlier one."""
+    rows: list[Row] = []
+    own = torch.arange(keys, device=trials.device)
+    for count in writes:
+        q, v = trials.directions("keys", keys), trials.directions("values", keys * count)
+        which = trials.stream("order").shuffle(keys * count) % keys
+        k = q.gather(1, which[:, :, None].expand(-1, -1, trials.dim))
+        time = torch.arange(1, keys * count + 1, device=trials.device)
+        last = ((which[:, None] == own[:, None]) * time).argmax(dim=2)
+        for rule in rules:
+            found = _nearest(rule(k, v, q), v)
+            stale = (which.gather(1, found) == own) & (found != last)
+            rows.append({"rule": str(rule), "dim": trials.dim, "keys": keys, "writes": count, "accuracy": _mean(found == last), "stale": _mean(stale)})
+    return rows
+
+
+def retention(rules: Sequence[Rule] = DECAYS, *, pairs: int = 32, trials: Trials = Trials()) -> list[Row]:
+    """What forgetting costs and gains: how often the oldest quarter of keys written once is recalled, and the last value of 8 keys written five times."""
+    k, v = trials.directions("keys", pairs), trials.directions("values", pairs)
+    oldest = torch.arange(pairs // 4, device=trials.device)
+    rows: list[Row] = []
+    for rule, overwritten in zip(rules, overwriting(rules, writes=(5,), trials=trials), strict=True):
+        retained = _mean(_nearest(rule(k, v, k[:, : pairs // 4]), v) == oldest)
+        rows.append({"rule": str(rule), "dim": trials.dim, "pairs": pairs, "retained": retained, "overwritten": overwritten["accuracy"]})
+    return rows
+
+
+def blend(
+    rules: Sequence[Rule] = (Sum(normalised=True), *RULES),
+    *,
+    values: Sequence[float] = (5.0, 10.0),
+    trials: Trials = Trials(),
+) -> list[Row]:
+    """One key, one number after the other written to it: what is read then. Of 5 and 10 a sum makes 15, a mean 7.5, what overwrites 10."""
+    k = torch.zeros(1, len(values), trials.dim, dtype=trials.dtype, device=trials.device)
+    k[..., 0] = 1
+    v = torch.tensor(values, dtype=trials.dtype, device=trials.device)[:, None] * k
+    return [{"rule": str(rule), "recalled": float(rule(k, v, k[:, :1])[0, 0, 0])} for rule in rules]
+
+
+def _through_kernel(k: Tensor, v: Tensor, q: Tensor, decay: float, update: Update) -> Tensor:
+    """The reads stand after the writes, as tokens that write nothing and let nothing decay."""
+    writes, reads = k.shape[1], q.shape[1]
+    queries, keys = torch.cat([torch.zeros_like(k), q], dim=1), torch.cat([k, torch.zeros_like(q)], dim=1)
+    values = torch.cat([v, v.new_zeros(len(v), reads, v.shape[2])], dim=1)
+    log_decay = None if decay == 1 else torch.cat([k.new_full((1, writes, 1), math.log(decay)), k.new_zeros(1, reads, 1)], dim=1)
+    read, _ = matrix_state(queries[:, :, None], keys[:, :, None], values[:, :, None], log_decay=log_decay, update=update, scale=1.0)
+    return read[:, writes:, 0]
+
+
+def _nearest(read: Tensor, v: Tensor) -> Tensor:
+    """[B, Q], the number of the value [B, N, V] with the largest product with each read [B, Q, V]."""
+    return (read @ v.mT).argmax(dim=-1)
+
+
+def _mean(right: Tensor) -> float:
+    return float(right.double().mean())
+
+
+def _decaying(decay: float) -> str:
+    return "" if decay == 1 else f", decay {decay:g}"
