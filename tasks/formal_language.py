@@ -1,0 +1,224 @@
+"""In-context language learning."""
+
+from functools import cache
+from math import comb
+from typing import Any, ClassVar, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from linbench.common.io import IO
+from linbench.common.settings import Settings
+from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
+from linbench.tasks.blocks.automata import CHOICES, EDGES, FEWEST, Automata, automata
+from linbench.tasks.random import Stream
+
+VISITS = 64
+"""Visits of a state are told apart below this; the last number stands for all that are more."""
+
+
+class FormalLanguageSettings(Settings):
+    """The knobs of the published generator; what it fixes at the lower end is fixed here too."""
+
+    seq_len: int = Field(128, ge=4, description="tokens; longer sequences are cut, shorter ones filled up")
+    min_words: int = Field(8, ge=2, description="words in a sequence, at least")
+    max_words: int = Field(16, ge=2, description="words in a sequence, at most")
+    max_word: int = Field(15, ge=1, description="letters of a word, from 1 on")
+    letters: int = Field(8, ge=FEWEST, le=26, description=f"letters there are; a language uses {FEWEST} of them or more")
+    nodes: int = Field(6, ge=FEWEST, le=16, description=f"states of an automaton, from {FEWEST} on, before those out of reach are left out")
+    out_degree: int = Field(2, ge=2, le=EDGES, description="letters that may follow in a state, from 1 on")
+    automata: int = Field(5000, ge=1, le=1 << 17, description="languages of the training split")
+    held_out: int = Field(500, ge=2, le=1 << 17, description="languages of the validation and the test split, half each")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.max_words < self.min_words:
+            raise ValueError(f"max_words must be min_words or more; {self.max_words} is fewer than {self.min_words}")
+        sets = sum(comb(self.letters, count) for count in range(1, self.out_degree + 1))
+        there_are = comb(self.letters, 2) * sets**2  # two letters to begin with, and any sets of letters after each
+        if 2 * (self.automata + self.held_out) > there_are:
+            raise ValueError(
+                f"automata and held_out languages must be {there_are // 2} at most together, so that no two are alike with {self.letters} letters "
+                f"and out_degree {self.out_degree}; {self.automata} and {self.held_out} are too many"
+            )
+        return self
+
+
+class FormalLanguage(Task):
+    """Which letter may come next in a language that is known from examples only?
+
+    A sequence holds words of one language, each a random walk from the first state of a random automaton, with a bar between words:
+    abca|cab|... At every letter but the first the model must name a letter that may stand there; "tvd" is the total variation distance of what
+    it predicts (all logits count) from the uniform distribution over these. Automata of the splits speak different languages: to do well
+    is to learn one from its context. It does not tell whether states are tracked or contexts matched; n-gram predictors (`tasks/blocks/ngrams.py`)
+    say how far matching goes, and "visits", how often the same state was left before, how fast is learnt.
+
+    Akyürek et al. 2024 (RegBench), arXiv:2401.12973. As published but for this: no two automata, of one split or of two, speak the same
+    language (the published sets are not compared by structure); sequences are cut by tokens, not by characters with
+    spaces; example i of a split is of its language i modulo how many there are; all seeds have the same languages. The optimum is of one
+    who knows all languages of all splits and infers which it is: of those who have not seen the language before, none attains it.
+    """
+
+    name = "formal_language"
+    asks = "learn"
+    Settings = FormalLanguageSettings
+    presets: ClassVar[dict[str, Preset]] = {
+        "quick": Preset("languages of at most 6 states and 8 letters in 128 tokens, for a laptop", protocol={"tokens": 2_048_000, "lr": 3e-3}),
+        "regbench": Preset(
+            "as published: one sequence of each of 5000 languages of up to 12 states, tested on 250 others and validated on as many",
+            task={"seq_len": 949, "min_words": 10, "max_words": 19, "max_word": 49, "letters": 18, "nodes": 12, "out_degree": 3},
+            model={"layers": 4, "d_model": 128},
+            protocol={"examples": 5000, "epochs": 200, "shuffle": True, "batch_size": 32, "lr": 5e-4, "weight_decay": 0.1, "warmup": 0.1},
+        ),
+    }
+
+    settings: FormalLanguageSettings
+
+    @property
+    def io(self) -> IO:
+        """Letters, the bar, filler."""
+        return IO(self._vocab, self._vocab)
+
+    @property
+    def answers(self) -> int:
+        """One for every token that has a next; not due where that is a bar or filler."""
+        return self.seq_len - 1
+
+    @property
+    def _vocab(self) -> int:
+        return self.settings.letters + 2
+
+    def chance(self) -> float:
+        """A letter at random, for as many may follow as a state has edges on average. The commonest letter so far does better, as `ngrams` of order 1 tells."""
+        return (1 + self.settings.out_degree) / 2 / self.settings.letters
+
+    def optimum(self) -> float:
+        """Measured: how often a letter named by `solve` is legal, in 256 examples of the test split drawn for this."""
+        return _optimum(self.settings)
+
+    def longer(self, times: int) -> dict[str, Any]:
+        """More words of the same language."""
+        s = self.settings
+        return {"seq_len": times * s.seq_len, "min_words": times * s.min_words, "max_words": times * s.max_words}
+
+    def slice_sizes(self) -> dict[str, int]:
+        """visits: how often before a letter was drawn in the state that the answer is about, 63 for more. word: how many words lie before."""
+        return {"visits": VISITS, "word": self.settings.max_words}
+
+    def _automata(self, device: torch.device) -> Automata:
+        s = self.settings
+        return automata(s.automata + s.held_out, letters=s.letters, nodes=s.nodes, out_degree=s.out_degree, device=device)
+
+    def _numbers(self, index: Tensor, split: Split) -> Tensor:
+        s = self.settings
+        validation = s.held_out // 2
+        first, count = {"train": (0, s.automata), "validation": (s.automata, validation), "test": (s.automata + validation, s.held_out - validation)}[split]
+        return first + index % count
+
+    def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
+        """Words are drawn side by side, each with a bar at its end, and then laid out. Facts: bit x of `legal` says that letter x may come next."""
+        s, device = self.settings, index.device
+        stream = Stream.of(index, seed=seed, split=split)
+        known, number = self._automata(device), self._numbers(index, split)
+        words = s.min_words + stream.child("words").integers(1, below=s.max_words - s.min_words + 1)
+        lengths = 1 + stream.child("lengths").integers(s.max_words, below=s.max_word)
+        choices = stream.child("steps").integers(s.max_words * s.max_word, below=CHOICES).view(-1, s.max_words, s.max_word)
+
+        step, state = known.step[number], torch.zeros_like(lengths)
+        drawn = []  # letter * 16 + the state it was drawn in, [B, words] each
+        for choice in choices.unbind(2):
+            edge = step.gather(1, state * CHOICES + choice)
+            drawn.append((edge & ~15) + state)
+            state = edge & 15
+        drawn.append(torch.zeros_like(state))
+        offset = torch.arange(s.max_word + 1, device=device)
+        laid = torch.where(offset < lengths[:, :, None], torch.stack(drawn, dim=2), s.letters * 16)
+
+        begins = (lengths + 1).cumsum(dim=1) - lengths - 1
+        word = torch.arange(s.max_words, device=device)
+        held = (offset <= lengths[:, :, None]) & (word < words)[:, :, None]
+        held = held & ((offset < lengths[:, :, None]) | (word < words - 1)[:, :, None])  # no bar after the last word
+        place = torch.where(held, begins[:, :, None] + offset, s.seq_len).clamp(max=s.seq_len)
+        filler = torch.full((len(index), s.seq_len + 1), (s.letters + 1) * 16, device=device)
+        laid = filler.scatter(1, place.flatten(1), laid.flatten(1))[:, :-1]
+
+        inputs, state = laid >> 4, laid & 15
+        due = inputs[:, 1:] < s.letters
+        slices = {"visits": self._visits(inputs, state), "word": (inputs == s.letters).cumsum(dim=1)}
+        return Batch(
+            inputs,
+            torch.arange(self.answers, device=device).expand_as(due),
+            inputs[:, 1:].where(due, IGNORE),
+            {name: x[:, 1:].where(due, 0) for name, x in slices.items()},
+            {"legal": known.legal[number].gather(1, state[:, 1:]).where(due, 0)},
+        )
+
+    def _visits(self, inputs: Tensor, state: Tensor) -> Tensor:
+        """[B, T], how many letters before were drawn in the state that this one was."""
+        found = torch.zeros_like(state)
+        for node in range(self.settings.nodes):
+            here = (inputs < self.settings.letters) & (state == node)
+            found = torch.where(here, here.cumsum(dim=1) - 1, found)
+        return found.clamp(max=VISITS - 1)
+
+    def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
+        """accuracy: how often the likeliest token is a legal one. tvd: total variation distance from the truth, if there are logits."""
+        legal = batch.facts["legal"]
+        found = super().means(batch, prediction) | {"accuracy": Mean((legal >> prediction.answers) & 1)}
+        if prediction.logits is None:
+            return found
+        truth = ((legal[:, :, None] >> torch.arange(self._vocab, device=legal.device)) & 1).double()
+        truth = truth / truth.sum(dim=2, keepdim=True)
+        return found | {"tvd": Mean((prediction.logits.double().softmax(dim=2) - truth).abs().sum(dim=2) / 2)}
+
+    def solve(self, batch: Batch) -> Tensor:
+        """The letter likeliest to be legal for one who knows all languages and holds each to be as likely: those in which the words so far
+        cannot be read are out, the others count by how probable they make them."""
+        known = self._automata(batch.inputs.device)
+        legal = torch.cat([self._likeliest(inputs, known) for inputs in torch.split(batch.inputs, 256)])
+        return legal.gather(1, batch.positions)
+
+    def _likeliest(self, inputs: Tensor, known: Automata) -> Tensor:
+        """[B, T] after each token, of inputs [B, T]."""
+        letters, found = self.settings.letters, []
+        letter, target, degree, legal = (x.flatten(0, 1) for x in (known.letter, known.target, known.degree, known.legal))
+        begin = torch.arange(0, len(legal), self.settings.nodes, device=inputs.device).expand(len(inputs), -1)  # where each automaton's states stand
+        state, weight = begin, torch.ones(begin.shape, dtype=torch.float64, device=inputs.device)
+        for token in inputs.unbind(1):
+            token = token[:, None]
+            is_letter = token < letters
+            weight = torch.where(is_letter, weight * ((legal[state] >> token) & 1) / degree[state], weight)
+            weight = weight / weight.amax(dim=1, keepdim=True)
+            left = max(1, int((weight > 0).sum(dim=1).max()))
+            if 2 * left < weight.shape[1]:
+                keep = (weight > 0).sort(dim=1, descending=True, stable=True).indices[:, :left]
+                begin, state, weight = (x.gather(1, keep) for x in (begin, state, weight))
+            taken = letter[state] == token[:, :, None]
+            state = begin + torch.where(is_letter, (target[state] * taken).sum(dim=2), 0)
+            votes = weight.new_zeros(len(inputs), letters + 1)
+            for edge in letter[state].unbind(2):
+                votes = votes.scatter_add(1, edge, weight)
+            found.append(votes[:, :letters].argmax(dim=1))
+        return torch.stack(found, dim=1)
+
+    def explain(self, batch: Batch, row: int) -> str:
+        """The words, and what may follow after the first few letters."""
+        s = self.settings
+        names = [chr(ord("a") + letter) for letter in range(s.letters)] + ["|", "."]
+        text = "".join(names[token] for token in batch.inputs[row].tolist()).rstrip(".")
+        due = [n for n in range(self.answers) if batch.due[row, n]]
+        told = []
+        for n in due[:4] + due[-1:]:
+            legal = [names[letter] for letter in range(s.letters) if int(batch.facts["legal"][row, n]) >> letter & 1]
+            told.append(f"after position {n} {' or '.join(legal)} may stand, and {names[int(batch.targets[row, n])]} does")
+        shown = text if len(text) <= 900 else f"{text[:600]} ... {text[-200:]}"
+        return f"The words {shown} are of one language. An answer is due before every letter but the first: {'; '.join(told)}."
+
+
+@cache
+def _optimum(settings: FormalLanguageSettings) -> float:
+    task = FormalLanguage(settings)
+    batch = task.sample(torch.arange(256), seed=-1, split="test")
+    right, due = task.score(batch, Prediction(task.solve(batch), torch.zeros(batch.targets.shape)))["accuracy"]
+    return float(right / due)
