@@ -1,0 +1,219 @@
+"""In-context linear regression."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from linbench.common.io import IO
+from linbench.common.settings import Settings
+from linbench.tasks.base import Batch, Preset, Split, Task
+from linbench.tasks.random import Stream
+
+ROUNDING = 1e-9
+"""The least variance of noise that the exact solver takes for granted: what it sees of a target is rounded to float32."""
+
+
+class RegressionSettings(Settings):
+    """One linear function per sequence, or two with drift."""
+
+    dimension: int = Field(8, ge=1, description="of the points")
+    points: int = Field(32, ge=2, description="points, each asked about before its value is told")
+    noise: float = Field(0.0, ge=0, description="standard deviation of noise on w . x, whose own is sqrt(dimension)")
+    condition: float = Field(1.0, ge=1, description="largest over smallest variance of a point along its principal axes, which every sequence has its own of")
+    drift: bool = Field(False, description="whether another function is drawn after half of the points")
+    tokens: Literal["pair", "published"] = Field(
+        "pair", description="pair: a token (x, 0, 1) asks, the next one (x, y, 0) tells; published: a token x, then a token (y, 0, ..., 0)"
+    )
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.dimension == 1 and self.condition != 1:
+            raise ValueError(f"points of one dimension have one axis, and condition must be 1, not {self.condition:g}")
+        return self
+
+
+class Regression(Task):
+    """What is the value of a linear function at this point, after some points and their values?
+
+    Points x and a weight vector w are standard normal, the value is y = (w . x + noise) / sqrt(dimension), so that its variance is 1 without
+    noise and the mean squared error is the published one over the dimension: guessing 0 has 1. Every point is asked about, then told with
+    its value. "accuracy" is the share of the squares that is explained, by `place`, the number of points told before. Rules of memory are
+    estimators here: a sum averages, the delta rule is least mean squares in one pass, least squares is what MesaNet keeps; `averaging`, `least_mean_squares`
+    and `ridge` compute them. It tells how well a layer fits what it reads, with noise, with unequal variances and, with drift, how well it lets go;
+    not whether it recalls anything exactly.
+
+    Garg et al. 2022, arXiv:2208.01066; condition and drift are linbench's own. Dimension and points do not grow along training as in the
+    published curriculum, and a token holds a point with its value unless `tokens` is published.
+    """
+
+    name = "regression"
+    asks = "learn"
+    Settings = RegressionSettings
+    presets: ClassVar[dict[str, Preset]] = {
+        "quick": Preset("32 points of 8 dimensions, no noise: for a laptop", protocol={"tokens": 2_048_000, "lr": 3e-3}),
+        "noisy": Preset("noise as strong as one of 8 dimensions: to fit every point is too much", task={"noise": 1.0}),
+        "ill-conditioned": Preset(
+            "variances of the 8 axes from 1 to 100, which part one pass of least mean squares from least squares", task={"condition": 100.0}
+        ),
+        "drift": Preset("another function from the middle on: what was fitted before is in the way", task={"drift": True}),
+        "garg-20-41": Preset(
+            "as published, but for the curriculum: 41 points of 20 dimensions, their values in tokens of their own",
+            task={"dimension": 20, "points": 41, "tokens": "published"},
+            model={"layers": 12, "d_model": 256},
+            protocol={"tokens": 500_000 * 64 * 82, "batch_size": 64, "lr": 1e-4},
+        ),
+    }
+
+    settings: RegressionSettings
+
+    @property
+    def io(self) -> IO:
+        """Vectors in, one number out."""
+        return IO(None, None, d_in=self.settings.dimension + 2 * (self.settings.tokens == "pair"), d_out=1)
+
+    @property
+    def seq_len(self) -> int:
+        """Two tokens for each point."""
+        return 2 * self.settings.points
+
+    @property
+    def answers(self) -> int:
+        """One per point."""
+        return self.settings.points
+
+    def chance(self) -> float:
+        """0: always naming zero, the mean of all values, explains none of their squares."""
+        return 0.0
+
+    def optimum(self) -> float:
+        """Expected of the posterior mean, whose error depends on the points alone: its average over the points of 1024 sequences drawn for this."""
+        return _optimum(self.settings)
+
+    def longer(self, times: int) -> dict[str, Any]:
+        """More points."""
+        return {"points": times * self.settings.points}
+
+    def slice_sizes(self) -> dict[str, int]:
+        """place: how many points were told before."""
+        return {"place": self.settings.points}
+
+    def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
+        """All is computed in float64 and rounded once, so that devices agree."""
+        s = self.settings
+        stream = Stream.of(index, seed=seed, split=split)
+        x = self.draw_points(stream)
+        w = stream.child("weights").normals(2 * s.dimension).double().view(-1, 2, 1, s.dimension)
+        half = s.points // 2 if s.drift else s.points
+        y = torch.cat([(x[:, :half] * w[:, 0]).sum(dim=2), (x[:, half:] * w[:, 1]).sum(dim=2)], dim=1)
+        y = (y + s.noise * stream.child("noise").normals(s.points)) / s.dimension**0.5
+
+        value, zero = y[:, :, None], torch.zeros_like(y)[:, :, None]
+        if s.tokens == "pair":
+            asks, tells = torch.cat([x, zero, zero + 1], dim=2), torch.cat([x, value, zero], dim=2)
+        else:
+            asks, tells = x, torch.cat([value, zero.expand(-1, -1, s.dimension - 1)], dim=2)
+        place = torch.arange(s.points, device=index.device).expand(len(index), -1)
+        return Batch(torch.stack([asks, tells], dim=2).flatten(1, 2).float(), 2 * place, value.float(), {"place": place})
+
+    def draw_points(self, stream: Stream) -> Tensor:
+        """[B, points, dimension], float64; of mean variance 1, along axes turned at random where variances differ."""
+        s = self.settings
+        x = stream.child("points").normals(s.points * s.dimension).double().view(-1, s.points, s.dimension)
+        if s.condition == 1:
+            return x
+        variances = s.condition ** (-torch.arange(s.dimension, dtype=torch.float64, device=x.device) / (s.dimension - 1))
+        x = x * (variances * s.dimension / variances.sum()).sqrt()
+        axes = stream.child("axes").normals(s.dimension * s.dimension).double().view(-1, s.dimension, s.dimension)
+        for first in range(s.dimension - 1):  # reflections that send an axis to a random direction among those left: together a uniform rotation
+            mirror = axes[:, first, None, first:]
+            mirror = torch.cat([mirror[..., :1] - mirror.norm(dim=2, keepdim=True), mirror[..., 1:]], dim=2)
+            left = x[..., first:]
+            x = torch.cat([x[..., :first], left - 2 * mirror * (left * mirror).sum(dim=2, keepdim=True) / mirror.square().sum(dim=2, keepdim=True)], dim=2)
+        return x
+
+    def told(self, batch: Batch) -> "Told":
+        """What the tokens say."""
+        s = self.settings
+        asks, tells = batch.inputs[:, ::2].double(), batch.inputs[:, 1::2].double()
+        return Told(asks[:, :, : s.dimension], tells[:, :, s.dimension if s.tokens == "pair" else 0])
+
+    def solve(self, batch: Batch) -> Tensor:
+        """The posterior mean: ridge regression with the variance of the noise as penalty, on what was told since the function last changed."""
+        s = self.settings
+        return ridge(self.told(batch), penalty=max(s.noise**2, ROUNDING), anew=s.points // 2 if s.drift else None)[:, :, None].float()
+
+    def explain(self, batch: Batch, row: int) -> str:
+        """The first points and the last."""
+        s, (x, y) = self.settings, self.told(batch)
+        shown = [n for n in range(s.points) if n < 2 or n == s.points - 1]
+        points = "; ".join(
+            f"at position {2 * n} stands the point ({', '.join(f'{v:.2f}' for v in x[row, n, :6].tolist())}{', ...' * (s.dimension > 6)}), "
+            f"the answer there is {float(y[row, n]):.3f} and stands in the next token"
+            for n in shown
+        )
+        change = f" From point {s.points // 2} on it is another function." * s.drift
+        return f"A linear function of {s.dimension} numbers is told at {s.points} points, of which a few are: {points}.{change}"
+
+
+class Told(NamedTuple):
+    """x: [B, N, d] points, y: [B, N] their values."""
+
+    x: Tensor
+    y: Tensor
+
+
+def averaging(told: Told) -> Tensor:
+    """[B, N], the value that the mean of y x over the points before gives each point: one step of gradient descent from 0, a sum memory."""
+    x, y = told
+    total = (x * y[:, :, None]).cumsum(dim=1) - x * y[:, :, None]
+    count = torch.arange(x.shape[1], device=x.device).clamp(min=1)
+    return (x * total).sum(dim=2) / count
+
+
+def least_mean_squares(told: Told, *, beta: float = 1.0) -> Tensor:
+    """[B, N], each point's value before w moves to it: w <- w + beta x (y - w . x) / |x|^2, the delta rule with keys of unit length."""
+    w, found = torch.zeros_like(told.x[:, 0]), []
+    for x, y in zip(told.x.unbind(1), told.y.unbind(1), strict=True):
+        found.append((w * x).sum(dim=1))
+        w = w + beta * x * ((y - found[-1]) / x.square().sum(dim=1))[:, None]
+    return torch.stack(found, dim=1)
+
+
+def ridge(told: Told, *, penalty: float, anew: int | None = None) -> Tensor:
+    """[B, N], the value at each point of w that minimises the squared error at the points before plus penalty |w|^2; it forgets all of them at
+    point `anew`. The penalty is the variance of the noise where weights have variance 1, whatever the scale of y."""
+    found = []
+    for x, gram, cross in _moments(told, anew):
+        factor = torch.linalg.cholesky(gram + penalty * torch.eye(x.shape[1], dtype=x.dtype, device=x.device))
+        found.append((torch.cholesky_solve(cross[:, :, None], factor)[:, :, 0] * x).sum(dim=1))
+    return torch.stack(found, dim=1)
+
+
+def _moments(told: Told, anew: int | None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Each point x [B, d] with the sums of x x^T [B, d, d] and x y [B, d] over those before it."""
+    rows, count, size = told.x.shape
+    gram, cross = told.x.new_zeros(rows, size, size), told.x.new_zeros(rows, size)
+    for n in range(count):
+        if n == anew:
+            gram, cross = torch.zeros_like(gram), torch.zeros_like(cross)
+        x = told.x[:, n]
+        yield x, gram, cross
+        gram, cross = gram + x[:, :, None] * x[:, None, :], cross + x * told.y[:, n, None]
+
+
+@cache
+def _optimum(settings: RegressionSettings) -> float:
+    stream = Stream.of(torch.arange(1024), seed=0, split="optimum")
+    x = Regression(settings).draw_points(stream)
+    penalty = max(settings.noise**2, ROUNDING)
+    explained = squares = 0.0
+    for point, gram, _ in _moments(Told(x, torch.zeros_like(x[:, :, 0])), settings.points // 2 if settings.drift else None):
+        factor = torch.linalg.cholesky(gram + penalty * torch.eye(settings.dimension, dtype=torch.float64))
+        spread = penalty * torch.cholesky_solve(point[:, :, None], factor)[:, :, 0]  # the posterior covariance times x
+        explained += float((point * (point - spread)).sum(dim=1).mean())
+        squares += float(point.square().sum(dim=1).mean()) + settings.noise**2
+    return explained / squares

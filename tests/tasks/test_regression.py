@@ -1,0 +1,207 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from linbench.common.errors import UserError
+from linbench.common.io import IO
+from linbench.tasks.base import Batch, Prediction
+from linbench.tasks.regression import Regression, RegressionSettings, Told, averaging, least_mean_squares, ridge
+
+ALPHA = 1e-3
+N = 4000
+Probability = Callable[..., float]
+POINTS = torch.tensor([[[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]]], dtype=torch.float64)
+TOLD = Told(POINTS, torch.tensor([[3.0, 4.0, 7.0]], dtype=torch.float64))
+
+
+def build(**values: Any) -> Regression:
+    return Regression(RegressionSettings.parse(values, where="task"))
+
+
+def sample(task: Regression, count: int, *, seed: int = 0) -> Batch:
+    return task.sample(torch.arange(count), seed=seed, split="train")
+
+
+def scores(task: Regression, batch: Batch, answers: Tensor) -> dict[str, Tensor]:
+    found = task.score(batch, Prediction(answers.view_as(batch.targets), torch.zeros(batch.positions.shape)))
+    return {name: value / weight for name, (value, weight) in found.items()}
+
+
+def normal(chi_squared: Probability, x: Tensor) -> bool:
+    """Whether x is N(0, 1): counts in 20 intervals as likely as each other."""
+    share = (0.5 * (1 + torch.erf(x.double().flatten() / 2**0.5)) * 20).long().clamp(max=19)
+    return chi_squared(share.bincount(minlength=20), torch.full((20,), x.numel() / 20)) > ALPHA
+
+
+def test_a_token_asks_and_the_next_one_tells() -> None:
+    task = build(dimension=3, points=4)
+    batch = sample(task, 5)
+    asks, tells = batch.inputs[:, ::2], batch.inputs[:, 1::2]
+    assert task.io == IO(None, None, d_in=5, d_out=1)
+    assert torch.equal(asks[:, :, :3], tells[:, :, :3])
+    assert torch.equal(asks[:, :, 3:], torch.tensor([0.0, 1.0]).expand(5, 4, 2))
+    assert torch.equal(tells[:, :, 3], batch.targets[:, :, 0])
+    assert not tells[:, :, 4].any()
+    assert batch.positions.tolist() == 5 * [[0, 2, 4, 6]]
+    assert batch.slices["place"].tolist() == 5 * [[0, 1, 2, 3]]
+
+
+def test_published_tokens_hold_a_point_or_its_value() -> None:
+    task = build(dimension=3, points=4, tokens="published")
+    batch, paired = sample(task, 5), sample(build(dimension=3, points=4), 5)
+    assert task.io == IO(None, None, d_in=3, d_out=1)
+    assert torch.equal(batch.inputs[:, ::2], paired.inputs[:, ::2, :3])
+    assert torch.equal(batch.inputs[:, 1::2, :1], batch.targets)
+    assert not batch.inputs[:, 1::2, 1:].any()
+    assert torch.equal(batch.targets, paired.targets)
+    assert torch.equal(task.solve(batch), build(dimension=3, points=4).solve(paired))
+    one = build(dimension=1, points=3, tokens="published")
+    assert sample(one, 2).inputs.shape == (2, 6, 1)
+
+
+def test_points_weights_and_noise_are_standard_normal(chi_squared: Probability) -> None:
+    task = build(dimension=4, points=6)
+    told = task.told(sample(task, N))
+    assert normal(chi_squared, told.x[:, 2, 1])
+    weights = torch.linalg.solve(told.x[:, :4], 2 * told.y[:, :4, None])[:, :, 0]  # y = w . x / 2
+    assert normal(chi_squared, weights[:, 0])
+    assert normal(chi_squared, weights[:, 3])
+    assert torch.allclose((told.x[:, 5] * weights).sum(dim=1) / 2, told.y[:, 5], atol=1e-2)
+    noisy = build(dimension=4, points=6, noise=0.5)
+    noise = noisy.told(sample(noisy, N)).y - told.y
+    assert normal(chi_squared, noise[:, 1] * 2 / 0.5)
+    assert abs(float((noise[:, 1] * noise[:, 2]).mean())) < 4 * 0.25**2 / N**0.5
+
+
+def test_a_condition_stretches_points_along_axes_turned_at_random() -> None:
+    task = build(dimension=4, points=4000, condition=100.0)
+    x = task.told(sample(task, 60)).x
+    covariance = x.mT @ x / 4000
+    variances, axes = torch.linalg.eigh(covariance)
+    expected = 100.0 ** (torch.arange(4) / 3 - 1)
+    expected = 4 * expected / expected.sum()
+    assert torch.allclose(variances.mean(dim=0), expected.double(), rtol=0.03)
+    first = axes[:, :, -1].square()  # a direction of unit length has squares of mean 1 / d, and of variance 2 (d - 1) / (d^2 (d + 2))
+    assert (first.mean(dim=0) - 1 / 4).abs().max() < 4 * (6 / (16 * 6) / 60) ** 0.5
+
+
+def test_axes_are_turned_uniformly(chi_squared: Probability) -> None:
+    """With nearly all variance on one axis a point's direction is that axis, and two points are at right angles to the axis of least variance.
+    In three dimensions each coordinate of a random direction is uniform in [-1, 1]."""
+    task = build(dimension=3, points=2, condition=1e8)
+    x = task.told(sample(task, N)).x
+    for axis in (x[:, 0], torch.linalg.cross(x[:, 0], x[:, 1])):
+        for coordinate in (axis / axis.norm(dim=1, keepdim=True)).unbind(1):
+            counts = ((coordinate + 1) * 10).long().clamp(max=19).bincount(minlength=20)
+            assert chi_squared(counts, torch.full((20,), N / 20)) > ALPHA
+
+
+def test_drift_changes_the_function_in_the_middle() -> None:
+    still, task = build(dimension=2, points=7), build(dimension=2, points=7, drift=True)
+    a, b = still.told(sample(still, 50)), task.told(sample(task, 50))
+    assert torch.equal(a.x, b.x)
+    assert torch.equal(a.y[:, :3], b.y[:, :3])
+    weights = torch.linalg.solve(b.x[:, 3:5], b.y[:, 3:5])
+    assert torch.allclose((b.x[:, 6] * weights).sum(dim=1), b.y[:, 6], atol=1e-2)
+    assert (a.y[:, 3:] != b.y[:, 3:]).all()
+
+
+def test_averaging_by_hand() -> None:
+    """Means of y x before: none, (3, 0), (3, 8) / 2."""
+    assert averaging(TOLD).tolist() == [[0.0, 0.0, 1.5 + 4.0]]
+
+
+def test_least_mean_squares_by_hand() -> None:
+    assert least_mean_squares(TOLD).tolist() == [[0.0, 0.0, 5.0]]  # w goes to (3, 0), then to (3, 2)
+    assert least_mean_squares(TOLD, beta=0.5).tolist() == [[0.0, 0.0, 2.5]]
+
+
+def test_ridge_by_hand() -> None:
+    assert ridge(TOLD, penalty=1.0)[0].tolist() == pytest.approx([0.0, 0.0, 3 / 2 + 8 / 5])
+    assert ridge(TOLD, penalty=1.0, anew=1)[0].tolist() == pytest.approx([0.0, 0.0, 8 / 5])
+
+
+def test_ridge_minimises_its_objective() -> None:
+    task = build(dimension=3, points=6, noise=1.0)
+    told = task.told(sample(task, 20))
+    x, y, penalty = told.x[:, :5], told.y[:, :5], 0.7
+    w = torch.linalg.inv(x.mT @ x + penalty * torch.eye(3)) @ x.mT @ y[:, :, None]
+    assert torch.allclose(ridge(told, penalty=penalty)[:, 5], (told.x[:, 5:] @ w)[:, 0, 0])
+
+
+def test_without_noise_the_solver_is_exact_from_as_many_points_as_dimensions() -> None:
+    task = build(dimension=5, points=9)
+    batch = sample(task, 400)
+    mse = scores(task, batch, task.solve(batch))["mse/place"]
+    assert (mse[6:] < 1e-6).all()
+    left = 1 - torch.arange(5) / 5  # the share of w that the points before do not show
+    assert torch.allclose(mse[:5], left.double(), atol=0.17)
+    assert task.optimum() == pytest.approx(1 - 3 / 9, abs=0.01)  # 1 - (d + 1) / (2 N)
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"noise": 1.0}, {"condition": 100.0}, {"drift": True}, {"noise": 0.25, "condition": 10.0, "drift": True}, {"dimension": 1, "noise": 1.0}]
+)
+def test_no_estimator_beats_the_solver(values: dict[str, Any]) -> None:
+    task = build(**{"dimension": 4, "points": 12, **values})
+    batch = sample(task, 1500)
+    told, best = task.told(batch), scores(task, batch, task.solve(batch))
+    assert float(best["accuracy"]) == pytest.approx(task.optimum(), abs=0.02)
+    others = [averaging(told), least_mean_squares(told), least_mean_squares(told, beta=0.5), ridge(told, penalty=0.1), ridge(told, penalty=3.0)]
+    for answers in others:
+        found = scores(task, batch, answers)
+        assert found["accuracy"] < best["accuracy"] + 1e-9
+        assert found["mse"] > best["mse"] - 1e-9
+
+
+def test_zero_explains_nothing_and_errs_by_one() -> None:
+    task = build()
+    batch = sample(task, 1000)
+    found = scores(task, batch, torch.zeros_like(batch.targets))
+    assert float(found["accuracy"]) == task.chance() == 0
+    assert float(found["mse"]) == pytest.approx(1, abs=0.05)
+
+
+def test_unequal_variances_part_one_pass_from_least_squares() -> None:
+    task = build(condition=100.0)
+    batch = sample(task, 300)
+    told = task.told(batch)
+    last = [float(scores(task, batch, answers)["mse/place"][-1]) for answers in (averaging(told), least_mean_squares(told), ridge(told, penalty=1e-9))]
+    assert last[0] > 10 * last[1] > 1000 * last[2]
+
+
+def test_more_points_are_told_where_sequences_are_longer() -> None:
+    task = build(points=5)
+    assert task.longer(3) == {"points": 15}
+    assert (task.seq_len, task.answers, task.slice_sizes()) == (10, 5, {"place": 5})
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"dimension": 1, "condition": 10.0}, "task: points of one dimension have one axis, and condition must be 1, not 10."),
+        ({"condition": 0.5}, "task.condition = 0.5: input should be greater than or equal to 1."),
+        ({"noise": -1}, "task.noise = -1: input should be greater than or equal to 0."),
+        ({"points": 1}, "task.points = 1: input should be greater than or equal to 2."),
+        ({"tokens": "both"}, "task.tokens = both: input should be 'pair' or 'published'."),
+        ({"sigma": 1}, "task.sigma"),
+    ],
+)
+def test_impossible_settings_are_refused_with_what_is_allowed(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as refused:
+        build(**values)
+    assert said in str(refused.value)
+
+
+def test_explain_shows_points_and_values() -> None:
+    task = build(points=6, drift=True)
+    batch = sample(task, 2)
+    text = task.explain(batch, 1)
+    for place in (0, 1, 5):
+        assert f"at position {2 * place} stands the point ({float(batch.inputs[1, 2 * place, 0]):.2f}, " in text
+        assert f"the answer there is {float(batch.targets[1, place, 0]):.3f} " in text
+    assert "From point 3 on it is another function." in text
+    assert "another function" not in build().explain(sample(build(), 1), 0)
