@@ -1,0 +1,158 @@
+"""How many associations fit: key and value in one token."""
+
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from linbench.common.io import IO
+from linbench.common.settings import Settings
+from linbench.tasks.base import Batch, Preset, Split, Task
+from linbench.tasks.random import Stream
+
+
+class CapacitySettings(Settings):
+    """S keys, written once each or twice on average."""
+
+    keys: int = Field(32, ge=2, description="S, the keys there are, and the queries")
+    values: int | None = Field(None, ge=2, description="values there are; null: as many as keys")
+    writes: Literal["unique", "replaced"] = Field(
+        "unique", description="unique: S writes, each of another key (setting 1); replaced: 2 S writes, each of any key, the last value is due (setting 2)"
+    )
+    delay: int = Field(0, ge=0, description="empty tokens between the last write and the first query")
+    loss: Literal["tokens", "squared"] = Field(
+        "tokens", description="what comes out: logits of values, or (squared, as published) a vector beside one-hot values"
+    )
+
+
+def _published(writes: str, size: int) -> Preset:
+    length = size + (size if writes == "unique" else 2 * size)
+    about = f"{size} keys, each written once" if writes == "unique" else f"{2 * size} writes to {size} keys, drawn with replacement"
+    return Preset(
+        f"{about}; sizes and training as published, loss cross-entropy",
+        task={"keys": size, "writes": writes},
+        model={"layers": 1, "d_model": 64, "heads": 1},
+        protocol={
+            "tokens": 100_000 * 32 * length,
+            "batch_size": 32,
+            "lr": 1e-3,
+            "schedule": "constant",
+            "warmup": 0.0,
+            "weight_decay": 0.0,
+            "beta2": 0.999,
+            "clip": None,
+        },
+    )
+
+
+class Capacity(Task):
+    """Which value was last written to this key? Key and value stand in one token, so that nothing but the memory is asked.
+
+    Every token has two ids, whose embeddings are summed: a write is a key and a value, a query a key and no value (0). After all writes come
+    as many queries as there are keys, each the key of a write chosen at random, none chosen twice. Unique keys ask how many associations
+    are kept apart; keys drawn with replacement ask for the last of several values, by `writes`, how many the key has seen, and `age`, how many
+    writes came after. No convolution is needed to bind a value to its key, and none helps. It does not tell whether a layer can bind
+    neighbouring tokens, or leave out what does not matter.
+
+    Schlag et al. 2021, arXiv:2102.11174. The published loss is half the squared error over one-hot values; it is cross-entropy here, unless loss is
+    squared, when every answer holds as many numbers as there are values. There is no early stop, and delay is linbench's own.
+    """
+
+    name = "capacity"
+    asks = "remember"
+    Settings = CapacitySettings
+    presets: ClassVar[dict[str, Preset]] = {
+        "quick": Preset("32 keys written once, one layer, for a laptop", model={"layers": 1}, protocol={"tokens": 2_048_000, "lr": 3e-3}),
+        "quick-replaced": Preset(
+            "64 writes to 32 keys, one layer, for a laptop", task={"writes": "replaced"}, model={"layers": 1}, protocol={"tokens": 2_048_000, "lr": 3e-3}
+        ),
+        **{f"schlag-1-{size}": _published("unique", size) for size in (60, 200, 600)},
+        **{f"schlag-2-{size}": _published("replaced", size) for size in (20, 100, 200)},
+    }
+
+    settings: CapacitySettings
+
+    @property
+    def io(self) -> IO:
+        """In: 0 is none, then keys, then values. Out: values, from 0 on."""
+        vocab = 1 + self.settings.keys + self._values
+        return IO(vocab, self._values) if self.settings.loss == "tokens" else IO(vocab, None, d_out=self._values)
+
+    @property
+    def _values(self) -> int:
+        return self.settings.values or self.settings.keys
+
+    @property
+    def _writes(self) -> int:
+        return self.settings.keys * (1 if self.settings.writes == "unique" else 2)
+
+    @property
+    def seq_len(self) -> int:
+        """Writes, delay, queries."""
+        return self._writes + self.settings.delay + self.settings.keys
+
+    @property
+    def answers(self) -> int:
+        """One per query."""
+        return self.settings.keys
+
+    def chance(self) -> float:
+        """1 / values: naming any value, blind to the sequence, whose commonest is right a little more often. The mean of all one-hot values explains
+        the same share of their squares."""
+        return 1 / self._values
+
+    def longer(self, times: int) -> dict[str, Any]:
+        """A longer delay."""
+        return {"delay": self.settings.delay + (times - 1) * self.seq_len}
+
+    def slice_sizes(self) -> dict[str, int]:
+        """writes: to the key, of all. age: writes after the one that is asked for."""
+        return {"writes": self._writes + 1, "age": self._writes}
+
+    def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
+        """Queries stand in the order of their places."""
+        s, device, rows = self.settings, index.device, len(index)
+        stream = Stream.of(index, seed=seed, split=split)
+        keys = stream.child("keys")
+        key = keys.shuffle(s.keys) if s.writes == "unique" else keys.integers(self._writes, below=s.keys)
+        value = stream.child("values").integers(self._writes, below=self._values)
+        time = torch.arange(self._writes, device=device).expand(rows, -1)
+        none = torch.zeros(rows, s.keys, dtype=torch.int64, device=device)
+        last = none.scatter_reduce(1, key, time, "amax")
+        count = none.scatter_add(1, key, torch.ones_like(key))
+
+        asked = key.gather(1, stream.child("queries").permutation(self._writes)(torch.arange(s.keys, device=device)))
+        tells = torch.stack([1 + key, 1 + s.keys + value], dim=2)
+        asks = torch.stack([1 + asked, none], dim=2)
+        delay = torch.zeros(rows, s.delay, 2, dtype=torch.int64, device=device)
+        at = last.gather(1, asked)
+        answer = value.gather(1, at)
+        targets = answer if s.loss == "tokens" else torch.zeros(rows, s.keys, self._values, device=device).scatter(2, answer[:, :, None], 1)
+        positions = self._writes + s.delay + torch.arange(s.keys, device=device).expand(rows, -1)
+        slices = {"writes": count.gather(1, asked), "age": self._writes - 1 - at}
+        return Batch(torch.cat([tells, delay, asks], dim=1), positions, targets, slices)
+
+    def solve(self, batch: Batch) -> Tensor:
+        """A table of keys, gone through token by token."""
+        s = self.settings
+        key, value = batch.inputs.unbind(2)
+        table, found = torch.zeros_like(key[:, : s.keys + 1]), []
+        for t in range(key.shape[1]):
+            at = key[:, t : t + 1]
+            held = table.gather(1, at)
+            held = torch.where(value[:, t : t + 1] > 0, value[:, t : t + 1] - 1 - s.keys, held)
+            table = table.scatter(1, at, held)
+            found.append(held)
+        answers = torch.cat(found, dim=1).gather(1, batch.positions)
+        return answers if s.loss == "tokens" else torch.nn.functional.one_hot(answers, self._values).float()
+
+    def explain(self, batch: Batch, row: int) -> str:
+        """The first writes and the first queries."""
+        s, tokens = self.settings, batch.inputs[row].tolist()
+        answers = batch.targets[row].tolist() if s.loss == "tokens" else batch.targets[row].argmax(dim=1).tolist()
+        told = ", ".join(f"key {key} gets value {value - 1 - s.keys}" for key, value in tokens[: min(self._writes, 24)])
+        more = f", and so on for {self._writes} writes" * (self._writes > 24)
+        due = list(zip(batch.positions[row].tolist(), answers, strict=True))[:8]
+        asked = "; ".join(f"at position {at} key {tokens[at][0]} is asked for, the answer there is {answer}" for at, answer in due)
+        return f"One write a token: {told}{more}. Then {asked}{', and so on for ' + str(s.keys) + ' queries' if s.keys > 8 else ''}."

@@ -1,0 +1,163 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from linbench.common.errors import UserError
+from linbench.common.io import IO
+from linbench.tasks.base import IGNORE, Batch, Prediction
+from linbench.tasks.capacity import Capacity, CapacitySettings
+
+ALPHA = 1e-3
+N = 20_000
+Probability = Callable[..., float]
+
+
+def build(**values: Any) -> Capacity:
+    return Capacity(CapacitySettings.parse(values, where="task"))
+
+
+def sample(task: Capacity, count: int, *, seed: int = 0) -> Batch:
+    return task.sample(torch.arange(count), seed=seed, split="train")
+
+
+def accuracy(task: Capacity, batch: Batch, answers: torch.Tensor) -> float:
+    value, weight = task.score(batch, Prediction(answers, torch.zeros(batch.positions.shape)))["accuracy"]
+    return float(value / weight)
+
+
+@pytest.mark.parametrize("values", [{"keys": 5}, {"keys": 5, "values": 3, "delay": 2}, {"keys": 6, "writes": "replaced"}, {"keys": 3, "writes": "replaced"}])
+def test_the_last_value_of_a_written_key_is_due(values: dict[str, Any]) -> None:
+    task = build(**values)
+    s, batch = task.settings, sample(task, 60)
+    writes = s.keys if s.writes == "unique" else 2 * s.keys
+    held, V = s.keys, s.values or s.keys
+    assert task.io == IO(1 + s.keys + V, V)
+    assert batch.inputs.shape == (60, writes + s.delay + held, 2) == (60, task.seq_len, 2)
+    for row, tokens in enumerate(batch.inputs.tolist()):
+        told, asked = tokens[:writes], tokens[writes + s.delay :]
+        assert tokens[writes : writes + s.delay] == s.delay * [[0, 0]]
+        assert all(1 <= key <= s.keys < value <= s.keys + V for key, value in told)
+        assert batch.positions[row].tolist() == list(range(writes + s.delay, task.seq_len))
+        for n, (key, none) in enumerate(asked):
+            assert none == 0
+            times = [t for t, (k, _) in enumerate(told) if k == key]
+            assert int(batch.targets[row, n]) == told[times[-1]][1] - 1 - s.keys
+            assert int(batch.slices["writes"][row, n]) == len(times)
+            assert int(batch.slices["age"][row, n]) == writes - 1 - times[-1]
+
+
+def test_unique_keys_are_each_written_and_asked_for_once() -> None:
+    batch = sample(build(keys=7), 100)
+    for keys in (batch.inputs[:, :7, 0], batch.inputs[:, 7:, 0]):
+        assert torch.equal(keys.sort(dim=1).values, torch.arange(1, 8).expand(100, 7))
+    assert (batch.slices["writes"] == 1).all()
+
+
+def test_order_of_keys_of_values_and_of_queries_is_random(chi_squared: Probability) -> None:
+    batch = sample(build(keys=4, values=5), N)
+    for x, cells in ((batch.inputs[:, 1, 0] - 1, 4), (batch.inputs[:, 6, 0] - 1, 4), (batch.slices["age"][:, 0], 4), (batch.inputs[:, 2, 1] - 5, 5)):
+        assert chi_squared(x.bincount(minlength=cells), torch.full((cells,), N / cells)) > ALPHA
+    pairs = 4 * (batch.inputs[:, 0, 0] - 1) + batch.inputs[:, 1, 0] - 1
+    possible = [4 * a + b for a in range(4) for b in range(4) if a != b]
+    assert chi_squared(pairs.bincount(minlength=16)[possible], torch.full((12,), N / 12)) > ALPHA
+
+
+def test_replaced_keys_are_drawn_independently(chi_squared: Probability) -> None:
+    task = build(keys=4, writes="replaced")
+    batch = sample(task, N)
+    keys = batch.inputs[:, :8, 0] - 1
+    assert chi_squared((4 * keys[:, 2] + keys[:, 7]).bincount(minlength=16), torch.full((16,), N / 16)) > ALPHA
+    values = batch.inputs[:, :8, 1] - 5
+    assert chi_squared((4 * values[:, 0] + values[:, 1]).bincount(minlength=16), torch.full((16,), N / 16)) > ALPHA
+    asked = batch.slices["writes"][:, 0]  # of the key of a random write: itself and seven others, each of the same key in a quarter of cases
+    law = torch.distributions.Binomial(7, torch.tensor(0.25)).log_prob(torch.arange(8.0)).exp()
+    law = torch.cat([law[:5], law[5:].sum().view(1)])
+    counts = (asked - 1).clamp(max=5).bincount(minlength=6)
+    assert chi_squared(counts, N * law.double() / law.double().sum()) > ALPHA
+
+
+def test_no_write_is_asked_for_twice() -> None:
+    """A key is asked for at most as often as it was written."""
+    batch = sample(build(keys=5, writes="replaced"), 300)
+    for key in range(1, 6):
+        told, asked = ((batch.inputs[:, part, 0] == key).sum(dim=1) for part in (slice(0, 10), slice(10, 15)))
+        assert (asked <= told).all()
+
+
+def test_squared_loss_asks_for_one_hot_values() -> None:
+    task, tokens = build(keys=6, values=4, loss="squared"), build(keys=6, values=4)
+    batch, ids = sample(task, 50), sample(tokens, 50)
+    assert task.io == IO(11, None, d_out=4)
+    assert batch.targets.dtype == torch.float32
+    assert torch.equal(batch.targets.argmax(dim=2), ids.targets)
+    assert torch.equal(batch.targets.sum(dim=2), torch.ones(50, 6))
+    assert torch.equal(batch.inputs, ids.inputs)
+    assert torch.equal(task.solve(batch), batch.targets)
+    assert accuracy(task, batch, torch.zeros_like(batch.targets)) == 0
+    assert accuracy(task, batch, torch.full_like(batch.targets, 1 / 4)) == pytest.approx(task.chance()) == pytest.approx(1 / 4)
+
+
+def test_chance_is_any_value() -> None:
+    task = build(keys=8, values=5)
+    batch = sample(task, 2000)
+    assert task.chance() == 1 / 5
+    assert accuracy(task, batch, torch.full_like(batch.targets, 3)) == pytest.approx(0.2, abs=0.02)
+    assert build(keys=8).chance() == 1 / 8
+
+
+def test_the_solver_reads_the_writes_alone() -> None:
+    task = build(keys=8, writes="replaced", delay=3)
+    batch = sample(task, 40)
+    bare = Batch(batch.inputs, batch.positions, torch.full_like(batch.targets, IGNORE), {})
+    assert torch.equal(task.solve(bare), batch.targets)
+    swapped = batch.inputs.clone()
+    swapped[:, :16, 1] = torch.where(swapped[:, :16, 1] == 9, 10, torch.where(swapped[:, :16, 1] == 10, 9, swapped[:, :16, 1]))
+    expected = torch.where(batch.targets == 0, 1, torch.where(batch.targets == 1, 0, batch.targets))
+    assert torch.equal(task.solve(bare._replace(inputs=swapped)), expected)
+
+
+def test_longer_sequences_delay_the_queries() -> None:
+    task = build(keys=4, delay=1)
+    assert task.seq_len == 9
+    longer = build(keys=4, **task.longer(3))
+    assert (longer.seq_len, longer.settings.delay) == (27, 19)
+    assert torch.equal(sample(longer, 5).targets, sample(task, 5).targets)
+
+
+def test_published_sizes() -> None:
+    for name, (keys, writes, length) in {"schlag-1-60": (60, "unique", 120), "schlag-2-100": (100, "replaced", 300)}.items():
+        preset = Capacity.presets[name]
+        task = build(**preset.task)
+        assert (task.settings.keys, task.settings.writes, task.seq_len, task.io.vocab_out) == (keys, writes, length, keys)
+        assert preset.protocol["tokens"] == 100_000 * preset.protocol["batch_size"] * length
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"keys": 1}, "task.keys = 1: input should be greater than or equal to 2."),
+        ({"values": 1}, "task.values = 1: input should be greater than or equal to 2."),
+        ({"delay": -1}, "task.delay = -1: input should be greater than or equal to 0."),
+        ({"writes": "twice"}, "task.writes = twice: input should be 'unique' or 'replaced'."),
+        ({"loss": "mse"}, "task.loss = mse: input should be 'tokens' or 'squared'."),
+        ({"key": 3}, "task.key"),
+    ],
+)
+def test_impossible_settings_are_refused_with_what_is_allowed(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as refused:
+        build(**values)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("loss", ["tokens", "squared"])
+def test_explain_names_writes_and_answers(loss: str) -> None:
+    task = build(keys=3, loss=loss)
+    batch, ids = sample(task, 1), sample(build(keys=3), 1)
+    text = task.explain(batch, 0)
+    for key, value in batch.inputs[0, :3].tolist():
+        assert f"key {key} gets value {value - 4}" in text
+    for n in range(3):
+        assert f"at position {3 + n} key {int(batch.inputs[0, 3 + n, 0])} is asked for, the answer there is {int(ids.targets[0, n])}" in text
+    assert len(build(keys=600, writes="replaced").explain(sample(build(keys=600, writes="replaced"), 1), 0)) < 1500
