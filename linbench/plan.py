@@ -127,7 +127,7 @@ def _varied(task: Task, values: Mapping[str, Any], *, where: str) -> Task:
 
 
 def _words(io: IO) -> str:
-    return ", ".join(f"{name} {value}" for name, value in io._asdict().items() if value is not None)
+    return ", ".join(f"{name} {value}" for name, value in io._asdict().items() if value not in (None, "place"))
 
 
 def _refuse_two_sizes(rooms: Sequence[Mapping[str, Mapping[str, Any]]]) -> None:

@@ -46,8 +46,8 @@ class Batch(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """answers: [B, N] the likeliest ids, or [B, N, d_out] vectors. loss: [B, N], the negative log-likelihood of the target in nats, or for vectors
-    the mean of their squared errors. logits: [B, N, vocab_out], of ids."""
+    """answers: [B, N] the likeliest ids, or [B, N, d_out] vectors. loss: [B, N], the negative log-likelihood of the target in nats, or of
+    vectors the mean squared error. logits: [B, N, vocab_out], of ids."""
 
     answers: Tensor
     loss: Tensor
@@ -138,10 +138,10 @@ class Task(ABC):
         if self.io.vocab_out is not None:
             return {"accuracy": Mean(prediction.answers == batch.targets), "nll": Mean(prediction.loss)}
         size, error = (x.double().square().sum(dim=-1) for x in (batch.targets, prediction.answers - batch.targets))
-        return {"accuracy": Mean(size - error, size), "mse": Mean(prediction.loss)}
+        return {"accuracy": Mean(size - error, size), "mse": Mean(error / batch.targets.shape[-1])}
 
     def score(self, batch: Batch, prediction: Prediction) -> dict[str, tuple[Tensor, Tensor]]:
-        """Sums and weights of all `means`, so that batches add up; and but for the loss, as "<mean>/<slice>", vectors of them over the slice's
+        """Sums and weights of all `means`, so that batches add up; and but for "nll", as "<mean>/<slice>", vectors of them over the slice's
         integers."""
         scores = {}
         due = batch.due
@@ -149,7 +149,7 @@ class Task(ABC):
             value = mean.value.double().masked_fill(~due, 0)
             weight = due.double() if mean.weight is None else mean.weight.double().masked_fill(~due, 0)
             scores[name] = value.sum(), weight.sum()
-            for slice_, size in self.slice_sizes().items() if name != self.loss else ():
+            for slice_, size in self.slice_sizes().items() if name != "nll" else ():
                 at = batch.slices[slice_].flatten()
                 zeros = torch.zeros(size, dtype=torch.float64, device=at.device)
                 scores[f"{name}/{slice_}"] = zeros.index_add(0, at, value.flatten()), zeros.index_add(0, at, weight.flatten())

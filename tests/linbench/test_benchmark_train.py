@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from linbench import batches
 from linbench.benchmark import train
 from linbench.benchmark.report import parts_table, train_columns
 from linbench.benchmark.train import MODELS, SHAPES, Row, Shape, cells, measure, parse_shapes, plan, row_of
@@ -13,6 +14,12 @@ from linbench.common.errors import UserError
 from linbench.workers import Outcome
 
 SMALL = Shape(2, 16, 16)
+
+
+@pytest.fixture(autouse=True)
+def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window is as long as what is drawn at once lasts."""
+    monkeypatch.setitem(batches.AT_ONCE, "cpu", 256)
 
 
 def row(**changes: Any) -> Row:
