@@ -1,0 +1,105 @@
+"""MAD's memorization."""
+
+from typing import ClassVar, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from linbench.common.io import IO
+from linbench.common.settings import Settings
+from linbench.tasks.base import Batch, Preset, Split
+from linbench.tasks.blocks.macro_accuracy import MacroAccuracy
+from linbench.tasks.blocks.mad import listed, published
+from linbench.tasks.random import Stream
+
+
+class MemorizationSettings(Settings):
+    """The knobs of the published generator."""
+
+    vocab_size: int = Field(256, ge=5, description="keys, as many values or one more, and the token at which a value is asked for")
+    seq_len: int = Field(32, ge=2, description="length of a sequence; even")
+    map_seed: int = Field(0, ge=0, description="decides which value goes with which key, in training and tests alike")
+
+    @property
+    def keys(self) -> int:
+        """How many."""
+        return (self.vocab_size - 1) // 2
+
+    @property
+    def values(self) -> int:
+        """How many; a value goes with one key or none."""
+        return self.vocab_size - 1 - self.keys
+
+    @model_validator(mode="after")
+    def _even(self) -> Self:
+        if self.seq_len % 2:
+            raise ValueError(f"seq_len must be even, for each key has its answer after it; {self.seq_len} is odd, {self.seq_len + 1} would do")
+        return self
+
+
+class Memorization(MacroAccuracy):
+    """Which value goes with this key, when no sequence says so? It is the same in all of them.
+
+    Every other token is a key, drawn anew each time; the one after it is always the same and asks for the key's value. Values are never inputs: which goes
+    with which key is fixed once and for all, and learned from targets alone. It tells how well a model keeps facts in its weights, embeddings
+    and channel mixers included, and carries one token over to the next; not what a layer's state holds.
+
+    MAD, Poli et al. 2024, arXiv:2403.17844. Tests ask for the facts that were trained on, as published; only the order of keys is new.
+    """
+
+    name = "memorization"
+    asks = "remember"
+    Settings = MemorizationSettings
+    presets: ClassVar[dict[str, Preset]] = {
+        "quick": Preset("127 facts, the published baseline trained on fresh examples", protocol={"tokens": 1_000_000, "lr": 3e-3}),
+        "mad": published("the baseline, 127 facts", examples=256),
+        "mad-vocab-8192": published("4095 facts", examples=256, vocab_size=8192),
+    }
+
+    settings: MemorizationSettings
+
+    @property
+    def io(self) -> IO:
+        """One vocabulary for both."""
+        return IO(self.settings.vocab_size, self.settings.vocab_size)
+
+    @property
+    def answers(self) -> int:
+        """One for each key."""
+        return self.settings.seq_len // 2
+
+    def chance(self) -> float:
+        """Any value."""
+        return 1 / self.settings.values
+
+    def slice_sizes(self) -> dict[str, int]:
+        """order: of the question in its sequence."""
+        return {"order": self.answers}
+
+    def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
+        """Keys are drawn with replacement."""
+        s, rows = self.settings, len(index)
+        keys = Stream.of(index, seed=seed, split=split).child("keys").integers(self.answers, below=s.keys)
+        inputs = torch.stack([keys, torch.full_like(keys, s.vocab_size - 1)], dim=2).flatten(1)
+        order = torch.arange(self.answers, device=index.device)
+        return Batch(inputs, (2 * order + 1).repeat(rows, 1), self._facts(index.device)[keys], {"order": order.repeat(rows, 1)})
+
+    def _facts(self, device: torch.device) -> Tensor:
+        """[keys], the value of each: as many values in a random order."""
+        s = self.settings
+        stream = Stream.of(torch.zeros(1, dtype=torch.int64, device=device), seed=s.map_seed, split="facts")
+        return s.keys + stream.permutation(s.values)(torch.arange(s.keys, device=device))[0]
+
+    def solve(self, batch: Batch) -> Tensor:
+        """Knows the facts, and looks up the key before each question."""
+        return self._facts(batch.inputs.device)[batch.inputs.gather(1, batch.positions - 1)]
+
+    def explain(self, batch: Batch, row: int) -> str:
+        """Keys and their values."""
+        tokens = batch.inputs[row].tolist()
+        due = [
+            f"at position {at} for key {tokens[at - 1]} it is {target}"
+            for at, target in zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True)
+        ]
+        return f"Tokens 0 to {self.settings.keys - 1} are keys; after each stands {self.settings.vocab_size - 1}, and there its value is due: {listed(due)}."

@@ -1,0 +1,103 @@
+"""MAD's selective copying."""
+
+from typing import ClassVar, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from linbench.common.io import IO
+from linbench.common.settings import Settings
+from linbench.tasks.base import Batch, Preset, Split
+from linbench.tasks.blocks.macro_accuracy import MacroAccuracy
+from linbench.tasks.blocks.mad import listed, published, shortened
+from linbench.tasks.random import Stream
+
+
+class SelectiveCopySettings(Settings):
+    """The knobs of the published generator."""
+
+    vocab_size: int = Field(16, ge=4, description="tokens to copy, then a blank and a copy token")
+    seq_len: int = Field(256, ge=4, description="length of a sequence")
+    num_tokens_to_copy: int = Field(16, ge=1, description="tokens among the blanks, and answers at the end")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.seq_len <= 2 * self.num_tokens_to_copy + 1:
+            raise ValueError(
+                f"{self.num_tokens_to_copy} tokens, a copy token and as many answers leave no blank in {self.seq_len} places; "
+                f"seq_len = {2 * self.num_tokens_to_copy + 2} would do, or num_tokens_to_copy = {self.seq_len // 2 - 1}"
+            )
+        return self
+
+
+class SelectiveCopy(MacroAccuracy):
+    """Which tokens were there among the blanks? All of them, in their order.
+
+    Tokens, each drawn from a small vocabulary, stand among blanks: each blank is put before one of them, chosen at random, so that the last stands just
+    before the copy token. After that come as many blanks as there were tokens, and at each the model must name the next token. It tells whether
+    a layer lets in what matters by content and keeps its order, whatever stands between; not whether it can find a thing again by another.
+
+    MAD, Poli et al. 2024, arXiv:2403.17844, after Gu & Dao 2023, arXiv:2312.00752. The published generator places blanks by a global random state.
+    """
+
+    name = "selective_copy"
+    asks = "filter"
+    Settings = SelectiveCopySettings
+    presets: ClassVar[dict[str, Preset]] = {
+        "quick": Preset("8 tokens among 64, fresh examples", task={"seq_len": 64, "num_tokens_to_copy": 8}, protocol={"tokens": 2_000_000, "lr": 3e-3}),
+        "mad": published("the baseline, 16 tokens among 256"),
+        "mad-vocab-128": published("16 tokens of 126 kinds", vocab_size=128),
+        "mad-length-1024": published("16 tokens among 1024", seq_len=1024),
+        "mad-copy-96": published("96 tokens among 256", num_tokens_to_copy=96),
+    }
+
+    settings: SelectiveCopySettings
+
+    @property
+    def io(self) -> IO:
+        """One vocabulary for both."""
+        return IO(self.settings.vocab_size, self.settings.vocab_size)
+
+    @property
+    def answers(self) -> int:
+        """One for each token to copy."""
+        return self.settings.num_tokens_to_copy
+
+    def chance(self) -> float:
+        """Any token that may be one to copy."""
+        return 1 / (self.settings.vocab_size - 2)
+
+    def slice_sizes(self) -> dict[str, int]:
+        """order: of the token among those to copy. distance: from the token to where it is asked for."""
+        return {"order": self.answers, "distance": self.seq_len}
+
+    def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
+        """A token stands as far from the first place as there are tokens and blanks before it."""
+        s, rows, count = self.settings, index.shape[0], self.settings.num_tokens_to_copy
+        stream = Stream.of(index, seed=seed, split=split)
+        order = torch.arange(count, device=index.device)
+        tokens = stream.child("tokens").integers(count, below=s.vocab_size - 2)
+        blanks = stream.child("blanks").integers(s.seq_len - 2 * count - 1, below=count)
+        before = torch.zeros_like(tokens).scatter_add(1, blanks, torch.ones_like(blanks)).cumsum(dim=1)
+        places = order + before
+        inputs = torch.full((rows, s.seq_len), s.vocab_size - 2, dtype=torch.int64, device=index.device).scatter(1, places, tokens)
+        inputs[:, -count - 1] = s.vocab_size - 1
+        positions = (s.seq_len - count + order).repeat(rows, 1)
+        return Batch(inputs, positions, tokens, {"order": order.repeat(rows, 1), "distance": positions - places})
+
+    def solve(self, batch: Batch) -> Tensor:
+        """Leaves out blanks and the copy token; the first answer is the first of what is left."""
+        order = batch.positions - (self.seq_len - self.answers)
+        kept = [[token for token in tokens if token < self.settings.vocab_size - 2] for tokens in batch.inputs.tolist()]
+        return torch.tensor(kept, device=order.device).gather(1, order)
+
+    def explain(self, batch: Batch, row: int) -> str:
+        """Which tokens stand where, and what is due after the copy token."""
+        blank, tokens = self.settings.vocab_size - 2, batch.inputs[row].tolist()
+        there = [f"{token} at position {at}" for at, token in enumerate(tokens) if token < blank]
+        due = [f"{target} at position {at}" for at, target in zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True)]
+        return (
+            f"The sequence is {shortened(tokens)}. {blank} is a blank; among the blanks stand {listed(there)}. At position {tokens.index(blank + 1)} stands "
+            f"{blank + 1}, which asks for a copy: the answers are {listed(due)}."
+        )
