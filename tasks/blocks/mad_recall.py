@@ -1,0 +1,190 @@
+"""What MAD's recall tasks share: keys and values in a row of pairs, asked for wherever a key comes back or only at the end."""
+
+from abc import abstractmethod
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from linbench.common.io import IO
+from linbench.common.settings import Settings
+from linbench.tasks.base import IGNORE, Batch, Split
+from linbench.tasks.blocks.macro_accuracy import MacroAccuracy
+from linbench.tasks.blocks.mad import listed, shortened
+from linbench.tasks.blocks.occurrences import earlier
+from linbench.tasks.random import Stream
+
+
+class RecallSettings(Settings):
+    """The knobs of the published generators. Tokens from 0 on: keys, as many values or one more, noise, then special ones."""
+
+    always_special: ClassVar[int] = 0
+
+    vocab_size: int = Field(16, ge=4, description="keys, values, noise and special tokens")
+    seq_len: int = Field(128, ge=6, description="length of a sequence")
+    multi_query: bool = Field(True, description="ask wherever a key comes back; false: only for the last pair, after a copy token")
+    noise_vocab_size: int = Field(0, ge=0, description="tokens that are neither keys nor values")
+    frac_noise: float = Field(0.0, ge=0, lt=1, description="share of the pairs in whose place noise tokens stand")
+    train_on: Literal["all", "answers"] = Field("all", description="what training learns: every next token, as published, or what tests ask for")
+
+    @property
+    def special(self) -> int:
+        """How many tokens have a meaning of their own; the copy token, if there is one, is the last."""
+        return self.always_special + (not self.multi_query)
+
+    @property
+    def keys(self) -> int:
+        """How many tokens are for keys."""
+        return (self.vocab_size - self.special - self.noise_vocab_size) // 2
+
+    @property
+    def values(self) -> int:
+        """How many tokens, after the keys, are for values."""
+        return self.vocab_size - self.special - self.noise_vocab_size - self.keys
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.frac_noise and not self.noise_vocab_size:
+            raise ValueError(f"frac_noise = {self.frac_noise} needs tokens for noise; noise_vocab_size is 0, at least 1 would do")
+        if self.keys < 2:
+            others = self.special + self.noise_vocab_size
+            raise ValueError(
+                f"two keys and two values beside {others} tokens for noise and more need a vocabulary of at least {4 + others}, not {self.vocab_size}"
+            )
+        return self
+
+
+class Pairs(NamedTuple):
+    """P pairs in their order, the last being asked for at the end. All but the tokens are [B, P].
+
+    names: the same wherever a key is, of their own for pairs of noise or left out. begins: the position. keys [B, P, K] and values [B, P, V]: tokens, of
+    which so many count as the sizes say; of pairs left out none.
+    """
+
+    names: Tensor
+    begins: Tensor
+    keys: Tensor
+    key_sizes: Tensor
+    values: Tensor
+    value_sizes: Tensor
+
+
+class Recall(MacroAccuracy):
+    """A task whose sequences are such pairs. Their tokens but the last are inputs, all but the first are what comes next."""
+
+    settings: RecallSettings
+
+    @property
+    def io(self) -> IO:
+        """One vocabulary for both."""
+        return IO(self.settings.vocab_size, self.settings.vocab_size)
+
+    @property
+    @abstractmethod
+    def answered(self) -> range:
+        """The positions at which a test may want an answer."""
+
+    @property
+    def places(self) -> range:
+        """The positions at which something may be due."""
+        return range(self.seq_len) if self.settings.train_on == "all" else self.answered
+
+    @property
+    def answers(self) -> int:
+        """One for each place."""
+        return len(self.places)
+
+    def longer(self, times: int) -> dict[str, Any]:
+        """More pairs of as many keys and values."""
+        return {"seq_len": times * self.settings.seq_len}
+
+    def slice_sizes(self) -> dict[str, int]:
+        """seen: how often the key was shown before. distance: tokens from where it was shown last. Both are 0 where nothing is asked."""
+        return {"seen": self.settings.seq_len // 2, "distance": self.seq_len + 1}
+
+    def noisy(self, tokens: Tensor, noise: Tensor, stream: Stream) -> Tensor:
+        """tokens [B, P, W], with others in their stead where noise [B, P] is."""
+        s = self.settings
+        if not s.frac_noise:
+            return tokens
+        drawn = stream.integers(tokens[0].numel(), below=s.noise_vocab_size).view(tokens.shape)
+        return torch.where(noise[:, :, None], s.keys + s.values + drawn, tokens)
+
+    def batch(self, pairs: Pairs, split: Split, *, blank: int, **slices: Tensor) -> Batch:
+        """Examples made of pairs, with the token `blank` wherever none stands. `slices`: further ones, [V]."""
+        s, end = self.settings, self.seq_len + 1
+        key_at = _spread(pairs.begins, pairs.key_sizes, pairs.keys, otherwise=end)
+        value_at = _spread(pairs.begins + pairs.key_sizes, pairs.value_sizes, pairs.values, otherwise=end)
+        tokens = key_at.new_full((len(key_at), end + 1), blank)
+        if not s.multi_query:
+            tokens = tokens.scatter(1, pairs.begins[:, -1:] - 1, s.vocab_size - 1)
+        tokens = tokens.scatter(1, key_at, pairs.keys.flatten(1)).scatter(1, value_at, pairs.values.flatten(1))
+
+        before, seen = earlier(pairs.names)
+        distance = pairs.begins - pairs.begins.gather(1, before)
+        last = torch.arange(seen.shape[1], device=seen.device) == seen.shape[1] - 1
+        asked = last | (seen > 0) if s.multi_query else last.expand_as(seen)
+        first, stop, step = self.places.start, self.places.stop, self.places.step
+        following = slice(first + 1, stop + 1, step)
+
+        def label(values: Tensor) -> Tensor:
+            laid = torch.where(asked[:, :, None], values, 0).expand_as(pairs.values).flatten(1)
+            return torch.zeros_like(tokens).scatter(1, value_at, laid)[:, following]
+
+        targets = tokens[:, following]
+        if split != "train" or s.train_on == "answers":
+            targets = torch.where(label(torch.ones_like(seen)[:, :, None]) > 0, targets, IGNORE)
+        positions = torch.arange(first, stop, step, device=seen.device).repeat(len(seen), 1)
+        found = {"seen": seen[:, :, None], "distance": distance[:, :, None], **slices}
+        return Batch(tokens[:, : end - 1].contiguous(), positions, targets.contiguous(), {name: label(x) for name, x in found.items()})
+
+    def solve(self, batch: Batch) -> Tensor:
+        """Reads token by token and notes what every key was followed by. Of a value it does not know it names the first token that may come next."""
+        read = torch.tensor([self._read(tokens) for tokens in batch.inputs.tolist()], device=batch.inputs.device)
+        return read.gather(1, batch.positions)
+
+    def _read(self, tokens: list[int]) -> list[int]:
+        """What comes next at every position, if it is the token of a value."""
+        s = self.settings
+        known: dict[tuple[int, ...], dict[int, int]] = {}
+        key: tuple[int, ...] = ()
+        value: tuple[int, ...] = ()
+        answers = []
+        for token in tokens:
+            if s.keys <= token < s.keys + s.values:
+                known.setdefault(key, {})[len(value)] = token
+                value += (token,)
+            else:
+                key, value = (() if value or token >= s.keys else key), ()
+                key += (token,) if token < s.keys else ()
+            following = known.get(key, {}).get(len(value))
+            answers.append(next((v for v in range(s.keys, s.keys + s.values) if v not in value), s.keys) if following is None else following)
+        return answers
+
+    def explain(self, batch: Batch, row: int) -> str:
+        """The sequence, then the answers that the context holds."""
+        s = self.settings
+        tokens = batch.inputs[row].tolist()
+        due = [
+            (at, target, seen)
+            for at, target, seen in zip(*(x[row].tolist() for x in (batch.positions, batch.targets, batch.slices["seen"])), strict=True)
+            if target != IGNORE
+        ]
+        answers = [f"at position {at} stands {tokens[at]}, the answer there is {target}" for at, target, seen in due if seen]
+        noise = f", {s.keys + s.values} to {s.keys + s.values + s.noise_vocab_size - 1} mean nothing" if s.noise_vocab_size else ""
+        back = f"Keys come back: {listed(answers)}." if answers else "No key comes back."
+        others = len(due) - len(answers)
+        rest = f" At {others} other places the next token is due as well, whether or not anything tells which." if others else ""
+        return f"Tokens 0 to {s.keys - 1} make keys, {s.keys} to {s.keys + s.values - 1} values{noise}. The sequence is {shortened(tokens)}. {back}{rest}"
+
+
+def _spread(begins: Tensor, sizes: Tensor, tokens: Tensor, *, otherwise: int) -> Tensor:
+    """Where the tokens [B, P, W] of each pair go, [B, P W]; those beyond its size [B, P] go elsewhere."""
+    slot = torch.arange(tokens.shape[2], device=tokens.device)
+    return torch.where(slot < sizes[:, :, None], begins[:, :, None] + slot, otherwise).flatten(1)
+
+
+def hashed(stream: Stream, names: Tensor, *, below: int) -> Tensor:
+    """[B, P] uniform in [0, below): the same wherever a name [B, P] comes back."""
+    return (stream.bits(names) * below) >> 32

@@ -1,0 +1,124 @@
+"""MAD's in-context recall, without and with noise."""
+
+from typing import ClassVar, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from linbench.tasks.base import Batch, Preset, Question, Split
+from linbench.tasks.blocks.mad import published
+from linbench.tasks.blocks.mad_recall import Pairs, Recall, RecallSettings, hashed
+from linbench.tasks.random import Stream
+
+
+class InContextRecallSettings(RecallSettings):
+    """As published: no noise."""
+
+    seq_len: int = Field(128, ge=6, description="length of a sequence; even; with multi_query its last token is the last answer, and no input")
+
+    @model_validator(mode="after")
+    def _even(self) -> Self:
+        if self.seq_len % 2:
+            raise ValueError(f"seq_len must be even, for a sequence is made of pairs; {self.seq_len} is odd, {self.seq_len + 1} would do")
+        return self
+
+
+class InContextRecall(Recall):
+    """Which value goes with this key? Few keys, shown again and again with the same value, asked for whenever they come back.
+
+    A sequence is a row of pairs: a key, drawn anew each time, and its value, drawn once per sequence (keys may share one). Whenever a key was shown
+    before, its value is asked for, and then stands in the input; the last key is drawn from those that were shown. It tells whether a layer binds
+    a value to a key and finds it again at any distance; not how much it can hold, for each fact is soon repeated.
+
+    MAD, Poli et al. 2024, arXiv:2403.17844. As published, training learns every next token, keys included, which nothing tells; tests ask for values
+    only. Where all other pairs happen to be noise and none could be asked for, where the published generator fails, the first pair is not.
+    """
+
+    name = "in_context_recall"
+    asks: ClassVar[Question] = "remember"
+    Settings = InContextRecallSettings
+    presets: ClassVar[dict[str, Preset]] = {
+        "quick": Preset("8 keys in 128 tokens, the published baseline trained on fresh examples", protocol={"tokens": 2_000_000, "lr": 3e-3}),
+        "mad": published("the baseline, 8 keys in 128 tokens"),
+        "mad-vocab-128": published("64 keys", vocab_size=128),
+        "mad-length-1024": published("1024 tokens", seq_len=1024),
+    }
+
+    settings: RecallSettings
+
+    @property
+    def seq_len(self) -> int:
+        """Of the inputs: without the last answer, but for a copy token in its stead."""
+        return self.settings.seq_len - self.settings.multi_query
+
+    @property
+    def answered(self) -> range:
+        """Every key, or the last."""
+        return range(0, self.seq_len, 2) if self.settings.multi_query else range(self.seq_len - 1, self.seq_len)
+
+    def chance(self) -> float:
+        """Naming the value of any key, were as many shown as can be: right if it is the key that is asked for, or shares its value."""
+        keys = min(self.settings.keys, self.settings.seq_len // 2 - 1)
+        return 1 / keys + (1 - 1 / keys) / self.settings.values
+
+    def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
+        """All pairs but the last are drawn; of the keys that they show, each is as likely to be the last."""
+        s = self.settings
+        stream = Stream.of(index, seed=seed, split=split)
+        count = s.seq_len // 2
+        pair = torch.arange(count, device=index.device)
+        keys = stream.child("keys").integers(count - 1, below=s.keys)
+        noise = self._noise(stream, count - 1)
+        lots = stream.child("lots").bits(keys) * s.keys + keys
+        asked = lots.masked_fill(noise, torch.iinfo(torch.int64).max).amin(dim=1, keepdim=True) % s.keys
+        keys, noise = torch.cat([keys, asked], dim=1), torch.nn.functional.pad(noise, (0, 1))
+        values = s.keys + hashed(stream.child("values"), keys, below=s.values)
+
+        one = torch.ones_like(keys)
+        begins = 2 * pair if s.multi_query else 2 * pair + (pair == count - 1)
+        pairs = Pairs(
+            names=torch.where(noise, -1 - pair, keys),
+            begins=begins.expand_as(keys),
+            keys=self.noisy(keys[:, :, None], noise, stream.child("noise for keys")),
+            key_sizes=one,
+            values=self.noisy(values[:, :, None], noise, stream.child("noise for values")),
+            value_sizes=one,
+        )
+        return self.batch(pairs, split, blank=0)
+
+    def _noise(self, stream: Stream, count: int) -> Tensor:
+        """[B, count], which pairs but the last are noise. One of all pairs is not, and of these the first if the others are."""
+        pair = torch.arange(count, device=stream.key.device)
+        noise = stream.child("noise").happens(count, share=self.settings.frac_noise)
+        noise &= pair != stream.child("never noise").integers(1, below=count + 1)
+        return noise & ((pair > 0) | ~noise.all(dim=1, keepdim=True))
+
+
+class NoisyRecallSettings(InContextRecallSettings):
+    """As published: a fifth of all pairs are noise."""
+
+    vocab_size: int = Field(32, ge=4, description="keys, values, noise and special tokens")
+    noise_vocab_size: int = Field(16, ge=0, description="tokens that are neither keys nor values")
+    frac_noise: float = Field(0.2, ge=0, lt=1, description="share of the pairs in whose place noise tokens stand")
+
+
+class NoisyRecall(InContextRecall):
+    """Which value goes with this key, when some of what stands between the pairs means nothing?
+
+    In-context recall in which a share of the pairs, all but one of which may be chosen, is two tokens of noise, from a vocabulary of their own. It tells
+    whether a layer leaves out what can be told apart at sight; not what it does about distractors that look like facts.
+
+    MAD, Poli et al. 2024, arXiv:2403.17844; otherwise as `in_context_recall`.
+    """
+
+    name = "noisy_recall"
+    asks = "filter"
+    Settings = NoisyRecallSettings
+    presets: ClassVar[dict[str, Preset]] = {
+        "quick": Preset("8 keys in 128 tokens, a fifth noise, the published baseline trained on fresh examples", protocol={"tokens": 2_000_000, "lr": 3e-3}),
+        "mad": published("the baseline, 8 keys in 128 tokens, a fifth of which are noise"),
+        "mad-vocab-144": published("64 keys", vocab_size=144),
+        "mad-length-1024": published("1024 tokens", seq_len=1024),
+        "mad-noise-0.8": published("four fifths are noise", frac_noise=0.8),
+    }
