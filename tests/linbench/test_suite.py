@@ -1,3 +1,4 @@
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -144,3 +145,22 @@ def test_based_is_the_published_mixture() -> None:
     mixer = cell.model.layers[1].settings
     assert (mixer.heads, mixer.expand_k, mixer.expand_v, mixer.conv) == (2, 1.0, 2.0, 0)  # type: ignore[attr-defined]
     assert {model.model.partition("[")[0].partition("+")[0] for model in figure.models} == {"base_conv"}
+
+
+@pytest.mark.slow
+def test_mad_is_the_66_published_settings() -> None:
+    figure = load("mad")
+    assert {name: len(values) for name, values in figure.grid.items()} == {"protocol.lr": 3, "protocol.weight_decay": 2}, "396 runs of each model"
+    few = figure.model_copy(update={"models": figure.models[:1], "grid": {"protocol.lr": (1e-3,)}})
+    cells = expand(few, device="cpu").cells
+    assert Counter(cell.task_entry.name for cell in cells) == {
+        "in_context_recall": 11, "noisy_recall": 14, "fuzzy_recall": 11, "selective_copy": 13, "compression": 11, "memorization": 6,
+    }  # fmt: skip
+    changed = []
+    for cell in cells:
+        baseline = cell.task.Settings().model_dump()
+        examples = 256 if cell.task_entry.name == "memorization" else 12_800
+        changed.append({name for name, value in cell.task.settings.model_dump().items() if value != baseline[name]})
+        changed[-1] |= {"examples"} if cell.protocol.examples != examples else set()
+        assert (cell.model.backbone.layers, cell.model.backbone.d_model, cell.protocol.batch_size, cell.protocol.epochs) == (4, 128, 128, 200)
+    assert Counter(map(len, changed)) == {0: 6, 1: 60}, "one thing at a time"
