@@ -41,8 +41,8 @@ def test_three_grams_are_what_followed_the_last_two() -> None:
 def test_answers_and_nll_are_of_these_shares() -> None:
     found = ngrams(batch(), order=2, vocab_size=4, counted=3)
     assert found.answers[0, [2, 5, 7]].tolist() == [1, 0, 0]
-    assert float(found.nll[0, 4]) == pytest.approx(-torch.tensor(0.5).log().item())
-    assert found.nll[0, 2] == float("inf")
+    assert float(found.loss[0, 4]) == pytest.approx(-torch.tensor(0.5).log().item())
+    assert found.loss[0, 2] == float("inf")
 
 
 def test_only_what_comes_before_is_used() -> None:
