@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, NoReturn
 
 import typer
 
-from linbench.cli import bench, doctor, figures, listing, run, show, sweep, table
+from linbench.cli import bench, doctor, figures, listing, run, show, sweep, table, untrained
 from linbench.common.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE, UserError
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.command("figures")(figures.figures)
 app.command("list")(listing.listing)
 app.command("show")(show.show)
 app.command("doctor")(doctor.doctor)
+app.command("untrained")(untrained.untrained)
 app.add_typer(bench.bench, name="bench")
 
 
