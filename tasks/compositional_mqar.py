@@ -10,7 +10,8 @@ from torch import Tensor
 from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split, Task
-from linbench.tasks.blocks.queries import Filler, PowerA, filler_tokens, power_law_slots, some
+from linbench.tasks.blocks.prose import listed
+from linbench.tasks.blocks.queries import Filler, PowerA, filler_tokens, power_law_slots
 from linbench.tasks.random import Stream
 
 
@@ -134,4 +135,4 @@ class CompositionalMQAR(Task):
         pairs = [f"{tokens[i]} {tokens[i + 1]} means {tokens[i + 2]}" for i in range(0, self._context, 3)]
         due = sorted(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True))
         asked = [f"at positions {at - 1} and {at} stand {tokens[at - 1]} {tokens[at]}, the answer at {at} is {target}" for at, target in due]
-        return f"In this sequence {some(pairs, 9)}. Then {some(asked, 9)}. All other tokens after position {self._context - 1} are filler."
+        return f"In this sequence {listed(pairs, 9)}. Then {listed(asked, 9)}. All other tokens after position {self._context - 1} are filler."

@@ -9,7 +9,8 @@ from torch import Tensor
 from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
-from linbench.tasks.blocks.queries import Filler, PowerA, filler_tokens, power_law_slots, some
+from linbench.tasks.blocks.prose import listed
+from linbench.tasks.blocks.queries import Filler, PowerA, filler_tokens, power_law_slots
 from linbench.tasks.random import Stream
 
 
@@ -159,6 +160,6 @@ class ForgettingMQAR(Task):
             f"at position {at} stands {tokens[at]}, the answer there is {target}" + (f", no longer {old}" if old != IGNORE else "") for at, target, old in due
         ]
         return (
-            f"In this sequence first {some(pairs, 12)}. From position {2 * len(pairs)} on it is otherwise: {some(updates, 12)}. "
-            f"Then {some(asked, 12)}. All other tokens after position {self._context - 1} are filler."
+            f"In this sequence first {listed(pairs, 12)}. From position {2 * len(pairs)} on it is otherwise: {listed(updates, 12)}. "
+            f"Then {listed(asked, 12)}. All other tokens after position {self._context - 1} are filler."
         )

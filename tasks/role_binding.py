@@ -10,7 +10,8 @@ from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Mean, Prediction, Preset, Split, Task
 from linbench.tasks.blocks.origins import first_seen
-from linbench.tasks.blocks.statements import few, length, place, say
+from linbench.tasks.blocks.prose import listed
+from linbench.tasks.blocks.statements import length, place, say
 from linbench.tasks.blocks.timeline import doublings, doublings_size, parts, spread
 from linbench.tasks.random import Stream, constant
 
@@ -198,4 +199,4 @@ class RoleBinding(Task):
         for at, target in zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True):
             role, verb, party = tokens[at - 2 : at + 1]
             asked.append(f"at position {at}, {f'who does {verb} to {party}' if role == WHO else f'to whom {party} does {verb}'}: {target}")
-        return f"Told is: {few(told, 24, ', ')}. Asked is {few(asked, 12, '; ')}. All else is filler."
+        return f"Told is: {listed(told, 24, ', ')}. Asked is {listed(asked, 12, '; ')}. All else is filler."

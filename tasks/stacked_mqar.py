@@ -11,7 +11,7 @@ from linbench.common.io import IO
 from linbench.common.keys import stable_key
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split, Task
-from linbench.tasks.blocks.queries import some
+from linbench.tasks.blocks.prose import listed
 from linbench.tasks.random import Stream
 
 
@@ -134,6 +134,6 @@ class StackedMQAR(Task):
         due = sorted(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True))
         asked = [f"at position {at} stands key {tokens[at][0]}, the answer there is {target}" for at, target in due]
         return (
-            f"Each token is two vectors, here named by their numbers. First come {some(pairs, 16)}. "
-            f"{f'Then come {zeros} tokens of zeros. ' if zeros else ''}At the end, {some(asked, 16)}."
+            f"Each token is two vectors, here named by their numbers. First come {listed(pairs, 16)}. "
+            f"{f'Then come {zeros} tokens of zeros. ' if zeros else ''}At the end, {listed(asked, 16)}."
         )

@@ -9,7 +9,8 @@ from linbench.common.io import IO
 from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
 from linbench.tasks.blocks.origins import first_seen, origins, recalled, weights
 from linbench.tasks.blocks.overwriting import FIRST_KEY, PAD, SEP, SET, VariableOverwriteSettings
-from linbench.tasks.blocks.statements import few, length, place, say
+from linbench.tasks.blocks.prose import listed
+from linbench.tasks.blocks.statements import length, place, say
 from linbench.tasks.blocks.timeline import doublings, doublings_size, spread
 from linbench.tasks.blocks.writes import different_values, scheduled
 from linbench.tasks.random import Stream, constant
@@ -210,7 +211,7 @@ class VariableOverwrite(Task):
         first = (batch.inputs[row, :, 0] if s.width > 1 else batch.inputs[row]).tolist()
         told = [f"{key[t]}={value[t]}" if wrote[t] else "RESET" for t in range(s.seq_len) if wrote[t] or (s.reset and first[t] == s.reset_mark)]
         before = f"{len(told) - 40} times something, then " if len(told) > 40 else ""
-        history = batch.facts["history"][row].tolist()
+        history = [listed([str(value) for value in held if value != IGNORE], 5, " ") for held in batch.facts["history"][row].tolist()]
         due = sorted(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), history, strict=True))
-        asked = [f"at position {at} for {first[at]}, the answer is {target} of {few([str(v) for v in held if v != IGNORE], 5)}" for at, target, held in due]
-        return f"Written is, one after another, {before}{' '.join(told[-40:])}. Asked is {few(asked, 8, '; ')} (newest first). All else is filler."
+        asked = [f"at position {at} for {first[at]}, the answer is {target} of {held}" for at, target, held in due]
+        return f"Written is, one after another, {before}{' '.join(told[-40:])}. Asked is {listed(asked, 8, '; ')} (newest first). All else is filler."

@@ -11,8 +11,8 @@ from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import IGNORE, Batch, Split
 from linbench.tasks.blocks.macro_accuracy import MacroAccuracy
-from linbench.tasks.blocks.mad import listed, shortened
 from linbench.tasks.blocks.occurrences import earlier
+from linbench.tasks.blocks.prose import listed, shortened
 from linbench.tasks.random import Stream
 
 

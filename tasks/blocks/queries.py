@@ -1,6 +1,5 @@
 """Keys that are asked for later in a sequence: in which slots, and what stands between them."""
 
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import torch
@@ -33,9 +32,3 @@ def filler_tokens(kind: str, stream: Stream, length: int, *, vocab_size: int, ke
     draw = stream.integers(length, below=vocab_size - count)
     smaller_others = keys.sort(dim=1).values - torch.arange(count, device=keys.device)  # how many tokens below each key are no keys
     return draw + torch.searchsorted(smaller_others, draw, right=True)
-
-
-def some(items: Sequence[str], most: int) -> str:
-    """As many as a reader looks at, and how many more there are."""
-    left = len(items) - most
-    return "; ".join(items[:most]) + (f"; and {left} more" if left > 0 else "")

@@ -1,11 +1,11 @@
 """Statements written over filler. A statement is a text of words; a point stands for a place that stays filler."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-__all__ = ["few", "length", "place", "say"]
+__all__ = ["length", "place", "say"]
 
 
 def length(text: str, *, width: int = 1) -> int:
@@ -24,8 +24,3 @@ def say(ids: Tensor, text: str, starts: Tensor, words: Mapping[str, int | Tensor
         if word != ".":
             at, token = width * starts + offset, words[word]
             ids.scatter_(1, at, token if isinstance(token, Tensor) else torch.full_like(at, token))
-
-
-def few(said: Sequence[str], most: int, between: str = " ") -> str:
-    """The first of what is said, and how much more there is."""
-    return between.join([*said[:most], *([f"and {len(said) - most} more"] if len(said) > most else [])])

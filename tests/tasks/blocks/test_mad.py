@@ -3,7 +3,6 @@ import pytest
 from linbench.protocol import Protocol, default_protocol, published
 from linbench.registry import registry
 from linbench.tasks.base import Task
-from linbench.tasks.blocks.mad import listed, shortened
 
 TASKS = ["in_context_recall", "noisy_recall", "fuzzy_recall", "selective_copy", "compression", "memorization"]
 
@@ -19,10 +18,3 @@ def test_presets_are_trained_as_the_published_protocol_has_it(name: str) -> None
         assert Protocol.parse({**default_protocol(), **preset.protocol}, where="protocol") == wanted
         assert preset.model == {"layers": 4, "d_model": 128}
     assert not presets["mad"].task, "the defaults are the published baseline"
-
-
-def test_long_things_are_told_shortly() -> None:
-    assert listed(["a", "b"], most=2) == "a; b"
-    assert listed(["a", "b", "c", "d"], most=2) == "a; b; and so on, 2 more"
-    assert shortened([1, 2, 3, 4], most=2) == "1 2 3 4"
-    assert shortened([1, 2, 3, 4, 5], most=2) == "1 2 ... 4 5"

@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from linbench.tasks.blocks.queries import filler_tokens, power_law_slots, some
+from linbench.tasks.blocks.queries import filler_tokens, power_law_slots
 from linbench.tasks.random import Stream
 
 N = 20_000
@@ -55,8 +55,3 @@ def test_other_fillers_know_no_keys(chi_squared: Probability) -> None:
     assert not filler_tokens("zero", stream(), 4, vocab_size=7, keys=keys).any()
     tokens = filler_tokens("published", stream(), 1, vocab_size=7, keys=keys)
     assert chi_squared(tokens.flatten().bincount(minlength=7), torch.full((7,), N / 7)) > ALPHA
-
-
-def test_some_says_how_many_it_leaves_out() -> None:
-    assert some(["a", "b"], 2) == "a; b"
-    assert some(["a", "b", "c", "d"], 2) == "a; b; and 2 more"
