@@ -7,11 +7,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from linbench.common.io import IO
 from linbench.common.settings import Settings
-from linbench.tasks.base import Batch, Preset, Split, Task
+from linbench.tasks.base import Batch, Preset, Split
 from linbench.tasks.blocks.prose import listed
-from linbench.tasks.blocks.queries import Filler, PowerA, filler_tokens, power_law_slots
+from linbench.tasks.blocks.queries import Filler, PairsThenQueries, PowerA, filler_tokens, power_law_slots
 from linbench.tasks.random import Stream
 
 
@@ -46,7 +45,7 @@ def _long(seq_len: int, kv_pairs: int) -> Preset:
     )
 
 
-class CompositionalMQAR(Task):
+class CompositionalMQAR(PairsThenQueries):
     """Which value followed these two tokens? Neither of them says it alone.
 
     A key is a cell of a grid: one of n first tokens, then one of n second tokens. A sequence begins with all kv_pairs = n * n keys, each
@@ -59,6 +58,7 @@ class CompositionalMQAR(Task):
     """
 
     name = "compositional_mqar"
+    slot = 3
     asks = "remember"
     Settings = CompositionalMQARSettings
     presets: ClassVar[dict[str, Preset]] = {
@@ -77,31 +77,9 @@ class CompositionalMQAR(Task):
 
     settings: CompositionalMQARSettings
 
-    @property
-    def io(self) -> IO:
-        """One vocabulary for both."""
-        return IO(self.settings.vocab_size, self.settings.vocab_size)
-
-    @property
-    def answers(self) -> int:
-        """One per pair."""
-        return self.settings.kv_pairs
-
-    @property
-    def _context(self) -> int:
-        return 3 * self.settings.kv_pairs
-
-    @property
-    def _slots(self) -> int:
-        return (self.settings.seq_len - self._context) // 3
-
-    def chance(self) -> float:
-        """1 / kv_pairs: naming any value of the sequence, without knowing whose it is."""
-        return 1 / self.settings.kv_pairs
-
     def slice_sizes(self) -> dict[str, int]:
         """distance: tokens from the pair's key to its query. slot: place in the query region, 0 is nearest to the pairs."""
-        return {"distance": self.settings.seq_len, "slot": self._slots}
+        return {"distance": self.settings.seq_len, "slot": self.slots}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
         """Positions, targets and slices are in the order of the pairs."""
@@ -114,17 +92,17 @@ class CompositionalMQAR(Task):
         cell = stream.child("cells").shuffle(s.kv_pairs)
         first, second = firsts.gather(1, cell // side), seconds.gather(1, cell % side)
         values = 2 * third + stream.child("values").permutation(s.vocab_size - 2 * third)(pair)
-        slots = power_law_slots(stream.child("slots"), s.kv_pairs, of=self._slots, power_a=s.power_a)
+        slots = power_law_slots(stream.child("slots"), s.kv_pairs, of=self.slots, power_a=s.power_a)
         tokens = torch.cat([firsts, seconds], dim=1)
-        filler = filler_tokens(s.filler, stream.child("filler"), s.seq_len - self._context, vocab_size=s.vocab_size, keys=tokens)
+        filler = filler_tokens(s.filler, stream.child("filler"), s.seq_len - self.context, vocab_size=s.vocab_size, keys=tokens)
         queries = filler.scatter(1, 3 * slots, first).scatter(1, 3 * slots + 1, second)
         inputs = torch.cat([torch.stack([first, second, values], dim=2).flatten(1), queries], dim=1)
-        positions = self._context + 3 * slots + 1
+        positions = self.context + 3 * slots + 1
         return Batch(inputs, positions, values, {"distance": positions - 3 * pair - 1, "slot": slots})
 
     def solve(self, batch: Batch) -> Tensor:
         """The value beside the pair whose two tokens end at the query."""
-        firsts, seconds, values = (batch.inputs[:, i : self._context : 3] for i in range(3))
+        firsts, seconds, values = (batch.inputs[:, i : self.context : 3] for i in range(3))
         first, second = batch.inputs.gather(1, batch.positions - 1), batch.inputs.gather(1, batch.positions)
         pair = ((first[:, :, None] == firsts[:, None, :]) & (second[:, :, None] == seconds[:, None, :])).byte().argmax(dim=2)
         return values.gather(1, pair)
@@ -132,7 +110,7 @@ class CompositionalMQAR(Task):
     def explain(self, batch: Batch, row: int) -> str:
         """Pairs, then queries in the order they stand."""
         tokens = batch.inputs[row].tolist()
-        pairs = [f"{tokens[i]} {tokens[i + 1]} means {tokens[i + 2]}" for i in range(0, self._context, 3)]
+        pairs = [f"{tokens[i]} {tokens[i + 1]} means {tokens[i + 2]}" for i in range(0, self.context, 3)]
         due = sorted(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True))
         asked = [f"at positions {at - 1} and {at} stand {tokens[at - 1]} {tokens[at]}, the answer at {at} is {target}" for at, target in due]
-        return f"In this sequence {listed(pairs, 9)}. Then {listed(asked, 9)}. All other tokens after position {self._context - 1} are filler."
+        return f"In this sequence {listed(pairs, 9)}. Then {listed(asked, 9)}. All other tokens after position {self.context - 1} are filler."

@@ -6,11 +6,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from linbench.common.io import IO
 from linbench.common.settings import Settings
-from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
+from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split
 from linbench.tasks.blocks.prose import listed
-from linbench.tasks.blocks.queries import Filler, PowerA, filler_tokens, power_law_slots
+from linbench.tasks.blocks.queries import Filler, PairsThenQueries, PowerA, filler_tokens, power_law_slots
 from linbench.tasks.random import Stream
 
 
@@ -56,7 +55,7 @@ def _published(seq_len: int, kv_pairs: int, examples: int) -> Preset:
     )
 
 
-class ForgettingMQAR(Task):
+class ForgettingMQAR(PairsThenQueries):
     """Which value has this key now? Some keys were given a second one, and their first is no longer true.
 
     A sequence begins with kv_pairs distinct keys, each followed by its value; then `updates` of these keys stand again, each followed by a
@@ -92,30 +91,13 @@ class ForgettingMQAR(Task):
     settings: ForgettingMQARSettings
 
     @property
-    def io(self) -> IO:
-        """One vocabulary for both."""
-        return IO(self.settings.vocab_size, self.settings.vocab_size)
-
-    @property
-    def answers(self) -> int:
-        """One per key."""
-        return self.settings.kv_pairs
-
-    @property
-    def _context(self) -> int:
+    def context(self) -> int:
+        """Pairs and updates."""
         return 2 * (self.settings.kv_pairs + self.settings.updates)
-
-    @property
-    def _slots(self) -> int:
-        return (self.settings.seq_len - self._context) // 2
-
-    def chance(self) -> float:
-        """1 / kv_pairs: naming any value that is true at the end, the last one written for instance, without knowing whose it is."""
-        return 1 / self.settings.kv_pairs
 
     def slice_sizes(self) -> dict[str, int]:
         """updated: whether the key has a second value. distance: tokens from the key's last writing to its query. slot: place in the query region."""
-        return {"updated": 2, "distance": self.settings.seq_len, "slot": self._slots}
+        return {"updated": 2, "distance": self.settings.seq_len, "slot": self.slots}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
         """Places are in the order of the pairs. facts: "old", the first value of an updated key, `IGNORE` for others."""
@@ -130,10 +112,10 @@ class ForgettingMQAR(Task):
         written = torch.cat([keys, keys.gather(1, updated)], dim=1)
         last = pair.scatter(1, updated, update)  # the statement that holds in the end
 
-        slots = power_law_slots(stream.child("slots"), s.kv_pairs, of=self._slots, power_a=s.power_a)
-        filler = filler_tokens(s.filler, stream.child("filler"), s.seq_len - self._context, vocab_size=s.vocab_size, keys=keys)
+        slots = power_law_slots(stream.child("slots"), s.kv_pairs, of=self.slots, power_a=s.power_a)
+        filler = filler_tokens(s.filler, stream.child("filler"), s.seq_len - self.context, vocab_size=s.vocab_size, keys=keys)
         inputs = torch.cat([torch.stack([written, values], dim=2).flatten(1), filler.scatter(1, 2 * slots, keys)], dim=1)
-        positions = self._context + 2 * slots
+        positions = self.context + 2 * slots
         is_updated = last >= s.kv_pairs
         old = values[:, : s.kv_pairs].masked_fill(~is_updated, IGNORE)
         slices = {"updated": is_updated.long(), "distance": positions - 2 * last, "slot": slots}
@@ -145,7 +127,7 @@ class ForgettingMQAR(Task):
 
     def solve(self, batch: Batch) -> Tensor:
         """The value beside the last statement about the key that stands at the query."""
-        keys, values = batch.inputs[:, : self._context : 2], batch.inputs[:, 1 : self._context : 2]
+        keys, values = batch.inputs[:, : self.context : 2], batch.inputs[:, 1 : self.context : 2]
         asked = batch.inputs.gather(1, batch.positions)
         back = (asked[:, :, None] == keys.flip(1)[:, None, :]).byte().argmax(dim=2)
         return values.flip(1).gather(1, back)
@@ -153,7 +135,7 @@ class ForgettingMQAR(Task):
     def explain(self, batch: Batch, row: int) -> str:
         """Pairs, updates, then queries in the order they stand."""
         tokens = batch.inputs[row].tolist()
-        writings = [f"{tokens[i]} means {tokens[i + 1]}" for i in range(0, self._context, 2)]
+        writings = [f"{tokens[i]} means {tokens[i + 1]}" for i in range(0, self.context, 2)]
         pairs, updates = writings[: self.settings.kv_pairs], writings[self.settings.kv_pairs :]
         due = sorted(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), batch.facts["old"][row].tolist(), strict=True))
         asked = [
@@ -161,5 +143,5 @@ class ForgettingMQAR(Task):
         ]
         return (
             f"In this sequence first {listed(pairs, 12)}. From position {2 * len(pairs)} on it is otherwise: {listed(updates, 12)}. "
-            f"Then {listed(asked, 12)}. All other tokens after position {self._context - 1} are filler."
+            f"Then {listed(asked, 12)}. All other tokens after position {self.context - 1} are filler."
         )

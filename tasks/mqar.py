@@ -6,10 +6,9 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from linbench.common.io import IO
 from linbench.common.settings import Settings
-from linbench.tasks.base import Batch, Preset, Split, Task
-from linbench.tasks.blocks.queries import Filler, PowerA, filler_tokens, power_law_slots
+from linbench.tasks.base import Batch, Preset, Split
+from linbench.tasks.blocks.queries import Filler, PairsThenQueries, PowerA, filler_tokens, power_law_slots
 from linbench.tasks.random import Stream
 
 
@@ -47,7 +46,7 @@ def _zoology(length: int, pairs: int, batch: int) -> Preset:
     )
 
 
-class MQAR(Task):
+class MQAR(PairsThenQueries):
     """Which value followed this key? Many keys per sequence, each asked for once.
 
     A sequence begins with kv_pairs distinct keys, each followed by its value (k1 v1 k2 v2 ...). Later each key stands once more,
@@ -87,31 +86,9 @@ class MQAR(Task):
 
     settings: MQARSettings
 
-    @property
-    def io(self) -> IO:
-        """One vocabulary for both."""
-        return IO(self.settings.vocab_size, self.settings.vocab_size)
-
-    @property
-    def answers(self) -> int:
-        """One per pair."""
-        return self.settings.kv_pairs
-
-    @property
-    def _context(self) -> int:
-        return 2 * self.settings.kv_pairs
-
-    @property
-    def _slots(self) -> int:
-        return (self.settings.seq_len - self._context) // 2
-
-    def chance(self) -> float:
-        """1 / kv_pairs: naming any value of the sequence, without knowing whose it is."""
-        return 1 / self.settings.kv_pairs
-
     def slice_sizes(self) -> dict[str, int]:
         """distance: tokens from the pair's key to its query. slot: place in the query region, 0 is nearest to the pairs."""
-        return {"distance": self.settings.seq_len, "slot": self._slots}
+        return {"distance": self.settings.seq_len, "slot": self.slots}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
         """Pair j holds key j and value j; positions, targets and slices are in the order of the pairs."""
@@ -121,15 +98,15 @@ class MQAR(Task):
         pair = torch.arange(s.kv_pairs, device=device)
         keys = 1 + stream.child("keys").permutation(half - 1)(pair)
         values = half + stream.child("values").permutation(s.vocab_size - half)(pair)
-        slots = power_law_slots(stream.child("slots"), s.kv_pairs, of=self._slots, power_a=s.power_a)
-        filler = filler_tokens(s.filler, stream.child("filler"), s.seq_len - self._context, vocab_size=s.vocab_size, keys=keys)
+        slots = power_law_slots(stream.child("slots"), s.kv_pairs, of=self.slots, power_a=s.power_a)
+        filler = filler_tokens(s.filler, stream.child("filler"), s.seq_len - self.context, vocab_size=s.vocab_size, keys=keys)
         inputs = torch.cat([torch.stack([keys, values], dim=2).flatten(1), filler.scatter(1, 2 * slots, keys)], dim=1)
-        positions = self._context + 2 * slots
+        positions = self.context + 2 * slots
         return Batch(inputs, positions, values, {"distance": positions - 2 * pair, "slot": slots})
 
     def solve(self, batch: Batch) -> Tensor:
         """The value beside the pair whose key stands at the query."""
-        keys, values = batch.inputs[:, : self._context : 2], batch.inputs[:, 1 : self._context : 2]
+        keys, values = batch.inputs[:, : self.context : 2], batch.inputs[:, 1 : self.context : 2]
         asked = batch.inputs.gather(1, batch.positions)
         pair = (asked[:, :, None] == keys[:, None, :]).long().argmax(dim=2)
         return values.gather(1, pair)
@@ -137,7 +114,7 @@ class MQAR(Task):
     def explain(self, batch: Batch, row: int) -> str:
         """Pairs, then queries in the order they stand."""
         tokens = batch.inputs[row].tolist()
-        pairs = ", ".join(f"{tokens[i]} means {tokens[i + 1]}" for i in range(0, self._context, 2))
+        pairs = ", ".join(f"{tokens[i]} means {tokens[i + 1]}" for i in range(0, self.context, 2))
         due = sorted(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True))
         asked = "; ".join(f"at position {at} stands {tokens[at]}, the answer there is {target}" for at, target in due)
-        return f"In this sequence {pairs}. Then {asked}. All other tokens after position {self._context - 1} are filler."
+        return f"In this sequence {pairs}. Then {asked}. All other tokens after position {self.context - 1} are filler."

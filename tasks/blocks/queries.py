@@ -1,11 +1,13 @@
 """Keys that are asked for later in a sequence: in which slots, and what stands between them."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
+from linbench.common.io import IO
+from linbench.tasks.base import Task
 from linbench.tasks.random import Stream, constant, inverse_powers
 
 PowerA = Annotated[float, Field(gt=0, le=2, description="slot i of the query region is taken with weight a * i^(a-1); 1 is uniform, small is early")]
@@ -14,6 +16,38 @@ Filler = Annotated[
     Literal["zero", "random", "published"],
     Field(description="what stands where nothing is asked: 0, random tokens but no queried key, or (published) any token"),
 ]
+
+
+class PairsThenQueries(Task):
+    """A task that begins with pairs and asks for each key once, later, in one of the slots that are left. Its settings have at least
+    seq_len, kv_pairs and vocab_size."""
+
+    slot: ClassVar[int] = 2
+    """Tokens of a pair as of a query with what follows it."""
+
+    @property
+    def io(self) -> IO:
+        """One vocabulary for both."""
+        return IO(self.settings.vocab_size, self.settings.vocab_size)
+
+    @property
+    def answers(self) -> int:
+        """One per pair."""
+        return int(self.settings.kv_pairs)
+
+    @property
+    def context(self) -> int:
+        """Tokens before the slots."""
+        return self.slot * int(self.settings.kv_pairs)
+
+    @property
+    def slots(self) -> int:
+        """How many there are."""
+        return (self.seq_len - self.context) // self.slot
+
+    def chance(self) -> float:
+        """1 / kv_pairs: naming any value that is true at the end, without knowing whose it is."""
+        return 1 / int(self.settings.kv_pairs)
 
 
 def power_law_slots(stream: Stream, count: int, *, of: int, power_a: float) -> Tensor:
