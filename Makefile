@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# a process for each core, each with one thread
+TESTS := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 RESULTS ?= results/cpu
 
 .DEFAULT_GOAL := help
@@ -23,14 +25,14 @@ run: $(READY)  ## the main job on the CPU: train Gated DeltaNet on associative r
 	$(BIN)/linbench run mqar --model gated_deltanet --device cpu
 
 test: $(READY)  ## all tests
-	$(BIN)/python -m pytest
+	$(TESTS)
 
 check: $(READY)  ## lint, types, import rules and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p linbench
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -m 'not slow and not gpu'
+	$(TESTS) -m 'not slow and not gpu'
 
 figures: $(READY)  ## every table and figure of RESULTS (default results/cpu), from stored results alone
 	$(BIN)/linbench table --results $(RESULTS) --save $(RESULTS)/tables

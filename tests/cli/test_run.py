@@ -91,7 +91,9 @@ def test_an_unreadable_result_is_set_aside_and_its_cell_runs_again(linbench: Cal
     assert "finished earlier" in linbench(*words).err
 
 
-@pytest.mark.parametrize("model", ["gated_deltanet", "attention", "linear_attention", "deltanet+attention[window=4]"])
+@pytest.mark.parametrize(
+    "model", ["gated_deltanet", *(pytest.param(name, marks=pytest.mark.slow) for name in ("attention", "linear_attention", "deltanet+attention[window=4]"))]
+)
 def test_the_same_command_twice_gives_the_same_bits(linbench: Callable[..., Any], tiny: list[str], model: str) -> None:
     found = [json.loads(linbench("run", "mqar", "--model", model, "--json", "--results", folder, *tiny).out) for folder in ("one", "two")]
     assert measured(found[0]) == measured(found[1])

@@ -65,7 +65,8 @@ def test_gradients_of_replicas_stack(name: str, shared: str | None) -> None:
 
 
 @traced
-@pytest.mark.parametrize("name", ["gated_deltanet", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rwkv6", "comba", "rwkv7"))])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gated_deltanet", "rwkv6", "comba", "rwkv7"])
 def test_it_compiles_whole(name: str) -> None:
     torch._dynamo.reset()
     inputs = drawn(INSTANCES[name], length=5, state=True)

@@ -89,7 +89,7 @@ def test_what_modules_draw_and_count_goes_on_too(tmp_path: Path, monkeypatch: py
     assert numbers(broken_off(group, tmp_path / "broken", 10)) == numbers(run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8))
 
 
-@pytest.mark.parametrize("step", [pytest.param(step, marks=() if step in {2, 10} else pytest.mark.slow) for step in range(2, 19)])
+@pytest.mark.parametrize("step", [pytest.param(step, marks=() if step == 10 else pytest.mark.slow) for step in range(2, 19)])
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_mixture_goes_on_at_the_batch_where_it_was(tmp_path: Path, count: int, step: int) -> None:
     """Nine steps an epoch: within a segment, between two and between epochs."""

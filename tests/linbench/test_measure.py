@@ -95,7 +95,7 @@ def examined(test: Sequence[dict[str, Any]], seeds: Sequence[int], **settings: A
     return plan("mqar", ["deltanet"], device="cpu", seeds=seeds, settings=TINY | settings, test=test)
 
 
-@pytest.mark.parametrize("seeds", [[0], [0, 1]])
+@pytest.mark.parametrize("seeds", [pytest.param([0], marks=pytest.mark.slow), [0, 1]])
 def test_several_tests_find_what_each_finds_alone(seeds: list[int]) -> None:
     together = results(examined(TESTS, seeds))
     alone = [results(examined([test], seeds)) for test in TESTS]
@@ -190,7 +190,7 @@ def test_what_fails_alone_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert result["reason"].endswith("RuntimeError: no such luck")
 
 
-@pytest.mark.parametrize("model", ["attention", "linear_attention", "deltanet", "gated_deltanet"])
+@pytest.mark.parametrize("model", ["gated_deltanet", *(pytest.param(name, marks=pytest.mark.slow) for name in ("attention", "linear_attention", "deltanet"))])
 @pytest.mark.parametrize("seeds", [[0], [0, 1]])
 def test_bf16_is_a_row_of_its_own_and_finds_about_the_same(model: str, seeds: list[int]) -> None:
     exact, rounded = (results(cells(model, seeds, protocol__precision=precision)) for precision in ("fp32", "bf16"))

@@ -257,7 +257,7 @@ def test_other_settings_are_refused_in_a_sentence_or_sound(name: str) -> None:
     strategies = {field: _values(base[field], info.annotation) for field, info in cls.Settings.model_fields.items()}
     strategies = {field: strategy for field, strategy in strategies.items() if strategy is not None}
 
-    @settings(max_examples=15, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=8, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(st.fixed_dictionaries({}, optional=strategies))
     def holds(values: dict[str, Any]) -> None:
         assume(len(values) <= 3)
