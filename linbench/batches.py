@@ -11,7 +11,8 @@ from linbench.tasks.base import Batch, Split, Task
 from linbench.tasks.random import Stream
 
 AT_ONCE = {"cpu": 1 << 17, "cuda": 1 << 25}
-"""Tokens drawn in one go, by kind of device: a draw of a few costs much the same as one of so many."""
+"""Tokens, and answers, drawn in one go, by kind of device: a draw of a few costs much the same as one of so many. A vector is as many as it has
+dimensions."""
 
 
 class Streams:
@@ -61,8 +62,7 @@ class Feed:
         however batches fall; or, if an `epoch` has so many batches, from its first example on in every epoch. `lowest`: the number of that."""
         self.streams, self.size = streams, streams.protocol.batch_size
         self.examples, self.epoch, self.lowest = examples, epoch, lowest
-        tokens = self.size * streams.task.seq_len * streams.count
-        self.ahead = max(1, min(AT_ONCE[torch.device(streams.device).type] // tokens, last - first))
+        self.ahead = max(1, min(at_once(streams.task, streams.device) // (self.size * streams.count), last - first))
         self.place = torch.tensor(first, device=streams.device)
         """The next batch."""
         self.drawn_from = self.place.clone()
@@ -96,6 +96,12 @@ class Feed:
         else:
             for old, new in zip(self.drawn[:3], drawn[:3], strict=True):
                 old.copy_(new)
+
+
+def at_once(task: Task, device: str) -> int:
+    """Examples drawn in one go."""
+    numbers = task.seq_len * (task.io.d_in or 1) + task.answers * (task.io.d_out or 1)
+    return max(1, AT_ONCE[torch.device(device).type] // numbers)
 
 
 def replica(batch: Batch, r: int) -> Batch:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from linbench.batches import AT_ONCE
+from linbench.batches import at_once
 from linbench.benchmark.timing import as_called, peak_bytes, replayed
 from linbench.common.errors import unknown
 from linbench.plan import make_task
@@ -68,7 +68,7 @@ def run(
 
 def _on_cpu(task: Task, repeats: int) -> dict[str, Any]:
     """In blocks as training draws them."""
-    count = max(1, AT_ONCE["cpu"] // task.seq_len)
+    count = at_once(task, "cpu")
     seconds = as_called({"draw": _draw(task, count, "cpu")}, repeats=repeats, cuda=False)["draw"]
     return {"examples_per_second": count / seconds, "tokens_per_second": count * task.seq_len / seconds, "seconds_of_100k": seconds * EXAMPLES / count}
 
@@ -76,10 +76,11 @@ def _on_cpu(task: Task, repeats: int) -> dict[str, Any]:
 def _on_gpu(task: Task, device: str, repeats: int) -> dict[str, Any]:
     """A batch alone, and its share of as many as training draws at once."""
     with torch.cuda.device(device):
-        alone, many = (_draw(task, max(1, tokens // task.seq_len), device) for tokens in (BATCH_TOKENS, AT_ONCE["cuda"]))
+        count = at_once(task, device)
+        alone, many = (_draw(task, examples, device) for examples in (max(1, BATCH_TOKENS // task.seq_len), count))
         peak = peak_bytes(many)
         seconds = replayed({"alone": alone}, repeats=repeats) | replayed({"many": many}, repeats=max(3, repeats // 10))
-    share = seconds["many"] * BATCH_TOKENS / AT_ONCE["cuda"]
+    share = seconds["many"] * BATCH_TOKENS / (count * task.seq_len)
     return {"seconds_alone": seconds["alone"], "seconds_shared": share, "tokens_per_second": BATCH_TOKENS / share, "peak_bytes": peak}
 
 
@@ -109,8 +110,8 @@ def columns(found: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 LEFT = ("task", "preset")
 
-_CPU = "Medians, one thread, in blocks of about 131 thousand tokens, as training draws them; 100k: examples."
+_CPU = "Medians, one thread, in blocks of about 131 thousand numbers, as training draws them; 100k: examples."
 _GPU = (
-    "Medians of replayed graphs. Batch alone: of 2^18 tokens. As trained: its share of 2^25 tokens drawn at once, which is what training does; the peak "
-    "is of these."
+    "Medians of replayed graphs. Batch alone: of 2^18 tokens. As trained: its share of 2^25 numbers drawn at once, which is what training does; the "
+    "peak is of these."
 )
