@@ -61,7 +61,7 @@ class FuzzyRecall(Recall):
     """
 
     name = "fuzzy_recall"
-    asks = "filter"
+    asks = "remember"
     Settings = FuzzyRecallSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset("up to 3 tokens for a key and a value, the published baseline trained on fresh examples", protocol={"tokens": 2_000_000, "lr": 3e-3}),

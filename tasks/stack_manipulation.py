@@ -41,7 +41,7 @@ class StackManipulation(Task):
     """
 
     name = "stack_manipulation"
-    asks = "overwrite"
+    asks = "track"
     Settings = StackManipulationSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset("12 to 20 bits and actions", protocol={"lr": 3e-3, "tokens": 1_640_000}),
