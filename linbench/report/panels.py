@@ -72,7 +72,7 @@ def by_slice(axes: Axes, comparison: Comparison, slice_: str, metric: str = "acc
         return _binned(one, edges, metric) if metric in one else None
 
     drawn = _against(axes, comparison, of, metric, named=named)
-    axes.set_xlabel(WORDS.get(slice_, slice_))
+    axes.set_xlabel(WORDS.get(slice_, slice_.replace("_", " ")))
     axes.set_xlim(left=0 if min(edges, default=0) > 0 else None)
     if len(edges) <= APART:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -117,7 +117,7 @@ def _against(axes: Axes, comparison: Comparison, of: Callable[[Result], list[Poi
         _label_ends(axes, ends)
     if metric == "accuracy":
         _chance(axes, comparison)
-    axes.set(ylabel=WORDS.get(metric, metric), ylim=(-0.02, 1.04))
+    axes.set(ylabel=WORDS.get(metric, metric.replace("_", " ")), ylim=(-0.02, 1.04))
     return bool(ends)
 
 
