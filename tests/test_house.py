@@ -36,6 +36,7 @@ def test_no_bare_import_of_a_room() -> None:
     assert bare == {}
 
 
+@pytest.mark.slow
 def test_bare_names_stay_free_for_other_packages(tmp_path: Path) -> None:
     for name in ROOMS[1:]:
         (tmp_path / f"{name}.py").write_text(f"OWNER = 'somebody else {name}'\n")

@@ -135,8 +135,8 @@ def test_weights_that_turn_nan_unseen_by_the_training_loss_are_found_by_validati
     ("what", "status", "reason"),
     [
         ("raise", "failed", r"faulty\.py line 18: ZeroDivisionError: my own fault"),
-        ("memory", "oom", "CUDA out of memory"),
-        ("shape", "failed", r"After must return \[B, T, D\]"),
+        pytest.param("memory", "oom", "CUDA out of memory", marks=pytest.mark.slow),
+        pytest.param("shape", "failed", r"After must return \[B, T, D\]", marks=pytest.mark.slow),
     ],
 )
 def test_a_users_fault_is_shown_as_theirs(linbench: Callable[..., Any], tiny: list[str], faulty: str, what: str, status: str, reason: str) -> None:

@@ -100,6 +100,7 @@ def test_the_same_command_twice_gives_the_same_bits(linbench: Callable[..., Any]
     assert len(found[0][0]["curve"]) == 5
 
 
+@pytest.mark.slow
 def test_a_cells_result_does_not_depend_on_what_ran_before_it(linbench: Callable[..., Any], tiny: list[str]) -> None:
     alone = json.loads(linbench("run", "mqar", "--model", "deltanet", "--json", "--results", "one", *tiny).out)
     after = json.loads(linbench("run", "mqar", "--model", "attention,deltanet", "--json", "--results", "two", *tiny).out)
@@ -148,6 +149,7 @@ class Open(nn.Module):
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLAIN)
 def test_ordinary_constructors_get_the_width_and_what_the_user_says(linbench: Callable[..., Any], tiny: list[str], name: str) -> None:
     Path(f"{name}.py").write_text("from torch import nn\n" + PLAIN[name])
@@ -163,6 +165,7 @@ def test_settings_of_one_mixer_reach_it_however_its_path_is_written(linbench: Ca
         assert result["cell"]["model"]["layers"][0]["settings"] == {"gain": 0.5}
 
 
+@pytest.mark.slow
 def test_a_module_and_a_neighbour_in_the_working_folder_are_found(linbench: Callable[..., Any], tiny: list[str]) -> None:
     Path("a_neighbour.py").write_text(MINE)
     Path("uses_it.py").write_text("print('loud')\nfrom a_neighbour import RunningMean\nclass Mine(RunningMean):\n    pass\n")
@@ -171,6 +174,7 @@ def test_a_module_and_a_neighbour_in_the_working_folder_are_found(linbench: Call
     assert len(json.loads(ended.out)) == 2
 
 
+@pytest.mark.slow
 def test_an_edited_file_is_run_as_it_is_now_also_in_one_process(linbench: Callable[..., Any], tiny: list[str]) -> None:
     scores = []
     for gain in ("1.0", "0.0"):
@@ -195,6 +199,7 @@ def test_python_gives_the_same(linbench: Callable[..., Any], tiny: list[str]) ->
     assert "finished earlier" in linbench("run", "mqar", "--model", "deltanet", "--seeds", "0,1", *tiny).err
 
 
+@pytest.mark.slow
 def test_tables_and_figures_come_from_stored_results_alone(linbench: Callable[..., Any], tiny: list[str]) -> None:
     shown = linbench("run", "mqar", "--model", BOTH, "--seeds", "0,1", *tiny).out
     linbench("run", "mqar", "--model", BOTH, "--form", "controlled", *tiny)
@@ -282,6 +287,7 @@ def test_threads_spin_briefly_unless_the_user_says_otherwise(
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
 
 
+@pytest.mark.slow
 def test_a_search_reports_what_it_chose_and_keeps_what_it_tried(linbench: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
     words = ["run", "mqar", "--model", "deltanet", "--search", "--json", *tiny]
     ended = linbench(*words)

@@ -126,6 +126,7 @@ MIXTURE = """
 """
 
 
+@pytest.mark.slow
 def test_a_mixture_runs_and_its_table_is_right(sweep: Callable[..., Any], linbench: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(TINY.replace("tasks: [mqar]", f"tasks:{MIXTURE}"))
     ended = sweep("--json")
@@ -146,6 +147,7 @@ def test_a_mixture_runs_and_its_table_is_right(sweep: Callable[..., Any], linben
     assert sweep("--dry-run").out.splitlines()[-1] == "4 cells in 2 groups, all finished."
 
 
+@pytest.mark.slow
 def test_the_shipped_mixture_is_planned(linbench: Callable[..., Any]) -> None:
     ended = linbench("sweep", "based-figure2", "--dry-run", "--only", "base_conv+linear_attention", "--device", "cpu")
     assert ended.code == 0, ended.err

@@ -170,6 +170,7 @@ def test_mistakes_in_a_mixture_are_refused_in_one_sentence(more: dict[str, objec
     assert str(refused.value).endswith(".")
 
 
+@pytest.mark.slow
 def test_the_id_is_the_same_in_another_process() -> None:
     program = "from linbench.plan import plan; print(plan('mqar', ['gated_deltanet'], device='cpu')[0].id)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])

@@ -81,6 +81,7 @@ def test_broken_off_groups_end_with_the_same_numbers(tmp_path: Path, count: int,
     assert numbers(broken_off(group, tmp_path / "broken", *steps)) == numbers(run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2])
 def test_what_modules_draw_and_count_goes_on_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.chdir(tmp_path)
@@ -101,6 +102,7 @@ def test_a_mixture_goes_on_at_the_batch_where_it_was(tmp_path: Path, count: int,
     assert [numbers([one]) + one["tests"] for one in broken] == [numbers([one]) + one["tests"] for one in whole]
 
 
+@pytest.mark.slow
 def test_a_group_of_which_some_are_over_goes_on_with_the_rest(tmp_path: Path) -> None:
     group = [*cells(), *cells(seeds=[3, 4], protocol__lr=1e30)]
     whole = run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8)
@@ -108,6 +110,7 @@ def test_a_group_of_which_some_are_over_goes_on_with_the_rest(tmp_path: Path) ->
     assert numbers(broken_off(group, tmp_path / "broken", 10)) == numbers(whole)
 
 
+@pytest.mark.slow
 def test_what_stopped_early_is_kept_and_not_trained_again(tmp_path: Path) -> None:
     at_step_8 = [result["curve"][1]["accuracy"] for result in run_cells(cells(), Store(tmp_path / "first"), Silent(), stack=8)]
     group = cells(protocol__stop_at=max(at_step_8))

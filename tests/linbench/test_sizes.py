@@ -17,7 +17,7 @@ def state(cell: Cell) -> int:
     return size.total
 
 
-@pytest.mark.parametrize("floats", [2000, 10_000, 200_000])
+@pytest.mark.parametrize("floats", [2000, *(pytest.param(floats, marks=pytest.mark.slow) for floats in (10_000, 200_000))])
 def test_models_have_the_state_that_is_asked_for(floats: int) -> None:
     for cell in cells(*MODELS, "3xdeltanet+gated_deltanet", floats=floats, **{"model.heads": 2}):
         assert state(cell) == pytest.approx(floats, rel=0.05), cell.model.label

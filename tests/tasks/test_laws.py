@@ -22,7 +22,11 @@ MANY = 10_000
 TOKENS = 1 << 21
 """That a solver works on at a time."""
 SHIPPED_TASKS = {name: entry.cls for name, entry in registry("task").entries.items() if entry.source == SHIPPED}
-PRESETS = [(name, preset) for name, cls in SHIPPED_TASKS.items() for preset in cls.presets]
+PRESETS = [
+    pytest.param(name, preset, marks=() if preset == next(iter(cls.presets)) else pytest.mark.slow)
+    for name, cls in SHIPPED_TASKS.items()
+    for preset in cls.presets
+]
 
 
 def build(name: str, **values: Any) -> Task:
@@ -257,7 +261,7 @@ def test_other_settings_are_refused_in_a_sentence_or_sound(name: str) -> None:
     strategies = {field: _values(base[field], info.annotation) for field, info in cls.Settings.model_fields.items()}
     strategies = {field: strategy for field, strategy in strategies.items() if strategy is not None}
 
-    @settings(max_examples=8, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=5, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(st.fixed_dictionaries({}, optional=strategies))
     def holds(values: dict[str, Any]) -> None:
         assume(len(values) <= 3)
