@@ -41,7 +41,8 @@ def slices(result: Result) -> dict[str, Any]:
     if not tests:
         found: dict[str, Any] = result["slices"]
         return found
-    return {name: _added([test["slices"][name] for test in tests if name in test["slices"]]) for name in {n: 0 for test in tests for n in test["slices"]}}
+    names = dict.fromkeys(name for test in tests for name in test["slices"])
+    return {name: _added([test["slices"][name] for test in tests if name in test["slices"]]) for name in names}
 
 
 def _added(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:

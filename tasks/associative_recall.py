@@ -8,9 +8,9 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split, Task
+from linbench.tasks.blocks.refusals import refuse_odd
 from linbench.tasks.random import Stream
 
 
@@ -32,8 +32,7 @@ class AssociativeRecallSettings(Settings):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if self.seq_len % 2:
-            raise ValueError(f"seq_len must be even, for pairs and the question take two tokens each; {self.seq_len} is odd, {self.seq_len + 1} would do")
+        refuse_odd("seq_len", self.seq_len, "pairs and the question take two tokens each")
         return self
 
 
@@ -58,11 +57,6 @@ class AssociativeRecall(Task):
     }
 
     settings: AssociativeRecallSettings
-
-    @property
-    def io(self) -> IO:
-        """One vocabulary for both."""
-        return IO(self.settings.vocab_size, self.settings.vocab_size)
 
     @property
     def answers(self) -> int:

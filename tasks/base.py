@@ -86,9 +86,9 @@ class Task(ABC):
         self.settings = settings
 
     @property
-    @abstractmethod
     def io(self) -> IO:
-        """From this a backbone builds its embedding and head."""
+        """From this a backbone builds its embedding and head; unless a task says otherwise, one vocabulary for both, of `vocab_size`."""
+        return IO(self.settings.vocab_size, self.settings.vocab_size)
 
     @property
     def loss(self) -> str:

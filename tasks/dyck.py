@@ -9,6 +9,7 @@ from torch import Tensor
 from linbench.common.io import IO
 from linbench.tasks.base import IGNORE, Batch, Preset, Split, Task
 from linbench.tasks.blocks.lengths import Lengths, between
+from linbench.tasks.blocks.refusals import refuse_odd
 from linbench.tasks.random import Stream
 
 PAIRS = "()[]{}<>"
@@ -27,8 +28,7 @@ class DyckSettings(Lengths):
     @model_validator(mode="after")
     def _even(self) -> Self:
         for name, length in (("min_length", self.min_length), ("max_length", self.max_length)):
-            if length % 2:
-                raise ValueError(f"{name} must be even, for every bracket is closed; {length} is odd, {length + 1} would do")
+            refuse_odd(name, length, "every bracket is closed")
         return self
 
 

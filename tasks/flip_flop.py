@@ -9,6 +9,7 @@ from torch import Tensor
 from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import IGNORE, Batch, Preset, Split, Task
+from linbench.tasks.blocks.refusals import refuse_odd
 from linbench.tasks.random import Stream
 
 WRITE, READ, SKIP = 2, 3, 4
@@ -26,8 +27,7 @@ class FlipFlopSettings(Settings):
 
     @model_validator(mode="after")
     def _even(self) -> Self:
-        if self.seq_len % 2:
-            raise ValueError(f"seq_len must be even, for every instruction is followed by a bit; {self.seq_len} is odd, {self.seq_len + 1} would do")
+        refuse_odd("seq_len", self.seq_len, "every instruction is followed by a bit")
         return self
 
 

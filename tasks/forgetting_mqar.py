@@ -10,6 +10,7 @@ from linbench.common.settings import Settings
 from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split
 from linbench.tasks.blocks.prose import listed
 from linbench.tasks.blocks.queries import Filler, PairsThenQueries, PowerA, filler_tokens, power_law_slots
+from linbench.tasks.blocks.refusals import refuse_odd
 from linbench.tasks.random import Stream
 
 
@@ -25,8 +26,7 @@ class ForgettingMQARSettings(Settings):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if self.seq_len % 2:
-            raise ValueError(f"seq_len must be even, for keys and queries stand at even positions; {self.seq_len} is odd, {self.seq_len + 1} would do")
+        refuse_odd("seq_len", self.seq_len, "keys and queries stand at even positions")
         if self.updates > self.kv_pairs:
             raise ValueError(f"{self.updates} updates of distinct keys need as many pairs; there are {self.kv_pairs}")
         if (needed := 4 * self.kv_pairs + 2 * self.updates) > self.seq_len:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from linbench.tasks.base import Batch, Preset, Split
 from linbench.tasks.blocks.mad import published
-from linbench.tasks.blocks.mad_recall import Pairs, Recall, RecallSettings, hashed
+from linbench.tasks.blocks.mad_recall import Pairs, Recall, RecallSettings
 from linbench.tasks.random import Stream
 
 
@@ -139,7 +139,7 @@ class FuzzyRecall(Recall):
         keys = torch.stack([stream.child(f"key {i}").integers(count, below=s.keys - i) for i in range(s.k_motif_size)], dim=2)
         noise = stream.child("noise").happens(count, share=s.frac_noise) & ~last
         names = torch.where(noise, -1 - pair, self._names(keys, key_sizes))
-        sizes = key_sizes + 1 + hashed(stream.child("value sizes"), names, below=s.v_motif_size)
+        sizes = key_sizes + 1 + stream.child("value sizes").integers_at(names, below=s.v_motif_size)
 
         asked = sizes[:, -1:]
         place = stream.child("place").integers(1, below=s.seq_len - 2 * asked)
@@ -152,7 +152,7 @@ class FuzzyRecall(Recall):
 
         starts = sizes.cumsum(dim=1) - sizes
         kept = (starts < s.seq_len - asked - s.longest) & ~last
-        value_names = torch.stack([hashed(stream.child(f"value {i}"), names, below=s.values - i) for i in range(s.v_motif_size)], dim=2)
+        value_names = torch.stack([stream.child(f"value {i}").integers_at(names, below=s.values - i) for i in range(s.v_motif_size)], dim=2)
         end = s.seq_len + 1 - asked
         before = end - int(not s.multi_query) - (sizes * kept).sum(dim=1, keepdim=True)
         stands = kept | last

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from linbench.tasks.base import Batch, Preset, Question, Split
 from linbench.tasks.blocks.mad import published
-from linbench.tasks.blocks.mad_recall import Pairs, Recall, RecallSettings, hashed
+from linbench.tasks.blocks.mad_recall import Pairs, Recall, RecallSettings
+from linbench.tasks.blocks.refusals import refuse_odd
 from linbench.tasks.random import Stream
 
 
@@ -19,8 +20,7 @@ class InContextRecallSettings(RecallSettings):
 
     @model_validator(mode="after")
     def _even(self) -> Self:
-        if self.seq_len % 2:
-            raise ValueError(f"seq_len must be even, for a sequence is made of pairs; {self.seq_len} is odd, {self.seq_len + 1} would do")
+        refuse_odd("seq_len", self.seq_len, "a sequence is made of pairs")
         return self
 
 
@@ -73,7 +73,7 @@ class InContextRecall(Recall):
         lots = stream.child("lots").bits(keys) * s.keys + keys
         asked = lots.masked_fill(noise, torch.iinfo(torch.int64).max).amin(dim=1, keepdim=True) % s.keys
         keys, noise = torch.cat([keys, asked], dim=1), torch.nn.functional.pad(noise, (0, 1))
-        values = s.keys + hashed(stream.child("values"), keys, below=s.values)
+        values = s.keys + stream.child("values").integers_at(keys, below=s.values)
 
         one = torch.ones_like(keys)
         begins = 2 * pair if s.multi_query else 2 * pair + (pair == count - 1)

@@ -6,7 +6,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split, Task
 from linbench.tasks.random import Stream
@@ -45,11 +44,6 @@ class Induction(Task):
     }
 
     settings: InductionSettings
-
-    @property
-    def io(self) -> IO:
-        """One vocabulary for both."""
-        return IO(self.settings.vocab_size, self.settings.vocab_size)
 
     @property
     def answers(self) -> int:

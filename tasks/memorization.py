@@ -6,12 +6,12 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split
 from linbench.tasks.blocks.macro_accuracy import MacroAccuracy
 from linbench.tasks.blocks.mad import published
 from linbench.tasks.blocks.prose import listed
+from linbench.tasks.blocks.refusals import refuse_odd
 from linbench.tasks.random import Stream
 
 
@@ -34,8 +34,7 @@ class MemorizationSettings(Settings):
 
     @model_validator(mode="after")
     def _even(self) -> Self:
-        if self.seq_len % 2:
-            raise ValueError(f"seq_len must be even, for each key has its answer after it; {self.seq_len} is odd, {self.seq_len + 1} would do")
+        refuse_odd("seq_len", self.seq_len, "each key has its answer after it")
         return self
 
 
@@ -59,11 +58,6 @@ class Memorization(MacroAccuracy):
     }
 
     settings: MemorizationSettings
-
-    @property
-    def io(self) -> IO:
-        """One vocabulary for both."""
-        return IO(self.settings.vocab_size, self.settings.vocab_size)
 
     @property
     def answers(self) -> int:

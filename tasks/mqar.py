@@ -9,6 +9,7 @@ from torch import Tensor
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split
 from linbench.tasks.blocks.queries import Filler, PairsThenQueries, PowerA, filler_tokens, power_law_slots
+from linbench.tasks.blocks.refusals import refuse_odd
 from linbench.tasks.random import Stream
 
 
@@ -23,8 +24,7 @@ class MQARSettings(Settings):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if self.seq_len % 2:
-            raise ValueError(f"seq_len must be even, for keys and queries stand at even positions; {self.seq_len} is odd, {self.seq_len + 1} would do")
+        refuse_odd("seq_len", self.seq_len, "keys and queries stand at even positions")
         if 4 * self.kv_pairs > self.seq_len:
             raise ValueError(
                 f"{self.kv_pairs} pairs and their queries need 4 * kv_pairs <= seq_len: at most {self.seq_len // 4} pairs fit in {self.seq_len} tokens, "

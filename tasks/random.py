@@ -54,7 +54,11 @@ class Stream(NamedTuple):
 
     def integers(self, count: int, *, below: int | Tensor) -> Tensor:
         """[B, count] uniform in [0, below), below one number or [B or 1, count or 1]; the bias is at most below / 2^32."""
-        return _scale(self.bits(torch.arange(count, device=self.key.device)), below)
+        return self.integers_at(torch.arange(count, device=self.key.device), below=below)
+
+    def integers_at(self, counter: Tensor, *, below: int | Tensor) -> Tensor:
+        """As `integers`, one for each counter [M] or [B, M]: the same wherever a counter comes back."""
+        return _scale(self.bits(counter), below)
 
     def happens(self, count: int, *, share: float) -> Tensor:
         """[B, count] booleans, true in that share of cases, to 2^-32."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split, Task
+from linbench.tasks.blocks.refusals import refuse_odd
 from linbench.tasks.blocks.slots import lay_out, read_statements, statement_slots
 from linbench.tasks.random import Stream, constant
 
@@ -41,8 +42,7 @@ class ReachabilitySettings(Settings):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         for name, count in (("nodes", self.nodes), ("edges", self.edges)):
-            if count % 2:
-                raise ValueError(f"{name} must be even, for both parts have half of them; {count} is odd, {count + 1} would do")
+            refuse_odd(name, count, "both parts have half of them")
         if self.nodes > self.names:
             raise ValueError(f"{self.nodes} nodes need as many names; there are {self.names}")
         if self.nodes < 2 * (self.hops + 1):

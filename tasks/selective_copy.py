@@ -6,7 +6,6 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split
 from linbench.tasks.blocks.macro_accuracy import MacroAccuracy
@@ -54,11 +53,6 @@ class SelectiveCopy(MacroAccuracy):
     }
 
     settings: SelectiveCopySettings
-
-    @property
-    def io(self) -> IO:
-        """One vocabulary for both."""
-        return IO(self.settings.vocab_size, self.settings.vocab_size)
 
     @property
     def answers(self) -> int:

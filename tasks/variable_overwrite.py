@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from linbench.common.io import IO
 from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
 from linbench.tasks.blocks.origins import first_seen, origins, recalled, weights
 from linbench.tasks.blocks.overwriting import FIRST_KEY, PAD, SEP, SET, VariableOverwriteSettings
@@ -78,11 +77,6 @@ class VariableOverwrite(Task):
     }
 
     settings: VariableOverwriteSettings
-
-    @property
-    def io(self) -> IO:
-        """One vocabulary for both."""
-        return IO(self.settings.vocab_size, self.settings.vocab_size)
 
     @property
     def answers(self) -> int:

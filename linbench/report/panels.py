@@ -64,11 +64,11 @@ def learning_curves(axes: Axes, comparison: Comparison) -> bool:
 
 def by_slice(axes: Axes, comparison: Comparison, slice_: str, metric: str = "accuracy", *, named: bool = True) -> bool:
     """A metric of the test against a slice: the mean over seeds, bars from the worst to the best."""
-    found = [slices(result).get(slice_, {}) for result in comparison.results]
-    edges = _edges([one for one in found if metric in one], metric)
+    found = {result["id"]: slices(result).get(slice_, {}) for result in comparison.results}
+    edges = _edges([one for one in found.values() if metric in one], metric)
 
     def of(result: Result) -> list[Point] | None:
-        one = slices(result).get(slice_, {})
+        one = found[result["id"]]
         return _binned(one, edges, metric) if metric in one else None
 
     drawn = _against(axes, comparison, of, metric, named=named)

@@ -7,7 +7,6 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import IGNORE, Batch, Split
 from linbench.tasks.blocks.macro_accuracy import MacroAccuracy
@@ -74,11 +73,6 @@ class Recall(MacroAccuracy):
     """A task whose sequences are such pairs. Their tokens but the last are inputs, all but the first are what comes next."""
 
     settings: RecallSettings
-
-    @property
-    def io(self) -> IO:
-        """One vocabulary for both."""
-        return IO(self.settings.vocab_size, self.settings.vocab_size)
 
     @property
     @abstractmethod
@@ -183,8 +177,3 @@ def _spread(begins: Tensor, sizes: Tensor, tokens: Tensor, *, otherwise: int) ->
     """Where the tokens [B, P, W] of each pair go, [B, P W]; those beyond its size [B, P] go elsewhere."""
     slot = torch.arange(tokens.shape[2], device=tokens.device)
     return torch.where(slot < sizes[:, :, None], begins[:, :, None] + slot, otherwise).flatten(1)
-
-
-def hashed(stream: Stream, names: Tensor, *, below: int) -> Tensor:
-    """[B, P] uniform in [0, below): the same wherever a name [B, P] comes back."""
-    return (stream.bits(names) * below) >> 32

@@ -6,7 +6,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from linbench.common.io import IO
 from linbench.tasks.base import Task
 from linbench.tasks.random import Stream, constant, inverse_powers
 
@@ -24,11 +23,6 @@ class PairsThenQueries(Task):
 
     slot: ClassVar[int] = 2
     """Tokens of a pair as of a query with what follows it."""
-
-    @property
-    def io(self) -> IO:
-        """One vocabulary for both."""
-        return IO(self.settings.vocab_size, self.settings.vocab_size)
 
     @property
     def answers(self) -> int:
