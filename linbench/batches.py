@@ -10,7 +10,7 @@ from linbench.cell import Cell
 from linbench.tasks.base import Batch, Split, Task
 from linbench.tasks.random import Stream
 
-AT_ONCE = {"cpu": 1 << 17, "cuda": 1 << 25}
+AT_ONCE = {"cpu": 1 << 19, "cuda": 1 << 25}
 """Tokens, and answers, drawn in one go, by kind of device: a draw of a few costs much the same as one of so many. A vector is as many as it has
 dimensions."""
 

@@ -20,6 +20,7 @@ from linbench.models.backbone import Backbone, BackboneSettings, Layer
 from linbench.models.base import Mixer
 from linbench.protocol import Protocol
 from linbench.registry import Entry
+from linbench.tasks import random
 from linbench.tasks.base import Task
 
 SCHEMA = 3
@@ -163,6 +164,7 @@ class Cell:
             "task": {
                 "name": self.task_entry.name,
                 "version": self.task.version,
+                "draws": random.VERSION,
                 "settings": self.task.settings.model_dump(mode="json"),
                 "source": self.task_entry.digest,
                 **self._mixture(),

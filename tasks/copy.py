@@ -184,7 +184,7 @@ class Copy(_Strings):
         wrong = torch.zeros_like(string, dtype=torch.bool)
         wrong[:, : alike.shape[1]] = alike & (start < first)
         wrong[:, s.ngram - 1 :] |= alike & (start > first)
-        draws = stream.bits(torch.arange(s.letters, device=string.device))
+        draws = stream.bits(s.letters)
         return torch.where(wrong, draws.scatter(1, ngram, -1).argmax(dim=1, keepdim=True), string)
 
     def solve(self, batch: Batch) -> Tensor:

@@ -6,6 +6,7 @@ from a table that is computed in decimal arithmetic.
 
 from decimal import Context, Decimal
 from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -13,23 +14,32 @@ from torch import Tensor
 
 from linbench.common.keys import stable_key
 
+VERSION = 2
+"""Raised whenever a change here draws other examples; part of the identity of every cell."""
+
 
 def _mix(x: Tensor) -> Tensor:
-    """A bijection of 64-bit integers in which every input bit reaches every output bit (the finaliser of SplitMix64)."""
-    x = (x ^ _shift(x, 30)) * -0x40A7B892E31B1A47
-    x = (x ^ _shift(x, 27)) * -0x6B2FB644ECCEEE15
-    return x ^ _shift(x, 31)
+    """64 bits each of which depends on every bit of x (the finaliser of SplitMix64, but that shifts keep the sign: x and -1 - x are one)."""
+    x = _half_mixed(x)
+    return x ^ (x >> 31)
 
 
-def _shift(x: Tensor, bits: int) -> Tensor:
-    """Logical right shift."""
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
+def _half_mixed(x: Tensor) -> Tensor:
+    """As `_mix` without its last step, which the upper half does not need."""
+    x = (x ^ (x >> 30)).mul_(-0x40A7B892E31B1A47)
+    return x.bitwise_xor_(x >> 27).mul_(-0x6B2FB644ECCEEE15)
 
 
 @cache
 def constant(values: tuple[int, ...], device: torch.device) -> Tensor:
     """A table, which is copied to a device once: a captured draw could not wait for it."""
     return torch.tensor(values, device=device)
+
+
+@cache
+def _mixed_counters(count: int, device: torch.device) -> Tensor:
+    """Of the numbers below `count`."""
+    return _mix(torch.arange(count)).to(device)
 
 
 class Stream(NamedTuple):
@@ -48,13 +58,14 @@ class Stream(NamedTuple):
         """An independent stream for the draw of that name."""
         return Stream(_mix(self.key + stable_key("draw", draw)))
 
-    def bits(self, counter: Tensor) -> Tensor:
-        """Uniform integers in [0, 2^32), one per counter: counter [M] or [B, M] -> [B, M]."""
-        return _shift(_mix(self.key[:, None] + _mix(counter)), 32)
+    def bits(self, counter: int | Tensor) -> Tensor:
+        """Uniform integers in [0, 2^32), one for each counter [M] or [B, M] -> [B, M]; or for so many, counted from 0."""
+        mixed = _mixed_counters(counter, self.key.device) if isinstance(counter, int) else _mix(counter)
+        return (_half_mixed(self.key[:, None] + mixed) >> 32).bitwise_and_(0xFFFFFFFF)
 
     def integers(self, count: int, *, below: int | Tensor) -> Tensor:
         """[B, count] uniform in [0, below), below one number or [B or 1, count or 1]; the bias is at most below / 2^32."""
-        return self.integers_at(torch.arange(count, device=self.key.device), below=below)
+        return _scale(self.bits(count), below)
 
     def integers_at(self, counter: Tensor, *, below: int | Tensor) -> Tensor:
         """As `integers`, one for each counter [M] or [B, M]: the same wherever a counter comes back."""
@@ -62,11 +73,11 @@ class Stream(NamedTuple):
 
     def happens(self, count: int, *, share: float) -> Tensor:
         """[B, count] booleans, true in that share of cases, to 2^-32."""
-        return self.bits(torch.arange(count, device=self.key.device)) < round(share * 2**32)
+        return self.bits(count) < round(share * 2**32)
 
     def normals(self, count: int) -> Tensor:
         """[B, count] from N(0, 1), float32: the same on every device but for rounding."""
-        odd = 2 * self.bits(torch.arange(count, device=self.key.device)) + 1
+        odd = 2 * self.bits(count) + 1
         return (torch.erfinv(odd.double() / 2**32 - 1) * 2**0.5).float()
 
     def shuffle(self, count: int) -> Tensor:
@@ -75,14 +86,12 @@ class Stream(NamedTuple):
 
     def exponentials(self, count: int) -> Tensor:
         """[B, count] of -log2(U), U uniform in (0, 1), in units of 2^-26."""
-        odd = 2 * self.bits(torch.arange(count, device=self.key.device)) + 1  # U = odd / 2^33
+        odd = 2 * self.bits(count) + 1  # U = odd / 2^33
         parts = odd.double().view(torch.int64)  # exact: odd < 2^33, so that odd = 2^exponent (1 + fraction / 2^32)
-        exponent, fraction = (parts >> 52) - 1023, (parts >> 20) & 0xFFFFFFFF
-        table = constant(_log2_table(), odd.device)
-        cell, rest = fraction >> 20, fraction & ((1 << 20) - 1)
-        low = table[cell]
-        log2_rest = low + (((table[cell + 1] - low) * rest) >> 20)  # of 1 + fraction / 2^32
-        return ((33 - exponent) << _FRACTION_BITS) - log2_rest
+        cell, rest = (parts >> 40) & 0xFFF, (parts >> 20) & 0xFFFFF  # of the fraction
+        low, step = constant(_log2_table(), odd.device), constant(_log2_steps(), odd.device)
+        log2_fraction = low[cell] + (step[cell] * rest >> 20)
+        return ((33 + 1023 - (parts >> 52)) << _FRACTION_BITS) - log2_fraction
 
     def permutation(self, size: int) -> "Permutation":
         """A keyed permutation of 0 ... size-1."""
@@ -100,8 +109,8 @@ class Stream(NamedTuple):
 class Permutation(NamedTuple):
     """A permutation of 0 ... size-1, at most 2^30 of them, evaluated where it is needed; only of a few it is listed, by sorting.
 
-    A Feistel network over pairs (left, right) in Z_a x Z_b, with a * b just at or above `size`. The few points beyond `size` are
-    stepped over by applying the network again: as many times as there are such points always suffices, so no loop depends on data.
+    A Feistel network over pairs (left, right) in Z_a x Z_b, with a * b just at or above `size`. What it sends to one of the few points
+    beyond `size` goes on to where these are sent.
     """
 
     stream: Stream
@@ -110,35 +119,42 @@ class Permutation(NamedTuple):
     def __call__(self, x: Tensor) -> Tensor:
         """x [M] or [B, M], integers in [0, size) -> [B, M], where they are sent."""
         if self.size <= _FEW:
-            listed = self.stream.bits(torch.arange(self.size, device=x.device)).sort(dim=1, stable=True).indices
+            listed = self.stream.bits(self.size).sort(dim=1, stable=True).indices
             return listed.gather(1, x.expand(len(listed), -1))
-        keys = self.stream.bits(torch.arange(2 * _TURNS, device=x.device)).to(torch.int32)  # half as wide is twice as fast
+        keys = self.stream.bits(2 * _TURNS).to(torch.int32)  # half as wide is twice as fast
         rows, columns = _sides(self.size)
-        y = self._network(x.to(torch.int32), rows, columns, keys)
-        for _ in range(rows * columns - self.size):
-            y = torch.where(y < self.size, y, self._network(y, rows, columns, keys))
-        return y.to(torch.int64)
+        beyond = rows * columns - self.size
+        if not beyond:
+            return _network(x, rows, columns, keys).to(torch.int64)
+        points = torch.arange(self.size, rows * columns, device=x.device).expand(*x.shape[:-1], -1)
+        y = _network(torch.cat([x, points], dim=-1), rows, columns, keys).to(torch.int64)
+        y, ends = y[:, :-beyond], y[:, -beyond:]
+        for _ in range(beyond.bit_length()):  # each time twice as far
+            ends = self._onward(ends, ends)
+        return self._onward(y, ends)
 
-    def _network(self, x: Tensor, rows: int, columns: int, keys: Tensor) -> Tensor:
-        left, right = x // columns, x % columns
-        for turn in range(0, keys.shape[1], 2):
-            left = _moved(left, _mix32(right, keys[:, turn, None]), rows)
-            right = _moved(right, _mix32(left, keys[:, turn + 1, None]), columns)
-        return left * columns + right
-
-
-def _mix32(x: Tensor, key: Tensor) -> Tensor:
-    """16 bits that depend on every bit of x and key, int32 (the finaliser of MurmurHash3, but that shifts keep the sign)."""
-    x = x * -0x61C8864F + key
-    x = (x ^ (x >> 16)) * -0x7A143595
-    x = (x ^ (x >> 13)) * -0x3D4D51CB
-    return (x >> 16) & 0xFFFF
+    def _onward(self, y: Tensor, ends: Tensor) -> Tensor:
+        """y, but where it lies beyond `size` what the table `ends` says of it."""
+        return torch.where(y < self.size, y, ends.gather(1, (y - self.size).clamp_(min=0)))
 
 
-def _moved(x: Tensor, bits: Tensor, size: int) -> Tensor:
-    """x + bits / 2^16 * size, round and round a circle of that size: comparisons and remainders would take longer."""
-    x = x + (bits * size >> 16) - size
-    return x + ((x >> 31) & size)
+def _network(x: Tensor, rows: int, columns: int, keys: Tensor) -> Tensor:
+    x = x.to(torch.int32)
+    left, right = x // columns, x % columns
+    for turn in range(0, keys.shape[1], 2):
+        left = left + _offset(right, keys[:, turn, None], rows)
+        left += (left >> 31).bitwise_and_(rows)
+        right = right + _offset(left, keys[:, turn + 1, None], columns)
+        right += (right >> 31).bitwise_and_(columns)
+    return left.mul_(columns).add_(right)
+
+
+def _offset(x: Tensor, key: Tensor, size: int) -> Tensor:
+    """From -size to -1, by 16 bits that depend on every bit of x and key; int32. To add it and then `size` where the sum is negative goes round
+    a circle of that size: comparisons and remainders would take longer."""
+    x = torch.add(key, x, alpha=-0x61C8864F)
+    x = x.bitwise_xor_(x >> 16).mul_(-0x7A143595).bitwise_right_shift_(16)
+    return x.bitwise_or_(-0x10000).mul_(size).bitwise_right_shift_(16)
 
 
 _TURNS, _FEW = 4, 64
@@ -147,7 +163,7 @@ _DECIMAL = Context(prec=30)
 
 
 def _scale(bits: Tensor, below: int | Tensor) -> Tensor:
-    return (bits * below) >> 32
+    return (bits * below).bitwise_right_shift_(32)
 
 
 @cache
@@ -163,6 +179,12 @@ def _log2_table() -> tuple[int, ...]:
     ln2 = Decimal(2).ln(_DECIMAL)
     unit = Decimal(1 << _FRACTION_BITS)
     return tuple(int((_DECIMAL.divide((1 + Decimal(i) / 4096).ln(_DECIMAL), ln2) * unit).to_integral_value()) for i in range(4097))
+
+
+@cache
+def _log2_steps() -> tuple[int, ...]:
+    table = _log2_table()
+    return tuple(after - before for before, after in pairwise(table))
 
 
 @cache

@@ -142,7 +142,7 @@ class VariableOverwrite(Task):
         """The numbers of all statements in the order of time: `others` [B, X] come each after a write, by its number; questions after all, in any order."""
         W, X, device = self.settings.writes, others.shape[1], others.device
         writes, turns = (torch.arange(count, device=device) for count in (W, X))
-        questions = stream.bits(torch.arange(len(self.settings.asked), device=device))
+        questions = stream.bits(len(self.settings.asked))
         when = [(X + 1) * writes.expand(len(others), -1), (X + 1) * others + turns + 1, (X + 1) * W + questions]
         return torch.cat(when, dim=1).argsort(dim=1, stable=True)
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from linbench.batches import at_once
+from linbench.benchmark import peers
 from linbench.benchmark.timing import as_called, peak_bytes, replayed
 from linbench.common.errors import unknown
 from linbench.plan import make_task
@@ -47,18 +48,28 @@ def plan(names: Sequence[str] = ()) -> list[Drawn]:
 
 
 def run(
-    rows: Sequence[Drawn], *, device: str, repeats: int | None = None, tell: Callable[[str], None], keep: Callable[[dict[str, Any]], None]
+    rows: Sequence[Drawn],
+    *,
+    device: str,
+    peer: str | None = None,
+    repeats: int | None = None,
+    tell: Callable[[str], None],
+    keep: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:
-    """All that was found, for JSON; on a CPU with one thread."""
+    """All that was found, for JSON; on a CPU with one thread. Raises UserError: there is no such peer, or not on this device."""
     cuda = device != "cpu"
-    found: dict[str, Any] = {"device": device, "rows": [], "notes": [_GPU if cuda else _CPU]}
+    notes = [_GPU if cuda else _CPU]
+    if peer is not None:
+        peers.check(peer, device, "draws")
+        notes.append(f"Peer: {peers.PEERS[peer].note}")
+    found: dict[str, Any] = {"device": device, "peer": peer, "rows": [], "notes": notes}
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         for row in rows:
             task = row.make()
             shape = {"task": row.task, "preset": row.preset, "seq_len": task.seq_len}
-            found["rows"].append(shape | (_on_gpu(task, device, repeats or 50) if cuda else _on_cpu(task, repeats or 5)))
+            found["rows"].append(shape | (_on_gpu(task, device, repeats or 50) if cuda else _on_cpu(task, peer, repeats or 5)))
             tell(f"drew {len(found['rows'])}/{len(rows)} {row}")
             keep(found)
     finally:
@@ -66,11 +77,19 @@ def run(
     return found
 
 
-def _on_cpu(task: Task, repeats: int) -> dict[str, Any]:
+def _on_cpu(task: Task, peer: str | None, repeats: int) -> dict[str, Any]:
     """In blocks as training draws them."""
     count = at_once(task, "cpu")
-    seconds = as_called({"draw": _draw(task, count, "cpu")}, repeats=repeats, cuda=False)["draw"]
-    return {"examples_per_second": count / seconds, "tokens_per_second": count * task.seq_len / seconds, "seconds_of_100k": seconds * EXAMPLES / count}
+    calls: dict[str, Callable[[], Any]] = {"linbench": _draw(task, count, "cpu")}
+    if peer is not None:
+        try:
+            calls[peer] = peers.drawer(peer, task, count)
+        except ValueError:
+            pass  # another task than the peer draws: its place in the table stays empty
+    seconds = {name: found / count for name, found in as_called(calls, repeats=repeats, cuda=False).items()}
+    own = seconds.pop("linbench")
+    speeds = {"examples_per_second": 1 / own, "tokens_per_second": task.seq_len / own, "seconds_of_100k": EXAMPLES * own}
+    return speeds | {"peer_seconds_of_100k": EXAMPLES * other for other in seconds.values()}
 
 
 def _on_gpu(task: Task, device: str, repeats: int) -> dict[str, Any]:
@@ -99,6 +118,9 @@ def columns(found: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     }
     if found["device"] == "cpu":
         shown |= {"examples/s": lambda row: f"{row['examples_per_second']:,.0f}", "100k, s": lambda row: f"{row['seconds_of_100k']:.2f}"}
+        if peer := found.get("peer"):
+            shown[f"{peer}, s"] = lambda row: f"{row['peer_seconds_of_100k']:.2f}" if "peer_seconds_of_100k" in row else ""
+            shown["ratio"] = lambda row: f"{row['peer_seconds_of_100k'] / row['seconds_of_100k']:.1f}" if "peer_seconds_of_100k" in row else ""
     else:
         shown |= {
             "batch alone, ms": lambda row: f"{row['seconds_alone'] * 1e3:.3f}",
@@ -110,7 +132,7 @@ def columns(found: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 LEFT = ("task", "preset")
 
-_CPU = "Medians, one thread, in blocks of about 131 thousand numbers, as training draws them; 100k: examples."
+_CPU = "Medians, one thread, in blocks of about 2^19 numbers, as training draws them; 100k: examples."
 _GPU = (
     "Medians of replayed graphs. Batch alone: of 2^18 tokens. As trained: its share of 2^25 numbers drawn at once, which is what training does; the "
     "peak is of these."

@@ -91,7 +91,7 @@ def plan(
     if precision not in ("fp32", "bf16"):
         raise unknown("dtype", precision, ("fp32", "bf16"))
     if peer is not None:
-        peers.check(peer, device, trains=True)
+        peers.check(peer, device, "training steps")
     if by_part and kind == "cpu":
         raise UserError("--profile needs a GPU: it says which kernels a step spends its time in.")
     wanted = [

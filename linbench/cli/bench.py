@@ -95,6 +95,7 @@ def train(
 def data(
     tasks: Annotated[str | None, typer.Option("--tasks", metavar="NAMES", help="TASK or TASK/PRESET, separated by commas; default: all.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    peer: Annotated[str | None, typer.Option(help="numpy: measure it too, in turn with ours, on a CPU.")] = None,
     repeat: Annotated[int | None, typer.Option(min=1, help="Draws that a median is of; default: 50, on a CPU 5.")] = None,
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep what --json prints in this file, after every row.")] = None,
     as_json: JsonOption = False,
@@ -105,7 +106,7 @@ def data(
     from linbench.report.lines import show
 
     rows, where = plan(_names(tasks)), pick_device(device)
-    found = _kept(lambda keep: run(rows, device=where, repeats=repeat, tell=_tell, keep=keep), where, save)
+    found = _kept(lambda keep: run(rows, device=where, peer=peer, repeats=repeat, tell=_tell, keep=keep), where, save)
     if as_json:
         print(json.dumps(found))
         return

@@ -94,7 +94,7 @@ def nested(stream: Stream, length: Tensor, *, longest: int, modulus: int, operat
     parts = 2 * ((longest - 1) // LEAF) + 1
     size, start = length.new_zeros(2, rows, parts + 2)
     size[:, :1] = length
-    draws = stream.child("halves").bits(torch.arange(parts, device=device))
+    draws = stream.child("halves").bits(parts)
     met, left, children = torch.ones_like(length), [], []
     for i in range(parts):
         whole, first = size[:, i : i + 1], start[:, i : i + 1]

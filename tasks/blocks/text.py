@@ -18,7 +18,7 @@ def zipf(stream: Stream, count: int, *, words: int, exponent: float) -> Tensor:
     """[B, count] numbers below `words`, number i with a probability proportional to (i + 1)^-exponent."""
     device = stream.key.device
     table = constant(cumulative_powers(words, exponent), device)
-    return torch.searchsorted(table, stream.bits(torch.arange(count, device=device)), right=True)
+    return torch.searchsorted(table, stream.bits(count), right=True)
 
 
 def markov(stream: Stream, count: int, *, words: int, exponent: float) -> Tensor:

@@ -41,7 +41,7 @@ def scheduled(stream: Stream, counts: tuple[int, ...], *, rounds: int, schedule:
     B, V, W, R, device = stream.key.shape[0], len(counts), sum(counts), max(counts), stream.key.device
     owner = constant(tuple(v for v, count in enumerate(counts) for _ in range(count)), device)
     turn = constant(tuple(chain.from_iterable(map(range, counts))), device)
-    chance = stream.bits(torch.arange(V if schedule == "sequential" else W, device=device))
+    chance = stream.bits(V if schedule == "sequential" else W)
     round_ = owner // (V // rounds)
     if schedule == "interleaved":
         when = (round_ << 32) + chance

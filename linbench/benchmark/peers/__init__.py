@@ -1,29 +1,31 @@
-"""Other implementations of the same operations, to be measured beside ours. None is needed for anything else."""
+"""Other implementations of the same, to be measured beside ours. None is needed for anything else."""
 
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
 from linbench.cell import Cell
 from linbench.common.errors import UserError, unknown
+from linbench.tasks.base import Task
 
+Measured = Literal["operations", "training steps", "draws"]
 Calls = dict[str, Callable[[dict[str, Tensor]], Tensor]]
 
 
 class Peer(NamedTuple):
-    """package: what is imported, and the extra of linbench that brings it; its distribution; the module here that calls it; a note that belongs
-    beside every number; and whether it is about whole training steps instead of operations."""
+    """package: what is imported, and the extra of linbench that brings it; its distribution; the module here that calls it; on which kinds of device
+    it runs; a note that belongs beside every number; and of what it is a peer."""
 
     package: str
     distribution: str
     module: str
-    needs_gpu: bool
+    runs_on: tuple[str, ...]
     note: str
-    trains: bool = False
+    measures: Measured = "operations"
 
 
 PEERS = {
@@ -31,7 +33,7 @@ PEERS = {
         "fla",
         "flash-linear-attention",
         "linbench.benchmark.peers.fla",
-        True,
+        ("cuda",),
         "fla refuses scalar gates on Hopper with Triton 3.4 to 3.7.0, where their gradients may be wrong (its issue 640); the guard is lifted, for timing "
         "only. It tunes with 20 ms for each configuration instead of 100.",
     ),
@@ -39,32 +41,41 @@ PEERS = {
         "transformers",
         "transformers",
         "linbench.benchmark.peers.transformers",
-        False,
+        ("cpu", "cuda"),
         "transformers: the torch form of Qwen3-Next's gated delta rule, which it uses where flash-linear-attention is not installed.",
     ),
     "zoology-style": Peer(
         "fla",
         "flash-linear-attention",
         "linbench.benchmark.peers.zoology_style",
-        True,
+        ("cuda",),
         "zoology-style: a step as recall benchmarks usually take it, with layers of flash-linear-attention 0.6 (softmax: torch's) and the same widths, heads "
         "and layers: eager, autocast, logits at every position, batches made beforehand on the host, two looks at the loss. fla's guard against scalar "
         "gates on Hopper is lifted, for timing only.",
-        trains=True,
+        "training steps",
+    ),
+    "numpy": Peer(
+        "numpy",
+        "numpy",
+        "linbench.benchmark.peers.numpy_draws",
+        ("cpu",),
+        "numpy: MQAR as it is usually drawn, an example at a time, its keys, its values and its places by a call of numpy.random.choice each.",
+        "draws",
     ),
 }
 
 
-def check(name: str, device: str, *, trains: bool = False) -> None:
-    """Raises UserError: there is no such peer for operations, or training steps, it is not installed, or it does not run on this device."""
-    names = [other for other, peer in PEERS.items() if peer.trains == trains]
+def check(name: str, device: str, measures: Measured = "operations") -> None:
+    """Raises UserError: there is no such peer for what is measured, it is not installed, or it does not run on this device."""
+    names = [other for other, peer in PEERS.items() if peer.measures == measures]
     if name not in names:
-        raise unknown("peer", name, names)
+        raise unknown(f"peer for {measures}", name, names)
     peer = PEERS[name]
     if find_spec(peer.package) is None:
         raise UserError(f"{peer.distribution} is not installed; pip install 'linbench[{peer.package}]' brings it, and without --peer the rest is measured.")
-    if peer.needs_gpu and device == "cpu":
-        raise UserError(f"{peer.distribution} runs on a GPU only; without --peer the rest is measured.")
+    if device.partition(":")[0] not in peer.runs_on:
+        kind = {"cpu": "CPU", "cuda": "GPU"}[peer.runs_on[0]]
+        raise UserError(f"{peer.distribution} runs on a {kind} only; without --peer the rest is measured.")
 
 
 def titled(name: str) -> str:
@@ -78,6 +89,12 @@ def titled(name: str) -> str:
 def trainer(name: str, cell: Cell, *, compiling: bool = False) -> Callable[[], None]:
     """The peer's model of a cell: each call takes one training step. compiling: as `calls`."""
     found: Callable[[], None] = import_module(PEERS[name].module).train_step(cell, compiling)
+    return found
+
+
+def drawer(name: str, task: Task, count: int) -> Callable[[], Any]:
+    """Each call draws so many of the peer's examples. Raises ValueError: a task that it does not draw."""
+    found: Callable[[], Any] = import_module(PEERS[name].module).draw(task, count)
     return found
 
 
