@@ -138,6 +138,11 @@ class Permutation(NamedTuple):
         return torch.where(y < self.size, y, ends.gather(1, (y - self.size).clamp_(min=0)))
 
 
+def inverse(order: Tensor) -> Tensor:
+    """Of permutations [B, S]: where each number stands."""
+    return torch.empty_like(order).scatter_(1, order, torch.arange(order.shape[1], device=order.device).expand_as(order))
+
+
 def _network(x: Tensor, rows: int, columns: int, keys: Tensor) -> Tensor:
     x = x.to(torch.int32)
     left, right = x // columns, x % columns

@@ -12,7 +12,7 @@ from linbench.tasks.blocks.prose import listed
 from linbench.tasks.blocks.statements import length, place, say
 from linbench.tasks.blocks.timeline import doublings, doublings_size, spread
 from linbench.tasks.blocks.writes import different_values, scheduled
-from linbench.tasks.random import Stream, constant
+from linbench.tasks.random import Stream, constant, inverse
 
 _EASY = {"variables": 4, "overwrites": (0, 1, 2), "seq_len": 64}
 _BASE = {"variables": 8, "overwrites": (0, 1, 2, 4), "noise": 0.25, "seq_len": 256}
@@ -112,7 +112,7 @@ class VariableOverwrite(Task):
         order = self._order(stream.child("questions"), torch.cat([resets.expand(B, -1), noise, midstream], dim=1))
         kinds = tuple(kind for kind, count in s.counts.items() for _ in range(count))
         lengths = constant(tuple(length(s.text(kind), width=s.width) for kind in kinds), device)
-        number_at = order.argsort(dim=1)
+        number_at = inverse(order)
         starts = spread(stream.child("places"), lengths[order], s.seq_len - s.needed).gather(1, number_at)
         written, cleared, disturbed, asking = torch.split(starts, list(s.counts.values()), dim=1)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from linbench.tasks.blocks.timeline import parts
-from linbench.tasks.random import Stream, constant
+from linbench.tasks.random import Stream, constant, inverse
 
 __all__ = ["Schedule", "Writes", "different_values", "scheduled"]
 
@@ -52,7 +52,7 @@ def scheduled(stream: Stream, counts: tuple[int, ...], *, rounds: int, schedule:
     order = when.argsort(dim=1, stable=True)
     numbers = iter(range(W))
     table = constant(tuple(next(numbers) if j < count else W for count in counts for j in range(R)), device)
-    turns = torch.cat([order.argsort(dim=1), torch.full((B, 1), -1, device=device)], dim=1)[:, table].view(B, V, R)
+    turns = torch.cat([inverse(order), torch.full((B, 1), -1, device=device)], dim=1)[:, table].view(B, V, R)
     return Writes(owner[order], turns.sort(dim=2, descending=True).values)
 
 

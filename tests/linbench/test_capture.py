@@ -108,8 +108,11 @@ def test_gradients_in_float32_are_those_alone_on_a_gpu(model: str) -> None:
 
     together = gradients(cells)
     for r, cell in enumerate(cells):
-        for name, alone in gradients([cell]).items():
-            assert float((together[name][r] - alone[0]).norm()) <= 1e-5 * max(float(alone.norm()), 1e-3), name
+        lone = gradients([cell])
+        whole = torch.cat([x.flatten() for x in lone.values()]).norm()
+        for name, alone in lone.items():
+            # a decay's gradient is a sum of terms that nearly cancel: its own norm says little of how exact they are
+            assert (together[name][r] - alone[0]).norm() <= 1e-5 * torch.maximum(alone.norm(), 1e-2 * whole), name
 
 
 @pytest.mark.gpu
