@@ -1,5 +1,6 @@
 """Cells from beginning to end: train, judge, and say what they were measured with."""
 
+import gc
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -63,6 +64,8 @@ def measure(
             else:
                 status = {"status": "oom", "reason": str(error).splitlines()[0]} if oom else {"status": "failed", "reason": theirs(error)}
                 yield blank(group[0], 1, note) | status
+        if group[0].device != "cpu":
+            gc.collect()  # what was captured refers to itself, and would keep its memory from the next group
 
 
 def _measured(

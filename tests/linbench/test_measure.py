@@ -22,9 +22,9 @@ TINY = {
 }  # fmt: skip
 
 
-def cells(model: str = "deltanet", seeds: Sequence[int] = (0, 1, 2), **settings: Any) -> list[Cell]:
+def cells(model: str = "deltanet", seeds: Sequence[int] = (0, 1, 2), device: str = "cpu", **settings: Any) -> list[Cell]:
     named = {name.replace("__", "."): value for name, value in settings.items()}
-    return plan("mqar", [model], device="cpu", seeds=seeds, settings=TINY | named)
+    return plan("mqar", [model], device=device, seeds=seeds, settings=TINY | named)
 
 
 def results(group: Sequence[Cell]) -> list[Result]:
@@ -178,6 +178,30 @@ def test_what_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch, fits: int,
         assert all("were too many: " in result["stack"]["note"] for result in found)
     else:
         assert [(result["status"], result["reason"]) for result in found] == [("oom", "CUDA out of memory. Tried to allocate much.")] * 5
+
+
+@pytest.mark.gpu
+def test_what_does_not_fit_a_gpu_is_halved_and_alone_it_is_out_of_memory() -> None:
+    group = cells(seeds=range(4), device="cuda:0", protocol__batch_size=2048, protocol__tokens=20 * 2048 * 16, model__d_model=128)
+
+    def found(share: float) -> list[Result]:
+        torch.cuda.empty_cache()
+        torch.cuda.set_per_process_memory_fraction(share)
+        try:
+            return results(group)
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+
+    whole = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.reset_peak_memory_stats()
+    results(group[:1])
+    alone = torch.cuda.max_memory_allocated()
+    halved = found(2.9 * alone / whole)
+    assert [result["status"] for result in halved] == ["ok"] * 4
+    assert {result["stack"]["size"] for result in halved} <= {1, 2}
+    assert all("4 were too many: " in result["stack"]["note"] or "2 were too many: " in result["stack"]["note"] for result in halved)
+    assert [(result["status"], result["stack"]["size"]) for result in found(0.5 * alone / whole)] == [("oom", 1)] * 4
+    assert [result["status"] for result in found(1.0)] == ["ok"] * 4
 
 
 def test_what_fails_alone_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
