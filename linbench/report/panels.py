@@ -157,7 +157,7 @@ def _styled(rows: Sequence[Row]) -> Iterator[tuple[Row, str, object]]:
 def _chance(axes: Axes, comparison: Comparison) -> None:
     chance = comparison.results[0]["chance"]
     axes.axhline(chance, color="#999999", linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
-    axes.annotate("chance", (1, chance), (-2, 2), xycoords=("axes fraction", "data"), textcoords="offset points", color="#777777", fontsize=7.5, ha="right")
+    axes.annotate("chance", (0, chance), (2, 2), xycoords=("axes fraction", "data"), textcoords="offset points", color="#777777", fontsize=7.5, ha="left")
 
 
 def _label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
