@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from linbench.common.errors import UserError
 from linbench.kernels.attention import EMPTY, attention, flops_per_token
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
-from linbench.models.blocks.heads import CONTROLLED, FAMILIES, HeadProjection, HeadSettings, Readout, shared
+from linbench.models.blocks.heads import CONTROLLED, FAMILIES, OUTPUT_NORM, HeadProjection, HeadSettings, OutputNorm, Readout, shared
 from linbench.models.blocks.positions import alibi_slopes, rotate
 
 
@@ -18,7 +18,7 @@ class AttentionSettings(HeadSettings):
 
     conv: int = Field(0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none")
     qk_norm: Literal["none", "l2", "rms"] = Field("none", description="norm of q and k per head; with l2 the scores get a learned scale (2010.04245)")
-    output_norm: Literal["none", "rms"] = Field("none", description="norm of the output per head, one weight vector for all heads")
+    output_norm: OutputNorm = Field("none", description=OUTPUT_NORM.description)
     positions: Literal["rope", "none", "alibi"] = Field("rope", description="how a token knows where it stands")
     window: int | None = Field(None, ge=1, description="how many keys a query sees, itself included; null is all")
 

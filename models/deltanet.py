@@ -8,12 +8,11 @@ from torch import Tensor
 from linbench.kernels.matrix_state import Delta, matrix_state
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.gates import WriteStrength
-from linbench.models.blocks.heads import HeadSettings
 from linbench.models.blocks.linear import Shared
-from linbench.models.blocks.matrix_mixer import MatrixMixer
+from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
 
-class DeltaSettings(HeadSettings):
+class DeltaSettings(MatrixSettings):
     """Published: convolution of 4 with SiLU, l2 norm of q and k, RMS norm of the output, no gate."""
 
     neg_eigval: bool = Field(False, description="beta in (0, 2) instead of (0, 1): a write can reflect, which parity needs (2411.12537)")

@@ -7,18 +7,18 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from linbench.kernels.matrix_state import matrix_state
-from linbench.models.blocks.heads import HeadSettings
+from linbench.models.blocks.heads import OutputNorm
 from linbench.models.blocks.linear import Shared
-from linbench.models.blocks.matrix_mixer import MatrixMixer
+from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
 
-class LinearAttentionSettings(HeadSettings):
+class LinearAttentionSettings(MatrixSettings):
     """Published: elu+1, no convolution, no norm of q and k; the output norm replaces the normaliser where that is off (2210.10340)."""
 
     conv: int = Field(0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none")
     feature_map: Literal["identity", "elu+1", "relu", "silu"] = Field("elu+1", description="applied to q and k, before the norm")
     qk_norm: Literal["none", "l2", "rms"] = Field("none", description="norm of q and k per head, the last thing before the recurrence")
-    output_norm: Literal["none", "rms"] = Field("none", description="norm of the output per head; rms by default where normalise is off")
+    output_norm: OutputNorm = Field("none", description="as everywhere; rms by default where normalise is off")
     normalise: bool = Field(True, description="divide by the sum of the weights; off is the un-normalised form with output norm")
 
     @model_validator(mode="before")

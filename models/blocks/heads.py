@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any, Literal
 
-import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
@@ -15,7 +14,12 @@ from linbench.models.base import LayerInfo
 from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.initialise import silent
 from linbench.models.blocks.linear import Linear, Shared
-from linbench.models.blocks.norms import RMSNorm
+from linbench.models.blocks.norms import GATES, HeadLayerNorm, RMSNorm
+
+OutputNorm = Literal["none", "rms", "rms_all", "layer"]
+OUTPUT_NORM: Any = Field(
+    "rms", description="norm of the output: rms per head, one weight vector for all; rms_all over all heads together; layer per head, weights per channel"
+)
 
 
 class HeadSettings(Settings):
@@ -28,7 +32,7 @@ class HeadSettings(Settings):
     conv: int = Field(4, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none")
     feature_map: Literal["identity", "elu+1", "relu", "silu"] = Field("identity", description="applied to q and k, before the norm")
     qk_norm: Literal["none", "l2", "rms"] = Field("l2", description="norm of q and k per head, the last thing before the recurrence")
-    output_norm: Literal["none", "rms"] = Field("rms", description="norm of the output per head, one weight vector for all heads")
+    output_norm: OutputNorm = OUTPUT_NORM
     output_gate: Literal["none", "swish", "sigmoid"] = Field("none", description="gate computed from the layer's input, after the norm")
 
 
@@ -47,7 +51,6 @@ CONTROLLED: dict[str, Any] = {
 
 Elementwise = Callable[[Tensor], Tensor]
 FEATURE_MAPS: dict[str, Elementwise] = {"identity": lambda x: x, "elu+1": lambda x: F.elu(x) + 1, "relu": F.relu, "silu": F.silu}
-GATES: dict[Activation, Elementwise] = {"swish": F.silu, "sigmoid": torch.sigmoid}
 
 
 def head_dims(settings: HeadSettings, d_model: int) -> tuple[int, int]:
@@ -102,23 +105,31 @@ class HeadProjection(nn.Module):
 
 
 class Readout(nn.Module):
-    """o [B, T, H, V] -> y [B, T, D]: norm per head, then gate, then linear, which starts at zero. No biases."""
+    """o [B, T, H, V] -> y [B, T, D]: norm, then gate, then linear, which starts at zero. No biases but in a norm that has them."""
 
     def __init__(self, settings: HeadSettings, layer: LayerInfo) -> None:
         super().__init__()
         _, value_dim = head_dims(settings, layer.d_model)
         width = settings.heads * value_dim
-        self.norm = RMSNorm(value_dim) if settings.output_norm == "rms" else None
+        norms: dict[OutputNorm, Callable[[], nn.Module | None]] = {
+            "none": lambda: None,
+            "rms": lambda: RMSNorm(value_dim),
+            "rms_all": lambda: RMSNorm(width),
+            "layer": lambda: HeadLayerNorm(settings.heads, value_dim),
+        }
+        self.norm = norms[settings.output_norm]()
+        self.together = settings.output_norm == "rms_all"
         self.gate = Linear(layer.d_model, width) if settings.output_gate != "none" else None
         self.activation: Activation | None = None if settings.output_gate == "none" else settings.output_gate
         self.linear = silent(Linear(width, layer.d_model))
 
     def forward(self, o: Tensor, x: Tensor | Shared) -> Tensor:
         """`x` [B, T, D] is the layer's input, from which the gate is computed."""
-        gate: Tensor | None = None if self.gate is None else self.gate(x).unflatten(-1, o.shape[-2:])
+        o = o.flatten(-2) if self.together else o
+        gate: Tensor | None = None if self.gate is None else self.gate(x).view(o.shape)
         if self.norm is not None:
             o = self.norm(o, gate, self.activation)
         elif gate is not None and self.activation is not None:
             o = o * GATES[self.activation](gate)
-        y: Tensor = self.linear(o.flatten(-2))
+        y: Tensor = self.linear(o if self.together else o.flatten(-2))
         return y

@@ -30,6 +30,20 @@ class Linear(nn.Linear):
         return x.through(self) if isinstance(x, Shared) else linear(x, [self.weight])[0]
 
 
+class LowRank(nn.Module):
+    """W_up W_down x, W_down [R, D], W_up [O, R], with or without a bias at the end."""
+
+    def __init__(self, inputs: int, rank: int, outputs: int, *, bias: bool = False) -> None:
+        super().__init__()
+        self.down = Linear(inputs, rank)
+        self.up = nn.Linear(rank, outputs, bias=bias)  # reads no `Shared`
+
+    def forward(self, x: "Tensor | Shared") -> Tensor:
+        """[..., D] -> [..., O]."""
+        y: Tensor = self.up(self.down(x))
+        return y
+
+
 class Shared:
     """An input [..., D] of several maps: all are computed when the first is asked for."""
 

@@ -1,31 +1,42 @@
 """The frame of every variant whose memory is one matrix per head: into heads, recurrence, out of heads."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from linbench.common.errors import UserError
 from linbench.common.settings import Settings
 from linbench.kernels.matrix_state import flops_per_token
 from linbench.models.base import LayerInfo, Mixer, Out, StateSize
 from linbench.models.blocks.heads import CONTROLLED, FAMILIES, HeadProjection, HeadSettings, Readout, shared
 from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.positions import rotate
+
+
+class MatrixSettings(HeadSettings):
+    """The surroundings of a memory that is one matrix per head."""
+
+    positions: Literal["none", "rope"] = Field("none", description="whether q and k are rotated by where they stand, after their norm")
 
 
 class MatrixState(NamedTuple):
-    """memory [B, H, K, V] in at least float32; what the short convolution remembers [B, kernel-1, C], None without one."""
+    """memory [B, H, K, V] in at least float32; what the short convolution remembers [B, kernel-1, C], None without one; how many tokens were
+    seen [B], None where positions do not matter."""
 
     memory: Tensor
     conv: Tensor | None
+    seen: Tensor | None = None
 
 
 class MatrixMixer(Mixer):
     """A variant adds its gates in `__init__` and its equation in `recur`."""
 
     families: ClassVar[tuple[str, ...]] = ("matrix_state", *FAMILIES)
-    Settings: ClassVar[type[Settings]] = HeadSettings
-    controlled = CONTROLLED
+    Settings: ClassVar[type[Settings]] = MatrixSettings
+    controlled: ClassVar[dict[str, Any] | None] = {**CONTROLLED, "positions": "none"}
     decays: ClassVar[bool] = False
     delta: ClassVar[bool] = False
 
@@ -33,6 +44,8 @@ class MatrixMixer(Mixer):
         super().__init__(settings, layer)
         self.project = HeadProjection(settings, layer)
         self.readout = Readout(settings, layer)
+        if settings.positions == "rope" and self.project.key_dim % 2:
+            raise UserError(f"model.positions = rope needs an even key dimension, not {self.project.key_dim}; choose other heads or head_dim.")
 
     @abstractmethod
     def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -47,14 +60,20 @@ class MatrixMixer(Mixer):
         """As `Mixer.forward`."""
         given = shared(x, self, self.readout)
         q, k, v, conv = self.project(given, state and state.conv)
+        seen = state.seen if state is not None else None
+        if self.settings.positions == "rope":
+            here = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
+            here = here if seen is None else here + seen[:, None]
+            q, k, seen = rotate(q, here), rotate(k, here), here[:, -1] + 1
         o, memory = self.recur(given, q, k, v, state and state.memory)
-        return Out(self.readout(o, given), MatrixState(memory, conv), handed)
+        return Out(self.readout(o, given), MatrixState(memory, conv, seen), handed)
 
     def init_state(self, batch: int, *, capacity: int) -> MatrixState:
         """Zeros; the size does not depend on `capacity`."""
         weight = self.readout.linear.weight
         memory = weight.new_zeros(batch, *self.memory_shape, dtype=torch.promote_types(weight.dtype, torch.float32))
-        return MatrixState(memory, self.project.init_state(batch))
+        seen = torch.zeros(batch, dtype=torch.int64, device=weight.device) if self.settings.positions == "rope" else None
+        return MatrixState(memory, self.project.init_state(batch), seen)
 
     def state_floats(self, seq_len: int) -> StateSize:
         """H K V for the memory, (kernel - 1) (2 H K + H V) for the convolution."""

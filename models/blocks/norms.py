@@ -1,10 +1,15 @@
-"""The norm that has a weight, alone or with the gate that follows it."""
+"""Norms that have weights, alone or with the gate that follows them."""
+
+from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linbench.kernels.norms import Activation, add_rms_norm, rms_norm
 from linbench.kernels.operators import product_dtype
+
+GATES: dict[Activation, Callable[[Tensor], Tensor]] = {"swish": F.silu, "sigmoid": torch.sigmoid}
 
 
 class RMSNorm(nn.Module):
@@ -25,3 +30,23 @@ class RMSNorm(nn.Module):
     def after(self, x: Tensor, added: Tensor) -> tuple[Tensor, Tensor]:
         """x + added, and its norm."""
         return add_rms_norm(x, added, self.weight, eps=self.eps, dtype=product_dtype(x))
+
+
+class HeadLayerNorm(nn.Module):
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the channels of each head, with a weight and a bias of its own for each channel:
+    a group norm whose groups are heads. arXiv:1803.08494."""
+
+    def __init__(self, heads: int, dim: int, eps: float = 1e-5, *, bias: bool = True) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(heads, dim))
+        self.bias = nn.Parameter(torch.zeros(heads, dim)) if bias else None
+        self.eps = eps
+
+    def forward(self, x: Tensor, gate: Tensor | None = None, activation: Activation | None = None) -> Tensor:
+        """x [..., H, V]; times activation(gate), shaped as x. Inside, at least float32."""
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        y = F.layer_norm(wide, wide.shape[-1:], eps=self.eps) * self.weight
+        y = y if self.bias is None else y + self.bias
+        if gate is not None and activation is not None:
+            y = y * GATES[activation](gate.to(y.dtype))
+        return y.to(product_dtype(x))

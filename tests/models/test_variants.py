@@ -21,12 +21,15 @@ Error = Callable[[Tensor, Tensor], float]
 
 
 class Variant(NamedTuple):
-    """A mixer, the settings that make it this variant, and its state in either form: a function of length, and of the convolution."""
+    """A mixer, the settings that make it this variant, how many parameters it has as published, and its state in either form: (memory,
+    convolution) as a function of length, no controlled form where that is None."""
 
     cls: type[Mixer]
     settings: dict[str, Any]
+    parameters: int
     native_state: Callable[[int], tuple[int, int]]
     controlled_state: Callable[[int], tuple[int, int]] | None
+    shift: int = 0
 
     def parsed(self, form: str) -> Any:
         around = {"heads": HEADS} if "heads" in self.cls.Settings.model_fields else {}
@@ -35,27 +38,58 @@ class Variant(NamedTuple):
 
 CONV = 3 * 3 * D  # three inputs of q, k and v
 CACHE, WINDOW, KERNEL = 2 * D, 3, 3
-MATRIX = HEADS * (D // HEADS) ** 2
-VARIANTS = {
-    "attention": Variant(Attention, {}, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)),
-    "attention without positions": Variant(Attention, {"positions": "none"}, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)),
-    "attention with alibi": Variant(Attention, {"positions": "alibi"}, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)),
-    "attention with a window": Variant(Attention, {"window": WINDOW}, lambda n: (min(n, WINDOW) * CACHE, 0), lambda n: (min(n, WINDOW) * CACHE, CONV)),
-    "base conv": Variant(BaseConv, {}, lambda _: (0, (KERNEL - 1) * D), None),
-    "linear attention": Variant(LinearAttention, {}, lambda _: (MATRIX + D, 0), lambda _: (MATRIX + D, CONV)),
-    "linear attention unnormalised": Variant(LinearAttention, {"normalise": False}, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)),
-    "deltanet": Variant(DeltaNet, {}, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
-    "deltanet with neg_eigval": Variant(DeltaNet, {"neg_eigval": True}, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
-    # keys of 0.75 D in all, values of 1.5 D
-    "gated deltanet": Variant(GatedDeltaNet, {}, lambda _: (HEADS * 6 * 12, 3 * HEADS * (6 + 6 + 12)), lambda _: (MATRIX, CONV)),
+HEAD = D // HEADS
+MATRIX = HEADS * HEAD**2
+QKVO, FILTER, NORM, GATE = 4 * D * D, 4 * 3 * D, HEAD, D * HEADS  # projections; a convolution on q, k and v; an output norm; a gate for each head
+
+SOFTMAX = {
+    "attention": Variant(Attention, {}, QKVO, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)),
+    "attention without positions": Variant(Attention, {"positions": "none"}, QKVO, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)),
+    "attention with alibi": Variant(Attention, {"positions": "alibi"}, QKVO, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)),
+    "attention with a window": Variant(Attention, {"window": WINDOW}, QKVO, lambda n: (min(n, WINDOW) * CACHE, 0), lambda n: (min(n, WINDOW) * CACHE, CONV)),
 }
-CASES = [(name, form) for form in ("native", "controlled") for name, variant in VARIANTS.items() if form == "native" or variant.controlled_state]
+
+SUMS = {
+    "linear attention": Variant(LinearAttention, {}, QKVO, lambda _: (MATRIX + D, 0), lambda _: (MATRIX + D, CONV)),
+    "linear attention unnormalised": Variant(LinearAttention, {"normalise": False}, QKVO + NORM, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)),
+    "linear attention with positions": Variant(
+        LinearAttention, {"normalise": False, "positions": "rope"}, QKVO + NORM, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)
+    ),
+}
+
+DELTA_RULE = {
+    "deltanet": Variant(DeltaNet, {}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
+    "deltanet with neg_eigval": Variant(DeltaNet, {"neg_eigval": True}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
+    # keys of 0.75 D in all, values of 1.5 D; q, k, v, o and the output gate are 6 D^2 together
+    "gated deltanet": Variant(
+        GatedDeltaNet,
+        {},
+        6 * D * D + 4 * 3 * D + 12 + 2 * GATE + 2 * HEADS,
+        lambda _: (HEADS * 6 * 12, 3 * HEADS * (6 + 6 + 12)),
+        lambda _: (MATRIX, CONV),
+    ),
+}
+
+OTHERS = {
+    "base conv": Variant(BaseConv, {}, D * D + D + (KERNEL + 1) * D, lambda _: (0, (KERNEL - 1) * D), None),
+}
+
+VARIANTS = {**SOFTMAX, **SUMS, **DELTA_RULE, **OTHERS}
+QUICK = {"attention", "attention with a window", "linear attention", "gated deltanet", "base conv"}
+"""In every check; the others with the slow tests."""
+
+CASES = [
+    pytest.param((name, form), id=f"{name}-{form}", marks=() if name in QUICK else pytest.mark.slow)
+    for form in ("native", "controlled")
+    for name, variant in VARIANTS.items()
+    if form == "native" or variant.controlled_state
+]
 DTYPES = {torch.float64: 1e-9, torch.float32: 1e-4}
 
 Build = Callable[..., Mixer]
 
 
-@pytest.fixture(params=CASES, ids="-".join)
+@pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest) -> tuple[str, str]:
     return request.param
 
@@ -196,7 +230,7 @@ def held(state: Any, seq_len: int) -> dict[str, int]:
     """Floats per sequence of what a state holds, by what they are."""
     parts = {name: part for name, part in state._asdict().items() if isinstance(part, Tensor)}
     assert all(part.shape[0] == B for part in parts.values())
-    kind = {"memory": "recurrent", "conv": "convolution", "keys": "cache", "values": "cache"}
+    kind = {"memory": "recurrent", "conv": "convolution", "keys": "cache", "values": "cache", "shift": "shift"}
     counted = dict.fromkeys(("recurrent", "cache", "convolution", "shift"), 0)
     for name, part in parts.items():
         if part.is_floating_point():
@@ -209,11 +243,18 @@ def test_state_floats_are_what_the_state_holds(variant: Variant, form: str, buil
     mixer = build()
     size = mixer.state_floats(seq_len)
     memory, convolution = (variant.native_state if form == "native" else variant.controlled_state)(seq_len)
-    assert (size.recurrent + size.cache, size.convolution, size.shift) == (memory, convolution, 0)
-    assert size.total == memory + convolution
+    assert (size.recurrent + size.cache, size.convolution, size.shift) == (memory, convolution, variant.shift)
+    assert size.total == memory + convolution + variant.shift
     assert (size.cache > 0) == (variant.cls is Attention)
     assert held(mixer.init_state(B, capacity=seq_len), seq_len) == size._asdict()
     assert held(mixer(tokens(seq_len), mixer.init_state(B, capacity=seq_len)).state, seq_len) == size._asdict()
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_parameters_are_as_many_as_published(name: str) -> None:
+    variant = VARIANTS[name]
+    mixer = variant.cls(variant.parsed("native"), LayerInfo(0, 2, D))
+    assert sum(parameter.numel() for parameter in mixer.parameters()) == variant.parameters
 
 
 @torch.no_grad()
