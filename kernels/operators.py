@@ -1,8 +1,8 @@
 """What every Triton operator shares: where it runs, and how replicas fold into the batch."""
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, Literal, get_args
@@ -35,6 +35,29 @@ def takes_triton(x: Tensor, backend: str) -> bool:
     if backend not in BACKENDS or (backend == "triton" and not runs_triton(x)):
         raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, triton only on a GPU and not in float64; not {backend!r} for {x.dtype} on {x.device}")
     return backend != "torch" and runs_triton(x)
+
+
+_wished: list[tuple[str, list[str]]] = []
+
+
+@contextmanager
+def preferring(backend: str) -> Iterator[list[str]]:
+    """Meanwhile every door that is left the choice takes this backend if it has it. The list gets an entry each time one does."""
+    taken: list[str] = []
+    _wished.append((backend, taken))
+    try:
+        yield taken
+    finally:
+        _wished.pop()
+
+
+def preferred(backends: Iterable[str]) -> str | None:
+    """What a door that is left the choice among `backends` is to take, if anything is wished."""
+    if not _wished or _wished[-1][0] not in backends:
+        return None
+    backend, taken = _wished[-1]
+    taken.append(backend)
+    return backend
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[object]:

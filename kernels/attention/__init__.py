@@ -6,6 +6,7 @@ from torch import Tensor
 from linbench.kernels.attention.dense import dense
 from linbench.kernels.attention.positions import EMPTY
 from linbench.kernels.attention.reference import reference
+from linbench.kernels.operators import preferred
 
 __all__ = ["EMPTY", "VERSION", "attention", "flops_per_token"]
 
@@ -51,6 +52,8 @@ def attention(
         raise ValueError(f"window must be at least 1, not {window}")
     if backend not in _BACKENDS:
         raise ValueError(f"backend must be one of {', '.join(_BACKENDS)}, not {backend!r}")
+    if backend == "auto":
+        backend = preferred(_BACKENDS) or "dense"
     dtype = v.dtype
     if slopes is not None:  # distances beyond 256 are not exact in half precision
         q, k, v = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v))

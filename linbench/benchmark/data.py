@@ -1,6 +1,7 @@
 """`bench data`: how fast the examples of tasks are drawn."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -82,14 +83,12 @@ def _on_cpu(task: Task, peer: str | None, repeats: int) -> dict[str, Any]:
     count = at_once(task, "cpu")
     calls: dict[str, Callable[[], Any]] = {"linbench": _draw(task, count, "cpu")}
     if peer is not None:
-        try:
+        with suppress(ValueError):  # another task than the peer draws: its place in the table stays empty
             calls[peer] = peers.drawer(peer, task, count)
-        except ValueError:
-            pass  # another task than the peer draws: its place in the table stays empty
     seconds = {name: found / count for name, found in as_called(calls, repeats=repeats, cuda=False).items()}
     own = seconds.pop("linbench")
     speeds = {"examples_per_second": 1 / own, "tokens_per_second": task.seq_len / own, "seconds_of_100k": EXAMPLES * own}
-    return speeds | {"peer_seconds_of_100k": EXAMPLES * other for other in seconds.values()}
+    return speeds if peer not in seconds else speeds | {"peer_seconds_of_100k": EXAMPLES * seconds[peer]}
 
 
 def _on_gpu(task: Task, device: str, repeats: int) -> dict[str, Any]:

@@ -1,0 +1,53 @@
+"""`linbench check`: is this mixer sound?"""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from linbench.cli.options import JsonOption, parse_settings
+from linbench.common.errors import EXIT_NO, UserError
+
+if TYPE_CHECKING:
+    from linbench.check import Finding
+
+
+def check(
+    model: Annotated[str, typer.Argument(help="A name, NAME[setting=value], ./file.py:Class or package.module:Class.")],
+    form: Annotated[str, typer.Option(help="native or controlled.")] = "native",
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Of the model: model.NAME.")] = None,
+    learn: Annotated[bool, typer.Option("--learn", help="Also train it on mqar quick, which takes about a minute.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Put a mixer through the laws that any must keep: causality, streaming, gradients, state size, stability and more, a row each with what was found.
+
+    It is built as the first of two layers, in float32 and float64 on the CPU, with the weights it starts with; what starts at zero is drawn. Exit code 1 if any
+    law is broken. What a mixer does not declare is no fault.
+    """
+    from linbench.check import check as examine
+    from linbench.check.learning import learns
+    from linbench.check.subject import Subject
+    from linbench.plan import plan
+    from linbench.report.lines import show
+
+    (cell,) = plan("mqar", [model], form=form, settings=parse_settings(set_ or []), device="cpu")
+    if len({layer.entry.name for layer in cell.model.layers}) > 1:
+        raise UserError(f"'{model}' is a pattern of several mixers; check them one by one.")
+
+    def tell(finding: "Finding") -> None:
+        print(f"{finding.law}: {finding.verdict}", file=sys.stderr, flush=True)
+
+    findings = examine(Subject(cell), tell)
+    if learn:
+        findings.append(learns(cell))
+        tell(findings[-1])
+    wrong = [finding for finding in findings if not finding.ok]
+    if as_json:
+        print(json.dumps({"model": model, "form": form, "ok": not wrong, "laws": [finding._asdict() for finding in findings]}))
+    else:
+        show(["law", "verdict", "found"], [[f.law, f.verdict, f.found] for f in findings], left=("law", "verdict", "found"))
+    if wrong:
+        for finding in wrong:
+            print(f"linbench: {finding.law} is broken. It asks: {finding.asks}", file=sys.stderr)
+        raise typer.Exit(EXIT_NO)
