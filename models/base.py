@@ -8,6 +8,9 @@ from torch import Tensor, nn
 
 from linbench.common.settings import Settings
 
+GENERATIONS = ("softmax", "linear attention", "gates and decay", "delta rule", "softmax revisited", "other")
+"""The story in order: keep everything; a sum; a sum that forgets; a sum that is corrected; what of this flows back; what stands beside."""
+
 
 @dataclass(frozen=True)
 class LayerInfo:
@@ -64,7 +67,7 @@ class Mixer(nn.Module, ABC):
     families: ClassVar[tuple[str, ...]] = ()
     """The kernel families it computes with, none when it brings its own; their versions are part of the identity of every cell."""
     generation: ClassVar[str] = "other"
-    """Its place in the story: "softmax", "linear attention", "gates and decay", "delta rule", ..."""
+    """Its place in the story, one of `GENERATIONS`, or a word of a user's own."""
     Settings: ClassVar[type[Settings]] = Settings
     controlled: ClassVar[dict[str, Any] | None] = None
     """Settings that replace the published ones in the controlled form, where only the recurrence may differ; None: it has none."""

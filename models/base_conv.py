@@ -36,7 +36,7 @@ class BaseConv(Mixer):
 
     name = "base_conv"
     families = ("short_convolution",)
-    generation = "convolution"
+    generation = "other"
     Settings = BaseConvSettings
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:

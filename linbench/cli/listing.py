@@ -9,6 +9,9 @@ import typer
 
 from linbench.cli.options import JsonOption
 
+SURROUNDINGS = {"norms", "short_convolution", "decay_gate"}
+"""Kernel families of what stands around a recurrence."""
+
 
 class What(StrEnum):
     """What can be listed."""
@@ -19,7 +22,7 @@ class What(StrEnum):
 
 
 def listing(what: Annotated[What, typer.Argument(metavar="tasks|models|suites", help="What to list.")], as_json: JsonOption = False) -> None:
-    """List tasks by what they ask of a memory, models or suites by name, with where they come from; names that cannot be used are told apart."""
+    """List tasks by what they ask of a memory, models by generation and kernel family, suites by name; names that cannot be used are told apart."""
     import inspect
 
     from rich import box
@@ -27,6 +30,7 @@ def listing(what: Annotated[What, typer.Argument(metavar="tasks|models|suites", 
     from rich.table import Table
     from rich.text import Text
 
+    from linbench.models.base import GENERATIONS
     from linbench.registry import registry
     from linbench.tasks.base import Question
 
@@ -41,25 +45,35 @@ def listing(what: Annotated[What, typer.Argument(metavar="tasks|models|suites", 
         )
         return
     found = registry("task" if what is What.tasks else "model")
-    group = "asks" if what is What.tasks else "generation"
-    order = list(get_args(Question))
+    group, order = ("asks", get_args(Question)) if what is What.tasks else ("generation", GENERATIONS)
     rows = [
-        {"name": e.name, group: getattr(e.cls, group, ""), "about": (inspect.getdoc(e.cls) or "").partition("\n")[0], "from": e.source}
+        {
+            "name": e.name,
+            group: getattr(e.cls, group, ""),
+            **({} if what is What.tasks else {"family": _family(e.cls)}),
+            "about": (inspect.getdoc(e.cls) or "").partition("\n")[0],
+            "from": e.source,
+        }
         for e in sorted(found.entries.values(), key=lambda e: e.name)
     ]
-    rows.sort(key=lambda row: order.index(row["asks"]) if row.get("asks") in order else len(order))
+    rows.sort(key=lambda row: (order.index(row[group]) if row[group] in order else len(order), row.get("family", "")))
     if as_json:
         print(json.dumps({what.value: rows, "problems": [vars(problem) for problem in found.problems]}))
         return
     if sys.stdout.isatty():
-        table = Table("name", group, "about", "from", box=box.SIMPLE_HEAD)
+        table = Table(*(rows[0] if rows else ()), box=box.SIMPLE_HEAD)
         for before, row in zip([None, *rows], rows, strict=False):
-            if what is What.tasks and before is not None and before[group] != row[group]:
+            if before is not None and before[group] != row[group]:
                 table.add_section()
-            table.add_row(*(Text(row[name]) for name in ("name", group, "about", "from")))  # plain: a first line may hold brackets
+            table.add_row(*map(Text, row.values()))  # plain: a first line may hold brackets
         Console().print(table)
     else:
         for row in rows:
-            print("\t".join(row[name] for name in ("name", group, "about", "from") if name != "generation"))
+            print("\t".join(row.values()))
     for problem in found.problems:
         print(f"cannot be used: {problem.name} from {problem.source}: {problem.reason}", file=sys.stderr)
+
+
+def _family(mixer: type) -> str:
+    """The kernels that its recurrence runs on, those that all share left out."""
+    return ", ".join(family for family in getattr(mixer, "families", ()) if family not in SURROUNDINGS)

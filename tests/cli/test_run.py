@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import linbench as package
+from linbench.models.base import GENERATIONS
 
 MINE = """
 import torch
@@ -219,8 +220,10 @@ def test_tables_and_figures_come_from_stored_results_alone(linbench: Callable[..
 
 def test_lists_and_cards(linbench: Callable[..., Any]) -> None:
     models = linbench("list", "models")
-    names = [line.split("\t")[0] for line in models.out.splitlines()]
-    assert names == sorted(names)
+    rows = [line.split("\t") for line in models.out.splitlines()]
+    names, generations = [row[0] for row in rows], [row[1] for row in rows]
+    assert list(dict.fromkeys(generations)) == [one for one in GENERATIONS if one in generations], "grouped by generation, in the order of the story"
+    assert ["deltanet", "delta rule", "matrix_state"] in [row[:3] for row in rows]
     assert {"attention", "base_conv", "deltanet", "gated_deltanet", "linear_attention"} <= set(names)
     assert "mqar\tremember\tWhich value followed this key?" in linbench("list", "tasks").out
     asked = [row["asks"] for row in json.loads(linbench("list", "tasks", "--json").out)["tasks"]]
