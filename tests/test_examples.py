@@ -5,17 +5,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from linbench.models.base import LayerInfo
 from linbench.registry import registry
 
 ROOT = Path(__file__).parents[1]
-EXAMPLE = ROOT / "examples" / "leaky_sum.py"
+EXAMPLE = ROOT / "examples" / "pulse.py"
 
 
-def test_the_readme_shows_the_example_as_it_is() -> None:
-    assert f"```python\n{EXAMPLE.read_text(encoding='utf-8')}```" in (ROOT / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", ["README.md", "docs/adding-a-variant.md"])
+def test_pages_show_the_example_as_it_is(page: str) -> None:
+    assert f"```python\n{EXAMPLE.read_text(encoding='utf-8')}```" in (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_the_example_is_sound(linbench: Callable[..., Any]) -> None:
+    assert linbench("check", f"{EXAMPLE}:Pulse").code == 0
 
 
 def test_the_example_is_about_twenty_lines() -> None:
@@ -23,12 +29,12 @@ def test_the_example_is_about_twenty_lines() -> None:
 
 
 def test_the_example_runs_beside_the_others(linbench: Callable[..., Any], tiny: list[str]) -> None:
-    ended = linbench("run", "mqar", "--model", f"{EXAMPLE}:LeakySum,deltanet", "--form", "controlled", "--json", *tiny)
+    ended = linbench("run", "mqar", "--model", f"{EXAMPLE}:Pulse,deltanet", "--form", "controlled", "--json", *tiny)
     assert [result["status"] for result in json.loads(ended.out)] == ["ok", "ok"]
 
 
 def test_the_example_streams() -> None:
-    entry = registry("model").find(f"{EXAMPLE}:LeakySum")
+    entry = registry("model").find(f"{EXAMPLE}:Pulse")
     mixer = entry.cls(entry.cls.Settings(), LayerInfo(0, 1, 16)).double()
     mixer.readout.linear.weight.data.normal_(generator=torch.Generator().manual_seed(0))
     x = torch.randn(2, 70, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
