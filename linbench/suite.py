@@ -15,7 +15,7 @@ from linbench.common.lengths import parse_lengths
 from linbench.common.seeds import parse_seeds
 from linbench.common.settings import Settings
 from linbench.pattern import parse_pattern
-from linbench.plan import plan
+from linbench.plan import make_task, plan
 from linbench.registry import Kind, registry
 
 _NOT_SUITES = {"protocol"}
@@ -117,7 +117,8 @@ def load(name: str) -> Suite:
 
 
 def expand(suite: Suite, *, precision: str | None = None, device: str = "auto") -> Expansion:
-    """All cells of a suite, in its order; in a `precision` of your own. Tasks and models that are not installed are left out and named.
+    """All cells of a suite, in its order; in a `precision` of your own. Tasks and models that are not installed are left out and named, and so are models
+    that do not have the form that is asked for.
 
     Raises UserError: a setting that is not allowed.
     """
@@ -126,18 +127,20 @@ def expand(suite: Suite, *, precision: str | None = None, device: str = "auto") 
     tasks = [task for task in suite.tasks if _there("task", [task.task.partition("/")[0]], missing)]
     found: dict[str, Cell] = {}
     for task, point in product(tasks, _points(suite.grid)):
-        if not models:
-            break
         name, _, preset = task.task.partition("/")
+        form = suite.form or make_task(name, preset=preset or None)[2].model.get("form", "native")
+        able = [model for model in models if form != "controlled" or _has_controlled(model.model, missing)]
+        if not able:
+            continue
         cells = plan(
             name,
-            [model.model for model in models],
+            [model.model for model in able],
             preset=preset or None,
             form=suite.form,
             protocol=suite.protocol,
             seeds=parse_seeds(suite.seeds),
             settings={**suite.set, **task.set, **point, **({} if precision is None else {"protocol.precision": precision})},
-            own=[model.set for model in models],
+            own=[model.set for model in able],
             train=task.train,
             test=task.test,
             test_lengths=parse_lengths(task.test_lengths),
@@ -157,5 +160,13 @@ def _there(kind: Kind, names: Sequence[str], missing: dict[str, str]) -> bool:
             registry(kind).find(name)
         except UserError as error:
             missing[f"{kind} {name}"] = str(error)
+            return False
+    return True
+
+
+def _has_controlled(pattern: str, missing: dict[str, str]) -> bool:
+    for term in parse_pattern(pattern):
+        if registry("model").find(term.name).cls.controlled is None:
+            missing[f"model {pattern}, controlled"] = f"{term.name} has no controlled form."
             return False
     return True

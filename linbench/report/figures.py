@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from linbench.cell import digest
-from linbench.report.panels import by_length, by_slice, learning_curves
+from linbench.report.panels import by_length, by_slice, by_state, learning_curves
 from linbench.report.tables import caption
 from linbench.results import Comparison, slices
 from linbench.store import storage_sentence
@@ -48,6 +48,13 @@ def lengths(figure: Figure, comparison: Comparison) -> bool:
     return by_length(figure.add_subplot(), comparison)
 
 
+def state(figure: Figure, comparison: Comparison) -> bool:
+    """Test accuracy against the floats that one sequence carries from token to token: the mean over seeds, bars from the worst to the best. A hollow mark:
+    undertrained. A colour for each generation, with a shade for each variant."""
+    figure.set_size_inches(figure.get_figwidth() + 1.2, max(figure.get_figheight(), 0.17 * len(comparison.rows)))
+    return by_state(figure.add_subplot(), comparison)
+
+
 def others(figure: Figure, comparison: Comparison) -> bool:
     """Test accuracy against all that it was told apart by besides: the mean over seeds, bars from the worst to the best."""
     found = dict.fromkeys(name for result in comparison.results for name in slices(result) if name not in FIGURES)
@@ -62,10 +69,11 @@ FIGURES: dict[str, Callable[[Figure, Comparison], bool]] = {
     "distance": distance,
     "overwrites": overwrites,
     "lengths": lengths,
+    "state": state,
     "slices": others,
 }
 
-AFTER_A_RUN = tuple(name for name in FIGURES if name != "slices")
+AFTER_A_RUN = tuple(name for name in FIGURES if name not in {"slices", "state"})
 
 
 def save_figures(comparisons: Sequence[Comparison], folder: Path, names: Sequence[str] = tuple(FIGURES)) -> list[Path]:

@@ -8,14 +8,12 @@ from statistics import fmean
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
+from linbench.report.colours import Dash, styles
 from linbench.results import Comparison, Row, accuracies_by_test, slices
 from linbench.store import FINAL, Result
 
-# Okabe and Ito's colours, told apart by colour-blind readers; the dash tells them apart in grey
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
 BINS, APART = 8, 12
 """A slice of more than `APART` values is drawn in so many bins."""
 
@@ -97,6 +95,49 @@ def by_length(axes: Axes, comparison: Comparison) -> bool:
     return drawn
 
 
+def by_state(axes: Axes, comparison: Comparison) -> bool:
+    """Accuracy against the floats that a sequence carries: the mean over seeds, bars from the worst to the best. A hollow mark: undertrained."""
+    found = []
+    for row, colour, _ in _styled(comparison.rows):
+        size: dict[str, Any] = next((result["model"] for result in row.results if result["model"]), {})
+        if row.mean is None or not size.get("state"):
+            continue
+        hollow = any("undertrained" in result["marks"] for result in row.results)
+        bars = [[row.mean - min(row.accuracies)], [max(row.accuracies) - row.mean]] if len(row.accuracies) > 1 else None
+        at = size["state"]["total"]
+        axes.errorbar(
+            [at], [row.mean], yerr=bars, color=colour, marker="o", markersize=4.5, markerfacecolor="white" if hollow else colour, capsize=2, elinewidth=0.8
+        )
+        found.append((row.mean, at, row.label, colour))
+    if len({at for _, at, *_ in found}) < 2:
+        return False
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.minorticks_off()
+    axes.set(xlabel="floats carried from token to token, all layers", ylabel="test accuracy", ylim=(-0.02, 1.04))
+    _chance(axes, comparison)
+    _label_aside(axes, found)
+    return True
+
+
+def _label_aside(axes: Axes, found: list[tuple[float, float, str, str]]) -> None:
+    """Names in a column beside the axes, in the order of height, each with a line to its point."""
+    gap = min(0.062, 1.04 / max(1, len(found) - 1))
+    heights = [value for value, *_ in sorted(found)]
+    for i in range(1, len(heights)):
+        heights[i] = max(heights[i], heights[i - 1] + gap)
+    over = max(0.0, heights[-1] - 1.03)
+    for i in range(len(heights) - 1, -1, -1):  # what would stand above the axes moves all below it down
+        heights[i] = min(heights[i], 1.03 - gap * (len(heights) - 1 - i)) if over else heights[i]
+    for height, (value, at, label, colour) in zip(heights, sorted(found), strict=True):
+        line = {"arrowstyle": "-", "color": colour, "linewidth": 0.4, "alpha": 0.6, "shrinkB": 3}
+        axes.annotate(
+            label, (at, value), (1.03, height), textcoords=axes.get_yaxis_transform(), color=colour, va="center", fontsize=7.5, arrowprops=line,
+            annotation_clip=False,
+        )  # fmt: skip
+
+
 def _against(axes: Axes, comparison: Comparison, of: Callable[[Result], list[Point] | None], metric: str, *, named: bool = True) -> bool:
     """A line for every row through what its results have there. Where accuracy was not measured because a run diverged it is chance."""
     ends = []
@@ -149,9 +190,9 @@ def _binned(one: dict[str, Any], edges: Sequence[int], metric: str = "accuracy")
     return found
 
 
-def _styled(rows: Sequence[Row]) -> Iterator[tuple[Row, str, object]]:
-    for i, row in enumerate(rows):
-        yield row, COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]
+def _styled(rows: Sequence[Row]) -> Iterator[tuple[Row, str, Dash]]:
+    for row, (colour, dash) in zip(rows, styles([row.results[0] for row in rows]), strict=True):
+        yield row, colour, dash
 
 
 def _chance(axes: Axes, comparison: Comparison) -> None:

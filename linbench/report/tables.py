@@ -41,6 +41,7 @@ def _row(row: Row, *, searched: bool) -> dict[str, str]:
         if state is None
         else ", ".join(f"{name} {state[name]:,}" for name in ("recurrent", "cache", "convolution", "shift") if state[name]),
         "FLOPs/token": _count(size, "flops_per_token"),
+        "steps to 0.9": _steps(row),
         "seconds": f"{median(result['seconds'] for result in row.results):.0f}",
         "marks": ", ".join(row.marks),
     }
@@ -64,6 +65,16 @@ def by_metric(comparison: Comparison) -> pd.DataFrame:
     names = dict.fromkeys(name for means in rows for name in means)
     shown = [[row.label, *(f"{means[name]:.3f}" if name in means else "–" for name in names)] for row, means in zip(comparison.rows, rows, strict=True)]
     return pd.DataFrame(shown, columns=["model", *names]) if names else pd.DataFrame()
+
+
+LEARNED = 0.9
+
+
+def _steps(row: Row) -> str:
+    """The median over seeds of the first step at which validation accuracy was as high; a dash where most never came so far."""
+    reached = sorted(next((point["step"] for point in result["curve"] if point["accuracy"] >= LEARNED), float("inf")) for result in row.results)
+    middle = reached[(len(reached) - 1) // 2]
+    return "–" if middle == float("inf") else f"{middle:,.0f}"
 
 
 def _accuracy(mean: float | None, spread: float | None) -> str:
@@ -105,6 +116,7 @@ def caption(comparison: Comparison) -> str:
         f"Accuracy on the test split{tests}, mean ± standard deviation over seeds; "
         f"chance is {first['chance']:.3f}, and scaled is (accuracy - chance) / (1 - chance). "
         f"State floats are those of one sequence at the {tested} length, all layers. "
+        f"Steps to 0.9: of training, until validation accuracy is that high. "
         f"Seconds: median wall time of a run, no measure of a layer's speed."
     )
 

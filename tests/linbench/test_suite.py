@@ -33,6 +33,15 @@ def test_a_grid_is_every_task_model_point_and_seed_once() -> None:
     assert len({(label, seed, s["kv_pairs"], s["d_model"], s["lr"]) for label, seed, s in found}) == len(found)
 
 
+def test_models_without_the_form_that_is_asked_for_are_left_out_and_named() -> None:
+    found = expand(suite(tasks=["mqar/quick", "mqar/quick-hard"], models=["deltanet", "base_conv", "base_conv+deltanet"]), device="cpu")
+    assert Counter((cell.model.label, cell.model.form) for cell in found.cells) == {
+        ("deltanet", "native"): 1, ("base_conv", "native"): 1, ("base_conv+deltanet", "native"): 1, ("deltanet", "controlled"): 1,
+    }  # fmt: skip
+    assert found.missing == {f"model {name}, controlled": "base_conv has no controlled form." for name in ("base_conv", "base_conv+deltanet")}
+    assert expand(suite(models=["base_conv"], form="controlled"), device="cpu").cells == []
+
+
 def test_what_is_set_for_all_for_a_task_and_for_a_model_reaches_just_these() -> None:
     found = expanded(
         tasks=["mqar", {"task": "mqar", "set": {"task.seq_len": 128, "protocol.batch_size": 8}}],

@@ -1,3 +1,4 @@
+import colorsys
 import io
 from pathlib import Path
 from typing import Any
@@ -6,7 +7,8 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from linbench.report.figures import lengths, others, overwrites, save_figures
+from linbench.report.colours import styles
+from linbench.report.figures import FIGURES, lengths, others, overwrites, save_figures
 from linbench.report.panels import BINS, _binned, _edges, learning_curves
 from linbench.report.tables import caption, markdown, rich_tables, table
 from linbench.results import comparisons, slices
@@ -150,3 +152,31 @@ def test_all_other_slices_stand_side_by_side(a_result: Any) -> None:
     assert others(figure, comparisons([a_result(slices=SLICES | {"slot": each, "hops": each})])[0])
     assert [axes.get_xlabel() for axes in figure.axes] == ["slot", "hops"]
     assert lines(figure.axes[1]) == [([0, 1], [0.5, 1.0])]
+
+
+def test_accuracy_against_state_floats_names_every_model_and_needs_two_sizes(a_result: Any) -> None:
+    rows = [a_result("deltanet"), a_result("attention", recurrent=0, cache=5000)]
+    (comparison,) = comparisons(rows)
+    figure = Figure()
+    assert FIGURES["state"](figure, comparison)
+    assert {text.get_text() for text in figure.axes[0].texts} >= {"deltanet", "attention"}
+    at = {float(line.get_xdata()[0]) for line in figure.axes[0].lines if len(line.get_xdata()) == 1}
+    assert at == {float(row["model"]["state"]["total"]) for row in rows}
+    (alone,) = comparisons(rows[:1])
+    assert not FIGURES["state"](Figure(), alone)
+
+
+def test_a_generation_is_one_hue_and_its_variants_are_shades_of_it(a_result: Any) -> None:
+    models = ("attention", "deltanet", "gated_deltanet", "linear_attention")
+    colours = dict(zip(models, (colour for colour, _ in styles([a_result(model, 0) for model in models])), strict=True))
+    assert len(set(colours.values())) == len(models)
+    hues = {model: colorsys.rgb_to_hsv(*(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)))[0] for model, colour in colours.items()}
+    assert abs(hues["deltanet"] - hues["gated_deltanet"]) < 0.02
+    assert min(abs(hues["deltanet"] - hues[other]) for other in ("attention", "linear_attention")) > 0.02
+
+
+def test_steps_to_nine_tenths_are_the_median_over_seeds(a_result: Any) -> None:
+    found = curve(0.3, 0.6, 0.9)
+    reached = [a_result("deltanet", seed) | {"curve": found[:count]} for seed, count in enumerate((3, 3, 2))]
+    assert table(comparisons(reached)[0])["steps to 0.9"].tolist() == ["3"]
+    assert table(comparisons([one | {"curve": found[:2]} for one in reached])[0])["steps to 0.9"].tolist() == ["–"]
