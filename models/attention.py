@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from linbench.common.errors import UserError
 from linbench.kernels.attention import EMPTY, attention, flops_per_token
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
-from linbench.models.blocks.heads import CONTROLLED, FAMILIES, OUTPUT_NORM, HeadProjection, HeadSettings, OutputNorm, Readout, shared
+from linbench.models.blocks.heads import CONTROLLED, FAMILIES, OUTPUT_NORM, HeadProjection, HeadSettings, OutputNorm, QKNorm, Readout, shared
 from linbench.models.blocks.positions import alibi_slopes, rotate
 
 
@@ -17,7 +17,7 @@ class AttentionSettings(HeadSettings):
     """Published: rotary positions, nothing around the heads."""
 
     conv: int = Field(0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none")
-    qk_norm: Literal["none", "l2", "rms"] = Field("none", description="norm of q and k per head; with l2 the scores get a learned scale (2010.04245)")
+    qk_norm: QKNorm = Field("none", description="norm of q and k per head; with l2 the scores get a learned scale (2010.04245)")
     output_norm: OutputNorm = Field("none", description=OUTPUT_NORM.description)
     positions: Literal["rope", "none", "alibi"] = Field("rope", description="how a token knows where it stands")
     window: int | None = Field(None, ge=1, description="how many keys a query sees, itself included; null is all")
@@ -124,7 +124,8 @@ class Attention(Mixer):
         """The mean over the positions of a sequence: token t sees t + 1 keys, at most the window."""
         window = min(self.settings.window or seq_len, seq_len)
         keys = (window * (window + 1) / 2 + (seq_len - window) * window) / seq_len
-        return flops_per_token(heads=self.project.heads, key_dim=self.project.key_dim, value_dim=self.project.value_dim, keys=keys)
+        attended = flops_per_token(heads=self.project.heads, key_dim=self.project.key_dim, value_dim=self.project.value_dim, keys=keys)
+        return attended + self.project.feature_flops()
 
     def parameter_rules(self) -> dict[str, Rule]:
         """The scale must be free to grow: recall over many keys needs scores well above log T."""

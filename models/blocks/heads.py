@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Literal
 
-import torch.nn.functional as F
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -12,10 +12,12 @@ from linbench.common.settings import Settings
 from linbench.kernels.norms import Activation, l2_norm
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.convolution import ShortConvolution
+from linbench.models.blocks.feature_maps import FeatureMap, FeatureMapName, feature_map
 from linbench.models.blocks.initialise import silent
 from linbench.models.blocks.linear import Linear, Shared
 from linbench.models.blocks.norms import GATES, HeadLayerNorm, RMSNorm
 
+QKNorm = Literal["none", "l1", "l2", "rms"]
 OutputNorm = Literal["none", "rms", "rms_all", "layer"]
 OUTPUT_NORM: Any = Field(
     "rms", description="norm of the output: rms per head, one weight vector for all; rms_all over all heads together; layer per head, weights per channel"
@@ -30,8 +32,8 @@ class HeadSettings(Settings):
     expand_k: float = Field(1.0, gt=0, description="total key width over d_model")
     expand_v: float = Field(1.0, gt=0, description="total value width over d_model; with head_dim given, expand_v / expand_k * head_dim per head")
     conv: int = Field(4, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none")
-    feature_map: Literal["identity", "elu+1", "relu", "silu"] = Field("identity", description="applied to q and k, before the norm")
-    qk_norm: Literal["none", "l2", "rms"] = Field("l2", description="norm of q and k per head, the last thing before the recurrence")
+    feature_map: FeatureMapName = Field("identity", description="applied to q and k, before the norm")
+    qk_norm: QKNorm = Field("l2", description="norm of q and k per head, the last thing before the recurrence; l1 makes positive features sum to one")
     output_norm: OutputNorm = OUTPUT_NORM
     output_gate: Literal["none", "swish", "sigmoid"] = Field("none", description="gate computed from the layer's input, after the norm")
 
@@ -50,7 +52,12 @@ CONTROLLED: dict[str, Any] = {
 """The controlled form: the same surroundings for all, so that only the recurrence (and the feature map it is defined with) differs."""
 
 Elementwise = Callable[[Tensor], Tensor]
-FEATURE_MAPS: dict[str, Elementwise] = {"identity": lambda x: x, "elu+1": lambda x: F.elu(x) + 1, "relu": F.relu, "silu": F.silu}
+
+
+def l1_norm(x: Tensor, eps: float = 1e-4) -> Tensor:
+    """x / (sum x + eps) of features [..., K] that are not negative; zero stays zero. arXiv:2102.11174."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    return (wide / (wide.sum(dim=-1, keepdim=True) + eps)).to(x.dtype)
 
 
 def head_dims(settings: HeadSettings, d_model: int) -> tuple[int, int]:
@@ -72,19 +79,31 @@ def shared(x: Tensor, mixer: nn.Module, readout: "Readout") -> Shared:
 
 
 class HeadProjection(nn.Module):
-    """x -> q, k [B, T, H, K], v [B, T, H, V]: linear, short convolution with SiLU, feature map, norm. No biases."""
+    """x -> q, k [B, T, H, K], v [B, T, H, V]: linear, short convolution with SiLU, feature map, norm. No biases.
 
-    def __init__(self, settings: HeadSettings, layer: LayerInfo) -> None:
+    K is how many features a head has, which a map may make more than its dimensions. features: what builds the map from a head's
+    dimension; None: the one that the settings name.
+    """
+
+    def __init__(self, settings: HeadSettings, layer: LayerInfo, features: Callable[[int], FeatureMap] | None = None) -> None:
         super().__init__()
         self.heads = settings.heads
-        self.key_dim, self.value_dim = head_dims(settings, layer.d_model)
-        self.widths = [self.heads * dim for dim in (self.key_dim, self.key_dim, self.value_dim)]
+        head_dim, self.value_dim = head_dims(settings, layer.d_model)
+        self.widths = [self.heads * dim for dim in (head_dim, head_dim, self.value_dim)]
         self.linear = Linear(layer.d_model, sum(self.widths))
         fused = bool(settings.conv) and settings.feature_map == "identity" and settings.qk_norm == "l2"
-        l2_heads = (2 * self.heads * self.key_dim, self.key_dim) if fused else None
+        l2_heads = (2 * self.heads * head_dim, head_dim) if fused else None
         self.conv = ShortConvolution(sum(self.widths), settings.conv, l2_heads=l2_heads, parts=self.widths) if settings.conv else None
-        self.feature_map = FEATURE_MAPS[settings.feature_map]
-        norms: dict[str, Callable[[], Elementwise]] = {"none": nn.Identity, "l2": lambda: l2_norm, "rms": lambda: RMSNorm(self.key_dim)}
+        self.feature_map = feature_map(settings.feature_map, head_dim) if features is None else features(head_dim)
+        self.key_dim = self.feature_map.width
+        if settings.qk_norm == "l1" and not self.feature_map.positive:
+            raise UserError(f"model.qk_norm = l1 needs features that are not negative, which model.feature_map = {settings.feature_map} does not make.")
+        norms: dict[QKNorm, Callable[[], Elementwise]] = {
+            "none": nn.Identity,
+            "l1": lambda: l1_norm,
+            "l2": lambda: l2_norm,
+            "rms": lambda: RMSNorm(self.key_dim),
+        }
         norm = norms["none" if fused else settings.qk_norm]
         self.q_norm, self.k_norm = norm(), norm()
 
@@ -93,7 +112,8 @@ class HeadProjection(nn.Module):
         qkv = self.linear(x)
         parts, conv = (qkv.split(self.widths, dim=-1), conv) if self.conv is None else self.conv(qkv, conv)
         q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in parts)
-        return self.q_norm(self.feature_map(q)), self.k_norm(self.feature_map(k)), v, conv
+        q, k = self.feature_map(q, k)
+        return self.q_norm(q), self.k_norm(k), v, conv
 
     def init_state(self, batch: int) -> Tensor | None:
         """Zeros for the convolution; None when there is none."""
@@ -102,6 +122,10 @@ class HeadProjection(nn.Module):
     def state_floats(self) -> int:
         """Floats that the convolution remembers."""
         return 0 if self.conv is None else self.conv.state_shape[0] * self.conv.state_shape[1]
+
+    def feature_flops(self) -> int:
+        """Floating-point operations per token of the feature map's matrix products."""
+        return 2 * self.heads * self.feature_map.flops
 
 
 class Readout(nn.Module):

@@ -11,6 +11,7 @@ from linbench.common.errors import UserError
 from linbench.common.settings import Settings
 from linbench.kernels.matrix_state import flops_per_token
 from linbench.models.base import LayerInfo, Mixer, Out, StateSize
+from linbench.models.blocks.feature_maps import FeatureMap, feature_map
 from linbench.models.blocks.heads import CONTROLLED, FAMILIES, HeadProjection, HeadSettings, Readout, shared
 from linbench.models.blocks.linear import Shared
 from linbench.models.blocks.positions import rotate
@@ -42,10 +43,14 @@ class MatrixMixer(Mixer):
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
-        self.project = HeadProjection(settings, layer)
+        self.project = HeadProjection(settings, layer, self.features)
         self.readout = Readout(settings, layer)
         if settings.positions == "rope" and self.project.key_dim % 2:
             raise UserError(f"model.positions = rope needs an even key dimension, not {self.project.key_dim}; choose other heads or head_dim.")
+
+    def features(self, dim: int) -> FeatureMap:
+        """The feature map for heads of width `dim`, for a variant to replace that is known by its own."""
+        return feature_map(self.settings.feature_map, dim)
 
     @abstractmethod
     def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -81,6 +86,7 @@ class MatrixMixer(Mixer):
         return StateSize(recurrent=heads * key_dim * value_dim, convolution=self.project.state_floats())
 
     def recurrence_flops(self, seq_len: int) -> float:
-        """Those of the recurrence, token by token, whatever form computes it."""
+        """Those of the recurrence, token by token, whatever form computes it, and of the feature map's matrix products."""
         heads, key_dim, value_dim = self.memory_shape
-        return flops_per_token(heads=heads, key_dim=key_dim, value_dim=value_dim, decay=self.decays, delta=self.delta)
+        recurrence = flops_per_token(heads=heads, key_dim=key_dim, value_dim=value_dim, decay=self.decays, delta=self.delta)
+        return recurrence + self.project.feature_flops()

@@ -57,6 +57,21 @@ SUMS = {
     ),
 }
 
+SUMS |= {
+    f"linear attention with {name}": Variant(
+        LinearAttention,
+        {"feature_map": name, "qk_norm": norm},
+        QKVO + learned * 2 * HEAD**2,
+        lambda _, times=times: (times * (MATRIX + D), 0),
+        lambda _, times=times: (times * (MATRIX + D), CONV),
+    )
+    # how many times as many features as dimensions, and how many learned matrices for queries and as many for keys
+    for name, norm, times, learned in (("dpfp-3", "l1", 6, 0), ("hedgehog", "l1", 2, 1), ("t2r", "none", 1, 1))
+}
+SUMS["linear attention with hadamard"] = Variant(
+    LinearAttention, {"feature_map": "hadamard", "normalise": False}, QKVO + 4 * HEAD**2 + NORM, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)
+)
+
 DELTA_RULE = {
     "deltanet": Variant(DeltaNet, {}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
     "deltanet with neg_eigval": Variant(DeltaNet, {"neg_eigval": True}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),

@@ -1,0 +1,161 @@
+"""What q and k become before a memory that is a sum of their products sees them."""
+
+from collections.abc import Callable
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+FeatureMapName = Literal["identity", "elu", "elu+1", "relu", "silu", "dpfp-1", "dpfp-2", "dpfp-3", "hedgehog", "t2r", "hadamard"]
+
+
+class FeatureMap(nn.Module):
+    """q, k [B, T, H, K] -> features of both [B, T, H, width]."""
+
+    positive: ClassVar[bool] = False
+    """Whether no feature is below zero."""
+    flops = 0
+    """Of matrix products, for one head's query or key."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """As above."""
+        return self.features(q), self.features(k)
+
+    def features(self, x: Tensor) -> Tensor:
+        """[..., K] -> [..., width], where queries and keys are treated alike."""
+        return x
+
+
+class Elu(FeatureMap):
+    """x where positive, else e^x - 1."""
+
+    def features(self, x: Tensor) -> Tensor:
+        """As `FeatureMap.features`."""
+        return F.elu(x)
+
+
+class EluPlusOne(FeatureMap):
+    """elu(x) + 1. arXiv:2006.16236."""
+
+    positive = True
+
+    def features(self, x: Tensor) -> Tensor:
+        """As `FeatureMap.features`."""
+        return F.elu(x) + 1
+
+
+class Relu(FeatureMap):
+    """max(x, 0)."""
+
+    positive = True
+
+    def features(self, x: Tensor) -> Tensor:
+        """As `FeatureMap.features`."""
+        return F.relu(x)
+
+
+class Silu(FeatureMap):
+    """x sigmoid(x)."""
+
+    def features(self, x: Tensor) -> Tensor:
+        """As `FeatureMap.features`."""
+        return F.silu(x)
+
+
+class DPFP(FeatureMap):
+    """r * roll(r, j) for j = 1 ... nu side by side, r = [relu(x), relu(-x)]: 2 nu K features, most of them zero. arXiv:2102.11174."""
+
+    positive = True
+
+    def __init__(self, dim: int, nu: int) -> None:
+        super().__init__(2 * nu * dim)
+        self.nu = nu
+
+    def features(self, x: Tensor) -> Tensor:
+        """As `FeatureMap.features`."""
+        r = torch.cat([F.relu(x), F.relu(-x)], dim=-1)
+        return torch.cat([r * r.roll(j, dims=-1) for j in range(1, self.nu + 1)], dim=-1)
+
+
+class LearnedMap(FeatureMap):
+    """Of queries and of keys its own, the same for all heads: W [2, count, K, K], for either `count` matrices."""
+
+    def __init__(self, dim: int, width: int, count: int = 1) -> None:
+        super().__init__(width)
+        bound = dim**-0.5  # as torch does for a linear layer
+        self.weight = nn.Parameter(torch.empty(2, count, dim, dim).uniform_(-bound, bound))
+        self.flops = 2 * count * dim * dim
+
+    def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """As `FeatureMap`."""
+        of_q, of_k = self.weight.unbind()
+        return self.made([F.linear(q, w) for w in of_q.unbind()]), self.made([F.linear(k, w) for w in of_k.unbind()])
+
+    def made(self, products: list[Tensor]) -> Tensor:
+        """[..., K], for each matrix, -> [..., width]."""
+        raise NotImplementedError
+
+
+class Hedgehog(LearnedMap):
+    """softmax([2 W x, -2 W x]) over all 2 K, W the identity at first. arXiv:2402.04347."""
+
+    positive = True
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim, 2 * dim)
+        with torch.no_grad():
+            self.weight.copy_(torch.eye(dim))
+
+    def made(self, products: list[Tensor]) -> Tensor:
+        """As `LearnedMap.made`."""
+        both = torch.cat([2 * products[0], -2 * products[0]], dim=-1)
+        return both.to(torch.promote_types(both.dtype, torch.float32)).softmax(dim=-1)
+
+
+class T2R(LearnedMap):
+    """relu(W x). arXiv:2103.13076."""
+
+    positive = True
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim, dim)
+
+    def made(self, products: list[Tensor]) -> Tensor:
+        """As `LearnedMap.made`."""
+        return F.relu(products[0])
+
+
+class Hadamard(LearnedMap):
+    """W_1 x * W_2 x, element by element: of degree two, and of either sign."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim, dim, count=2)
+
+    def made(self, products: list[Tensor]) -> Tensor:
+        """As `LearnedMap.made`."""
+        return products[0] * products[1]
+
+
+_MAPS: dict[FeatureMapName, Callable[[int], FeatureMap]] = {
+    "identity": FeatureMap,
+    "elu": Elu,
+    "elu+1": EluPlusOne,
+    "relu": Relu,
+    "silu": Silu,
+    "dpfp-1": lambda dim: DPFP(dim, 1),
+    "dpfp-2": lambda dim: DPFP(dim, 2),
+    "dpfp-3": lambda dim: DPFP(dim, 3),
+    "hedgehog": Hedgehog,
+    "t2r": T2R,
+    "hadamard": Hadamard,
+}
+
+
+def feature_map(name: FeatureMapName, dim: int) -> FeatureMap:
+    """The one of that name for heads of width `dim`."""
+    return _MAPS[name](dim)

@@ -1,0 +1,53 @@
+"""The sum of the weights as one more column of a memory: read like the values, and what they are divided by."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from linbench.kernels.matrix_state import matrix_state
+from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
+
+
+class NormalisedSettings(MatrixSettings):
+    """Where the normaliser is off the output norm takes its place (2210.10340)."""
+
+    normalise: bool = Field(True, description="divide by the sum of the weights; off is the un-normalised form with output norm")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _norm_instead_of_normaliser(cls, values: dict[str, Any]) -> dict[str, Any]:
+        if str(values.get("normalise", True)).lower() in {"false", "off", "no", "0"}:
+            return {"output_norm": "rms", **values}
+        return values
+
+
+class NormalisedMixer(MatrixMixer):
+    """The frame of a variant with `NormalisedSettings`."""
+
+    @property
+    def memory_shape(self) -> tuple[int, int, int]:
+        """The normaliser z is one more column of S."""
+        heads, key_dim, value_dim = super().memory_shape
+        return heads, key_dim, value_dim + self.settings.normalise
+
+
+def normalised(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    denominator: Callable[[Tensor], Tensor],
+    *,
+    log_decay: Tensor | None = None,
+    scale: float = 1.0,
+    state: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """o_t = S_t^T q_t / denominator(z_t . q_t) with S and z sums alike: of k v^T and of k. A column of ones beside v makes the last column of S z.
+
+    Arguments and results as `matrix_state`, with state [B, H, K, V+1]; `denominator` is given and returns [B, T, H, 1].
+    """
+    with_ones = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)
+    o, state = matrix_state(q, k, with_ones, log_decay=log_decay, scale=scale, state=state)
+    return (o[..., :-1] / denominator(o[..., -1:])).to(v.dtype), state

@@ -1,0 +1,124 @@
+"""Memories that are sums: each against a loop of its equation, and where one must equal another or a formula."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from linbench.common.errors import UserError
+from linbench.models.attention import Attention
+from linbench.models.base import LayerInfo, Mixer
+from linbench.models.blocks.feature_maps import DPFP, feature_map
+from linbench.models.linear_attention import LinearAttention
+
+B, T, D, HEADS = 2, 37, 16, 2
+HEAD = D // HEADS
+Error = Callable[[Tensor, Tensor], float]
+Randomise = Callable[[Mixer], Mixer]
+
+
+def build(cls: type[Mixer], d_model: int = D, **settings: Any) -> Mixer:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return cls(cls.Settings.parse({"heads": HEADS, **settings}, where="model"), LayerInfo(0, 1, d_model)).double()
+
+
+@pytest.fixture
+def x(generator: torch.Generator) -> Tensor:
+    return torch.randn(B, T, D, dtype=torch.float64, generator=generator)
+
+
+def projected(mixer: Mixer, x: Tensor, heads: int = HEADS) -> list[Tensor]:
+    """q, k, v [B, T, H, ...] of a layer without convolution, before any feature map."""
+    project = mixer.project
+    return [part.unflatten(-1, (heads, -1)) for part in (x @ project.linear.weight.T).split(project.widths, dim=-1)]
+
+
+def read_out(mixer: Mixer, o: Tensor) -> Tensor:
+    """Of a layer without output norm and gate."""
+    return o.flatten(-2) @ mixer.readout.linear.weight.T
+
+
+def summed(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """S_t^T q_t and z_t . q_t of every token, one after the other."""
+    memory, normaliser = torch.zeros(B, HEADS, q.shape[-1], v.shape[-1]).double(), torch.zeros(B, HEADS, q.shape[-1]).double()
+    o, totals = [], []
+    for t in range(q.shape[1]):
+        memory = memory + k[:, t, :, :, None] * v[:, t, :, None, :]
+        normaliser = normaliser + k[:, t]
+        o.append((memory * q[:, t, :, :, None]).sum(dim=2))
+        totals.append((normaliser * q[:, t]).sum(dim=-1, keepdim=True))
+    return torch.stack(o, dim=1), torch.stack(totals, dim=1)
+
+
+@torch.no_grad()
+def test_linear_attention_is_its_loop(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    mixer = randomise(build(LinearAttention))
+    q, k, v = projected(mixer, x)
+    phi = [torch.where(part > 0, part + 1, part.exp()) for part in (q, k)]
+    o, total = summed(*phi, v)
+    assert relative_error(mixer(x).y, read_out(mixer, o / (total + 1e-6))) < 1e-10
+
+
+def test_dpfp_multiplies_neighbours_of_both_signs() -> None:
+    x = torch.tensor([2.0, -3.0, 5.0])
+    r = [2.0, 0.0, 5.0, 0.0, 3.0, 0.0]
+    expected = [r[i] * r[(i - j) % 6] for j in (1, 2) for i in range(6)]
+    assert DPFP(3, 2).features(x).tolist() == expected
+    assert DPFP(3, 2).width == 12
+    # -relu(x) in the place of relu(-x) would lose what is below zero
+    assert not torch.equal(DPFP(3, 2).features(torch.tensor([2.0, -1.0, 5.0])), DPFP(3, 2).features(x))
+
+
+def test_learned_maps_are_their_formulas(generator: torch.Generator, relative_error: Error, randomise: Randomise) -> None:
+    q, k = torch.randn(2, B, T, HEADS, HEAD, generator=generator).double()
+
+    def softmax(x: Tensor) -> Tensor:
+        return torch.cat([x, -x], dim=-1).mul(2).softmax(dim=-1)
+
+    fresh = feature_map("hedgehog", HEAD).double()
+    assert relative_error(fresh(q, k)[0], softmax(q)) < 1e-12
+    assert relative_error(fresh(q, k)[1], softmax(k)) < 1e-12
+    maps = {name: randomise(feature_map(name, HEAD)).double() for name in ("hedgehog", "t2r", "hadamard")}
+    for which in (0, 1):
+        x = (q, k)[which]
+        made = {name: one(q, k)[which] for name, one in maps.items()}
+        assert relative_error(made["hedgehog"], softmax(x @ maps["hedgehog"].weight[which, 0].T)) < 1e-12
+        assert relative_error(made["t2r"], (x @ maps["t2r"].weight[which, 0].T).relu()) < 1e-12
+        first, second = maps["hadamard"].weight[which]
+        assert relative_error(made["hadamard"], (x @ first.T) * (x @ second.T)) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["identity", "elu", "elu+1", "relu", "silu", "dpfp-1", "dpfp-2", "dpfp-3", "hedgehog", "t2r", "hadamard"])
+@torch.no_grad()
+def test_maps_say_their_width_and_whether_they_are_positive(name: Any, generator: torch.Generator) -> None:
+    x = torch.randn(B, T, HEADS, HEAD, generator=generator)
+    one = feature_map(name, HEAD)
+    for features in one(x, -x):
+        assert features.shape == (B, T, HEADS, one.width)
+        assert one.positive == bool((features >= 0).all())
+    learned = sum(p.numel() for p in one.parameters())
+    assert one.flops == learned  # two operations for each of half the numbers: queries have one half, keys the other
+    around = {"normalise": False, "feature_map": name}
+    if one.positive:
+        project = build(LinearAttention, **around, qk_norm="l1").project
+        given = x[..., 0, :].repeat(1, 1, 2).double()
+        q, k, *_ = project(given, None)
+        for features in (q, k):
+            total = features.sum(dim=-1)
+            assert (total <= 1 + 1e-12).all()
+            assert total.median() > 0.99
+    else:
+        with pytest.raises(UserError, match=r"model.qk_norm = l1 needs features that are not negative, which model.feature_map"):
+            build(LinearAttention, **around, qk_norm="l1")
+
+
+def test_flops_follow_the_features() -> None:
+    plain, wide, learned = (build(LinearAttention, feature_map=name).recurrence_flops(9) for name in ("relu", "dpfp-2", "t2r"))
+    assert plain == HEADS * HEAD * (HEAD + 1) * 4
+    assert wide == 4 * plain
+    assert learned == plain + HEADS * 2 * 2 * HEAD**2
+    attended, mapped = (build(Attention, feature_map=name).recurrence_flops(9) for name in ("identity", "t2r"))
+    assert mapped == attended + HEADS * 2 * 2 * HEAD**2
