@@ -12,6 +12,7 @@ from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo, Mixer
 from linbench.models.blocks.feature_maps import DPFP, feature_map
 from linbench.models.linear_attention import LinearAttention
+from linbench.models.transnormer import TransNormer
 
 B, T, D, HEADS = 2, 37, 16, 2
 HEAD = D // HEADS
@@ -122,3 +123,26 @@ def test_flops_follow_the_features() -> None:
     assert learned == plain + HEADS * 2 * 2 * HEAD**2
     attended, mapped = (build(Attention, feature_map=name).recurrence_flops(9) for name in ("identity", "t2r"))
     assert mapped == attended + HEADS * 2 * 2 * HEAD**2
+
+
+@torch.no_grad()
+def test_transnormer_is_its_loop(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    mixer = randomise(build(TransNormer))
+    q, k, v = projected(mixer, x)
+    phi = [torch.where(part > 0, part, part.exp() - 1) for part in (q, k)]
+    o, _ = summed(*phi, v * v.sigmoid())
+    o = o.flatten(2) / HEAD**0.5
+    normed = o / (o.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * mixer.readout.norm.weight
+    gate = x @ mixer.readout.gate.weight.T
+    assert relative_error(mixer(x).y, (normed * gate * gate.sigmoid()) @ mixer.readout.linear.weight.T) < 1e-10
+
+
+@torch.no_grad()
+def test_transnormer_in_the_controlled_form_is_linear_attention_with_elu(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    one = randomise(build(TransNormer, **TransNormer.controlled))
+    other = build(LinearAttention, **LinearAttention.controlled, normalise=False, feature_map="elu")
+    other.load_state_dict(one.state_dict())
+    assert relative_error(one(x).y, other(x).y) < 1e-12
+    with_swish = build(TransNormer, **{**TransNormer.controlled, "value_swish": True})
+    with_swish.load_state_dict(one.state_dict())
+    assert relative_error(with_swish(x).y, other(x).y) > 1e-3

@@ -15,6 +15,7 @@ from linbench.models.base_conv import BaseConv
 from linbench.models.deltanet import DeltaNet
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.linear_attention import LinearAttention
+from linbench.models.transnormer import TransNormer
 
 B, D, HEADS = 2, 16, 2
 Error = Callable[[Tensor, Tensor], float]
@@ -71,6 +72,7 @@ SUMS |= {
 SUMS["linear attention with hadamard"] = Variant(
     LinearAttention, {"feature_map": "hadamard", "normalise": False}, QKVO + 4 * HEAD**2 + NORM, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)
 )
+SUMS["transnormer"] = Variant(TransNormer, {}, 5 * D * D + D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV))  # with a gate, and a norm over all heads
 
 DELTA_RULE = {
     "deltanet": Variant(DeltaNet, {}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
