@@ -11,7 +11,9 @@ from linbench.common.errors import UserError
 from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo, Mixer
 from linbench.models.blocks.feature_maps import DPFP, feature_map
+from linbench.models.blocks.random_features import directions
 from linbench.models.linear_attention import LinearAttention
+from linbench.models.performer import Performer
 from linbench.models.transnormer import TransNormer
 
 B, T, D, HEADS = 2, 37, 16, 2
@@ -146,3 +148,72 @@ def test_transnormer_in_the_controlled_form_is_linear_attention_with_elu(x: Tens
     with_swish = build(TransNormer, **{**TransNormer.controlled, "value_swish": True})
     with_swish.load_state_dict(one.state_dict())
     assert relative_error(with_swish(x).y, other(x).y) > 1e-3
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["favor+", "favor-relu"])
+def test_performer_is_its_loop(x: Tensor, randomise: Randomise, relative_error: Error, name: str) -> None:
+    mixer = randomise(build(Performer, feature_map=name, features=20))
+    q, k, v = projected(mixer, x)
+    w = mixer.project.feature_map.directions
+    assert w.shape == (20, HEAD)
+    dots = [part / HEAD**0.25 @ w.T for part in (q, k)]
+    halves = [part.square().sum(dim=-1, keepdim=True) / HEAD**0.5 / 2 for part in (q, k)]
+    if name == "favor+":
+        largest = (dots[0] - halves[0]).max(dim=-1, keepdim=True).values
+        phi = [((dots[0] - halves[0] - largest).exp() + 1e-4) / 20**0.5, ((dots[1] - halves[1]).exp() + 1e-4) / 20**0.5]
+    else:
+        phi = [dot.relu() + 1e-3 for dot in dots]
+    o, total = summed(*phi, v)
+    assert relative_error(mixer(x).y, read_out(mixer, o / (total + 1e-6))) < 1e-10
+
+
+@torch.no_grad()
+def test_performer_of_many_features_is_softmax_attention(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    x = 0.3 * x  # the variance of the estimate grows with the exponential of what is estimated
+    attention = randomise(build(Attention, positions="none"))
+    expected = attention(x).y
+    errors = []
+    for features in (16, 1 << 15):
+        mixer = build(Performer, features=features)
+        mixer.load_state_dict(attention.state_dict(), strict=False)
+        errors.append(relative_error(mixer(x).y, expected))
+    assert errors[1] < 0.01 < 0.1 < errors[0]
+    attention.project.linear.weight[:D] = 0
+    assert relative_error(attention(x).y, expected) > 0.1  # more than the mean
+
+
+@torch.no_grad()
+def test_a_performers_past_does_not_feel_how_large_later_keys_are(x: Tensor, randomise: Randomise) -> None:
+    mixer = randomise(build(Performer)).float()
+    later = torch.cat([x[:, :9], 100 * x[:, 9:]], dim=1).float()
+    assert torch.equal(mixer(later).y[:, :9], mixer(x.float()).y[:, :9])
+    assert mixer(later).y.isfinite().all()
+
+
+def test_directions_are_orthogonal_and_as_long_as_they_should_be() -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        free, orthogonal, equal = (directions(20, 8, orthogonal=o, equal_norms=e) for o, e in ((False, False), (True, False), (True, True)))
+        many = directions(20_000, 8, orthogonal=True)
+    for block in range(0, 20, 8):
+        for w in (orthogonal, equal):
+            gram = w[block : block + 8] @ w[block : block + 8].T
+            assert (gram - gram.diagonal().diag()).abs().max() < 1e-5
+    gram = free[:8] @ free[:8].T
+    assert (gram - gram.diagonal().diag()).abs().max() > 1
+    assert (equal.norm(dim=-1) - 8**0.5).abs().max() < 1e-5
+    assert orthogonal.norm(dim=-1).std() > 0.3
+    # each as one of a Gaussian's: mean 0, variance 1, squared length 8 on average with variance 16
+    assert many.mean(dim=0).abs().max() < 0.03
+    assert (many.T @ many / len(many) - torch.eye(8)).abs().max() < 0.04
+    squared = many.square().sum(dim=-1)
+    assert abs(squared.mean() - 8) < 0.15
+    assert abs(squared.var() - 16) < 1
+
+
+def test_directions_are_kept_but_not_trained() -> None:
+    mixer = build(Performer)
+    assert "project.feature_map.directions" in mixer.state_dict()
+    assert all("directions" not in name for name, _ in mixer.named_parameters())
+    assert mixer.recurrence_flops(9) == HEADS * 16 * (HEAD + 1) * 4 + 2 * HEADS * 2 * 16 * HEAD

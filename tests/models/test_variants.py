@@ -15,6 +15,7 @@ from linbench.models.base_conv import BaseConv
 from linbench.models.deltanet import DeltaNet
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.linear_attention import LinearAttention
+from linbench.models.performer import Performer
 from linbench.models.transnormer import TransNormer
 
 B, D, HEADS = 2, 16, 2
@@ -73,6 +74,16 @@ SUMS["linear attention with hadamard"] = Variant(
     LinearAttention, {"feature_map": "hadamard", "normalise": False}, QKVO + 4 * HEAD**2 + NORM, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)
 )
 SUMS["transnormer"] = Variant(TransNormer, {}, 5 * D * D + D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV))  # with a gate, and a norm over all heads
+SUMS |= {
+    "performer": Variant(Performer, {}, QKVO, lambda _: (HEADS * 16 * (HEAD + 1), 0), lambda _: (HEADS * 16 * (HEAD + 1), CONV)),  # 16 = 8 log 8, rounded down
+    "performer with relu": Variant(
+        Performer,
+        {"feature_map": "favor-relu", "features": 11},
+        QKVO,
+        lambda _: (HEADS * 11 * (HEAD + 1), 0),
+        lambda _: (HEADS * 11 * (HEAD + 1), CONV),
+    ),
+}
 
 DELTA_RULE = {
     "deltanet": Variant(DeltaNet, {}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
