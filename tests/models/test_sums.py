@@ -1,5 +1,6 @@
 """Memories that are sums: each against a loop of its equation, and where one must equal another or a formula."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from linbench.models.blocks.feature_maps import DPFP, feature_map
 from linbench.models.blocks.random_features import directions
 from linbench.models.linear_attention import LinearAttention
 from linbench.models.performer import Performer
+from linbench.models.rfa import RFA, away_from_zero
 from linbench.models.transnormer import TransNormer
 
 B, T, D, HEADS = 2, 37, 16, 2
@@ -44,13 +46,14 @@ def read_out(mixer: Mixer, o: Tensor) -> Tensor:
     return o.flatten(-2) @ mixer.readout.linear.weight.T
 
 
-def summed(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """S_t^T q_t and z_t . q_t of every token, one after the other."""
+def summed(q: Tensor, k: Tensor, v: Tensor, g: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """S_t^T q_t and z_t . q_t of every token, one after the other; with a gate g [B, T, H] the state is kept by g and written to by 1 - g."""
     memory, normaliser = torch.zeros(B, HEADS, q.shape[-1], v.shape[-1]).double(), torch.zeros(B, HEADS, q.shape[-1]).double()
     o, totals = [], []
     for t in range(q.shape[1]):
-        memory = memory + k[:, t, :, :, None] * v[:, t, :, None, :]
-        normaliser = normaliser + k[:, t]
+        kept, strength = (torch.ones(1), torch.ones(1)) if g is None else (g[:, t, :, None], 1 - g[:, t, :, None])
+        memory = kept[..., None] * memory + (strength * k[:, t])[..., None] * v[:, t, :, None, :]
+        normaliser = kept * normaliser + strength * k[:, t]
         o.append((memory * q[:, t, :, :, None]).sum(dim=2))
         totals.append((normaliser * q[:, t]).sum(dim=-1, keepdim=True))
     return torch.stack(o, dim=1), torch.stack(totals, dim=1)
@@ -217,3 +220,63 @@ def test_directions_are_kept_but_not_trained() -> None:
     assert "project.feature_map.directions" in mixer.state_dict()
     assert all("directions" not in name for name, _ in mixer.named_parameters())
     assert mixer.recurrence_flops(9) == HEADS * 16 * (HEAD + 1) * 4 + 2 * HEADS * 2 * 16 * HEAD
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("normalise", [False, True])
+def test_rfa_is_its_loop(x: Tensor, randomise: Randomise, relative_error: Error, gated: bool, normalise: bool) -> None:
+    mixer = randomise(build(RFA, gated=gated, normalise=normalise, output_norm="none", directions=12))
+    mixer.project.feature_map.sigma.add_(2)  # the kernel is narrow, and sums of weights have either sign
+    sigma, w = mixer.project.feature_map.sigma, mixer.project.feature_map.directions
+    q, k, v = projected(mixer, x)
+    phi = []
+    for part in (q, k):
+        unit = part / (part.square().sum(dim=-1, keepdim=True).sqrt() + 1e-3)
+        angles = torch.stack([unit[:, :, h] @ (w * sigma[h]).T for h in range(HEADS)], dim=2)
+        phi.append(torch.cat([angles.sin(), angles.cos()], dim=-1) / 12**0.5)
+    g = torch.sigmoid(x @ mixer.gate.weight.T + mixer.gate.bias) if gated else None
+    o, total = summed(*phi, v, g)
+    if normalise:
+        assert total.min() < 0 < total.max()
+        o = o / torch.where(total.abs() > 1e-3, total, total.sign() * 1e-3)
+    assert relative_error(mixer(x).y, read_out(mixer, o)) < 1e-10
+
+
+def test_what_is_near_zero_keeps_its_sign() -> None:
+    assert away_from_zero(torch.tensor([-2.0, -1e-4, 0.0, 1e-9, 3.0]), 1e-3).tolist() == pytest.approx([-2, -1e-3, 1e-3, 1e-3, 3])
+
+
+@torch.no_grad()
+def test_rfa_estimates_a_gaussian_kernel(generator: torch.Generator) -> None:
+    q, k = torch.randn(2, 1, 5, HEADS, HEAD, generator=generator).double()
+    of_q, of_k = build(RFA, directions=1 << 15).project.feature_map(q, k)
+    distance = torch.nn.functional.normalize(q, dim=-1) - torch.nn.functional.normalize(k, dim=-1)
+    assert ((of_q * of_k).sum(dim=-1) - (-distance.square().sum(dim=-1) / 2).exp()).abs().max() < 0.03
+    assert (of_q.square().sum(dim=-1) - 1).abs().max() < 1e-12
+
+
+@torch.no_grad()
+def test_an_rfa_that_keeps_everything_is_the_plain_one(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    around = {"normalise": False, "output_norm": "none"}
+    gated, plain = randomise(build(RFA, gated=True, **around)), build(RFA, **around)
+    plain.load_state_dict(gated.state_dict(), strict=False)
+    expected = plain(x).y
+    assert relative_error(gated(x).y, expected) > 1e-1
+    gated.gate.weight.zero_()
+    gated.gate.bias.fill_(30)
+    assert relative_error(gated(x).y * (1 + math.exp(30)), expected) < 1e-10  # 1 - g is what it writes with
+
+
+@torch.no_grad()
+def test_rfas_gate_starts_near_one_half() -> None:
+    mixer = build(RFA, d_model=64, gated=True, heads=64)
+    x = torch.randn(1, 500, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    half_lives = math.log(0.5) / torch.nn.functional.logsigmoid(mixer.gate(x))
+    assert 0.8 < half_lives.median() < 1.25
+    assert half_lives.quantile(0.99) < 10
+
+
+def test_rfas_scale_does_not_decay() -> None:
+    assert build(RFA).parameter_rules() == {"project.feature_map.sigma": (False, 1.0)}
+    assert build(RFA, gated=True).recurrence_flops(9) == build(RFA).recurrence_flops(9) + HEADS * 128 * (HEAD + 1)

@@ -16,6 +16,7 @@ from linbench.models.deltanet import DeltaNet
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.linear_attention import LinearAttention
 from linbench.models.performer import Performer
+from linbench.models.rfa import RFA
 from linbench.models.transnormer import TransNormer
 
 B, D, HEADS = 2, 16, 2
@@ -83,6 +84,15 @@ SUMS |= {
         lambda _: (HEADS * 11 * (HEAD + 1), 0),
         lambda _: (HEADS * 11 * (HEAD + 1), CONV),
     ),
+}
+SUMS |= {
+    name: Variant(RFA, settings, QKVO + D + more, lambda _, size=size: (size, 0), lambda _, size=size: (size, CONV))
+    # sigma has D numbers; the gate a weight and a bias
+    for name, settings, more, size in (
+        ("rfa", {}, 0, HEADS * 128 * (HEAD + 1)),
+        ("rfa with a gate", {"gated": True}, GATE + HEADS, HEADS * 128 * (HEAD + 1)),
+        ("rfa unnormalised", {"gated": True, "normalise": False, "directions": 10, "orthogonal": True}, GATE + HEADS + NORM, HEADS * 20 * HEAD),
+    )
 }
 
 DELTA_RULE = {
