@@ -3,24 +3,34 @@
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linbench.kernels.short_convolution import Activation, short_convolution
 
 
 class ShortConvolution(nn.Module):
-    """Depthwise, causal, no bias, then SiLU unless `activation` is None. Initialised U(-1/sqrt(kernel), 1/sqrt(kernel)), as torch does for a depthwise filter.
+    """Depthwise, causal, then SiLU unless `activation` is None. Initialised U(-1/sqrt(kernel), 1/sqrt(kernel)), as torch does for a depthwise filter.
 
-    l2_heads: (channels, head_dim) where the first channels are heads to be brought to unit length. parts: how many channels of the
-    output come apart, in tensors of their own; None: all together.
+    bias: whether every channel has one, before the activation; not together with l2_heads. l2_heads: (channels, head_dim) where the first
+    channels are heads to be brought to unit length. parts: how many channels of the output come apart, in tensors of their own; None: all
+    together.
     """
 
     def __init__(
-        self, channels: int, kernel: int, *, activation: Activation | None = "silu", l2_heads: tuple[int, int] | None = None, parts: Sequence[int] | None = None
+        self,
+        channels: int,
+        kernel: int,
+        *,
+        activation: Activation | None = "silu",
+        l2_heads: tuple[int, int] | None = None,
+        parts: Sequence[int] | None = None,
+        bias: bool = False,
     ) -> None:
         super().__init__()
         bound = kernel**-0.5
         self.weight = nn.Parameter(torch.empty(kernel, channels).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(channels).uniform_(-bound, bound)) if bias else None
         self.activation = activation
         self.l2_heads, self.parts = l2_heads, parts
 
@@ -31,4 +41,9 @@ class ShortConvolution(nn.Module):
 
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[tuple[Tensor, ...], Tensor]:
         """x [B, T, C] after `state` [B, kernel-1, C] (None: zeros) -> y as parts [B, T, C_i], state."""
-        return short_convolution(x, self.weight, state, activation=self.activation, l2_heads=self.l2_heads, parts=self.parts)
+        if self.bias is None:
+            return short_convolution(x, self.weight, state, activation=self.activation, l2_heads=self.l2_heads, parts=self.parts)
+        (y,), state = short_convolution(x, self.weight, state, activation=None)
+        y = (y + self.bias).to(x.dtype)
+        y = y if self.activation is None else F.silu(y)
+        return torch.split(y, list(self.parts or y.shape[-1:]), dim=-1), state

@@ -3,10 +3,11 @@
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linbench.kernels.decay_gate import decay_gate
-from linbench.models.blocks.linear import Linear, Shared
+from linbench.models.blocks.linear import Linear, LowRank, Shared
 
 
 class ScalarDecay(nn.Module):
@@ -47,3 +48,35 @@ class WriteStrength(nn.Module):
     def forward(self, x: Tensor | Shared) -> Tensor:
         """x [B, T, D] -> beta [B, T, H]."""
         return self.largest * torch.sigmoid(self.project(x))
+
+
+class ConstantDecay(nn.Module):
+    """One decay for each head that neither learns nor depends on the token (RetNet 2307.08621, TransNormerLLM 2307.14995)."""
+
+    def __init__(self, log_decay: Tensor) -> None:
+        """log_decay [H] <= 0."""
+        super().__init__()
+        self.log_decay: Tensor
+        self.register_buffer("log_decay", log_decay)
+
+    def forward(self) -> Tensor:
+        """[H], in at least float32."""
+        return self.log_decay.to(torch.promote_types(self.log_decay.dtype, torch.float32))
+
+
+class LowRankDecay(nn.Module):
+    """log a_t = logsigmoid(W_up W_down x_t + b) / divisor, one for each channel of the keys of a head; GLA's (2312.06635).
+
+    With W_down x = 0 every channel starts at the half-life of sigmoid(bias)^(1 / divisor): 16 tokens for a bias of zero and a divisor of 16.
+    """
+
+    def __init__(self, d_model: int, heads: int, key_dim: int, *, rank: int, bias: float, divisor: float) -> None:
+        super().__init__()
+        self.heads, self.divisor = heads, divisor
+        self.project = LowRank(d_model, rank, heads * key_dim, bias=True)
+        nn.init.constant_(self.project.up.bias, bias)
+
+    def forward(self, x: Tensor | Shared) -> Tensor:
+        """x [B, T, D] -> log decay [B, T, H, K] <= 0, in at least float32."""
+        logits = self.project(x).unflatten(-1, (self.heads, -1))
+        return F.logsigmoid(logits.to(torch.promote_types(logits.dtype, torch.float32))) / self.divisor

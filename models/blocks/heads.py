@@ -79,22 +79,35 @@ def shared(x: Tensor, mixer: nn.Module, readout: "Readout") -> Shared:
 
 
 class HeadProjection(nn.Module):
-    """x -> q, k [B, T, H, K], v [B, T, H, V]: linear, short convolution with SiLU, feature map, norm. No biases.
+    """x -> q [B, T, Hk, K], k [B, steps T, Hk, K], v [B, steps T, H, V]: linear, short convolution with SiLU, feature map, norm. No biases but where
+    the convolution has one.
 
     K is how many features a head has, which a map may make more than its dimensions. features: what builds the map from a head's
-    dimension; None: the one that the settings name.
+    dimension; None: the one that the settings name. key_heads: Hk, which divides H; None is H. steps: keys and values per token; among the channels of a
+    token the steps come one after the other, with all their heads.
     """
 
-    def __init__(self, settings: HeadSettings, layer: LayerInfo, features: Callable[[int], FeatureMap] | None = None) -> None:
+    def __init__(
+        self,
+        settings: HeadSettings,
+        layer: LayerInfo,
+        *,
+        features: Callable[[int], FeatureMap] | None = None,
+        key_heads: int | None = None,
+        steps: int = 1,
+        conv_bias: bool = False,
+    ) -> None:
         super().__init__()
-        self.heads = settings.heads
-        head_dim, self.value_dim = head_dims(settings, layer.d_model)
-        self.widths = [self.heads * dim for dim in (head_dim, head_dim, self.value_dim)]
+        self.heads, self.key_heads, self.steps = settings.heads, key_heads or settings.heads, steps
+        self.head_dim, self.value_dim = head_dims(settings, layer.d_model)
+        keys, values = self.key_heads * self.head_dim, self.heads * self.value_dim
+        self.widths = [keys, steps * keys, steps * values]
         self.linear = Linear(layer.d_model, sum(self.widths))
-        fused = bool(settings.conv) and settings.feature_map == "identity" and settings.qk_norm == "l2"
-        l2_heads = (2 * self.heads * head_dim, head_dim) if fused else None
-        self.conv = ShortConvolution(sum(self.widths), settings.conv, l2_heads=l2_heads, parts=self.widths) if settings.conv else None
-        self.feature_map = feature_map(settings.feature_map, head_dim) if features is None else features(head_dim)
+        fused = bool(settings.conv) and settings.feature_map == "identity" and settings.qk_norm == "l2" and not conv_bias
+        l2_heads = (sum(self.widths[:2]), self.head_dim) if fused else None
+        channels = sum(self.widths)
+        self.conv = ShortConvolution(channels, settings.conv, l2_heads=l2_heads, parts=self.widths, bias=conv_bias) if settings.conv else None
+        self.feature_map = feature_map(settings.feature_map, self.head_dim) if features is None else features(self.head_dim)
         self.key_dim = self.feature_map.width
         if settings.qk_norm == "l1" and not self.feature_map.positive:
             raise UserError(f"model.qk_norm = l1 needs features that are not negative, which model.feature_map = {settings.feature_map} does not make.")
@@ -109,11 +122,18 @@ class HeadProjection(nn.Module):
 
     def forward(self, x: Tensor | Shared, conv: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """x [B, T, D] and what the convolution remembers -> q, k, v and what it remembers now."""
-        qkv = self.linear(x)
-        parts, conv = (qkv.split(self.widths, dim=-1), conv) if self.conv is None else self.conv(qkv, conv)
-        q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in parts)
+        q, k, v, conv = self.convolved(x, conv)
         q, k = self.feature_map(q, k)
         return self.q_norm(q), self.k_norm(k), v, conv
+
+    def convolved(self, x: Tensor | Shared, conv: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """As `forward`, before the feature map and the norm that does not come with the convolution."""
+        qkv = self.linear(x)
+        parts, conv = (qkv.split(self.widths, dim=-1), conv) if self.conv is None else self.conv(qkv, conv)
+        q, k, v = (part.unflatten(-1, (-1, dim)) for part, dim in zip(parts, (self.head_dim, self.head_dim, self.value_dim), strict=True))
+        if self.steps > 1:
+            k, v = (each.unflatten(2, (self.steps, -1)).flatten(1, 2) for each in (k, v))
+        return q, k, v, conv
 
     def init_state(self, batch: int) -> Tensor | None:
         """Zeros for the convolution; None when there is none."""
@@ -125,7 +145,7 @@ class HeadProjection(nn.Module):
 
     def feature_flops(self) -> int:
         """Floating-point operations per token of the feature map's matrix products."""
-        return 2 * self.heads * self.feature_map.flops
+        return (self.steps + 1) * self.key_heads * self.feature_map.flops
 
 
 class Readout(nn.Module):

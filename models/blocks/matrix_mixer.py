@@ -43,10 +43,18 @@ class MatrixMixer(Mixer):
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
-        self.project = HeadProjection(settings, layer, self.features)
-        self.readout = Readout(settings, layer)
+        self.project = self.projection()
+        self.readout = self.reading()
         if settings.positions == "rope" and self.project.key_dim % 2:
             raise UserError(f"model.positions = rope needs an even key dimension, not {self.project.key_dim}; choose other heads or head_dim.")
+
+    def projection(self) -> HeadProjection:
+        """What makes q, k and v, for a variant to replace."""
+        return HeadProjection(self.settings, self.layer, features=self.features)
+
+    def reading(self) -> Readout:
+        """What makes the layer's output of the heads', for a variant to replace."""
+        return Readout(self.settings, self.layer)
 
     def features(self, dim: int) -> FeatureMap:
         """The feature map for heads of width `dim`, for a variant to replace that is known by its own."""
@@ -54,7 +62,7 @@ class MatrixMixer(Mixer):
 
     @abstractmethod
     def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
-        """x, the layer's input [B, T, D] for gates to read, q, k [B, T, H, K], v [B, T, H, V], memory [B, H, K, V] -> o [B, T, H, V], memory."""
+        """x, the layer's input [B, T, D] for gates to read, q, k [B, T, Hk, K], v [B, T, H, V], memory [B, H, K, V] -> o [B, T, H, V], memory."""
 
     @property
     def memory_shape(self) -> tuple[int, int, int]:
@@ -81,7 +89,7 @@ class MatrixMixer(Mixer):
         return MatrixState(memory, self.project.init_state(batch), seen)
 
     def state_floats(self, seq_len: int) -> StateSize:
-        """H K V for the memory, (kernel - 1) (2 H K + H V) for the convolution."""
+        """H K V for the memory, (kernel - 1) (2 Hk K + H V) for the convolution."""
         heads, key_dim, value_dim = self.memory_shape
         return StateSize(recurrent=heads * key_dim * value_dim, convolution=self.project.state_floats())
 
