@@ -14,10 +14,13 @@ from linbench.models.base import LayerInfo, Mixer
 from linbench.models.base_conv import BaseConv
 from linbench.models.deltanet import DeltaNet
 from linbench.models.gated_deltanet import GatedDeltaNet
+from linbench.models.gla import GLA
+from linbench.models.lightning import Lightning
 from linbench.models.linear_attention import LinearAttention
 from linbench.models.performer import Performer
 from linbench.models.rfa import RFA
 from linbench.models.transnormer import TransNormer
+from linbench.models.retnet import RetNet
 
 B, D, HEADS = 2, 16, 2
 Error = Callable[[Tensor, Tensor], float]
@@ -95,6 +98,14 @@ SUMS |= {
     )
 }
 
+DECAYS = {
+    "retnet": Variant(RetNet, {}, 8 * D * D + 2 * HEAD, lambda _: (2 * MATRIX, 0), lambda _: (MATRIX, CONV)),
+    "retnet of even decays": Variant(RetNet, {"decay_law": "linspace"}, 8 * D * D + 2 * HEAD, lambda _: (2 * MATRIX, 0), lambda _: (MATRIX, CONV)),
+    "lightning": Variant(Lightning, {}, 5 * D * D + D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)),
+    # the gate goes from D to 16 and from there, with a bias, to keys of D / 2 in all
+    "gla": Variant(GLA, {}, 4 * D * D + NORM + 16 * D + 16 * D // 2 + D // 2, lambda _: (MATRIX // 2, 0), lambda _: (MATRIX, CONV)),
+}
+
 DELTA_RULE = {
     "deltanet": Variant(DeltaNet, {}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
     "deltanet with neg_eigval": Variant(DeltaNet, {"neg_eigval": True}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
@@ -112,7 +123,7 @@ OTHERS = {
     "base conv": Variant(BaseConv, {}, D * D + D + (KERNEL + 1) * D, lambda _: (0, (KERNEL - 1) * D), None),
 }
 
-VARIANTS = {**SOFTMAX, **SUMS, **DELTA_RULE, **OTHERS}
+VARIANTS = {**SOFTMAX, **SUMS, **DECAYS, **DELTA_RULE, **OTHERS}
 QUICK = {"attention", "attention with a window", "linear attention", "gated deltanet", "base conv"}
 """In every check; the others with the slow tests."""
 

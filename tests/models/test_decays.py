@@ -1,0 +1,189 @@
+"""Variants that forget: each equation as a loop over tokens, how it forgets at first, and where one is another."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linbench.models.base import LayerInfo, Mixer
+from linbench.models.gla import GLA
+from linbench.models.lightning import Lightning
+from linbench.models.linear_attention import LinearAttention
+from linbench.models.retnet import RetNet
+
+B, T, D, HEADS = 2, 37, 16, 2
+Error = Callable[[Tensor, Tensor], float]
+Randomise = Callable[[Mixer], Mixer]
+PLAIN = {"conv": 0, "qk_norm": "none", "feature_map": "identity", "output_norm": "none", "output_gate": "none", "positions": "none"}
+PLAIN |= {"expand_k": 1.0, "expand_v": 1.0}
+
+
+def build(cls: type[Mixer], *, index: int = 0, count: int = 2, heads: int = HEADS, **settings: Any) -> Mixer:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return cls(cls.Settings.parse({"heads": heads, **settings}, where="model"), LayerInfo(index, count, D)).double()
+
+
+@pytest.fixture
+def x(generator: torch.Generator) -> Tensor:
+    return torch.randn(B, T, D, dtype=torch.float64, generator=generator)
+
+
+def in_heads(x: Tensor) -> Tensor:
+    return x.unflatten(-1, (HEADS, -1))
+
+
+def projected(mixer: Mixer, x: Tensor, *widths: int) -> list[Tensor]:
+    """x times the one matrix that makes q, k and v, in heads."""
+    return [in_heads(part) for part in (x @ mixer.project.linear.weight.T).split(widths, dim=-1)]
+
+
+def looped(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, columns: Tensor | None = None) -> Tensor:
+    """S_t = (rows_t columns_t^T) * S_{t-1} + k_t v_t^T, o_t = S_t^T q_t; rows broadcastable to [B, T, H, K], columns to [B, T, H, V]."""
+    rows = rows.expand_as(k)
+    columns = torch.ones_like(v) if columns is None else columns.expand_as(v)
+    state, outputs = torch.zeros(B, k.shape[2], k.shape[3], v.shape[3], dtype=torch.float64), []
+    for t in range(q.shape[1]):
+        state = rows[:, t, :, :, None] * columns[:, t, :, None, :] * state + k[:, t, :, :, None] * v[:, t, :, None, :]
+        outputs.append((state * q[:, t, :, :, None]).sum(dim=2))
+    return torch.stack(outputs, dim=1)
+
+
+def normed(o: Tensor, weight: Tensor) -> Tensor:
+    return o / (o.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * weight
+
+
+def gated(mixer: Mixer, o: Tensor, x: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
+    """The norm of o per head or over all, the gate, and the way back to the stream."""
+    o = normed(o.flatten(-2) if mixer.readout.together else o, mixer.readout.norm.weight)
+    gate = activation(x @ mixer.readout.gate.weight.T)
+    return (o.flatten(2) * gate) @ mixer.readout.linear.weight.T
+
+
+def turned(x: Tensor) -> Tensor:
+    """x [B, T, H, K] as complex numbers, of its first and its second half, turned by their places."""
+    half = x.shape[-1] // 2
+    angles = torch.arange(x.shape[1], dtype=torch.float64)[:, None, None] * 10_000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
+    z = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angles), angles)
+    return torch.cat([z.real, z.imag], dim=-1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("law", "decays"), [("powers", [1 - 1 / 32, 1 - 1 / 64]), ("linspace", [1 - 1 / 32, 1 - 1 / 512])])
+def test_retnet_by_hand(x: Tensor, randomise: Randomise, relative_error: Error, law: str, decays: list[float]) -> None:
+    mixer = randomise(build(RetNet, decay_law=law))
+    mixer.decay.log_decay.copy_(torch.tensor(decays, dtype=torch.float64).log())  # which the mixer has in float32
+    q, k, v = projected(mixer, x, D, D, 2 * D)
+    o = looped(turned(q), turned(k), v, torch.tensor(decays, dtype=torch.float64)[:, None]) / (D // HEADS) ** 0.5
+    assert relative_error(mixer(x).y, gated(mixer, o, x, F.silu)) < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("law", "heads", "decays"),
+    [
+        ("powers", 2, [0.96875, 0.984375]),
+        ("powers", 4, [1 - 2.0**-5, 1 - 2.0**-6, 1 - 2.0**-7, 1 - 2.0**-8]),
+        ("linspace", 1, [1 - 1 / 32]),
+        ("linspace", 2, [1 - 1 / 32, 1 - 1 / 512]),
+        ("linspace", 3, [1 - 1 / 32, 1 - 2.0**-7, 1 - 1 / 512]),
+    ],
+)
+def test_decays_of_retnet(law: str, heads: int, decays: list[float]) -> None:
+    log_decay = build(RetNet, heads=heads, head_dim=4, decay_law=law).decay()
+    assert log_decay.exp().tolist() == pytest.approx(decays, abs=1e-6)
+    if (law, heads) == ("powers", 2):
+        assert (math.log(0.5) / log_decay).tolist() == pytest.approx([22, 44], abs=0.5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("index", [0, 1, 2])
+@pytest.mark.parametrize("law", ["alibi", "linear"])
+def test_lightning_by_hand(x: Tensor, randomise: Randomise, relative_error: Error, law: str, index: int) -> None:
+    mixer = randomise(build(Lightning, law=law, index=index, count=3))
+    if law == "alibi":
+        slopes = torch.tensor([2.0**-4, 2.0**-8], dtype=torch.float64) * (1 - index / 2 + 1e-5)
+    else:
+        slopes = torch.tensor([0.0, 4.0], dtype=torch.float64) * (1 - index / 3)
+    assert relative_error(-mixer.decay(), slopes) < 1e-6  # made in float32
+    q, k, v = (F.silu(part) for part in projected(mixer, x, D, D, D))
+    o = looped(q, k, v, mixer.decay().exp()[:, None])
+    assert relative_error(mixer(x).y, gated(mixer, o, x, torch.sigmoid)) < 1e-10
+
+
+def test_decays_of_lightning() -> None:
+    def decays(law: str, index: int, count: int) -> list[float]:
+        return build(Lightning, heads=4, law=law, index=index, count=count).decay().exp().tolist()
+
+    assert decays("alibi", 0, 4) == pytest.approx([0.78, 0.94, 0.985, 0.996], abs=2e-3)
+    assert decays("linear", 0, 4) == pytest.approx([1, 0.135, 0.018, 0.0025], rel=2e-2)
+    for law in ("alibi", "linear"):
+        assert decays(law, 0, 1) == decays(law, 0, 4)
+    assert decays("alibi", 1, 2) == pytest.approx([1.0] * 4, abs=1e-5)
+    assert max(decays("alibi", 1, 2)) < 1
+    assert decays("linear", 1, 2)[1:] == pytest.approx([0.135**0.5, 0.018**0.5, 0.0025**0.5], rel=2e-2)
+
+
+@torch.no_grad()
+def test_gla_by_hand(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    mixer = randomise(build(GLA))
+    q, k, v = projected(mixer, x, D // 2, D // 2, D)
+    logits = x @ mixer.decay.project.down.weight.T @ mixer.decay.project.up.weight.T + mixer.decay.project.up.bias
+    o = looped(q, k, v, in_heads(torch.sigmoid(logits) ** (1 / 16))) / (D // 2 // HEADS) ** 0.5
+    assert relative_error(mixer(x).y, gated(mixer, o, x, F.silu)) < 1e-10
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("settings", "decay"), [({}, 0.958), ({"gate_bias": 4.0}, (1 + math.exp(-4)) ** (-1 / 16)), ({"gate_divisor": 1.0}, 0.5)])
+def test_gla_starts_with_one_decay_for_all(settings: dict[str, Any], decay: float) -> None:
+    decays = build(GLA, **settings).decay(torch.zeros(1, 1, D, dtype=torch.float64)).exp()
+    assert decays.shape == (1, 1, HEADS, D // 2 // HEADS)
+    assert decays.flatten().tolist() == pytest.approx([decay] * (D // 2), abs=5e-4)
+
+
+@torch.no_grad()
+def test_decays_of_extreme_logits_are_finite_and_wide(randomise: Randomise) -> None:
+    gate = randomise(build(GLA)).decay.bfloat16()
+    log_decay = gate(torch.linspace(-1e4, 1e4, 3 * D).view(1, 3, D).bfloat16())
+    assert log_decay.dtype == torch.float32
+    assert log_decay.isfinite().all()
+    assert (log_decay <= 0).all()
+    assert log_decay.min() < -100
+
+
+@torch.no_grad()
+def test_without_its_decay_retnet_is_a_sum(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    sums = randomise(build(LinearAttention, **PLAIN, normalise=False))
+    retnet = build(RetNet, **PLAIN)
+    assert not retnet.load_state_dict(sums.state_dict(), strict=False).unexpected_keys
+    assert relative_error(retnet(x).y, sums(x).y) > 1e-3
+    retnet.decay.log_decay.zero_()
+    assert relative_error(retnet(x).y, sums(x).y) < 1e-12
+
+
+@torch.no_grad()
+def test_retnet_without_rotation_is_lightning_of_its_decays(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    retnet, lightning = randomise(build(RetNet, **PLAIN)), build(Lightning, **PLAIN, value_map="identity")
+    lightning.load_state_dict(retnet.state_dict())
+    assert relative_error(lightning(x).y, (D // HEADS) ** 0.5 * retnet(x).y) < 1e-12
+
+
+@torch.no_grad()
+def test_gla_of_equal_decays_is_retnet_without_rotation(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    gla, retnet = randomise(build(GLA, **PLAIN)), build(RetNet, **PLAIN)
+    retnet.load_state_dict({name: value for name, value in gla.state_dict().items() if not name.startswith("decay.")}, strict=False)
+    assert relative_error(gla(x).y, retnet(x).y) > 1e-3
+    gla.decay.project.up.weight.zero_()
+    gla.decay.project.up.bias.copy_(torch.tensor([1.0, -2.0]).repeat_interleave(D // HEADS))
+    retnet.decay.log_decay.copy_(F.logsigmoid(torch.tensor([1.0, -2.0], dtype=torch.float64)) / 16)
+    assert relative_error(gla(x).y, retnet(x).y) < 1e-12
+
+
+@pytest.mark.parametrize(("cls", "names"), [(RetNet, set()), (Lightning, set()), (GLA, {"decay.project.up.bias"})])
+def test_what_does_not_decay(cls: type[Mixer], names: set[str]) -> None:
+    rules = build(cls).parameter_rules()
+    assert {name for name, rule in rules.items() if rule.decay is False} == names == rules.keys()
+    assert names <= dict(build(cls).named_parameters()).keys()
