@@ -169,10 +169,14 @@ class Readout(nn.Module):
 
     def forward(self, o: Tensor, x: Tensor | Shared) -> Tensor:
         """`x` [B, T, D] is the layer's input, from which the gate is computed."""
+        return self.mapped(o, None if self.gate is None else self.gate(x))
+
+    def mapped(self, o: Tensor, gate: Tensor | None = None) -> Tensor:
+        """As `forward`, with a gate [B, T, H V] as it comes from its map."""
         o = o.flatten(-2) if self.together else o
-        gate: Tensor | None = None if self.gate is None else self.gate(x).view(o.shape)
+        gate = None if gate is None else gate.view(o.shape)
         if self.norm is not None:
-            o = self.norm(o, gate, self.activation)
+            o = self.norm(o, gate, None if gate is None else self.activation)
         elif gate is not None and self.activation is not None:
             o = o * GATES[self.activation](gate)
         y: Tensor = self.linear(o if self.together else o.flatten(-2))
