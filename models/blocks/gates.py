@@ -80,3 +80,13 @@ class LowRankDecay(nn.Module):
         """x [B, T, D] -> log decay [B, T, H, K] <= 0, in at least float32."""
         logits = self.project(x).unflatten(-1, (self.heads, -1))
         return F.logsigmoid(logits.to(torch.promote_types(logits.dtype, torch.float32))) / self.divisor
+
+
+class StepDecay(ScalarDecay):
+    """`ScalarDecay` whose step softplus(W x_t + dt_bias) is asked for, too: Mamba-2's own use, where it also scales what is written."""
+
+    def with_step(self, x: Tensor | Shared) -> tuple[Tensor, Tensor]:
+        """x [B, T, D] -> log decay and step [B, T, H], in at least float32."""
+        step = self.project(x)
+        step = F.softplus(step.to(torch.promote_types(step.dtype, torch.float32)) + self.dt_bias)
+        return -self.A_log.exp() * step, step

@@ -9,10 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.models.base import LayerInfo, Mixer
+from linbench.common.errors import UserError
+from linbench.models.base import LayerInfo, Mixer, Rule
+from linbench.models.blocks.gates import StepDecay
 from linbench.models.gla import GLA
+from linbench.models.hgrn2 import HGRN2
 from linbench.models.lightning import Lightning
 from linbench.models.linear_attention import LinearAttention
+from linbench.models.mamba2 import Mamba2
 from linbench.models.retnet import RetNet
 
 B, T, D, HEADS = 2, 37, 16, 2
@@ -145,6 +149,97 @@ def test_gla_starts_with_one_decay_for_all(settings: dict[str, Any], decay: floa
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("index", [0, 1])
+def test_hgrn2_by_hand(x: Tensor, randomise: Randomise, relative_error: Error, index: int) -> None:
+    mixer = randomise(build(HGRN2, index=index))
+    q, logits, v = projected(mixer, x, D, D, D)
+    bound = torch.sigmoid(mixer.bound) if index else 0
+    f = bound + (1 - bound) * torch.sigmoid(logits)
+    o = looped(F.silu(q), 1 - f, v, f) / (D // HEADS) ** 0.5
+    expected = normed(o.flatten(2), mixer.readout.norm.weight) @ mixer.readout.linear.weight.T
+    assert relative_error(mixer(x).y, expected) < 1e-10
+
+
+@torch.no_grad()
+def test_hgrn2_with_its_surroundings_by_hand(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    mixer = randomise(build(HGRN2, index=1, **HGRN2.controlled))
+    q, logits, v = (in_heads(part) for part in convolved(mixer, x, D, D, D))
+    q = F.silu(q) / (F.silu(q).square().sum(dim=-1, keepdim=True) + 1e-6).sqrt()
+    bound = torch.sigmoid(mixer.bound)
+    f = bound + (1 - bound) * torch.sigmoid(logits)
+    o = looped(q, 1 - f, F.silu(v), f) / (D // HEADS) ** 0.5
+    assert relative_error(mixer(x).y, normed(o, mixer.readout.norm.weight).flatten(2) @ mixer.readout.linear.weight.T) < 1e-10
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("index", "count", "decay"), [(0, 1, 0.5), (0, 2, 0.5), (1, 2, 0.75), (1, 4, 0.625), (3, 4, 0.875)])
+def test_hgrn2_starts_at_the_middle_between_its_bound_and_one(index: int, count: int, decay: float) -> None:
+    mixer = build(HGRN2, index=index, count=count)
+    assert mixer.log_decay(torch.zeros(1, 1, HEADS, D // HEADS)).exp().flatten().tolist() == pytest.approx([decay] * D)
+    if index:
+        assert torch.sigmoid(mixer.bound).flatten().tolist() == pytest.approx([index / count] * D)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("index", [0, 1])
+def test_decays_of_hgrn2_keep_their_digits(index: int) -> None:
+    logits = torch.linspace(-60, 60, 241)[:, None, None].expand(-1, HEADS, D // HEADS)
+    wide, mixer = build(HGRN2, index=index).log_decay(logits.double()), build(HGRN2, index=index).float()
+    narrow = mixer.log_decay(logits)
+    assert (narrow <= 0).all()
+    written, expected = -torch.expm1(narrow.double()), -torch.expm1(wide)
+    assert ((written - expected).abs() <= 1e-5 * expected + 1e-37).all()
+    assert mixer.bfloat16().log_decay(logits.bfloat16()).dtype == torch.float32
+
+
+def convolved(mixer: Mixer, x: Tensor, *widths: int) -> tuple[Tensor, ...]:
+    """x times the one matrix, and a filter of four for every channel."""
+    u = x @ mixer.project.linear.weight.T
+    y = sum(F.pad(u, (0, 0, 3 - i, 0))[:, :T] * mixer.project.conv.weight[i] for i in range(4))
+    return (y if mixer.project.conv.bias is None else y + mixer.project.conv.bias).split(widths, dim=-1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("groups", [1, 2])
+def test_mamba2_by_hand(x: Tensor, randomise: Randomise, relative_error: Error, groups: int) -> None:
+    mixer, width = randomise(build(Mamba2, groups=groups)), D // HEADS
+    c, b, inner = (F.silu(part) for part in convolved(mixer, x, groups * width, groups * width, 2 * D))
+    c, b = (part.unflatten(-1, (groups, -1)).expand(-1, -1, HEADS, -1) for part in (c, b))
+    inner = in_heads(inner)
+    step = F.softplus(x @ mixer.decay.project.weight.T + mixer.decay.dt_bias)
+    y = looped(c, b, step[..., None] * inner, (-mixer.decay.A_log.exp() * step).exp()[..., None]) + mixer.skip[:, None] * inner
+    y = normed(y.flatten(2) * F.silu(x @ mixer.readout.gate.weight.T), mixer.readout.norm.weight)
+    assert relative_error(mixer(x).y, y @ mixer.readout.linear.weight.T) < 1e-10
+
+
+@torch.no_grad()
+def test_steps_and_decays_of_mamba2() -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        gate = StepDecay(4, 4096)
+    log_decay, step = (part.flatten() for part in gate.with_step(torch.zeros(1, 1, 4)))
+    assert 8 < (math.log(0.5) / log_decay).median() < 13
+    assert step.min() >= 1e-3 * (1 - 1e-3)
+    assert step.max() <= 0.1 * (1 + 1e-3)
+    assert step.median().item() == pytest.approx(0.01, rel=0.1)
+    rates = -log_decay / step
+    assert rates.min() >= 1 - 1e-3
+    assert rates.max() <= 16 + 1e-2
+    assert build(Mamba2).skip.tolist() == [1.0] * HEADS
+
+
+@torch.no_grad()
+def test_the_decay_that_comes_with_a_step_is_the_decay(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    gate = randomise(StepDecay(D, HEADS)).double()
+    assert relative_error(gate.with_step(x)[0], gate(x)) < 1e-12
+
+
+def test_groups_that_do_not_divide_the_heads_are_refused() -> None:
+    with pytest.raises(UserError, match=r"model\.groups = 3 does not divide model\.heads = 2"):
+        build(Mamba2, groups=3)
+
+
+@torch.no_grad()
 def test_decays_of_extreme_logits_are_finite_and_wide(randomise: Randomise) -> None:
     gate = randomise(build(GLA)).decay.bfloat16()
     log_decay = gate(torch.linspace(-1e4, 1e4, 3 * D).view(1, 3, D).bfloat16())
@@ -182,8 +277,44 @@ def test_gla_of_equal_decays_is_retnet_without_rotation(x: Tensor, randomise: Ra
     assert relative_error(gla(x).y, retnet(x).y) < 1e-12
 
 
-@pytest.mark.parametrize(("cls", "names"), [(RetNet, set()), (Lightning, set()), (GLA, {"decay.project.up.bias"})])
+@torch.no_grad()
+def test_hgrn2_is_gated_linear_attention_of_tied_keys(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    hgrn2, gla = randomise(build(HGRN2, **PLAIN | {"feature_map": "silu"})), build(GLA, **PLAIN, gate_rank=D, gate_divisor=1.0)
+    q, logits, v = projected(hgrn2, x, D, D, D)
+    gla.decay.project.down.weight.copy_(torch.eye(D))
+    gla.decay.project.up.weight.copy_(hgrn2.project.linear.weight[D : 2 * D])
+    assert relative_error(gla.decay(x), F.logsigmoid(logits)) < 1e-12
+    given, _ = gla.recur(x, F.silu(q), 1 - gla.decay(x).exp(), v, None)
+    assert relative_error(given, hgrn2.recur(x, F.silu(q), logits, v, None)[0]) < 1e-12
+
+
+@torch.no_grad()
+def test_mamba2_that_keeps_everything_is_a_sum(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    plain = PLAIN | {"conv": 4}
+    mamba2, sums = randomise(build(Mamba2, **plain, groups="null")), build(LinearAttention, **plain, normalise=False)
+    assert not sums.load_state_dict(mamba2.state_dict() | {"project.conv.bias": torch.zeros(1)}, strict=False).missing_keys
+    mamba2.project.conv.bias.zero_()
+    mamba2.decay.project.weight.zero_()
+    mamba2.decay.dt_bias.fill_(math.log(math.expm1(1.0)))
+    expected = (D // HEADS) ** 0.5 * sums(x).y
+    for change in (lambda: mamba2.skip.zero_(), lambda: mamba2.decay.A_log.fill_(-math.inf)):
+        assert relative_error(mamba2(x).y, expected) > 1e-3
+        change()
+    assert relative_error(mamba2(x).y, expected) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("cls", "names"),
+    [(RetNet, set()), (Lightning, set()), (GLA, {"decay.project.up.bias"}), (HGRN2, set()), (Mamba2, {"decay.A_log", "decay.dt_bias", "skip"})],
+)
 def test_what_does_not_decay(cls: type[Mixer], names: set[str]) -> None:
     rules = build(cls).parameter_rules()
     assert {name for name, rule in rules.items() if rule.decay is False} == names == rules.keys()
     assert names <= dict(build(cls).named_parameters()).keys()
+
+
+def test_only_later_layers_of_hgrn2_have_a_bound() -> None:
+    later = build(HGRN2, index=1)
+    assert later.parameter_rules() == {"bound": Rule(decay=False)}
+    assert later.bound.shape == (HEADS, D // HEADS)
+    assert "bound" not in dict(build(HGRN2).named_parameters())

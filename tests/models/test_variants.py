@@ -15,11 +15,13 @@ from linbench.models.base_conv import BaseConv
 from linbench.models.deltanet import DeltaNet
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.gla import GLA
+from linbench.models.hgrn2 import HGRN2
 from linbench.models.lightning import Lightning
 from linbench.models.linear_attention import LinearAttention
 from linbench.models.performer import Performer
 from linbench.models.rfa import RFA
 from linbench.models.transnormer import TransNormer
+from linbench.models.mamba2 import Mamba2
 from linbench.models.retnet import RetNet
 
 B, D, HEADS = 2, 16, 2
@@ -104,6 +106,22 @@ DECAYS = {
     "lightning": Variant(Lightning, {}, 5 * D * D + D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)),
     # the gate goes from D to 16 and from there, with a bias, to keys of D / 2 in all
     "gla": Variant(GLA, {}, 4 * D * D + NORM + 16 * D + 16 * D // 2 + D // 2, lambda _: (MATRIX // 2, 0), lambda _: (MATRIX, CONV)),
+    "hgrn2": Variant(HGRN2, {}, 4 * D * D + D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)),
+    # x, z and o of 2 D each, B and C of HEAD for all heads together; the convolution with its biases; a norm of 2 D; d with its two numbers a head; D
+    "mamba2": Variant(
+        Mamba2,
+        {},
+        6 * D * D + 2 * HEAD * D + 5 * (2 * D + 2 * HEAD) + 2 * D + GATE + 3 * HEADS,
+        lambda _: (2 * MATRIX, 3 * (2 * D + 2 * HEAD)),
+        lambda _: (MATRIX, CONV),
+    ),
+    "mamba2 of two groups": Variant(
+        Mamba2,
+        {"groups": 2},
+        8 * D * D + 5 * 4 * D + 2 * D + GATE + 3 * HEADS,
+        lambda _: (2 * MATRIX, 3 * 4 * D),
+        lambda _: (MATRIX, CONV),
+    ),
 }
 
 DELTA_RULE = {
@@ -124,7 +142,7 @@ OTHERS = {
 }
 
 VARIANTS = {**SOFTMAX, **SUMS, **DECAYS, **DELTA_RULE, **OTHERS}
-QUICK = {"attention", "attention with a window", "linear attention", "gated deltanet", "base conv"}
+QUICK = {"attention", "attention with a window", "linear attention", "mamba2", "gated deltanet", "base conv"}
 """In every check; the others with the slow tests."""
 
 CASES = [

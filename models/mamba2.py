@@ -1,0 +1,88 @@
+"""Mamba-2: a state space whose step says both how much is written and how much is forgotten."""
+
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from linbench.common.errors import UserError
+from linbench.kernels.matrix_state import matrix_state
+from linbench.models.base import LayerInfo, Rule
+from linbench.models.blocks.gates import StepDecay
+from linbench.models.blocks.heads import OUTPUT_NORM, HeadProjection, OutputNorm, Readout
+from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
+
+
+class Mamba2Settings(MatrixSettings):
+    """Published: twice as wide inside, one B and C for all heads, a convolution with biases, no norm of B and C, a gate before a norm over all heads."""
+
+    expand_v: float = Field(2.0, gt=0, description="inner width over d_model; with head_dim given, expand_v / expand_k * head_dim per head")
+    groups: int | None = Field(1, ge=1, description="how many B and C (k and q) there are, each for as many heads; null is one for each head")
+    conv_bias: bool = Field(True, description="whether the convolution has biases")
+    qk_norm: Literal["none", "l2", "rms"] = Field("none", description="norm of C and B (q and k), the last thing before the recurrence")
+    output_norm: OutputNorm = Field("rms_all", description=OUTPUT_NORM.description)
+    output_gate: Literal["none", "swish"] = Field("swish", description="gate computed from the layer's input, before the norm")
+
+
+class GroupedProjection(HeadProjection):
+    """C and B for each group of heads, x for each head, in the places of q, k and v."""
+
+    def __init__(self, settings: Any, layer: LayerInfo) -> None:
+        if settings.heads % (settings.groups or 1):
+            raise UserError(f"model.groups = {settings.groups} does not divide model.heads = {settings.heads}.")
+        super().__init__(settings, layer, key_heads=settings.groups, conv_bias=settings.conv_bias)
+
+
+class GateFirst(Readout):
+    """o [B, T, H, V] -> y [B, T, D]: gate, then norm, then linear."""
+
+    def forward(self, o: Tensor, x: Tensor | Shared) -> Tensor:
+        """As `Readout.forward`."""
+        if self.gate is not None:
+            o = o * F.silu(self.gate(x)).view(o.shape)
+        return self.mapped(o)
+
+
+class Mamba2(MatrixMixer):
+    """S_t = exp(A d_t) S_{t-1} + B_t (d_t x_t)^T,  y_t = S_t^T C_t + D x_t,  with a step d_t = softplus(W u_t + b) for each head and token u_t.
+
+    Dao & Gu 2024, arXiv:2405.21060. C, B and x are q, k and v.
+
+    State: H K V, constant in length; the convolution keeps 3 inputs per channel.
+    Known for: a scalar decay for each token that runs as products of matrices. All heads share one key space, as published; a step that writes
+    little also forgets little. It cannot erase one association alone, and no positive decay tracks parity. The state is as wide as a
+    head of d_model / heads, where published models have 128 for heads of 64, and the first heads are few: decays are drawn in
+    strata (docs/decisions/0003). In the controlled form every head has its own B and C. Published models are made of this layer alone,
+    without a channel mixer between (`channel_mixer=none`). The output projection starts at zero (0002).
+    """
+
+    name = "mamba2"
+    generation = "gates and decay"
+    Settings = Mamba2Settings
+    Projection = GroupedProjection
+    Readout = GateFirst
+    controlled: ClassVar[dict[str, Any] | None] = {**(MatrixMixer.controlled or {}), "groups": None, "conv_bias": False}
+    decays = True
+
+    def __init__(self, settings: Any, layer: LayerInfo) -> None:
+        super().__init__(settings, layer)
+        self.decay = StepDecay(layer.d_model, settings.heads)
+        self.skip = nn.Parameter(torch.ones(settings.heads))
+
+    def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The equation."""
+        log_decay, step = self.decay.with_step(x)
+        o, memory = matrix_state(q, k, (step[..., None] * v).to(v.dtype), log_decay=log_decay, scale=1.0, state=memory)
+        return o + self.skip[:, None].to(v.dtype) * v, memory
+
+    def recurrence_flops(self, seq_len: int) -> float:
+        """With what the step costs each value, and the skip."""
+        heads, _, value_dim = self.memory_shape
+        return super().recurrence_flops(seq_len) + 3 * heads * value_dim
+
+    def parameter_rules(self) -> dict[str, Rule]:
+        """No weight decay on what parameterises the forgetting, nor on the skip."""
+        return {name: Rule(decay=False) for name in ("decay.A_log", "decay.dt_bias", "skip")}
