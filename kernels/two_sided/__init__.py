@@ -1,0 +1,68 @@
+"""A matrix state that forgets along both of its sides: a decay for every row and one for every column."""
+
+import torch
+from torch import Tensor
+
+from linbench.kernels.operators import without_autocast
+from linbench.kernels.two_sided.chunkwise import chunkwise
+from linbench.kernels.two_sided.reference import reference
+
+__all__ = ["VERSION", "flops_per_token", "two_sided"]
+
+VERSION = 1
+"""Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
+
+_BACKENDS = {"auto": chunkwise, "reference": reference, "chunkwise": chunkwise}
+
+
+def two_sided(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    key_log_decay: Tensor,
+    value_log_decay: Tensor,
+    scale: float | None = None,
+    state: Tensor | None = None,
+    backend: str = "auto",
+) -> tuple[Tensor, Tensor]:
+    """S_t = (f_t g_t^T) * S_{t-1} + k_t v_t^T,  o_t = scale * S_t^T q_t, products with f_t g_t^T element by element (2210.04243).
+
+    Args:
+        q, k: [B, T, H, K]. v: [B, T, H, V].
+        key_log_decay: log f, finite and <= 0, broadcastable to [B, T, H, K]. value_log_decay: log g, likewise to [B, T, H, V].
+        scale: factor on the output; None is K ** -0.5.
+        state: [B, H, K, V] to start from; None is zero.
+
+    Returns:
+        o [B, T, H, V] in the dtype of v, and the final state [B, H, K, V] in at least float32.
+
+    Raises:
+        ValueError: shapes that do not fit together, or a backend that is not there.
+    """
+    if backend not in _BACKENDS:
+        raise ValueError(f"backend must be one of {', '.join(_BACKENDS)}, not {backend!r}")
+    if not q.dim() == v.dim() == 4 or q.shape != k.shape or q.shape[:3] != v.shape[:3] or q.shape[1] < 1:
+        raise ValueError(f"q, k [B, T, H, K] and v [B, T, H, V] with T >= 1, not {[*map(tuple, (q.shape, k.shape, v.shape))]}")
+    if state is not None and state.shape != (expected := (len(v), *q.shape[2:], v.shape[3])):
+        raise ValueError(f"state must be [B, H, K, V] = {expected}, not {tuple(state.shape)}")
+    key_log_decay = _expanded("key_log_decay", key_log_decay, k)
+    value_log_decay = _expanded("value_log_decay", value_log_decay, v)
+    wide = torch.promote_types(v.dtype, torch.float32)
+    given = (x.to(wide) for x in (q, k, v, key_log_decay, value_log_decay))
+    with without_autocast(v):
+        o, state = _BACKENDS[backend](*given, None if state is None else state.to(wide))
+        o = o * (q.shape[-1] ** -0.5 if scale is None else scale)
+    return o.to(v.dtype), state
+
+
+def _expanded(name: str, gate: Tensor, like: Tensor) -> Tensor:
+    sizes = zip(reversed(gate.shape), reversed(like.shape), strict=False)
+    if gate.dim() > like.dim() or not all(size in (1, wanted) for size, wanted in sizes):
+        raise ValueError(f"{name} must broadcast to {tuple(like.shape)}, not {tuple(gate.shape)}")
+    return gate.expand_as(like)
+
+
+def flops_per_token(*, heads: int, key_dim: int, value_dim: int) -> int:
+    """Floating-point operations of the recurrence itself, forward, per token: write and read cost 2KV each, two decays KV each."""
+    return heads * key_dim * value_dim * 6

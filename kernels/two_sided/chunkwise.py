@@ -1,0 +1,76 @@
+"""The same recurrence a chunk at a time, in products of matrices whose factors all decay.
+
+What is left of a write j when token i reads it is exp(G_i - G_j) on either side, and that splits into a factor of i and one of j only with
+exp(-G_j), which overflows. So pairs (i, j) are taken by the power of two s for which i lies in the later and j in the earlier half of the
+same 2s tokens: from j to the middle, and from the middle to i, no factor exceeds one. No sum of log decays is a difference of longer ones,
+so that a token that forgets all leaves the small decays after it their digits.
+"""
+
+import operator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+CHUNK = 32
+"""Tokens to a chunk, a power of two."""
+
+
+def chunkwise(q: Tensor, k: Tensor, v: Tensor, key_log_decay: Tensor, value_log_decay: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Arguments and results as in `reference`."""
+    length = operator.index(q.shape[1])
+    chunk = min(CHUNK, 1 << (length - 1).bit_length())
+    q, k, v, log_f, log_g = (_split(x, chunk) for x in (q, k, v, key_log_decay, value_log_decay))
+    o = (q * k).sum(dim=-1, keepdim=True) * v
+    half = 1
+    while half < chunk:
+        o = o + _across(q, k, v, log_f, log_g, half)
+        half *= 2
+    states, last = _walk(k * _after(log_f), v * _after(log_g), log_f, log_g, state)
+    if states is not None:
+        o = o + _until(log_g) * ((q * _until(log_f)) @ states)
+    return o.flatten(2, 3)[:, :, :length].transpose(1, 2), last
+
+
+def _split(x: Tensor, chunk: int) -> Tensor:
+    """[B, T, H, D] -> [B, H, N, C, D]. Zeros at the end write nothing and decay nothing, so the final state stands."""
+    return F.pad(x.transpose(1, 2), (0, 0, 0, -x.shape[1] % chunk)).unflatten(2, (-1, chunk))
+
+
+def _across(q: Tensor, k: Tensor, v: Tensor, log_f: Tensor, log_g: Tensor, half: int) -> Tensor:
+    """What tokens of later halves read of the earlier ones before them, zero for the others: [B, H, N, C, V]."""
+    (_, q), (k, _), (v, _) = (_halves(x, half) for x in (q, k, v))
+    (f_before, f), (g_before, g) = (_halves(x, half) for x in (log_f, log_g))
+    scores = (q * _until(f)) @ (k * _after(f_before)).mT
+    read = _until(g) * (scores @ (v * _after(g_before)))
+    return F.pad(read, (0, 0, half, 0)).flatten(-3, -2)
+
+
+def _halves(x: Tensor, half: int) -> tuple[Tensor, ...]:
+    """[..., C, D] -> two of [..., C / 2 half, half, D]."""
+    return x.unflatten(-2, (-1, 2, half)).unbind(dim=-3)
+
+
+def _until(log_decay: Tensor) -> Tensor:
+    """What is left from the start of [..., C, D] after each token, its own decay included."""
+    return log_decay.cumsum(dim=-2).exp()
+
+
+def _after(log_decay: Tensor) -> Tensor:
+    """What is left at the end of [..., C, D] of what each token writes."""
+    later = F.pad(log_decay[..., 1:, :], (0, 0, 0, 1))
+    return later.flip(-2).cumsum(dim=-2).flip(-2).exp()
+
+
+def _walk(k: Tensor, v: Tensor, log_f: Tensor, log_g: Tensor, state: Tensor | None) -> tuple[Tensor | None, Tensor]:
+    """From what is left of writes at the end of their chunk: the states before chunks [B, H, N, K, V], None where all are zero, and the last."""
+    gained = k.mT @ v
+    if state is None and k.shape[2] == 1:
+        return None, gained[:, :, 0]
+    state = torch.zeros_like(gained[:, :, 0]) if state is None else state
+    f, g = (x.sum(dim=-2).exp() for x in (log_f, log_g))
+    states = []
+    for n in range(k.shape[2]):
+        states.append(state)
+        state = f[:, :, n, :, None] * g[:, :, n, None, :] * state + gained[:, :, n]
+    return torch.stack(states, dim=2), state
