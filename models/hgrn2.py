@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.convolution import ShortConvolution
-from linbench.models.blocks.heads import FEATURE_MAPS, OUTPUT_NORM, HeadProjection, OutputNorm
+from linbench.models.blocks.feature_maps import FeatureMapName, feature_map
+from linbench.models.blocks.heads import OUTPUT_NORM, HeadProjection, OutputNorm, QKNorm
 from linbench.models.blocks.linear import Shared
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
@@ -19,9 +20,9 @@ class HGRN2Settings(MatrixSettings):
     """Published: SiLU on q, a norm over all heads together; no convolution, no norm of q, no gate."""
 
     conv: int = Field(0, ge=0, le=4, description="kernel of the short convolution on q, the decay's logits and v, without SiLU; 0 is none")
-    feature_map: Literal["identity", "elu+1", "relu", "silu"] = Field("silu", description="applied to q, before the norm")
+    feature_map: FeatureMapName = Field("silu", description="applied to q, before the norm")
     value_map: Literal["identity", "silu"] = Field("identity", description="applied to v")
-    qk_norm: Literal["none", "l2", "rms"] = Field("none", description="norm of q per head; k is as long as the decays make it")
+    qk_norm: QKNorm = Field("none", description="norm of q per head; k is as long as the decays make it")
     output_norm: OutputNorm = Field("rms_all", description=OUTPUT_NORM.description)
     positions: Literal["none"] = Field("none", description="none: a key that is tied to the decay cannot be rotated")
 
@@ -34,12 +35,12 @@ class TiedProjection(HeadProjection):
         if settings.conv:
             self.conv = ShortConvolution(sum(self.widths), settings.conv, activation=None, parts=self.widths)
         self.k_norm = nn.Identity()
-        self.value_map = FEATURE_MAPS[settings.value_map]
+        self.value_map = feature_map(settings.value_map, self.value_dim)
 
     def forward(self, x: Tensor | Shared, conv: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """As `HeadProjection.forward`."""
         q, logits, v, conv = self.convolved(x, conv)
-        return self.q_norm(self.feature_map(q)), logits, self.value_map(v), conv
+        return self.q_norm(self.feature_map.features(q)), logits, self.value_map.features(v), conv
 
 
 class HGRN2(MatrixMixer):
@@ -59,7 +60,6 @@ class HGRN2(MatrixMixer):
     name = "hgrn2"
     generation = "gates and decay"
     Settings = HGRN2Settings
-    Projection = TiedProjection
     controlled: ClassVar[dict[str, Any] | None] = {**(MatrixMixer.controlled or {}), "value_map": "silu"}
     decays = True
 
@@ -68,6 +68,10 @@ class HGRN2(MatrixMixer):
         heads, key_dim, _ = self.memory_shape
         start = torch.full((heads, key_dim), layer.index / layer.count).logit()
         self.bound = nn.Parameter(start) if layer.index else None
+
+    def projection(self) -> HeadProjection:
+        """k is tied to the decay."""
+        return TiedProjection(self.settings, self.layer)
 
     def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
         """The equation; k are logits."""

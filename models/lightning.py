@@ -8,8 +8,9 @@ from torch import Tensor
 
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo
+from linbench.models.blocks.feature_maps import feature_map
 from linbench.models.blocks.gates import ConstantDecay
-from linbench.models.blocks.heads import FEATURE_MAPS, OUTPUT_NORM, OutputNorm
+from linbench.models.blocks.heads import OUTPUT_NORM, OutputNorm
 from linbench.models.blocks.linear import Shared
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 from linbench.models.blocks.positions import alibi_slopes
@@ -53,8 +54,8 @@ class Lightning(MatrixMixer):
         else:
             log_decay = -8 * torch.arange(settings.heads) / settings.heads * (1 - layer.index / layer.count)
         self.decay = ConstantDecay(log_decay)
-        self.value_map = FEATURE_MAPS[settings.value_map]
+        self.value_map = feature_map(settings.value_map, self.project.value_dim)
 
     def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
         """The equation."""
-        return matrix_state(q, k, self.value_map(v), log_decay=self.decay(), scale=1.0, state=memory)
+        return matrix_state(q, k, self.value_map.features(v), log_decay=self.decay(), scale=1.0, state=memory)

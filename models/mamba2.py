@@ -27,15 +27,6 @@ class Mamba2Settings(MatrixSettings):
     output_gate: Literal["none", "swish"] = Field("swish", description="gate computed from the layer's input, before the norm")
 
 
-class GroupedProjection(HeadProjection):
-    """C and B for each group of heads, x for each head, in the places of q, k and v."""
-
-    def __init__(self, settings: Any, layer: LayerInfo) -> None:
-        if settings.heads % (settings.groups or 1):
-            raise UserError(f"model.groups = {settings.groups} does not divide model.heads = {settings.heads}.")
-        super().__init__(settings, layer, key_heads=settings.groups, conv_bias=settings.conv_bias)
-
-
 class GateFirst(Readout):
     """o [B, T, H, V] -> y [B, T, D]: gate, then norm, then linear."""
 
@@ -62,8 +53,6 @@ class Mamba2(MatrixMixer):
     name = "mamba2"
     generation = "gates and decay"
     Settings = Mamba2Settings
-    Projection = GroupedProjection
-    Readout = GateFirst
     controlled: ClassVar[dict[str, Any] | None] = {**(MatrixMixer.controlled or {}), "groups": None, "conv_bias": False}
     decays = True
 
@@ -71,6 +60,17 @@ class Mamba2(MatrixMixer):
         super().__init__(settings, layer)
         self.decay = StepDecay(layer.d_model, settings.heads)
         self.skip = nn.Parameter(torch.ones(settings.heads))
+
+    def projection(self) -> HeadProjection:
+        """C and B for each group of heads, x for each head, in the places of q, k and v."""
+        s = self.settings
+        if s.heads % (s.groups or 1):
+            raise UserError(f"model.groups = {s.groups} does not divide model.heads = {s.heads}.")
+        return HeadProjection(s, self.layer, features=self.features, key_heads=s.groups, conv_bias=s.conv_bias)
+
+    def reading(self) -> Readout:
+        """The gate comes first."""
+        return GateFirst(self.settings, self.layer)
 
     def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
         """The equation."""

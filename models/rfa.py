@@ -46,7 +46,8 @@ class SinCos(FeatureMap):
         with without_autocast(x):
             angles = x @ self.directions.to(x.dtype).mT
         waves = torch.cat([angles.sin(), angles.cos()], dim=-1)
-        return waves / (self.width / 2) ** 0.5
+        scaled: Tensor = waves / (self.width / 2) ** 0.5
+        return scaled
 
 
 class RFA(NormalisedMixer):

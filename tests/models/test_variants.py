@@ -18,11 +18,11 @@ from linbench.models.gla import GLA
 from linbench.models.hgrn2 import HGRN2
 from linbench.models.lightning import Lightning
 from linbench.models.linear_attention import LinearAttention
+from linbench.models.mamba2 import Mamba2
 from linbench.models.performer import Performer
+from linbench.models.retnet import RetNet
 from linbench.models.rfa import RFA
 from linbench.models.transnormer import TransNormer
-from linbench.models.mamba2 import Mamba2
-from linbench.models.retnet import RetNet
 
 B, D, HEADS = 2, 16, 2
 Error = Callable[[Tensor, Tensor], float]
