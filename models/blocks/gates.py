@@ -21,14 +21,24 @@ class ScalarDecay(nn.Module):
     def __init__(self, d_model: int, heads: int) -> None:
         super().__init__()
         self.project = Linear(d_model, heads)
-        self.A_log = nn.Parameter((1 + 15 * _stratified(heads)).log())
-        low, high = math.log(0.001), math.log(0.1)
-        dt = (low + (high - low) * _stratified(heads)).exp().clamp(min=1e-4)
-        self.dt_bias = nn.Parameter(dt + (-torch.expm1(-dt)).log())  # the inverse of softplus
+        self.A_log = nn.Parameter(drawn_rates(heads))
+        self.dt_bias = nn.Parameter(drawn_steps(heads))
 
     def forward(self, x: Tensor | Shared) -> Tensor:
         """x [B, T, D] -> log decay [B, T, H] <= 0, in at least float32."""
         return decay_gate(self.project(x), self.A_log, self.dt_bias)
+
+
+def drawn_rates(count: int) -> Tensor:
+    """[count] A_log with A ~ U(1, 16), in strata."""
+    return (1 + 15 * _stratified(count)).log()
+
+
+def drawn_steps(count: int) -> Tensor:
+    """[count] dt_bias with softplus(dt_bias) log-uniform in (0.001, 0.1), at least 1e-4, in strata."""
+    low, high = math.log(0.001), math.log(0.1)
+    dt = (low + (high - low) * _stratified(count)).exp().clamp(min=1e-4)
+    return dt + (-torch.expm1(-dt)).log()  # the inverse of softplus
 
 
 def _stratified(count: int) -> Tensor:

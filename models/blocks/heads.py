@@ -14,7 +14,7 @@ from linbench.models.base import LayerInfo
 from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.feature_maps import FeatureMap, FeatureMapName, feature_map
 from linbench.models.blocks.initialise import silent
-from linbench.models.blocks.linear import Linear, Shared
+from linbench.models.blocks.linear import Linear, LowRank, Shared
 from linbench.models.blocks.norms import GATES, HeadLayerNorm, RMSNorm
 
 QKNorm = Literal["none", "l1", "l2", "rms"]
@@ -151,7 +151,8 @@ class HeadProjection(nn.Module):
 class Readout(nn.Module):
     """o [B, T, H, V] -> y [B, T, D]: norm, then gate, then linear, which starts at zero. No biases but in a norm that has them."""
 
-    def __init__(self, settings: HeadSettings, layer: LayerInfo) -> None:
+    def __init__(self, settings: HeadSettings, layer: LayerInfo, *, gate_rank: int | None = None) -> None:
+        """gate_rank: of the map that the gate is computed with; None is a full matrix."""
         super().__init__()
         _, value_dim = head_dims(settings, layer.d_model)
         width = settings.heads * value_dim
@@ -163,7 +164,9 @@ class Readout(nn.Module):
         }
         self.norm = norms[settings.output_norm]()
         self.together = settings.output_norm == "rms_all"
-        self.gate = Linear(layer.d_model, width) if settings.output_gate != "none" else None
+        self.gate: Linear | LowRank | None = None
+        if settings.output_gate != "none":
+            self.gate = Linear(layer.d_model, width) if gate_rank is None else LowRank(layer.d_model, gate_rank, width)
         self.activation: Activation | None = None if settings.output_gate == "none" else settings.output_gate
         self.linear = silent(Linear(width, layer.d_model))
 

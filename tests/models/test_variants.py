@@ -12,11 +12,13 @@ from torch import Tensor
 from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo, Mixer
 from linbench.models.base_conv import BaseConv
+from linbench.models.comba import Comba
 from linbench.models.deltanet import DeltaNet
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.gla import GLA
 from linbench.models.hgrn2 import HGRN2
 from linbench.models.lightning import Lightning
+from linbench.models.kda import KDA
 from linbench.models.linear_attention import LinearAttention
 from linbench.models.mamba2 import Mamba2
 from linbench.models.performer import Performer
@@ -134,6 +136,19 @@ DELTA_RULE = {
         6 * D * D + 4 * 3 * D + 12 + 2 * GATE + 2 * HEADS,
         lambda _: (HEADS * 6 * 12, 3 * HEADS * (6 + 6 + 12)),
         lambda _: (MATRIX, CONV),
+    ),
+    # two numbers more for each head
+    "comba": Variant(
+        Comba,
+        {},
+        6 * D * D + 4 * 3 * D + 12 + 2 * GATE + 4 * HEADS,
+        lambda _: (HEADS * 6 * 12, 3 * HEADS * (6 + 6 + 12)),
+        lambda _: (MATRIX, CONV),
+    ),
+    # decay and output gate of rank HEAD; A_log for each head, dt_bias for each channel
+    "kda": Variant(KDA, {}, QKVO + FILTER + NORM + GATE + 2 * (2 * D * HEAD) + HEADS + D, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
+    "kda with a safe decay": Variant(
+        KDA, {"safe_decay": True}, QKVO + FILTER + NORM + GATE + 2 * (2 * D * HEAD) + HEADS + D, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)
     ),
 }
 

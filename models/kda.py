@@ -1,0 +1,88 @@
+"""Kimi Delta Attention: the delta rule in a memory whose every row forgets at a rate of its own."""
+
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from linbench.kernels.decay_gate import decay_gate
+from linbench.kernels.matrix_state import Delta, matrix_state
+from linbench.models.base import LayerInfo, Rule
+from linbench.models.blocks.gates import WriteStrength, drawn_rates, drawn_steps
+from linbench.models.blocks.heads import Readout, head_dims
+from linbench.models.blocks.linear import LowRank, Shared
+from linbench.models.blocks.matrix_mixer import MatrixMixer
+from linbench.models.deltanet import DeltaSettings
+
+
+class KDASettings(DeltaSettings):
+    """Published: as DeltaNet, with a sigmoid gate on the output."""
+
+    output_gate: Literal["none", "swish", "sigmoid"] = Field("sigmoid", description="gate computed from the layer's input, after the norm")
+    gate_rank: int | None = Field(None, ge=1, description="rank of the maps that decay and output gate are computed with; null is the dimension of a head")
+    safe_decay: bool = Field(False, description="log decay within (-5, 0) by a sigmoid, instead of a softplus that knows no bound")
+
+
+class ChannelDecay(nn.Module):
+    """log a_t = -exp(A_log) softplus(W_up W_down x_t + dt_bias), A_log for each head, dt_bias for each of its channels.
+
+    safe: -5 sigmoid(exp(A_log) (W_up W_down x_t + dt_bias)) instead. A ~ U(1, 16), safe 1, and dt_bias is drawn as in `ScalarDecay`.
+    """
+
+    def __init__(self, d_model: int, rank: int, heads: int, dim: int, *, safe: bool) -> None:
+        super().__init__()
+        self.project = LowRank(d_model, rank, heads * dim)
+        self.A_log = nn.Parameter(torch.zeros(heads) if safe else drawn_rates(heads))
+        self.dt_bias = nn.Parameter(drawn_steps(heads * dim))
+        self.dim, self.safe = dim, safe
+
+    def forward(self, x: Shared) -> Tensor:
+        """x [B, T, D] -> log decay [B, T, H, K] <= 0, in at least float32."""
+        step, A_log = self.project(x), self.A_log[:, None].expand(-1, self.dim).flatten()
+        if self.safe:
+            wide = torch.promote_types(step.dtype, torch.float32)
+            log_decay = -5 * torch.sigmoid(A_log.exp() * (step.to(wide) + self.dt_bias))
+        else:
+            log_decay = decay_gate(step, A_log, self.dt_bias)
+        return log_decay.view(*log_decay.shape[:-1], -1, self.dim)
+
+
+class KDA(MatrixMixer):
+    """S_t = (I - beta_t k_t k_t^T) diag(a_t) S_{t-1} + beta_t k_t v_t^T,  o_t = S_t^T q_t / sqrt(K).
+
+    Kimi Team 2025, arXiv:2510.26692. The decay a_t is Gated DeltaNet's with a number for each key channel; it acts first, so that the delta
+    rule predicts from what is left.
+
+    State: H K V, constant in length; the convolution keeps 3 inputs per channel.
+    Known for: overwriting one association (the delta rule) while each channel of the key keeps for as long as it needs to; published to
+    learn recall and stacks sooner than Gated DeltaNet. A softplus knows no bound, so a channel can be wiped out at once; `safe_decay`
+    is the published variant that keeps at least e^-5. Neither map of a gate has a bias: published code gives the output gate one, the paper does not.
+    Decays are drawn in strata (docs/decisions/0003); the output projection starts at zero (0002).
+    """
+
+    name = "kda"
+    families = (*MatrixMixer.families, "decay_gate")
+    generation = "delta rule"
+    Settings = KDASettings
+    decays = True
+    delta = True
+
+    def __init__(self, settings: Any, layer: LayerInfo) -> None:
+        super().__init__(settings, layer)
+        key_dim = self.project.head_dim
+        self.beta = WriteStrength(layer.d_model, settings.heads, neg_eigval=settings.neg_eigval)
+        self.decay = ChannelDecay(layer.d_model, settings.gate_rank or key_dim, settings.heads, key_dim, safe=settings.safe_decay)
+
+    def reading(self) -> Readout:
+        """Its gate is of low rank."""
+        _, value_dim = head_dims(self.settings, self.layer.d_model)
+        return Readout(self.settings, self.layer, gate_rank=self.settings.gate_rank or value_dim)
+
+    def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The equation."""
+        return matrix_state(q, k, v, log_decay=self.decay(x), update=Delta(self.beta(x)), state=memory)
+
+    def parameter_rules(self) -> dict[str, Rule]:
+        """No weight decay on what parameterises the forgetting."""
+        return {"decay.A_log": Rule(decay=False), "decay.dt_bias": Rule(decay=False)}

@@ -1,0 +1,173 @@
+"""Variants of the delta rule: each is its equation, starts where it was published to start, and falls together with a simpler one where it should."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linbench.models.base import LayerInfo, Mixer
+from linbench.models.blocks.heads import shared
+from linbench.models.blocks.linear import Shared
+from linbench.models.comba import Comba
+from linbench.models.deltanet import DeltaNet
+from linbench.models.gated_deltanet import GatedDeltaNet
+from linbench.models.kda import KDA, ChannelDecay
+
+B, T, D, HEADS = 2, 70, 16, 2
+Error = Callable[[Tensor, Tensor], float]
+Randomise = Callable[[Mixer], Mixer]
+Inside = tuple[Shared, Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def build(cls: type[Mixer], **settings: Any) -> Mixer:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return cls(cls.Settings.parse({"heads": HEADS, **settings}, where="model"), LayerInfo(0, 1, D)).double()
+
+
+@pytest.fixture
+def x(generator: torch.Generator) -> Tensor:
+    return torch.randn(B, T, D, dtype=torch.float64, generator=generator)
+
+
+def inside(mixer: Any, x: Tensor) -> Inside:
+    """The input, q, k and v as the recurrence has them, and what it makes of them: o and the memory."""
+    given = shared(x, mixer, mixer.readout)
+    q, k, v, _ = mixer.project(given, None)
+    return given, q, k, v, *mixer.recur(given, q, k, v, None)
+
+
+def outer(k: Tensor, v: Tensor) -> Tensor:
+    return k[..., :, None] * v[..., None, :]
+
+
+def read(memory: Tensor, q: Tensor) -> Tensor:
+    return (memory * q[..., :, None]).sum(dim=-2)
+
+
+def looped(q: Tensor, v: Tensor, step: Callable[[Tensor, int], Tensor]) -> tuple[Tensor, Tensor]:
+    """o and the memory when `step` makes each token's memory of the one before."""
+    memory, outputs = torch.zeros(*v.shape[:1], *v.shape[2:3], q.shape[-1], v.shape[-1], dtype=torch.float64), []
+    for t in range(q.shape[1]):
+        memory = step(memory, t)
+        outputs.append(read(memory, q[:, t]) / math.sqrt(q.shape[-1]))
+    return torch.stack(outputs, dim=1), memory
+
+
+def scalar_decay(mixer: Any, x: Tensor) -> Tensor:
+    """Of Mamba-2: [B, T, H]."""
+    return torch.exp(-mixer.decay.A_log.exp() * F.softplus(x @ mixer.decay.project.weight.T + mixer.decay.dt_bias))
+
+
+def beta_of(mixer: Any, x: Tensor) -> Tensor:
+    """[B, T, H, 1]."""
+    return torch.sigmoid(x @ mixer.beta.project.weight.T)[..., None]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("safe", [False, True])
+def test_kda_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error, safe: bool) -> None:
+    mixer = randomise(build(KDA, safe_decay=safe))
+    _, q, k, v, o, memory = inside(mixer, x)
+    low = x @ mixer.decay.project.down.weight.T @ mixer.decay.project.up.weight.T + mixer.decay.dt_bias
+    low, rate = low.unflatten(-1, (HEADS, -1)), mixer.decay.A_log.exp()[:, None]
+    a = torch.exp(-5 * torch.sigmoid(rate * low) if safe else -rate * F.softplus(low))
+    beta, eye = beta_of(mixer, x), torch.eye(D // HEADS, dtype=torch.float64)
+
+    def step(memory: Tensor, t: int) -> Tensor:
+        erase = eye - beta[:, t, :, :, None] * outer(k[:, t], k[:, t])
+        return erase @ torch.diag_embed(a[:, t]) @ memory + outer(beta[:, t] * k[:, t], v[:, t])
+
+    expected = looped(q, v, step)
+    assert a.std(dim=-1).min() > 1e-3  # else the order of decay and erasing would not show
+    assert relative_error(o, expected[0]) < 1e-10
+    assert relative_error(memory, expected[1]) < 1e-10
+
+
+@torch.no_grad()
+def test_kda_with_one_decay_for_all_channels_is_gated_deltanet(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    same = {"expand_k": 1.0, "expand_v": 1.0, "output_gate": "none"}
+    gated, channels = randomise(build(GatedDeltaNet, **same)), build(KDA, gate_rank=HEADS, **same)
+    missing, extra = channels.load_state_dict({name: value for name, value in gated.state_dict().items() if not name.startswith("decay.")}, strict=False)
+    assert not extra
+    assert all(name.startswith("decay.") for name in missing)
+    dim = D // HEADS
+    channels.decay.project.down.weight.copy_(gated.decay.project.weight)
+    channels.decay.project.up.weight.copy_(torch.eye(HEADS).repeat_interleave(dim, dim=0))
+    channels.decay.A_log.copy_(gated.decay.A_log)
+    channels.decay.dt_bias.copy_(gated.decay.dt_bias.repeat_interleave(dim))
+    expected = gated(x).y
+    assert relative_error(channels(x).y, expected) < 1e-10
+    channels.decay.dt_bias[0] += 1
+    assert relative_error(channels(x).y, expected) > 1e-4
+
+
+@torch.no_grad()
+def test_kda_starts_with_a_median_half_life_of_about_ten_tokens_and_safe_keeps_above_its_floor() -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        decay, safe = ChannelDecay(4, 2, 64, 64, safe=False), ChannelDecay(4, 2, 64, 64, safe=True)
+    zeros = torch.zeros(1, 1, 4)
+    log_decay = decay(Shared(zeros, [decay.project.down]))
+    assert log_decay.shape == (1, 1, 64, 64)
+    assert 8 < (math.log(0.5) / log_decay).median() < 13
+    assert log_decay.std(dim=-1).min() > 1e-3
+    assert not safe.A_log.any()
+    assert safe(Shared(zeros, [safe.project.down])).flatten().tolist() == pytest.approx((-5 * torch.sigmoid(safe.dt_bias)).tolist())
+    safe.dt_bias.fill_(1e3)
+    assert (safe(Shared(zeros, [safe.project.down])) == -5).all()
+
+
+@torch.no_grad()
+def test_comba_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    mixer = randomise(build(Comba))
+    _, q, k, v, o, memory = inside(mixer, x)
+    a, beta = scalar_decay(mixer, x)[..., None, None], beta_of(mixer, x)
+    b = torch.sigmoid(mixer.erase)[:, None]
+
+    def step(memory: Tensor, t: int) -> Tensor:
+        eye = torch.eye(k.shape[-1], dtype=torch.float64)
+        return (a[:, t] * eye - (b * beta[:, t])[..., None] * outer(k[:, t], k[:, t])) @ memory + outer(beta[:, t] * k[:, t], v[:, t])
+
+    expected = looped(q - mixer.correction[:, None] * k, v, step)
+    assert relative_error(o, expected[0]) < 1e-10
+    assert relative_error(memory, expected[1]) < 1e-10
+    assert relative_error(o, looped(q, v, step)[0]) > 1e-3
+
+
+@torch.no_grad()
+def test_comba_that_keeps_all_erases_all_and_corrects_nothing_is_deltanet(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    same = {"expand_k": 1.0, "expand_v": 1.0, "output_gate": "none"}
+    comba, plain = randomise(build(Comba, **same)), build(DeltaNet, **same)
+    missing, extra = plain.load_state_dict(comba.state_dict(), strict=False)
+    assert not missing
+    assert {name.split(".")[0] for name in extra} == {"decay", "erase", "correction"}
+    expected = plain(x).y
+    comba.decay.A_log.fill_(-math.inf)
+    comba.erase.fill_(math.inf)
+    assert relative_error(comba(x).y, expected) > 1e-3
+    comba.correction.zero_()
+    assert relative_error(comba(x).y, expected) < 1e-12
+    comba.erase.fill_(1.0)
+    assert relative_error(comba(x).y, expected) > 1e-3
+
+
+def test_comba_starts_with_erasing_less_than_it_writes() -> None:
+    mixer = build(Comba)
+    assert torch.sigmoid(mixer.erase).tolist() == pytest.approx([0.731] * HEADS, abs=1e-3)
+    assert mixer.correction.tolist() == pytest.approx([0.02] * HEADS)
+    assert build(Comba, correction=1.0).correction.tolist() == [1.0] * HEADS
+
+
+DECAY = {"decay.A_log", "decay.dt_bias"}
+
+
+@pytest.mark.parametrize(("cls", "expected"), [(KDA, DECAY), (Comba, {*DECAY, "erase", "correction"})])
+def test_rules_spare_what_must_not_decay(cls: type[Mixer], expected: set[str]) -> None:
+    rules = build(cls).parameter_rules()
+    assert rules.keys() == expected
+    assert all(rule.decay is False for rule in rules.values())
