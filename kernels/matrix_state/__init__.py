@@ -85,9 +85,9 @@ def _own_write(problem: Problem, bonus: Tensor) -> Tensor:
     return torch.sum(strength * v, dim=2)
 
 
-def flops_per_token(*, heads: int, key_dim: int, value_dim: int, decay: bool, delta: bool) -> int:
+def flops_per_token(*, heads: int, key_dim: int, value_dim: int, decay: bool, delta: bool, steps: int = 1) -> int:
     """Floating-point operations of the recurrence itself, forward, per token (a multiply-add counts two).
 
-    Write and read cost 2KV each, a decay KV, the prediction of the delta rule 2KV more.
+    Write and read cost 2KV each, a decay KV, the prediction of the delta rule 2KV more. Of `steps` per token each writes and predicts.
     """
-    return heads * key_dim * value_dim * (4 + decay + 2 * delta)
+    return heads * key_dim * value_dim * (2 + decay + steps * (2 + 2 * delta))

@@ -62,7 +62,8 @@ class MatrixMixer(Mixer):
 
     @abstractmethod
     def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
-        """x, the layer's input [B, T, D] for gates to read, q, k [B, T, Hk, K], v [B, T, H, V], memory [B, H, K, V] -> o [B, T, H, V], memory."""
+        """x, the layer's input [B, T, D] for gates to read, q, k [B, T, Hk, K], v [B, T, H, V], memory [B, H, K, V] -> o [B, T, H, V], memory.
+        With several steps per token k and v are [B, steps T, ...]."""
 
     @property
     def memory_shape(self) -> tuple[int, int, int]:
@@ -77,7 +78,7 @@ class MatrixMixer(Mixer):
         if self.settings.positions == "rope":
             here = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
             here = here if seen is None else here + seen[:, None]
-            q, k, seen = rotate(q, here), rotate(k, here), here[:, -1] + 1
+            q, k, seen = rotate(q, here), rotate(k, here.repeat_interleave(self.project.steps, dim=1)), here[:, -1] + 1
         o, memory = self.recur(given, q, k, v, state and state.memory)
         return Out(self.readout(o, given), MatrixState(memory, conv, seen), handed)
 
@@ -89,12 +90,12 @@ class MatrixMixer(Mixer):
         return MatrixState(memory, self.project.init_state(batch), seen)
 
     def state_floats(self, seq_len: int) -> StateSize:
-        """H K V for the memory, (kernel - 1) (2 Hk K + H V) for the convolution."""
+        """H K V for the memory, (kernel - 1) (2 Hk K + H V) for the convolution, more where a token has several keys and values."""
         heads, key_dim, value_dim = self.memory_shape
         return StateSize(recurrent=heads * key_dim * value_dim, convolution=self.project.state_floats())
 
     def recurrence_flops(self, seq_len: int) -> float:
         """Those of the recurrence, token by token, whatever form computes it, and of the feature map's matrix products."""
         heads, key_dim, value_dim = self.memory_shape
-        recurrence = flops_per_token(heads=heads, key_dim=key_dim, value_dim=value_dim, decay=self.decays, delta=self.delta)
+        recurrence = flops_per_token(heads=heads, key_dim=key_dim, value_dim=value_dim, decay=self.decays, delta=self.delta, steps=self.project.steps)
         return recurrence + self.project.feature_flops()

@@ -104,3 +104,5 @@ def test_a_bonus_broadcasts(backend: str, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(("decay", "delta", "per_element"), [(False, False, 4), (True, False, 5), (False, True, 6), (True, True, 7)])
 def test_flops_per_token(decay: bool, delta: bool, per_element: int) -> None:
     assert flops_per_token(heads=3, key_dim=8, value_dim=5, decay=decay, delta=delta) == 3 * 8 * 5 * per_element
+    more = flops_per_token(heads=3, key_dim=8, value_dim=5, decay=decay, delta=delta, steps=3)
+    assert more == 3 * 8 * 5 * (per_element + 2 * (4 if delta else 2))  # two more writes, and predictions with them

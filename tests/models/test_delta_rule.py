@@ -14,7 +14,9 @@ from linbench.models.blocks.heads import shared
 from linbench.models.blocks.linear import Shared
 from linbench.models.comba import Comba
 from linbench.models.deltanet import DeltaNet
+from linbench.models.deltaproduct import DeltaProduct
 from linbench.models.gated_deltanet import GatedDeltaNet
+from linbench.models.gated_deltaproduct import GatedDeltaProduct
 from linbench.models.kda import KDA, ChannelDecay
 
 B, T, D, HEADS = 2, 70, 16, 2
@@ -163,10 +165,74 @@ def test_comba_starts_with_erasing_less_than_it_writes() -> None:
     assert build(Comba, correction=1.0).correction.tolist() == [1.0] * HEADS
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("steps", [1, 2, 3])
+@pytest.mark.parametrize("cls", [DeltaProduct, GatedDeltaProduct])
+def test_deltaproduct_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error, cls: type[Mixer], steps: int) -> None:
+    mixer = randomise(build(cls, steps=steps))
+    _, q, k, v, o, memory = inside(mixer, x)
+    assert k.shape == (B, steps * T, HEADS, 6)
+    beta = 2 * torch.sigmoid(x @ mixer.beta.project.weight.T).unflatten(-1, (steps, HEADS))[..., None]
+    a = scalar_decay(mixer, x)[..., None, None] if cls is GatedDeltaProduct else torch.ones(B, T, 1, 1, 1, dtype=torch.float64)
+    k, v = (each.unflatten(1, (T, steps)) for each in (k, v))
+
+    def step(memory: Tensor, t: int) -> Tensor:
+        memory = a[:, t] * memory
+        for j in range(steps):
+            memory = memory + outer(beta[:, t, j] * k[:, t, j], v[:, t, j] - read(memory, k[:, t, j]))
+        return memory
+
+    expected = looped(q, v[:, :, 0], step)
+    assert relative_error(o, expected[0]) < 1e-10
+    assert relative_error(memory, expected[1]) < 1e-10
+
+
+@torch.no_grad()
+def test_the_steps_of_deltaproduct_have_channels_of_their_own_step_by_step(x: Tensor, randomise: Randomise) -> None:
+    """Channels are those of q, then of k: all heads of the first step before those of the second; then of v alike."""
+    mixer = randomise(build(DeltaProduct, steps=2, conv=0, qk_norm="none", expand_k=1.0, expand_v=1.0))
+    _, q, k, v, _, _ = inside(mixer, x)
+    made = x @ mixer.project.linear.weight.T
+    parts = [q.flatten(2), *(each[:, j::2].flatten(2) for each in (k, v) for j in range(2))]
+    torch.testing.assert_close(torch.cat(parts, dim=-1), made, rtol=1e-12, atol=1e-12)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("product", "single"), [(DeltaProduct, DeltaNet), (GatedDeltaProduct, GatedDeltaNet)])
+def test_deltaproduct_of_one_step_is_the_delta_rule(x: Tensor, randomise: Randomise, relative_error: Error, product: type[Mixer], single: type[Mixer]) -> None:
+    same = {"expand_k": 1.0, "expand_v": 1.0, "output_gate": "none", "neg_eigval": True}
+    one, plain = randomise(build(product, steps=1, **same)), build(single, **same)
+    plain.load_state_dict(one.state_dict())
+    assert torch.equal(one(x).y, plain(x).y)
+
+
+@torch.no_grad()
+def test_two_reflections_of_one_token_rotate(relative_error: Error) -> None:
+    """With beta = 2 and no values each step reflects the memory: two of them turn it by twice the angle between their keys."""
+    mixer = build(DeltaProduct, steps=2, heads=1, head_dim=2, expand_k=1.0, expand_v=1.0, conv=0)
+    mixer.beta.project.weight.fill_(1e3)
+    x, angle = torch.ones(1, 8, D, dtype=torch.float64), math.pi / 8
+    keys = torch.tensor([[1.0, 0.0], [math.cos(angle), math.sin(angle)]], dtype=torch.float64)
+    k, v = keys.repeat(8, 1)[None, :, None], torch.zeros(1, 16, 1, 2, dtype=torch.float64)
+    q = torch.eye(2, dtype=torch.float64)[None, :1, None].expand(1, 8, 1, 2)
+    memory = torch.eye(2, dtype=torch.float64)[None, None]
+    o, _ = mixer.recur(shared(x, mixer, mixer.readout), q, k, v, memory)
+    turns = 2 * angle * torch.arange(1, 9, dtype=torch.float64)
+    expected = torch.stack([turns.cos(), -turns.sin()], dim=-1)[None, :, None] / math.sqrt(2)
+    assert relative_error(o, expected) < 1e-12
+
+
+@pytest.mark.parametrize("steps", [1, 2, 4])
+def test_deltaproduct_counts_every_step(steps: int) -> None:
+    mixer = build(GatedDeltaProduct, steps=steps)
+    assert mixer.recurrence_flops(100) == HEADS * 6 * 12 * (3 + 4 * steps)
+    assert mixer.state_floats(100).recurrent == HEADS * 6 * 12
+
+
 DECAY = {"decay.A_log", "decay.dt_bias"}
 
 
-@pytest.mark.parametrize(("cls", "expected"), [(KDA, DECAY), (Comba, {*DECAY, "erase", "correction"})])
+@pytest.mark.parametrize(("cls", "expected"), [(KDA, DECAY), (Comba, {*DECAY, "erase", "correction"}), (DeltaProduct, set()), (GatedDeltaProduct, DECAY)])
 def test_rules_spare_what_must_not_decay(cls: type[Mixer], expected: set[str]) -> None:
     rules = build(cls).parameter_rules()
     assert rules.keys() == expected

@@ -14,10 +14,12 @@ from linbench.models.base import LayerInfo, Mixer
 from linbench.models.base_conv import BaseConv
 from linbench.models.comba import Comba
 from linbench.models.deltanet import DeltaNet
+from linbench.models.deltaproduct import DeltaProduct
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.gla import GLA
 from linbench.models.hgrn2 import HGRN2
 from linbench.models.lightning import Lightning
+from linbench.models.gated_deltaproduct import GatedDeltaProduct
 from linbench.models.kda import KDA
 from linbench.models.linear_attention import LinearAttention
 from linbench.models.mamba2 import Mamba2
@@ -144,6 +146,28 @@ DELTA_RULE = {
         6 * D * D + 4 * 3 * D + 12 + 2 * GATE + 4 * HEADS,
         lambda _: (HEADS * 6 * 12, 3 * HEADS * (6 + 6 + 12)),
         lambda _: (MATRIX, CONV),
+    ),
+    # keys, values, filters and betas twice
+    "deltaproduct": Variant(
+        DeltaProduct,
+        {},
+        (12 + 2 * 12 + 2 * 24 + 24 + 24) * D + 4 * (12 + 2 * 12 + 2 * 24) + 12 + 2 * GATE,
+        lambda _: (HEADS * 6 * 12, 3 * (12 + 2 * 12 + 2 * 24)),
+        lambda _: (MATRIX, 3 * 5 * D),
+    ),
+    "deltaproduct of three with positions": Variant(
+        DeltaProduct,
+        {"steps": 3, "positions": "rope"},
+        (12 + 3 * 12 + 3 * 24 + 24 + 24) * D + 4 * (12 + 3 * 12 + 3 * 24) + 12 + 3 * GATE,
+        lambda _: (HEADS * 6 * 12, 3 * (12 + 3 * 12 + 3 * 24)),
+        lambda _: (MATRIX, 3 * 7 * D),
+    ),
+    "gated deltaproduct": Variant(
+        GatedDeltaProduct,
+        {},
+        (12 + 2 * 12 + 2 * 24 + 24 + 24) * D + 4 * (12 + 2 * 12 + 2 * 24) + 12 + 3 * GATE + 2 * HEADS,
+        lambda _: (HEADS * 6 * 12, 3 * (12 + 2 * 12 + 2 * 24)),
+        lambda _: (MATRIX, 3 * 5 * D),
     ),
     # decay and output gate of rank HEAD; A_log for each head, dt_bias for each channel
     "kda": Variant(KDA, {}, QKVO + FILTER + NORM + GATE + 2 * (2 * D * HEAD) + HEADS + D, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
