@@ -18,6 +18,7 @@ from linbench.models.deltaproduct import DeltaProduct
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.gated_deltaproduct import GatedDeltaProduct
 from linbench.models.kda import KDA, ChannelDecay
+from linbench.models.normalised_deltanet import NormalisedDeltaNet
 
 B, T, D, HEADS = 2, 70, 16, 2
 Error = Callable[[Tensor, Tensor], float]
@@ -220,6 +221,32 @@ def test_two_reflections_of_one_token_rotate(relative_error: Error) -> None:
     turns = 2 * angle * torch.arange(1, 9, dtype=torch.float64)
     expected = torch.stack([turns.cos(), -turns.sin()], dim=-1)[None, :, None] / math.sqrt(2)
     assert relative_error(o, expected) < 1e-12
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("feature_map", ["elu+1", "relu"])
+def test_normalised_deltanet_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error, feature_map: str) -> None:
+    mixer = randomise(build(NormalisedDeltaNet, feature_map=feature_map))
+    _, q, k, v, o, memory = inside(mixer, x)
+    beta = beta_of(mixer, x)
+    z, written, outputs = torch.zeros_like(k[:, 0]), torch.zeros_like(memory[..., :-1]), []
+    for t in range(T):
+        predicted = read(written, k[:, t]) / (z * k[:, t]).sum(dim=-1, keepdim=True).clamp(min=1e-6)
+        written = written + outer(beta[:, t] * k[:, t], v[:, t] - predicted)
+        z = z + k[:, t]
+        outputs.append(read(written, q[:, t]) / math.sqrt(q.shape[-1]))
+    assert relative_error(o, torch.stack(outputs, dim=1)) < 1e-10
+    assert relative_error(memory, torch.cat([written, z[..., None]], dim=-1)) < 1e-10
+
+
+@torch.no_grad()
+def test_of_a_key_that_is_written_again_only_the_mean_is_erased() -> None:
+    """With one key of unit length, beta = 1 and a value of 1: S_t = S_{t-1} + 1 - S_{t-1} / (t - 1), where DeltaNet stays at 1."""
+    mixer = build(NormalisedDeltaNet, heads=1, head_dim=1, conv=0)
+    mixer.beta.project.weight.fill_(1e3)
+    ones, x = torch.ones(1, 6, 1, 1, dtype=torch.float64), torch.ones(1, 6, D, dtype=torch.float64)
+    o, _ = mixer.recur(shared(x, mixer, mixer.readout), ones, ones, ones, None)
+    assert o.flatten().tolist() == pytest.approx([1, 1, 1.5, 2, 2.5, 3])
 
 
 @pytest.mark.parametrize("steps", [1, 2, 4])

@@ -27,6 +27,7 @@ from linbench.models.performer import Performer
 from linbench.models.retnet import RetNet
 from linbench.models.rfa import RFA
 from linbench.models.transnormer import TransNormer
+from linbench.models.normalised_deltanet import NormalisedDeltaNet
 
 B, D, HEADS = 2, 16, 2
 Error = Callable[[Tensor, Tensor], float]
@@ -131,6 +132,7 @@ DECAYS = {
 DELTA_RULE = {
     "deltanet": Variant(DeltaNet, {}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
     "deltanet with neg_eigval": Variant(DeltaNet, {"neg_eigval": True}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
+    "normalised deltanet": Variant(NormalisedDeltaNet, {}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX + D, CONV), lambda _: (MATRIX + D, CONV)),
     # keys of 0.75 D in all, values of 1.5 D; q, k, v, o and the output gate are 6 D^2 together
     "gated deltanet": Variant(
         GatedDeltaNet,
