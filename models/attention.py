@@ -10,6 +10,7 @@ from linbench.common.errors import UserError
 from linbench.kernels.attention import EMPTY, attention, flops_per_token
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.heads import CONTROLLED, FAMILIES, OUTPUT_NORM, HeadProjection, HeadSettings, OutputNorm, QKNorm, Readout, shared
+from linbench.models.blocks.linear import Shared
 from linbench.models.blocks.positions import alibi_slopes, rotate
 
 
@@ -24,13 +25,15 @@ class AttentionSettings(HeadSettings):
 
 
 class Cache(NamedTuple):
-    """Keys [B, S, H, K] and values [B, S, H, V] with their positions [B, S] (`EMPTY`: none yet); how many tokens were seen [B]; the convolution."""
+    """Keys [B, S, H, K] and values [B, S, H, V] with their positions [B, S] (`EMPTY`: none yet); how many tokens were seen [B]; the convolution;
+    with forget gates the logarithm of what is left of each key [B, S, H], in at least float32."""
 
     keys: Tensor
     values: Tensor
     positions: Tensor
     seen: Tensor
     conv: Tensor | None
+    left: Tensor | None = None
 
 
 class Attention(Mixer):
@@ -70,7 +73,8 @@ class Attention(Mixer):
             here = here + state.seen[:, None]
         if self.settings.positions == "rope":
             q, k = rotate(q, here), rotate(k, here)
-        keys, values, there = (k, v, here) if state is None else self._recall(state, k, v, here)
+        keys, values, there = (k, v, here) if state is None else (torch.cat(both, 1) for both in zip(state[:3], (k, v, here), strict=True))
+        kept = self._kept(state, self.log_forget(given))
         o = attention(
             q,
             keys,
@@ -79,26 +83,40 @@ class Attention(Mixer):
             key_positions=None if state is None else there,
             window=self.settings.window,
             slopes=self.slopes,
+            kept=kept,
             scale=self.scale,
         )
-        return Out(self.readout(o, given), None if state is None else self._remember(state, k, v, here, conv), handed)
+        return Out(self.readout(o, given), None if state is None else self._remember(state, k, v, here, conv, kept), handed)
 
-    def _recall(self, state: Cache, k: Tensor, v: Tensor, here: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return torch.cat([state.keys, k], 1), torch.cat([state.values, v], 1), torch.cat([state.positions, here], 1)
+    def log_forget(self, x: Shared) -> Tensor | None:
+        """Logarithms of gates [B, T, H] by which a token forgets what came before it; None: nothing is forgotten."""
+        return None
 
-    def _remember(self, state: Cache, k: Tensor, v: Tensor, here: Tensor, conv: Tensor | None) -> Cache:
+    def _kept(self, state: Cache | None, log_forget: Tensor | None) -> tuple[Tensor, Tensor] | None:
+        if log_forget is None:
+            return None
+        new = log_forget.double().cumsum(dim=1)
+        return new, new if state is None or state.left is None else torch.cat([-state.left.double(), new], dim=1)
+
+    def _remember(self, state: Cache, k: Tensor, v: Tensor, here: Tensor, conv: Tensor | None, kept: tuple[Tensor, Tensor] | None) -> Cache:
         places = state.keys.shape[1]
         if self.settings.window is None or places < self.settings.window:
             torch._assert_async((here[:, -1] < places).all(), f"the cache holds {places} tokens and is full")
         k, v, here = (new[:, -places:] for new in (k, v, here))
         place = here % places  # with a window the oldest gives way
         wide = place[:, :, None, None]
+        left = state.left
+        if left is not None and kept is not None:
+            now = kept[0][:, -1:]
+            after = (now - kept[0])[:, -places:].to(left.dtype)
+            left = (left + now).to(left.dtype).scatter(1, place[:, :, None].expand_as(after), after)
         return Cache(
             state.keys.scatter(1, wide.expand_as(k), k.to(state.keys.dtype)),
             state.values.scatter(1, wide.expand_as(v), v.to(state.values.dtype)),
             state.positions.scatter(1, place, here),
             here[:, -1] + 1,
             conv,
+            left,
         )
 
     def init_state(self, batch: int, *, capacity: int) -> Cache:

@@ -1,4 +1,6 @@
-"""Softmax attention over positions: causal, with a window or a linear bias when asked."""
+"""Softmax attention over positions: causal, with a window, a linear bias or forget gates when asked."""
+
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -6,7 +8,7 @@ from torch import Tensor
 from linbench.kernels.attention.dense import dense
 from linbench.kernels.attention.positions import EMPTY
 from linbench.kernels.attention.reference import reference
-from linbench.kernels.operators import preferred
+from linbench.kernels.operators import preferred, without_autocast
 
 __all__ = ["EMPTY", "VERSION", "attention", "flops_per_token"]
 
@@ -25,16 +27,19 @@ def attention(
     key_positions: Tensor | None = None,
     window: int | None = None,
     slopes: Tensor | None = None,
+    kept: tuple[Tensor, Tensor] | None = None,
     scale: float | Tensor | None = None,
     backend: str = "auto",
 ) -> Tensor:
-    """o_i = sum_j softmax_j(scale q_i . k_j - slope (p_i - p_j)) v_j over the keys with p_i - window < p_j <= p_i. arXiv:1706.03762.
+    """o_i = sum_j softmax_j(scale q_i . k_j - slope (p_i - p_j) + c_i - c_j) v_j over the keys with p_i - window < p_j <= p_i. arXiv:1706.03762.
 
     Args:
         q: [B, T, H, K]. k, v: [B, S, Hk, K] and [B, S, Hk, V]; Hk divides H.
         query_positions, key_positions: [B, T] and [B, S] integers, `EMPTY` for places without a key; None is 0, 1, 2, ... for both.
         window: how many keys a query sees, itself included; None is all before it.
         slopes: [H], the linear bias of ALiBi (2108.12409).
+        kept: c of queries [B, T, H] and of keys [B, S, H], sums of the logarithms of all forget gates up to and with their own (FoX 2503.02130), best in
+            float64: what counts is a difference of large numbers. Every key of a place that is not `EMPTY` has one.
         scale: factor on the scores, a number or one per head [H]; None is K ** -0.5.
 
     Returns: [B, T, H, V] in the dtype of v.
@@ -55,12 +60,15 @@ def attention(
     if backend == "auto":
         backend = preferred(_BACKENDS) or "dense"
     dtype = v.dtype
-    if slopes is not None:  # distances beyond 256 are not exact in half precision
+    if kept is not None and (kept[0].shape != q.shape[:3] or kept[1].shape != (*k.shape[:2], q.shape[2])):
+        raise ValueError(f"kept is [B, T, H] of queries and [B, S, H] of keys, not {[*map(tuple, (x.shape for x in kept))]}")
+    if slopes is not None or kept is not None:  # distances beyond 256 are not exact in half precision
         q, k, v = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v))
     if isinstance(scale, Tensor):
         q, scale = q * scale[:, None].to(q.dtype), 1.0
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    o: Tensor = _BACKENDS[backend](q, k, v, query_positions, key_positions, window, slopes, scale)
+    with nullcontext() if kept is None else without_autocast(q):  # which would round the bias
+        o: Tensor = _BACKENDS[backend](q, k, v, query_positions, key_positions, window, slopes, kept, scale)
     return o.to(dtype)
 
 

@@ -11,10 +11,18 @@ from linbench.kernels.operators import stacked, vmap_rule
 
 
 def dense(
-    q: Tensor, k: Tensor, v: Tensor, query_positions: Tensor | None, key_positions: Tensor | None, window: int | None, slopes: Tensor | None, scale: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    query_positions: Tensor | None,
+    key_positions: Tensor | None,
+    window: int | None,
+    slopes: Tensor | None,
+    kept: tuple[Tensor, Tensor] | None,
+    scale: float,
 ) -> Tensor:
     """Arguments as in `attention`, heads already equal in number."""
-    plain = key_positions is None and window is None and slopes is None
+    plain = key_positions is None and window is None and slopes is None and kept is None
     mask = None
     if not plain:
         if query_positions is None or key_positions is None:
@@ -23,14 +31,27 @@ def dense(
             # a weight of zero does not silence a NaN, so what an empty place holds must go
             empty = (key_positions == EMPTY)[:, :, None, None]
             k, v = k.masked_fill(empty, 0.0), v.masked_fill(empty, 0.0)
-        mask = visible(query_positions, key_positions, window)[:, None]  # [B, 1, T, S]
+        mask = seen = visible(query_positions, key_positions, window)[:, None]  # [B, 1, T, S]
         if slopes is not None:
             distance = (query_positions[:, None, :, None] - key_positions[:, None, None, :]).to(q.dtype)
-            mask = (-slopes[:, None, None].to(q.dtype) * distance).masked_fill(~mask, float("-inf"))
+            mask = (-slopes[:, None, None].to(q.dtype) * distance).masked_fill(~seen, float("-inf"))
+        if kept is not None:
+            left = _differences(*kept, q.dtype).masked_fill(~seen, float("-inf"))
+            mask = left if slopes is None else left + mask
         mask = mask.expand(len(q), -1, -1, -1)
     attend = _Folded.apply if stacked() else _attend
     o: Tensor = attend(q, k, v, mask, plain, scale)
     return o
+
+
+def _differences(c_q: Tensor, c_k: Tensor, dtype: torch.dtype) -> Tensor:
+    """c_q [B, T, H] less c_k [B, S, H] -> [B, H, T, S] in `dtype`, as good as in their own, which needs more memory."""
+    near_q, near_k = c_q.to(dtype), c_k.to(dtype)
+    near = near_q.mT[..., :, None] - near_k.mT[..., None, :]
+    if c_q.dtype == dtype:
+        return near
+    lost_q, lost_k = (c_q - near_q).detach().to(dtype), (c_k - near_k).detach().to(dtype)
+    return near + (lost_q.mT[..., :, None] - lost_k.mT[..., None, :])
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float) -> Tensor:

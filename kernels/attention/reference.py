@@ -7,7 +7,15 @@ from linbench.kernels.attention.positions import positions_from_zero, visible
 
 
 def reference(
-    q: Tensor, k: Tensor, v: Tensor, query_positions: Tensor | None, key_positions: Tensor | None, window: int | None, slopes: Tensor | None, scale: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    query_positions: Tensor | None,
+    key_positions: Tensor | None,
+    window: int | None,
+    slopes: Tensor | None,
+    kept: tuple[Tensor, Tensor] | None,
+    scale: float,
 ) -> Tensor:
     """Arguments as in `attention`, heads already equal in number. Keys that may not be seen are left out, not masked."""
     query_positions, key_positions = (
@@ -21,5 +29,7 @@ def reference(
             scores = scale * torch.einsum("hk,shk->hs", q[b, t], keys)
             if slopes is not None:
                 scores = scores - slopes[:, None] * (query_positions[b, t] - key_positions[b, seen[b, t]])
+            if kept is not None:
+                scores = scores + (kept[0][b, t] - kept[1][b, seen[b, t]]).mT.to(scores.dtype)
             rows.append(torch.einsum("hs,shv->hv", scores.softmax(dim=-1), values))
     return torch.stack(rows).reshape(*q.shape[:3], v.shape[-1])

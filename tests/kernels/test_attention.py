@@ -170,6 +170,83 @@ def test_output_keeps_the_dtype_of_v(make: Callable[..., Heads], relative_error:
     assert relative_error(o, attention(*(x.double() for x in heads), backend="reference")) < tolerance
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_two_tokens_and_a_gate_worked_by_hand(backend: str) -> None:
+    zeros = torch.zeros(1, 2, 1, 1, dtype=torch.float64)
+    v = torch.tensor([4.0, 16.0], dtype=torch.float64)[None, :, None, None]
+    kept = torch.tensor([0.7, 0.25], dtype=torch.float64).log().cumsum(dim=0)[None, :, None]
+    # the second token's gate leaves a quarter of the first key; the first token's own does not count
+    o = attention(zeros, zeros, v, kept=(kept, kept), backend=backend)
+    assert o.flatten().tolist() == pytest.approx([4.0, (0.25 * 4 + 16) / 1.25], rel=1e-12)
+
+
+@pytest.mark.parametrize("key_heads", [1, 4])
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("slopes", [None, SLOPES], ids=["no slopes", "slopes"])
+def test_gates_and_their_gradients_equal_the_reference(
+    make: Callable[..., Heads], relative_error: Error, generator: torch.Generator, key_heads: int, window: int | None, slopes: Tensor | None
+) -> None:
+    heads, gates = make(key_heads=key_heads), torch.randn(B, T, H, dtype=torch.float64, generator=generator)
+
+    def results(backend: str) -> list[Tensor]:
+        leaves = [x.clone().requires_grad_() for x in (*heads, gates)]
+        kept = torch.nn.functional.logsigmoid(leaves[3]).cumsum(dim=1)
+        o = attention(*leaves[:3], kept=(kept, kept), window=window, slopes=slopes, backend=backend)
+        return [o.detach(), *torch.autograd.grad((o * o.detach().cos()).sum(), leaves)]
+
+    for given, expected in zip(results("dense"), results("reference"), strict=True):
+        assert relative_error(given, expected) < 1e-9
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gates_that_keep_all_change_nothing_and_late_ones_are_exact(make: Callable[..., Heads], relative_error: Error, backend: str) -> None:
+    heads = make()
+    same = torch.zeros(B, T, H, dtype=torch.float64)
+    assert relative_error(attention(*heads, kept=(same, same), backend=backend), attention(*heads, backend=backend)) < 1e-12
+    falling = -0.1 * torch.arange(T, dtype=torch.float64)[None, :, None].expand(B, T, H)
+    expected = attention(*heads, kept=(falling, falling), backend=backend)
+    narrow = tuple(x.float() for x in heads)
+    late = falling - 1e6  # in float32 these would be the same number, or a sixteenth apart
+    assert relative_error(attention(*narrow, kept=(late, late), backend=backend), expected) < 1e-5
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert relative_error(attention(*narrow, kept=(late, late), backend=backend), expected) < 1e-5
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gates_of_empty_places_are_never_read(cached: tuple[Heads, Tensor, Tensor, Heads], relative_error: Error, backend: str) -> None:
+    heads, here, there, _ = cached
+    kept = -there[..., None].expand(-1, -1, H).double() * SLOPES
+    poisoned = kept.masked_fill((there == EMPTY)[..., None], float("nan"))
+    queries = -here[..., None].expand(-1, -1, H).double() * SLOPES
+    o = attention(*heads, query_positions=here, key_positions=there, kept=(queries, poisoned), backend=backend)
+    assert relative_error(o, attention(*heads, query_positions=here, key_positions=there, slopes=SLOPES, backend=backend)) < 1e-9
+
+
+@pytest.mark.parametrize("wrong", [(T - 1, H), (T, 1)])
+def test_gates_that_do_not_fit_are_refused(make: Callable[..., Heads], wrong: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="kept is"):
+        attention(*make(), kept=(torch.zeros(B, *wrong), torch.zeros(B, T, H)))
+
+
+def test_replicas_with_gates_stack(make: Callable[..., Heads], relative_error: Error, generator: torch.Generator) -> None:
+    each = [make() for _ in range(3)]
+    gates = -torch.rand(3, B, T, H, dtype=torch.float64, generator=generator)
+
+    def one(q: Tensor, k: Tensor, v: Tensor, log_forget: Tensor) -> Tensor:
+        kept = log_forget.cumsum(dim=1)
+        return attention(q, k, v, kept=(kept, kept))
+
+    def results(function: Callable[..., Tensor], given: list[Tensor]) -> list[Tensor]:
+        leaves = [x.clone().requires_grad_() for x in given]
+        o = function(*leaves)
+        return [o.detach(), *torch.autograd.grad((o * o.detach().cos()).sum(), leaves)]
+
+    together = results(torch.vmap(one), [*(torch.stack(x) for x in zip(*each, strict=True)), gates])
+    for r, alone in enumerate(each):
+        for given, expected in zip(together, results(one, [*alone, gates[r]]), strict=True):
+            assert relative_error(given[r], expected) < 1e-12
+
+
 def test_numerical_gradients_of_the_dense_form(make: Callable[..., Heads]) -> None:
     q, k, v = (x[:1, :4, :2].clone().requires_grad_() for x in make())
     scale = torch.tensor([0.5, 1.5], dtype=torch.float64, requires_grad=True)

@@ -15,19 +15,20 @@ from linbench.models.base_conv import BaseConv
 from linbench.models.comba import Comba
 from linbench.models.deltanet import DeltaNet
 from linbench.models.deltaproduct import DeltaProduct
+from linbench.models.fox import FoX
 from linbench.models.gated_deltanet import GatedDeltaNet
+from linbench.models.gated_deltaproduct import GatedDeltaProduct
 from linbench.models.gla import GLA
 from linbench.models.hgrn2 import HGRN2
-from linbench.models.lightning import Lightning
-from linbench.models.gated_deltaproduct import GatedDeltaProduct
 from linbench.models.kda import KDA
+from linbench.models.lightning import Lightning
 from linbench.models.linear_attention import LinearAttention
 from linbench.models.mamba2 import Mamba2
+from linbench.models.normalised_deltanet import NormalisedDeltaNet
 from linbench.models.performer import Performer
 from linbench.models.retnet import RetNet
 from linbench.models.rfa import RFA
 from linbench.models.transnormer import TransNormer
-from linbench.models.normalised_deltanet import NormalisedDeltaNet
 
 B, D, HEADS = 2, 16, 2
 Error = Callable[[Tensor, Tensor], float]
@@ -60,6 +61,18 @@ SOFTMAX = {
     "attention without positions": Variant(Attention, {"positions": "none"}, QKVO, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)),
     "attention with alibi": Variant(Attention, {"positions": "alibi"}, QKVO, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)),
     "attention with a window": Variant(Attention, {"window": WINDOW}, QKVO, lambda n: (min(n, WINDOW) * CACHE, 0), lambda n: (min(n, WINDOW) * CACHE, CONV)),
+}
+
+REVISITED = {
+    "fox": Variant(FoX, {}, QKVO + GATE + HEADS, lambda n: (n * (CACHE + HEADS), 0), lambda n: (n * (CACHE + HEADS), CONV)),
+    "fox with a window and positions": Variant(
+        FoX,
+        {"window": WINDOW, "positions": "rope"},
+        QKVO + GATE + HEADS,
+        lambda n: (min(n, WINDOW) * (CACHE + HEADS), 0),
+        lambda n: (min(n, WINDOW) * (CACHE + HEADS), CONV),
+    ),
+    "fox with alibi": Variant(FoX, {"positions": "alibi"}, QKVO + GATE + HEADS, lambda n: (n * (CACHE + HEADS), 0), lambda n: (n * (CACHE + HEADS), CONV)),
 }
 
 SUMS = {
@@ -182,7 +195,7 @@ OTHERS = {
     "base conv": Variant(BaseConv, {}, D * D + D + (KERNEL + 1) * D, lambda _: (0, (KERNEL - 1) * D), None),
 }
 
-VARIANTS = {**SOFTMAX, **SUMS, **DECAYS, **DELTA_RULE, **OTHERS}
+VARIANTS = {**SOFTMAX, **SUMS, **DECAYS, **DELTA_RULE, **REVISITED, **OTHERS}
 QUICK = {"attention", "attention with a window", "linear attention", "mamba2", "gated deltanet", "base conv"}
 """In every check; the others with the slow tests."""
 
@@ -338,7 +351,7 @@ def held(state: Any, seq_len: int) -> dict[str, int]:
     """Floats per sequence of what a state holds, by what they are."""
     parts = {name: part for name, part in state._asdict().items() if isinstance(part, Tensor)}
     assert all(part.shape[0] == B for part in parts.values())
-    kind = {"memory": "recurrent", "conv": "convolution", "keys": "cache", "values": "cache", "shift": "shift"}
+    kind = {"memory": "recurrent", "conv": "convolution", "keys": "cache", "values": "cache", "left": "cache", "shift": "shift"}
     counted = dict.fromkeys(("recurrent", "cache", "convolution", "shift"), 0)
     for name, part in parts.items():
         if part.is_floating_point():
@@ -353,7 +366,7 @@ def test_state_floats_are_what_the_state_holds(variant: Variant, form: str, buil
     memory, convolution = (variant.native_state if form == "native" else variant.controlled_state)(seq_len)
     assert (size.recurrent + size.cache, size.convolution, size.shift) == (memory, convolution, variant.shift)
     assert size.total == memory + convolution + variant.shift
-    assert (size.cache > 0) == (variant.cls is Attention)
+    assert (size.cache > 0) == issubclass(variant.cls, Attention)
     assert held(mixer.init_state(B, capacity=seq_len), seq_len) == size._asdict()
     assert held(mixer(tokens(seq_len), mixer.init_state(B, capacity=seq_len)).state, seq_len) == size._asdict()
 
@@ -368,7 +381,7 @@ def test_parameters_are_as_many_as_published(name: str) -> None:
 @torch.no_grad()
 def test_only_a_cache_without_window_grows(variant: Variant, form: str, build: Build, tokens: Callable[..., Tensor]) -> None:
     mixer = build()
-    grows = variant.cls is Attention and "window" not in variant.settings
+    grows = issubclass(variant.cls, Attention) and "window" not in variant.settings
     short, long = mixer.state_floats(5).total, mixer.state_floats(500).total
     assert (long > short) if grows else (long == short)
     if not grows:
@@ -395,7 +408,7 @@ def test_a_state_keeps_its_shapes_and_dtypes(build: Build, tokens: Callable[...,
 def test_a_full_cache_says_so_and_what_needs_none_runs_on(variant: Variant, build: Build, tokens: Callable[..., Tensor], relative_error: Error) -> None:
     mixer, x = build(), tokens(5)
     full = mixer(x[:, :4], mixer.init_state(B, capacity=4))
-    if variant.cls is Attention and "window" not in variant.settings:
+    if issubclass(variant.cls, Attention) and "window" not in variant.settings:
         with pytest.raises(RuntimeError, match="holds 4 tokens"):
             mixer(x, mixer.init_state(B, capacity=4))
         with pytest.raises(RuntimeError, match="holds 4 tokens"):

@@ -1,0 +1,60 @@
+"""FoX: softmax attention that learns when to forget."""
+
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from linbench.models.attention import Attention, AttentionSettings, Cache
+from linbench.models.base import LayerInfo, StateSize
+from linbench.models.blocks.linear import Shared
+
+
+class FoXSettings(AttentionSettings):
+    """Published: no positions, nothing around the heads, forget gates of one half at first."""
+
+    positions: Literal["rope", "none", "alibi"] = Field("none", description="how a token knows where it stands, beside its gates")
+    forget_bias: float = Field(
+        0.0, description="where the bias of the forget gate starts: with 0 each token halves what came before, with 8 nearly all is kept"
+    )
+
+
+class FoX(Attention):
+    """o_t = sum_{s <= t} softmax_s(q_t . k_s / sqrt(K) + log f_{s+1} + ... + log f_t) v_s,  f_t = sigmoid(w . x_t + b) per head.
+
+    Lin et al. 2025, arXiv:2503.02130. A token's own gate forgets what came before it, never its own key.
+
+    State: a cache of H (K + V + 1) floats per token seen: keys, values and the logarithm of what is left of each; at most w tokens with a window.
+    Known for: recall like softmax attention's without positions, and lengths beyond those trained on, since what is far fades; what is needed after it was
+    forgotten is out of reach. The cache says what is left of a key now, where code keeps sums from the start of the sequence, which grow without bound.
+    The controlled form is that of attention: l2 norm of q and k with a learned scale. FoX-Pro is not here. The output projection starts
+    at zero (docs/decisions/0002).
+    """
+
+    name = "fox"
+    generation = "softmax revisited"
+    Settings = FoXSettings
+
+    def __init__(self, settings: Any, layer: LayerInfo) -> None:
+        super().__init__(settings, layer)
+        self.forget = nn.Linear(layer.d_model, settings.heads)
+        nn.init.normal_(self.forget.weight, std=0.02)
+        nn.init.constant_(self.forget.bias, settings.forget_bias)
+
+    def log_forget(self, x: Shared) -> Tensor:
+        """log f [B, T, H], in at least float32."""
+        gate: Tensor = self.forget(x.x)
+        return F.logsigmoid(gate.to(torch.promote_types(gate.dtype, torch.float32)))
+
+    def init_state(self, batch: int, *, capacity: int) -> Cache:
+        """As attention's, with nothing to be left of anything."""
+        empty = super().init_state(batch, capacity=capacity)
+        wide = torch.promote_types(empty.keys.dtype, torch.float32)
+        return empty._replace(left=empty.keys.new_zeros(empty.keys.shape[:3], dtype=wide))
+
+    def state_floats(self, seq_len: int) -> StateSize:
+        """H (K + V + 1) for each of the last `seq_len` tokens, or of the window."""
+        kept = min(seq_len, self.settings.window or seq_len)
+        return super().state_floats(seq_len).plus(StateSize(cache=kept * self.project.heads))

@@ -1,0 +1,103 @@
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from linbench.models.attention import Attention
+from linbench.models.base import LayerInfo, Mixer
+from linbench.models.blocks.heads import shared
+from linbench.models.fox import FoX
+
+B, T, D, HEADS = 2, 30, 16, 2
+Error = Callable[[Tensor, Tensor], float]
+Randomise = Callable[[Mixer], Mixer]
+
+
+def build(cls: type[Mixer], width: int = D, **settings: Any) -> Mixer:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return cls(cls.Settings.parse({"heads": HEADS, **settings}, where="model"), LayerInfo(0, 1, width)).double()
+
+
+@pytest.fixture
+def x(generator: torch.Generator) -> Tensor:
+    return torch.randn(B, T, D, dtype=torch.float64, generator=generator)
+
+
+@torch.no_grad()
+def test_it_is_the_published_formula(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    """As a recurrence over numerators and denominators, which both forget, where the mixer makes sums of gates a bias."""
+    mixer = randomise(build(FoX))
+    mixer.readout.linear.weight.copy_(torch.eye(D))
+    q, k, v, _ = mixer.project(shared(x, mixer, mixer.readout), None)
+    f = torch.sigmoid(x @ mixer.forget.weight.T + mixer.forget.bias)
+    expected = torch.zeros(B, T, HEADS, D // HEADS, dtype=torch.float64)
+    for t in range(T):
+        above, below = torch.zeros_like(expected[:, 0]), torch.zeros(B, HEADS, 1, dtype=torch.float64)
+        for s in range(t + 1):
+            weight = ((q[:, t] * k[:, s]).sum(dim=-1, keepdim=True) / math.sqrt(D // HEADS)).exp()
+            keep = f[:, s, :, None] if s else 1.0
+            above, below = keep * above + weight * v[:, s], keep * below + weight
+        expected[:, t] = above / below
+    assert relative_error(mixer(x).y, expected.flatten(2)) < 1e-10
+
+
+@torch.no_grad()
+def test_fox_that_never_forgets_is_attention_without_positions(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    fox, plain = randomise(build(FoX)), build(Attention, positions="none")
+    missing, extra = plain.load_state_dict(fox.state_dict(), strict=False)
+    assert not missing
+    assert {*extra} == {"forget.weight", "forget.bias"}
+    expected = plain(x).y
+    assert relative_error(fox(x).y, expected) > 1e-3
+    fox.forget.weight.zero_()
+    fox.forget.bias.fill_(math.inf)
+    assert relative_error(fox(x).y, expected) < 1e-12
+
+
+@torch.no_grad()
+def test_one_gate_for_all_tokens_is_a_linear_bias(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    fox, alibi = randomise(build(FoX)), build(Attention, positions="alibi")
+    alibi.load_state_dict({**{name: value for name, value in fox.state_dict().items() if "forget" not in name}, "slopes": alibi.slopes})
+    fox.forget.weight.zero_()
+    fox.forget.bias.copy_(-torch.expm1(alibi.slopes).log())  # log sigmoid(b) = -slope
+    assert relative_error(fox(x).y, alibi(x).y) < 1e-10
+
+
+@torch.no_grad()
+def test_gates_are_a_half_at_first_unless_asked() -> None:
+    mixer = build(FoX, width=512)
+    assert not mixer.forget.bias.any()
+    assert 0.018 < mixer.forget.weight.std() < 0.022
+    ones = torch.ones(1, 1, D, dtype=torch.float64)
+    keeping = build(FoX, forget_bias=8.0)
+    assert (keeping.log_forget(shared(ones, keeping, keeping.readout)) > -0.001).all()
+    half = build(FoX)
+    half.forget.weight.zero_()
+    assert half.log_forget(shared(ones, half, half.readout)).flatten().tolist() == pytest.approx([math.log(0.5)] * HEADS)
+
+
+@torch.no_grad()
+def test_the_cache_says_what_is_left_of_each_key(x: Tensor, randomise: Randomise) -> None:
+    mixer = randomise(build(FoX))
+    log_f = torch.nn.functional.logsigmoid(x @ mixer.forget.weight.T + mixer.forget.bias)
+    state = mixer.init_state(B, capacity=T + 3)
+    for part in x.split([1, 9, T - 10], dim=1):
+        state = mixer(part, state).state
+    expected = log_f.sum(dim=1, keepdim=True) - log_f.cumsum(dim=1)
+    torch.testing.assert_close(state.left[:, :T], expected, rtol=1e-12, atol=1e-12)
+    assert (state.left[:, T - 1] == 0).all()
+
+
+@torch.no_grad()
+def test_a_long_stream_in_float32_stays_what_the_whole_is(randomise: Randomise, relative_error: Error, generator: torch.Generator) -> None:
+    mixer = randomise(build(FoX)).float()
+    x = torch.randn(1, 1500, D, generator=generator)
+    state, parts = mixer.init_state(1, capacity=1500), []
+    for part in x.split(500, dim=1):
+        y, state, _ = mixer(part, state)
+        parts.append(y)
+    assert relative_error(torch.cat(parts, dim=1), mixer.double()(x.double()).y) < 1e-5
