@@ -8,6 +8,7 @@ from torch import Tensor
 from linbench.kernels.matrix_state import Delta, matrix_state
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.gates import WriteStrength
+from linbench.models.blocks.heads import HeadProjection
 from linbench.models.blocks.linear import Shared
 from linbench.models.blocks.matrix_mixer import MatrixMixer
 from linbench.models.gated_deltanet import GatedDeltaNetSettings

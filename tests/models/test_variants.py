@@ -23,6 +23,7 @@ from linbench.models.hgrn2 import HGRN2
 from linbench.models.kda import KDA
 from linbench.models.lightning import Lightning
 from linbench.models.linear_attention import LinearAttention
+from linbench.models.lstm import LSTM
 from linbench.models.mamba2 import Mamba2
 from linbench.models.normalised_deltanet import NormalisedDeltaNet
 from linbench.models.performer import Performer
@@ -193,6 +194,7 @@ DELTA_RULE = {
 
 OTHERS = {
     "base conv": Variant(BaseConv, {}, D * D + D + (KERNEL + 1) * D, lambda _: (0, (KERNEL - 1) * D), None),
+    "lstm": Variant(LSTM, {}, 4 * (2 * D * D + D) + D * D, lambda _: (2 * D, 0), lambda _: (2 * D, 3 * D)),
 }
 
 VARIANTS = {**SOFTMAX, **SUMS, **DECAYS, **DELTA_RULE, **REVISITED, **OTHERS}

@@ -1,0 +1,102 @@
+"""LSTM: the classical gated recurrent network, as a control."""
+
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from linbench.common.errors import UserError
+from linbench.common.settings import Settings
+from linbench.kernels.operators import without_autocast
+from linbench.models.base import LayerInfo, Mixer, Out, StateSize
+from linbench.models.blocks.convolution import ShortConvolution
+from linbench.models.blocks.heads import FAMILIES
+from linbench.models.blocks.initialise import silent
+from linbench.models.blocks.linear import Linear
+from linbench.models.blocks.norms import RMSNorm
+
+
+class LSTMSettings(Settings):
+    """Classical: nothing around the cell."""
+
+    expand: float = Field(1.0, gt=0, description="width of the cell over d_model")
+    conv: int = Field(0, ge=0, le=4, description="kernel of the short convolution on the layer's input, with SiLU; 0 is none")
+    output_norm: Literal["none", "rms"] = Field("none", description="norm of the cell's output")
+
+
+class LSTMState(NamedTuple):
+    """c and h, memory [B, 2, W] in at least float32; what the short convolution remembers [B, kernel-1, D], None without one."""
+
+    memory: Tensor
+    conv: Tensor | None
+
+
+class LSTM(Mixer):
+    """c_t = sigmoid(f_t) * c_{t-1} + sigmoid(i_t) * tanh(g_t),  h_t = sigmoid(o_t) * tanh(c_t),  (i, f, g, o)_t = W x_t + U h_{t-1} + b,  y_t = W_o h_t.
+
+    Hochreiter & Schmidhuber 1997, Neural Computation 9(8), with the forget gate of Gers, Schmidhuber & Cummins 2000, Neural Computation 12(10); it is older
+    than arXiv.
+
+    State: c and h, 2 W floats, constant in length.
+    Known for: gates that read the memory, so that it tracks states which linear recurrences with positive diagonal transitions cannot. Its memory is
+    a vector, which bounds recall, and its steps must be taken one after the other, which is slow. The forget gate's bias starts at 1, the others' at 0.
+    The output projection, which the classical cell does not have, starts at zero (docs/decisions/0002).
+    """
+
+    name = "lstm"
+    families = FAMILIES
+    Settings = LSTMSettings
+    controlled: ClassVar[dict[str, Any] | None] = {"expand": 1.0, "conv": 4, "output_norm": "rms"}
+
+    def __init__(self, settings: Any, layer: LayerInfo) -> None:
+        super().__init__(settings, layer)
+        width = settings.expand * layer.d_model
+        if width != int(width):
+            raise UserError(f"model.expand = {settings.expand} makes a cell of width {width:g} of d_model = {layer.d_model}; choose one that makes it whole.")
+        self.width = int(width)
+        self.conv = ShortConvolution(layer.d_model, settings.conv) if settings.conv else None
+        self.project = Linear(layer.d_model, 4 * self.width)
+        self.recurrent = nn.Linear(self.width, 4 * self.width)
+        nn.init.zeros_(self.recurrent.bias)
+        nn.init.ones_(self.recurrent.bias[self.width : 2 * self.width])
+        self.norm = RMSNorm(self.width) if settings.output_norm == "rms" else None
+        self.linear = silent(Linear(self.width, layer.d_model))
+
+    def forward(self, x: Tensor, state: LSTMState | None = None, handed: Any = None) -> Out:
+        """As `Mixer.forward`."""
+        inner, conv = x, None
+        if self.conv is not None:
+            (inner,), conv = self.conv(x, state and state.conv)
+        gates = self.project(inner)
+        wide = torch.promote_types(gates.dtype, torch.float32)
+        if state is None:
+            c = h = gates.new_zeros(x.shape[0], self.width, dtype=wide)
+        else:
+            c, h = state.memory.to(wide).unbind(dim=1)
+        U, b, outputs = self.recurrent.weight.to(wide), self.recurrent.bias.to(wide), []
+        with without_autocast(x):
+            for gate in (gates.to(wide) + b).unbind(dim=1):
+                i, f, g, o = (gate + F.linear(h, U)).chunk(4, dim=-1)
+                c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+                h = torch.sigmoid(o) * torch.tanh(c)
+                outputs.append(h)
+        y = torch.stack(outputs, dim=1).to(gates.dtype)
+        y = y if self.norm is None else self.norm(y)
+        return Out(self.linear(y), LSTMState(torch.stack([c, h], dim=1), conv), handed)
+
+    def init_state(self, batch: int, *, capacity: int) -> LSTMState:
+        """Zeros; the size does not depend on `capacity`."""
+        weight = self.linear.weight
+        memory = weight.new_zeros(batch, 2, self.width, dtype=torch.promote_types(weight.dtype, torch.float32))
+        return LSTMState(memory, None if self.conv is None else weight.new_zeros(batch, *self.conv.state_shape))
+
+    def state_floats(self, seq_len: int) -> StateSize:
+        """2 W for the cell, (kernel - 1) D for the convolution."""
+        inputs, channels = (0, 0) if self.conv is None else self.conv.state_shape
+        return StateSize(recurrent=2 * self.width, convolution=inputs * channels)
+
+    def recurrence_flops(self, seq_len: int) -> float:
+        """The products of gates; U h counts among the linear layers."""
+        return 4.0 * self.width
