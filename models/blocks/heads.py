@@ -14,7 +14,7 @@ from linbench.models.base import LayerInfo
 from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.feature_maps import FeatureMap, FeatureMapName, feature_map
 from linbench.models.blocks.initialise import silent
-from linbench.models.blocks.linear import Linear, LowRank, Shared
+from linbench.models.blocks.linear import Linear, LowRank, Shared, linear
 from linbench.models.blocks.norms import GATES, HeadLayerNorm, RMSNorm
 
 QKNorm = Literal["none", "l1", "l2", "rms"]
@@ -120,15 +120,20 @@ class HeadProjection(nn.Module):
         norm = norms["none" if fused else settings.qk_norm]
         self.q_norm, self.k_norm = norm(), norm()
 
-    def forward(self, x: Tensor | Shared, conv: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """x [B, T, D] and what the convolution remembers -> q, k, v and what it remembers now."""
+    def forward(self, x: Tensor | Shared | tuple[Tensor, ...], conv: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """x [B, T, D], or what each of q, k and v is made of, and what the convolution remembers -> q, k, v and what it remembers now."""
         q, k, v, conv = self.convolved(x, conv)
         q, k = self.feature_map(q, k)
         return self.q_norm(q), self.k_norm(k), v, conv
 
-    def convolved(self, x: Tensor | Shared, conv: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    def convolved(self, x: Tensor | Shared | tuple[Tensor, ...], conv: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """As `forward`, before the feature map and the norm that does not come with the convolution."""
-        qkv = self.linear(x)
+        qkv: Any
+        if isinstance(x, tuple):
+            weights = torch.split(self.linear.weight, self.widths)
+            qkv = torch.cat([linear(each, [weight])[0] for each, weight in zip(x, weights, strict=True)], dim=-1)
+        else:
+            qkv = self.linear(x)
         parts, conv = (qkv.split(self.widths, dim=-1), conv) if self.conv is None else self.conv(qkv, conv)
         q, k, v = (part.unflatten(-1, (-1, dim)) for part, dim in zip(parts, (self.head_dim, self.head_dim, self.value_dim), strict=True))
         if self.steps > 1:
@@ -151,8 +156,8 @@ class HeadProjection(nn.Module):
 class Readout(nn.Module):
     """o [B, T, H, V] -> y [B, T, D]: norm, then gate, then linear, which starts at zero. No biases but in a norm that has them."""
 
-    def __init__(self, settings: HeadSettings, layer: LayerInfo, *, gate_rank: int | None = None) -> None:
-        """gate_rank: of the map that the gate is computed with; None is a full matrix."""
+    def __init__(self, settings: HeadSettings, layer: LayerInfo, *, gate_rank: int | None = None, eps: float = 1e-5) -> None:
+        """gate_rank: of the map that the gate is computed with; None is a full matrix. eps: of a norm with weights per channel."""
         super().__init__()
         _, value_dim = head_dims(settings, layer.d_model)
         width = settings.heads * value_dim
@@ -160,7 +165,7 @@ class Readout(nn.Module):
             "none": lambda: None,
             "rms": lambda: RMSNorm(value_dim),
             "rms_all": lambda: RMSNorm(width),
-            "layer": lambda: HeadLayerNorm(settings.heads, value_dim),
+            "layer": lambda: HeadLayerNorm(settings.heads, value_dim, eps),
         }
         self.norm = norms[settings.output_norm]()
         self.together = settings.output_norm == "rms_all"

@@ -1,6 +1,6 @@
 """Linear maps without bias, several of one input at a time: products of matrices, laid out so that a GPU is full in all of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -31,16 +31,18 @@ class Linear(nn.Linear):
 
 
 class LowRank(nn.Module):
-    """W_up W_down x, W_down [R, D], W_up [O, R], with or without a bias at the end."""
+    """W_up activation(W_down x), W_down [R, D], W_up [O, R], with or without a bias at the end."""
 
-    def __init__(self, inputs: int, rank: int, outputs: int, *, bias: bool = False) -> None:
+    def __init__(self, inputs: int, rank: int, outputs: int, *, bias: bool = False, activation: Callable[[Tensor], Tensor] | None = None) -> None:
         super().__init__()
         self.down = Linear(inputs, rank)
         self.up = nn.Linear(rank, outputs, bias=bias)  # reads no `Shared`
+        self.activation = activation
 
     def forward(self, x: "Tensor | Shared") -> Tensor:
         """[..., D] -> [..., O]."""
-        y: Tensor = self.up(self.down(x))
+        low = self.down(x)
+        y: Tensor = self.up(low if self.activation is None else self.activation(low))
         return y
 
 

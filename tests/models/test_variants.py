@@ -30,6 +30,8 @@ from linbench.models.performer import Performer
 from linbench.models.retnet import RetNet
 from linbench.models.rfa import RFA
 from linbench.models.transnormer import TransNormer
+from linbench.models.rwkv5 import RWKV5
+from linbench.models.rwkv6 import RWKV6
 
 B, D, HEADS = 2, 16, 2
 Error = Callable[[Tensor, Tensor], float]
@@ -45,6 +47,7 @@ class Variant(NamedTuple):
     native_state: Callable[[int], tuple[int, int]]
     controlled_state: Callable[[int], tuple[int, int]] | None
     shift: int = 0
+    """As published; in the controlled form there is none."""
 
     def parsed(self, form: str) -> Any:
         around = {"heads": HEADS} if "heads" in self.cls.Settings.model_fields else {}
@@ -192,12 +195,20 @@ DELTA_RULE = {
     ),
 }
 
+# q, k, v, output and gate; decay and bonus; a group norm
+EAGLE = 5 * D * D + 2 * D + 2 * D
+SHIFTED = {
+    "rwkv5": Variant(RWKV5, {}, EAGLE + 4 * D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV), shift=D),
+    # five streams with a mix each and a first one for all, their maps of rank 32 and the decay's of rank 64
+    "rwkv6": Variant(RWKV6, {}, EAGLE + 6 * D + 2 * 5 * 32 * D + 2 * 64 * D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV), shift=D),
+}
+
 OTHERS = {
     "base conv": Variant(BaseConv, {}, D * D + D + (KERNEL + 1) * D, lambda _: (0, (KERNEL - 1) * D), None),
     "lstm": Variant(LSTM, {}, 4 * (2 * D * D + D) + D * D, lambda _: (2 * D, 0), lambda _: (2 * D, 3 * D)),
 }
 
-VARIANTS = {**SOFTMAX, **SUMS, **DECAYS, **DELTA_RULE, **REVISITED, **OTHERS}
+VARIANTS = {**SOFTMAX, **SUMS, **DECAYS, **DELTA_RULE, **SHIFTED, **REVISITED, **OTHERS}
 QUICK = {"attention", "attention with a window", "linear attention", "mamba2", "gated deltanet", "base conv"}
 """In every check; the others with the slow tests."""
 
@@ -369,6 +380,12 @@ def test_state_floats_are_what_the_state_holds(variant: Variant, form: str, buil
     assert (size.recurrent + size.cache, size.convolution, size.shift) == (memory, convolution, variant.shift)
     assert size.total == memory + convolution + variant.shift
     assert (size.cache > 0) == issubclass(variant.cls, Attention)
+}
+
+    shift = variant.shift if form == "native" else 0
+    assert (size.recurrent + size.cache, size.convolution, size.shift) == (memory, convolution, shift)
+    assert size.total == memory + convolution + shift
+    assert (size.cache > 0) == (variant.cls is Attention)
     assert held(mixer.init_state(B, capacity=seq_len), seq_len) == size._asdict()
     assert held(mixer(tokens(seq_len), mixer.init_state(B, capacity=seq_len)).state, seq_len) == size._asdict()
 

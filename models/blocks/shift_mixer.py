@@ -1,0 +1,106 @@
+"""The frame of RWKV-5 to 7: token shift, one matrix per head, a group norm and a gate."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from linbench.kernels.matrix_state import flops_per_token
+from linbench.models.base import LayerInfo, Mixer, Rule, StateSize
+from linbench.models.blocks.heads import CONTROLLED, FAMILIES, OUTPUT_NORM, HeadProjection, HeadSettings, OutputNorm, Readout, shared
+from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.token_shift import TokenShift
+
+
+class ShiftSettings(HeadSettings):
+    """Published: token shift, no convolution, no norm of q and k, group norm of the output."""
+
+    conv: int = Field(0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none")
+    qk_norm: Literal["none", "l2", "rms"] = Field("none", description="norm of q and k per head, the last thing before the recurrence")
+    output_norm: OutputNorm = Field("layer", description=OUTPUT_NORM.description)
+    token_shift: bool = Field(True, description="each projection reads its own mixture of a token and the one before")
+
+
+class ShiftState(NamedTuple):
+    """memory [B, H, K, V] in at least float32; what the short convolution remembers [B, kernel-1, C] and the last token [B, D], None without these."""
+
+    memory: Tensor
+    conv: Tensor | None
+    shift: Tensor | None
+
+
+Streams = Mapping[str, Tensor | Shared]
+"""What each map reads [B, T, D], by the map's letter: r, k, v and those of the gates."""
+
+
+class Seen(NamedTuple):
+    """Of some tokens: the streams, r and k [B, T, H, K], v [B, T, H, V], and the parts of the state that are not memory."""
+
+    streams: Streams
+    r: Tensor
+    k: Tensor
+    v: Tensor
+    conv: Tensor | None
+    shift: Tensor | None
+
+
+class ShiftMixer(Mixer):
+    """A variant says what its token shift is, and has its equation in `forward`. Its query is called r, receptance."""
+
+    families: ClassVar[tuple[str, ...]] = ("matrix_state", *FAMILIES)
+    generation = "gates and decay"
+    Settings: ClassVar[type[ShiftSettings]] = ShiftSettings
+    controlled: ClassVar[dict[str, Any] | None] = {**CONTROLLED, "token_shift": False}
+    letters: ClassVar[str]
+    """Of the streams."""
+
+    def __init__(self, settings: Any, layer: LayerInfo) -> None:
+        super().__init__(settings, layer)
+        self.project = HeadProjection(settings, layer)
+        self.readout = Readout(settings, layer, eps=64e-5)  # published as 1e-5 after a division by 8
+        self.shift = self.token_shift() if settings.token_shift else None
+
+    @abstractmethod
+    def token_shift(self) -> TokenShift:
+        """With a stream for each of `letters`."""
+
+    @property
+    def memory_shape(self) -> tuple[int, int, int]:
+        """H, K, V of the memory."""
+        return self.project.heads, self.project.key_dim, self.project.value_dim
+
+    def see(self, x: Tensor, state: ShiftState | None) -> Seen:
+        """x [B, T, D] after `state`, up to the recurrence."""
+        conv = state and state.conv
+        if self.shift is None:
+            given = shared(x, self, self.readout)
+            r, k, v, conv = self.project(given, conv)
+            return Seen(dict.fromkeys(self.letters, given), r, k, v, conv, None)
+        streams, last = self.shift(x, state and state.shift)
+        r, k, v, conv = self.project(tuple(streams[letter] for letter in "rkv"), conv)
+        return Seen(streams, r, k, v, conv, last)
+
+    def init_state(self, batch: int, *, capacity: int) -> ShiftState:
+        """Zeros; the size does not depend on `capacity`."""
+        weight = self.readout.linear.weight
+        memory = weight.new_zeros(batch, *self.memory_shape, dtype=torch.promote_types(weight.dtype, torch.float32))
+        return ShiftState(memory, self.project.init_state(batch), None if self.shift is None else weight.new_zeros(batch, self.layer.d_model))
+
+    def state_floats(self, seq_len: int) -> StateSize:
+        """H K V for the memory, (kernel - 1) (2 H K + H V) for the convolution, D for the token shift."""
+        heads, key_dim, value_dim = self.memory_shape
+        shift = 0 if self.shift is None else self.layer.d_model
+        return StateSize(recurrent=heads * key_dim * value_dim, convolution=self.project.state_floats(), shift=shift)
+
+    def recurrence_flops(self, seq_len: int) -> float:
+        """Those of the recurrence, token by token, whatever form computes it."""
+        heads, key_dim, value_dim = self.memory_shape
+        return flops_per_token(heads=heads, key_dim=key_dim, value_dim=value_dim, decay=True, delta=False)
+
+    def parameter_rules(self) -> dict[str, Rule]:
+        """Nothing decays that is not a map, whatever its shape."""
+        kept = ("shift.mix", "readout.norm.weight", "readout.norm.bias")
+        return {name: Rule(decay=False) for name, _ in self.named_parameters() if name in kept}

@@ -1,0 +1,54 @@
+"""Token shift: each channel of a token takes a share of the same channel one token earlier. RWKV's (2305.13048)."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from linbench.models.base import LayerInfo
+
+
+class Depth(NamedTuple):
+    """Where a layer lies among L: `risen` goes from 0 at the first to 1 at the last, `left` from 1 at the first to 1 / L at the last."""
+
+    risen: float
+    left: float
+
+
+def depth(layer: LayerInfo) -> Depth:
+    """Of a layer; a single one is the first."""
+    return Depth(layer.index / max(1, layer.count - 1), 1 - layer.index / layer.count)
+
+
+def places(width: int) -> Tensor:
+    """[width] from 0 at the first channel to 1 at the last; a single one is the first."""
+    return torch.arange(width) / max(1, width - 1)
+
+
+def own_share(width: int, power: float) -> Tensor:
+    """[width] (i / width)^power: how much of channel i RWKV takes from the token itself at first, all the rest from the one before."""
+    return (torch.arange(width) / width) ** power
+
+
+def before(x: Tensor, last: Tensor | None) -> Tensor:
+    """x [B, T, D] one token later: first `last` [B, D], the token before x (None: zeros)."""
+    first = torch.zeros_like(x[:, 0]) if last is None else last.to(x.dtype)
+    return torch.cat([first[:, None], x[:, :-1]], dim=1)
+
+
+class TokenShift(nn.Module):
+    """x_t + mix * (x_{t-1} - x_t), with a mix per channel for each of several streams, and x_{-1} = 0.
+
+    This is RWKV-6 and 7's convention. RWKV-4 and 5 write mu x_t + (1 - mu) x_{t-1}: mix = 1 - mu.
+    """
+
+    def __init__(self, mixes: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.names = tuple(mixes)
+        self.mix = nn.Parameter(torch.stack([*mixes.values()]))
+
+    def forward(self, x: Tensor, last: Tensor | None) -> tuple[dict[str, Tensor], Tensor]:
+        """x [B, T, D] after `last` [B, D] (None: zeros) -> each stream [B, T, D] by name, and the last token."""
+        streams = x + self.mix[:, None, None] * (before(x, last) - x)
+        return dict(zip(self.names, streams.unbind(), strict=True)), x[:, -1]

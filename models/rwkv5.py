@@ -1,0 +1,66 @@
+"""RWKV-5, Eagle: a matrix memory with a decay of its own for every row, the same for all tokens."""
+
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from linbench.kernels.matrix_state import matrix_state
+from linbench.models.base import LayerInfo, Out, Rule
+from linbench.models.blocks.shift_mixer import ShiftMixer, ShiftSettings, ShiftState, Streams
+from linbench.models.blocks.token_shift import TokenShift, depth, own_share, places
+
+
+class RWKV5Settings(ShiftSettings):
+    """Published: token shift, group norm of the output, a SiLU gate."""
+
+    output_gate: Literal["none", "swish", "sigmoid"] = Field("swish", description="gate computed from the layer's input, after the norm")
+
+
+class RWKV5(ShiftMixer):
+    """o_t = S_{t-1}^T r_t + (r_t . (u k_t)) v_t,  S_t = diag(w) S_{t-1} + k_t v_t^T,  w = exp(-exp(time_decay)).
+
+    Peng et al. 2024, arXiv:2404.05892 (Eagle). r, k, v and the gate each read a mixture of a token and the one before.
+
+    State: H K V, constant in length, and D for the token shift.
+    Known for: rows that forget at rates between almost never and within a token or two, more slowly the deeper the layer. A token is read with a
+    weight u of its own, before it is written. The decay does not depend on what is read, so nothing can be kept or dropped at will.
+    The group norm has eps 64e-5, where published code divides by 8 first and has 1e-5. In place of RWKV's own channel mixer, which has a
+    shift of its own, the backbone's channel mixer stands in. Linear maps start as torch's do, the output projection at zero (docs/decisions/0002).
+    """
+
+    name = "rwkv5"
+    Settings = RWKV5Settings
+    letters = "rkvg"
+
+    def __init__(self, settings: Any, layer: LayerInfo) -> None:
+        super().__init__(settings, layer)
+        heads, key_dim, _ = self.memory_shape
+        width, risen = heads * key_dim, depth(layer).risen
+        ripple = 0.1 * ((torch.arange(width) + 1) % 3 - 1)
+        self.time_decay = nn.Parameter((-6 + 5 * places(width) ** (0.7 + 1.3 * risen)).view(heads, key_dim))
+        self.bonus = nn.Parameter((risen * (1 - places(width)) + ripple).view(heads, key_dim))
+
+    def token_shift(self) -> TokenShift:
+        """Early channels look back, and in later layers more of them do."""
+        width, (risen, left) = self.layer.d_model, depth(self.layer)
+        half = 1 - own_share(width, left / 2)
+        mixes = {"k": 1 - own_share(width, left), "v": 1 - own_share(width, left) - 0.3 * risen, "r": half, "g": half}
+        return TokenShift(mixes)
+
+    def log_decay(self, streams: Streams) -> Tensor:
+        """Broadcastable to [B, T, H, K], in at least float32."""
+        return -self.time_decay.to(torch.promote_types(self.time_decay.dtype, torch.float32)).exp()[None, None]
+
+    def forward(self, x: Tensor, state: ShiftState | None = None, handed: Any = None) -> Out:
+        """As `Mixer.forward`."""
+        seen = self.see(x, state)
+        o, memory = matrix_state(
+            seen.r, seen.k, seen.v, log_decay=self.log_decay(seen.streams), read="before", bonus=self.bonus, scale=1.0, state=state and state.memory
+        )
+        return Out(self.readout(o, seen.streams["g"]), ShiftState(memory, seen.conv, seen.shift), handed)
+
+    def parameter_rules(self) -> dict[str, Rule]:
+        """No weight decay on what parameterises the forgetting, either."""
+        return {**super().parameter_rules(), "time_decay": Rule(decay=False), "bonus": Rule(decay=False)}

@@ -1,0 +1,82 @@
+"""RWKV-6, Finch: a decay for every row and token, and a token shift that reads the token."""
+
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from linbench.models.base import LayerInfo, Rule
+from linbench.models.blocks.linear import Linear, LowRank
+from linbench.models.blocks.shift_mixer import Streams
+from linbench.models.blocks.token_shift import TokenShift, before, depth, own_share
+from linbench.models.rwkv5 import RWKV5, RWKV5Settings
+
+
+class RWKV6Settings(RWKV5Settings):
+    """Published: as RWKV-5, with ranks of 32 and 64 at any width."""
+
+    shift_rank: int = Field(32, ge=1, description="rank of the map from a token to the mix of each stream")
+    decay_rank: int = Field(64, ge=1, description="rank of the map from a token to its decay")
+
+
+class TokenShiftByToken(TokenShift):
+    """x_t + (mix + offset_t) * (x_{t-1} - x_t), offset_t = B tanh(A (x_t + first * (x_{t-1} - x_t))), with a B for each stream."""
+
+    def __init__(self, mixes: dict[str, Tensor], first: Tensor, rank: int) -> None:
+        super().__init__(mixes)
+        self.first = nn.Parameter(first)
+        self.down = Linear(len(first), len(mixes) * rank)
+        self.up = nn.ModuleList(nn.Linear(rank, len(first), bias=False) for _ in mixes)
+        nn.init.zeros_(self.down.weight)
+        for up in self.up:
+            nn.init.uniform_(up.get_parameter("weight"), -0.01, 0.01)
+
+    def forward(self, x: Tensor, last: Tensor | None) -> tuple[dict[str, Tensor], Tensor]:
+        """As `TokenShift.forward`."""
+        back = before(x, last) - x
+        parts = self.down(x + self.first * back).tanh().chunk(len(self.names), dim=-1)
+        every = zip(self.names, self.mix.unbind(), self.up, parts, strict=True)
+        return {name: x + (mix + up(part)) * back for name, mix, up, part in every}, x[:, -1]
+
+
+class RWKV6(RWKV5):
+    """o_t = S_{t-1}^T r_t + (r_t . (u k_t)) v_t,  S_t = diag(w_t) S_{t-1} + k_t v_t^T,  w_t = exp(-exp(time_decay + W_2 tanh(W_1 x_t))).
+
+    Peng et al. 2024, arXiv:2404.05892 (Finch). What each map reads is a mixture of a token and the one before that depends on both.
+
+    State: H K V, constant in length, and D for the token shift.
+    Known for: forgetting row by row as the token asks, from almost nothing to all at once, since the decay has no lower bound. Much better
+    recall than RWKV-5 at small widths. Nothing is erased by key. As the authors' code has it, not flash-linear-attention's, which halves the keys and
+    norms otherwise. In place of RWKV's own channel mixer, which has a shift of its own, the backbone's channel mixer stands in. Linear maps
+    start as torch's do, the output projection at zero (docs/decisions/0002).
+    """
+
+    name = "rwkv6"
+    Settings = RWKV6Settings
+    letters = "wkvrg"
+
+    def __init__(self, settings: Any, layer: LayerInfo) -> None:
+        super().__init__(settings, layer)
+        heads, key_dim, _ = self.memory_shape
+        self.decay = LowRank(layer.d_model, settings.decay_rank, heads * key_dim, activation=torch.tanh)
+        nn.init.zeros_(self.decay.down.weight)
+        nn.init.uniform_(self.decay.up.weight, -0.01, 0.01)
+
+    def token_shift(self) -> TokenShift:
+        """Mixes as RWKV-5 has them, and as many offsets."""
+        width, (risen, left) = self.layer.d_model, depth(self.layer)
+        whole, half = 1 - own_share(width, left), 1 - own_share(width, left / 2)
+        mixes = {"w": whole, "k": whole, "v": whole - 0.3 * risen, "r": half, "g": half}
+        return TokenShiftByToken(mixes, whole, self.settings.shift_rank)
+
+    def log_decay(self, streams: Streams) -> Tensor:
+        """[B, T, H, K], in at least float32."""
+        wide = torch.promote_types(self.time_decay.dtype, torch.float32)
+        offset: Tensor = self.decay(streams["w"]).to(wide).unflatten(-1, self.time_decay.shape)
+        return -(self.time_decay.to(wide) + offset).exp()
+
+    def parameter_rules(self) -> dict[str, Rule]:
+        """What the token shift starts from does not decay, either."""
+        first = {} if self.shift is None else {"shift.first": Rule(decay=False)}
+        return {**super().parameter_rules(), **first}

@@ -1,0 +1,191 @@
+"""RWKV: each against a loop over its equation, its initial values, and what it must equal where it is something simpler."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linbench.models.base import LayerInfo, Mixer
+from linbench.models.blocks.token_shift import TokenShift, before, depth, own_share
+from linbench.models.linear_attention import LinearAttention
+from linbench.models.rwkv5 import RWKV5
+from linbench.models.rwkv6 import RWKV6
+
+B, T, D, HEADS = 2, 40, 16, 2
+K = D // HEADS
+LAYER = LayerInfo(1, 3, D)
+Error = Callable[[Tensor, Tensor], float]
+Randomise = Callable[[Mixer], Mixer]
+
+
+def build(cls: type[Mixer], layer: LayerInfo = LAYER, **settings: Any) -> Mixer:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        around = {"heads": HEADS} if "heads" in cls.Settings.model_fields else {}
+        return cls(cls.Settings.parse({**around, **settings}, where="model"), layer).double()
+
+
+def controlled(cls: type[Mixer], **settings: Any) -> Mixer:
+    return build(cls, **{**cls.controlled, **settings})
+
+
+@pytest.fixture
+def x(generator: torch.Generator) -> Tensor:
+    return torch.randn(B, T, D, dtype=torch.float64, generator=generator)
+
+
+def shifted(x: Tensor) -> Tensor:
+    return torch.stack([x[:, t - 1] if t else torch.zeros_like(x[:, 0]) for t in range(x.shape[1])], dim=1)
+
+
+def mixed(mixer: Mixer, x: Tensor, letters: str) -> dict[str, Tensor]:
+    """What the maps read, by the equation of the token shift."""
+    mix = dict(zip(mixer.shift.names, mixer.shift.mix, strict=True))
+    assert set(mix) == set(letters)
+    return {letter: (1 - mix[letter]) * x + mix[letter] * shifted(x) for letter in letters}
+
+
+def heads(x: Tensor) -> Tensor:
+    return x.unflatten(-1, (HEADS, -1))
+
+
+def group_norm(o: Tensor, mixer: Mixer) -> Tensor:
+    """As published: a division by 8, then eps 1e-5."""
+    norm = mixer.readout.norm
+    y = F.group_norm(o.reshape(-1, D) / 8, HEADS, norm.weight.flatten(), norm.bias.flatten(), eps=1e-5)
+    return y.view(*o.shape[:2], D)
+
+
+def eagle(r: Tensor, k: Tensor, v: Tensor, w: Tensor, u: Tensor) -> Tensor:
+    """r, k, v, w [B, T, H, K], u [H, K]: token by token, read and then written."""
+    state, outputs = r.new_zeros(B, HEADS, K, K), []
+    for t in range(r.shape[1]):
+        written = k[:, t, :, :, None] * v[:, t, :, None, :]
+        outputs.append(((state + u[..., None] * written) * r[:, t, :, :, None]).sum(dim=2))
+        state = w[:, t, :, :, None] * state + written
+    return torch.stack(outputs, dim=1)
+
+
+@torch.no_grad()
+def test_rwkv5_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    mixer = randomise(build(RWKV5))
+    read = mixed(mixer, x, "rkvg")
+    r, k, v = (heads(read[letter] @ weight.mT) for letter, weight in zip("rkv", mixer.project.linear.weight.split(D), strict=True))
+    w = torch.exp(-torch.exp(mixer.time_decay)).expand(B, T, HEADS, K)
+    o = eagle(r, k, v, w, mixer.bonus)
+    gate = F.silu(read["g"] @ mixer.readout.gate.weight.mT)
+    expected = (group_norm(o, mixer) * gate) @ mixer.readout.linear.weight.mT
+    assert relative_error(mixer(x).y, expected) < 1e-10
+
+
+@torch.no_grad()
+def test_rwkv6_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    mixer = randomise(build(RWKV6))
+    shift, back, read = mixer.shift, shifted(x) - x, {}
+    z = torch.tanh((x + back * shift.first) @ shift.down.weight.mT).view(B, T, 5, 32)
+    for i, name in enumerate(shift.names):
+        read[name] = x + back * (shift.mix[i] + z[:, :, i] @ shift.up[i].weight.mT)
+    assert set(read) == set("wkvrg")
+    r, k, v = (heads(read[letter] @ weight.mT) for letter, weight in zip("rkv", mixer.project.linear.weight.split(D), strict=True))
+    offset = torch.tanh(read["w"] @ mixer.decay.down.weight.mT) @ mixer.decay.up.weight.mT
+    w = torch.exp(-torch.exp(mixer.time_decay + heads(offset)))
+    assert 0.05 < w.std() < 0.5
+    o = eagle(r, k, v, w, mixer.bonus)
+    gate = F.silu(read["g"] @ mixer.readout.gate.weight.mT)
+    expected = (group_norm(o, mixer) * gate) @ mixer.readout.linear.weight.mT
+    assert relative_error(mixer(x).y, expected) < 1e-10
+
+
+@torch.no_grad()
+def test_rwkv6_whose_tokens_say_nothing_is_rwkv5(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    six, five = randomise(build(RWKV6)), build(RWKV5)
+    five.load_state_dict({name: six.state_dict()[name] for name in five.state_dict() if name != "shift.mix"}, strict=False)
+    five.shift.mix.copy_(six.shift.mix[[six.shift.names.index(name) for name in five.shift.names]])
+    expected = five(x).y
+    assert relative_error(six(x).y, expected) > 1e-3
+    six.decay.down.weight.zero_()
+    assert relative_error(six(x).y, expected) > 1e-3
+    six.shift.down.weight.zero_()
+    assert relative_error(six(x).y, expected) < 1e-12
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("cls", [RWKV5, RWKV6])
+def test_without_decay_and_with_all_of_its_own_write_it_is_linear_attention(cls: type[Mixer], x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    mixer, plain = randomise(controlled(cls)), controlled(LinearAttention, feature_map="identity", normalise=False)
+    plain.load_state_dict({name: mixer.state_dict()[name] for name in plain.state_dict()})
+    # eps counts for more where o is smaller by sqrt(K)
+    mixer.readout.norm.eps = plain.readout.norm.eps = 0.0
+    expected = plain(x).y
+    assert relative_error(mixer(x).y, expected) > 1e-3
+    mixer.time_decay.fill_(-math.inf)
+    assert relative_error(mixer(x).y, expected) > 1e-3
+    mixer.bonus.fill_(1.0)
+    assert relative_error(mixer(x).y, expected) < 1e-12
+
+
+@torch.no_grad()
+def test_both_conventions_of_the_token_shift_are_one(x: Tensor) -> None:
+    own = torch.rand(D, dtype=torch.float64)
+    streams, last = TokenShift({"a": 1 - own, "b": torch.zeros(D, dtype=torch.float64)})(x, None)
+    torch.testing.assert_close(streams["a"], own * x + (1 - own) * shifted(x))
+    assert torch.equal(streams["b"], x)
+    assert torch.equal(last, x[:, -1])
+    assert torch.equal(before(x, last)[:, 0], x[:, -1])
+
+
+def test_a_single_layer_is_the_first() -> None:
+    assert depth(LayerInfo(0, 1, D)) == depth(LayerInfo(0, 4, D)) == (0, 1)
+    assert depth(LayerInfo(3, 4, D)) == (1, 0.25)
+    for cls in (RWKV5, RWKV6):
+        for layer in (LayerInfo(0, 1, D), LayerInfo(1, 2, D)):
+            assert all(parameter.isfinite().all() for parameter in build(cls, layer).parameters())
+
+
+@pytest.mark.parametrize("cls", [RWKV5, RWKV6])
+@torch.no_grad()
+def test_decays_and_bonus_start_as_published(cls: type[Mixer]) -> None:
+    first, last = (build(cls, LayerInfo(index, 3, D)) for index in (0, 2))
+    for mixer, power in ((first, 0.7), (last, 2.0)):
+        expected = [-6 + 5 * (n / 15) ** power for n in range(D)]
+        assert mixer.time_decay.flatten().tolist() == pytest.approx(expected, abs=1e-6)
+        log_decay = mixer.log_decay(dict.fromkeys("w", torch.randn(B, T, D, dtype=torch.float64))).flatten(-2)
+        assert log_decay.exp()[0, 0].tolist() == pytest.approx([math.exp(-math.exp(d)) for d in expected], abs=1e-6)
+    assert first.bonus.flatten().tolist()[:4] == pytest.approx([0, 0.1, -0.1, 0], abs=1e-6)
+    assert last.bonus.flatten().tolist()[:4] == pytest.approx([1, 1 - 1 / 15 + 0.1, 1 - 2 / 15 - 0.1, 1 - 3 / 15], abs=1e-6)
+    # half-lives in tokens, from below two to almost three hundred
+    halves = math.log(2) / first.time_decay.exp()
+    assert 1.8 < halves.min() < 2
+    assert 270 < halves.max() < 290
+
+
+@pytest.mark.parametrize("cls", [RWKV5, RWKV6])
+def test_mixes_start_as_published(cls: type[Mixer]) -> None:
+    mixer = build(cls, LayerInfo(1, 2, D))
+    own = {name: 1 - mix for name, mix in zip(mixer.shift.names, mixer.shift.mix, strict=True)}
+    i = torch.arange(D, dtype=torch.float64) / D
+    wanted = {"k": i**0.5, "w": i**0.5, "v": i**0.5 + 0.3, "r": i**0.25, "g": i**0.25}
+    for name, share in own.items():
+        torch.testing.assert_close(share, wanted[name], rtol=0, atol=1e-6)
+    torch.testing.assert_close(own_share(D, 1.0).double(), i)
+
+
+RULES = {
+    RWKV5: {"shift.mix", "readout.norm.weight", "readout.norm.bias", "time_decay", "bonus"},
+    RWKV6: {"shift.mix", "shift.first", "readout.norm.weight", "readout.norm.bias", "time_decay", "bonus"},
+}
+
+
+@pytest.mark.parametrize("cls", RULES)
+def test_what_is_no_map_does_not_decay(cls: type[Mixer]) -> None:
+    mixer = build(cls)
+    rules = mixer.parameter_rules()
+    assert set(rules) == RULES[cls]
+    assert not any(rule.decay for rule in rules.values())
+    maps = {f"{name}.weight" for name, module in mixer.named_modules() if isinstance(module, nn.Linear)}
+    assert {name for name, parameter in mixer.named_parameters() if parameter.dim() > 1} - set(rules) == maps
+    assert set(controlled(cls).parameter_rules()) == {name for name in RULES[cls] if not name.startswith("shift.")} - {"readout.norm.bias"}
