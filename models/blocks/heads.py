@@ -175,17 +175,20 @@ class Readout(nn.Module):
         self.activation: Activation | None = None if settings.output_gate == "none" else settings.output_gate
         self.linear = silent(Linear(width, layer.d_model))
 
-    def forward(self, o: Tensor, x: Tensor | Shared) -> Tensor:
-        """`x` [B, T, D] is the layer's input, from which the gate is computed."""
-        return self.mapped(o, None if self.gate is None else self.gate(x))
+    def forward(self, o: Tensor, x: Tensor | Shared, added: Tensor | None = None) -> Tensor:
+        """`x` [B, T, D] is the layer's input, from which the gate is computed; `added`, shaped as o, comes between norm and gate."""
+        return self.mapped(o, None if self.gate is None else self.gate(x), added)
 
-    def mapped(self, o: Tensor, gate: Tensor | None = None) -> Tensor:
-        """As `forward`, with a gate [B, T, H V] as it comes from its map."""
+    def mapped(self, o: Tensor, gate: Tensor | None = None, added: Tensor | None = None) -> Tensor:
+        """As `forward`, with a gate [B, T, H V] as it comes from its map; without an activation it is a factor as it is."""
         o = o.flatten(-2) if self.together else o
         gate = None if gate is None else gate.view(o.shape)
-        if self.norm is not None:
+        if added is None and self.norm is not None and (gate is None or self.activation is not None):
             o = self.norm(o, gate, None if gate is None else self.activation)
-        elif gate is not None and self.activation is not None:
-            o = o * GATES[self.activation](gate)
+        else:
+            o = o if self.norm is None else self.norm(o)
+            o = o if added is None else o + added.reshape(o.shape)
+            if gate is not None:
+                o = o * (gate if self.activation is None else GATES[self.activation](gate))
         y: Tensor = self.linear(o if self.together else o.flatten(-2))
         return y

@@ -1,0 +1,141 @@
+"""RWKV-7, Goose: a memory that erases what one key recalls and writes under another, while every row decays."""
+
+import math
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from linbench.kernels.matrix_state import LowRank as Transition
+from linbench.kernels.matrix_state import flops_per_token, matrix_state
+from linbench.models.base import LayerInfo, Out, Rule
+from linbench.models.blocks.initialise import orthogonal
+from linbench.models.blocks.linear import LowRank
+from linbench.models.blocks.shift_mixer import ShiftMixer, ShiftSettings, ShiftState, Streams
+from linbench.models.blocks.token_shift import TokenShift, depth, own_share, places
+
+
+class RWKV7Settings(ShiftSettings):
+    """Published: all of these; the gate of low rank takes the place of `output_gate`."""
+
+    low_rank_gate: bool = Field(True, description="output gate G_2 sigmoid(G_1 x), in place of output_gate")
+    bonus: bool = Field(True, description="each token adds its own value to what it reads, after the norm")
+    value_residual: bool = Field(True, description="later layers mix the first layer's values into their own")
+
+
+class FirstValue(NamedTuple):
+    """What the first such layer hands to later ones: its v [B, T, H, V], and what it was handed itself."""
+
+    v: Tensor
+    handed: Any
+
+
+class RWKV7(ShiftMixer):
+    """S_t = diag(w_t) S_{t-1} - (c_t a_t) (S_{t-1}^T c_t)^T + k~_t v_t^T,  o_t = S_t^T r_t,  c = k k_k / |k k_k|,  k~ = k (1 + (a - 1) k_a).
+
+    Peng et al. 2025, arXiv:2503.14456 (Goose). w = exp(-e^-0.5 sigmoid(w0 + W_2 tanh(W_1 x))) lies in (0.545, 1), a = sigmoid(a0 + A_2 A_1 x).
+    After a group norm comes the bonus (sum r r_k k~) v, then a gate. From the second layer on v <- v + (v_first - v) sigmoid(v0 + V_2 V_1 x).
+
+    State: H K V, constant in length, and D for the token shift; the first layer's values go from layer to layer, not from token to token.
+    Known for: state tracking, since a transition is diagonal plus rank one with a rate of its own for every row, and recall by overwriting.
+    What is erased is what the memory recalled before its decay. Eigenvalues of the transition lie in (-0.455, 1): exact reflections are out of reach.
+    Maps of low rank are at least 32 wide, and start at zero and orthogonal. In place of RWKV's own channel mixer, which has a shift of its own,
+    the backbone's channel mixer stands in. In the controlled form there is no bonus, no residual of values, and q, k, v start as everywhere.
+    """
+
+    name = "rwkv7"
+    generation = "delta rule"
+    Settings = RWKV7Settings
+    controlled: ClassVar[dict[str, Any] | None] = {**(ShiftMixer.controlled or {}), "low_rank_gate": False, "bonus": False, "value_residual": False}
+    letters = "rwkvag"
+
+    def __init__(self, settings: Any, layer: LayerInfo) -> None:
+        super().__init__(settings, layer)
+        heads, key_dim, value_dim = self.memory_shape
+        keys, values, d_model, rise = heads * key_dim, heads * value_dim, layer.d_model, depth(layer).risen
+        tilt, bend = places(keys) - 0.5, _bent(keys, key_dim)
+        self.w0 = _by_head(-5.5 + 6 * places(keys) ** (1 + rise**0.3) + 2.5 * bend, heads)
+        self.w = _low_rank(d_model, 2.5, keys, activation=torch.tanh)
+        self.a0 = _by_head(-0.19 + 0.3 * bend + 0.4 * tilt, heads)
+        self.a = _low_rank(d_model, 2.5, keys)
+        self.k_k = _by_head(0.71 - 0.1 * tilt, heads)
+        self.k_a = _by_head(torch.full((keys,), 1.02), heads)
+        self.r_k = _by_head(torch.full((keys,), -0.04), heads) if settings.bonus else None
+        self.v0, self.v = None, None
+        if settings.value_residual and layer.index > 0:
+            self.v0 = _by_head(0.73 - 0.4 * (places(values) - 0.5), heads)
+            self.v = _low_rank(d_model, 1.7, values)
+        if settings.low_rank_gate:
+            self.readout.gate = _low_rank(d_model, 5.0, values, activation=torch.sigmoid)
+            self.readout.activation = None
+        if settings.token_shift:
+            self._start(layer)
+
+    def _start(self, layer: LayerInfo) -> None:
+        """Projections and norm as published."""
+        bound = 0.5 * layer.d_model**-0.5
+        for weight, factor in zip(torch.split(self.project.linear.weight.data, self.project.widths), (1.0, 0.1, 1.0), strict=True):
+            nn.init.uniform_(weight, -factor * bound, factor * bound)
+        if self.readout.norm is not None:
+            nn.init.constant_(self.readout.norm.get_parameter("weight"), ((layer.index + 1) / layer.count) ** 0.7)
+
+    def token_shift(self) -> TokenShift:
+        """Early channels look back, and in later layers more of them do."""
+        left, powers = depth(self.layer).left, {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2}
+        return TokenShift({letter: 1 - own_share(self.layer.d_model, power * left) for letter, power in powers.items()})
+
+    def log_decay(self, streams: Streams) -> Tensor:
+        """[B, T, H, K] in (-0.6066, 0), in at least float32."""
+        return -math.exp(-0.5) * _gate(self.w0, self.w(streams["w"]))
+
+    def forward(self, x: Tensor, state: ShiftState | None = None, handed: Any = None) -> Out:
+        """As `Mixer.forward`. The first layer hands on a `FirstValue`."""
+        streams, r, k, v, conv, shift = self.see(x, state)
+        if self.settings.value_residual and not isinstance(handed, FirstValue):
+            handed = FirstValue(v, handed)
+        if self.v0 is not None and self.v is not None:
+            v = (v + (handed.v - v) * _gate(self.v0, self.v(streams["v"]))).to(v.dtype)
+        rate = _gate(self.a0, self.a(streams["a"]))
+        erased = F.normalize((k * self.k_k).to(rate.dtype), dim=-1, eps=1e-12)
+        k = (k * (1 + (rate - 1) * self.k_a)).to(v.dtype)
+        update = Transition((-erased).to(v.dtype), (erased * rate).to(v.dtype))
+        o, memory = matrix_state(r, k, v, log_decay=self.log_decay(streams), update=update, scale=1.0, state=state and state.memory)
+        bonus = None if self.r_k is None else (r * k * self.r_k).sum(dim=-1, keepdim=True) * v
+        return Out(self.readout(o, streams["g"], bonus), ShiftState(memory, conv, shift), handed)
+
+    def recurrence_flops(self, seq_len: int) -> float:
+        """What is erased has a key of its own: 2 K V more than where it is written over."""
+        heads, key_dim, value_dim = self.memory_shape
+        return flops_per_token(heads=heads, key_dim=key_dim, value_dim=value_dim, decay=True, delta=True) + 2 * heads * key_dim * value_dim
+
+    def parameter_rules(self) -> dict[str, Rule]:
+        """Of vectors none decays, whatever shape they are kept in; the decay's own learns twice as fast."""
+        vectors = {name: Rule(decay=False) for name in ("w0", "a0", "k_k", "k_a", "r_k", "v0") if getattr(self, name) is not None}
+        return {**super().parameter_rules(), **vectors, "w0": Rule(decay=False, lr_scale=2.0)}
+
+
+def _gate(base: Tensor, offset: Tensor) -> Tensor:
+    """sigmoid(base + offset), base [H, K], offset [B, T, H K] -> [B, T, H, K] in at least float32."""
+    wide = torch.promote_types(base.dtype, torch.float32)
+    return torch.sigmoid(base.to(wide) + offset.to(wide).view(*offset.shape[:-1], *base.shape))
+
+
+def _bent(width: int, head_dim: int) -> Tensor:
+    """[width]: z |z| for z from -1 to 1 across every head."""
+    z = 2 * places(head_dim) - 1
+    return (z * z.abs()).repeat(width // head_dim)
+
+
+def _by_head(vector: Tensor, heads: int) -> nn.Parameter:
+    return nn.Parameter(vector.view(heads, -1).clone())
+
+
+def _low_rank(d_model: int, factor: float, outputs: int, activation: Any = None) -> LowRank:
+    """Of a rank that grows with the root of the width, in steps of 32; it is silent at first."""
+    rank = max(32, 32 * round(factor * d_model**0.5 / 32))
+    made = LowRank(d_model, rank, outputs, activation=activation)
+    nn.init.zeros_(made.down.weight)
+    orthogonal(made.up, gain=0.1 * max(1.0, (rank / outputs) ** 0.5))
+    return made
