@@ -44,10 +44,10 @@ class Mamba2(MatrixMixer):
 
     State: H K V, constant in length; the convolution keeps 3 inputs per channel.
     Known for: a scalar decay for each token that runs as products of matrices. All heads share one key space, as published; a step that writes
-    little also forgets little. It cannot erase one association alone, and no positive decay tracks parity. The state is as wide as a
-    head of d_model / heads, where published models have 128 for heads of 64, and the first heads are few: decays are drawn in
-    strata (docs/decisions/0003). In the controlled form every head has its own B and C. Published models are made of this layer alone,
-    without a channel mixer between (`channel_mixer=none`). The output projection starts at zero (0002).
+    little also forgets little. It cannot erase one association alone, and with decays that are positive it cannot track parity. Published
+    models have states of 128 for heads of 64, and no channel mixer between their layers (`channel_mixer=none`); heads here are few, their state as
+    wide as the model over the heads, and decays are drawn in strata (docs/decisions/0003). In the controlled form every head has a B and a C
+    of its own, and the skip D stays, which is the equation's. The output projection starts at zero (0002).
     """
 
     name = "mamba2"

@@ -34,10 +34,10 @@ class RetNet(MatrixMixer):
 
     State: H K V, constant in length.
     Known for: a recurrence, a parallel and a chunkwise form of the same layer. What it forgets does not depend on what it reads, and a few heads
-    forget soon: half-lives of 22 and 44 tokens for two, hence the other law. Rotations pair the halves of a head, with the usual angles,
-    where the authors' code pairs neighbours; the rows of its parallel form, which that code also divides by sums, are left
-    alone, which the norm of the output makes immaterial but for its epsilon. Linear layers keep torch's start; the output projection starts
-    at zero (docs/decisions/0002).
+    forget soon: half-lives of 22 and 44 tokens for two, hence the other law. Rotations pair the halves of a head by the usual angles, where the
+    authors' code pairs neighbours by slightly others; the sums by which that code divides the rows of its parallel form are left out: after
+    the norm of the output they matter only through its epsilon. Linear layers keep torch's start; the output projection starts at zero
+    (docs/decisions/0002).
     """
 
     name = "retnet"

@@ -100,3 +100,21 @@ class StepDecay(ScalarDecay):
         step = self.project(x)
         step = F.softplus(step.to(torch.promote_types(step.dtype, torch.float32)) + self.dt_bias)
         return -self.A_log.exp() * step, step
+
+
+class UniformDecay(nn.Module):
+    """log a_t = logsigmoid(W x_t + b), one for each channel of a head, with b such that for W x = 0 decays are uniform in (1/n, 1 - 1/n) for n channels
+    in all (2210.04243)."""
+
+    def __init__(self, d_model: int, heads: int, dim: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.project = nn.Linear(d_model, heads * dim)
+        edge = 1 / max(heads * dim, 3)
+        with torch.no_grad():
+            self.project.bias.uniform_(edge, 1 - edge).logit_()
+
+    def forward(self, x: Tensor | Shared) -> Tensor:
+        """x [B, T, D] -> log decay [B, T, H, dim] <= 0, in at least float32."""
+        logits = self.project(x.x if isinstance(x, Shared) else x).unflatten(-1, (self.heads, -1))
+        return F.logsigmoid(logits.to(torch.promote_types(logits.dtype, torch.float32)))

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from linbench.common.errors import UserError
 from linbench.models.base import LayerInfo, Mixer, Rule
-from linbench.models.blocks.gates import StepDecay
+from linbench.models.blocks.gates import StepDecay, UniformDecay
+from linbench.models.dfw import DFW
 from linbench.models.gla import GLA
 from linbench.models.hgrn2 import HGRN2
 from linbench.models.lightning import Lightning
@@ -234,6 +235,41 @@ def test_the_decay_that_comes_with_a_step_is_the_decay(x: Tensor, randomise: Ran
     assert relative_error(gate.with_step(x)[0], gate(x)) < 1e-12
 
 
+@torch.no_grad()
+def test_dfw_by_hand(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    mixer = randomise(build(DFW))
+    q, k, v = projected(mixer, x, D // 2, D // 2, D)
+    f, g = (in_heads(torch.sigmoid(x @ gate.project.weight.T + gate.project.bias)) for gate in (mixer.key_decay, mixer.value_decay))
+    o = normed(looped(q, k, v, f, g) / (D // 2 // HEADS) ** 0.5, mixer.readout.norm.weight)
+    assert relative_error(mixer(x).y, o.flatten(2) @ mixer.readout.linear.weight.T) < 1e-10
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dim", [1, 2, 2048])
+def test_gates_of_dfw_start_uniform(dim: int) -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        gate = UniformDecay(4, 2, dim)
+    decays = gate(torch.zeros(1, 1, 4)).exp()
+    assert decays.shape == (1, 1, 2, dim)
+    edge = 1 / max(2 * dim, 3)
+    assert decays.min() >= edge * (1 - 1e-3)
+    assert decays.max() <= 1 - edge * (1 - 1e-3)
+    if dim > 2:
+        assert decays.median().item() == pytest.approx(0.5, abs=0.03)
+        assert torch.histc(decays, 8, 0, 1).tolist() == pytest.approx([512] * 8, rel=0.2)
+
+
+@torch.no_grad()
+def test_dfw_that_forgets_at_once_overflows_nowhere(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    mixer = randomise(build(DFW))
+    for gate in (mixer.key_decay, mixer.value_decay):
+        gate.project.bias.copy_(torch.where(torch.arange(gate.project.bias.numel()) % 3 == 0, 3.0, math.log(1e-6)))
+    expected = mixer(x).y
+    mixer.float()
+    assert relative_error(mixer(x.float()).y, expected) < 1e-5
+
+
 def test_groups_that_do_not_divide_the_heads_are_refused() -> None:
     with pytest.raises(UserError, match=r"model\.groups = 3 does not divide model\.heads = 2"):
         build(Mamba2, groups=3)
@@ -286,6 +322,18 @@ def test_hgrn2_is_gated_linear_attention_of_tied_keys(x: Tensor, randomise: Rand
     assert relative_error(gla.decay(x), F.logsigmoid(logits)) < 1e-12
     given, _ = gla.recur(x, F.silu(q), 1 - gla.decay(x).exp(), v, None)
     assert relative_error(given, hgrn2.recur(x, F.silu(q), logits, v, None)[0]) < 1e-12
+
+
+@torch.no_grad()
+def test_dfw_that_keeps_values_is_gated_linear_attention(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    dfw, gla = randomise(build(DFW, **PLAIN)), build(GLA, **PLAIN, gate_rank=D, gate_divisor=1.0)
+    gla.load_state_dict({name: value for name, value in dfw.state_dict().items() if "decay" not in name}, strict=False)
+    gla.decay.project.down.weight.copy_(torch.eye(D))
+    gla.decay.project.up.load_state_dict(dfw.key_decay.project.state_dict())
+    assert relative_error(dfw(x).y, gla(x).y) > 1e-3
+    dfw.value_decay.project.weight.zero_()
+    dfw.value_decay.project.bias.fill_(60.0)
+    assert relative_error(dfw(x).y, gla(x).y) < 1e-12
 
 
 @torch.no_grad()

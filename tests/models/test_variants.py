@@ -16,6 +16,7 @@ from linbench.models.comba import Comba
 from linbench.models.deltanet import DeltaNet
 from linbench.models.deltaproduct import DeltaProduct
 from linbench.models.fox import FoX
+from linbench.models.dfw import DFW
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.gated_deltaproduct import GatedDeltaProduct
 from linbench.models.gla import GLA
@@ -145,6 +146,8 @@ DECAYS = {
         lambda _: (2 * MATRIX, 3 * 4 * D),
         lambda _: (MATRIX, CONV),
     ),
+    # q, k, v and o, and a gate with its bias for each channel of keys of D / 2 and of values
+    "dfw": Variant(DFW, {}, 3 * D * D + NORM + (D + 1) * (D // 2 + D), lambda _: (MATRIX // 2, 0), lambda _: (MATRIX, CONV)),
 }
 
 DELTA_RULE = {
