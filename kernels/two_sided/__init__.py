@@ -1,5 +1,7 @@
 """A matrix state that forgets along both of its sides: a decay for every row and one for every column."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -12,7 +14,7 @@ __all__ = ["VERSION", "flops_per_token", "two_sided"]
 VERSION = 1
 """Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
 
-_BACKENDS = {"auto": chunkwise, "reference": reference, "chunkwise": chunkwise}
+_BACKENDS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"auto": chunkwise, "reference": reference, "chunkwise": chunkwise}
 
 
 def two_sided(
@@ -49,9 +51,9 @@ def two_sided(
     key_log_decay = _expanded("key_log_decay", key_log_decay, k)
     value_log_decay = _expanded("value_log_decay", value_log_decay, v)
     wide = torch.promote_types(v.dtype, torch.float32)
-    given = (x.to(wide) for x in (q, k, v, key_log_decay, value_log_decay))
+    given = [x.to(wide) for x in (q, k, v, key_log_decay, value_log_decay)]
     with without_autocast(v):
-        o, state = _BACKENDS[backend](*given, None if state is None else state.to(wide))
+        o, state = _BACKENDS[backend](*given, state=None if state is None else state.to(wide))
         o = o * (q.shape[-1] ** -0.5 if scale is None else scale)
     return o.to(v.dtype), state
 

@@ -34,7 +34,8 @@ def chunkwise(q: Tensor, k: Tensor, v: Tensor, key_log_decay: Tensor, value_log_
 
 def _split(x: Tensor, chunk: int) -> Tensor:
     """[B, T, H, D] -> [B, H, N, C, D]. Zeros at the end write nothing and decay nothing, so the final state stands."""
-    return F.pad(x.transpose(1, 2), (0, 0, 0, -x.shape[1] % chunk)).unflatten(2, (-1, chunk))
+    x = F.pad(x.transpose(1, 2), (0, 0, 0, -x.shape[1] % chunk))
+    return x.reshape(*x.shape[:2], -1, chunk, x.shape[-1])
 
 
 def _across(q: Tensor, k: Tensor, v: Tensor, log_f: Tensor, log_g: Tensor, half: int) -> Tensor:
@@ -48,7 +49,7 @@ def _across(q: Tensor, k: Tensor, v: Tensor, log_f: Tensor, log_g: Tensor, half:
 
 def _halves(x: Tensor, half: int) -> tuple[Tensor, ...]:
     """[..., C, D] -> two of [..., C / 2 half, half, D]."""
-    return x.unflatten(-2, (-1, 2, half)).unbind(dim=-3)
+    return x.reshape(*x.shape[:-2], -1, 2, half, x.shape[-1]).unbind(dim=-3)
 
 
 def _until(log_decay: Tensor) -> Tensor:
