@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -32,6 +33,7 @@ class HeadSettings(Settings):
     expand_k: float = Field(1.0, gt=0, description="total key width over d_model")
     expand_v: float = Field(1.0, gt=0, description="total value width over d_model; with head_dim given, expand_v / expand_k * head_dim per head")
     conv: int = Field(4, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none")
+    qk_activation: Literal["silu", "none"] = Field("silu", description="what follows the convolution on q and k; none leaves them to feature_map; v has SiLU")
     feature_map: FeatureMapName = Field("identity", description="applied to q and k, before the norm")
     qk_norm: QKNorm = Field("l2", description="norm of q and k per head, the last thing before the recurrence; l1 makes positive features sum to one")
     output_norm: OutputNorm = OUTPUT_NORM
@@ -45,6 +47,7 @@ CONTROLLED: dict[str, Any] = {
     "expand_k": 1.0,
     "expand_v": 1.0,
     "conv": 4,
+    "qk_activation": "silu",
     "qk_norm": "l2",
     "output_norm": "rms",
     "output_gate": "none",
@@ -106,7 +109,11 @@ class HeadProjection(nn.Module):
         fused = bool(settings.conv) and settings.feature_map == "identity" and settings.qk_norm == "l2" and not conv_bias
         l2_heads = (sum(self.widths[:2]), self.head_dim) if fused else None
         channels = sum(self.widths)
-        self.conv = ShortConvolution(channels, settings.conv, l2_heads=l2_heads, parts=self.widths, bias=conv_bias) if settings.conv else None
+        self.activates_v = bool(settings.conv) and settings.qk_activation == "none"
+        self.conv: ShortConvolution | None = None
+        if settings.conv:
+            silu: Literal["silu"] | None = None if self.activates_v else "silu"
+            self.conv = ShortConvolution(channels, settings.conv, activation=silu, l2_heads=l2_heads, parts=self.widths, bias=conv_bias)
         self.feature_map = feature_map(settings.feature_map, self.head_dim) if features is None else features(self.head_dim)
         self.key_dim = self.feature_map.width
         if settings.qk_norm == "l1" and not self.feature_map.positive:
@@ -136,6 +143,8 @@ class HeadProjection(nn.Module):
             qkv = self.linear(x)
         parts, conv = (qkv.split(self.widths, dim=-1), conv) if self.conv is None else self.conv(qkv, conv)
         q, k, v = (part.unflatten(-1, (-1, dim)) for part, dim in zip(parts, (self.head_dim, self.head_dim, self.value_dim), strict=True))
+        if self.activates_v:
+            v = F.silu(v)
         if self.steps > 1:
             k, v = (each.unflatten(2, (self.steps, -1)).flatten(1, 2) for each in (k, v))
         return q, k, v, conv

@@ -256,6 +256,23 @@ def test_deltaproduct_counts_every_step(steps: int) -> None:
     assert mixer.state_floats(100).recurrent == HEADS * 6 * 12
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("cls", [DeltaNet, GatedDeltaNet, Comba, KDA, DeltaProduct, NormalisedDeltaNet])
+@pytest.mark.parametrize("feature_map", ["relu", "elu+1"])
+def test_q_and_k_may_have_another_activation_than_v(x: Tensor, randomise: Randomise, relative_error: Error, cls: type[Mixer], feature_map: str) -> None:
+    mixer = randomise(build(cls, qk_activation="none", feature_map=feature_map))
+    _, q, k, v, _, _ = inside(mixer, x)
+    made = F.pad((x @ mixer.project.linear.weight.T).mT, (3, 0))
+    filtered = F.conv1d(made, mixer.project.conv.weight.T[:, None], groups=made.shape[1]).mT
+    for given, part, activation in zip((q, k, v), filtered.split(mixer.project.widths, dim=-1), 2 * [feature_map] + ["silu"], strict=True):
+        expected = {"relu": F.relu, "elu+1": lambda y: F.elu(y) + 1, "silu": F.silu}[activation](part)
+        expected = expected.reshape(*given.shape[:1], -1, *given.shape[2:])
+        if activation != "silu":
+            expected = expected / (expected.square().sum(dim=-1, keepdim=True) + 1e-6).sqrt()
+        assert relative_error(given, expected) < 1e-12
+    assert cls.Settings.parse(cls.controlled, where="model").qk_activation == "silu"
+
+
 DECAY = {"decay.A_log", "decay.dt_bias"}
 
 

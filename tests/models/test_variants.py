@@ -15,8 +15,8 @@ from linbench.models.base_conv import BaseConv
 from linbench.models.comba import Comba
 from linbench.models.deltanet import DeltaNet
 from linbench.models.deltaproduct import DeltaProduct
-from linbench.models.fox import FoX
 from linbench.models.dfw import DFW
+from linbench.models.fox import FoX
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.gated_deltaproduct import GatedDeltaProduct
 from linbench.models.gla import GLA
@@ -152,6 +152,9 @@ DECAYS = {
 
 DELTA_RULE = {
     "deltanet": Variant(DeltaNet, {}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
+    "deltanet with another activation": Variant(
+        DeltaNet, {"qk_activation": "none", "feature_map": "relu"}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)
+    ),
     "deltanet with neg_eigval": Variant(DeltaNet, {"neg_eigval": True}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
     "normalised deltanet": Variant(NormalisedDeltaNet, {}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX + D, CONV), lambda _: (MATRIX + D, CONV)),
     # keys of 0.75 D in all, values of 1.5 D; q, k, v, o and the output gate are 6 D^2 together
