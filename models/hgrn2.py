@@ -37,7 +37,7 @@ class TiedProjection(HeadProjection):
         self.k_norm = nn.Identity()
         self.value_map = feature_map(settings.value_map, self.value_dim)
 
-    def forward(self, x: Tensor | Shared, conv: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    def forward(self, x: Tensor | Shared | tuple[Tensor, ...], conv: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """As `HeadProjection.forward`."""
         q, logits, v, conv = self.convolved(x, conv)
         return self.q_norm(self.feature_map.features(q)), logits, self.value_map.features(v), conv

@@ -30,11 +30,11 @@ class Mamba2Settings(MatrixSettings):
 class GateFirst(Readout):
     """o [B, T, H, V] -> y [B, T, D]: gate, then norm, then linear."""
 
-    def forward(self, o: Tensor, x: Tensor | Shared) -> Tensor:
+    def forward(self, o: Tensor, x: Tensor | Shared, added: Tensor | None = None) -> Tensor:
         """As `Readout.forward`."""
         if self.gate is not None:
             o = o * F.silu(self.gate(x)).view(o.shape)
-        return self.mapped(o)
+        return self.mapped(o, added=added)
 
 
 class Mamba2(MatrixMixer):

@@ -45,7 +45,7 @@ class Favor(FeatureMap):
         q, k = self._exponents(q), self._exponents(k)
         if not self.softmax:
             return q.relu() + 1e-3, k.relu() + 1e-3
-        q = q - q.detach().amax(dim=-1, keepdim=True)
+        q = q - q.amax(dim=-1, keepdim=True)
         return (q.exp() + 1e-4) * self.width**-0.5, (k.exp() + 1e-4) * self.width**-0.5
 
     def _exponents(self, x: Tensor) -> Tensor:

@@ -14,6 +14,9 @@ from linbench.models.base import LayerInfo, Mixer
 ROWS = 2
 """Of a batch."""
 
+BARE = "zoology-64-4"
+"""A preset of mqar that sets nothing of a model, so that a mixer is checked as it is published."""
+
 
 class UndeclaredError(Exception):
     """A law asks for something that the mixer does not say of itself."""

@@ -10,6 +10,7 @@ from linbench.cli.options import JsonOption, parse_settings
 from linbench.common.errors import EXIT_NO, UserError
 
 if TYPE_CHECKING:
+    from linbench.cell import Cell
     from linbench.check import Finding
 
 
@@ -27,11 +28,15 @@ def check(
     """
     from linbench.check import check as examine
     from linbench.check.learning import learns
-    from linbench.check.subject import Subject
+    from linbench.check.subject import BARE, Subject
     from linbench.plan import plan
     from linbench.report.lines import show
 
-    (cell,) = plan("mqar", [model], form=form, settings=parse_settings(set_ or []), device="cpu")
+    def planned(preset: str) -> "Cell":
+        (cell,) = plan("mqar", [model], preset=preset, form=form, settings=parse_settings(set_ or []), device="cpu")
+        return cell
+
+    cell = planned(BARE)
     if len({layer.entry.name for layer in cell.model.layers}) > 1:
         raise UserError(f"'{model}' is a pattern of several mixers; check them one by one.")
 
@@ -40,7 +45,7 @@ def check(
 
     findings = examine(Subject(cell), tell)
     if learn:
-        findings.append(learns(cell))
+        findings.append(learns(planned("quick")))
         tell(findings[-1])
     wrong = [finding for finding in findings if not finding.ok]
     if as_json:

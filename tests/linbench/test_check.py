@@ -9,9 +9,10 @@ import pytest
 
 from linbench.check import check
 from linbench.check.laws import LAWS
-from linbench.check.subject import Subject
+from linbench.check.subject import BARE, Subject
 from linbench.plan import plan
 from linbench.registry import SHIPPED, registry
+from linbench.tasks.mqar import MQAR
 
 FRAME = """
 import torch
@@ -107,7 +108,7 @@ def mine(tmp_path: Path) -> Callable[[str], str]:
 
 
 def verdicts(model: str, form: str = "native", **settings: Any) -> dict[str, str]:
-    (cell,) = plan("mqar", [model], form=form, device="cpu", settings={"model.d_model": 32, **settings})
+    (cell,) = plan("mqar", [model], preset=BARE, form=form, device="cpu", settings={"model.d_model": 32, **settings})
     return {finding.law: finding.verdict for finding in check(Subject(cell))}
 
 
@@ -122,6 +123,10 @@ def test_what_is_shipped_keeps_every_law(name: str, form: str) -> None:
     assert list(found) == list(LAWS)
     assert {law: verdict for law, verdict in found.items() if verdict == "WRONG"} == {}
     assert {law for law, verdict in found.items() if verdict == "not declared"} <= {"chunkwise form"}
+
+
+def test_the_preset_of_a_check_sets_nothing_of_a_model() -> None:
+    assert not MQAR.presets[BARE].model
 
 
 @pytest.mark.parametrize(("cls", "law"), CAUGHT.items())
