@@ -27,6 +27,7 @@ from linbench.models.linear_attention import LinearAttention
 from linbench.models.lstm import LSTM
 from linbench.models.mamba2 import Mamba2
 from linbench.models.normalised_deltanet import NormalisedDeltaNet
+from linbench.models.mlstm import MLSTM
 from linbench.models.performer import Performer
 from linbench.models.retnet import RetNet
 from linbench.models.rfa import RFA
@@ -123,6 +124,17 @@ SUMS |= {
         ("rfa unnormalised", {"gated": True, "normalise": False, "directions": 10, "orthogonal": True}, GATE + HEADS + NORM, HEADS * 20 * HEAD),
     )
 }
+EXPONENTIAL_GATES = {
+    # keys of D / 2, in all; q, k, v, o and the output gate are 4 D^2 together
+    name: Variant(
+        MLSTM,
+        settings,
+        4 * D * D + D + 2 * (GATE + HEADS),
+        lambda _: (HEADS * (4 * (HEAD + 1) + 1), 0),
+        lambda _: (HEADS * (HEAD * (HEAD + 1) + 1), CONV),
+    )
+    for name, settings in (("mlstm", {}), ("mlstm without a cap", {"soft_cap": None}))
+}
 
 DECAYS = {
     "retnet": Variant(RetNet, {}, 8 * D * D + 2 * HEAD, lambda _: (2 * MATRIX, 0), lambda _: (MATRIX, CONV)),
@@ -217,8 +229,8 @@ OTHERS = {
     "lstm": Variant(LSTM, {}, 4 * (2 * D * D + D) + D * D, lambda _: (2 * D, 0), lambda _: (2 * D, 3 * D)),
 }
 
-VARIANTS = {**SOFTMAX, **SUMS, **DECAYS, **DELTA_RULE, **SHIFTED, **REVISITED, **OTHERS}
-QUICK = {"attention", "attention with a window", "linear attention", "mamba2", "gated deltanet", "base conv"}
+VARIANTS = {**SOFTMAX, **SUMS, **DECAYS, **DELTA_RULE, **SHIFTED, **REVISITED, **EXPONENTIAL_GATES, **OTHERS}
+QUICK = {"attention", "attention with a window", "base conv", "gated deltanet", "linear attention", "mamba2"}
 """In every check; the others with the slow tests."""
 
 CASES = [
@@ -373,7 +385,7 @@ def held(state: Any, seq_len: int) -> dict[str, int]:
     """Floats per sequence of what a state holds, by what they are."""
     parts = {name: part for name, part in state._asdict().items() if isinstance(part, Tensor)}
     assert all(part.shape[0] == B for part in parts.values())
-    kind = {"memory": "recurrent", "conv": "convolution", "keys": "cache", "values": "cache", "left": "cache", "shift": "shift"}
+    kind = {"memory": "recurrent", "conv": "convolution", "keys": "cache", "values": "cache", "left": "cache", "shift": "shift", "maximum": "recurrent"}
     counted = dict.fromkeys(("recurrent", "cache", "convolution", "shift"), 0)
     for name, part in parts.items():
         if part.is_floating_point():
