@@ -31,12 +31,9 @@ class Favor(FeatureMap):
     the sequence would let the future reach the past, and in float32 none is needed, since the exponent is at most |w_i|^2 / 2.
     """
 
-    positive = True
-
     def __init__(self, dim: int, count: int, settings: PerformerSettings) -> None:
-        super().__init__(count)
+        super().__init__(count, positive=True, flops=2 * count * dim)
         self.softmax = settings.feature_map == "favor+"
-        self.flops = 2 * count * dim
         self.directions: Tensor
         self.register_buffer("directions", directions(count, dim, orthogonal=settings.orthogonal, equal_norms=settings.equal_norms))
 

@@ -13,7 +13,7 @@ from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.feature_maps import FeatureMap
 from linbench.models.blocks.heads import OutputNorm, QKNorm
 from linbench.models.blocks.linear import Shared
-from linbench.models.blocks.normaliser import NormalisedMixer, NormalisedSettings, normalised
+from linbench.models.blocks.normaliser import NormalisedMixer, NormalisedSettings, away_from_zero, normalised
 from linbench.models.blocks.random_features import directions
 
 
@@ -33,8 +33,7 @@ class SinCos(FeatureMap):
     """phi(x) = [sin(W x'), cos(W x')] / sqrt(P), x' = x / (|x| + 1e-3), W = W_0 diag(sigma): W_0 [P, K] for all heads, sigma learned [H, K]."""
 
     def __init__(self, dim: int, settings: RFASettings) -> None:
-        super().__init__(2 * settings.directions)
-        self.flops = 2 * settings.directions * dim
+        super().__init__(2 * settings.directions, positive=False, flops=2 * settings.directions * dim)
         self.sigma = nn.Parameter(torch.ones(settings.heads, dim))
         self.directions: Tensor
         self.register_buffer("directions", directions(settings.directions, dim, orthogonal=settings.orthogonal))
@@ -96,8 +95,3 @@ class RFA(NormalisedMixer):
     def parameter_rules(self) -> dict[str, Rule]:
         """No weight decay on a scale."""
         return {"project.feature_map.sigma": Rule(decay=False)}
-
-
-def away_from_zero(x: Tensor, least: float = 1e-3) -> Tensor:
-    """x, of at least this size and with its sign."""
-    return torch.where(x.abs() < least, torch.where(x < 0, -least, least), x)

@@ -1,7 +1,7 @@
 """What q and k become before a memory that is a sum of their products sees them."""
 
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -11,16 +11,12 @@ FeatureMapName = Literal["identity", "elu", "elu+1", "relu", "silu", "dpfp-1", "
 
 
 class FeatureMap(nn.Module):
-    """q, k [B, T, H, K] -> features of both [B, T, H, width]."""
+    """q, k [B, T, H, K] -> features of both [B, T, H, width]. positive: no feature is below zero. flops: those of matrix products, for one head's
+    query or key."""
 
-    positive: ClassVar[bool] = False
-    """Whether no feature is below zero."""
-    flops = 0
-    """Of matrix products, for one head's query or key."""
-
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, *, positive: bool, flops: int = 0) -> None:
         super().__init__()
-        self.width = width
+        self.width, self.positive, self.flops = width, positive, flops
 
     def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """As above."""
@@ -28,52 +24,26 @@ class FeatureMap(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """[..., K] -> [..., width], where queries and keys are treated alike."""
-        return x
+        raise NotImplementedError
 
 
-class Elu(FeatureMap):
-    """x where positive, else e^x - 1."""
+class Elementwise(FeatureMap):
+    """A function of each number."""
 
-    def features(self, x: Tensor) -> Tensor:
-        """As `FeatureMap.features`."""
-        return F.elu(x)
-
-
-class EluPlusOne(FeatureMap):
-    """elu(x) + 1. arXiv:2006.16236."""
-
-    positive = True
+    def __init__(self, dim: int, function: Callable[[Tensor], Tensor], *, positive: bool = False) -> None:
+        super().__init__(dim, positive=positive)
+        self.function = function
 
     def features(self, x: Tensor) -> Tensor:
         """As `FeatureMap.features`."""
-        return F.elu(x) + 1
-
-
-class Relu(FeatureMap):
-    """max(x, 0)."""
-
-    positive = True
-
-    def features(self, x: Tensor) -> Tensor:
-        """As `FeatureMap.features`."""
-        return F.relu(x)
-
-
-class Silu(FeatureMap):
-    """x sigmoid(x)."""
-
-    def features(self, x: Tensor) -> Tensor:
-        """As `FeatureMap.features`."""
-        return F.silu(x)
+        return self.function(x)
 
 
 class DPFP(FeatureMap):
     """r * roll(r, j) for j = 1 ... nu side by side, r = [relu(x), relu(-x)]: 2 nu K features, most of them zero. arXiv:2102.11174."""
 
-    positive = True
-
     def __init__(self, dim: int, nu: int) -> None:
-        super().__init__(2 * nu * dim)
+        super().__init__(2 * nu * dim, positive=True)
         self.nu = nu
 
     def features(self, x: Tensor) -> Tensor:
@@ -85,11 +55,10 @@ class DPFP(FeatureMap):
 class LearnedMap(FeatureMap):
     """Of queries and of keys its own, the same for all heads: W [2, count, K, K], for either `count` matrices."""
 
-    def __init__(self, dim: int, width: int, count: int = 1) -> None:
-        super().__init__(width)
+    def __init__(self, dim: int, width: int, *, positive: bool, count: int = 1) -> None:
+        super().__init__(width, positive=positive, flops=2 * count * dim * dim)
         bound = dim**-0.5  # as torch does for a linear layer
         self.weight = nn.Parameter(torch.empty(2, count, dim, dim).uniform_(-bound, bound))
-        self.flops = 2 * count * dim * dim
 
     def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """As `FeatureMap`."""
@@ -104,10 +73,8 @@ class LearnedMap(FeatureMap):
 class Hedgehog(LearnedMap):
     """softmax([2 W x, -2 W x]) over all 2 K, W the identity at first. arXiv:2402.04347."""
 
-    positive = True
-
     def __init__(self, dim: int) -> None:
-        super().__init__(dim, 2 * dim)
+        super().__init__(dim, 2 * dim, positive=True)
         with torch.no_grad():
             self.weight.copy_(torch.eye(dim))
 
@@ -120,10 +87,8 @@ class Hedgehog(LearnedMap):
 class T2R(LearnedMap):
     """relu(W x). arXiv:2103.13076."""
 
-    positive = True
-
     def __init__(self, dim: int) -> None:
-        super().__init__(dim, dim)
+        super().__init__(dim, dim, positive=True)
 
     def made(self, products: list[Tensor]) -> Tensor:
         """As `LearnedMap.made`."""
@@ -134,7 +99,7 @@ class Hadamard(LearnedMap):
     """W_1 x * W_2 x, element by element: of degree two, and of either sign."""
 
     def __init__(self, dim: int) -> None:
-        super().__init__(dim, dim, count=2)
+        super().__init__(dim, dim, positive=False, count=2)
 
     def made(self, products: list[Tensor]) -> Tensor:
         """As `LearnedMap.made`."""
@@ -142,11 +107,11 @@ class Hadamard(LearnedMap):
 
 
 _MAPS: dict[FeatureMapName, Callable[[int], FeatureMap]] = {
-    "identity": FeatureMap,
-    "elu": Elu,
-    "elu+1": EluPlusOne,
-    "relu": Relu,
-    "silu": Silu,
+    "identity": lambda dim: Elementwise(dim, nn.Identity()),
+    "elu": lambda dim: Elementwise(dim, F.elu),
+    "elu+1": lambda dim: Elementwise(dim, lambda x: F.elu(x) + 1, positive=True),
+    "relu": lambda dim: Elementwise(dim, F.relu, positive=True),
+    "silu": lambda dim: Elementwise(dim, F.silu),
     "dpfp-1": lambda dim: DPFP(dim, 1),
     "dpfp-2": lambda dim: DPFP(dim, 2),
     "dpfp-3": lambda dim: DPFP(dim, 3),

@@ -1,6 +1,7 @@
 """From the residual stream into heads and back: the same surroundings for every variant that has q, k and v."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -16,7 +17,7 @@ from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.feature_maps import FeatureMap, FeatureMapName, feature_map
 from linbench.models.blocks.initialise import silent
 from linbench.models.blocks.linear import Linear, LowRank, Shared, linear
-from linbench.models.blocks.norms import GATES, HeadLayerNorm, RMSNorm
+from linbench.models.blocks.norms import GATES, HeadLayerNorm, RMSNorm, l1_norm
 
 QKNorm = Literal["none", "l1", "l2", "rms"]
 OutputNorm = Literal["none", "rms", "rms_all", "layer"]
@@ -55,12 +56,6 @@ CONTROLLED: dict[str, Any] = {
 """The controlled form: the same surroundings for all, so that only the recurrence (and the feature map it is defined with) differs."""
 
 Elementwise = Callable[[Tensor], Tensor]
-
-
-def l1_norm(x: Tensor, eps: float = 1e-4) -> Tensor:
-    """x / (sum x + eps) of features [..., K] that are not negative; zero stays zero. arXiv:2102.11174."""
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    return (wide / (wide.sum(dim=-1, keepdim=True) + eps)).to(x.dtype)
 
 
 def head_dims(settings: HeadSettings, d_model: int) -> tuple[int, int]:
@@ -118,12 +113,8 @@ class HeadProjection(nn.Module):
         self.key_dim = self.feature_map.width
         if settings.qk_norm == "l1" and not self.feature_map.positive:
             raise UserError(f"model.qk_norm = l1 needs features that are not negative, which model.feature_map = {settings.feature_map} does not make.")
-        norms: dict[QKNorm, Callable[[], Elementwise]] = {
-            "none": nn.Identity,
-            "l1": lambda: l1_norm,
-            "l2": lambda: l2_norm,
-            "rms": lambda: RMSNorm(self.key_dim),
-        }
+        rms = partial(RMSNorm, self.key_dim)
+        norms: dict[QKNorm, Callable[[], Elementwise]] = {"none": nn.Identity, "l1": lambda: l1_norm, "l2": lambda: l2_norm, "rms": rms}
         norm = norms["none" if fused else settings.qk_norm]
         self.q_norm, self.k_norm = norm(), norm()
 

@@ -51,3 +51,8 @@ def normalised(
     with_ones = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)
     o, state = matrix_state(q, k, with_ones, log_decay=log_decay, scale=scale, state=state)
     return (o[..., :-1] / denominator(o[..., -1:])).to(v.dtype), state
+
+
+def away_from_zero(x: Tensor, least: float = 1e-3) -> Tensor:
+    """x, of at least this size and with its sign: a denominator that may have either."""
+    return torch.where(x.abs() < least, torch.where(x < 0, -least, least), x)

@@ -50,3 +50,9 @@ class HeadLayerNorm(nn.Module):
         if gate is not None and activation is not None:
             y = y * GATES[activation](gate.to(y.dtype))
         return y.to(product_dtype(x))
+
+
+def l1_norm(x: Tensor, eps: float = 1e-4) -> Tensor:
+    """x / (sum x + eps) of features [..., K] that are not negative; zero stays zero. arXiv:2102.11174."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    return (wide / (wide.sum(dim=-1, keepdim=True) + eps)).to(x.dtype)

@@ -12,10 +12,11 @@ from linbench.common.errors import UserError
 from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo, Mixer
 from linbench.models.blocks.feature_maps import DPFP, feature_map
+from linbench.models.blocks.normaliser import away_from_zero
 from linbench.models.blocks.random_features import directions
 from linbench.models.linear_attention import LinearAttention
 from linbench.models.performer import Performer
-from linbench.models.rfa import RFA, away_from_zero
+from linbench.models.rfa import RFA
 from linbench.models.transnormer import TransNormer
 
 B, T, D, HEADS = 2, 37, 16, 2
