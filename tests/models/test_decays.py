@@ -351,10 +351,43 @@ def test_mamba2_that_keeps_everything_is_a_sum(x: Tensor, randomise: Randomise, 
     assert relative_error(mamba2(x).y, expected) < 1e-12
 
 
-@pytest.mark.parametrize(
-    ("cls", "names"),
-    [(RetNet, set()), (Lightning, set()), (GLA, {"decay.project.up.bias"}), (HGRN2, set()), (Mamba2, {"decay.A_log", "decay.dt_bias", "skip"})],
-)
+def keep_everything(mixer: Mixer) -> float:
+    """Turn off all that forgets, and what else the recurrence has beside a sum; returns the factor on the output."""
+    for name, x in mixer.state_dict().items():
+        if name.endswith(("log_decay", "decay.project.weight", "decay.project.up.weight", "skip")):
+            x.zero_()
+        elif name.endswith(("decay.project.bias", "decay.project.up.bias")):
+            x.fill_(60.0)
+        elif name.endswith("A_log"):
+            x.fill_(-math.inf)
+        elif name.endswith("dt_bias"):
+            x.fill_(math.log(math.expm1(1.0)))
+    return (D // HEADS) ** 0.5 if isinstance(mixer, Lightning | Mamba2) else 1.0
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("cls", [RetNet, Lightning, GLA, Mamba2, DFW])
+def test_nothing_but_the_recurrence_differs_in_the_controlled_form(cls: type[Mixer], x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    mixer = randomise(build(cls, **cls.controlled | {"output_norm": "none"}))
+    sums = build(LinearAttention, **LinearAttention.controlled | {"output_norm": "none", "normalise": False, "feature_map": "identity"})
+    assert not sums.load_state_dict(mixer.state_dict(), strict=False).missing_keys
+    expected = sums(x).y
+    assert relative_error(mixer(x).y, expected) > 1e-2
+    factor = keep_everything(mixer)
+    assert relative_error(mixer(x).y, factor * expected) < 1e-12
+
+
+UNDECAYED: dict[type[Mixer], set[str]] = {
+    RetNet: set(),
+    Lightning: set(),
+    GLA: {"decay.project.up.bias"},
+    HGRN2: set(),
+    Mamba2: {"decay.A_log", "decay.dt_bias", "skip"},
+    DFW: {"key_decay.project.bias", "value_decay.project.bias"},
+}
+
+
+@pytest.mark.parametrize(("cls", "names"), UNDECAYED.items())
 def test_what_does_not_decay(cls: type[Mixer], names: set[str]) -> None:
     rules = build(cls).parameter_rules()
     assert {name for name, rule in rules.items() if rule.decay is False} == names == rules.keys()
