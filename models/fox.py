@@ -29,8 +29,8 @@ class FoX(Attention):
     State: a cache of H (K + V + 1) floats per token seen: keys, values and the logarithm of what is left of each; at most w tokens with a window.
     Known for: recall like softmax attention's without positions, and lengths beyond those trained on, since what is far fades; what is needed after it was
     forgotten is out of reach. The cache says what is left of a key now, where code keeps sums from the start of the sequence, which grow without bound.
-    The controlled form is that of attention: l2 norm of q and k with a learned scale. FoX-Pro is not here. The output projection starts
-    at zero (docs/decisions/0002).
+    The controlled form is that of attention: l2 norm of q and k with a learned scale. FoX-Pro is this with qk_norm and output_norm rms and
+    output_gate sigmoid, but for its shift of keys and values, which is not here. The output projection starts at zero (docs/decisions/0002).
     """
 
     name = "fox"
