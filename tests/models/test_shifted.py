@@ -13,6 +13,7 @@ from linbench.models.base import LayerInfo, Mixer
 from linbench.models.blocks.token_shift import TokenShift, before, depth, own_share
 from linbench.models.deltanet import DeltaNet
 from linbench.models.linear_attention import LinearAttention
+from linbench.models.rwkv4 import RWKV4, wkv
 from linbench.models.rwkv5 import RWKV5
 from linbench.models.rwkv6 import RWKV6
 from linbench.models.rwkv7 import RWKV7, FirstValue
@@ -70,6 +71,106 @@ def eagle(r: Tensor, k: Tensor, v: Tensor, w: Tensor, u: Tensor) -> Tensor:
         outputs.append(((state + u[..., None] * written) * r[:, t, :, :, None]).sum(dim=2))
         state = w[:, t, :, :, None] * state + written
     return torch.stack(outputs, dim=1)
+
+
+def averages(k: Tensor, v: Tensor, w: Tensor, u: Tensor) -> Tensor:
+    """RWKV-4: every sum over the past anew, its terms over the largest."""
+    outputs = []
+    for t in range(k.shape[1]):
+        distance = torch.arange(t - 1, -1, -1, dtype=torch.float64)[:, None]
+        exponents = torch.cat([k[:, :t] - distance * w, u + k[:, t : t + 1]], dim=1)
+        outputs.append((exponents.softmax(dim=1) * v[:, : t + 1]).sum(dim=1))
+    return torch.stack(outputs, dim=1)
+
+
+@torch.no_grad()
+def test_rwkv4_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    mixer = randomise(build(RWKV4))
+    read = mixed(mixer, x, "rkv")
+    r, k, v = (read[letter] @ linear.weight.mT for letter, linear in zip("rkv", (mixer.receptance, mixer.key, mixer.value), strict=True))
+    o = averages(k, v, mixer.time_decay.exp(), mixer.time_first)
+    assert relative_error(mixer(x).y, (torch.sigmoid(r) * o) @ mixer.output.weight.mT) < 1e-10
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.float64, 1e-10), (torch.float32, 2e-5)])
+def test_keys_of_any_size_neither_overflow_nor_vanish(relative_error: Error, generator: torch.Generator, dtype: torch.dtype, limit: float) -> None:
+    """Decays from hardly any to e^3, keys from -80 to 80, so that weights span e^160, against float64."""
+    length, width = 300, 24
+    draw = [torch.rand(2, length, width, generator=generator, dtype=torch.float64) for _ in range(2)]
+    k, v = 80 * (2 * draw[0] - 1), draw[1] - 0.5
+    k[:, 100:200] = -80  # and then nothing but what is long gone, or just came
+    decay, u = torch.linspace(-9, 3, width, dtype=torch.float64), torch.linspace(-3, 3, width, dtype=torch.float64)
+    start = torch.zeros(2, 3, width, dtype=torch.float64)
+    start[:, 2] = -1e38
+    given = [y.to(dtype).requires_grad_() for y in (k, v, decay, u)]
+    exact = [y.to(dtype).double().requires_grad_() for y in (k, v, decay, u)]
+    o, memory = wkv(*given, start.to(dtype))
+    expected = averages(exact[0], exact[1], exact[2].exp(), exact[3])
+    assert memory.isfinite().all()
+    assert relative_error(o, expected) < limit
+    weights = torch.linspace(-1, 2, o.numel(), dtype=torch.float64).view(o.shape).sin()
+    gradients = torch.autograd.grad((o.double() * weights).sum(), given)
+    wanted = torch.autograd.grad((expected * weights).sum(), exact)
+    for one, other in zip(gradients, wanted, strict=True):
+        assert relative_error(one, other) < 5 * limit
+    first, middle = wkv(given[0][:, :150], given[1][:, :150], *given[2:], start.to(dtype))
+    second, last = wkv(given[0][:, 150:], given[1][:, 150:], *given[2:], middle)
+    assert relative_error(torch.cat([first, second], dim=1), expected) < limit
+    assert relative_error(last[:, 0] / last[:, 1], memory[:, 0] / memory[:, 1]) < limit
+
+
+@torch.no_grad()
+def test_rwkv4_without_decay_and_keys_is_the_running_mean(x: Tensor) -> None:
+    zeros, start = torch.zeros(D, dtype=torch.float64), torch.zeros(B, 3, D, dtype=torch.float64)
+    start[:, 2] = -1e38
+    o, _ = wkv(torch.zeros_like(x), x, zeros - math.inf, zeros, start)
+    torch.testing.assert_close(o, x.cumsum(dim=1) / torch.arange(1, T + 1)[:, None])
+
+
+@torch.no_grad()
+def test_rwkv4_starts_as_published() -> None:
+    first, last = (build(RWKV4, LayerInfo(index, 3, D)) for index in (0, 2))
+    for mixer, power in ((first, 0.7), (last, 2.0)):
+        assert mixer.time_decay.tolist() == pytest.approx([-5 + 8 * (n / 15) ** power for n in range(D)], abs=1e-5)
+        assert mixer.time_first.tolist() == pytest.approx([math.log(0.3) + 0.5 * ((n + 1) % 3 - 1) for n in range(D)], abs=1e-5)
+    # half of the channels of the first layer fade to half within about a token
+    assert 0.5 < math.log(2) / first.time_decay.exp().median() < 1.5
+    for name in ("receptance", "key", "output"):
+        assert not getattr(first, name).weight.any()
+    torch.testing.assert_close(first.value.weight @ first.value.weight.mT, torch.eye(D, dtype=torch.float64), rtol=0, atol=1e-6)
+
+
+FORMS = [(cls, form) for cls in (RWKV4, RWKV5, RWKV6, RWKV7) for form in ("native", "controlled") if form == "native" or cls.controlled]
+
+
+@pytest.mark.parametrize(("cls", "form"), FORMS)
+def test_replicas_stack(cls: type[Mixer], form: str, x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    mixers = [randomise(build(cls) if form == "native" else controlled(cls)) for _ in range(3)]
+    weights, _ = torch.func.stack_module_state(mixers)
+    inputs = torch.stack([x, 2 * x, -x])
+    stacked = torch.vmap(lambda own, given: torch.func.functional_call(mixers[0], own, (given,)).y)(weights, inputs)
+    alone = torch.stack([mixer(given).y for mixer, given in zip(mixers, inputs, strict=True)])
+    assert relative_error(stacked, alone) < 1e-10
+    gradients = torch.autograd.grad(stacked.square().sum(), list(weights.values()), allow_unused=True)
+    wanted = zip(
+        *(torch.autograd.grad(mixer(given).y.square().sum(), list(mixer.parameters()), allow_unused=True) for mixer, given in zip(mixers, inputs, strict=True)),
+        strict=True,
+    )
+    for name, one, other in zip(weights, gradients, wanted, strict=True):
+        if other[0] is not None and torch.stack(other).abs().max() > 1e-9:
+            assert relative_error(one, torch.stack(other)) < 1e-8, name
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("cls", "form"), FORMS)
+def test_under_autocast_it_is_near(cls: type[Mixer], form: str, x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    mixer = randomise(build(cls) if form == "native" else controlled(cls)).float()
+    expected = mixer(x.float()).y
+    with torch.autocast("cpu", torch.bfloat16):
+        state = mixer.init_state(B, capacity=T)
+        given = mixer(x.float(), state)
+    assert relative_error(given.y, expected) < 0.05
+    assert given.state.memory.dtype == torch.float32
 
 
 @torch.no_grad()
@@ -242,7 +343,7 @@ def test_both_conventions_of_the_token_shift_are_one(x: Tensor) -> None:
 def test_a_single_layer_is_the_first() -> None:
     assert depth(LayerInfo(0, 1, D)) == depth(LayerInfo(0, 4, D)) == (0, 1)
     assert depth(LayerInfo(3, 4, D)) == (1, 0.25)
-    for cls in (RWKV5, RWKV6, RWKV7):
+    for cls in (RWKV4, RWKV5, RWKV6, RWKV7):
         for layer in (LayerInfo(0, 1, D), LayerInfo(1, 2, D)):
             assert all(parameter.isfinite().all() for parameter in build(cls, layer).parameters())
 
@@ -276,6 +377,7 @@ def test_mixes_start_as_published(cls: type[Mixer]) -> None:
 
 
 RULES = {
+    RWKV4: {"shift.mix", "time_decay", "time_first"},
     RWKV5: {"shift.mix", "readout.norm.weight", "readout.norm.bias", "time_decay", "bonus"},
     RWKV6: {"shift.mix", "shift.first", "readout.norm.weight", "readout.norm.bias", "time_decay", "bonus"},
     RWKV7: {"shift.mix", "readout.norm.weight", "readout.norm.bias", "w0", "a0", "v0", "k_k", "k_a", "r_k"},
@@ -291,5 +393,7 @@ def test_what_is_no_map_does_not_decay(cls: type[Mixer]) -> None:
     maps = {f"{name}.weight" for name, module in mixer.named_modules() if isinstance(module, nn.Linear)}
     assert {name for name, parameter in mixer.named_parameters() if parameter.dim() > 1} - set(rules) == maps
     assert {name for name, rule in rules.items() if rule.lr_scale != 1} == ({"w0"} if cls is RWKV7 else set())
+    if cls.controlled is None:
+        return
     around = {name for name in RULES[cls] if not name.startswith("shift.")} - {"readout.norm.bias", "v0", "r_k"}
     assert set(controlled(cls).parameter_rules()) == around

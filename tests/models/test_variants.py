@@ -31,6 +31,7 @@ from linbench.models.mlstm import MLSTM
 from linbench.models.performer import Performer
 from linbench.models.retnet import RetNet
 from linbench.models.rfa import RFA
+from linbench.models.rwkv4 import RWKV4
 from linbench.models.rwkv5 import RWKV5
 from linbench.models.rwkv6 import RWKV6
 from linbench.models.rwkv7 import RWKV7, FirstValue
@@ -217,6 +218,8 @@ DELTA_RULE = {
 # q, k, v, output and gate; decay and bonus; a group norm
 EAGLE = 5 * D * D + 2 * D + 2 * D
 SHIFTED = {
+    # receptance, key, value and output; three streams; decay and bonus
+    "rwkv4": Variant(RWKV4, {}, 4 * D * D + 3 * D + 2 * D, lambda _: (3 * D, 0), None, shift=D),
     "rwkv5": Variant(RWKV5, {}, EAGLE + 4 * D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV), shift=D),
     # five streams with a mix each and a first one for all, their maps of rank 32 and the decay's of rank 64
     # q, k, v and output; decay, rate, k_k, k_a and r_k; a group norm; maps of rank 32 for decay, rate and gate
@@ -230,7 +233,7 @@ OTHERS = {
 }
 
 VARIANTS = {**SOFTMAX, **SUMS, **DECAYS, **DELTA_RULE, **SHIFTED, **REVISITED, **EXPONENTIAL_GATES, **OTHERS}
-QUICK = {"attention", "attention with a window", "base conv", "gated deltanet", "linear attention", "mamba2"}
+QUICK = {"attention", "attention with a window", "base conv", "gated deltanet", "linear attention", "mamba2", "rwkv7"}
 """In every check; the others with the slow tests."""
 
 CASES = [

@@ -1,0 +1,100 @@
+"""RWKV-4: for each channel an average of the past, weighted by keys, that fades with distance."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from linbench.kernels.scan import flops_per_token, scan
+from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
+from linbench.models.blocks.initialise import orthogonal, silent
+from linbench.models.blocks.linear import Linear
+from linbench.models.blocks.token_shift import TokenShift, depth, own_share, places
+
+NOTHING = -1e38
+"""The logarithm of no weight at all: it is finite, so that differences are."""
+
+
+class RWKV4State(NamedTuple):
+    """memory [B, 3, D] in at least float32: both sums over e^peak, and peak; the last token [B, D]."""
+
+    memory: Tensor
+    shift: Tensor
+
+
+class RWKV4(Mixer):
+    """o_t = (sum_{s<t} e^{k_s - (t-1-s) w} v_s + e^{u + k_t} v_t) / (sum_{s<t} e^{k_s - (t-1-s) w} + e^{u + k_t}),  y_t = W_o (sigmoid(r_t) o_t).
+
+    Peng et al. 2023, arXiv:2305.13048; w = exp(time_decay) and u per channel. r, k and v each read a mixture of a token and the one before.
+
+    State: three numbers per channel (both sums and the logarithm of their scale), constant in length, and D for the token shift.
+    Known for: a transformer-like layer whose state is a vector. Channels forget at rates of their own, half of them within about a token in
+    the first layer. There is no query: what a channel recalls does not depend on what is asked, and recall of many pairs is out of reach.
+    Value starts orthogonal, receptance, key and output at zero, as published. In place of RWKV's own channel mixer, which has a shift of its own, the
+    backbone's channel mixer stands in. There is no controlled form: neither q, k and v in heads nor an output norm to hold equal.
+    """
+
+    name = "rwkv4"
+    families = ("scan",)
+    generation = "gates and decay"
+
+    def __init__(self, settings: Any, layer: LayerInfo) -> None:
+        super().__init__(settings, layer)
+        width, (risen, left) = layer.d_model, depth(layer)
+        whole = 1 - own_share(width, left)
+        self.shift = TokenShift({"k": whole, "v": whole - 0.3 * risen, "r": 1 - own_share(width, left / 2)})
+        self.receptance, self.key = silent(Linear(width, width)), silent(Linear(width, width))
+        self.value, self.output = Linear(width, width), silent(Linear(width, width))
+        orthogonal(self.value, gain=1.0)
+        self.time_decay = nn.Parameter(-5 + 8 * places(width) ** (0.7 + 1.3 * risen))
+        self.time_first = nn.Parameter(math.log(0.3) + 0.5 * ((torch.arange(width) + 1) % 3 - 1))
+
+    def forward(self, x: Tensor, state: RWKV4State | None = None, handed: Any = None) -> Out:
+        """As `Mixer.forward`."""
+        given = self.init_state(x.shape[0], capacity=x.shape[1]) if state is None else state
+        streams, last = self.shift(x, given.shift)
+        r, k, v = self.receptance(streams["r"]), self.key(streams["k"]), self.value(streams["v"])
+        o, memory = wkv(k, v, self.time_decay, self.time_first, given.memory)
+        return Out(self.output((torch.sigmoid(r.to(o.dtype)) * o).to(v.dtype)), RWKV4State(memory, last), handed)
+
+    def init_state(self, batch: int, *, capacity: int) -> RWKV4State:
+        """Empty sums; the size does not depend on `capacity`."""
+        weight = self.output.weight
+        sums = weight.new_zeros(batch, 2, self.layer.d_model, dtype=torch.promote_types(weight.dtype, torch.float32))
+        return RWKV4State(torch.cat([sums, torch.full_like(sums[:, :1], NOTHING)], dim=1), weight.new_zeros(batch, self.layer.d_model))
+
+    def state_floats(self, seq_len: int) -> StateSize:
+        """3 D, and D for the token shift."""
+        return StateSize(recurrent=3 * self.layer.d_model, shift=self.layer.d_model)
+
+    def recurrence_flops(self, seq_len: int) -> float:
+        """Both sums; a product to write; and to read two multiply-adds, a quotient and the product with receptance."""
+        return flops_per_token(2 * self.layer.d_model) + 7 * self.layer.d_model
+
+    def parameter_rules(self) -> dict[str, Rule]:
+        """Nothing decays that is not a map, whatever its shape."""
+        return {name: Rule(decay=False) for name in ("shift.mix", "time_decay", "time_first")}
+
+
+def wkv(k: Tensor, v: Tensor, time_decay: Tensor, u: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+    """k, v [B, T, D], time_decay, u [D], memory [B, 3, D] -> o [B, T, D] and memory, in the dtype of memory.
+
+    Both sums are kept divided by e^peak, where peak is about the logarithm of their largest term, so that nothing overflows and something
+    is left to divide by. Any peak gives the same quotient as long as sums are brought from one to the next by their exact difference, so it
+    need not be exact itself, nor has it a gradient: it is a running maximum of k_s + s w, less t w.
+    """
+    k, v, w, u = (x.to(memory.dtype) for x in (k, v, time_decay.to(memory.dtype).exp(), u))
+    *sums, peak = memory.unbind(dim=1)
+    faded = torch.arange(k.shape[1] + 1, device=k.device)[:, None] * w.detach()
+    risen = torch.cat([peak.detach()[:, None], k.detach() + faded[1:]], dim=1)
+    peaks = risen.cummax(dim=1).values - faded
+    before, after = peaks[:, :-1], peaks[:, 1:]
+    left, weight = (before - after - w).exp(), (k - after).exp()
+    start = torch.cat(sums, dim=-1)
+    h, last = scan(torch.cat([left, left], dim=-1), torch.cat([weight * v, weight], dim=-1), start)
+    past, weights = torch.cat([start[:, None], h[:, :-1]], dim=1).chunk(2, dim=-1)
+    most = torch.maximum(before, u.detach() + k.detach())
+    earlier, own = (before - most).exp(), (u + k - most).exp()
+    o = (earlier * past + own * v) / (earlier * weights + own)
+    return o, torch.stack([*last.chunk(2, dim=-1), after[:, -1]], dim=1)
