@@ -49,6 +49,7 @@ def _backward(a, h, state, dh, da, db, dstate, T, C, BT: tl.constexpr, BC: tl.co
     """Grid as in `_forward`. Of the steps after the last, a is one and dh is zero."""
     start, one, c, mask = _place(T, C, BC)
     i = tl.arange(0, BT)[:, None]
+    begun = tl.load(state + one + c, mask=mask, other=0.0)
     carried = tl.zeros([1, BC], tl.float32)
     for tile in range(tl.cdiv(T, BT)):
         first = (tl.cdiv(T, BT) - 1 - tile) * BT
@@ -58,7 +59,7 @@ def _backward(a, h, state, dh, da, db, dstate, T, C, BT: tl.constexpr, BC: tl.co
         given = tl.load(dh + place, mask=here, other=0.0)
         left, own = tl.associative_scan((after, given), 0, _then, reverse=True)
         made = own + left * carried
-        before = tl.load(h + place - C, mask=here & (t > 0), other=0.0) + tl.load(state + one + c, mask=mask & (t == 0), other=0.0)
+        before = tl.load(h + place - C, mask=here & (t > 0), other=0.0) + tl.where(t == 0, begun, 0.0)
         tl.store(db + place, made, mask=here)
         tl.store(da + place, made * before, mask=here)
         carried = tl.sum(tl.where(i == 0, made, 0.0), axis=0, keep_dims=True)
