@@ -26,8 +26,8 @@ from linbench.models.lightning import Lightning
 from linbench.models.linear_attention import LinearAttention
 from linbench.models.lstm import LSTM
 from linbench.models.mamba2 import Mamba2
-from linbench.models.normalised_deltanet import NormalisedDeltaNet
 from linbench.models.mlstm import MLSTM
+from linbench.models.normalised_deltanet import NormalisedDeltaNet
 from linbench.models.performer import Performer
 from linbench.models.retnet import RetNet
 from linbench.models.rfa import RFA
