@@ -22,6 +22,7 @@ class Mamba2Settings(MatrixSettings):
     expand_v: float = Field(2.0, gt=0, description="inner width over d_model; with head_dim given, expand_v / expand_k * head_dim per head")
     groups: int | None = Field(1, ge=1, description="how many B and C (k and q) there are, each for as many heads; null is one for each head")
     conv_bias: bool = Field(True, description="whether the convolution has biases")
+    skip: bool = Field(True, description="whether D x goes past the memory")
     qk_norm: Literal["none", "l2", "rms"] = Field("none", description="norm of C and B (q and k), the last thing before the recurrence")
     output_norm: OutputNorm = Field("rms_all", description=OUTPUT_NORM.description)
     output_gate: Literal["none", "swish"] = Field("swish", description="gate computed from the layer's input, before the norm")
@@ -47,19 +48,20 @@ class Mamba2(MatrixMixer):
     little also forgets little. It cannot erase one association alone, and with decays that are positive it cannot track parity. Published
     models have states of 128 for heads of 64, and no channel mixer between their layers (`channel_mixer=none`); heads here are few, their state as
     wide as the model over the heads, and decays are drawn in strata (docs/decisions/0003). In the controlled form every head has a B and a C
-    of its own, and the skip D stays, which is the equation's. The output projection starts at zero (0002).
+    of its own, and there is no skip: no other memory has one, and steps that start small would leave what is read far below it. The
+    output projection starts at zero (0002).
     """
 
     name = "mamba2"
     generation = "gates and decay"
     Settings = Mamba2Settings
-    controlled: ClassVar[dict[str, Any] | None] = {**(MatrixMixer.controlled or {}), "groups": None, "conv_bias": False}
+    controlled: ClassVar[dict[str, Any] | None] = {**(MatrixMixer.controlled or {}), "groups": None, "conv_bias": False, "skip": False}
     decays = True
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
         self.decay = StepDecay(layer.d_model, settings.heads)
-        self.skip = nn.Parameter(torch.ones(settings.heads))
+        self.skip = nn.Parameter(torch.ones(settings.heads)) if settings.skip else None
 
     def projection(self) -> HeadProjection:
         """C and B for each group of heads, x for each head, in the places of q, k and v."""
@@ -76,13 +78,13 @@ class Mamba2(MatrixMixer):
         """The equation."""
         log_decay, step = self.decay.with_step(x)
         o, memory = matrix_state(q, k, (step[..., None] * v).to(v.dtype), log_decay=log_decay, scale=1.0, state=memory)
-        return o + self.skip[:, None].to(v.dtype) * v, memory
+        return o if self.skip is None else o + self.skip[:, None].to(v.dtype) * v, memory
 
     def recurrence_flops(self, seq_len: int) -> float:
         """With what the step costs each value, and the skip."""
         heads, _, value_dim = self.memory_shape
-        return super().recurrence_flops(seq_len) + 3 * heads * value_dim
+        return super().recurrence_flops(seq_len) + (1 + 2 * self.settings.skip) * heads * value_dim
 
     def parameter_rules(self) -> dict[str, Rule]:
         """No weight decay on what parameterises the forgetting, nor on the skip."""
-        return {name: Rule(decay=False) for name in ("decay.A_log", "decay.dt_bias", "skip")}
+        return {name: Rule(decay=False) for name in ("decay.A_log", "decay.dt_bias", *([] if self.skip is None else ["skip"]))}

@@ -394,6 +394,13 @@ def test_what_does_not_decay(cls: type[Mixer], names: set[str]) -> None:
     assert names <= dict(build(cls).named_parameters()).keys()
 
 
+def test_mamba2_has_no_skip_in_the_controlled_form() -> None:
+    native, controlled = build(Mamba2), build(Mamba2, **Mamba2.controlled)
+    assert controlled.parameter_rules().keys() == {"decay.A_log", "decay.dt_bias"}
+    assert native.recurrence_flops(9) == HEADS * (5 * (D // HEADS) * D + 3 * D)  # values of D for keys of D / HEADS
+    assert controlled.recurrence_flops(9) == HEADS * (5 * (D // HEADS) ** 2 + D // HEADS)
+
+
 def test_only_later_layers_of_hgrn2_have_a_bound() -> None:
     later = build(HGRN2, index=1)
     assert later.parameter_rules() == {"bound": Rule(decay=False)}
