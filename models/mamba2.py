@@ -83,7 +83,7 @@ class Mamba2(MatrixMixer):
     def recurrence_flops(self, seq_len: int) -> float:
         """With what the step costs each value, and the skip."""
         heads, _, value_dim = self.memory_shape
-        return super().recurrence_flops(seq_len) + (1 + 2 * self.settings.skip) * heads * value_dim
+        return super().recurrence_flops(seq_len) + (1 if self.skip is None else 3) * heads * value_dim
 
     def parameter_rules(self) -> dict[str, Rule]:
         """No weight decay on what parameterises the forgetting, nor on the skip."""
