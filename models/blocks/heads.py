@@ -126,13 +126,16 @@ class HeadProjection(nn.Module):
 
     def convolved(self, x: Tensor | Shared | tuple[Tensor, ...], conv: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """As `forward`, before the feature map and the norm that does not come with the convolution."""
-        qkv: Any
+        parts: tuple[Any, ...]
         if isinstance(x, tuple):
             weights = torch.split(self.linear.weight, self.widths)
-            qkv = torch.cat([linear(each, [weight])[0] for each, weight in zip(x, weights, strict=True)], dim=-1)
+            parts = tuple(linear(each, [weight])[0] for each, weight in zip(x, weights, strict=True))
+        elif self.conv is None:
+            parts = torch.split(self.linear(x), self.widths, dim=-1)
         else:
-            qkv = self.linear(x)
-        parts, conv = (qkv.split(self.widths, dim=-1), conv) if self.conv is None else self.conv(qkv, conv)
+            parts = (self.linear(x),)
+        if self.conv is not None:
+            parts, conv = self.conv(parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1), conv)
         q, k, v = (part.unflatten(-1, (-1, dim)) for part, dim in zip(parts, (self.head_dim, self.head_dim, self.value_dim), strict=True))
         if self.activates_v:
             v = F.silu(v)

@@ -2,7 +2,6 @@
 
 from typing import TypeVar
 
-import torch
 from torch import nn
 
 Kind = TypeVar("Kind", bound=nn.Linear)
@@ -19,8 +18,5 @@ def silent(linear: Kind) -> Kind:
 
 def orthogonal(linear: nn.Linear, *, gain: float) -> None:
     """Weights with orthogonal rows or columns, whichever are fewer, of length `gain` (1312.6120)."""
-    # on the CPU by name: a sketch, on the device that has no memory, would load a compiler for it, which takes seconds
-    drawn = torch.empty(linear.weight.shape, device="cpu")
-    nn.init.orthogonal_(drawn, gain=gain)
-    with torch.no_grad():
-        linear.weight.copy_(drawn)
+    if not linear.weight.is_meta:  # a sketch, whose weights have no memory
+        nn.init.orthogonal_(linear.weight, gain=gain)

@@ -221,10 +221,11 @@ SHIFTED = {
     # receptance, key, value and output; three streams; decay and bonus
     "rwkv4": Variant(RWKV4, {}, 4 * D * D + 3 * D + 2 * D, lambda _: (3 * D, 0), None, shift=D),
     "rwkv5": Variant(RWKV5, {}, EAGLE + 4 * D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV), shift=D),
+    "rwkv5 with a convolution": Variant(RWKV5, {"conv": 4}, EAGLE + 4 * D + FILTER, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV), shift=D),
     # five streams with a mix each and a first one for all, their maps of rank 32 and the decay's of rank 64
+    "rwkv6": Variant(RWKV6, {}, EAGLE + 6 * D + 2 * 5 * 32 * D + 2 * 64 * D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV), shift=D),
     # q, k, v and output; decay, rate, k_k, k_a and r_k; a group norm; maps of rank 32 for decay, rate and gate
     "rwkv7": Variant(RWKV7, {}, 4 * D * D + 5 * D + 2 * D + 6 * D + 2 * 3 * 32 * D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV), shift=D),
-    "rwkv6": Variant(RWKV6, {}, EAGLE + 6 * D + 2 * 5 * 32 * D + 2 * 64 * D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV), shift=D),
 }
 
 OTHERS = {
