@@ -100,6 +100,7 @@ def test_keys_of_any_size_neither_overflow_nor_vanish(relative_error: Error, gen
     k, v = 80 * (2 * draw[0] - 1), draw[1] - 0.5
     k[:, 100:200] = -80  # and then nothing but what is long gone, or just came
     decay, u = torch.linspace(-9, 3, width, dtype=torch.float64), torch.linspace(-3, 3, width, dtype=torch.float64)
+    u[::8], u[1::8] = 95, -95
     start = torch.zeros(2, 3, width, dtype=torch.float64)
     start[:, 2] = -1e38
     given = [y.to(dtype).requires_grad_() for y in (k, v, decay, u)]
