@@ -15,7 +15,7 @@ from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.ends import Decoder, head, loss, reader
 from linbench.models.blocks.initialise import silent
 from linbench.models.blocks.linear import Linear
-from linbench.models.blocks.norms import RMSNorm
+from linbench.models.blocks.norms import HeadLayerNorm, RMSNorm
 
 VERSION = 2
 """Raised whenever a change here changes results; part of the identity of every cell."""
@@ -175,5 +175,7 @@ class Backbone(nn.Module):
     def parameter_rules(self) -> dict[str, Rule]:
         """Every parameter by name, with the rule its mixer gives it or the default."""
         given = {f"mixers.{i}.{name}": rule for i, mixer in enumerate(self._each()) for name, rule in mixer.parameter_rules().items()}
-        given |= {f"{name}.weight": Rule(decay=False) for name, module in self.named_modules() if isinstance(module, ShortConvolution)}
+        # matrices by their shape alone
+        given |= {f"{name}.weight": Rule(decay=False) for name, module in self.named_modules() if isinstance(module, ShortConvolution | HeadLayerNorm)}
+        given |= {f"{name}.bias": Rule(decay=False) for name, module in self.named_modules() if isinstance(module, HeadLayerNorm)}
         return {name: given.get(name, Rule()) for name, _ in self.named_parameters()}
