@@ -42,7 +42,7 @@ def test_plans() -> None:
         plan(device="cpu", models=["deltanett"])
     with pytest.raises(UserError, match="unknown dtype 'fp16'"):
         plan(device="cpu", precision="fp16")
-    with pytest.raises(UserError, match=r"unknown peer 'fla'.*Allowed: zoology-style"):
+    with pytest.raises(UserError, match=r"unknown peer for training steps 'fla'.*Allowed: zoology-style"):
         plan(device="cpu", peer="fla")
     with pytest.raises(UserError, match="--profile needs a GPU"):
         plan(device="cpu", by_part=True)

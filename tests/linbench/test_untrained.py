@@ -107,7 +107,7 @@ def test_a_single_key_blends_as_computed_by_hand() -> None:
 
 def test_a_sum_errs_as_theory_says() -> None:
     """Each of the other N - 1 keys has a squared cosine of 1 / dim."""
-    rows = untrained.capacity([Sum()], pairs=(9, 33, 129), correlations=[0.0], trials=Trials(20, dim=32))
+    rows = untrained.capacity([Sum()], pairs=(9, 33, 129), correlations=[0.0], trials=Trials(100, dim=32))
     assert [row["error"] for row in rows] == pytest.approx([8 / 32, 32 / 32, 128 / 32], rel=0.06)
 
 
