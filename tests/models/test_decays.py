@@ -19,18 +19,16 @@ from linbench.models.lightning import Lightning
 from linbench.models.linear_attention import LinearAttention
 from linbench.models.mamba2 import Mamba2
 from linbench.models.retnet import RetNet
+from tests.models.building import HEADS, B, D, Error, Randomise
+from tests.models.building import build as build_at
 
-B, T, D, HEADS = 2, 37, 16, 2
-Error = Callable[[Tensor, Tensor], float]
-Randomise = Callable[[Mixer], Mixer]
+T = 37
 PLAIN = {"conv": 0, "qk_norm": "none", "feature_map": "identity", "output_norm": "none", "output_gate": "none", "positions": "none"}
 PLAIN |= {"expand_k": 1.0, "expand_v": 1.0}
 
 
-def build(cls: type[Mixer], *, index: int = 0, count: int = 2, heads: int = HEADS, **settings: Any) -> Mixer:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        return cls(cls.Settings.parse({"heads": heads, **settings}, where="model"), LayerInfo(index, count, D)).double()
+def build(cls: type[Mixer], *, index: int = 0, count: int = 2, **settings: Any) -> Mixer:
+    return build_at(cls, LayerInfo(index, count, D), **settings)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.models.base import LayerInfo, Mixer
+from linbench.models.base import Mixer
 from linbench.models.blocks.heads import shared
 from linbench.models.blocks.linear import Shared
 from linbench.models.comba import Comba
@@ -19,17 +19,10 @@ from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.gated_deltaproduct import GatedDeltaProduct
 from linbench.models.kda import KDA, ChannelDecay
 from linbench.models.normalised_deltanet import NormalisedDeltaNet
+from tests.models.building import HEADS, B, D, Error, Randomise, build
 
-B, T, D, HEADS = 2, 70, 16, 2
-Error = Callable[[Tensor, Tensor], float]
-Randomise = Callable[[Mixer], Mixer]
+T = 70
 Inside = tuple[Shared, Tensor, Tensor, Tensor, Tensor, Tensor]
-
-
-def build(cls: type[Mixer], **settings: Any) -> Mixer:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        return cls(cls.Settings.parse({"heads": HEADS, **settings}, where="model"), LayerInfo(0, 1, D)).double()
 
 
 @pytest.fixture

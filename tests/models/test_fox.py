@@ -1,25 +1,16 @@
 import math
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from linbench.models.attention import Attention
-from linbench.models.base import LayerInfo, Mixer
+from linbench.models.base import LayerInfo
 from linbench.models.blocks.heads import shared
 from linbench.models.fox import FoX
+from tests.models.building import HEADS, B, D, Error, Randomise, build
 
-B, T, D, HEADS = 2, 30, 16, 2
-Error = Callable[[Tensor, Tensor], float]
-Randomise = Callable[[Mixer], Mixer]
-
-
-def build(cls: type[Mixer], width: int = D, **settings: Any) -> Mixer:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        return cls(cls.Settings.parse({"heads": HEADS, **settings}, where="model"), LayerInfo(0, 1, width)).double()
+T = 30
 
 
 @pytest.fixture
@@ -69,7 +60,7 @@ def test_one_gate_for_all_tokens_is_a_linear_bias(x: Tensor, randomise: Randomis
 
 @torch.no_grad()
 def test_gates_are_a_half_at_first_unless_asked() -> None:
-    mixer = build(FoX, width=512)
+    mixer = build(FoX, LayerInfo(0, 1, 512))
     assert not mixer.forget.bias.any()
     assert 0.018 < mixer.forget.weight.std() < 0.022
     ones = torch.ones(1, 1, D, dtype=torch.float64)

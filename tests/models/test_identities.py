@@ -1,7 +1,6 @@
 """Where one variant must equal another, or a formula."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,22 +8,15 @@ import torch
 from torch import Tensor
 
 from linbench.models.attention import Attention
-from linbench.models.base import LayerInfo, Mixer
+from linbench.models.base import Mixer
 from linbench.models.blocks.gates import ScalarDecay, WriteStrength
 from linbench.models.blocks.positions import alibi_slopes, rotate
 from linbench.models.deltanet import DeltaNet
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.linear_attention import LinearAttention
+from tests.models.building import HEADS, B, D, Error, Randomise, build
 
-B, T, D, HEADS = 2, 70, 16, 2
-Error = Callable[[Tensor, Tensor], float]
-Randomise = Callable[[Mixer], Mixer]
-
-
-def build(cls: type[Mixer], **settings: Any) -> Mixer:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        return cls(cls.Settings.parse({"heads": HEADS, **settings}, where="model"), LayerInfo(0, 1, D)).double()
+T = 70
 
 
 @pytest.fixture

@@ -17,19 +17,16 @@ from linbench.models.rwkv4 import RWKV4, wkv
 from linbench.models.rwkv5 import RWKV5
 from linbench.models.rwkv6 import RWKV6
 from linbench.models.rwkv7 import RWKV7, FirstValue
+from tests.models.building import HEADS, B, D, Error, Randomise
+from tests.models.building import build as build_at
 
-B, T, D, HEADS = 2, 40, 16, 2
+T = 40
 K = D // HEADS
 LAYER = LayerInfo(1, 3, D)
-Error = Callable[[Tensor, Tensor], float]
-Randomise = Callable[[Mixer], Mixer]
 
 
 def build(cls: type[Mixer], layer: LayerInfo = LAYER, **settings: Any) -> Mixer:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        around = {"heads": HEADS} if "heads" in cls.Settings.model_fields else {}
-        return cls(cls.Settings.parse({**around, **settings}, where="model"), layer).double()
+    return build_at(cls, layer, **settings)
 
 
 def controlled(cls: type[Mixer], **settings: Any) -> Mixer:

@@ -1,7 +1,6 @@
 """Memories that are sums: each against a loop of its equation, and where one must equal another or a formula."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,17 +17,10 @@ from linbench.models.linear_attention import LinearAttention
 from linbench.models.performer import Performer
 from linbench.models.rfa import RFA
 from linbench.models.transnormer import TransNormer
+from tests.models.building import HEADS, B, D, Error, Randomise, build
 
-B, T, D, HEADS = 2, 37, 16, 2
+T = 37
 HEAD = D // HEADS
-Error = Callable[[Tensor, Tensor], float]
-Randomise = Callable[[Mixer], Mixer]
-
-
-def build(cls: type[Mixer], d_model: int = D, **settings: Any) -> Mixer:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        return cls(cls.Settings.parse({"heads": HEADS, **settings}, where="model"), LayerInfo(0, 1, d_model)).double()
 
 
 @pytest.fixture
@@ -271,7 +263,7 @@ def test_an_rfa_that_keeps_everything_is_the_plain_one(x: Tensor, randomise: Ran
 
 @torch.no_grad()
 def test_rfas_gate_starts_near_one_half() -> None:
-    mixer = build(RFA, d_model=64, gated=True, heads=64)
+    mixer = build(RFA, LayerInfo(0, 1, 64), gated=True, heads=64)
     x = torch.randn(1, 500, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     half_lives = math.log(0.5) / torch.nn.functional.logsigmoid(mixer.gate(x))
     assert 0.8 < half_lives.median() < 1.25
