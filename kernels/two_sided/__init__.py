@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from linbench.kernels.operators import without_autocast
+from linbench.kernels.operators import preferred, without_autocast
 from linbench.kernels.two_sided.chunkwise import chunkwise
 from linbench.kernels.two_sided.reference import reference
 
@@ -14,7 +14,7 @@ __all__ = ["VERSION", "flops_per_token", "two_sided"]
 VERSION = 1
 """Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
 
-_BACKENDS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"auto": chunkwise, "reference": reference, "chunkwise": chunkwise}
+_BACKENDS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"reference": reference, "chunkwise": chunkwise}
 
 
 def two_sided(
@@ -42,8 +42,10 @@ def two_sided(
     Raises:
         ValueError: shapes that do not fit together, or a backend that is not there.
     """
+    if backend == "auto":
+        backend = preferred(_BACKENDS) or "chunkwise"
     if backend not in _BACKENDS:
-        raise ValueError(f"backend must be one of {', '.join(_BACKENDS)}, not {backend!r}")
+        raise ValueError(f"backend must be one of auto, {', '.join(_BACKENDS)}, not {backend!r}")
     if not q.dim() == v.dim() == 4 or q.shape != k.shape or q.shape[:3] != v.shape[:3] or q.shape[1] < 1:
         raise ValueError(f"q, k [B, T, H, K] and v [B, T, H, V] with T >= 1, not {[*map(tuple, (q.shape, k.shape, v.shape))]}")
     if state is not None and state.shape != (expected := (len(v), *q.shape[2:], v.shape[3])):

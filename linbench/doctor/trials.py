@@ -14,6 +14,7 @@ from linbench.kernels.decay_gate import decay_gate
 from linbench.kernels.embedding import embedding
 from linbench.kernels.matrix_state.instances import INSTANCES, Instance, apply, random_inputs
 from linbench.kernels.norms import Activation, l2_norm, rms_norm
+from linbench.kernels.scan import scan
 from linbench.kernels.short_convolution import short_convolution
 
 _GATES = {"log_decay", "beta", "bonus", "state"}
@@ -183,12 +184,23 @@ def _embedding(rows: int, vocabulary: int, width: int) -> Trial:
     return Trial(kernel, truth, {"weight": _normal(vocabulary, width)})
 
 
+def _scan(batch: int, length: int, channels: int) -> Trial:
+    def truth(given: Inputs) -> tuple[Tensor, ...]:
+        h = given["state"]
+        every = [h := a * h + b for a, b in zip(given["a"].unbind(1), given["b"].unbind(1), strict=True)]
+        return torch.stack(every, dim=1), h
+
+    inputs = {"a": _normal(batch, length, channels).tanh(), "b": _normal(length, batch, channels).transpose(0, 1), "state": _normal(batch, channels)}
+    return Trial(lambda given: scan(given["a"], given["b"], given["state"]), truth, inputs)
+
+
 OTHERS: dict[str, dict[str, Callable[[], Trial]]] = {
     "short_convolution": {
         "kernel 4, unit heads, from a state": partial(_convolution, 4, (64, 32), True, parts=(32, 32, 32)),
         "kernel 2": partial(_convolution, 2, None, False),
         "kernel 3, no activation": partial(_convolution, 3, None, True, silu=False),
     },
+    "scan": {"odd length": partial(_scan, 3, 99, 70), "one token": partial(_scan, 2, 1, 5), "many channels": partial(_scan, 2, 65, 1030)},
     "l2_norm": {"as published": _l2_norm},
     "rms_norm": {"no gate": partial(_rms_norm, None), "swish gate": partial(_rms_norm, "swish"), "sigmoid gate": partial(_rms_norm, "sigmoid")},
     "decay_gate": {"a few heads": partial(_decay_gate, 3), "channels": partial(_decay_gate, 200)},
