@@ -47,7 +47,7 @@ class RWKV5(ShiftMixer):
         width, (risen, left) = self.layer.d_model, depth(self.layer)
         half = 1 - own_share(width, left / 2)
         mixes = {"k": 1 - own_share(width, left), "v": 1 - own_share(width, left) - 0.3 * risen, "r": half, "g": half}
-        return TokenShift(mixes)
+        return TokenShift(self.wanted(mixes))
 
     def log_decay(self, streams: Streams) -> Tensor:
         """Broadcastable to [B, T, H, K], in at least float32."""
@@ -59,7 +59,7 @@ class RWKV5(ShiftMixer):
         o, memory = matrix_state(
             seen.r, seen.k, seen.v, log_decay=self.log_decay(seen.streams), read="before", bonus=self.bonus, scale=1.0, state=state and state.memory
         )
-        return Out(self.readout(o, seen.streams["g"]), ShiftState(memory, seen.conv, seen.shift), handed)
+        return Out(self.readout(o, seen.streams.get("g", x)), ShiftState(memory, seen.conv, seen.shift), handed)
 
     def parameter_rules(self) -> dict[str, Rule]:
         """No weight decay on what parameterises the forgetting, either."""

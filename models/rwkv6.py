@@ -68,7 +68,7 @@ class RWKV6(RWKV5):
         width, (risen, left) = self.layer.d_model, depth(self.layer)
         whole, half = 1 - own_share(width, left), 1 - own_share(width, left / 2)
         mixes = {"w": whole, "k": whole, "v": whole - 0.3 * risen, "r": half, "g": half}
-        return TokenShiftByToken(mixes, whole, self.settings.shift_rank)
+        return TokenShiftByToken(self.wanted(mixes), whole, self.settings.shift_rank)
 
     def log_decay(self, streams: Streams) -> Tensor:
         """[B, T, H, K], in at least float32."""

@@ -84,7 +84,7 @@ class RWKV7(ShiftMixer):
     def token_shift(self) -> TokenShift:
         """Early channels look back, and in later layers more of them do."""
         left, powers = depth(self.layer).left, {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2}
-        return TokenShift({letter: 1 - own_share(self.layer.d_model, power * left) for letter, power in powers.items()})
+        return TokenShift(self.wanted({letter: 1 - own_share(self.layer.d_model, power * left) for letter, power in powers.items()}))
 
     def log_decay(self, streams: Streams) -> Tensor:
         """[B, T, H, K] in (-0.6066, 0), in at least float32."""
@@ -103,7 +103,7 @@ class RWKV7(ShiftMixer):
         update = Transition((-erased).to(v.dtype), (erased * rate).to(v.dtype))
         o, memory = matrix_state(r, k, v, log_decay=self.log_decay(streams), update=update, scale=1.0, state=state and state.memory)
         bonus = None if self.r_k is None else (r * k * self.r_k).sum(dim=-1, keepdim=True) * v
-        return Out(self.readout(o, streams["g"], bonus), ShiftState(memory, conv, shift), handed)
+        return Out(self.readout(o, streams.get("g", x), bonus), ShiftState(memory, conv, shift), handed)
 
     def recurrence_flops(self, seq_len: int) -> float:
         """What is erased has a key of its own: 2 K V more than where it is written over."""

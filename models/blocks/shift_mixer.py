@@ -67,6 +67,11 @@ class ShiftMixer(Mixer):
     def token_shift(self) -> TokenShift:
         """With a stream for each of `letters`."""
 
+    def wanted(self, mixes: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Those of `letters`, without the gate's where there is none to read it."""
+        gated = self.settings.output_gate != "none" or getattr(self.settings, "low_rank_gate", False)
+        return {letter: mix for letter, mix in mixes.items() if gated or letter != "g"}
+
     @property
     def memory_shape(self) -> tuple[int, int, int]:
         """H, K, V of the memory."""

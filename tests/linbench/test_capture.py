@@ -17,6 +17,8 @@ from linbench.stack import Stack
 from linbench.train import Step, Training
 
 MODELS = ["attention", "linear_attention", "deltanet", "gated_deltanet", "base_conv+attention"]
+OTHERS = ("fox", "performer", "rfa", "mamba2", "gla", "mlstm", "dfw", "rwkv4", "rwkv6", "comba", "gated_deltaproduct", "kda", "rwkv7", "lstm")
+"""At least one for each kind of state, update and gate."""
 RATES = [1e-3, 3e-3, 1e-2]
 SETTINGS = {
     "protocol.batch_size": 8, "task.seq_len": 32, "task.kv_pairs": 4, "task.vocab_size": 64, "model.d_model": 64, "model.heads": 2,
@@ -38,7 +40,8 @@ class Mine(nn.Module):
 
 def group(model: str, device: str = "cuda:0", **settings: Any) -> list[Cell]:
     more = {name.replace("__", "."): value for name, value in settings.items()}
-    return [plan("mqar", [model], device=device, seeds=[seed], settings=SETTINGS | more | {"protocol.lr": rate})[0] for seed, rate in enumerate(RATES)]
+    around = {name: value for name, value in SETTINGS.items() if name != "model.heads" or model not in {"rwkv4", "lstm"}}
+    return [plan("mqar", [model], device=device, seeds=[seed], settings=around | more | {"protocol.lr": rate})[0] for seed, rate in enumerate(RATES)]
 
 
 def begun(cells: Sequence[Cell], dtype: torch.dtype = torch.float32) -> Training:
@@ -69,7 +72,7 @@ def test_on_a_cpu_a_function_is_called_as_it_is() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", [*MODELS, *OTHERS])
 def test_captured_steps_are_steps_as_called(model: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cells = group(model, protocol__precision=precision)
     captured, step = curve(cells)

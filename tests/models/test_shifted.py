@@ -395,3 +395,14 @@ def test_what_is_no_map_does_not_decay(cls: type[Mixer]) -> None:
         return
     around = {name for name in RULES[cls] if not name.startswith("shift.")} - {"readout.norm.bias", "v0", "r_k"}
     assert set(controlled(cls).parameter_rules()) == around
+
+
+@pytest.mark.parametrize(("cls", "off"), [(RWKV5, {"output_gate": "none"}), (RWKV6, {"output_gate": "none"}), (RWKV7, {"low_rank_gate": False})])
+def test_without_a_gate_nothing_is_made_for_it(cls: type[Mixer], off: dict[str, Any]) -> None:
+    assert "g" in build(cls).shift.names
+    mixer = build(cls, **off)
+    assert "g" not in mixer.shift.names
+    mixer.readout.linear.weight.data.normal_(generator=torch.Generator().manual_seed(0))
+    x = torch.randn(B, T, D, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    mixer(x).y.square().sum().backward()
+    assert all(parameter.grad is not None for parameter in mixer.shift.parameters())
