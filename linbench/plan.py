@@ -155,7 +155,13 @@ def _preset(cls: type[Task], task: str, preset: str | None) -> Preset:
 
 def _matching_preset(task: Task, spec: ModelSpec, protocol: Protocol) -> str | None:
     """The preset that task, model and protocol still are, if any."""
-    has = [spec.backbone.model_dump() | {"form": spec.form} | layer.settings.model_dump() for layer in spec.layers if not layer.entry.cls.opaque]
+    has = [
+        spec.backbone.model_dump()
+        | {"form": spec.form}
+        | {f"{prefix}{name}": value for name, value in layer.settings.model_dump().items() for prefix in ("", f"{layer.entry.name}.")}
+        for layer in spec.layers
+        if not layer.entry.cls.opaque
+    ]
     for name, preset in task.presets.items():
         same_task = task.Settings.parse(preset.task, where="task") == task.settings
         same_protocol = Protocol.parse({**default_protocol(), **preset.protocol}, where="protocol") == protocol
@@ -204,8 +210,8 @@ def _model(text: str, form: Form, from_preset: Mapping[str, Any], given: Mapping
         values: dict[str, Any] = dict(mixer.controlled or {}) if form == "controlled" else {}
         for source in (given,) if mixer.opaque else (from_preset, given):
             values |= {k: v for k, v in source.items() if k in mixer.Settings.model_fields or (open_ended and k not in of_backbone and "." not in k)}
-        for name in (term.name, entry.name):
-            values |= {k.removeprefix(f"{name}."): v for k, v in given.items() if k.startswith(f"{name}.")}
+            for name in (term.name, entry.name):
+                values |= {k.removeprefix(f"{name}."): v for k, v in source.items() if k.startswith(f"{name}.")}
         layers.append(LayerSpec(entry, mixer.Settings.parse(values | dict(term.settings), where="model")))
     return ModelSpec("".join(text.split()), form, backbone.model_copy(update={"layers": count}), tuple(layers))
 

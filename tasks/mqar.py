@@ -65,7 +65,7 @@ class MQAR(PairsThenQueries):
         "quick": Preset(
             "a minute on a laptop: 8 pairs in 64 tokens, which two layers with a short convolution learn",
             task={"filler": "zero"},
-            model={"heads": 2, "output_gate": "none"},
+            model={"heads": 2, "gated_deltanet.output_gate": "none"},
             protocol={"lr": 5e-3, "tokens": 1_228_800},
         ),
         "quick-hard": Preset(

@@ -40,6 +40,12 @@ def test_a_preset_is_named_while_everything_is_what_it_says() -> None:
     assert one(preset="quick-hard", form="native").preset is None
 
 
+def test_a_preset_may_set_one_model_alone() -> None:
+    gates = [cell.model.layers[0].settings.output_gate for cell in plan("mqar", ["gated_deltanet", "retnet"], preset="quick", device="cpu")]
+    assert gates == ["none", "swish"], "quick takes the gate from Gated DeltaNet, as published for this task, and from no other"
+    assert one(settings={"model.output_gate": "swish"}).model.layers[0].settings.output_gate == "swish"
+
+
 def test_seeds_may_come_from_anywhere() -> None:
     cells = plan("mqar", ["attention", "deltanet"], seeds=(seed for seed in range(3)), device="cpu")
     assert [cell.seed for cell in cells] == [0, 1, 2] * 2
