@@ -8,8 +8,8 @@ import yaml
 from linbench.common.errors import UserError
 from linbench.suite import Suite, expand, load, shipped
 
-MISSING = {"zoology-figure2": {"model hyena", "model rwkv4", "model h3"}}
-"""What shipped suites name that is not there yet."""
+MISSING = {"zoology-figure2": {"model hyena", "model h3"}, "zoo-quick": {"model rwkv4, controlled"}}
+"""What shipped suites name that is not there yet, or not in that form."""
 
 SMALL: dict[str, Any] = {"about": "a test", "tasks": ["mqar"], "models": ["deltanet", "attention"]}
 
