@@ -1,7 +1,7 @@
 """What every Triton operator shares: where it runs, and how replicas fold into the batch."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from importlib.util import find_spec
@@ -51,12 +51,22 @@ def preferring(backend: str) -> Iterator[list[str]]:
         _wished.pop()
 
 
-def preferred(backends: Iterable[str]) -> str | None:
-    """What a door that is left the choice among `backends` is to take, if anything is wished."""
-    if not _wished or _wished[-1][0] not in backends:
-        return None
-    backend, taken = _wished[-1]
-    taken.append(backend)
+def chosen(backend: str, backends: Collection[str], x: Tensor, *, otherwise: str) -> str:
+    """Which of its `backends` a door takes for x: the one that is named; for "auto" the one that is wished, or else Triton where the door has it and it
+    runs, and elsewhere `otherwise`.
+
+    Raises ValueError: a backend that is not there or does not run on x.
+    """
+    if backend == "auto":
+        wished = _wished[-1] if _wished and _wished[-1][0] in backends else None
+        if wished is None:
+            return "triton" if "triton" in backends and runs_triton(x) else otherwise
+        backend, taken = wished
+        taken.append(backend)
+    if backend not in backends:
+        raise ValueError(f"backend must be one of auto, {', '.join(backends)}, not {backend!r}")
+    if backend == "triton" and not runs_triton(x):
+        raise ValueError(f"backend triton runs on a GPU and not in float64, not on {x.dtype} on {x.device}")
     return backend
 
 

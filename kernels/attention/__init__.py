@@ -8,14 +8,14 @@ from torch import Tensor
 from linbench.kernels.attention.dense import dense
 from linbench.kernels.attention.positions import EMPTY
 from linbench.kernels.attention.reference import reference
-from linbench.kernels.operators import preferred, without_autocast
+from linbench.kernels.operators import chosen, without_autocast
 
 __all__ = ["EMPTY", "VERSION", "attention", "flops_per_token"]
 
 VERSION = 2
 """Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
 
-_BACKENDS = {"auto": dense, "reference": reference, "dense": dense}
+_BACKENDS = {"reference": reference, "dense": dense}
 
 
 def attention(
@@ -55,10 +55,7 @@ def attention(
         k, v = k.repeat_interleave(groups, dim=2), v.repeat_interleave(groups, dim=2)
     if window is not None and window < 1:
         raise ValueError(f"window must be at least 1, not {window}")
-    if backend not in _BACKENDS:
-        raise ValueError(f"backend must be one of {', '.join(_BACKENDS)}, not {backend!r}")
-    if backend == "auto":
-        backend = preferred(_BACKENDS) or "dense"
+    took = chosen(backend, _BACKENDS, v, otherwise="dense")
     dtype = v.dtype
     if kept is not None and (kept[0].shape != q.shape[:3] or kept[1].shape != (*k.shape[:2], q.shape[2])):
         raise ValueError(f"kept is [B, T, H] of queries and [B, S, H] of keys, not {[*map(tuple, (x.shape for x in kept))]}")
@@ -68,7 +65,7 @@ def attention(
         q, scale = q * scale[:, None].to(q.dtype), 1.0
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     with nullcontext() if kept is None else without_autocast(q):  # which would round the bias
-        o: Tensor = _BACKENDS[backend](q, k, v, query_positions, key_positions, window, slopes, kept, scale)
+        o: Tensor = _BACKENDS[took](q, k, v, query_positions, key_positions, window, slopes, kept, scale)
     return o.to(dtype)
 
 

@@ -9,7 +9,7 @@ from linbench.kernels.matrix_state.chunkwise import chunkwise
 from linbench.kernels.matrix_state.problem import Problem, Read, check
 from linbench.kernels.matrix_state.reference import reference
 from linbench.kernels.matrix_state.update import Add, Delta, LowRank, Update
-from linbench.kernels.operators import preferred, runs_triton, without_autocast
+from linbench.kernels.operators import chosen, without_autocast
 
 __all__ = ["VERSION", "Add", "Delta", "LowRank", "Update", "flops_per_token", "matrix_state"]
 
@@ -63,16 +63,11 @@ def matrix_state(
     Raises:
         ValueError: shapes that do not fit together, or a name that is not there.
     """
-    fastest = "triton" if runs_triton(v) else "chunkwise"
-    chosen = (preferred(_BACKENDS) or fastest) if backend == "auto" else backend
-    if chosen not in _BACKENDS:
-        raise ValueError(f"backend must be one of auto, {', '.join(_BACKENDS)}, not {backend!r}")
-    if chosen == "triton" and not runs_triton(v):
-        raise ValueError(f"backend triton runs on a GPU and not in float64, not on {v.dtype} on {v.device}")
+    took = chosen(backend, _BACKENDS, v, otherwise="chunkwise")
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     problem = check(Problem(q, k, v, log_decay, update, read, steps, scale, state), bonus)
     with without_autocast(v):
-        o, state = _BACKENDS[chosen](problem)
+        o, state = _BACKENDS[took](problem)
         if bonus is not None:
             o = o + scale * _own_write(problem.promoted(), bonus)
     return o.to(v.dtype), state

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from linbench.kernels.operators import preferred, runs_triton, without_autocast
+from linbench.kernels.operators import chosen, without_autocast
 from linbench.kernels.scan.chunkwise import chunkwise
 from linbench.kernels.scan.reference import reference
 
@@ -40,12 +40,7 @@ def scan(a: Tensor, b: Tensor, state: Tensor | None = None, *, backend: Backend 
 
     Raises ValueError: shapes that do not fit together, a backend that is not there or does not run on b.
     """
-    fastest = "triton" if runs_triton(b) else "chunkwise"
-    chosen = (preferred(_BACKENDS) or fastest) if backend == "auto" else backend
-    if chosen not in _BACKENDS:
-        raise ValueError(f"backend must be one of auto, {', '.join(_BACKENDS)}, not {backend!r}")
-    if chosen == "triton" and not runs_triton(b):
-        raise ValueError(f"backend triton runs on a GPU and not in float64, not on {b.dtype} on {b.device}")
+    took = chosen(backend, _BACKENDS, b, otherwise="chunkwise")
     if b.dim() != 3 or b.shape[1] < 1:
         raise ValueError(f"b must be [B, T, C] with T >= 1, not {tuple(b.shape)}")
     if a.dim() > 3 or any(size not in (1, full) for size, full in zip(reversed(a.shape), reversed(b.shape), strict=False)):
@@ -56,7 +51,7 @@ def scan(a: Tensor, b: Tensor, state: Tensor | None = None, *, backend: Backend 
         raise ValueError(f"state must be [B, C] = {(b.shape[0], b.shape[2])}, not {tuple(state.shape)}")
     wide = torch.promote_types(b.dtype, torch.float32)
     with without_autocast(b):
-        h = _BACKENDS[chosen](a.to(wide).expand(b.shape), b.to(wide), state.to(wide))
+        h = _BACKENDS[took](a.to(wide).expand(b.shape), b.to(wide), state.to(wide))
     return h, h[:, -1]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from linbench.kernels.operators import preferred, without_autocast
+from linbench.kernels.operators import chosen, without_autocast
 from linbench.kernels.two_sided.chunkwise import chunkwise
 from linbench.kernels.two_sided.reference import reference
 
@@ -42,10 +42,7 @@ def two_sided(
     Raises:
         ValueError: shapes that do not fit together, or a backend that is not there.
     """
-    if backend == "auto":
-        backend = preferred(_BACKENDS) or "chunkwise"
-    if backend not in _BACKENDS:
-        raise ValueError(f"backend must be one of auto, {', '.join(_BACKENDS)}, not {backend!r}")
+    took = chosen(backend, _BACKENDS, v, otherwise="chunkwise")
     if not q.dim() == v.dim() == 4 or q.shape != k.shape or q.shape[:3] != v.shape[:3] or q.shape[1] < 1:
         raise ValueError(f"q, k [B, T, H, K] and v [B, T, H, V] with T >= 1, not {[*map(tuple, (q.shape, k.shape, v.shape))]}")
     if state is not None and state.shape != (expected := (len(v), *q.shape[2:], v.shape[3])):
@@ -55,7 +52,7 @@ def two_sided(
     wide = torch.promote_types(v.dtype, torch.float32)
     given = [x.to(wide) for x in (q, k, v, key_log_decay, value_log_decay)]
     with without_autocast(v):
-        o, state = _BACKENDS[backend](*given, state=None if state is None else state.to(wide))
+        o, state = _BACKENDS[took](*given, state=None if state is None else state.to(wide))
         o = o * (q.shape[-1] ** -0.5 if scale is None else scale)
     return o.to(v.dtype), state
 
