@@ -126,27 +126,26 @@ def expand(suite: Suite, *, precision: str | None = None, device: str = "auto") 
     models = [model for model in suite.models if _there("model", [term.name for term in parse_pattern(model.model)], missing)]
     tasks = [task for task in suite.tasks if _there("task", [task.task.partition("/")[0]], missing)]
     found: dict[str, Cell] = {}
-    for task, point in product(tasks, _points(suite.grid)):
+    for task in tasks:
         name, _, preset = task.task.partition("/")
         form = suite.form or make_task(name, preset=preset or None)[2].model.get("form", "native")
         able = [model for model in models if form != "controlled" or _has_controlled(model.model, missing)]
-        if not able:
-            continue
-        cells = plan(
-            name,
-            [model.model for model in able],
-            preset=preset or None,
-            form=suite.form,
-            protocol=suite.protocol,
-            seeds=parse_seeds(suite.seeds),
-            settings={**suite.set, **task.set, **point, **({} if precision is None else {"protocol.precision": precision})},
-            own=[model.set for model in able],
-            train=task.train,
-            test=task.test,
-            test_lengths=parse_lengths(task.test_lengths),
-            device=device,
-        )
-        found |= {cell.id: cell for cell in cells}
+        for point in _points(suite.grid) if able else ():
+            cells = plan(
+                name,
+                [model.model for model in able],
+                preset=preset or None,
+                form=suite.form,
+                protocol=suite.protocol,
+                seeds=parse_seeds(suite.seeds),
+                settings={**suite.set, **task.set, **point, **({} if precision is None else {"protocol.precision": precision})},
+                own=[model.set for model in able],
+                train=task.train,
+                test=task.test,
+                test_lengths=parse_lengths(task.test_lengths),
+                device=device,
+            )
+            found |= {cell.id: cell for cell in cells}
     return Expansion(list(found.values()), missing)
 
 

@@ -141,9 +141,14 @@ def stability(subject: Subject) -> Found:
     """Ten times as long as trained with, outputs are at most four times as large, and at least an eighth."""
     # of independent tokens a sum grows by 3.6 from where it is looked at first, and a mean shrinks as much
     mixer = subject.build(torch.float32)
-    y = mixer(subject.tokens(10 * TRAINED, torch.float32)).y.double()
+    x = subject.tokens(10 * TRAINED, torch.float32)
+    try:
+        y, state = subject.streamed(mixer, x, [])
+    except UndeclaredError:
+        y, state = mixer(x).y, None
+    y = y.double()
     first, last = (float(part.square().mean().sqrt()) for part in (y[:, TRAINED // 2 : TRAINED], y[:, -TRAINED // 2 :]))
-    held = max((float(part.double().square().mean().sqrt()) for part in _state_after(subject, mixer)), default=0.0)
+    held = max((float(part.double().square().mean().sqrt()) for part in tensors(state) if part.is_floating_point()), default=0.0)
     if not (y.isfinite().all() and first > 0):
         return False, "outputs are not finite, or all zero"
     told = f"root mean square {first:.2g} up to token {TRAINED}, {last:.2g} up to {10 * TRAINED}"
@@ -182,8 +187,8 @@ def replicas(subject: Subject) -> Found:
     x, places = torch.randint(0, 16, (2, 3, 9), generator=torch.Generator().manual_seed(0)), torch.arange(9).expand(2, 3, -1)
     settings = subject.cell.model.backbone.model_copy(update={"layers": 1})
     models = [Backbone(settings, [Layer(subject.cls, subject.layer.settings)], subject.cell.task.io, seed=seed).double().eval() for seed in (0, 1)]
-    for model in models:
-        model.mixers[0].load_state_dict(subject.build(seed=models.index(model)).state_dict())
+    for seed, model in enumerate(models):
+        model.mixers[0].load_state_dict(subject.build(seed=seed).state_dict())
     alone = torch.stack([model(x[i], places[i]) for i, model in enumerate(models)])
     try:
         together = Stack.of(models)(x, places)
@@ -230,11 +235,3 @@ def _kind(part: Tensor) -> tuple[list[int], str]:
 
 def _floats(held: object) -> int:
     return sum(part.numel() for part in tensors(held) if part.is_floating_point()) // ROWS
-
-
-def _state_after(subject: Subject, mixer: torch.nn.Module) -> list[Tensor]:
-    try:
-        held = subject.streamed(mixer, subject.tokens(10 * TRAINED, torch.float32), [])[1]  # type: ignore[arg-type]
-    except UndeclaredError:
-        return []
-    return [part for part in tensors(held) if part.is_floating_point()]

@@ -127,9 +127,8 @@ def _label_aside(axes: Axes, found: list[tuple[float, float, str, str]]) -> None
     heights = [value for value, *_ in sorted(found)]
     for i in range(1, len(heights)):
         heights[i] = max(heights[i], heights[i - 1] + gap)
-    over = max(0.0, heights[-1] - 1.03)
-    for i in range(len(heights) - 1, -1, -1):  # what would stand above the axes moves all below it down
-        heights[i] = min(heights[i], 1.03 - gap * (len(heights) - 1 - i)) if over else heights[i]
+    for above, i in enumerate(reversed(range(len(heights)))):  # what would stand above the axes moves all below it down
+        heights[i] = min(heights[i], 1.03 - gap * above)
     for height, (value, at, label, colour) in zip(heights, sorted(found), strict=True):
         line = {"arrowstyle": "-", "color": colour, "linewidth": 0.4, "alpha": 0.6, "shrinkB": 3}
         axes.annotate(
