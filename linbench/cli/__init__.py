@@ -1,5 +1,6 @@
 """The command line: one file per verb, which parses, calls and prints."""
 
+import gc
 import os
 import signal
 import sys
@@ -50,6 +51,7 @@ def main() -> NoReturn:
     """Run a verb; whatever ends it becomes one sentence and an exit code."""
     if "OMP_WAIT_POLICY" not in os.environ:  # before torch is imported; docs/decisions/0005
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    gc.set_threshold(100_000)  # what torch makes of objects while it is loaded would be looked through hundreds of times
     for number in Signalled.words:
         signal.signal(number, _signalled)
     try:
