@@ -23,8 +23,10 @@ SECONDS = 600.0
 """A row that takes longer hangs."""
 _WINDOW_SECONDS = 0.2
 WARM_UP = 5
-_STEPS = 20_000
-"""Of the runs that steps are taken of, more than are ever taken."""
+AHEAD = 500
+"""Steps that examples are drawn for at once, at most: a run with small batches draws for more, but a window is at least as long."""
+_STEPS = 6 * AHEAD
+"""Of the runs that steps are taken of, for every window: more than are ever taken."""
 
 
 class Shape(NamedTuple):
@@ -110,7 +112,7 @@ def cells(row: Row) -> list[Cell]:
     shape = row.shape
     settings = _SETTINGS | _OWN.get(row.model, {}) | {"task.seq_len": shape.T, "task.kv_pairs": max(1, shape.T // 16)}
     settings |= {"protocol.batch_size": shape.B, "protocol.precision": row.precision, "model.d_model": shape.D}
-    settings |= {"protocol.tokens": _STEPS * shape.B * shape.T}
+    settings |= {"protocol.tokens": _STEPS * (row.repeats + 3) * shape.B * shape.T}
     heads = {"model.heads": max(1, shape.D // HEAD_DIM)} if row.model in _OWN else {}
     return [
         cell
@@ -165,6 +167,7 @@ def measure(row: Row) -> dict[str, Any]:
     found: dict[str, Any] = {"reason": None}
     with started(group) as training:
         step = Step(training, 0, 0)
+        step.feed.ahead = min(step.feed.ahead, AHEAD)
         for _ in range(WARM_UP):
             step()
         _synchronise(cuda)

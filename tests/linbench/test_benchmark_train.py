@@ -64,6 +64,15 @@ def test_a_row_on_a_cpu(replicas: int) -> None:
     assert shown["tokens_per_second"]["linbench"] == pytest.approx(replicas * 2 * 16 / found["seconds"]["linbench"])
 
 
+def test_small_batches_do_not_go_on_beyond_the_end_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of examples that are small or few, many thousand steps' worth are drawn at once; there is no learning rate for that many."""
+    monkeypatch.setitem(batches.AT_ONCE, "cpu", 1 << 16)
+    monkeypatch.setattr(train, "AHEAD", 4)
+    monkeypatch.setattr(train, "_STEPS", 6 * 4)
+    monkeypatch.setattr(train, "_WINDOW_SECONDS", 0.0)
+    assert measure(row())["seconds"]["linbench"] > 0
+
+
 def test_windows_are_as_long_as_what_a_call_does_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     now, calls = [0.0], [0]
     monkeypatch.setattr(train.time, "perf_counter", lambda: now[0])
