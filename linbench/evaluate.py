@@ -1,6 +1,7 @@
 """Judging models on a split: sums and counts that add up over batches."""
 
 from collections.abc import Sequence
+from itertools import islice
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -43,9 +44,9 @@ class Judgement(NamedTuple):
 class Exam:
     """A split of every test of a group of cells, drawn once."""
 
-    def __init__(self, cells: Sequence[Cell], split: Split, examples: int) -> None:
-        """As many examples of each test for each cell, of its own seed."""
-        self.tests = [_Test(task, cells, split, examples) for task in cells[0].tested_on]
+    def __init__(self, cells: Sequence[Cell], split: Split, examples: int, *, slices: bool = True) -> None:
+        """As many examples of each test for each cell, of its own seed; judged by slices too, or as a whole alone."""
+        self.tests = [_Test(task, cells, split, examples, slices) for task in cells[0].tested_on]
 
     def __call__(self, stack: Stack) -> list[Judgement]:
         """What each replica is worth."""
@@ -55,8 +56,8 @@ class Exam:
 class _Test:
     """One of them."""
 
-    def __init__(self, task: Task, cells: Sequence[Cell], split: Split, examples: int) -> None:
-        self.task = task
+    def __init__(self, task: Task, cells: Sequence[Cell], split: Split, examples: int, slices: bool) -> None:
+        self.task, self.slices = task, slices
         self.streams = Streams(task, cells)
         places = torch.split(torch.arange(examples, device=self.streams.device), _at_once(task, self.streams))
         self.batches: list[Batch] = [self.streams.draw(index, split) for index in places]
@@ -71,11 +72,12 @@ class _Test:
             with arithmetic(self.streams.protocol.precision, self.streams.device):
                 found = stack(batch.inputs, batch.positions).float()
             for r, total in enumerate(totals):
-                for name, (value, count) in self.task.score(replica(batch, r), _prediction(found[r], batch.targets[r])).items():
+                scores = self.task.score(replica(batch, r), _prediction(found[r], batch.targets[r]), slices=self.slices)
+                for name, (value, count) in scores.items():
                     old = total.get(name, (0, 0))
                     total[name] = (old[0] + value, old[1] + count)
         stack.model.train()
-        return [_marks(total) for total in totals]
+        return [_marks(total) for total in _fetched(totals)]
 
 
 def _prediction(found: Tensor, targets: Tensor) -> Prediction:
@@ -94,17 +96,28 @@ def _at_once(task: Task, streams: Streams) -> int:
     return max(1, LOGITS // (each * EXAMPLES)) * EXAMPLES
 
 
-def _marks(totals: dict[str, tuple[Tensor, Tensor]]) -> Marks:
+def _fetched(totals: list[dict[str, tuple[Tensor, Tensor]]]) -> list[dict[str, tuple[list[float], list[float]]]]:
+    """All numbers on the host, a single number as a list of one: the device is waited for once."""
+    sums = [x for total in totals for pair in total.values() for x in pair]
+    numbers = iter(torch.cat([x.flatten() for x in sums]).tolist())
+    lists = iter([list(islice(numbers, x.numel())) for x in sums])
+    return [{name: (next(lists), next(lists)) for name in total} for total in totals]
+
+
+def _marks(totals: dict[str, tuple[list[float], list[float]]]) -> Marks:
     """What was never weighed is no metric."""
-    metrics = {name: (value / weight).item() for name, (value, weight) in totals.items() if value.dim() == 0 and weight != 0}
+    metrics: dict[str, float] = {}
     slices: dict[str, dict[str, Any]] = {}
     for name, (value, weight) in totals.items():
-        if value.dim() == 1:
-            metric, _, slice_ = name.partition("/")
-            found = slices.setdefault(slice_, {"at": totals[f"accuracy/{slice_}"][1].nonzero().flatten().tolist()})
-            found[metric] = {"sum": _numbers(value[found["at"]]), "weight": _numbers(weight[found["at"]])}
+        metric, _, slice_ = name.partition("/")
+        if slice_:
+            found = slices.setdefault(slice_, {"at": [i for i, there in enumerate(totals[f"accuracy/{slice_}"][1]) if there]})
+            found[metric] = {kind: [_number(sums[i]) for i in found["at"]] for kind, sums in (("sum", value), ("weight", weight))}
+        elif weight[0]:
+            metrics[name] = value[0] / weight[0]
     return Marks(metrics, slices)
 
 
-def _numbers(values: Tensor) -> list[float]:
-    return [int(x) if x.is_integer() else x for x in values.tolist()]
+def _number(x: float) -> float:
+    """An integer where it is one."""
+    return int(x) if x.is_integer() else x

@@ -231,7 +231,7 @@ def _zeros(cells: Sequence[Cell]) -> Tensor:
 
 
 def _exam(training: Training) -> Exam:
-    return Exam(training.cells, "validation", training.cells[0].protocol.validation_examples)
+    return Exam(training.cells, "validation", training.cells[0].protocol.validation_examples, slices=False)
 
 
 def _point(training: Training, judge: Exam) -> float | None:

@@ -140,16 +140,16 @@ class Task(ABC):
         size, error = (x.double().square().sum(dim=-1) for x in (batch.targets, prediction.answers - batch.targets))
         return {"accuracy": Mean(size - error, size), "mse": Mean(error / batch.targets.shape[-1])}
 
-    def score(self, batch: Batch, prediction: Prediction) -> dict[str, tuple[Tensor, Tensor]]:
-        """Sums and weights of all `means`, so that batches add up; and but for "nll", as "<mean>/<slice>", vectors of them over the slice's
-        integers."""
+    def score(self, batch: Batch, prediction: Prediction, *, slices: bool = True) -> dict[str, tuple[Tensor, Tensor]]:
+        """Sums and weights of all `means`, so that batches add up; and with `slices`, but for "nll", as "<mean>/<slice>", vectors of them over the
+        slice's integers."""
         scores = {}
         due = batch.due
         for name, mean in self.means(batch, prediction).items():
             value = mean.value.double().masked_fill(~due, 0)
             weight = due.double() if mean.weight is None else mean.weight.double().masked_fill(~due, 0)
             scores[name] = value.sum(), weight.sum()
-            for slice_, size in self.slice_sizes().items() if name != "nll" else ():
+            for slice_, size in self.slice_sizes().items() if slices and name != "nll" else ():
                 at = batch.slices[slice_].flatten()
                 zeros = torch.zeros(size, dtype=torch.float64, device=at.device)
                 scores[f"{name}/{slice_}"] = zeros.index_add(0, at, value.flatten()), zeros.index_add(0, at, weight.flatten())

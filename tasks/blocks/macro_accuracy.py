@@ -12,11 +12,11 @@ ROWS = 128
 class MacroAccuracy(Task):
     """Also reports "macro_accuracy", which is no mean over places: the mean over classes, batch by batch."""
 
-    def score(self, batch: Batch, prediction: Prediction) -> dict[str, tuple[Tensor, Tensor]]:
+    def score(self, batch: Batch, prediction: Prediction, *, slices: bool = True) -> dict[str, tuple[Tensor, Tensor]]:
         """As of any task, and "macro_accuracy": its sum over batches of 128 rows, the last of which may have fewer, and how many these are."""
         assert self.io.vocab_out is not None
         averages = macro_accuracy(prediction.answers, batch.targets, classes=self.io.vocab_out)
-        return super().score(batch, prediction) | {"macro_accuracy": (averages.sum(), averages.new_tensor(float(len(averages))))}
+        return super().score(batch, prediction, slices=slices) | {"macro_accuracy": (averages.sum(), averages.new_tensor(float(len(averages))))}
 
 
 def macro_accuracy(answers: Tensor, targets: Tensor, *, classes: int) -> Tensor:
