@@ -46,16 +46,16 @@ def _of_this_host(device: str, devices: str | None, workers: int | None, silence
     if devices is None:
         if device.startswith("cuda:"):
             if workers not in {None, 1}:
-                raise UserError(f"--device {device} is one GPU, for one worker; --device cuda has one for each.")
+                raise UserError(f"--device {device} is for one worker; --devices 1 is one GPU for as many as you like.")
             return here
         return pool("cpu" if pick_device(device) == "cpu" else "cuda", workers, silence=silence)
     if devices != "all" and not (devices.isdigit() and int(devices)):
         raise UserError(f"--devices takes all, or a number of GPUs, not '{devices}'.")
-    if workers is not None or device not in {"auto", "cuda"}:
-        raise UserError(f"--devices is a worker for each GPU; leave {'--device' if workers is None else '--workers'} out.")
+    if device not in {"auto", "cuda"}:
+        raise UserError("--devices is so many GPUs; leave --device out.")
     if not torch.cuda.device_count():
-        raise UserError("--devices is a worker for each GPU, and there is none here; without it a CPU core has one.")
-    return pool("cuda", None if devices == "all" else int(devices), silence=silence)
+        raise UserError("--devices is so many GPUs, and there is none here; leave it out, and each CPU core has a worker.")
+    return pool("cuda", workers, gpus=None if devices == "all" else int(devices), silence=silence)
 
 
 def _share(device: str, gpus: float | None) -> float:

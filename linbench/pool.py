@@ -29,8 +29,9 @@ class Pool(NamedTuple):
         return outcomes(function, jobs, workers=len(self.environments), seconds=self.silence, tell=tell, environments=self.environments)
 
 
-def pool(device: str, workers: int | None, *, silence: float = SILENCE) -> Executor:
-    """So many workers (None: as many as there are GPUs, or CPU cores) for cells on `device`; this process where one would do.
+def pool(device: str, workers: int | None, *, gpus: int | None = None, silence: float = SILENCE) -> Executor:
+    """So many workers for cells on `device`, as many as GPUs or CPU cores if None, on so many `gpus`, all there are if None; this process where one
+    would do. Workers that share a GPU compile for it, and read and write, while others compute.
 
     Raises UserError: more GPUs than there are.
     """
@@ -38,12 +39,15 @@ def pool(device: str, workers: int | None, *, silence: float = SILENCE) -> Execu
     if device == "cpu":
         count = workers or cores
         return Pool(({"OMP_NUM_THREADS": str(max(1, cores // count))},) * count, max(1, cores // count), silence) if count > 1 else here
-    gpus = torch.cuda.device_count()
+    there = torch.cuda.device_count()
+    gpus = gpus or there
+    if gpus > there:
+        raise UserError(f"{gpus} GPUs are asked for; there {'is' if there == 1 else 'are'} {there} here.")
     count = workers or gpus
-    if count > gpus:
-        raise UserError(f"{count} workers need a GPU each; there are {gpus} here.")
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
-    return Pool(tuple({"CUDA_VISIBLE_DEVICES": visible[i]} for i in range(count)), max(1, cores // count), silence) if count > 1 else here
+    if count == 1:
+        return here
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(there)))).split(",")
+    return Pool(tuple({"CUDA_VISIBLE_DEVICES": visible[i % gpus]} for i in range(count)), max(1, cores // count), silence)
 
 
 def _work(job: Job, tell: Callable[[Message], None], *, threads: int) -> None:

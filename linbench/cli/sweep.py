@@ -4,6 +4,7 @@ import json
 import sys
 from contextlib import redirect_stdout
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,8 +41,8 @@ def sweep(
     retry: Annotated[str | None, typer.Option(metavar="failed", help="failed: try again what did not end well.")] = None,
     precision: Annotated[str | None, typer.Option(help="fp32 or bf16, whatever the suite says.")] = None,
     stack: Annotated[int | None, typer.Option(min=1, help="Cells trained as one program at most; default: as suits the device.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes side by side; default: one for each GPU or CPU core.")] = None,
-    devices: Annotated[str | None, typer.Option(metavar="all|N", help="all: a worker for each GPU of this host; or for so many of them.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes side by side; default: one for each GPU or core. More than GPUs share them.")] = None,
+    devices: Annotated[str | None, typer.Option(metavar="all|N", help="On all GPUs of this host, or on so many of them.")] = None,
     executor: Annotated[str, typer.Option(metavar="local|ray", help="local: on this host. ray: on the nodes of a Ray cluster.")] = "local",
     address: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Of the Ray cluster; default: auto, the one that this host is part of.")] = None,
     gpus: Annotated[float | None, typer.Option(metavar="SHARE", help="Of one GPU, for each group on a Ray cluster, such as 0.25; default: 1.")] = None,
@@ -72,11 +73,11 @@ def sweep(
         cells = _chosen(found, store, only=only or [], limit=limit, shard=shard)
         if not dry_run:
             progress = Live(stderr) if stderr.is_terminal else Plain(stderr)
-            run = run_searched if chosen.search else run_cells
+            run = partial(run_searched, settings=chosen.search) if chosen.search else run_cells
             with choose(executor, device=device, devices=devices, workers=workers, address=address, gpus=gpus, silence=timeout) as who:
                 done = run(cells, store, progress, executor=who, retry=retry is not None, stack=stack)
     if dry_run:
-        _tell_plan(cells, store, stack, searched=chosen.search, as_json=as_json)
+        _tell_plan(cells, store, stack, searched=chosen.search is not None, as_json=as_json)
         return
     # not before: what makes tables takes a second to load
     from linbench.report.tables import markdown

@@ -30,6 +30,12 @@ def test_every_gpu_of_this_host_has_a_worker(two_gpus: None, devices: str | None
     assert found.silence == 60.0
 
 
+@pytest.mark.parametrize(("devices", "seen"), [("all", ["0", "1", "0"]), ("1", ["0", "0", "0"]), (None, ["0", "1", "0"])])
+def test_more_workers_than_gpus_share_them(two_gpus: None, devices: str | None, seen: list[str]) -> None:
+    found = chosen(devices=devices, workers=3)
+    assert [environment["CUDA_VISIBLE_DEVICES"] for environment in found.environments] == seen
+
+
 def test_one_gpu_needs_no_other_process(two_gpus: None) -> None:
     assert chosen(devices="1") is here
     assert chosen(device="cuda:1") is here
@@ -50,10 +56,9 @@ def test_one_gpu_needs_no_other_process(two_gpus: None) -> None:
         ({"name": "ray", "gpus": 0.5, "device": "cpu"}, "--gpus is for cells on a GPU, and these are on the CPU"),
         ({"devices": "some"}, "--devices takes all, or a number of GPUs, not 'some'."),
         ({"devices": "0"}, "--devices takes all, or a number of GPUs, not '0'."),
-        ({"devices": "3"}, "3 workers need a GPU each; there are 2 here."),
-        ({"devices": "all", "workers": 2}, "--devices is a worker for each GPU; leave --workers out."),
-        ({"devices": "all", "device": "cpu"}, "--devices is a worker for each GPU; leave --device out."),
-        ({"device": "cuda:1", "workers": 2}, "--device cuda:1 is one GPU, for one worker; --device cuda has one for each."),
+        ({"devices": "3"}, "3 GPUs are asked for; there are 2 here."),
+        ({"devices": "all", "device": "cpu"}, "--devices is so many GPUs; leave --device out."),
+        ({"device": "cuda:1", "workers": 2}, "--device cuda:1 is for one worker; --devices 1 is one GPU for as many as you like."),
     ],
 )
 def test_bad_input_is_one_sentence(two_gpus: None, options: dict[str, Any], sentence: str) -> None:
@@ -64,5 +69,5 @@ def test_bad_input_is_one_sentence(two_gpus: None, options: dict[str, Any], sent
 
 def test_without_a_gpu_there_are_no_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(what.torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(UserError, match=r"there is none here; without it a CPU core has one"):
+    with pytest.raises(UserError, match=r"there is none here; leave it out, and each CPU core has a worker"):
         chosen(devices="all")

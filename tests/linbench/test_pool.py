@@ -142,5 +142,6 @@ def test_every_gpu_has_a_worker_that_sees_no_other(monkeypatch: pytest.MonkeyPat
     assert isinstance(found, Pool)
     assert [environment["CUDA_VISIBLE_DEVICES"] for environment in found.environments] == ["5", "7"]
     assert pool("cuda", 1) is here
-    with pytest.raises(UserError, match="3 workers need a GPU each; there are 2 here"):
-        pool("cuda", 3)
+    assert pool("cuda", 3, gpus=1) == Pool(({"CUDA_VISIBLE_DEVICES": "5"},) * 3, 2), "workers share a GPU"
+    with pytest.raises(UserError, match="3 GPUs are asked for; there are 2 here"):
+        pool("cuda", None, gpus=3)
