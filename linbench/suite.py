@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import yaml
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from linbench.cell import Cell
 from linbench.common.errors import UserError, unknown
@@ -16,7 +16,9 @@ from linbench.common.seeds import parse_seeds
 from linbench.common.settings import Settings
 from linbench.pattern import parse_pattern
 from linbench.plan import make_task, plan
+from linbench.protocol import suite_block
 from linbench.registry import Kind, registry
+from linbench.search import SearchSettings
 
 _NOT_SUITES = {"protocol"}
 
@@ -56,7 +58,9 @@ class Suite(Settings):
     models: tuple[SuiteModel, ...] = Field(min_length=1, description="models")
     form: str | None = Field(None, description="native or controlled")
     protocol: str | None = Field(None, description="a published protocol by name")
-    search: bool = Field(False, description="whether each model's learning rate is searched for")
+    search: SearchSettings | None = Field(
+        None, description="true: each model's learning rate is searched for; a mapping of lowest, rates, extensions, seeds: in another way than by default"
+    )
     seeds: str = Field("0", description="such as 0,1,2 or 0-4")
     set: dict[str, Any] = Field({}, description="settings of all, by dotted names")
     grid: dict[str, tuple[Any, ...]] = Field({}, description="settings by dotted names, each with the values that it takes in turn")
@@ -68,6 +72,14 @@ class Suite(Settings):
             seeds = value["seeds"]
             return {**value, "seeds": ",".join(map(str, seeds)) if isinstance(seeds, list) else str(seeds)}
         return value
+
+    @field_validator("search", mode="before")
+    @classmethod
+    def _from_defaults(cls, value: Any) -> Any:
+        """What is not said stands in `suites/protocol.yaml`."""
+        if isinstance(value, bool):
+            value = {} if value else None
+        return SearchSettings.parse({**suite_block("search"), **value}, where="suite.search") if isinstance(value, Mapping) else value
 
     @model_validator(mode="after")
     def _set_once(self) -> Self:

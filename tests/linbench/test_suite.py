@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from linbench.common.errors import UserError
+from linbench.search import default_search
 from linbench.suite import Suite, expand, load, shipped
 
 MISSING = {"zoology-figure2": {"model hyena", "model h3"}, "zoo-quick": {"model rwkv4, controlled"}}
@@ -66,6 +67,19 @@ def test_a_task_has_a_mixture_to_train_on_and_several_tests() -> None:
 def test_a_published_protocol_by_name() -> None:
     (_, _, settings), *_ = expanded(protocol="zoology")
     assert (settings["epochs"], settings["stop_at"], settings["clip"], settings["decay"]) == (64, 0.99, None, "all")
+
+
+def test_a_search_is_as_by_default_but_for_what_is_said() -> None:
+    assert (suite().search, suite(search=False).search, suite(search=True).search) == (None, None, default_search())
+    assert suite(search={"seeds": [7]}).search == default_search().model_copy(update={"seeds": (7,)})
+    for wrong, sentence in (
+        ({"rates": 3}, "suite.search.rates = 3: input should be greater than or equal to 5."),
+        ({"seed": [7]}, "unknown setting 'suite.search.seed'; did you mean 'suite.search.seeds'"),
+        ("often", "suite.search = often: input should be a valid dictionary"),
+    ):
+        with pytest.raises(UserError) as refused:
+            suite(search=wrong)
+        assert str(refused.value).startswith(sentence)
 
 
 def test_the_same_cell_asked_for_twice_is_one() -> None:
