@@ -26,11 +26,17 @@ WORDS = {
 }
 """Of slices and metrics, where the name does not say it."""
 
+NO_VERDICT = ("undertrained", "lr_edge")
+"""Marks of results that take part in none."""
+
+CROWD = 8
+"""More lines than these cannot be told apart in one panel."""
+
 Point = tuple[float, float]
 
 
 def learning_curves(axes: Axes, comparison: Comparison) -> bool:
-    """Validation accuracy against tokens seen: the mean over seeds, and the band from the worst to the best of them.
+    """Validation accuracy against tokens seen: the mean over seeds, and each of them thin.
 
     A run that diverged counts as chance from there on. A hollow end: undertrained.
     """
@@ -45,11 +51,9 @@ def learning_curves(axes: Axes, comparison: Comparison) -> bool:
         tokens = [point["tokens"] for point in longest]
         by_point = list(zip(*padded, strict=True))
         mean = [fmean(values) for values in by_point]
-        if len(curves) > 1:
-            axes.fill_between(tokens, [min(v) for v in by_point], [max(v) for v in by_point], color=colour, alpha=0.18, linewidth=0)
+        _thin(axes, tokens, padded, colour)
         axes.plot(tokens, mean, color=colour, linestyle=dash)
-        hollow = any("undertrained" in result["marks"] for result in row.results)
-        axes.plot(tokens[-1:], mean[-1:], marker="o", markersize=4.5, color=colour, markerfacecolor="white" if hollow else colour)
+        axes.plot(tokens[-1:], mean[-1:], marker="o", markersize=4.5, color=colour, markerfacecolor=_face(row, colour))
         ends.append((mean[-1], tokens[-1], row.label, colour))
     _label_ends(axes, ends)
     _chance(axes, comparison)
@@ -61,7 +65,7 @@ def learning_curves(axes: Axes, comparison: Comparison) -> bool:
 
 
 def by_slice(axes: Axes, comparison: Comparison, slice_: str, metric: str = "accuracy", *, named: bool = True) -> bool:
-    """A metric of the test against a slice: the mean over seeds, bars from the worst to the best."""
+    """A metric of the test against a slice: the mean over seeds, and each of them thin."""
     found = {result["id"]: slices(result).get(slice_, {}) for result in comparison.results}
     edges = _edges([one for one in found.values() if metric in one], metric)
 
@@ -78,7 +82,7 @@ def by_slice(axes: Axes, comparison: Comparison, slice_: str, metric: str = "acc
 
 
 def by_length(axes: Axes, comparison: Comparison) -> bool:
-    """Accuracy of each of several tests against its length: the mean over seeds, bars from the worst to the best."""
+    """Accuracy of each of several tests against its length: the mean over seeds, and each of them thin."""
     lengths = [[test["seq_len"] for test in result.get("tests", [])] for result in comparison.results]
     if any(len(set(each)) < 2 for each in lengths):
         return False
@@ -96,20 +100,22 @@ def by_length(axes: Axes, comparison: Comparison) -> bool:
 
 
 def by_state(axes: Axes, comparison: Comparison) -> bool:
-    """Accuracy against the floats that a sequence carries: the mean over seeds, bars from the worst to the best. A hollow mark: undertrained."""
-    found = []
-    for row, colour, _ in _styled(comparison.rows):
-        size: dict[str, Any] = next((result["model"] for result in row.results if result["model"]), {})
-        if row.mean is None or not size.get("state"):
+    """Accuracy against the floats that a sequence carries: the mean over seeds, bars from the worst to the best; a line through the sizes of one model. A
+    hollow mark: undertrained."""
+    found, all_sizes = [], set[int]()
+    for name, these in _models(comparison).items():
+        points = sorted((_state(row), row.mean, row) for row, _ in these if row.mean is not None and _state(row))
+        if not points:
             continue
-        hollow = any("undertrained" in result["marks"] for result in row.results)
-        bars = [[row.mean - min(row.accuracies)], [max(row.accuracies) - row.mean]] if len(row.accuracies) > 1 else None
-        at = size["state"]["total"]
-        axes.errorbar(
-            [at], [row.mean], yerr=bars, color=colour, marker="o", markersize=4.5, markerfacecolor="white" if hollow else colour, capsize=2, elinewidth=0.8
-        )
-        found.append((row.mean, at, row.label, colour))
-    if len({at for _, at, *_ in found}) < 2:
+        colour, sizes = these[0][1], [at for at, *_ in points]
+        if len(set(sizes)) == len(sizes) > 1:
+            axes.plot(sizes, [mean for _, mean, _ in points], color=colour, linewidth=0.8)
+        for at, mean, row in points:
+            bars = [[mean - min(row.accuracies)], [max(row.accuracies) - mean]] if len(row.accuracies) > 1 else None
+            axes.errorbar([at], [mean], yerr=bars, color=colour, marker="o", markersize=4.5, markerfacecolor=_face(row, colour), capsize=2, elinewidth=0.8)
+        found.append((points[-1][1], float(points[-1][0]), name, colour))
+        all_sizes.update(sizes)
+    if len(all_sizes) < 2:
         return False
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -121,16 +127,59 @@ def by_state(axes: Axes, comparison: Comparison) -> bool:
     return True
 
 
-def _label_aside(axes: Axes, found: list[tuple[float, float, str, str]]) -> None:
-    """Names in a column beside the axes, in the order of height, each with a line to its point."""
-    gap = min(0.062, 1.04 / max(1, len(found) - 1))
-    heights = [value for value, *_ in sorted(found)]
+def by_model(axes: Axes, comparison: Comparison) -> bool:
+    """Accuracy of every model, the best above: a small dot for each seed, a large one for their mean, hollow where it takes part in no verdict. A model of
+    several sizes has a dot for each, the larger the more it carries."""
+    means = {name: [row.mean for row, _ in these if row.mean is not None] for name, these in _models(comparison).items()}
+    order = sorted((name for name in means if means[name]), key=lambda name: fmean(means[name]))
+    for height, name in enumerate(order):
+        these = sorted(_models(comparison)[name], key=lambda one: _state(one[0]))
+        for place, (row, colour) in enumerate(these):
+            if row.mean is None:
+                continue
+            size = 4.5 + 2 * place
+            axes.plot(row.accuracies, [height] * len(row.accuracies), linestyle="", marker="o", markersize=size / 2, color=colour, alpha=0.5)
+            axes.plot([row.mean], [height], marker="o", markersize=size, color=colour, markerfacecolor=_face(row, colour), alpha=0.9)
+    axes.set_yticks(range(len(order)), order, fontsize=7.5)
+    for name, tick in zip(order, axes.get_yticklabels(), strict=True):
+        tick.set_color(_models(comparison)[name][0][1])
+    axes.axvline(comparison.results[0]["chance"], color="#999999", linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
+    axes.set(xlabel="test accuracy; dashed: chance", xlim=(-0.02, 1.04), ylim=(-0.7, len(order) - 0.3))
+    return len(order) > 1
+
+
+def _models(comparison: Comparison) -> dict[str, list[tuple[Row, str]]]:
+    """The rows of each model, whatever its size, with its colour."""
+    found: dict[str, list[tuple[Row, str]]] = {}
+    for row, colour, _ in _styled(comparison.rows):
+        found.setdefault(row.results[0]["label"], []).append((row, colour))
+    return {name: [(row, these[0][1]) for row, _ in these] for name, these in found.items()}
+
+
+def _state(row: Row) -> int:
+    """Floats that it carries; 0: it does not say."""
+    size: dict[str, Any] = next((result["model"] for result in row.results if result["model"]), {})
+    return int(size["state"]["total"]) if size.get("state") else 0
+
+
+def _face(row: Row, colour: str) -> str:
+    """White where a row takes part in no verdict."""
+    return "white" if any(mark in NO_VERDICT for result in row.results for mark in result["marks"]) else colour
+
+
+def _apart(values: Sequence[float], gap: float) -> list[float]:
+    """Sorted heights, moved so that they are `gap` apart, and that none is above the axes: what would be moves all below it down."""
+    gap = min(gap, 1.04 / max(1, len(values) - 1))
+    heights = sorted(values)
     for i in range(1, len(heights)):
         heights[i] = max(heights[i], heights[i - 1] + gap)
-    for above, i in enumerate(reversed(range(len(heights)))):  # what would stand above the axes moves all below it down
-        heights[i] = min(heights[i], 1.03 - gap * above)
-    for height, (value, at, label, colour) in zip(heights, sorted(found), strict=True):
-        line = {"arrowstyle": "-", "color": colour, "linewidth": 0.4, "alpha": 0.6, "shrinkB": 3}
+    return [min(height, 1.03 - gap * above) for above, height in zip(reversed(range(len(heights))), heights, strict=True)]
+
+
+def _label_aside(axes: Axes, found: list[tuple[float, float, str, str]]) -> None:
+    """Names in a column beside the axes, in the order of height, each with a line to its point."""
+    for height, (value, at, label, colour) in zip(_apart([value for value, *_ in found], 0.062), sorted(found), strict=True):
+        line = {"arrowstyle": "-", "color": colour, "linewidth": 0.4, "alpha": 0.6, "shrinkB": 3, "relpos": (0, 0.5)}
         axes.annotate(
             label, (at, value), (1.03, height), textcoords=axes.get_yaxis_transform(), color=colour, va="center", fontsize=7.5, arrowprops=line,
             annotation_clip=False,
@@ -150,8 +199,8 @@ def _against(axes: Axes, comparison: Comparison, of: Callable[[Result], list[Poi
         at = [fmean(x for x, _ in points) for points in zip(*found, strict=True)]
         by_point = [[y for _, y in points] for points in zip(*found, strict=True)]
         mean = [fmean(values) for values in by_point]
-        below, above = ([abs(m - pick(v)) for m, v in zip(mean, by_point, strict=True)] for pick in (min, max))
-        axes.errorbar(at, mean, yerr=[below, above], color=colour, linestyle=dash, marker="o", markersize=3.2, capsize=2, elinewidth=0.8)
+        _thin(axes, at, [[y for _, y in points] for points in found], colour)
+        axes.plot(at, mean, color=colour, linestyle=dash, marker="o", markersize=3.2)
         ends.append((mean[-1], at[-1], row.label, colour))
     if named:
         _label_ends(axes, ends)
@@ -159,6 +208,12 @@ def _against(axes: Axes, comparison: Comparison, of: Callable[[Result], list[Poi
         _chance(axes, comparison)
     axes.set(ylabel=WORDS.get(metric, metric.replace("_", " ")), ylim=(-0.02, 1.04))
     return bool(ends)
+
+
+def _thin(axes: Axes, at: Sequence[float], seeds: Sequence[Sequence[float]], colour: str) -> None:
+    """A line for each seed, where there are several."""
+    for values in seeds if len(seeds) > 1 else ():
+        axes.plot(at, values, color=colour, linewidth=0.6, alpha=0.5)
 
 
 def _edges(found: Sequence[dict[str, Any]], metric: str = "accuracy") -> list[int]:
@@ -201,8 +256,6 @@ def _chance(axes: Axes, comparison: Comparison) -> None:
 
 
 def _label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
-    """Each name beside the end of its line, moved up where lines end too close together to read."""
-    gap, height = 0.062, -1.0
-    for value, at, label, colour in sorted(ends):
-        height = max(value, height + gap)
-        axes.text(at, height, f"  {label}", color=colour, va="center", fontsize=8.5, clip_on=False)
+    """Each name beside the end of its line, moved where lines end too close together to read."""
+    for height, (_, at, label, colour) in zip(_apart([value for value, *_ in ends], 0.062), sorted(ends), strict=True):
+        axes.text(at, height, f"  {label}", color=colour, va="center", fontsize=8.5 if len(ends) <= CROWD else 7.5, clip_on=False)

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from linbench.report.colours import styles
-from linbench.report.figures import FIGURES, lengths, others, overwrites, save_figures
+from linbench.report.figures import FIGURES, curves, lengths, others, overwrites, save_figures
 from linbench.report.panels import BINS, _binned, _edges, learning_curves
 from linbench.report.tables import caption, markdown, rich_tables, table
 from linbench.results import comparisons, slices
@@ -95,7 +95,7 @@ def test_a_diverged_seed_counts_as_chance_from_there_on(a_result: Any) -> None:
     results = [a_result(seed=0, curve=curve(0.2, 0.6, 1.0)), a_result(seed=1, curve=curve(0.2), status="diverged", metrics={})]
     axes = Figure().add_subplot()
     assert learning_curves(axes, comparisons(results)[0])
-    drawn = max(axes.get_lines(), key=lambda line: len(line.get_xdata()))
+    drawn = max((line for line in axes.get_lines() if len(line.get_xdata()) == 3), key=lambda line: line.get_linewidth())
     assert list(drawn.get_ydata()) == pytest.approx([0.2, (0.6 + 0.125) / 2, (1.0 + 0.125) / 2])
 
 
@@ -164,6 +164,41 @@ def test_accuracy_against_state_floats_names_every_model_and_needs_two_sizes(a_r
     assert at == {float(row["model"]["state"]["total"]) for row in rows}
     (alone,) = comparisons(rows[:1])
     assert not FIGURES["state"](Figure(), alone)
+
+
+CROWD = ("attention", "linear_attention", "transnormer", "performer", "rfa", "retnet", "gla", "mamba2", "hgrn2", "lightning", "deltanet", "kda")
+
+
+def test_a_crowd_of_models_is_drawn_by_generation(a_result: Any, tmp_path: Path) -> None:
+    slices_ = SLICES | {"overwrites": overwritten([4, 2, 1], [0, 2, 3])}
+    results = [a_result(name, seed, curve=curve(0.1, 0.5, 0.5 + 0.02 * i), slices=slices_) for i, name in enumerate(CROWD) for seed in (0, 1)]
+    (found,) = comparisons(results)
+    parts = ["softmax, linear attention, delta rule", "gates and decay"]
+    for name, panels in (("learning-curves", 2), ("distance", 2), ("overwrites", 4), ("models", 1)):
+        figure = Figure()
+        assert FIGURES[name](figure, found)
+        assert len(figure.axes) == panels
+        if panels > 1:
+            assert [title for axes in figure.axes if (title := axes.get_title(loc="left"))] == parts
+    figure = Figure()
+    curves(figure, found)
+    named = [{text.get_text().strip() for text in axes.texts} - {"chance"} for axes in figure.axes]
+    assert named == [{*CROWD} - {*CROWD[5:10]}, {*CROWD[5:10]}]
+    for axes in figure.axes:
+        assert max(text.get_position()[1] for text in axes.texts if text.get_text() != "chance") <= 1.04, "no name stands above its axes"
+    save_figures([found], tmp_path)
+    assert {path.stem.removeprefix("mqar-quick-native-") for path in tmp_path.glob("*.png")} == {"learning-curves", "distance", "overwrites", "models"}
+
+
+def test_every_model_by_its_accuracy_with_a_dot_for_each_seed(a_result: Any) -> None:
+    results = [a_result(name, seed, 0.1 * i + 0.05 * seed) for i, name in enumerate(CROWD[:9]) for seed in (0, 1)]
+    figure = Figure()
+    assert FIGURES["models"](figure, comparisons(results)[0])
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(CROWD[:9])
+    dots = [list(line.get_xdata()) for line in axes.get_lines() if line.get_marker() == "o" and line.get_ydata()[0] == 3]
+    assert dots == [[pytest.approx(0.3), pytest.approx(0.35)], [pytest.approx(0.325)]]
+    assert not FIGURES["models"](Figure(), comparisons(results[:8])[0]), "a few need no such figure"
 
 
 def test_a_generation_is_one_hue_and_its_variants_are_shades_of_it(a_result: Any) -> None:
