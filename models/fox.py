@@ -2,11 +2,11 @@
 
 from typing import Any, Literal
 
-import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from linbench.common.wide import at_least_float32, widened
 from linbench.models.attention import Attention, AttentionSettings, Cache
 from linbench.models.base import LayerInfo, StateSize
 from linbench.models.blocks.linear import Shared
@@ -46,12 +46,12 @@ class FoX(Attention):
     def log_forget(self, x: Shared) -> Tensor:
         """log f [B, T, H], in at least float32."""
         gate: Tensor = self.forget(x.x)
-        return F.logsigmoid(gate.to(torch.promote_types(gate.dtype, torch.float32)))
+        return F.logsigmoid(widened(gate))
 
     def init_state(self, batch: int, *, capacity: int) -> Cache:
         """As attention's, with nothing to be left of anything."""
         empty = super().init_state(batch, capacity=capacity)
-        wide = torch.promote_types(empty.keys.dtype, torch.float32)
+        wide = at_least_float32(empty.keys.dtype)
         return empty._replace(left=empty.keys.new_zeros(empty.keys.shape[:3], dtype=wide))
 
     def state_floats(self, seq_len: int) -> StateSize:

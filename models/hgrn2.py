@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from linbench.common.wide import widened
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.convolution import ShortConvolution
@@ -80,7 +81,7 @@ class HGRN2(MatrixMixer):
 
     def log_decay(self, logits: Tensor) -> Tensor:
         """log f [B, T, H, K] in at least float32: b + (1 - b) sigmoid(z) is sigmoid(z) / sigmoid(z - log b), which keeps its digits near zero and near one."""
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        logits = widened(logits)
         if self.bound is None:
             return F.logsigmoid(logits)
         return (F.logsigmoid(logits) - F.logsigmoid(logits - F.logsigmoid(self.bound.to(logits.dtype)))).clamp(max=0)

@@ -6,6 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from linbench.common.wide import at_least_float32
 from linbench.kernels.decay_gate import decay_gate
 from linbench.kernels.matrix_state import Delta, matrix_state
 from linbench.models.base import LayerInfo, Rule
@@ -41,7 +42,7 @@ class ChannelDecay(nn.Module):
         """x [B, T, D] -> log decay [B, T, H, K] <= 0, in at least float32."""
         step, A_log = self.project(x), self.A_log[:, None].expand(-1, self.dim).flatten()
         if self.safe:
-            wide = torch.promote_types(step.dtype, torch.float32)
+            wide = at_least_float32(step.dtype)
             log_decay = -5 * torch.sigmoid(A_log.exp() * (step.to(wide) + self.dt_bias))
         else:
             log_decay = decay_gate(step, A_log, self.dt_bias)

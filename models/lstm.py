@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from linbench.common.errors import UserError
 from linbench.common.settings import Settings
+from linbench.common.wide import at_least_float32
 from linbench.kernels.operators import without_autocast
 from linbench.models.base import LayerInfo, Mixer, Out, StateSize
 from linbench.models.blocks.convolution import ShortConvolution
@@ -70,7 +71,7 @@ class LSTM(Mixer):
         if self.conv is not None:
             (inner,), conv = self.conv(x, state and state.conv)
         gates = self.project(inner)
-        wide = torch.promote_types(gates.dtype, torch.float32)
+        wide = at_least_float32(gates.dtype)
         if state is None:
             c = h = gates.new_zeros(x.shape[0], self.width, dtype=wide)
         else:
@@ -89,7 +90,7 @@ class LSTM(Mixer):
     def init_state(self, batch: int, *, capacity: int) -> LSTMState:
         """Zeros; the size does not depend on `capacity`."""
         weight = self.linear.weight
-        memory = weight.new_zeros(batch, 2, self.width, dtype=torch.promote_types(weight.dtype, torch.float32))
+        memory = weight.new_zeros(batch, 2, self.width, dtype=at_least_float32(weight.dtype))
         return LSTMState(memory, None if self.conv is None else weight.new_zeros(batch, *self.conv.state_shape))
 
     def state_floats(self, seq_len: int) -> StateSize:

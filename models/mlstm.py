@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from linbench.common.wide import at_least_float32, widened
 from linbench.models.base import LayerInfo, Out, StateSize
 from linbench.models.blocks.heads import OUTPUT_NORM, OutputNorm, QKNorm, shared
 from linbench.models.blocks.linear import Shared
@@ -84,7 +85,7 @@ class MLSTM(MatrixMixer):
 
     def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Any) -> tuple[Tensor, Any]:
         """The equation. `memory` is S with n beside it, and m."""
-        held, before = memory or (None, v.new_zeros(*v.shape[::2], dtype=torch.promote_types(v.dtype, torch.float32)))
+        held, before = memory or (None, v.new_zeros(*v.shape[::2], dtype=at_least_float32(v.dtype)))
         forget, write = (self._capped(gate(x.x)) for gate in (self.forget, self.input))
         log_decay, strength, maximum = stabilised(F.logsigmoid(forget), write, before)
 
@@ -96,7 +97,7 @@ class MLSTM(MatrixMixer):
 
     def _capped(self, gate: Tensor) -> Tensor:
         """In at least float32."""
-        gate, cap = gate.to(torch.promote_types(gate.dtype, torch.float32)), self.settings.soft_cap
+        gate, cap = widened(gate), self.settings.soft_cap
         return gate if cap is None else cap * torch.tanh(gate / cap)
 
     def init_state(self, batch: int, *, capacity: int) -> Any:

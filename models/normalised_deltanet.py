@@ -6,6 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from linbench.common.wide import widened
 from linbench.kernels.matrix_state import Delta, matrix_state
 from linbench.models.blocks.linear import Shared
 from linbench.models.deltanet import DeltaNet, DeltaSettings
@@ -43,7 +44,7 @@ class NormalisedDeltaNet(DeltaNet):
     def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
         """To divide what is predicted is to divide the key that erases."""
         S, z = (None, None) if memory is None else (memory[..., :-1], memory[..., -1:])
-        wide = k.to(torch.promote_types(k.dtype, torch.float32))
+        wide = widened(k)
         seen, z = matrix_state(wide, wide, torch.ones_like(wide[..., :1]), read="before", scale=1.0, state=z)
         erase = wide / seen.clamp(min=self.epsilon)
         o, S = matrix_state(q, k, v, update=Delta(self.beta(x), erase_key=erase), state=S)

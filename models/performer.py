@@ -3,10 +3,10 @@
 import math
 from typing import Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
+from linbench.common.wide import widened
 from linbench.kernels.operators import without_autocast
 from linbench.models.blocks.feature_maps import FeatureMap
 from linbench.models.blocks.random_features import directions
@@ -47,7 +47,7 @@ class Favor(FeatureMap):
 
     def _exponents(self, x: Tensor) -> Tensor:
         """[..., K] -> [..., m], of the generalised form only the products."""
-        x = x.to(torch.promote_types(x.dtype, torch.float32)) * x.shape[-1] ** -0.25
+        x = widened(x) * x.shape[-1] ** -0.25
         with without_autocast(x):
             products = x @ self.directions.to(x.dtype).mT
         return products - x.square().sum(dim=-1, keepdim=True) / 2 if self.softmax else products

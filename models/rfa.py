@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from linbench.common.wide import widened
 from linbench.kernels.matrix_state import flops_per_token, matrix_state
 from linbench.kernels.operators import without_autocast
 from linbench.models.base import LayerInfo, Rule
@@ -40,7 +41,7 @@ class SinCos(FeatureMap):
 
     def features(self, x: Tensor) -> Tensor:
         """As `FeatureMap.features`, in at least float32."""
-        x = x.to(torch.promote_types(x.dtype, torch.float32))
+        x = widened(x)
         x = x / (x.norm(dim=-1, keepdim=True) + 1e-3) * self.sigma
         with without_autocast(x):
             angles = x @ self.directions.to(x.dtype).mT

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from linbench.common.wide import at_least_float32
 from linbench.kernels.scan import flops_per_token, scan
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.initialise import orthogonal, silent
@@ -61,7 +62,7 @@ class RWKV4(Mixer):
     def init_state(self, batch: int, *, capacity: int) -> RWKV4State:
         """Empty sums; the size does not depend on `capacity`."""
         weight = self.output.weight
-        sums = weight.new_zeros(batch, 2, self.layer.d_model, dtype=torch.promote_types(weight.dtype, torch.float32))
+        sums = weight.new_zeros(batch, 2, self.layer.d_model, dtype=at_least_float32(weight.dtype))
         return RWKV4State(torch.cat([sums, torch.full_like(sums[:, :1], NOTHING)], dim=1), weight.new_zeros(batch, self.layer.d_model))
 
     def state_floats(self, seq_len: int) -> StateSize:

@@ -6,6 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from linbench.common.wide import widened
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo, Out, Rule
 from linbench.models.blocks.shift_mixer import ShiftMixer, ShiftSettings, ShiftState, Streams
@@ -51,7 +52,7 @@ class RWKV5(ShiftMixer):
 
     def log_decay(self, streams: Streams) -> Tensor:
         """Broadcastable to [B, T, H, K], in at least float32."""
-        return -self.time_decay.to(torch.promote_types(self.time_decay.dtype, torch.float32)).exp()[None, None]
+        return -widened(self.time_decay).exp()[None, None]
 
     def forward(self, x: Tensor, state: ShiftState | None = None, handed: Any = None) -> Out:
         """As `Mixer.forward`."""

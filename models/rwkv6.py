@@ -6,6 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from linbench.common.wide import at_least_float32
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.linear import Linear, LowRank
 from linbench.models.blocks.shift_mixer import Streams
@@ -72,7 +73,7 @@ class RWKV6(RWKV5):
 
     def log_decay(self, streams: Streams) -> Tensor:
         """[B, T, H, K], in at least float32."""
-        wide = torch.promote_types(self.time_decay.dtype, torch.float32)
+        wide = at_least_float32(self.time_decay.dtype)
         offset: Tensor = self.decay(streams["w"]).to(wide).unflatten(-1, self.time_decay.shape)
         return -(self.time_decay.to(wide) + offset).exp()
 

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from linbench.common.wide import at_least_float32
 from linbench.kernels.matrix_state import LowRank as Transition
 from linbench.kernels.matrix_state import flops_per_token, matrix_state
 from linbench.models.base import LayerInfo, Out, Rule
@@ -118,7 +119,7 @@ class RWKV7(ShiftMixer):
 
 def _gate(base: Tensor, offset: Tensor) -> Tensor:
     """sigmoid(base + offset), base [H, K], offset [B, T, H K] -> [B, T, H, K] in at least float32."""
-    wide = torch.promote_types(base.dtype, torch.float32)
+    wide = at_least_float32(base.dtype)
     return torch.sigmoid(base.to(wide) + offset.to(wide).view(*offset.shape[:-1], *base.shape))
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from linbench.common.wide import at_least_float32
 from linbench.kernels.cross_entropy import plain
 from linbench.kernels.operators import fold_replicas, operator
 
@@ -52,7 +53,7 @@ def forward(hidden: Tensor, weight: Tensor, targets: Tensor, ignore: int, gradie
 
 
 def _wide(hidden: Tensor) -> torch.dtype:
-    return torch.promote_types(hidden.dtype, torch.float32)
+    return at_least_float32(hidden.dtype)
 
 
 def _room(hidden: Tensor, weight: Tensor, gradients: bool) -> Tensor:

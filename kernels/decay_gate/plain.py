@@ -1,11 +1,12 @@
 """The gate in torch."""
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from linbench.common.wide import at_least_float32
 
 
 def plain(step: Tensor, A_log: Tensor, bias: Tensor) -> Tensor:
     """Arguments and result as at the door."""
-    wide = torch.promote_types(step.dtype, torch.float32)
+    wide = at_least_float32(step.dtype)
     return -A_log.exp() * F.softplus(step.to(wide) + bias)

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linbench.common.wide import at_least_float32
 from linbench.kernels.matrix_state import Add, Delta, LowRank, Update, matrix_state
 from linbench.kernels.matrix_state.problem import Read
 
@@ -55,7 +56,7 @@ def random_inputs(
     """
     generator = torch.Generator().manual_seed(seed)
     key_heads = heads if key_heads is None else key_heads
-    wide = torch.promote_types(dtype, torch.float32)
+    wide = at_least_float32(dtype)
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, dtype=torch.float64, generator=generator)

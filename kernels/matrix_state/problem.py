@@ -2,10 +2,10 @@
 
 from typing import Literal, NamedTuple
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linbench.common.wide import at_least_float32
 from linbench.kernels.matrix_state.update import Add, Delta, LowRank, Update
 
 Read = Literal["after", "before"]
@@ -35,7 +35,7 @@ class Problem(NamedTuple):
 
     def promoted(self) -> "Problem":
         """In at least float32, never down from float64, and with a key head for every value head."""
-        dtype = torch.promote_types(self.v.dtype, torch.float32)
+        dtype = at_least_float32(self.v.dtype)
         groups = self.v.shape[2] // self.k.shape[2]
 
         def key(x: Tensor) -> Tensor:

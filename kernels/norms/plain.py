@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linbench.common.wide import widened
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"swish": F.silu, "sigmoid": torch.sigmoid}
 
 
@@ -25,4 +27,4 @@ def rms_norm(x: Tensor, weight: Tensor, gate: Tensor | None, activation: str | N
 
 
 def _promoted(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+    return widened(x)

@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-import torch
 from torch import Tensor
 
+from linbench.common.wide import at_least_float32
 from linbench.kernels.operators import chosen, without_autocast
 from linbench.kernels.scan.chunkwise import chunkwise
 from linbench.kernels.scan.reference import reference
@@ -49,7 +49,7 @@ def scan(a: Tensor, b: Tensor, state: Tensor | None = None, *, backend: Backend 
         state = b.new_zeros(b.shape[0], b.shape[2])
     elif state.shape != (b.shape[0], b.shape[2]):
         raise ValueError(f"state must be [B, C] = {(b.shape[0], b.shape[2])}, not {tuple(state.shape)}")
-    wide = torch.promote_types(b.dtype, torch.float32)
+    wide = at_least_float32(b.dtype)
     with without_autocast(b):
         h = _BACKENDS[took](a.to(wide).expand(b.shape), b.to(wide), state.to(wide))
     return h, h[:, -1]

@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linbench.common.wide import at_least_float32
+
 _ONEDNN = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 
 
@@ -13,7 +15,7 @@ def plain(x: Tensor, weight: Tensor, state: Tensor | None, activation: str | Non
     if state is None:
         state = x.new_zeros(x.shape[0], weight.shape[0] - 1, x.shape[2])
     inputs = torch.cat([state, x], dim=1)
-    wide = torch.promote_types(x.dtype, torch.float32)
+    wide = at_least_float32(x.dtype)
     y = _convolve(inputs.to(wide), weight.to(wide), length)
     if activation == "silu":
         y = F.silu(y)

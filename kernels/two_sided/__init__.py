@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
+from linbench.common.wide import at_least_float32
 from linbench.kernels.operators import chosen, without_autocast
 from linbench.kernels.two_sided.chunkwise import chunkwise
 from linbench.kernels.two_sided.reference import reference
@@ -49,7 +49,7 @@ def two_sided(
         raise ValueError(f"state must be [B, H, K, V] = {expected}, not {tuple(state.shape)}")
     key_log_decay = _expanded("key_log_decay", key_log_decay, k)
     value_log_decay = _expanded("value_log_decay", value_log_decay, v)
-    wide = torch.promote_types(v.dtype, torch.float32)
+    wide = at_least_float32(v.dtype)
     given = [x.to(wide) for x in (q, k, v, key_log_decay, value_log_decay)]
     with without_autocast(v):
         o, state = _BACKENDS[took](*given, state=None if state is None else state.to(wide))

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linbench.common.wide import at_least_float32
 from linbench.doctor.errors import Function, Inputs
 from linbench.kernels.cross_entropy import cross_entropy
 from linbench.kernels.decay_gate import decay_gate
@@ -101,7 +102,7 @@ def all_trials(device: str) -> dict[str, dict[str, Callable[[torch.dtype], Trial
 
 
 def _placed(trial: Trial, device: str, dtype: torch.dtype) -> Trial:
-    wide = torch.promote_types(dtype, torch.float32)
+    wide = at_least_float32(dtype)
     return trial._replace(inputs={name: x.to(device, wide if name in _GATES else dtype) for name, x in trial.inputs.items()})
 
 

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linbench.common.wide import widened
+
 FeatureMapName = Literal["identity", "elu", "elu+1", "relu", "silu", "dpfp-1", "dpfp-2", "dpfp-3", "hedgehog", "t2r", "hadamard"]
 
 
@@ -81,7 +83,7 @@ class Hedgehog(LearnedMap):
     def made(self, products: list[Tensor]) -> Tensor:
         """As `LearnedMap.made`."""
         both = torch.cat([2 * products[0], -2 * products[0]], dim=-1)
-        return both.to(torch.promote_types(both.dtype, torch.float32)).softmax(dim=-1)
+        return widened(both).softmax(dim=-1)
 
 
 class T2R(LearnedMap):

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linbench.common.wide import widened
 from linbench.kernels.decay_gate import decay_gate
 from linbench.models.blocks.linear import Linear, LowRank, Shared
 
@@ -71,7 +72,7 @@ class ConstantDecay(nn.Module):
 
     def forward(self) -> Tensor:
         """[H], in at least float32."""
-        return self.log_decay.to(torch.promote_types(self.log_decay.dtype, torch.float32))
+        return widened(self.log_decay)
 
 
 class LowRankDecay(nn.Module):
@@ -89,7 +90,7 @@ class LowRankDecay(nn.Module):
     def forward(self, x: Tensor | Shared) -> Tensor:
         """x [B, T, D] -> log decay [B, T, H, K] <= 0, in at least float32."""
         logits = self.project(x).unflatten(-1, (self.heads, -1))
-        return F.logsigmoid(logits.to(torch.promote_types(logits.dtype, torch.float32))) / self.divisor
+        return F.logsigmoid(widened(logits)) / self.divisor
 
 
 class StepDecay(ScalarDecay):
@@ -98,7 +99,7 @@ class StepDecay(ScalarDecay):
     def with_step(self, x: Tensor | Shared) -> tuple[Tensor, Tensor]:
         """x [B, T, D] -> log decay and step [B, T, H], in at least float32."""
         step = self.project(x)
-        step = F.softplus(step.to(torch.promote_types(step.dtype, torch.float32)) + self.dt_bias)
+        step = F.softplus(widened(step) + self.dt_bias)
         return -self.A_log.exp() * step, step
 
 
@@ -117,4 +118,4 @@ class UniformDecay(nn.Module):
     def forward(self, x: Tensor | Shared) -> Tensor:
         """x [B, T, D] -> log decay [B, T, H, dim] <= 0, in at least float32."""
         logits = self.project(x.x if isinstance(x, Shared) else x).unflatten(-1, (self.heads, -1))
-        return F.logsigmoid(logits.to(torch.promote_types(logits.dtype, torch.float32)))
+        return F.logsigmoid(widened(logits))

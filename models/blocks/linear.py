@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linbench.common.wide import at_least_float32
 from linbench.kernels.operators import product_dtype, stacked, without_autocast
 
 NARROW = 16
@@ -135,4 +136,4 @@ def _over_rows(dy: Tensor, x: Tensor) -> Tensor:
         parts *= 2
     cut = [given.reshape(replicas * parts, rows // parts, given.shape[2]) for given in (dy, x)]
     made = torch.bmm(cut[0].mT, cut[1])
-    return made if parts == 1 else made.view(replicas, parts, outputs, -1).sum(dim=1, dtype=torch.promote_types(made.dtype, torch.float32))
+    return made if parts == 1 else made.view(replicas, parts, outputs, -1).sum(dim=1, dtype=at_least_float32(made.dtype))

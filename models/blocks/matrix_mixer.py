@@ -9,6 +9,7 @@ from torch import Tensor
 
 from linbench.common.errors import UserError
 from linbench.common.settings import Settings
+from linbench.common.wide import at_least_float32
 from linbench.kernels.matrix_state import flops_per_token
 from linbench.models.base import LayerInfo, Mixer, Out, StateSize
 from linbench.models.blocks.feature_maps import FeatureMap, feature_map
@@ -85,7 +86,7 @@ class MatrixMixer(Mixer):
     def init_state(self, batch: int, *, capacity: int) -> MatrixState:
         """Zeros; the size does not depend on `capacity`."""
         weight = self.readout.linear.weight
-        memory = weight.new_zeros(batch, *self.memory_shape, dtype=torch.promote_types(weight.dtype, torch.float32))
+        memory = weight.new_zeros(batch, *self.memory_shape, dtype=at_least_float32(weight.dtype))
         seen = torch.zeros(batch, dtype=torch.int64, device=weight.device) if self.settings.positions == "rope" else None
         return MatrixState(memory, self.project.init_state(batch), seen)
 

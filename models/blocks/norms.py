@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linbench.common.wide import widened
 from linbench.kernels.norms import Activation, add_rms_norm, rms_norm
 from linbench.kernels.operators import product_dtype
 
@@ -44,7 +45,7 @@ class HeadLayerNorm(nn.Module):
 
     def forward(self, x: Tensor, gate: Tensor | None = None, activation: Activation | None = None) -> Tensor:
         """x [..., H, V]; times activation(gate), shaped as x. Inside, at least float32."""
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        wide = widened(x)
         y = F.layer_norm(wide, wide.shape[-1:], eps=self.eps) * self.weight
         y = y if self.bias is None else y + self.bias
         if gate is not None and activation is not None:
@@ -54,5 +55,5 @@ class HeadLayerNorm(nn.Module):
 
 def l1_norm(x: Tensor, eps: float = 1e-4) -> Tensor:
     """x / (sum x + eps) of features [..., K] that are not negative; zero stays zero. arXiv:2102.11174."""
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    wide = widened(x)
     return (wide / (wide.sum(dim=-1, keepdim=True) + eps)).to(x.dtype)

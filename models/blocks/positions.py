@@ -3,11 +3,13 @@
 import torch
 from torch import Tensor
 
+from linbench.common.wide import at_least_float32
+
 
 def rotate(x: Tensor, positions: Tensor, base: float = 10_000.0) -> Tensor:
     """Rotary embedding (2104.09864) of x [B, T, H, D] at integer `positions` [B, T]; dimension i pairs with i + D/2, angle p * base^(-2i/D)."""
     half = x.shape[-1] // 2
-    wide = torch.promote_types(x.dtype, torch.float32)
+    wide = at_least_float32(x.dtype)
     frequency = base ** (-torch.arange(half, device=x.device, dtype=wide) / half)
     angle = positions[:, :, None, None].to(wide) * frequency
     first, second = x.to(wide).chunk(2, dim=-1)

@@ -4,10 +4,10 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
+from linbench.common.wide import at_least_float32
 from linbench.kernels.matrix_state import flops_per_token
 from linbench.models.base import LayerInfo, Mixer, Rule, StateSize
 from linbench.models.blocks.heads import CONTROLLED, FAMILIES, OUTPUT_NORM, HeadProjection, HeadSettings, OutputNorm, Readout, shared
@@ -91,7 +91,7 @@ class ShiftMixer(Mixer):
     def init_state(self, batch: int, *, capacity: int) -> ShiftState:
         """Zeros; the size does not depend on `capacity`."""
         weight = self.readout.linear.weight
-        memory = weight.new_zeros(batch, *self.memory_shape, dtype=torch.promote_types(weight.dtype, torch.float32))
+        memory = weight.new_zeros(batch, *self.memory_shape, dtype=at_least_float32(weight.dtype))
         return ShiftState(memory, self.project.init_state(batch), None if self.shift is None else weight.new_zeros(batch, self.layer.d_model))
 
     def state_floats(self, seq_len: int) -> StateSize:
