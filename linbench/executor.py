@@ -43,11 +43,15 @@ def executor(
 
 
 def _of_this_host(device: str, devices: str | None, workers: int | None, silence: float) -> Executor:
+    if workers == 0:
+        if devices is not None:
+            raise UserError("--workers 0 is this process, with one device; leave --devices out.")
+        return here
     if devices is None:
         if device.startswith("cuda:"):
             if workers not in {None, 1}:
                 raise UserError(f"--device {device} is for one worker; --devices 1 is one GPU for as many as you like.")
-            return here
+            return pool(device, 1, silence=silence)
         return pool("cpu" if pick_device(device) == "cpu" else "cuda", workers, silence=silence)
     if devices != "all" and not (devices.isdigit() and int(devices)):
         raise UserError(f"--devices takes all, or a number of GPUs, not '{devices}'.")

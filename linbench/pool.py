@@ -9,7 +9,6 @@ import torch
 
 from linbench.common.errors import UserError
 from linbench.jobs import Job, Message, work
-from linbench.runner import Executor, here
 from linbench.workers import Outcome, outcomes
 
 SILENCE = 1800.0
@@ -29,23 +28,23 @@ class Pool(NamedTuple):
         return outcomes(function, jobs, workers=len(self.environments), seconds=self.silence, tell=tell, environments=self.environments)
 
 
-def pool(device: str, workers: int | None, *, gpus: int | None = None, silence: float = SILENCE) -> Executor:
-    """So many workers for cells on `device`, as many as GPUs or CPU cores if None, on so many `gpus`, all there are if None; this process where one
-    would do. Workers that share a GPU compile for it, and read and write, while others compute.
+def pool(device: str, workers: int | None, *, gpus: int | None = None, silence: float = SILENCE) -> Pool:
+    """So many workers for cells on `device` ("cpu", "cuda" or one GPU), as many as GPUs or CPU cores if None, on so many `gpus`, all there are if None. One
+    alone is a process, too, which may hang or die. Workers that share a GPU compile for it, and read and write, while others compute.
 
     Raises UserError: more GPUs than there are.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if device == "cpu":
         count = workers or cores
-        return Pool(({"OMP_NUM_THREADS": str(max(1, cores // count))},) * count, max(1, cores // count), silence) if count > 1 else here
+        return Pool(({"OMP_NUM_THREADS": str(max(1, cores // count))},) * count, max(1, cores // count), silence)
+    if device != "cuda":  # one by its number
+        return Pool(({},), cores, silence)
     there = torch.cuda.device_count()
     gpus = gpus or there
     if gpus > there:
         raise UserError(f"{gpus} GPUs are asked for; there {'is' if there == 1 else 'are'} {there} here.")
     count = workers or gpus
-    if count == 1:
-        return here
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(there)))).split(",")
     return Pool(tuple({"CUDA_VISIBLE_DEVICES": visible[i % gpus]} for i in range(count)), max(1, cores // count), silence)
 

@@ -7,7 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
+from threading import Thread
 from typing import Any, NamedTuple
+
+from linbench.common.errors import StorageError
 
 _ENDING_SECONDS = 5.0
 _WHOLE_DAY = 86400.0
@@ -23,11 +26,13 @@ class Told(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a call returned, or in one line why it did not. late: it was ended because it took or was silent for too long."""
+    """What a call returned, or in one line why it did not. late: it was ended because it took or was silent for too long. storage: what it raised because
+    something cannot be kept, which is no fault of its own."""
 
     value: Any = None
     failure: str | None = None
     late: bool = False
+    storage: StorageError | None = None
 
 
 def outcomes(
@@ -51,10 +56,12 @@ def outcomes(
         fresh: a new process for every call.
         tell: hears what calls say: `function` is given a second argument, to say it with.
         environments: variables for each worker, set before it computes.
+
+    Raises StorageError: a call did.
     """
     if workers == 0:
         for place, argument in enumerate(arguments):
-            yield place, _call(function, argument, tell)
+            yield place, _kept(_call(function, argument, tell))
         return
     waiting = enumerate(arguments)
     running: list[_Worker] = []
@@ -72,7 +79,7 @@ def outcomes(
                     assert tell is not None
                     tell(heard.message)
                     continue
-                yield worker.place, heard
+                yield worker.place, _kept(heard)
                 if heard.failure is None and not fresh and (following := next(waiting, None)):
                     worker.begin(*following, seconds)
                 else:
@@ -93,8 +100,17 @@ def one_line(error: BaseException) -> str:
 def _call(function: Callable[..., Any], argument: Any, tell: Tell | None) -> Outcome:
     try:
         return Outcome(function(argument) if tell is None else function(argument, tell))
+    except StorageError as error:
+        return Outcome(storage=error)
     except Exception as error:  # whatever it is, it belongs to this call alone
         return Outcome(failure=one_line(error))
+
+
+def _kept(outcome: Outcome) -> Outcome:
+    """The outcome, unless there was no keeping it."""
+    if outcome.storage is not None:
+        raise outcome.storage
+    return outcome
 
 
 class _Worker:
@@ -111,16 +127,17 @@ class _Worker:
 
     def begin(self, place: int, argument: Any, seconds: float) -> None:
         self.place, self.deadline = place, time.monotonic() + seconds
-        self.connection.send(argument)
+        with suppress(OSError):  # of one that died meanwhile the end is heard next
+            self.connection.send(argument)
 
     def heard(self, seconds: float) -> Told | Outcome:
         """What a call says, or its outcome if it is over, one way or another."""
-        if not self.connection.poll():
-            self._kill()
-            return Outcome(failure=f"said nothing for {seconds:.0f} s and was ended" if self.talks else f"took longer than {seconds:.0f} s", late=True)
         try:
+            if not self.connection.poll():
+                self._kill()
+                return Outcome(failure=f"said nothing for {seconds:.0f} s and was ended" if self.talks else f"took longer than {seconds:.0f} s", late=True)
             heard: Told | Outcome = self.connection.recv()
-        except EOFError:
+        except (EOFError, OSError):  # it died: between two messages, before it had read its argument, or in the middle of a message
             self.process.join()
             code = self.process.exitcode or 0
             return Outcome(failure=f"its process died with {signal.Signals(-code).name if code < 0 else f'exit code {code}'}")
@@ -149,6 +166,7 @@ def _ready(running: list[_Worker]) -> list[_Worker]:
 
 def _serve(connection: Connection, function: Callable[..., Any], environment: dict[str, str], talks: bool) -> None:
     os.setpgrp()
+    Thread(target=_end_with_parent, daemon=True).start()
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt ends the process that started this one, and with it this one
     os.dup2(2, 1)
@@ -159,3 +177,11 @@ def _serve(connection: Connection, function: Callable[..., Any], environment: di
         except EOFError:
             return
         connection.send(_call(function, argument, tell))
+
+
+def _end_with_parent() -> None:
+    """Whoever started this process may be killed while a call hangs."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.killpg(0, signal.SIGKILL)

@@ -41,7 +41,9 @@ def sweep(
     retry: Annotated[str | None, typer.Option(metavar="failed", help="failed: try again what did not end well.")] = None,
     precision: Annotated[str | None, typer.Option(help="fp32 or bf16, whatever the suite says.")] = None,
     stack: Annotated[int | None, typer.Option(min=1, help="Cells trained as one program at most; default: as suits the device.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes side by side; default: one for each GPU or core. More than GPUs share them.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Processes side by side; default: one for each GPU or core. More than GPUs share them. 0: this process alone.")
+    ] = None,
     devices: Annotated[str | None, typer.Option(metavar="all|N", help="On all GPUs of this host, or on so many of them.")] = None,
     executor: Annotated[str, typer.Option(metavar="local|ray", help="local: on this host. ray: on the nodes of a Ray cluster.")] = "local",
     address: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Of the Ray cluster; default: auto, the one that this host is part of.")] = None,

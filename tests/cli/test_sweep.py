@@ -29,7 +29,7 @@ set:
 def sweep(linbench: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
     """The verb on a suite of two models and two seeds."""
     (tmp_path / "tiny.yaml").write_text(TINY)
-    return lambda *words, **more: linbench("sweep", "tiny.yaml", "--device", "cpu", "--workers", "1", *words, **more)
+    return lambda *words, **more: linbench("sweep", "tiny.yaml", "--device", "cpu", "--workers", "0", *words, **more)
 
 
 def lines(text: str) -> list[str]:

@@ -36,10 +36,16 @@ def test_more_workers_than_gpus_share_them(two_gpus: None, devices: str | None, 
     assert [environment["CUDA_VISIBLE_DEVICES"] for environment in found.environments] == seen
 
 
-def test_one_gpu_needs_no_other_process(two_gpus: None) -> None:
-    assert chosen(devices="1") is here
-    assert chosen(device="cuda:1") is here
-    assert chosen(device="cpu", workers=1) is here
+def test_one_worker_alone_is_a_process_too(two_gpus: None) -> None:
+    """It may hang or die."""
+    assert [environment["CUDA_VISIBLE_DEVICES"] for environment in chosen(devices="1").environments] == ["0"]
+    assert chosen(device="cuda:1").environments == ({},)
+    assert len(chosen(device="cpu", workers=1).environments) == 1
+
+
+def test_no_worker_is_this_process(two_gpus: None) -> None:
+    assert chosen(workers=0) is here
+    assert chosen(device="cuda:1", workers=0) is here
 
 
 @pytest.mark.parametrize(
@@ -57,6 +63,7 @@ def test_one_gpu_needs_no_other_process(two_gpus: None) -> None:
         ({"devices": "some"}, "--devices takes all, or a number of GPUs, not 'some'."),
         ({"devices": "0"}, "--devices takes all, or a number of GPUs, not '0'."),
         ({"devices": "3"}, "3 GPUs are asked for; there are 2 here."),
+        ({"devices": "all", "workers": 0}, "--workers 0 is this process, with one device; leave --devices out."),
         ({"devices": "all", "device": "cpu"}, "--devices is so many GPUs; leave --device out."),
         ({"device": "cuda:1", "workers": 2}, "--device cuda:1 is for one worker; --devices 1 is one GPU for as many as you like."),
     ],

@@ -3,7 +3,7 @@
 import os
 import pickle
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,14 @@ import pytest
 
 from linbench import pool as what
 from linbench.cell import Cell
-from linbench.common.errors import UserError
+from linbench.common.errors import StorageError, UserError
+from linbench.jobs import Job, Message
 from linbench.plan import plan
 from linbench.pool import Pool, pool
-from linbench.runner import Silent, here, run_cells
+from linbench.runner import Silent, run_cells
 from linbench.store import Result, Store
 from linbench.train import Report
+from linbench.workers import Outcome, outcomes
 
 TINY = {
     "protocol.batch_size": 4, "protocol.tokens": 10 * 4 * 16, "protocol.validation_examples": 8, "protocol.test_examples": 8, "protocol.evaluations": 5,
@@ -95,9 +97,10 @@ def test_workers_find_what_one_process_finds(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_costs_its_group_alone(mine: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_worker_that_dies_costs_its_group_alone(mine: Path, workers: int) -> None:
     group = [*cells("./mine.py:Mine", seeds=[0], **{"model.what": "dies"}), *cells(), *cells("./mine.py:Mine", seeds=[0])]
-    found = run_cells(group, Store(mine / "results"), Silent(), executor=TWO)
+    found = run_cells(group, Store(mine / "results"), Silent(), executor=pool("cpu", workers))
     assert [result["status"] for result in found] == ["failed"] + ["ok"] * (len(group) - 1)
     assert found[0]["reason"] == "its process died with exit code 7"
 
@@ -123,13 +126,26 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def test_one_worker_needs_no_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_worker_cannot_keep_ends_the_run_and_no_cell_has_failed(tmp_path: Path) -> None:
+    def full(jobs: Iterable[Job], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
+        return outcomes(_full, jobs, workers=1)
+
+    with pytest.raises(StorageError, match="no space left"):
+        run_cells(cells(), Store(tmp_path), Silent(), executor=full)
+    assert Store(tmp_path).all() == []
+
+
+def _full(job: Job) -> None:
+    raise StorageError("cannot write checkpoints: no space left.")
+
+
+def test_one_worker_is_a_pool_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(what.os, "sched_getaffinity", lambda _: {0})
-    assert pool("cpu", None) is here
+    assert pool("cpu", None) == Pool(({"OMP_NUM_THREADS": "1"},), 1)
     monkeypatch.setattr(what.os, "sched_getaffinity", lambda _: set(range(8)))
     assert pool("cpu", None) == Pool(({"OMP_NUM_THREADS": "1"},) * 8, 1)
     assert pool("cpu", 3) == Pool(({"OMP_NUM_THREADS": "2"},) * 3, 2)
-    assert pool("cpu", 1) is here
+    assert len(pool("cpu", 1).environments) == 1
 
 
 def test_every_gpu_has_a_worker_that_sees_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +157,7 @@ def test_every_gpu_has_a_worker_that_sees_no_other(monkeypatch: pytest.MonkeyPat
     found = pool("cuda", 2)
     assert isinstance(found, Pool)
     assert [environment["CUDA_VISIBLE_DEVICES"] for environment in found.environments] == ["5", "7"]
-    assert pool("cuda", 1) is here
+    assert [environment["CUDA_VISIBLE_DEVICES"] for environment in pool("cuda", 1).environments] == ["5"]
     assert pool("cuda", 3, gpus=1) == Pool(({"CUDA_VISIBLE_DEVICES": "5"},) * 3, 2), "workers share a GPU"
     with pytest.raises(UserError, match="3 GPUs are asked for; there are 2 here"):
         pool("cuda", None, gpus=3)

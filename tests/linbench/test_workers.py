@@ -1,12 +1,15 @@
+import multiprocessing
 import os
 import signal
 import time
 from functools import partial
 from operator import call
+from pathlib import Path
 
 import pytest
 
-from linbench.workers import outcomes
+from linbench.common.errors import StorageError
+from linbench.workers import Outcome, _Worker, outcomes
 
 
 def test_in_this_process_what_raises_costs_one_call() -> None:
@@ -42,3 +45,53 @@ def test_a_call_that_hangs_is_ended() -> None:
 def test_what_a_process_prints_goes_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
     list(outcomes(print, ["a word"], workers=1))
     assert capfd.readouterr() == ("", "a word\n")
+
+
+def test_a_process_that_dies_before_it_has_read_its_argument_costs_that_call_only() -> None:
+    worker = _Worker(len, {}, talks=False)
+    worker.process.kill()
+    worker.process.join()
+    worker.begin(0, b"more than a pipe holds" * 100_000, 60.0)
+    assert worker.heard(60.0) == Outcome(failure="its process died with SIGKILL")
+    worker.end()
+
+
+def test_what_cannot_be_kept_ends_all_calls() -> None:
+    for workers in (0, 1):
+        with pytest.raises(StorageError, match="the disk is full"):
+            list(outcomes(_full, [1, 2], workers=workers))
+
+
+def test_a_call_that_hangs_does_not_outlive_who_asked_for_it(tmp_path: Path) -> None:
+    asker = multiprocessing.get_context("spawn").Process(target=_ask, args=(tmp_path / "worker",))
+    asker.start()
+    while not (tmp_path / "worker").exists():
+        time.sleep(0.05)
+        assert asker.is_alive()
+    asker.kill()
+    asker.join()
+    worker, deadline = int((tmp_path / "worker").read_text()), time.monotonic() + 20
+    while _alive(worker):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _full(argument: int) -> None:
+    raise StorageError("the disk is full.")
+
+
+def _ask(path: Path) -> None:
+    list(outcomes(_hang, [path], workers=1))
+
+
+def _hang(path: Path) -> None:
+    path.with_suffix(".new").write_text(str(os.getpid()))
+    path.with_suffix(".new").rename(path)
+    time.sleep(600)
+
+
+def _alive(process: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{process}/stat").read_text().split(")")[1].split()[0]
+    except FileNotFoundError:
+        return False
