@@ -98,7 +98,14 @@ def make_task(task: str, *, preset: str | None, settings: Mapping[str, Any] | No
     entry = registry("task").find(task)
     cls: type[Task] = entry.cls
     chosen = _preset(cls, task, preset)
-    return cls(cls.Settings.parse({**chosen.task, **_by_room(settings or {})["task"]}, where="task")), entry, chosen
+    return _with_a_choice(cls(cls.Settings.parse({**chosen.task, **_by_room(settings or {})["task"]}, where="task"))), entry, chosen
+
+
+def _with_a_choice(task: Task) -> Task:
+    """The task. Raises UserError: there is but one thing to answer."""
+    if task.chance() >= 1:
+        raise UserError(f"with these settings {task.name} has but one answer to choose from, so that a guess is always right; let there be more.")
+    return task
 
 
 def _segments(task: Task, train: Sequence[Mapping[str, Any]]) -> tuple[Segment, ...]:

@@ -24,8 +24,8 @@ def accuracy(result: Result) -> float | None:
 
 
 def above_chance(accuracy: float, chance: float) -> float:
-    """0 at chance, 1 where all is right."""
-    return (accuracy - chance) / (1 - chance)
+    """0 at chance, and where chance is all there is; 1 where all is right."""
+    return (accuracy - chance) / (1 - chance) if chance < 1 else 0.0
 
 
 def accuracies_by_test(result: Result) -> list[float] | None:

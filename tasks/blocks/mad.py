@@ -4,7 +4,7 @@ from typing import Any
 
 from linbench.tasks.base import Preset
 
-MODEL = {"layers": 4, "d_model": 128}
+MODEL = {"layers": 2, "d_model": 128}
 
 PROTOCOL = {
     "batch_size": 128, "examples": 12_800, "epochs": 200, "shuffle": True, "lr": 5e-4, "schedule": "constant", "warmup": 0.0, "beta2": 0.999,

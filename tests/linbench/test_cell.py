@@ -81,6 +81,7 @@ def test_patterns_fill_the_layers() -> None:
         ({"settings": {"protocol.learning": 2}}, r"unknown setting 'protocol.learning'"),
         ({"settings": {"lr": 2}}, r"unknown setting 'lr'.*protocol.NAME"),
         ({"settings": {"model.heads": 7}}, r"model.heads = 7 splits d_model = 64"),
+        ({"settings": {"task.kv_pairs": 1}}, r"with these settings mqar has but one answer to choose from"),
         ({"settings": {"task.kv_pairs": 40}}, r"at most 16 pairs fit in 64 tokens, or 160 tokens hold 40 pairs"),
         ({"preset": "quik"}, r"did you mean 'quick'"),
         ({"form": "controled"}, r"did you mean 'controlled'"),

@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import Any
 
 from linbench.report.tables import by_metric, by_test, caption, markdown, rich_tables, save_tables, table
-from linbench.results import comparisons
+from linbench.results import above_chance, comparisons
 from linbench.store import Result
 
 Make = Callable[..., Result]
@@ -78,6 +78,10 @@ def test_other_metrics_have_a_table_of_their_own(a_result: Make, tmp_path: Path)
 def test_accuracy_is_also_given_above_chance(a_result: Make) -> None:
     (comparison,) = comparisons([a_result("deltanet", score=0.5625), a_result("gla", status="diverged")])
     assert table(comparison)["scaled"].tolist() == ["0.500", "0.000"]
+
+
+def test_where_chance_is_all_there_is_nothing_is_above_it() -> None:
+    assert above_chance(1.0, 1.0) == 0.0
 
 
 def test_the_caption_tells_what_was_trained_and_tested_on(a_result: Make) -> None:
