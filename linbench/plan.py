@@ -16,6 +16,7 @@ from linbench.protocol import Protocol, default_protocol, published
 from linbench.registry import Entry, registry
 from linbench.sizes import sized
 from linbench.tasks.base import Preset, Task
+from linbench.tasks.random import MOST_IDS
 
 STATE_FLOATS = "state_floats"
 """Stands among a model's settings for the head dimension with so many floats of state, in all, at the length of the task."""
@@ -98,11 +99,13 @@ def make_task(task: str, *, preset: str | None, settings: Mapping[str, Any] | No
     entry = registry("task").find(task)
     cls: type[Task] = entry.cls
     chosen = _preset(cls, task, preset)
-    return _with_a_choice(cls(cls.Settings.parse({**chosen.task, **_by_room(settings or {})["task"]}, where="task"))), entry, chosen
+    return _sensible(cls(cls.Settings.parse({**chosen.task, **_by_room(settings or {})["task"]}, where="task"))), entry, chosen
 
 
-def _with_a_choice(task: Task) -> Task:
-    """The task. Raises UserError: there is but one thing to answer."""
+def _sensible(task: Task) -> Task:
+    """The task. Raises UserError: there are more ids than can be drawn, or but one thing to answer."""
+    if (ids := max(task.io.vocab_in or 0, task.io.vocab_out or 0)) > MOST_IDS:
+        raise UserError(f"with these settings {task.name} has {ids:,} different tokens; it may have {MOST_IDS:,} at most.")
     if task.chance() >= 1:
         raise UserError(f"with these settings {task.name} has but one answer to choose from, so that a guess is always right; let there be more.")
     return task

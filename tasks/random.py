@@ -17,6 +17,9 @@ from linbench.common.keys import stable_key
 VERSION = 2
 """Raised whenever a change here draws other examples; part of the identity of every cell."""
 
+MOST_IDS = 1 << 30
+"""Of a vocabulary: draws have 32 bits."""
+
 
 def _mix(x: Tensor) -> Tensor:
     """64 bits each of which depends on every bit of x (the finaliser of SplitMix64, but that shifts keep the sign: x and -1 - x are one)."""
@@ -107,7 +110,7 @@ class Stream(NamedTuple):
 
 
 class Permutation(NamedTuple):
-    """A permutation of 0 ... size-1, at most 2^30 of them, evaluated where it is needed; only of a few it is listed, by sorting.
+    """A permutation of 0 ... size-1, at most `MOST_IDS` of them, evaluated where it is needed; only of a few it is listed, by sorting.
 
     A Feistel network over pairs (left, right) in Z_a x Z_b, with a * b just at or above `size`. What it sends to one of the few points
     beyond `size` goes on to where these are sent.

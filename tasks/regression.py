@@ -22,7 +22,7 @@ class RegressionSettings(Settings):
 
     dimension: int = Field(8, ge=1, description="of the points")
     points: int = Field(32, ge=2, description="points, each asked about before its value is told")
-    noise: float = Field(0.0, ge=0, description="standard deviation of noise on w . x, whose own is sqrt(dimension)")
+    noise: float = Field(0.0, ge=0, le=1e6, description="standard deviation of noise on w . x, whose own is sqrt(dimension)")
     condition: float = Field(1.0, ge=1, description="largest over smallest variance of a point along its principal axes, which every sequence has its own of")
     drift: bool = Field(False, description="whether another function is drawn after half of the points")
     tokens: Literal["pair", "published"] = Field(

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from linbench.cli.options import JsonOption, parse_settings
+from linbench.common.errors import UserError
 
 
 class Kind(StrEnum):
@@ -45,7 +46,10 @@ def _task(name: str, preset: str | None, pairs: list[str]) -> dict[str, Any]:
 
     from linbench.plan import make_task
 
-    task, _, _ = make_task(name, preset=preset, settings=parse_settings(pairs))
+    settings = parse_settings(pairs)
+    if other := next((setting for setting in settings if not setting.startswith("task.")), None):
+        raise UserError(f"show takes settings of the task, as task.NAME; {other} changes nothing that is shown.")
+    task, _, _ = make_task(name, preset=preset, settings=settings)
     example = task.explain(task.sample(torch.arange(1), seed=0, split="train"), 0)
     presets = [[key, "(default)" if i == 0 else "", p.about, _pairs(p)] for i, (key, p) in enumerate(task.presets.items())]
     slices = ", ".join(f"{name} (below {size})" for name, size in task.slice_sizes().items())
@@ -53,7 +57,7 @@ def _task(name: str, preset: str | None, pairs: list[str]) -> dict[str, Any]:
         "asks a memory to": _ASKS.get(getattr(task, "asks", ""), "what it does not say"),
         "knobs": _aligned(task.Settings.describe()),
         "presets": _aligned(presets),
-        "size": f"{task.seq_len} tokens, at most {task.answers} answers due",
+        "size": f"{task.seq_len} tokens, {f'at most {task.answers} answers' if task.answers > 1 else 'one answer'} due",
         "scored": f"chance {task.chance():.4f}, the best possible {task.optimum():.4f}; by {slices or 'nothing else'}",
         "one example": example,
     }

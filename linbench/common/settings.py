@@ -1,7 +1,7 @@
 """Settings that refuse what they do not know, in one sentence."""
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
@@ -44,6 +44,8 @@ class Settings(BaseModel):
 
 
 def _type_name(annotation: Any) -> str:
+    if get_origin(annotation) is tuple:  # of any length
+        return f"{_type_name(get_args(annotation)[0])}, ..."
     text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
     return text.replace("typing.", "").replace("Literal", "").strip("[]").replace("'", "").replace(", ", " | ")
 

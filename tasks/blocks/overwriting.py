@@ -47,7 +47,12 @@ class VariableOverwriteSettings(Settings):
         "none", description="asked is: the last value; the n-th last, where there are so many; or every value, by marks that say how far back, 0 the newest"
     )
     n: int = Field(2, ge=2, description="of n_back")
-    reset: int = Field(0, ge=0, description="RESET statements, each after as many writes of other variables; only what comes after the last is asked for")
+    reset: int = Field(
+        0,
+        ge=0,
+        description="RESET statements, each after as many writes of other variables; only what comes after the last is asked for, of keys that did not "
+        "come before, so that to ignore them is a matter of room alone",
+    )
 
     @field_validator("overwrites", mode="before")
     @classmethod

@@ -122,6 +122,14 @@ def test_a_users_module_by_path_is_trained_and_shown(linbench: Callable[..., Any
     assert linbench("run", "mqar", "--model", "mine.py:RunningMean", "--set", "model.gian=1", *tiny).err.count("did you mean 'model.gain'") == 1
 
 
+def test_a_task_is_shown_with_its_own_settings_and_no_others(linbench: Callable[..., Any]) -> None:
+    shown = linbench("show", "task", "variable_overwrite").out
+    assert "overwrites  int, ..." in shown
+    assert "one answer due" in linbench("show", "task", "parity", "--preset", "grazzi").out
+    ended = linbench("show", "task", "mqar", "--set", "model.d_model=8")
+    assert (ended.code, ended.err) == (2, "linbench: show takes settings of the task, as task.NAME; model.d_model changes nothing that is shown.\n")
+
+
 PLAIN = {
     "bare": """
 class Bare(nn.Module):
