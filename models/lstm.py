@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from linbench.common.errors import UserError
 from linbench.common.settings import Settings
-from linbench.common.wide import at_least_float32
 from linbench.kernels.operators import without_autocast
+from linbench.kernels.wide import at_least_float32
 from linbench.models.base import LayerInfo, Mixer, Out, StateSize
 from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.heads import FAMILIES

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from linbench.common.wide import at_least_float32
 from linbench.kernels.scan import flops_per_token, scan
+from linbench.kernels.wide import at_least_float32
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.initialise import orthogonal, silent
 from linbench.models.blocks.linear import Linear

@@ -6,8 +6,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from linbench.common.wide import widened
 from linbench.kernels.matrix_state import matrix_state
+from linbench.kernels.wide import widened
 from linbench.models.base import LayerInfo, Out, Rule
 from linbench.models.blocks.shift_mixer import ShiftMixer, ShiftSettings, ShiftState, Streams
 from linbench.models.blocks.token_shift import TokenShift, depth, own_share, places

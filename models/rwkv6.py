@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from linbench.common.wide import at_least_float32
+from linbench.kernels.wide import at_least_float32
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.linear import Linear, LowRank
 from linbench.models.blocks.shift_mixer import Streams

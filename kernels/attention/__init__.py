@@ -4,11 +4,11 @@ from contextlib import nullcontext
 
 from torch import Tensor
 
-from linbench.common.wide import widened
 from linbench.kernels.attention.dense import dense
 from linbench.kernels.attention.positions import EMPTY
 from linbench.kernels.attention.reference import reference
 from linbench.kernels.operators import chosen, without_autocast
+from linbench.kernels.wide import widened
 
 __all__ = ["EMPTY", "VERSION", "attention", "flops_per_token"]
 

@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linbench.common.wide import at_least_float32
 from linbench.kernels.cross_entropy import plain
 from linbench.kernels.operators import fold_replicas, operator
+from linbench.kernels.wide import at_least_float32
 
 LOGITS = {"cpu": 1 << 20, "cuda": 1 << 24}
 """Logits in a block, by kind of device: about what its caches hold."""

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.common.wide import at_least_float32
+from linbench.kernels.wide import at_least_float32
 
 
 def plain(step: Tensor, A_log: Tensor, bias: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.common.wide import widened
+from linbench.kernels.wide import widened
 
 
 def embedding(weight: Tensor, index: Tensor) -> Tensor:

@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.common.wide import at_least_float32
 from linbench.kernels.matrix_state import Add, Delta, LowRank, Update, matrix_state
 from linbench.kernels.matrix_state.problem import Read
+from linbench.kernels.wide import at_least_float32
 
 
 class Instance(NamedTuple):

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.common.wide import at_least_float32
 from linbench.doctor.errors import Function, Inputs
 from linbench.kernels.cross_entropy import cross_entropy
 from linbench.kernels.decay_gate import decay_gate
@@ -17,6 +16,7 @@ from linbench.kernels.matrix_state.instances import INSTANCES, Instance, apply, 
 from linbench.kernels.norms import Activation, l2_norm, rms_norm
 from linbench.kernels.scan import scan
 from linbench.kernels.short_convolution import short_convolution
+from linbench.kernels.wide import at_least_float32
 
 _GATES = {"log_decay", "beta", "bonus", "state"}
 _FORGET = -13.8

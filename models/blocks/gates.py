@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linbench.common.wide import widened
 from linbench.kernels.decay_gate import decay_gate
+from linbench.kernels.wide import widened
 from linbench.models.blocks.linear import Linear, LowRank, Shared
 
 

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linbench.common.wide import at_least_float32
 from linbench.kernels.operators import product_dtype, stacked, without_autocast
+from linbench.kernels.wide import at_least_float32
 
 NARROW = 16
 """Maps of fewer outputs share one product."""

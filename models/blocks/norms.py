@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linbench.common.wide import widened
 from linbench.kernels.norms import Activation, add_rms_norm, rms_norm
 from linbench.kernels.operators import product_dtype
+from linbench.kernels.wide import widened
 
 GATES: dict[Activation, Callable[[Tensor], Tensor]] = {"swish": F.silu, "sigmoid": torch.sigmoid}
 

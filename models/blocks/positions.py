@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from linbench.common.wide import at_least_float32
+from linbench.kernels.wide import at_least_float32
 
 
 def rotate(x: Tensor, positions: Tensor, base: float = 10_000.0) -> Tensor:
