@@ -1,10 +1,13 @@
 """Any nn.Module from [B, T, D] to [B, T, D] as a mixer: what it does not declare is undeclared, not refused."""
 
 import inspect
-from typing import Any
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import yaml
-from pydantic import ConfigDict, create_model, model_validator
+from pydantic import BeforeValidator, ConfigDict, create_model
+from pydantic_core import PydanticKnownError
 from torch import Tensor, nn
 
 from linbench.common.errors import PluginError
@@ -67,16 +70,33 @@ def wrap(module: type[nn.Module]) -> type[Mixer]:
 
 
 def _settings(module: type[nn.Module], parameters: list[inspect.Parameter]) -> type[Settings]:
-    """Settings with the constructor's parameters; what the command line gives is read as YAML, since types are unknown."""
-    fields: dict[str, Any] = {p.name: (Any, ... if p.default is p.empty else p.default) for p in parameters if p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}}
+    """Settings with the constructor's parameters."""
+    fields: dict[str, Any] = {
+        p.name: (_Given, ... if p.default is p.empty else p.default) for p in parameters if p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}
+    }
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
 
     class Base(Settings):
         model_config = ConfigDict(extra="allow" if open_ended else "forbid", frozen=True, arbitrary_types_allowed=True)
-
-        @model_validator(mode="before")
-        @classmethod
-        def _read(cls, values: dict[str, Any]) -> dict[str, Any]:
-            return {name: yaml.safe_load(value) if isinstance(value, str) else value for name, value in values.items()}
+        __pydantic_extra__: dict[str, _Given]
 
     return create_model(f"{module.__name__}Settings", __base__=Base, **fields)
+
+
+def _read(value: Any) -> Any:
+    """What the command line gives is YAML, since types are unknown. Numbers that are not finite have no place in a cell's identity."""
+    value = yaml.safe_load(value) if isinstance(value, str) else value
+    if not _finite(value):
+        raise PydanticKnownError("finite_number")
+    return value
+
+
+_Given = Annotated[Any, BeforeValidator(_read)]
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(map(_finite, (*value, *value.values())))
+    if isinstance(value, list | tuple | set):
+        return all(map(_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)

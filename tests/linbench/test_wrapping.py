@@ -1,0 +1,43 @@
+from pathlib import Path
+
+import pytest
+
+from linbench.cell import Cell
+from linbench.common.errors import UserError
+from linbench.plan import plan
+
+MINE = """
+from torch import nn
+class Mine(nn.Module):
+    def __init__(self, dim, floor=float('-inf'), **more):
+        super().__init__()
+    def forward(self, x):
+        return x
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(MINE)
+    return "./mine.py:Mine"
+
+
+def one(model: str, **given: object) -> Cell:
+    return plan("mqar", [model], settings={f"model.{name}": value for name, value in given.items()}, device="cpu")[0]
+
+
+@pytest.mark.parametrize("name", ["floor", "other"])
+@pytest.mark.parametrize("value", [".inf", "-.inf", ".nan", float("inf"), "[1, .nan]", "{a: [.inf]}"])
+def test_a_number_that_is_not_finite_is_refused_in_one_sentence(mine: str, name: str, value: object) -> None:
+    with pytest.raises(UserError) as refused:
+        one(mine, **{name: value})
+    assert str(refused.value) == f"model.{name} = {value}: input should be a finite number."
+
+
+@pytest.mark.parametrize("name", ["floor", "other"])
+def test_settings_of_unknown_types_are_read_as_yaml_and_each_is_a_cell_of_its_own(mine: str, name: str) -> None:
+    read = {"null": None, "0": 0, "1e30": "1e30", "1.0e+30": 1e30, "[1, {a: 2.5}]": [1, {"a": 2.5}], "true": True}
+    cells = [one(mine, **{name: text}) for text in read]
+    assert [getattr(cell.model.layers[0].settings, name) for cell in cells] == list(read.values())
+    assert len({cell.id for cell in [*cells, one(mine)]}) == len(read) + 1
