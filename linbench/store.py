@@ -117,7 +117,10 @@ class Store:
         number = sum(1 for _ in path.parent.glob(f"{path.name}{_ASIDE}*"))
         aside = path.with_name(f"{path.name}{_ASIDE}-{number}")
         with storage_sentence(path, "cannot set aside"):
-            path.rename(aside)
+            try:
+                path.rename(aside)
+            except FileNotFoundError:  # another reader was quicker
+                return
         self.set_aside.append(aside)
 
 

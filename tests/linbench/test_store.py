@@ -50,6 +50,21 @@ def test_truncated_files_are_set_aside_never_trusted(store: Store) -> None:
     assert store.all() == []
 
 
+def test_of_two_readers_of_a_torn_file_one_sets_it_aside_and_neither_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = store.put(a_result())
+    path.write_bytes(b"{")
+    other, loads = Store(store.folder), json.loads
+
+    def slowly(text: bytes) -> Any:
+        monkeypatch.setattr(json, "loads", loads)
+        assert other.get(ID) is None, "the other reads it in the meantime"
+        return loads(text)
+
+    monkeypatch.setattr(json, "loads", slowly)
+    assert store.get(ID) is None
+    assert (len(other.set_aside), len(store.set_aside)) == (1, 0)
+
+
 def test_flipped_bits_are_found(store: Store) -> None:
     whole = store.put(a_result()).read_bytes()
     draw = random.Random(3)
