@@ -2,6 +2,12 @@
 
 from linbench.common.errors import UserError
 
+LARGEST = 2**63 - 1
+"""A seed that a tensor holds."""
+
+MOST = 10_000
+"""Seeds at once; more are a slip of the keyboard."""
+
 
 def parse_seeds(text: str) -> list[int]:
     """`0,1,2` or `0-4` -> seeds without repetition. Raises UserError."""
@@ -9,7 +15,14 @@ def parse_seeds(text: str) -> list[int]:
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         numbers = [first, last] if dash else [first]
-        if not all(number.isascii() and number.isdigit() for number in numbers) or int(numbers[-1]) < int(first):
-            raise UserError(f"seeds are numbers such as 0,1,2 or 0-4, not '{text}'.")
-        seeds += range(int(first), int(last or first) + 1)
+        if not all(map(_is_seed, numbers)) or int(numbers[-1]) < int(first):
+            raise UserError(f"seeds are numbers such as 0,1,2 or 0-4, not '{text}'; the largest is {LARGEST}.")
+        found = range(int(first), int(numbers[-1]) + 1)
+        if found.stop - found.start > MOST - len(seeds):
+            raise UserError(f"seeds are at most {MOST} at once, not '{text}'.")
+        seeds += found
     return list(dict.fromkeys(seeds))
+
+
+def _is_seed(number: str) -> bool:
+    return number.isascii() and number.isdigit() and len(number) <= len(str(LARGEST)) and int(number) <= LARGEST

@@ -1,0 +1,29 @@
+import pytest
+
+from linbench.common.errors import UserError
+from linbench.common.seeds import parse_seeds
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"),
+    [
+        ("0, 2,1,2", [0, 2, 1]),
+        ("0-3,2-4", [0, 1, 2, 3, 4]),
+        ("9223372036854775807", [2**63 - 1]),
+        ("0-9999", list(range(10_000))),
+    ],
+)
+def test_seeds_are_numbers_and_ranges(text: str, seeds: list[int]) -> None:
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "x", "4-0", "-1", "1.5", "²", "9223372036854775808", "0-18446744073709551616", "9" * 5000])
+def test_anything_else_is_refused_with_what_would_do(text: str) -> None:
+    with pytest.raises(UserError, match=r"such as 0,1,2 or 0-4, not '.*'; the largest is 9223372036854775807"):
+        parse_seeds(text)
+
+
+@pytest.mark.parametrize("text", ["0-99999999999", "0-9999,0", "0-10000"])
+def test_more_seeds_than_anybody_would_run_are_refused_before_they_are_counted_out(text: str) -> None:
+    with pytest.raises(UserError, match=f"seeds are at most 10000 at once, not '{text}'"):
+        parse_seeds(text)
