@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from linbench.common.seeds import parse_seeds
 from linbench.plan import plan
 from linbench.results import frame
 from linbench.runner import Silent, run_cells
@@ -20,7 +21,7 @@ def run(
     preset: str | None = None,
     form: str | None = None,
     protocol: str | None = None,
-    seeds: Iterable[int] = (0,),
+    seeds: int | Iterable[int] = 0,
     settings: Mapping[str, Any] | None = None,
     results: str | Path = "results",
     test_lengths: Sequence[int] = (),
@@ -43,7 +44,8 @@ def run(
     Raises UserError: a name or value that is not allowed; StorageError: results cannot be kept.
     """
     models = [model] if isinstance(model, str) else list(model)
-    cells = plan(task, models, preset=preset, form=form, protocol=protocol, seeds=seeds, settings=settings, test_lengths=test_lengths, device=device)
+    numbers = parse_seeds(seeds)
+    cells = plan(task, models, preset=preset, form=form, protocol=protocol, seeds=numbers, settings=settings, test_lengths=test_lengths, device=device)
     return frame((run_searched if search else run_cells)(cells, Store(results), Silent(), again=again))
 
 

@@ -1,5 +1,7 @@
 """Seeds as they are written."""
 
+from collections.abc import Iterable
+
 from linbench.common.errors import UserError
 
 LARGEST = 2**63 - 1
@@ -9,8 +11,9 @@ MOST = 10_000
 """Seeds at once; more are a slip of the keyboard."""
 
 
-def parse_seeds(text: str) -> list[int]:
-    """`0,1,2` or `0-4` -> seeds without repetition. Raises UserError."""
+def parse_seeds(given: str | int | Iterable[int]) -> list[int]:
+    """`0,1,2` or `0-4`, or seeds themselves, one or several -> seeds without repetition. Raises UserError."""
+    text = ",".join(map(str, given)) if isinstance(given, Iterable) and not isinstance(given, str) else str(given)
     seeds: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")

@@ -203,6 +203,7 @@ def test_python_gives_the_same(linbench: Callable[..., Any], tiny: list[str]) ->
     stored = package.load("results")
     assert list(frame.accuracy) == [json.loads(path.read_text())["metrics"]["accuracy"] for path in (Path("results") / f"{i}.json" for i in frame.id)]
     assert set(stored.id) == set(frame.id)
+    assert list(package.run("mqar", "deltanet", seeds=1, settings=settings, device="cpu").id) == list(frame.id[frame.seed == 1])
     assert (stored["task.kv_pairs"] == 2).all()
     assert (stored["model.heads"] == 2).all()
     assert "finished earlier" in linbench("run", "mqar", "--model", "deltanet", "--seeds", "0,1", *tiny).err

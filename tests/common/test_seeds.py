@@ -1,3 +1,5 @@
+from collections.abc import Iterable
+
 import pytest
 
 from linbench.common.errors import UserError
@@ -5,22 +7,25 @@ from linbench.common.seeds import parse_seeds
 
 
 @pytest.mark.parametrize(
-    ("text", "seeds"),
+    ("given", "seeds"),
     [
         ("0, 2,1,2", [0, 2, 1]),
         ("0-3,2-4", [0, 1, 2, 3, 4]),
         ("9223372036854775807", [2**63 - 1]),
         ("0-9999", list(range(10_000))),
+        (0, [0]),
+        ([1, 0], [1, 0]),
+        (range(3), [0, 1, 2]),
     ],
 )
-def test_seeds_are_numbers_and_ranges(text: str, seeds: list[int]) -> None:
-    assert parse_seeds(text) == seeds
+def test_seeds_are_written_or_given(given: str | int | Iterable[int], seeds: list[int]) -> None:
+    assert parse_seeds(given) == seeds
 
 
-@pytest.mark.parametrize("text", ["", "x", "4-0", "-1", "1.5", "²", "9223372036854775808", "0-18446744073709551616", "9" * 5000])
-def test_anything_else_is_refused_with_what_would_do(text: str) -> None:
+@pytest.mark.parametrize("given", ["", "x", "4-0", "-1", "1.5", "²", "9223372036854775808", "0-18446744073709551616", "9" * 5000, -1, 0.5, True, [0, -1], []])
+def test_anything_else_is_refused_with_what_would_do(given: str | int | Iterable[int]) -> None:
     with pytest.raises(UserError, match=r"such as 0,1,2 or 0-4, not '.*'; the largest is 9223372036854775807"):
-        parse_seeds(text)
+        parse_seeds(given)
 
 
 @pytest.mark.parametrize("text", ["0-99999999999", "0-9999,0", "0-10000"])
