@@ -53,7 +53,7 @@ class Plain:
 
 
 class Live:
-    """The cells that run, with its loss, accuracy, speed and time left; finished cells scroll up above it."""
+    """A bar for every group that runs, with its loss, accuracy, speed and time left, and one for all cells; finished cells scroll up above them."""
 
     def __init__(self, console: Console) -> None:
         self.plain = Plain(console)
@@ -65,40 +65,58 @@ class Live:
             console=console,
             transient=True,
         )
-        self.running: tuple[str, TaskID] | None = None
+        self.rounds = 0
+        """Of a search, so far."""
         self.all: TaskID | None = None
+        self.running: dict[frozenset[str], TaskID] = {}
+        """By the ids of a group's cells."""
+        self.over: set[str] = set()
+        self.shares: dict[str, float] = {}
+        """Of its steps, the most that each cell has had."""
 
     def begin(self, cells: Sequence[Cell]) -> None:
-        """Starts the display."""
+        """Starts the display; how many rounds a search will have is not known, so that each is counted by itself."""
         self.plain.begin(cells)
-        self.bars.start()
+        self._drop(list(self.running))
+        self.over.clear()
+        self.shares.clear()
+        if self.all is not None:
+            self.bars.remove_task(self.all)
+            self.all = None
+        tuning = any(cell.purpose == "tuning" for cell in cells)
+        self.rounds += tuning
         if len(cells) > 1:
-            self.all = self.bars.add_task("all cells", total=float(len(cells)), numbers="")
+            self.all = self.bars.add_task(f"search, round {self.rounds}" if tuning else "all cells", total=float(len(cells)), numbers="")
+        self.bars.start()
 
     def report(self, cells: Sequence[Cell], report: Report) -> None:
         """Moves the bars."""
-        group = ",".join(cell.id for cell in cells)
-        if self.running is None or self.running[0] != group:
-            self._drop()
-            self.running = group, self.bars.add_task(named(cells, self.plain.names), total=report.steps, numbers="")
+        group = frozenset(cell.id for cell in cells)
+        if group not in self.running:
+            self._drop([other for other in self.running if other & group])  # broken off: these are its cells, in another group
+            self.running[group] = self.bars.add_task(named(cells, self.plain.names), total=report.steps, numbers="")
         accuracy = "accuracy –" if report.accuracy is None else f"accuracy {report.accuracy:.3f}"
         numbers = f"step {report.step}/{report.steps}  loss {report.loss:.3f}  {accuracy}  {report.tokens_per_second:,.0f} tokens/s"
-        self.bars.update(self.running[1], completed=report.step, numbers=numbers)
-        if self.all is not None:
-            self.bars.update(self.all, completed=self.plain.count + len(cells) * report.step / report.steps)
+        self.bars.update(self.running[group], completed=report.step, numbers=numbers)
+        self._count(cells, report.step / report.steps)
 
     def finished(self, cell: Cell, result: Result, *, stored: bool) -> None:
-        """The cell's line joins those above."""
-        self._drop()
+        """The cell's line joins those above; the bar of its group goes with the last of them."""
+        self.over.add(cell.id)
+        self._drop([group for group in self.running if group <= self.over])
         self.plain.finished(cell, result, stored=stored)
-        if self.all is not None:
-            self.bars.update(self.all, completed=self.plain.count)
+        self._count([cell], 1.0)
 
     def end(self) -> None:
         """Gives the terminal back."""
         self.bars.stop()
 
-    def _drop(self) -> None:
-        if self.running is not None:
-            self.bars.remove_task(self.running[1])
-            self.running = None
+    def _count(self, cells: Sequence[Cell], share: float) -> None:
+        """What was done once stays done: a group that must begin anew does not set the total back."""
+        self.shares |= {cell.id: max(share, self.shares.get(cell.id, 0.0)) for cell in cells}
+        if self.all is not None:
+            self.bars.update(self.all, completed=sum(self.shares.values()))
+
+    def _drop(self, groups: Sequence[frozenset[str]]) -> None:
+        for group in groups:
+            self.bars.remove_task(self.running.pop(group))

@@ -1,8 +1,11 @@
 import io
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
+from linbench.cell import Cell
 from linbench.plan import plan
 from linbench.progress import Live, Plain
 from linbench.train import Report
@@ -52,3 +55,67 @@ def test_what_was_stacked_and_what_could_not_be_is_told(stack: dict[str, object]
     plain.finished(cells[0], {**RESULT, "stack": stack}, stored=False)
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue().endswith(shown)
+
+
+def live(cells: Sequence[Cell]) -> Live:
+    progress = Live(Console(file=io.StringIO(), force_terminal=True, width=200))
+    progress.begin(cells)
+    return progress
+
+
+def shown(progress: Live) -> dict[str, float]:
+    return {task.description: task.completed for task in progress.bars.tasks}
+
+
+def test_every_running_group_keeps_a_bar_of_its_own() -> None:
+    cells = plan("mqar", ["attention", "deltanet"], seeds=[0, 1], device="cpu")
+    progress = live(cells)
+    first, second = cells[:2], cells[2:]
+    progress.report(first, Report(2, 10, 1.5, None, 1.0))
+    progress.report(second, Report(4, 10, 1.5, None, 1.0))
+    began = progress.bars.task_ids
+    progress.report(first, Report(6, 10, 1.5, None, 1.0))
+    progress.finished(cells[2], RESULT, stored=False)
+    progress.report(second, Report(6, 10, 1.5, None, 1.0))
+    assert progress.bars.task_ids == began
+    assert shown(progress) == {"all cells": pytest.approx(2.8), "mqar quick attention seed 0 1": 6, "mqar quick deltanet seed 0 1": 6}
+    progress.finished(cells[3], RESULT, stored=False)
+    assert list(shown(progress)) == ["all cells", "mqar quick attention seed 0 1"]
+    progress.end()
+
+
+def test_the_total_never_goes_back() -> None:
+    cells = plan("mqar", ["attention", "deltanet"], seeds=[0, 1], device="cpu")
+    progress = live(cells)
+    totals = [0.0]
+    for group, step in ((cells[:2], 8), (cells[2:], 1), (cells[:2], 9), (cells[2:], 2), (cells[:2], 1), (cells[:1], 2), (cells[2:], 10)):
+        progress.report(group, Report(step, 10, 1.5, None, 1.0))
+        totals.append(shown(progress)["all cells"])
+    for cell in cells:
+        progress.finished(cell, RESULT, stored=False)
+        totals.append(shown(progress)["all cells"])
+    progress.end()
+    assert totals == sorted(totals)
+    assert totals[-1] == 4
+
+
+def test_cells_of_a_group_that_was_broken_off_have_one_bar() -> None:
+    cells = plan("mqar", ["attention"], seeds=[0, 1], device="cpu")
+    progress = live(cells)
+    progress.report(cells, Report(8, 10, 1.5, None, 1.0))
+    progress.report(cells[:1], Report(1, 10, 1.5, None, 1.0))
+    assert list(shown(progress)) == ["all cells", "mqar quick attention seed 0"]
+    progress.end()
+
+
+def test_each_round_of_a_search_is_counted_by_itself_and_says_so() -> None:
+    cells = plan("mqar", ["attention"], seeds=[0, 1], device="cpu")
+    tuning = [replace(cell, purpose="tuning") for cell in cells]
+    progress = live(tuning)
+    assert list(shown(progress)) == ["search, round 1"]
+    for these, title in ((tuning, "search, round 2"), (cells, "all cells")):
+        progress.finished(cells[0], RESULT, stored=False)
+        progress.end()
+        progress.begin(these)
+        assert shown(progress) == {title: 0}
+    progress.end()
