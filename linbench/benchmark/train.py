@@ -110,7 +110,7 @@ def plan(
 def cells(row: Row) -> list[Cell]:
     """One for each replica, with a seed and a learning rate of its own: recall of a sixteenth as many pairs as tokens, heads of 64."""
     shape = row.shape
-    settings = _SETTINGS | _OWN.get(row.model, {}) | {"task.seq_len": shape.T, "task.kv_pairs": max(1, shape.T // 16)}
+    settings = _SETTINGS | _OWN.get(row.model, {}) | {"task.seq_len": shape.T, "task.kv_pairs": max(2, shape.T // 16)}
     settings |= {"protocol.batch_size": shape.B, "protocol.precision": row.precision, "model.d_model": shape.D}
     settings |= {"protocol.tokens": _STEPS * (row.repeats + 3) * shape.B * shape.T}
     heads = {"model.heads": max(1, shape.D // HEAD_DIM)} if row.model in _OWN else {}
