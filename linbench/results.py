@@ -59,9 +59,11 @@ def _added(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def validation_accuracy(result: Result) -> float:
-    """At the end of training; chance for a diverged run and for one that failed."""
-    return float(result["curve"][-1]["accuracy"] if result["status"] == "ok" else result["chance"])
+def validation_accuracy(result: Result) -> float | None:
+    """At the end of training; chance for a diverged run; None where nothing was measured."""
+    if result["status"] == "diverged":
+        return float(result["chance"])
+    return float(result["curve"][-1]["accuracy"]) if result["status"] == "ok" else None
 
 
 def frame(results: Iterable[Result]) -> "pd.DataFrame":

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -18,6 +18,9 @@ from linbench.store import Result, Store
 
 EDGE = "lr_edge"
 """The mark of a result whose learning rate lies on the edge of all that were tried: it takes part in no verdict."""
+
+UNTRIED = "lr_untried"
+"""The mark of a result beside whose learning rate another could not be tried, as a run failed: it takes part in no verdict, too."""
 
 
 class SearchSettings(Settings):
@@ -50,19 +53,39 @@ def learning_rate(half_decades: int) -> float:
     return float(f"{10 ** (half_decades / 2):.3g}")
 
 
+class Trial(NamedTuple):
+    """What the tuning seeds say of a learning rate: the greater, the better."""
+
+    trained: bool
+    """None of them diverged: such a rate stands below all others, as chance may be more than what others have learned so far."""
+    accuracy: float
+    """Mean validation accuracy."""
+
+    @classmethod
+    def of(cls, results: Sequence[Result]) -> "Trial | None":
+        """None where one of them has no number."""
+        accuracies = [accuracy for result in results if (accuracy := validation_accuracy(result)) is not None]
+        return cls(all(result["status"] == "ok" for result in results), fmean(accuracies)) if len(accuracies) == len(results) else None
+
+
 @dataclass
 class Search:
-    """Of one model, whatever the seed: the mean validation accuracy on the tuning seeds for every half decade tried."""
+    """Of one model, whatever the seed: what became of every half decade tried; None: there is no number to judge it by."""
 
     cell: Cell
     settings: SearchSettings
-    tried: dict[int, float] = field(default_factory=dict)
+    tried: dict[int, Trial | None] = field(default_factory=dict)
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether no rate that was tried has a number."""
+        return not any(self.tried.values())
 
     @property
     def best(self) -> int:
-        """The half decade with the highest accuracy; of equals, the one in their middle."""
-        highest = max(self.tried.values())
-        equals = sorted(n for n, accuracy in self.tried.items() if accuracy == highest)
+        """The half decade that did best, of those with a number; of equals, the one in their middle."""
+        highest = max(trial for trial in self.tried.values() if trial)
+        equals = sorted(n for n, trial in self.tried.items() if trial == highest)
         return equals[len(equals) // 2]
 
     @property
@@ -71,11 +94,16 @@ class Search:
         return self.best in (min(self.tried), max(self.tried))
 
     @property
+    def marks(self) -> list[str]:
+        """What keeps a result at the best out of every verdict."""
+        return [mark for mark, applies in ((EDGE, self.on_edge), (UNTRIED, None in self.tried.values())) if applies]
+
+    @property
     def next(self) -> list[int]:
         """What to try now: the grid, then one rate more beyond the edge that the best lies on, and so on; nothing when done."""
         if not self.tried:
             return self.settings.grid
-        if not self.on_edge or len(self.tried) >= self.settings.rates + self.settings.extensions:
+        if self.hopeless or not self.on_edge or len(self.tried) >= self.settings.rates + self.settings.extensions:
             return []
         return [self.best - 1 if self.best == min(self.tried) else self.best + 1]
 
@@ -86,7 +114,7 @@ class Search:
 
     def summary(self) -> dict[str, Any]:
         """For the results that are reported."""
-        accuracies = [[learning_rate(n), self.tried[n]] for n in sorted(self.tried)]
+        accuracies = [[learning_rate(n), trial and trial.accuracy] for n, trial in sorted(self.tried.items())]
         return {"accuracies": accuracies, "seeds": list(self.settings.seeds), "best": learning_rate(self.best), "edge": self.on_edge}
 
 
@@ -104,9 +132,10 @@ def run_searched(
     """The results of `cells`, each at the learning rate that its model's search finds, whatever rate the cell has.
 
     All models are searched side by side, so that what can be stacked is. The reported results say what was tried, and are marked `lr_edge`
-    where the best rate is the first or last of all tried.
+    where the best rate is the first or last of all tried, `lr_untried` where one of its runs failed, which is never the best.
 
-    Raises UserError: a seed to be reported is a tuning seed. StorageError: results cannot be kept.
+    Raises UserError: a seed to be reported is a tuning seed; or, when all others are run, no rate of a model could be tried. StorageError: results
+    cannot be kept.
     """
     settings = settings or default_search()
     if tuning := sorted({cell.seed for cell in cells} & set(settings.seeds)):
@@ -117,12 +146,16 @@ def run_searched(
         tuned = {(id(search), n): search.at(n, settings.seeds, "tuning") for search, n in wanted}
         run = {result["id"]: result for result in runs([cell for these in tuned.values() for cell in these], store, progress)}
         for search, n in wanted:
-            search.tried[n] = fmean(validation_accuracy(run[cell.id]) for cell in tuned[id(search), n])
+            search.tried[n] = Trial.of([run[cell.id] for cell in tuned[id(search), n]])
     cells = list({cell.id: cell for cell in cells}.values())
-    of = [searches[_model(cell)] for cell in cells]
-    reported = [search.at(search.best, [cell.seed], "report")[0] for search, cell in zip(of, cells, strict=True)]
-    found = {result["id"]: result for result in runs(reported, store, progress)}
-    return [_told(found[cell.id], search, store) for search, cell in zip(of, reported, strict=True)]
+    chosen = [(search, search.at(search.best, [cell.seed], "report")[0]) for cell in cells if not (search := searches[_model(cell)]).hopeless]
+    found = {result["id"]: result for result in runs([cell for _, cell in chosen], store, progress)}
+    told = [_told(found[cell.id], search, store) for search, cell in chosen]
+    if hopeless := dict.fromkeys(search.cell.model.label for search in searches.values() if search.hopeless):
+        raise UserError(
+            f"no learning rate of {', '.join(hopeless)} can be chosen: none has a number from every tuning seed; see why its runs ended as they did."
+        )
+    return told
 
 
 def _model(cell: Cell) -> str:
@@ -133,7 +166,7 @@ def _model(cell: Cell) -> str:
 
 def _told(result: Result, search: Search, store: Store) -> Result:
     """The result with what was tried, in the store too."""
-    marks = [mark for mark in result["marks"] if mark != EDGE] + ([EDGE] if search.on_edge else [])
+    marks = [mark for mark in result["marks"] if mark not in (EDGE, UNTRIED)] + search.marks
     told = {**result, "marks": marks, "search": search.summary()}
     if told != result:
         store.put(told)

@@ -29,7 +29,7 @@ MORE = 4
 def curves(figure: Figure, comparison: Comparison) -> bool:
     """Validation accuracy against tokens seen: the mean over seeds, and each of them thin.
 
-    A run that diverged counts as chance from there on. A hollow end: undertrained, or its learning rate on the edge of the search.
+    A run that diverged counts as chance from there on. A hollow end: undertrained, or its learning rate in doubt.
     """
     return _any(learning_curves(axes, part) for part, (axes,) in _panels(figure, comparison))
 
@@ -55,7 +55,7 @@ def lengths(figure: Figure, comparison: Comparison) -> bool:
 
 def state(figure: Figure, comparison: Comparison) -> bool:
     """Test accuracy against the floats that one sequence carries from token to token: the mean over seeds, bars from the worst to the best; a line through the
-    sizes of one model. A hollow mark: undertrained, or its learning rate on the edge of the search. A colour for each generation, with a shade
+    sizes of one model. A hollow mark: undertrained, or its learning rate in doubt. A colour for each generation, with a shade
     for each variant."""
     _for_names(figure, comparison)
     return by_state(figure.add_subplot(), comparison)
@@ -63,7 +63,7 @@ def state(figure: Figure, comparison: Comparison) -> bool:
 
 def models(figure: Figure, comparison: Comparison) -> bool:
     """Test accuracy of every model, the best above: a small dot for each seed, a large one for their mean, hollow where it was undertrained or its learning
-    rate lay on the edge of the search. A model of several sizes has a dot for each, the larger the more it carries. A colour for each generation,
+    rate was in doubt. A model of several sizes has a dot for each, the larger the more it carries. A colour for each generation,
     with a shade for each variant."""
     _for_names(figure, comparison)
     return len(comparison.rows) > CROWD and by_model(figure.add_subplot(), comparison)

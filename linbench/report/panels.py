@@ -26,7 +26,7 @@ WORDS = {
 }
 """Of slices and metrics, where the name does not say it."""
 
-NO_VERDICT = ("undertrained", "lr_edge")
+NO_VERDICT = ("undertrained", "lr_edge", "lr_untried")
 """Marks of results that take part in none."""
 
 CROWD = 8

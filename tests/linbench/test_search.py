@@ -1,5 +1,6 @@
 """One rule for every model's learning rate."""
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from linbench import search as what
 from linbench.cell import Cell
 from linbench.common.errors import UserError
 from linbench.plan import plan
+from linbench.report.panels import NO_VERDICT
 from linbench.runner import Silent
 from linbench.search import SearchSettings, default_search, learning_rate, run_searched
 from linbench.store import Result, Store
@@ -23,9 +25,9 @@ def cells(models: Sequence[str] = ("deltanet",), seeds: Sequence[int] = (0, 1)) 
 
 
 class Runs:
-    """Instead of training: an accuracy for every learning rate, and a list of what was asked for."""
+    """Instead of training: an accuracy or another status than `ok` for every learning rate, and a list of what was asked for."""
 
-    def __init__(self, accuracy: Callable[[Cell], float | None]) -> None:
+    def __init__(self, accuracy: Callable[[Cell], float | str]) -> None:
         self.accuracy = accuracy
         self.asked: list[Cell] = []
 
@@ -35,10 +37,10 @@ class Runs:
 
     def result(self, cell: Cell) -> Result:
         accuracy = self.accuracy(cell)
-        diverged = accuracy is None
+        status = accuracy if isinstance(accuracy, str) else "ok"
         return {
-            "id": cell.id, "label": cell.model.label, "status": "diverged" if diverged else "ok", "chance": 0.125, "marks": ["undertrained"],
-            "curve": [] if diverged else [{"accuracy": 0.9}, {"accuracy": accuracy}], "lr": cell.protocol.lr, "seed": cell.seed,
+            "id": cell.id, "label": cell.model.label, "status": status, "chance": 0.125, "marks": ["undertrained"],
+            "curve": [{"accuracy": 0.9}, {"accuracy": accuracy}] if status == "ok" else [], "lr": cell.protocol.lr, "seed": cell.seed,
         }  # fmt: skip
 
     @property
@@ -48,7 +50,7 @@ class Runs:
 
 @pytest.fixture
 def searched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[Runs, list[Result]]]:
-    def run(accuracy: Callable[[Cell], float | None], asked: Sequence[Cell] | None = None) -> tuple[Runs, list[Result]]:
+    def run(accuracy: Callable[[Cell], float | str], asked: Sequence[Cell] | None = None) -> tuple[Runs, list[Result]]:
         runs = Runs(accuracy)
         monkeypatch.setattr(what, "run_cells", runs)
         store = Store(tmp_path)
@@ -109,15 +111,46 @@ def test_of_equals_the_middle_is_taken(searched: Callable[..., tuple[Runs, list[
     assert searched(lambda cell: 1.0)[1][0]["lr"] == 1e-3
 
 
-def test_the_mean_over_tuning_seeds_decides_and_a_diverged_run_counts_as_chance(searched: Callable[..., tuple[Runs, list[Result]]]) -> None:
-    def accuracy(cell: Cell) -> float | None:
+def test_the_mean_over_tuning_seeds_decides(searched: Callable[..., tuple[Runs, list[Result]]]) -> None:
+    def accuracy(cell: Cell) -> float:
         if cell.protocol.lr == 3.16e-3:
-            return 0.8 if cell.seed == 100 else None
+            return 0.8 if cell.seed == 100 else 0.1
         return 0.5 if cell.protocol.lr == 1e-3 else 0.0
 
     found = searched(accuracy)[1]
     assert found[0]["lr"] == 1e-3
-    assert dict(found[0]["search"]["accuracies"])[3.16e-3] == pytest.approx((0.8 + 0.125) / 2)
+    assert dict(found[0]["search"]["accuracies"])[3.16e-3] == pytest.approx((0.8 + 0.1) / 2)
+
+
+def test_a_rate_that_diverged_stands_below_all_that_did_not(searched: Callable[..., tuple[Runs, list[Result]]]) -> None:
+    scores = dict(zip(GRID, [0.01, 0.06, 0.11, "diverged", 0.9], strict=True))
+    runs, found = searched(lambda cell: "diverged" if cell.protocol.lr == 1e-2 and cell.seed == 100 else scores[cell.protocol.lr])
+    assert runs.tuned == GRID
+    assert [(result["lr"], result["marks"]) for result in found] == [(1e-3, ["undertrained"])] * 2
+    assert found[0]["search"]["accuracies"][3:] == [[3.16e-3, 0.125], [1e-2, pytest.approx((0.9 + 0.125) / 2)]]
+
+
+@pytest.mark.parametrize("status", ["failed", "timeout", "oom"])
+def test_a_rate_without_a_number_is_not_chosen_and_takes_the_report_out_of_every_verdict(
+    searched: Callable[..., tuple[Runs, list[Result]]], status: str
+) -> None:
+    def accuracy(cell: Cell) -> float | str:
+        if cell.protocol.lr == 3.16e-3:
+            return status if cell.seed == 100 else 0.9
+        return peaked(1e-3)(cell) / 10
+
+    found = searched(accuracy)[1]
+    assert found[0]["lr"] == 1e-3, "though below chance"
+    assert found[0]["marks"] == ["undertrained", "lr_untried"]
+    assert set(found[0]["marks"]) <= set(NO_VERDICT)
+    assert found[0]["search"]["accuracies"][3] == [3.16e-3, None]
+
+
+def test_a_model_of_which_no_rate_has_a_number_is_told_when_the_others_are_run(searched: Callable[..., tuple[Runs, list[Result]]], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no learning rate of deltanet can be chosen"):
+        searched(lambda cell: "oom" if cell.model.label == "deltanet" else peaked(1e-3)(cell), cells(["deltanet", "linear_attention"]))
+    kept = [json.loads(path.read_text()) for path in tmp_path.glob("*.json")]
+    assert [(result["label"], result["lr"]) for result in kept] == [("linear_attention", 1e-3)] * 2
 
 
 def test_every_model_has_its_own_rate(searched: Callable[..., tuple[Runs, list[Result]]]) -> None:
