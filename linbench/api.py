@@ -10,7 +10,7 @@ from linbench.common.seeds import parse_seeds
 from linbench.plan import plan
 from linbench.results import frame
 from linbench.runner import Silent, run_cells
-from linbench.search import run_searched
+from linbench.search import refuse_rate, run_searched
 from linbench.store import Store
 
 
@@ -43,6 +43,8 @@ def run(
 
     Raises UserError: a name or value that is not allowed; StorageError: results cannot be kept.
     """
+    if search:
+        refuse_rate(settings or {})
     models = [model] if isinstance(model, str) else list(model)
     numbers = parse_seeds(seeds)
     cells = plan(task, models, preset=preset, form=form, protocol=protocol, seeds=numbers, settings=settings, test_lengths=test_lengths, device=device)

@@ -1,6 +1,6 @@
 """The learning rate of every model by one rule: the same grid for all, chosen on tuning seeds by validation, reported on others."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import fmean
@@ -51,6 +51,13 @@ def default_search() -> SearchSettings:
 def learning_rate(half_decades: int) -> float:
     """10^(n/2) to three digits: 0.001, 0.00316, 0.01, ..."""
     return float(f"{10 ** (half_decades / 2):.3g}")
+
+
+def refuse_rate(*given: Mapping[str, Any]) -> None:
+    """What a user gives, by dotted names, beside a search. Raises UserError: a learning rate is among it."""
+    for settings in given:
+        if "protocol.lr" in settings:
+            raise UserError(f"protocol.lr = {settings['protocol.lr']}: the learning rate is searched for; give one of the two.")
 
 
 class Trial(NamedTuple):

@@ -18,7 +18,7 @@ from linbench.pattern import parse_pattern
 from linbench.plan import make_task, plan
 from linbench.protocol import suite_block
 from linbench.registry import Kind, registry
-from linbench.search import SearchSettings
+from linbench.search import SearchSettings, refuse_rate
 
 _NOT_SUITES = {"protocol"}
 
@@ -134,6 +134,8 @@ def expand(suite: Suite, *, precision: str | None = None, device: str = "auto") 
 
     Raises UserError: a setting that is not allowed.
     """
+    if suite.search:
+        refuse_rate(suite.set, suite.grid, *(part.set for part in (*suite.tasks, *suite.models)))
     missing: dict[str, str] = {}
     models = [model for model in suite.models if _there("model", [term.name for term in parse_pattern(model.model)], missing)]
     tasks = [task for task in suite.tasks if _there("task", [task.task.partition("/")[0]], missing)]

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from linbench.cli.options import JsonOption, ResultsOption, parse_settings, tell_failed, tell_set_aside
+from linbench.common.errors import UserError
 
 EXAMPLES = """
 Examples:
@@ -68,13 +69,19 @@ def run(
     from linbench.plan import plan
     from linbench.progress import Live, Plain
     from linbench.runner import run_cells
-    from linbench.search import run_searched
+    from linbench.search import refuse_rate, run_searched
     from linbench.store import Store
 
     stderr = Console(stderr=True)
     with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
         models = [name for text in model for name in split_models(text)]
-        settings = parse_settings(set_ or []) | ({} if precision is None else {"protocol.precision": precision})
+        settings = parse_settings(set_ or [])
+        if search:
+            refuse_rate(settings)
+        if precision is not None:
+            if "protocol.precision" in settings:
+                raise UserError("--precision and --set protocol.precision both say the precision; give one of the two.")
+            settings["protocol.precision"] = precision
         lengths = parse_lengths(test_lengths)
         numbers = parse_seeds(seeds)
         cells = plan(task, models, preset=preset, form=form, protocol=protocol, seeds=numbers, settings=settings, test_lengths=lengths, device=device)

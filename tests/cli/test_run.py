@@ -260,6 +260,8 @@ def test_lists_and_cards(linbench: Callable[..., Any]) -> None:
         (["run", "mqar", "--model", "deltanet", "--seeds", "0-99999999999"], "seeds are at most 10000 at once, not '0-99999999999'."),
         (["run", "mqar", "--model", "deltanet", "--seeds", "18446744073709551616"], "not '18446744073709551616'; the largest is 9223372036854775807."),
         (["run", "mqar", "--model", "deltanet", "--set", "heads"], "--set takes NAME=VALUE"),
+        (["run", "mqar", "--model", "deltanet", "--search", "--set", "protocol.lr=1e-3"], "protocol.lr = 1e-3: the learning rate is searched for; give one"),
+        (["run", "mqar", "--model", "deltanet", "--precision", "bf16", "--set", "protocol.precision=fp32"], "both say the precision; give one of the two"),
         (["run", "mqar", "--model", "deltanet", "--set", "protocol.clip=inf"], "protocol.clip = inf: input should be a finite number"),
         (["run", "mqar", "--model", "00xdeltanet"], "is not a layer pattern"),
         (["run", "mqar", "--model", "3xdeltanet+attention", "--set", "model.layers=2"], "4, 8, ... would do"),

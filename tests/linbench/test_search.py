@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import linbench
 from linbench import search as what
 from linbench.cell import Cell
 from linbench.common.errors import UserError
@@ -167,3 +168,8 @@ def test_a_tuning_seed_is_not_reported(searched: Callable[..., tuple[Runs, list[
 def test_tuning_seeds_differ() -> None:
     with pytest.raises(UserError, match="tuning seeds must differ"):
         SearchSettings.parse({"lowest": -8, "rates": 5, "extensions": 0, "seeds": [1, 1]}, where="search")
+
+
+def test_a_rate_beside_a_search_is_refused_in_python_too() -> None:
+    with pytest.raises(UserError, match=r"protocol\.lr = 0\.001: the learning rate is searched for"):
+        linbench.run("mqar", "deltanet", search=True, settings={"protocol.lr": 1e-3})

@@ -82,6 +82,27 @@ def test_a_search_is_as_by_default_but_for_what_is_said() -> None:
         assert str(refused.value).startswith(sentence)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"set": {"protocol.lr": 0.5}},
+        {"grid": {"protocol.lr": [0.5]}},
+        {"tasks": [{"task": "mqar", "set": {"protocol.lr": 0.5}}]},
+        {"models": ["attention", {"model": "deltanet", "set": {"protocol.lr": 0.5}}]},
+    ],
+)
+def test_a_rate_beside_a_search_is_refused_unless_it_is_published(given: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=r"protocol\.lr = .*0\.5.*: the learning rate is searched for; give one of the two"):
+        expand(suite(search=True, **given), device="cpu")
+    assert expand(suite(search=True, protocol="zoology"), device="cpu").cells
+
+
+def test_the_suite_in_the_readme_is_one() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (text,) = [block for block in readme.split("```yaml\n")[1:] if block.startswith("about:")]
+    assert expand(Suite.parse(yaml.safe_load(text.partition("```")[0]), where="suite"), device="cpu").cells
+
+
 def test_the_same_cell_asked_for_twice_is_one() -> None:
     assert len(expanded(models=["deltanet", "deltanet"], seeds=[0, 0])) == 1
 
