@@ -191,14 +191,25 @@ def _sized(text: str, form: Form, from_preset: Mapping[str, Any], given: Mapping
     floats = str(given[STATE_FLOATS])
     if not floats.isdigit() or int(floats) < 1:
         raise UserError(f"model.{STATE_FLOATS} = {floats}: a whole number of at least 1 would do.")
+    if not has_heads(text):
+        raise UserError(f"{text} has no heads to be sized by model.{STATE_FLOATS}; run it without that setting.")
 
     def make(head_dim: int) -> ModelSpec:
-        model = _model(text, form, from_preset, {**settings, "head_dim": head_dim})
-        _refuse_unused({"head_dim": head_dim}, [model])
-        return model
+        return _model(text, form, from_preset, {**settings, "head_dim": head_dim})
 
     head_dim = sized(make, task, int(floats))
     return _model(text, form, from_preset, settings) if head_dim is None else make(head_dim)
+
+
+def has_heads(pattern: str) -> bool:
+    """Whether a layer of the pattern has a head dimension, by which `model.state_floats` can size it."""
+    mixers = [registry("model").find(term.name).cls for term in parse_pattern(pattern)]
+    return any("head_dim" in mixer.Settings.model_fields or _open_ended(mixer) for mixer in mixers)
+
+
+def _open_ended(mixer: type[Mixer]) -> bool:
+    """Whether it takes settings that it does not name."""
+    return mixer.Settings.model_config.get("extra") == "allow"
 
 
 def _model(text: str, form: Form, from_preset: Mapping[str, Any], given: Mapping[str, Any]) -> ModelSpec:
@@ -216,10 +227,9 @@ def _model(text: str, form: Form, from_preset: Mapping[str, Any], given: Mapping
         mixer: type[Mixer] = entry.cls
         if form == "controlled" and mixer.controlled is None:
             raise UserError(f"{term.name} has no controlled form: it does not declare what surrounds its recurrence; run it with --form native.")
-        open_ended = mixer.Settings.model_config.get("extra") == "allow"
         values: dict[str, Any] = dict(mixer.controlled or {}) if form == "controlled" else {}
         for source in (given,) if mixer.opaque else (from_preset, given):
-            values |= {k: v for k, v in source.items() if k in mixer.Settings.model_fields or (open_ended and k not in of_backbone and "." not in k)}
+            values |= {k: v for k, v in source.items() if k in mixer.Settings.model_fields or (_open_ended(mixer) and k not in of_backbone and "." not in k)}
             for name in (term.name, entry.name):
                 values |= {k.removeprefix(f"{name}."): v for k, v in source.items() if k.startswith(f"{name}.")}
         layers.append(LayerSpec(entry, mixer.Settings.parse(values | dict(term.settings), where="model")))

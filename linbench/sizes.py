@@ -12,9 +12,12 @@ TOLERANCE = 0.05
 
 _LARGEST = 4096
 
+_COARSEST = 16
+"""Head dimensions that a model can have are multiples of the first, such as 2 for one that rotates pairs; it is no larger than this."""
+
 
 def sized(make: Callable[[int], ModelSpec], task: Task, floats: int) -> int | None:
-    """The head dimension whose total state comes nearest to `floats`; None for a model whose state grows with the length: it is compared at the
+    """The possible head dimension whose total state comes nearest to `floats`; None for a model whose state grows with the length: it is compared at the
     length that is tested, whatever its size.
 
     Args:
@@ -26,13 +29,14 @@ def sized(make: Callable[[int], ModelSpec], task: Task, floats: int) -> int | No
     def total(head_dim: int) -> int:
         return _state(make(head_dim), task).total
 
-    if _state(make(1), task).cache:
+    step = next((head_dim for head_dim in range(1, _COARSEST + 1) if _possible(make(head_dim), task)), 1)
+    if _state(make(step), task).cache:
         return None
-    low, high = 0, 1
+    low, high = 0, step
     while total(high) < floats and high < _LARGEST:
         low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
+    while high - low > step:
+        middle = (low + high) // (2 * step) * step
         low, high = (middle, high) if total(middle) < floats else (low, middle)
     near = {head_dim: total(head_dim) for head_dim in (low, high) if head_dim > 0}
     best = min(near, key=lambda head_dim: abs(near[head_dim] - floats))
@@ -43,6 +47,14 @@ def sized(make: Callable[[int], ModelSpec], task: Task, floats: int) -> int | No
             f"{label} has no head dimension with {floats:,} state floats within {TOLERANCE:.0%}: {found}; ask for one of these, or change model.heads."
         )
     return best
+
+
+def _possible(model: ModelSpec, task: Task) -> bool:
+    try:
+        model.sketch(task)
+    except UserError:
+        return False
+    return True
 
 
 def _state(model: ModelSpec, task: Task) -> StateSize:

@@ -15,7 +15,7 @@ from linbench.common.lengths import parse_lengths
 from linbench.common.seeds import parse_seeds
 from linbench.common.settings import Settings
 from linbench.pattern import parse_pattern
-from linbench.plan import make_task, plan
+from linbench.plan import STATE_FLOATS, has_heads, make_task, plan
 from linbench.protocol import suite_block
 from linbench.registry import Kind, registry
 from linbench.search import SearchSettings, refuse_rate
@@ -130,7 +130,7 @@ def load(name: str) -> Suite:
 
 def expand(suite: Suite, *, precision: str | None = None, device: str = "auto") -> Expansion:
     """All cells of a suite, in its order; in a `precision` of your own. Tasks and models that are not installed are left out and named, and so are models
-    that do not have the form that is asked for.
+    that do not have the form that is asked for, or no heads to be sized by where all are.
 
     Raises UserError: a setting that is not allowed.
     """
@@ -144,6 +144,8 @@ def expand(suite: Suite, *, precision: str | None = None, device: str = "auto") 
         name, _, preset = task.task.partition("/")
         form = suite.form or make_task(name, preset=preset or None)[2].model.get("form", "native")
         able = [model for model in models if form != "controlled" or _has_controlled(model.model, missing)]
+        if any(f"model.{STATE_FLOATS}" in settings for settings in (suite.set, suite.grid, task.set)):
+            able = [model for model in able if _can_be_sized(model.model, missing)]
         for point in _points(suite.grid) if able else ():
             cells = plan(
                 name,
@@ -182,4 +184,11 @@ def _has_controlled(pattern: str, missing: dict[str, str]) -> bool:
         if registry("model").find(term.name).cls.controlled is None:
             missing[f"model {pattern}, controlled"] = f"{term.name} has no controlled form."
             return False
+    return True
+
+
+def _can_be_sized(pattern: str, missing: dict[str, str]) -> bool:
+    if not has_heads(pattern):
+        missing[f"model {pattern}, {STATE_FLOATS}"] = f"{pattern} has no heads to be sized by."
+        return False
     return True

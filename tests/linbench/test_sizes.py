@@ -1,3 +1,6 @@
+import re
+from pathlib import Path
+
 import pytest
 
 from linbench.cell import Cell
@@ -7,8 +10,8 @@ from linbench.plan import plan
 MODELS = ["linear_attention", "deltanet", "gated_deltanet"]
 
 
-def cells(*models: str, floats: object = 2000, **settings: object) -> list[Cell]:
-    return plan("mqar", list(models), preset="quick-hard", device="cpu", settings={"model.state_floats": floats, **settings})
+def cells(*models: str, floats: object = 2000, form: str | None = None, **settings: object) -> list[Cell]:
+    return plan("mqar", list(models), preset="quick-hard", form=form, device="cpu", settings={"model.state_floats": floats, **settings})
 
 
 def state(cell: Cell) -> int:
@@ -33,9 +36,25 @@ def test_the_nearest_is_taken() -> None:
 
 
 def test_what_grows_with_the_length_stays_as_it_is() -> None:
-    (sized,) = cells("attention")
-    (plain,) = plan("mqar", ["attention"], preset="quick-hard", device="cpu")
-    assert sized.id == plain.id
+    for form in ("controlled", "native"):
+        (sized,) = cells("attention", form=form)
+        (plain,) = plan("mqar", ["attention"], preset="quick-hard", device="cpu", form=form)
+        assert sized.id == plain.id
+
+
+@pytest.mark.parametrize(("model", "step"), [("retnet", 2), ("deltanet[expand_v=1.25]", 4)])
+def test_only_head_dimensions_that_a_model_can_have_are_asked_for(model: str, step: int) -> None:
+    (cell,) = cells(model, floats=10_500, form="native")
+    assert state(cell) == pytest.approx(10_500, rel=0.05)
+    assert cell.model.layers[0].settings.head_dim % step == 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("model", ["base_conv", "lstm", "rwkv4", "./mine.py:Mine"])
+def test_a_model_without_heads_is_told_so(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("from torch import nn\nclass Mine(nn.Module):\n    def __init__(self, d_model):\n        super().__init__()\n")
+    with pytest.raises(UserError, match=f"^{re.escape(model)} has no heads to be sized by model.state_floats; run it without that setting"):
+        cells(model, form="native")
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,14 @@ def test_models_without_the_form_that_is_asked_for_are_left_out_and_named() -> N
     assert expand(suite(models=["base_conv"], form="controlled"), device="cpu").cells == []
 
 
+def test_models_without_heads_are_left_out_and_named_where_all_are_sized() -> None:
+    models = ["deltanet", "lstm", "base_conv+deltanet", {"model": "rwkv4", "set": {"model.d_model": 32}}]
+    sized = {"task": "mqar", "set": {"model.state_floats": 2048}}
+    found = expand(suite(models=models, tasks=["mqar/quick", sized]), device="cpu")
+    assert Counter(cell.model.label for cell in found.cells) == {"deltanet": 2, "lstm": 1, "base_conv+deltanet": 2, "rwkv4": 1}
+    assert found.missing == {f"model {name}, state_floats": f"{name} has no heads to be sized by." for name in ("lstm", "rwkv4")}
+
+
 def test_what_is_set_for_all_for_a_task_and_for_a_model_reaches_just_these() -> None:
     found = expanded(
         tasks=["mqar", {"task": "mqar", "set": {"task.seq_len": 128, "protocol.batch_size": 8}}],
