@@ -1,6 +1,6 @@
 """The learning rate of every model by one rule: the same grid for all, chosen on tuning seeds by validation, reported on others."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import fmean
@@ -119,6 +119,22 @@ class Search:
         protocol = self.cell.protocol.model_copy(update={"lr": learning_rate(half_decades)})
         return [replace(self.cell, protocol=protocol, seed=seed, purpose=purpose) for seed in seeds]
 
+    @property
+    def wanted(self) -> list[Cell]:
+        """What to run now, to be judged by."""
+        return [cell for n in self.next for cell in self._tuning(n)]
+
+    def learn(self, results: Mapping[str, Result]) -> None:
+        """What became of the cells that were wanted, by their ids."""
+        self.tried |= {n: Trial.of([results[cell.id] for cell in self._tuning(n)]) for n in self.next}
+
+    def _tuning(self, half_decades: int) -> list[Cell]:
+        return self.at(half_decades, self.settings.seeds, "tuning")
+
+    def reported(self, cell: Cell) -> Cell:
+        """A cell of the model at the best rate."""
+        return self.at(self.best, [cell.seed], "report")[0]
+
     def summary(self) -> dict[str, Any]:
         """For the results that are reported."""
         accuracies = [[learning_rate(n), trial and trial.accuracy] for n, trial in sorted(self.tried.items())]
@@ -144,18 +160,14 @@ def run_searched(
     Raises UserError: a seed to be reported is a tuning seed; or, when all others are run, no rate of a model could be tried. StorageError: results
     cannot be kept.
     """
-    settings = settings or default_search()
-    if tuning := sorted({cell.seed for cell in cells} & set(settings.seeds)):
-        raise UserError(f"seed {tuning[0]} is a tuning seed ({', '.join(map(str, settings.seeds))}), which chooses the learning rate; report others.")
+    searches = _searches(cells, settings or default_search())
     runs = partial(run_cells, executor=executor, again=again, retry=retry, stack=stack)
-    searches = {_model(cell): Search(cell, settings) for cell in cells}
-    while wanted := [(search, n) for search in searches.values() for n in search.next]:
-        tuned = {(id(search), n): search.at(n, settings.seeds, "tuning") for search, n in wanted}
-        run = {result["id"]: result for result in runs([cell for these in tuned.values() for cell in these], store, progress)}
-        for search, n in wanted:
-            search.tried[n] = Trial.of([run[cell.id] for cell in tuned[id(search), n]])
+    while wanted := [cell for search in searches.values() for cell in search.wanted]:
+        run = {result["id"]: result for result in runs(wanted, store, progress)}
+        for search in searches.values():
+            search.learn(run)
     cells = list({cell.id: cell for cell in cells}.values())
-    chosen = [(search, search.at(search.best, [cell.seed], "report")[0]) for cell in cells if not (search := searches[_model(cell)]).hopeless]
+    chosen = [(search, search.reported(cell)) for cell in cells if not (search := searches[_model(cell)]).hopeless]
     found = {result["id"]: result for result in runs([cell for _, cell in chosen], store, progress)}
     told = [_told(found[cell.id], search, store) for search, cell in chosen]
     if hopeless := dict.fromkeys(search.cell.model.label for search in searches.values() if search.hopeless):
@@ -163,6 +175,35 @@ def run_searched(
             f"no learning rate of {', '.join(hopeless)} can be chosen: none has a number from every tuning seed; see why its runs ended as they did."
         )
     return told
+
+
+def foresee(cells: Sequence[Cell], found: Callable[[Cell], Result | None], settings: SearchSettings) -> tuple[list[Cell], set[str]]:
+    """What `run_searched` would run, as far as the results that are `found` lead: the cells that rates are chosen by, and the ids of what is left
+    of them and of `cells`. One of `cells` is left while its rate is not chosen, or has no result at it; not if none can be chosen.
+
+    Raises UserError: a seed to be reported is a tuning seed.
+    """
+    searches, tuning, left = _searches(cells, settings), [], set()
+    for search in searches.values():
+        while wanted := search.wanted:
+            tuning += wanted
+            results = {cell.id: result for cell in wanted if (result := found(cell))}
+            if missing := {cell.id for cell in wanted} - results.keys():
+                left |= missing
+                break
+            search.learn(results)
+    for cell in cells:
+        search = searches[_model(cell)]
+        if search.next or not (search.hopeless or found(search.reported(cell))):
+            left.add(cell.id)
+    return tuning, left
+
+
+def _searches(cells: Sequence[Cell], settings: SearchSettings) -> dict[str, Search]:
+    """One for each model. Raises UserError: a seed to be reported is a tuning seed."""
+    if tuning := sorted({cell.seed for cell in cells} & set(settings.seeds)):
+        raise UserError(f"seed {tuning[0]} is a tuning seed ({', '.join(map(str, settings.seeds))}), which chooses the learning rate; report others.")
+    return {_model(cell): Search(cell, settings) for cell in cells}
 
 
 def _model(cell: Cell) -> str:

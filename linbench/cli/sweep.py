@@ -15,6 +15,7 @@ from linbench.common.errors import UserError
 
 if TYPE_CHECKING:
     from linbench.cell import Cell
+    from linbench.search import SearchSettings
     from linbench.store import Result, Store
 
 EXAMPLES = """
@@ -72,7 +73,12 @@ def sweep(
         for name, sentence in missing.items():
             print(f"linbench: left out, {name}: {sentence}", file=sys.stderr)
         store = Store(results)
-        cells = _chosen(found, store, only=only or [], limit=limit, shard=shard)
+        cells = _chosen(found, only=only or [], shard=shard)
+        if limit is not None:
+            _, left = _ahead(cells, store, chosen.search, retry=retry is not None)
+            cells = [cell for cell in cells if cell.id in left][:limit]
+            if not cells:
+                raise UserError("every cell is finished; without --limit the tables are shown.")
         if not dry_run:
             progress = Live(stderr) if stderr.is_terminal else Plain(stderr)
             run = partial(run_searched, settings=chosen.search) if chosen.search else run_cells
@@ -93,7 +99,7 @@ def sweep(
 sweep.__doc__ = (sweep.__doc__ or "") + EXAMPLES
 
 
-def _chosen(cells: "list[Cell]", store: "Store", *, only: list[str], limit: int | None, shard: str) -> "list[Cell]":
+def _chosen(cells: "list[Cell]", *, only: list[str], shard: str) -> "list[Cell]":
     """Those that are asked for. Raises UserError: a shard that is none, or nothing left."""
     from linbench.groups import groups
 
@@ -106,12 +112,19 @@ def _chosen(cells: "list[Cell]", store: "Store", *, only: list[str], limit: int 
     if not chosen:
         names = sorted({name for cell in cells for name in (cell.task_entry.name, cell.model.label)})
         raise UserError(f"nothing of the suite is left to run; it has {', '.join(names) or 'no task or model that is installed'}.")
-    if limit is not None:
-        left = [cell for cell in chosen if store.get(cell.id) is None][:limit]
-        chosen = left or chosen[:0]
-        if not chosen:
-            raise UserError("every cell is finished; without --limit the tables are shown.")
     return chosen
+
+
+def _ahead(cells: "list[Cell]", store: "Store", search: "SearchSettings | None", *, retry: bool) -> "tuple[list[Cell], set[str]]":
+    """The cells that learning rates are chosen by, as far as they are known, and the ids of what is left to run of them and of `cells`."""
+    from linbench.runner import stands
+    from linbench.search import foresee
+
+    def found(cell: "Cell") -> "Result | None":
+        result = store.get(cell.id)
+        return result if stands(result, again=False, retry=retry) else None
+
+    return foresee(cells, found, search) if search else ([], {cell.id for cell in cells if not found(cell)})
 
 
 def _is(cell: "Cell", pattern: str) -> bool:

@@ -3,9 +3,12 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+
+from linbench.cell import SCHEMA
+from linbench.runner import stands
 
 TINY = """
 about: a test
@@ -74,6 +77,46 @@ def test_parts_of_a_suite(sweep: Callable[..., Any]) -> None:
     assert len(json.loads(sweep("--only", "linear*", "--limit", "1", "--json").out)) == 1
     assert len(json.loads(sweep("--only", "linear*", "--limit", "1", "--json").out)) == 1
     assert "every cell is finished" in sweep("--only", "linear*", "--limit", "1").err
+
+
+SEARCH = "search: {seeds: [100], extensions: 0}\n"
+
+
+@pytest.fixture
+def trains(monkeypatch: pytest.MonkeyPatch, a_result: Callable[..., Any]) -> list[Any]:
+    """Instead of training: cells have an accuracy that is best at 1e-3, but where `statuses` of a model say otherwise; and what was run."""
+
+    class Runs(list[Any]):
+        statuses: ClassVar[dict[str, str]] = {}
+
+        def __call__(self, cells: list[Any], store: Any, *_: Any, retry: bool = True, **__: Any) -> list[Any]:
+            for cell in cells:
+                if not stands(store.get(cell.id), again=False, retry=retry):
+                    self.append(cell)
+                    store.prepare()
+                    store.put(self.result(cell))
+            return [store.get(cell.id) for cell in cells]
+
+        def result(self, cell: Any) -> Any:
+            score = 0.9 if cell.protocol.lr == 1e-3 else 0.5
+            more = {"cell": cell.identity, "id": cell.id, "schema": SCHEMA, "purpose": cell.purpose, "curve": [{"accuracy": score, "tokens": 640}]}
+            return a_result(cell.model.label, cell.seed, score) | more | {"status": self.statuses.get(cell.model.label, "ok"), "reason": "so"}
+
+    runs = Runs()
+    for module in ("search", "runner"):
+        monkeypatch.setattr(f"linbench.{module}.run_cells", runs)
+    return runs
+
+
+def test_a_limit_goes_through_a_suite_that_searches(sweep: Callable[..., Any], trains: list[Any], tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY + SEARCH)
+    found = [json.loads(sweep("--limit", "1", "--json").out) for _ in range(4)]
+    assert [(result["label"], result["cell"]["seed"]) for (result,) in found] == [
+        ("deltanet", 0), ("deltanet", 1), ("linear_attention", 0), ("linear_attention", 1),
+    ]  # fmt: skip
+    assert {(cell.purpose, cell.protocol.lr) for cell in trains if cell.purpose == "report"} == {("report", 1e-3)}
+    assert len(trains) == 2 * 5 + 4
+    assert "every cell is finished" in sweep("--limit", "1").err
 
 
 def test_what_failed_is_tried_again_only_when_asked(sweep: Callable[..., Any], tmp_path: Path) -> None:
