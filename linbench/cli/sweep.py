@@ -85,7 +85,7 @@ def sweep(
             with choose(executor, device=device, devices=devices, workers=workers, address=address, gpus=gpus, silence=timeout) as who:
                 done = run(cells, store, progress, executor=who, retry=retry is not None, stack=stack)
     if dry_run:
-        _tell_plan(cells, store, stack, searched=chosen.search is not None, as_json=as_json)
+        _tell_plan(cells, store, stack, search=chosen.search, retry=retry is not None, as_json=as_json)
         return
     # not before: what makes tables takes a second to load
     from linbench.report.tables import markdown
@@ -131,21 +131,22 @@ def _is(cell: "Cell", pattern: str) -> bool:
     return any(fnmatchcase(name, pattern) for name in (cell.model.label, cell.task_entry.name, f"{cell.task_entry.name}/{cell.preset}"))
 
 
-def _tell_plan(cells: "list[Cell]", store: "Store", stack: int | None, *, searched: bool, as_json: bool) -> None:
-    """What would run, group by group."""
+def _tell_plan(cells: "list[Cell]", store: "Store", stack: int | None, *, search: "SearchSettings | None", retry: bool, as_json: bool) -> None:
+    """What would run, group by group; first what learning rates are chosen by. Raises UserError: a seed is for that, and to be reported, too."""
     from linbench.estimate import rates, seconds
     from linbench.groups import groups
     from linbench.naming import named, varied
 
     known: list[Result] = store.all() if store.folder.is_dir() else []
-    finished = {result["id"]: result["status"] for result in known}
+    tuning, missing = _ahead(cells, store, search, retry=retry)
     rows: list[dict[str, Any]] = []
-    names, speeds = varied(cells), rates(known, cells[0].device)
-    for group in groups(cells, largest=stack):
-        left = [cell for cell in group if cell.id not in finished]
-        rows.append({"group": named(group, names), "cells": len(group), "left": len(left), "seconds": seconds(left, speeds) if left else 0.0})
+    names, speeds = [name for name in varied(cells) if not (search and name == "protocol.lr")], rates(known, cells[0].device)
+    for what, these in (("search, ", tuning), ("", cells)):
+        for group in groups(these, largest=stack):
+            left = [cell for cell in group if cell.id in missing]
+            rows.append({"group": what + named(group, names), "cells": len(group), "left": len(left), "seconds": seconds(left, speeds) if left else 0.0})
     if as_json:
-        print(json.dumps({"groups": rows, "cells": [cell.id for cell in cells], "searched": searched}))
+        print(json.dumps({"groups": rows, "cells": [cell.id for cell in cells], "searched": search is not None}))
         return
     for row in rows:
         cost = "no estimate" if row["seconds"] is None else f"about {_time(row['seconds'])}"
@@ -156,9 +157,9 @@ def _tell_plan(cells: "list[Cell]", store: "Store", stack: int | None, *, search
     estimate = (
         f"about {_time(sum(costs))} by what finished cells took here{unknown}" if costs else "no finished cell on this kind of device to judge the cost by"
     )
-    print(f"{_count(len(cells), 'cell')} in {_count(len(rows), 'group')}, {f'{total} left: {estimate}' if total else 'all finished'}.")
-    if searched:
-        print("The search for learning rates comes before: at least its grid on every tuning seed, for every model.")
+    print(f"{_count(len(tuning) + len(cells), 'cell')} in {_count(len(rows), 'group')}, {f'{total} left: {estimate}' if total else 'all finished'}.")
+    if search and search.extensions and any(cell.id in missing for cell in tuning):
+        print(f"Where the best learning rate turns out to be on the edge, the search goes on, for at most {_count(search.extensions, 'rate')} more.")
 
 
 def _count(number: int, what: str) -> str:

@@ -119,6 +119,42 @@ def test_a_limit_goes_through_a_suite_that_searches(sweep: Callable[..., Any], t
     assert "every cell is finished" in sweep("--limit", "1").err
 
 
+def test_a_dry_run_counts_the_search_and_knows_when_it_is_finished(sweep: Callable[..., Any], trains: list[Any], tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY + SEARCH.replace("0}", "2}"))
+    assert sweep("--dry-run").out.splitlines() == [
+        "search, mqar deltanet seed 100: 5 cells, 5 left, no estimate",
+        "search, mqar linear_attention seed 100: 5 cells, 5 left, no estimate",
+        "mqar deltanet seed 0 1: 2 cells, 2 left, no estimate",
+        "mqar linear_attention seed 0 1: 2 cells, 2 left, no estimate",
+        "14 cells in 4 groups, 14 left: no finished cell on this kind of device to judge the cost by.",
+        "Where the best learning rate turns out to be on the edge, the search goes on, for at most 2 rates more.",
+    ]
+    sweep("--limit", "1")
+    told = json.loads(sweep("--dry-run", "--json").out)["groups"]
+    assert [group["left"] for group in told] == [0, 5, 1, 2]
+    assert told[1]["seconds"] == pytest.approx(5 / 2 * told[3]["seconds"])
+    sweep()
+    assert sweep("--dry-run").out.splitlines()[-1] == "14 cells in 4 groups, all finished."
+
+
+def test_a_dry_run_counts_what_is_to_be_tried_again(sweep: Callable[..., Any], trains: Any, tmp_path: Path) -> None:
+    def left(*words: str) -> list[int]:
+        return [group["left"] for group in json.loads(sweep("--dry-run", "--json", *words).out)["groups"]]
+
+    trains.statuses = {"deltanet": "failed"}
+    sweep()
+    assert (left(), left("--retry", "failed"), left("--retry", "failed", "--limit", "1")) == ([0, 0], [2, 0], [1])
+    (tmp_path / "tiny.yaml").write_text(TINY + SEARCH)
+    assert "no learning rate of deltanet can be chosen" in sweep().err
+    assert (left(), left("--retry", "failed")) == ([0, 0, 0, 0], [5, 0, 2, 0])
+
+
+def test_a_dry_run_refuses_what_a_run_would(sweep: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY + SEARCH.replace("100", "1"))
+    ended = sweep("--dry-run")
+    assert (ended.code, ended.err) == (2, "linbench: seed 1 is a tuning seed (1), which chooses the learning rate; report others.\n")
+
+
 def test_what_failed_is_tried_again_only_when_asked(sweep: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("from torch import nn\nclass Mine(nn.Module):\n    def forward(self, x):\n        raise RuntimeError('no')\n")
     (tmp_path / "tiny.yaml").write_text(TINY.replace("linear_attention", "'./mine.py:Mine'"))
