@@ -1,7 +1,6 @@
 """Models of one structure as one program: what differs between them is a first dimension of every tensor."""
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from math import prod
 from typing import Any
 
@@ -58,16 +57,14 @@ class Stack:
     tensors alone.
     """
 
-    def __init__(self, model: nn.Module, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
-        """The structure, which one replica makes its own; and by name what is trained and what is not: each [R, ...], copied."""
-        self.model = model
-        self.replicas = len(next(iter(parameters.values())))
+    def __init__(self, models: Sequence[nn.Module], parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
+        """The models, a replica each, which are the stack's from now on; and by name what is trained and what is not: each [R, ...], copied."""
+        self.models, self.replicas = list(models), len(models)
         self.buffers = {name: x.detach().clone() for name, x in buffers.items()}
         dtypes = dict.fromkeys(x.dtype for x in parameters.values())
         self.flats = [Flat({name: x for name, x in parameters.items() if x.dtype == dtype}) for dtype in dtypes]
         self.parameters = {name: x for flat in self.flats for name, x in flat.parameters.items()}
-        if self.replicas == 1:
-            self._move_in()
+        self._move_in()
         self._leaves = [self._own(flat) if self.replicas == 1 else list(flat.parameters.values()) for flat in self.flats]
 
     @classmethod
@@ -80,7 +77,12 @@ class Stack:
         stacked = {name: torch.stack([tensors[name].detach() for tensors in each]) for name in kinds[0]}
         # in the order of the module: a set's order changes from process to process, and checkpoints hold weights by their place
         trained = {name: x for name, x in stacked.items() if kinds[0][name][2]}
-        return cls(models[0], trained, {name: x for name, x in stacked.items() if name not in trained})
+        return cls(models, trained, {name: x for name, x in stacked.items() if name not in trained})
+
+    @property
+    def model(self) -> nn.Module:
+        """The one that is called: the only one, or the first with the tensors of all."""
+        return self.models[0]
 
     def __call__(self, *args: Tensor) -> Any:
         """The models' outputs for args [R, ...]: [R, ...]."""
@@ -98,14 +100,18 @@ class Stack:
         return functional_call(self.model, (parameters, buffers), args)
 
     def _move_in(self) -> None:
-        """Let the module's own parameters and buffers lie where those of the stack do."""
-        for name, own in [*self.model.named_parameters(), *self.model.named_buffers()]:
-            own.data = self.parameters[name].detach()[0] if name in self.parameters else self.buffers[name][0]
+        """Let every model's own parameters and buffers lie where those of the stack do."""
+        for r, model in enumerate(self.models):
+            for name, own in [*model.named_parameters(), *model.named_buffers()]:
+                own.data = self.parameters[name].detach()[r] if name in self.parameters else self.buffers[name][r]
 
     def _own(self, flat: Flat) -> list[Tensor]:
         return [self.model.get_parameter(name) for name in flat.names]
 
     def part(self, replicas: Sequence[int]) -> "Stack":
-        """Some of the replicas, as they are now, to go on apart."""
+        """Some of the replicas, as they are now, to go on apart; one that is alone already is apart. Their models go along, since a module that
+        keeps what it computed cannot be copied; this stack needs them no more."""
+        if self.replicas == 1:
+            return self
         parameters, buffers = ({name: x[list(replicas)] for name, x in tensors.items()} for tensors in (self.parameters, self.buffers))
-        return Stack(deepcopy(self.model), parameters, buffers)
+        return Stack([self.models[r] for r in replicas], parameters, buffers)

@@ -27,6 +27,14 @@ def cells(model: str = "deltanet", seeds: Sequence[int] = (0, 1, 2), device: str
     return plan("mqar", [model], device=device, seeds=seeds, settings=TINY | named)
 
 
+def brought(folder: Path, monkeypatch: pytest.MonkeyPatch, module: str, seeds: Sequence[int], **settings: Any) -> list[Cell]:
+    """Cells of a user's module, whose class is Mine."""
+    monkeypatch.chdir(folder)
+    Path("mine.py").write_text(module)
+    around = {name: value for name, value in TINY.items() if name != "model.heads"}
+    return plan("mqar", ["./mine.py:Mine"], device="cpu", seeds=seeds, settings=around | settings)
+
+
 def results(group: Sequence[Cell]) -> list[Result]:
     found = {result["id"]: result for result in measure(group, lambda report: None)}
     assert len(found) == len(group)
@@ -86,6 +94,28 @@ def test_a_run_stops_early_where_the_protocol_says_so() -> None:
         for point in whole["curve"][: len(early["curve"])]
     ]
     assert early["marks"] == []
+
+
+KEEPING = """
+from torch import nn
+
+class Mine(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.linear, self.kept = nn.Linear(d_model, d_model), None
+    def forward(self, x):
+        y = self.linear(x)
+        if self.training:
+            self.kept = [y, x.sum()]
+        return y
+"""
+
+
+@pytest.mark.parametrize("seeds", [[0], [0, 1], [0, 1, 2]])
+def test_a_module_that_keeps_what_it_computed_stops_early_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: list[int]) -> None:
+    for result in results(brought(tmp_path, monkeypatch, KEEPING, seeds, **{"protocol.stop_at": 0.001})):
+        assert (result["status"], result["stack"]) == ("ok", {"size": len(seeds), "note": None})
+        assert len(result["curve"]) < 5
 
 
 TESTS = [{}, {"seq_len": 32, "kv_pairs": 4}, {"kv_pairs": 4}]
@@ -150,11 +180,7 @@ class Mine(nn.Module):
 
 
 def test_what_cannot_be_stacked_runs_one_after_another_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text(UNSTACKABLE)
-    settings = {name: value for name, value in TINY.items() if name != "model.heads"}
-    group = plan("mqar", ["./mine.py:Mine"], device="cpu", seeds=[0, 1], settings=settings)
-    for result in results(group):
+    for result in results(brought(tmp_path, monkeypatch, UNSTACKABLE, [0, 1])):
         assert result["status"] == "ok"
         assert result["stack"]["size"] == 1
         assert "could not be stacked: " in result["stack"]["note"]
