@@ -22,6 +22,9 @@ from linbench.train import Run, Training
 SECONDS = 60.0
 """Between two checkpoints of a group: what a kill may cost."""
 
+_NUMBERS = ("step", "trained", "seconds", "note")
+"""Of a training, beside tensors and runs."""
+
 
 class Checkpoints:
     """A folder with a file for every group that is not finished, named by its composition."""
@@ -111,7 +114,8 @@ class Checkpoint:
         for name, x in _tensors(training).items():
             x.detach().copy_(self.tensors[name])
         training.runs = [Run(run.cell, **kept) for run, kept in zip(training.runs, self.runs, strict=True)]
-        training.step, training.trained, training.seconds = (self.numbers[name] for name in ("step", "trained", "seconds"))
+        for name in _NUMBERS:
+            setattr(training, name, self.numbers.get(name))  # older checkpoints have no note
         torch.set_rng_state(self.tensors["random state"])
         if "random state of the device" in self.tensors:
             torch.cuda.set_rng_state(self.tensors["random state of the device"], training.runs[0].cell.device)
@@ -130,8 +134,7 @@ def _taken_down(training: Training) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors["random state of the device"] = torch.cuda.get_rng_state(device)
     kept = [field.name for field in fields(Run) if field.name != "cell"]
     runs = [{name: getattr(run, name) for name in kept} | {"loss": run.loss if math.isfinite(run.loss) else 0.0} for run in training.runs]
-    numbers = {"step": training.step, "trained": training.trained, "seconds": training.seconds, "cells": [run.cell.id for run in training.runs], "runs": runs}
-    return tensors, numbers
+    return tensors, {name: getattr(training, name) for name in _NUMBERS} | {"cells": [run.cell.id for run in training.runs], "runs": runs}
 
 
 def _tensors(training: Training) -> dict[str, Tensor]:

@@ -74,7 +74,7 @@ def _measured(
     began = time.perf_counter()
     first = cells[0]
     with started(cells) as training:
-        size = _size(first, training.stack.model)
+        size, training.note = _size(first, training.stack.model), note
         if checkpoint is not None:
             checkpoint.restore(training)
             began -= training.seconds
@@ -83,7 +83,7 @@ def _measured(
             if trained is not None:
                 judged = Exam([run.cell for run in runs], "test", first.protocol.test_examples)(trained)
             for run, judgement in zip(runs, judged, strict=True):
-                result = blank(run.cell, len(cells), note or training.note) | {"model": size, "curve": run.curve, "seconds": time.perf_counter() - began}
+                result = blank(run.cell, len(cells), training.note) | {"model": size, "curve": run.curve, "seconds": time.perf_counter() - began}
                 yield result | _verdict(run, judgement)
 
 

@@ -72,7 +72,7 @@ class Training:
     """Tokens so far, those of all replicas."""
     seconds: float = 0.0
     note: str | None = None
-    """Why steps are not captured, if they could not be."""
+    """Why so few train together, or why steps are not captured, if they could not be."""
 
     @classmethod
     def begun(cls, stack: Stack, cells: Sequence[Cell], rules: dict[str, Rule]) -> "Training":

@@ -124,6 +124,29 @@ def test_what_stopped_early_is_kept_and_not_trained_again(tmp_path: Path) -> Non
     assert numbers(run_cells(group, store, Silent(), stack=8)) == numbers(whole)
 
 
+WAITS = """
+from torch import nn
+class Mine(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.linear = nn.Linear(dim, dim)
+    def forward(self, x):
+        return self.linear(x) * (2.0 if x.sum().item() > 1e9 else 1.0)
+"""
+
+
+def test_why_a_group_could_not_be_stacked_is_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(WAITS)
+    group, store = cells("./mine.py:Mine", [0, 1]), Store(tmp_path)
+    with pytest.raises(BrokenOff):
+        run_cells(group, store, Breaking(10), stack=8)
+    watching = Breaking(-1)
+    resumed, _ = run_cells(group, store, watching, stack=8)
+    assert watching.steps[0] >= 10, "it began anew"
+    assert "could not be stacked: mine.py line 8" in resumed["stack"]["note"]
+
+
 @pytest.mark.parametrize("harm", ["cut off", "a bit", "empty"])
 def test_a_checkpoint_that_was_harmed_is_not_trusted(tmp_path: Path, harm: str) -> None:
     group = cells(seeds=[0])
