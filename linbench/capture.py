@@ -16,10 +16,11 @@ class Captured:
     Where it cannot be captured it is called as it is, and `note` says why.
     """
 
-    def __init__(self, function: Callable[[], None], device: str) -> None:
+    def __init__(self, function: Callable[[], None], device: str, *, note: str | None = None) -> None:
+        """`note`: why it cannot be captured, where that is known."""
         self.function = function
         self.device = device
-        self.note: str | None = None
+        self.note = note
         self.calls = 0
         self.graph: torch.cuda.CUDAGraph | None = None
 

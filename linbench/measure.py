@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
+from linbench.carried import carried
 from linbench.cell import SCHEMA, Cell
 from linbench.checkpoint import Checkpoint
-from linbench.common.errors import StorageError
+from linbench.common.errors import PluginError, StorageError
 from linbench.environment import environment
 from linbench.evaluate import Exam, Judgement
 from linbench.loading import theirs
@@ -89,13 +90,21 @@ def _measured(
 
 @contextmanager
 def started(cells: Sequence[Cell]) -> Iterator[Training]:
-    """Their training, before its first step. Meanwhile TF32 is off, whatever the process had chosen, and their GPU is the one that computes."""
+    """Their training, before its first step. Meanwhile TF32 is off, whatever the process had chosen, and their GPU is the one that computes.
+
+    Raises PluginError: several, of a module that can only train alone.
+    """
     precision, device = torch.get_float32_matmul_precision(), cells[0].device
     torch.set_float32_matmul_precision("highest")
     try:
         with torch.cuda.device(device if device != "cpu" else -1):
             models = [cell.model.build(cell.task, seed=cell.seed).to(device) for cell in cells]
-            yield Training.begun(Stack.of(models), cells, models[0].parameter_rules())
+            only_alone = carried(cells[0])
+            if only_alone and len(cells) > 1:
+                raise PluginError(only_alone)
+            training = Training.begun(Stack.of(models), cells, models[0].parameter_rules())
+            training.carried = only_alone
+            yield training
     finally:
         torch.set_float32_matmul_precision(precision)
 

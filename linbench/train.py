@@ -73,6 +73,8 @@ class Training:
     seconds: float = 0.0
     note: str | None = None
     """Why so few train together, or why steps are not captured, if they could not be."""
+    carried: str | None = None
+    """What goes from step to step in the module and is not here, if anything does: then no step is captured."""
 
     @classmethod
     def begun(cls, stack: Stack, cells: Sequence[Cell], rules: dict[str, Rule]) -> "Training":
@@ -109,7 +111,7 @@ class Step:
         lowest = sum(earlier.examples or 0 for earlier in cell.segments[:segment])  # tasks alike draw alike from one number
         self.feed = Feed(Streams(task, training.cells), examples=examples, first=first, last=last, epoch=epoch, lowest=lowest)
         self.precision, self.device = cell.protocol.precision, cell.device
-        self.run = Captured(self._run, cell.device)
+        self.run = Captured(self._run, cell.device, note=training.carried)
 
     def __call__(self) -> None:
         """Once."""
@@ -194,7 +196,7 @@ def train(training: Training, on_report: Callable[[Report], None], on_rest: Call
                 training.keep(going)
                 made.clear()
                 judge = _exam(training)
-        if step < steps:
+        if step < steps and training.carried is None:
             on_rest(training)
         began = time.perf_counter()
     yield training.runs, training.stack

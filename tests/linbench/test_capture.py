@@ -70,6 +70,15 @@ def test_on_a_cpu_a_function_is_called_as_it_is() -> None:
     assert (once_more.graph, once_more.note) == (None, None)
 
 
+def test_what_is_known_not_to_be_captured_is_called_as_it_is() -> None:
+    calls: list[int] = []
+    once_more = Captured(lambda: calls.append(len(calls)), "cuda:0", note="it counts")
+    for _ in range(5):
+        once_more()
+    assert calls == [0, 1, 2, 3, 4]
+    assert (once_more.graph, once_more.note) == (None, "it counts")
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("model", [*MODELS, *OTHERS])
