@@ -57,7 +57,7 @@ def measure(
         except Exception as error:  # a mixer's own fault, ours or a user's: recorded with its place, and the run goes on
             checkpoint = None
             left = [cell for cell in group if cell.id not in done]
-            oom = isinstance(error, torch.OutOfMemoryError)
+            oom = _out_of_memory(error)
             if len(group) > 1:
                 size = len(group) // 2 if oom else 1
                 note = f"{len(group)} were too many: {theirs(error)}" if oom else f"could not be stacked: {theirs(error)}"
@@ -67,6 +67,12 @@ def measure(
                 yield blank(group[0], 1, note) | status
         if group[0].device != "cpu":
             gc.collect()  # what was captured refers to itself, and would keep its memory from the next group
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """torch has an exception for a GPU's memory alone; a CPU's is told by words, which depend on the system."""
+    words = ("can't allocate memory", "not enough memory")
+    return isinstance(error, torch.OutOfMemoryError) or (isinstance(error, RuntimeError) and any(said in str(error) for said in words))
 
 
 def _measured(

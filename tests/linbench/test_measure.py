@@ -280,6 +280,13 @@ def test_what_does_not_fit_a_gpu_is_halved_and_alone_it_is_out_of_memory() -> No
     assert [result["status"] for result in found(1.0)] == ["ok"] * 4
 
 
+def test_a_cpu_too_can_be_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = brought(tmp_path, monkeypatch, UNSTACKABLE.replace("self.linear(x)", "self.linear(x) + x.new_empty(1 << 50)"), [0])
+    (result,) = results(group)
+    assert result["status"] == "oom"
+    assert "can't allocate memory" in result["reason"] or "not enough memory" in result["reason"]
+
+
 def test_what_fails_alone_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: Any) -> Any:
         raise RuntimeError("no such luck")
