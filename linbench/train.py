@@ -24,6 +24,9 @@ from linbench.tasks.base import Batch
 READS = 200
 """How often in a run the loss is read from the device, at most: each reading waits for it."""
 
+APART = 20
+"""Steps between two readings, at least, but for evaluations."""
+
 Curve = list[dict[str, float]]
 
 
@@ -155,7 +158,7 @@ def train(training: Training, on_report: Callable[[Report], None], on_rest: Call
     cell = training.runs[0].cell
     protocol, steps = cell.protocol, cell.steps
     evaluate_at = {round(steps * (i + 1) / protocol.evaluations) for i in range(protocol.evaluations)}
-    read_every = max(1, steps // READS)
+    apart = max(APART, steps // READS)
     accuracy, began = None, time.perf_counter()
     order, made = cell.curriculum, dict[int, Step]()
     judge, since = _exam(training), 0
@@ -165,7 +168,7 @@ def train(training: Training, on_report: Callable[[Report], None], on_rest: Call
             made[segment] = Step(training, segment, step - 1)
         made[segment]()
         since += 1
-        if step % read_every and step not in evaluate_at:
+        if step - training.step < apart and step not in evaluate_at:
             continue
 
         runs = training.runs

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from linbench import jobs
+from linbench import jobs, train
 from linbench.cell import Cell
 from linbench.checkpoint import Checkpoint, Checkpoints
 from linbench.plan import plan
@@ -58,7 +58,9 @@ def numbers(results: Sequence[Result]) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def at_every_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is after every step."""
     monkeypatch.setattr(jobs, "Checkpoints", lambda folder: Checkpoints(folder, seconds=0.0))
+    monkeypatch.setattr(train, "APART", 1)
 
 
 def broken_off(group: Sequence[Cell], folder: Path, *steps: int) -> list[Result]:

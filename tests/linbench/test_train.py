@@ -1,14 +1,15 @@
 import itertools
 import math
+from collections.abc import Sequence
 
 import pytest
 
 from linbench.cell import Cell
 from linbench.common.errors import UserError
-from linbench.measure import undertrained
+from linbench.measure import measure, undertrained
 from linbench.plan import plan
 from linbench.protocol import Protocol, default_protocol
-from linbench.train import shares
+from linbench.train import Report, shares
 
 
 def cell(model: str = "gated_deltanet", **settings: object) -> Cell:
@@ -58,3 +59,20 @@ def test_the_epoch_cosine_falls_once_an_epoch() -> None:
 def test_epochs_are_of_a_fixed_set(setting: dict[str, object]) -> None:
     with pytest.raises(UserError, match=r"protocol: .* need a fixed training set; give its size as protocol\.examples"):
         Protocol.parse({**default_protocol(), **setting}, where="protocol")
+
+
+@pytest.mark.parametrize(
+    ("steps", "evaluations", "read_at"),
+    [
+        (60, 20, range(3, 61, 3)),
+        (250, 5, [start + after for start in range(0, 250, 50) for after in (20, 40, 50)]),
+        pytest.param(5000, 5, range(25, 5001, 25), marks=pytest.mark.slow),
+    ],
+)
+def test_the_loss_is_read_at_evaluations_and_otherwise_seldom(steps: int, evaluations: int, read_at: Sequence[int]) -> None:
+    tiny = {"task__seq_len": 8, "task__kv_pairs": 1, "task__vocab_size": 8, "model__d_model": 8, "model__heads": 1, "model__layers": 1}
+    few = {"protocol__batch_size": 1, "protocol__validation_examples": 1, "protocol__test_examples": 1, "protocol__evaluations": evaluations}
+    reports: list[Report] = []
+    (result,) = measure([cell("deltanet", protocol__tokens=steps * 8, **tiny, **few)], reports.append)
+    assert result["status"] == "ok"
+    assert [report.step for report in reports] == list(read_at)
