@@ -70,7 +70,7 @@ def test_epochs_are_of_a_fixed_set(setting: dict[str, object]) -> None:
     ],
 )
 def test_the_loss_is_read_at_evaluations_and_otherwise_seldom(steps: int, evaluations: int, read_at: Sequence[int]) -> None:
-    tiny = {"task__seq_len": 8, "task__kv_pairs": 1, "task__vocab_size": 8, "model__d_model": 8, "model__heads": 1, "model__layers": 1}
+    tiny = {"task__seq_len": 8, "task__kv_pairs": 2, "task__vocab_size": 8, "model__d_model": 8, "model__heads": 1, "model__layers": 1}
     few = {"protocol__batch_size": 1, "protocol__validation_examples": 1, "protocol__test_examples": 1, "protocol__evaluations": evaluations}
     reports: list[Report] = []
     (result,) = measure([cell("deltanet", protocol__tokens=steps * 8, **tiny, **few)], reports.append)
