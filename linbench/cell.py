@@ -204,7 +204,9 @@ _DRAWS = {
 
 
 def _layer(entry: Entry, settings: dict[str, Any]) -> LayerSpec:
-    return LayerSpec(entry, entry.cls.Settings.model_validate(settings))
+    """Validated once: to read what a module from elsewhere was given as YAML again would change what looks like a number."""
+    made = entry.cls.Settings
+    return LayerSpec(entry, made.model_construct(**settings) if entry.cls.opaque else made.model_validate(settings))
 
 
 def _settings(task: Task) -> dict[str, Any]:

@@ -85,7 +85,11 @@ def _settings(module: type[nn.Module], parameters: list[inspect.Parameter]) -> t
 
 def _read(value: Any) -> Any:
     """What the command line gives is YAML, since types are unknown. Numbers that are not finite have no place in a cell's identity."""
-    value = yaml.safe_load(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        try:
+            value = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ValueError("it is read as YAML, and is none; quote what is text") from error
     if not _finite(value):
         raise PydanticKnownError("finite_number")
     return value

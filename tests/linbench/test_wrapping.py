@@ -1,3 +1,4 @@
+import pickle
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,17 @@ def test_settings_of_unknown_types_are_read_as_yaml_and_each_is_a_cell_of_its_ow
     cells = [one(mine, **{name: text}) for text in read]
     assert [getattr(cell.model.layers[0].settings, name) for cell in cells] == list(read.values())
     assert len({cell.id for cell in [*cells, one(mine)]}) == len(read) + 1
+
+
+@pytest.mark.parametrize("name", ["floor", "other"])
+def test_quoted_text_is_text_in_another_process_too(mine: str, name: str) -> None:
+    cell = one(mine, **{name: "'1'"})
+    again = pickle.loads(pickle.dumps(cell))
+    assert getattr(again.model.layers[0].settings, name) == "1"
+    assert again.id == cell.id != one(mine, **{name: "1"}).id
+
+
+def test_what_is_no_yaml_is_refused_in_one_sentence(mine: str) -> None:
+    with pytest.raises(UserError) as refused:
+        one(mine, floor="[1")
+    assert str(refused.value) == "model.floor = [1: it is read as YAML, and is none; quote what is text."
