@@ -77,6 +77,12 @@ def test_a_published_protocol_by_name() -> None:
     assert (settings["epochs"], settings["stop_at"], settings["clip"], settings["decay"]) == (64, 0.99, None, "all")
 
 
+def test_a_precision_of_your_own_is_that_of_every_cell() -> None:
+    mixed = suite(models=["deltanet", {"model": "attention", "set": {"protocol.precision": "bf16"}}], set={"protocol.precision": "bf16"})
+    assert {cell.protocol.precision for cell in expand(mixed, device="cpu").cells} == {"bf16"}
+    assert {cell.protocol.precision for cell in expand(mixed, precision="fp32", device="cpu").cells} == {"fp32"}
+
+
 def test_a_search_is_as_by_default_but_for_what_is_said() -> None:
     assert (suite().search, suite(search=False).search, suite(search=True).search) == (None, None, default_search())
     assert suite(search={"seeds": [7]}).search == default_search().model_copy(update={"seeds": (7,)})
