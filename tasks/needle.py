@@ -224,6 +224,9 @@ class Needle(Task):
             first = self._text + 1 + number // s.values_per_key * s.question
             key = tokens[first : first + LENGTH[s.key]]
             whose = name(key) if s.key == "uuid" else f"the word {key[0]}"
-            asked.append(f"from position {at} on, {name(value)} is due, said of {whose} at depth {depth / 10}")
+            said = next(i for i in range(self._text) if tokens[i : i + len(value)] == value)
+            read = " ".join(map(str, tokens[max(0, said - LENGTH[s.key]) : said + len(value)]))
+            asked.append(f"from position {at} on, {name(value)} is due, said of {whose} at depth {depth / 10} (up to position {said + len(value) - 1}: {read})")
         left = f"; {len(due) - 6} more" if len(due) > 6 else ""
-        return f"Of {self.seq_len} tokens {s.hay} are a haystack ({s.haystack}); needles in it: {s.needles * s.values_per_key}. Then {'; '.join(asked)}{left}."
+        there = f"Of {self.seq_len} tokens {s.hay} are a haystack ({s.haystack}); needles in it: {s.needles * s.values_per_key}; digit 0 is token {DIGITS}."
+        return f"{there} Then {'; '.join(asked)}{left}."

@@ -115,13 +115,16 @@ class Phonebook(Task):
         return book.gather(1, found[:, None, None].expand(-1, 1, self._line))[:, 0, 3:]
 
     def explain(self, batch: Batch, row: int) -> str:
-        """The demonstrations, the question and its answer; of the book only how long it is."""
+        """The demonstrations, the question and its answer; of the book how long it is, and the entry."""
         s = self.settings
-        lines = [*batch.inputs[row].tolist(), int(batch.targets[row, -1])][s.entries * self._line :]
+        tokens, entry, at = batch.inputs[row].tolist(), int(batch.slices["entry"][row, 0]), int(batch.positions[row, 0])
+        lines = [*tokens, int(batch.targets[row, -1])][s.entries * self._line :]
         said = [lines[i + 1 : i + self._line] for i in range(0, len(lines), self._line)]
         *shown, (name, number) = [(f"{first} {last}", "".join(str(digit - DIGITS) for digit in digits)) for first, last, *digits in said]
         after = "; ".join(f"{name} has {number}" for name, number in shown[:8])
+        begins = self._line * entry
         return (
-            f"A book of {s.entries} entries{after and f', then as demonstrations: {after}'}. Then {name} is asked for: from position "
-            f"{int(batch.positions[row, 0])} on its number {number} is due, digit by digit; it stands in entry {int(batch.slices['entry'][row, 0])}."
+            f"A book of {s.entries} entries (digit 0 is token {DIGITS}){after and f', then as demonstrations: {after}'}. Then {name} is asked for: from "
+            f"position {at} on its number {number} is due, digit by digit; it stands in entry {entry}, from position {begins} on: "
+            f"{' '.join(map(str, tokens[begins : begins + self._line]))}."
         )
