@@ -220,5 +220,5 @@ def test_mad_is_the_66_published_settings() -> None:
         examples = 256 if cell.task_entry.name == "memorization" else 12_800
         changed.append({name for name, value in cell.task.settings.model_dump().items() if value != baseline[name]})
         changed[-1] |= {"examples"} if cell.protocol.examples != examples else set()
-        assert (cell.model.backbone.layers, cell.model.backbone.d_model, cell.protocol.batch_size, cell.protocol.epochs) == (4, 128, 128, 200)
+        assert (cell.model.backbone.layers, cell.model.backbone.d_model, cell.protocol.batch_size, cell.protocol.epochs) == (2, 128, 128, 200)
     assert Counter(map(len, changed)) == {0: 6, 1: 60}, "one thing at a time"
