@@ -34,10 +34,11 @@ def carried(cell: Cell) -> str | None:
     (buffers, attributes), (new_buffers, new_attributes) = called(), called()
     assigned = [name for name, x in new_buffers.items() if x is not buffers.get(name)]
     changed = [name for name, x in new_attributes.items() if x != attributes.get(name)]
-    for path, _, name in (name.rpartition(".") for name in assigned + changed):
-        module = type(model.get_submodule(path)).__name__
-        return f"{module} carries {name} from call to call, not in a buffer that it writes in place, so it trains alone, as called, and without checkpoints"
-    return None
+    if not assigned + changed:
+        return None
+    path, _, name = (assigned + changed)[0].rpartition(".")
+    module = type(model.get_submodule(path)).__name__
+    return f"{module} carries {name} from call to call, not in a buffer that it writes in place, so it trains alone, as called, and without checkpoints"
 
 
 def _attributes(model: nn.Module) -> dict[str, Any]:

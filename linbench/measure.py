@@ -17,7 +17,7 @@ from linbench.environment import environment
 from linbench.evaluate import Exam, Judgement
 from linbench.loading import theirs
 from linbench.stack import Stack
-from linbench.store import Result
+from linbench.store import UNDERTRAINED, Result
 from linbench.train import Report, Run, Training, train
 
 UNDERTRAINED_GAIN = 0.01
@@ -155,7 +155,7 @@ def _verdict(run: Run, judgement: Judgement | None) -> dict[str, Any]:
     loss = metrics[run.cell.task.loss]
     if not math.isfinite(loss):
         return {"status": "diverged", "reason": f"the test loss was {loss}"}
-    marks = ["undertrained"] if not run.stopped and undertrained(run.curve) else []
+    marks = [UNDERTRAINED] if not run.stopped and undertrained(run.curve) else []
     if len(tests) == 1:
         return {"metrics": metrics, "slices": tests[0].slices, "marks": marks}
     found = [told | one._asdict() for told, one in zip(_tests(run.cell), tests, strict=True)]

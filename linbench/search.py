@@ -14,13 +14,7 @@ from linbench.common.settings import Settings
 from linbench.protocol import suite_block
 from linbench.results import validation_accuracy
 from linbench.runner import Executor, Progress, here, run_cells
-from linbench.store import Result, Store
-
-EDGE = "lr_edge"
-"""The mark of a result whose learning rate lies on the edge of all that were tried: it takes part in no verdict."""
-
-UNTRIED = "lr_untried"
-"""The mark of a result beside whose learning rate another could not be tried, as a run failed: it takes part in no verdict, too."""
+from linbench.store import EDGE, UNTRIED, Result, Store
 
 
 class SearchSettings(Settings):

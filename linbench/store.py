@@ -22,6 +22,18 @@ Result = dict[str, Any]
 FINAL = ("ok", "diverged")
 """Statuses that say something of the model; a cell with another is tried again when it is next asked for."""
 
+UNDERTRAINED = "undertrained"
+"""The mark of a result that was still getting better when its training ended."""
+
+EDGE = "lr_edge"
+"""The mark of a result whose learning rate lies on the edge of all that were tried."""
+
+UNTRIED = "lr_untried"
+"""The mark of a result beside whose learning rate another could not be tried, as a run failed."""
+
+NO_VERDICT = (UNDERTRAINED, EDGE, UNTRIED)
+"""Marks of results that take part in none."""
+
 _ID = re.compile("[0-9a-f]{64}")
 _ASIDE = ".unreadable"
 _STALE_SECONDS = 3600

@@ -60,7 +60,7 @@ def attention(
     if kept is not None and (kept[0].shape != q.shape[:3] or kept[1].shape != (*k.shape[:2], q.shape[2])):
         raise ValueError(f"kept is [B, T, H] of queries and [B, S, H] of keys, not {[*map(tuple, (x.shape for x in kept))]}")
     if slopes is not None or kept is not None:  # distances beyond 256 are not exact in half precision
-        q, k, v = (widened(x) for x in (q, k, v))
+        q, k, v = map(widened, (q, k, v))
     if isinstance(scale, Tensor):
         q, scale = q * scale[:, None].to(q.dtype), 1.0
     scale = q.shape[-1] ** -0.5 if scale is None else scale

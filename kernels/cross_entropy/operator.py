@@ -32,7 +32,7 @@ def blocks(hidden: Tensor, weight: Tensor) -> list[tuple[slice, slice]]:
 def forward(hidden: Tensor, weight: Tensor, targets: Tensor, ignore: int, gradients: bool, triton: bool) -> tuple[Tensor, Tensor, Tensor]:
     """hidden [R, N, D], weight [R, V, D], targets [R, N] -> loss [R] and its gradients over hidden and weight, empty if not asked for."""
     replicas, rows, _ = hidden.shape
-    hidden, weight, targets, wide = hidden.contiguous(), weight.to(hidden.dtype).contiguous(), targets.contiguous(), _wide(hidden)
+    hidden, weight, targets, wide = hidden.contiguous(), weight.to(hidden.dtype).contiguous(), targets.contiguous(), at_least_float32(hidden.dtype)
     losses = hidden.new_empty(replicas, rows, dtype=wide)
     count = (targets != ignore).sum(dim=-1)
     share = count.clamp(min=1).to(wide).reciprocal()
@@ -52,14 +52,10 @@ def forward(hidden: Tensor, weight: Tensor, targets: Tensor, ignore: int, gradie
     return losses.sum(dim=-1) / count, dhidden, dweight
 
 
-def _wide(hidden: Tensor) -> torch.dtype:
-    return at_least_float32(hidden.dtype)
-
-
 def _room(hidden: Tensor, weight: Tensor, gradients: bool) -> Tensor:
     """For the gradient of the weight: what is summed over blocks is summed in at least float32."""
     summed = any(these.start for _, these in blocks(hidden, weight))
-    return hidden.new_empty(weight.shape if gradients else (len(weight), 0, 0), dtype=_wide(hidden) if summed else hidden.dtype)
+    return hidden.new_empty(weight.shape if gradients else (len(weight), 0, 0), dtype=at_least_float32(hidden.dtype) if summed else hidden.dtype)
 
 
 def _triton_block() -> Any:
@@ -72,7 +68,7 @@ def _triton_block() -> Any:
 def _(hidden: Tensor, weight: Tensor, targets: Tensor, ignore: int, gradients: bool, triton: bool) -> tuple[Tensor, Tensor, Tensor]:
     replicas = hidden.shape[0]
     dhidden = hidden.new_empty(hidden.shape if gradients else (replicas, 0, 0))
-    return hidden.new_empty(replicas, dtype=_wide(hidden)), dhidden, _room(hidden, weight, gradients)
+    return hidden.new_empty(replicas, dtype=at_least_float32(hidden.dtype)), dhidden, _room(hidden, weight, gradients)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:

@@ -13,18 +13,14 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"swish": F.silu, "sigmoid"
 
 def l2_norm(x: Tensor, eps: float) -> Tensor:
     """Arguments and result as at the door."""
-    wide = _promoted(x)
+    wide = widened(x)
     return (wide * torch.rsqrt(wide.square().sum(dim=-1, keepdim=True) + eps)).to(x.dtype)
 
 
 def rms_norm(x: Tensor, weight: Tensor, gate: Tensor | None, activation: str | None, eps: float, dtype: torch.dtype) -> Tensor:
     """Arguments and result as at the door."""
-    wide = _promoted(x)
+    wide = widened(x)
     y = F.rms_norm(wide, weight.shape, weight.to(wide.dtype), eps)
     if gate is not None and activation is not None:
         y = y * ACTIVATIONS[activation](gate.to(wide.dtype))
     return y.to(dtype)
-
-
-def _promoted(x: Tensor) -> Tensor:
-    return widened(x)

@@ -14,6 +14,8 @@ from linbench.cli.options import JsonOption, ResultsOption, tell_failed, tell_se
 from linbench.common.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from linbench.cell import Cell
     from linbench.search import SearchSettings
     from linbench.store import Result, Store
@@ -75,7 +77,7 @@ def sweep(
         store = Store(results)
         cells = _chosen(found, only=only or [], shard=shard)
         if limit is not None:
-            _, left = _ahead(cells, store, chosen.search, retry=retry is not None)
+            _, left = _ahead(cells, store.get, chosen.search, retry=retry is not None)
             cells = [cell for cell in cells if cell.id in left][:limit]
             if not cells:
                 raise UserError("every cell is finished; without --limit the tables are shown.")
@@ -115,13 +117,14 @@ def _chosen(cells: "list[Cell]", *, only: list[str], shard: str) -> "list[Cell]"
     return chosen
 
 
-def _ahead(cells: "list[Cell]", store: "Store", search: "SearchSettings | None", *, retry: bool) -> "tuple[list[Cell], set[str]]":
-    """The cells that learning rates are chosen by, as far as they are known, and the ids of what is left to run of them and of `cells`."""
+def _ahead(cells: "list[Cell]", stored: "Callable[[str], Result | None]", search: "SearchSettings | None", *, retry: bool) -> "tuple[list[Cell], set[str]]":
+    """The cells that learning rates are chosen by, as far as they are known, and the ids of what is left to run of them and of `cells`; `stored` gives
+    the result of an id."""
     from linbench.runner import stands
     from linbench.search import foresee
 
     def found(cell: "Cell") -> "Result | None":
-        result = store.get(cell.id)
+        result = stored(cell.id)
         return result if stands(result, again=False, retry=retry) else None
 
     return foresee(cells, found, search) if search else ([], {cell.id for cell in cells if not found(cell)})
@@ -138,7 +141,7 @@ def _tell_plan(cells: "list[Cell]", store: "Store", stack: int | None, *, search
     from linbench.naming import named, varied
 
     known: list[Result] = store.all() if store.folder.is_dir() else []
-    tuning, missing = _ahead(cells, store, search, retry=retry)
+    tuning, missing = _ahead(cells, {result["id"]: result for result in known}.get, search, retry=retry)
     rows: list[dict[str, Any]] = []
     names, speeds = [name for name in varied(cells) if not (search and name == "protocol.lr")], rates(known, cells[0].device)
     for what, these in (("search, ", tuning), ("", cells)):

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from linbench.report.colours import Dash, styles
 from linbench.results import Comparison, Row, accuracies_by_test, slices
-from linbench.store import FINAL, Result
+from linbench.store import FINAL, NO_VERDICT, Result
 
 BINS, APART = 8, 12
 """A slice of more than `APART` values is drawn in so many bins."""
@@ -25,9 +25,6 @@ WORDS = {
     "stale": "answers that are an older value",
 }
 """Of slices and metrics, where the name does not say it."""
-
-NO_VERDICT = ("undertrained", "lr_edge", "lr_untried")
-"""Marks of results that take part in none."""
 
 CROWD = 8
 """More lines than these cannot be told apart in one panel."""
@@ -103,11 +100,11 @@ def by_state(axes: Axes, comparison: Comparison) -> bool:
     """Accuracy against the floats that a sequence carries: the mean over seeds, bars from the worst to the best; a line through the sizes of one model. A
     hollow mark: undertrained."""
     found, all_sizes = [], set[int]()
-    for name, these in _models(comparison).items():
-        points = sorted((_state(row), row.mean, row) for row, _ in these if row.mean is not None and _state(row))
+    for name, (colour, rows) in _models(comparison).items():
+        points = sorted(((_state(row), row.mean, row) for row in rows if row.mean is not None and _state(row)), key=lambda point: point[:2])
         if not points:
             continue
-        colour, sizes = these[0][1], [at for at, *_ in points]
+        sizes = [at for at, *_ in points]
         if len(set(sizes)) == len(sizes) > 1:
             axes.plot(sizes, [mean for _, mean, _ in points], color=colour, linewidth=0.8)
         for at, mean, row in points:
@@ -130,11 +127,12 @@ def by_state(axes: Axes, comparison: Comparison) -> bool:
 def by_model(axes: Axes, comparison: Comparison) -> bool:
     """Accuracy of every model, the best above: a small dot for each seed, a large one for their mean, hollow where it takes part in no verdict. A model of
     several sizes has a dot for each, the larger the more it carries."""
-    means = {name: [row.mean for row, _ in these if row.mean is not None] for name, these in _models(comparison).items()}
+    models = _models(comparison)
+    means = {name: [row.mean for row in rows if row.mean is not None] for name, (_, rows) in models.items()}
     order = sorted((name for name in means if means[name]), key=lambda name: fmean(means[name]))
     for height, name in enumerate(order):
-        these = sorted(_models(comparison)[name], key=lambda one: _state(one[0]))
-        for place, (row, colour) in enumerate(these):
+        colour, rows = models[name]
+        for place, row in enumerate(sorted(rows, key=_state)):
             if row.mean is None:
                 continue
             size = 4.5 + 2 * place
@@ -142,18 +140,18 @@ def by_model(axes: Axes, comparison: Comparison) -> bool:
             axes.plot([row.mean], [height], marker="o", markersize=size, color=colour, markerfacecolor=_face(row, colour), alpha=0.9)
     axes.set_yticks(range(len(order)), order, fontsize=7.5)
     for name, tick in zip(order, axes.get_yticklabels(), strict=True):
-        tick.set_color(_models(comparison)[name][0][1])
+        tick.set_color(models[name][0])
     axes.axvline(comparison.results[0]["chance"], color="#999999", linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
     axes.set(xlabel="test accuracy; dashed: chance", xlim=(-0.02, 1.04), ylim=(-0.7, len(order) - 0.3))
     return len(order) > 1
 
 
-def _models(comparison: Comparison) -> dict[str, list[tuple[Row, str]]]:
-    """The rows of each model, whatever its size, with its colour."""
-    found: dict[str, list[tuple[Row, str]]] = {}
+def _models(comparison: Comparison) -> dict[str, tuple[str, list[Row]]]:
+    """The colour of each model and its rows, one for each size."""
+    found: dict[str, tuple[str, list[Row]]] = {}
     for row, colour, _ in _styled(comparison.rows):
-        found.setdefault(row.results[0]["label"], []).append((row, colour))
-    return {name: [(row, these[0][1]) for row, _ in these] for name, these in found.items()}
+        found.setdefault(row.results[0]["label"], (colour, []))[1].append(row)
+    return found
 
 
 def _state(row: Row) -> int:

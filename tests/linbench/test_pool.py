@@ -19,6 +19,7 @@ from linbench.runner import Silent, run_cells
 from linbench.store import Result, Store
 from linbench.train import Report
 from linbench.workers import Outcome, outcomes
+from tests.linbench.processes import alive
 
 TINY = {
     "protocol.batch_size": 4, "protocol.tokens": 10 * 4 * 16, "protocol.validation_examples": 8, "protocol.test_examples": 8, "protocol.evaluations": 5,
@@ -114,16 +115,9 @@ def test_a_group_that_hangs_is_ended_with_all_that_it_started(mine: Path) -> Non
     children = [int(pid) for pid in (mine / "children").read_text().split()]
     assert children
     deadline = time.monotonic() + 10
-    while any(_alive(pid) for pid in children) and time.monotonic() < deadline:
+    while any(alive(pid) for pid in children) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not any(_alive(pid) for pid in children)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
+    assert not any(alive(pid) for pid in children)
 
 
 def test_what_a_worker_cannot_keep_ends_the_run_and_no_cell_has_failed(tmp_path: Path) -> None:

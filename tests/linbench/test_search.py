@@ -12,10 +12,9 @@ from linbench import search as what
 from linbench.cell import Cell
 from linbench.common.errors import UserError
 from linbench.plan import plan
-from linbench.report.panels import NO_VERDICT
 from linbench.runner import Silent
 from linbench.search import SearchSettings, default_search, learning_rate, run_searched
-from linbench.store import Result, Store
+from linbench.store import NO_VERDICT, Result, Store
 
 SETTINGS = SearchSettings(lowest=-8, rates=5, extensions=2, seeds=(100, 101))
 GRID = [1e-4, 3.16e-4, 1e-3, 3.16e-3, 1e-2]

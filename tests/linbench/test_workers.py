@@ -10,6 +10,7 @@ import pytest
 
 from linbench.common.errors import StorageError
 from linbench.workers import Outcome, _Worker, outcomes
+from tests.linbench.processes import alive
 
 
 def test_in_this_process_what_raises_costs_one_call() -> None:
@@ -71,7 +72,7 @@ def test_a_call_that_hangs_does_not_outlive_who_asked_for_it(tmp_path: Path) -> 
     asker.kill()
     asker.join()
     worker, deadline = int((tmp_path / "worker").read_text()), time.monotonic() + 20
-    while _alive(worker):
+    while alive(worker):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -88,10 +89,3 @@ def _hang(path: Path) -> None:
     path.with_suffix(".new").write_text(str(os.getpid()))
     path.with_suffix(".new").rename(path)
     time.sleep(600)
-
-
-def _alive(process: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{process}/stat").read_text().split(")")[1].split()[0]
-    except FileNotFoundError:
-        return False
