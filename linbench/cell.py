@@ -69,7 +69,7 @@ class ModelSpec:
         """What decides this model's numbers."""
         backbone = {
             "version": backbones.VERSION,
-            "settings": self.backbone.model_dump(mode="json"),
+            "settings": self.backbone.model_dump(mode="json", exclude_none=True),
             "kernel": _kernel_versions(backbones.FAMILIES),
         }
         return {"form": self.form, "backbone": backbone, "layers": [layer.identity() for layer in self.layers]}

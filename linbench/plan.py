@@ -14,12 +14,15 @@ from linbench.models.base import Mixer
 from linbench.pattern import parse_pattern
 from linbench.protocol import Protocol, default_protocol, published
 from linbench.registry import Entry, registry
-from linbench.sizes import sized
+from linbench.sizes import sized, widened
 from linbench.tasks.base import Preset, Task
 from linbench.tasks.random import MOST_IDS
 
 STATE_FLOATS = "state_floats"
 """Stands among a model's settings for the head dimension with so many floats of state, in all, at the length of the task."""
+
+PARAMETERS = "parameters"
+"""Stands among a model's settings for the width of the channel mixer with so many parameters in all."""
 
 
 def pick_device(device: str) -> str:
@@ -49,9 +52,9 @@ def plan(
     """The cells of a run: one per model and seed.
 
     `settings` holds dotted names: `task.NAME`, `protocol.NAME`, `model.NAME` for the backbone or any mixer that has it, and
-    `model.MIXER.NAME` for one mixer; `model.state_floats` sizes every model whose state does not grow with the length. `own` holds more of
-    them for each model alone, of its protocol and itself. `protocol` is the name of a published one. What the user sets overrides it, it
-    overrides the preset, which overrides the defaults.
+    `model.MIXER.NAME` for one mixer; `model.state_floats` sizes every model whose state does not grow with the length, and `model.parameters`
+    every model. `own` holds more of them for each model alone, of its protocol and itself. `protocol` is the name of a published one. What the
+    user sets overrides it, it overrides the preset, which overrides the defaults.
 
     `train` makes a mixture of segments: each has settings of the task by their bare names, over those that it has, and how many `examples`; their
     sum is the protocol's. `test` has such settings for every test, of as many examples as the protocol says for each; `test_lengths` adds a test
@@ -182,23 +185,34 @@ def _matching_preset(task: Task, spec: ModelSpec, protocol: Protocol) -> str | N
 
 
 def _sized(text: str, form: Form, from_preset: Mapping[str, Any], given: Mapping[str, Any], task: Task) -> ModelSpec:
-    """One model of a run; with `state_floats` given, in the head dimension that has these."""
-    settings = {name: value for name, value in given.items() if name != STATE_FLOATS}
-    if STATE_FLOATS not in given:
-        return _model(text, form, from_preset, settings)
-    if "head_dim" in settings:
-        raise UserError(f"model.{STATE_FLOATS} chooses model.head_dim; give one of the two.")
-    floats = str(given[STATE_FLOATS])
-    if not floats.isdigit() or int(floats) < 1:
-        raise UserError(f"model.{STATE_FLOATS} = {floats}: a whole number of at least 1 would do.")
-    if not has_heads(text):
-        raise UserError(f"{text} has no heads to be sized by model.{STATE_FLOATS}; run it without that setting.")
+    """One model of a run; with `state_floats` given, in the head dimension that has these, and with `parameters`, with a channel mixer as wide as it takes."""
+    settings = {name: value for name, value in given.items() if name not in _CHOSEN_BY}
+    sizes = {name: _count(name, given[name]) for name in _CHOSEN_BY if name in given}
+    for name in sizes:
+        if _CHOSEN_BY[name] in settings:
+            raise UserError(f"model.{name} chooses model.{_CHOSEN_BY[name]}; give one of the two.")
 
-    def make(head_dim: int) -> ModelSpec:
-        return _model(text, form, from_preset, {**settings, "head_dim": head_dim})
+    def make(**chosen: int) -> ModelSpec:
+        return _model(text, form, from_preset, {**settings, **chosen})
 
-    head_dim = sized(make, task, int(floats))
-    return _model(text, form, from_preset, settings) if head_dim is None else make(head_dim)
+    if STATE_FLOATS in sizes:
+        if not has_heads(text):
+            raise UserError(f"{text} has no heads to be sized by model.{STATE_FLOATS}; run it without that setting.")
+        if (head_dim := sized(lambda head_dim: make(head_dim=head_dim), task, sizes[STATE_FLOATS])) is not None:
+            settings["head_dim"] = head_dim
+    if PARAMETERS in sizes:
+        settings["channel_width"] = widened(lambda width: make(channel_width=width), task, sizes[PARAMETERS])
+    return make()
+
+
+_CHOSEN_BY = {STATE_FLOATS: "head_dim", PARAMETERS: "channel_width"}
+"""Sizes that can be asked for, each with the setting that meets it."""
+
+
+def _count(name: str, value: Any) -> int:
+    if not str(value).isdigit() or int(value) < 1:
+        raise UserError(f"model.{name} = {value}: a whole number of at least 1 would do.")
+    return int(value)
 
 
 def has_heads(pattern: str) -> bool:
@@ -244,5 +258,5 @@ def _refuse_unused(given: Mapping[str, Any], specs: Sequence[ModelSpec]) -> None
         known |= set(layer.settings.model_fields_set) | set(type(layer.settings).model_fields)
         known |= {f"{prefix}{layer.entry.name}.{name}" for name in type(layer.settings).model_fields for prefix in ("", "./")}
     for name in given:
-        if name not in known and name != STATE_FLOATS:
+        if name not in known and name not in _CHOSEN_BY:
             raise unknown("setting", f"model.{name}", (f"model.{n}" for n in known if "." not in n or "." in name))

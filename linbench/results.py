@@ -225,7 +225,7 @@ def _comparable(result: Result) -> str:
 
 def _surroundings(model: dict[str, Any]) -> list[str]:
     """What the controlled form promises to be the same for all, as this model has it."""
-    backbone = {name: value for name, value in model["backbone"]["settings"].items() if name not in {"d_model", "layers"}}
+    backbone = {name: value for name, value in model["backbone"]["settings"].items() if name not in {"d_model", "layers", "channel_width"}}
     layers = ({name: layer["settings"].get(name) for name in CONTROLLED} for layer in model["layers"])
     return sorted({canonical({**backbone, **layer}) for layer in layers})
 

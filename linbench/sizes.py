@@ -1,4 +1,4 @@
-"""Models of one size: the head dimension at which a model carries so many state floats."""
+"""Models of one size: the head dimension at which a model carries so many state floats, the channel mixer's width at which it has so many parameters."""
 
 from collections.abc import Callable
 
@@ -47,6 +47,34 @@ def sized(make: Callable[[int], ModelSpec], task: Task, floats: int) -> int | No
             f"{label} has no head dimension with {floats:,} state floats within {TOLERANCE:.0%}: {found}; ask for one of these, or change model.heads."
         )
     return best
+
+
+WIDTH_STEP = 8
+"""Widths of the channel mixer are multiples of it, so that a GPU reads whole rows."""
+
+
+def widened(make: Callable[[int], ModelSpec], task: Task, parameters: int) -> int:
+    """The width of the channel mixer with which a model has nearest to `parameters`.
+
+    Args:
+        make: the model of such a width.
+
+    Raises UserError: with no width are there so many, within `TOLERANCE`.
+    """
+    narrow, wide = (make(width).sketch(task).parameter_count() for width in (WIDTH_STEP, 2 * WIDTH_STEP))
+    if narrow == wide:
+        raise UserError(f"model.parameters is met by the width of the channel mixer, and with model.channel_mixer = {_mixer(make)} none has one; use swiglu.")
+    more = max(0, round((parameters - narrow) / (wide - narrow)))
+    found = narrow + more * (wide - narrow)
+    if abs(found - parameters) > TOLERANCE * parameters:
+        raise UserError(
+            f"{make(WIDTH_STEP).label} cannot have {parameters:,} parameters within {TOLERANCE:.0%}: it has {found:,}, the nearest; ask for as many."
+        )
+    return WIDTH_STEP * (1 + more)
+
+
+def _mixer(make: Callable[[int], ModelSpec]) -> str:
+    return make(WIDTH_STEP).backbone.channel_mixer
 
 
 def _possible(model: ModelSpec, task: Task) -> bool:

@@ -33,6 +33,7 @@ class BackboneSettings(Settings):
     channel_mixer: Literal["swiglu", "none", "identity"] = Field(
         "swiglu", description="what follows each mixer; identity adds the norm of the residual stream to it, as zoology's absent MLP does"
     )
+    channel_width: int | None = Field(None, ge=1, description="hidden width of swiglu; null is 8/3 d_model, rounded up to a multiple of 8")
     tie_embeddings: bool = Field(True, description="one matrix for embedding and head")
     embedding_dropout: float = Field(0.0, ge=0, lt=1, description="share of the embedded inputs that training sets to zero, the rest scaled up")
 
@@ -45,11 +46,11 @@ class Layer(NamedTuple):
 
 
 class SwiGLU(nn.Module):
-    """W_down (silu(W_gate x) * W_up x), hidden width 8/3 d_model rounded up to a multiple of 8; starts at zero. arXiv:2002.05202."""
+    """W_down (silu(W_gate x) * W_up x); starts at zero. arXiv:2002.05202."""
 
-    def __init__(self, d_model: int) -> None:
+    def __init__(self, d_model: int, hidden: int | None = None) -> None:
         super().__init__()
-        hidden = 8 * -(-d_model // 3)
+        hidden = hidden or 8 * -(-d_model // 3)
         self.up = Linear(d_model, 2 * hidden)
         self.down = silent(Linear(hidden, d_model))
 
@@ -69,7 +70,7 @@ def _plus(x: Tensor, added: Tensor | None, norm: nn.Module) -> tuple[Tensor, Ten
 
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {"rms": RMSNorm, "layer": nn.LayerNorm}
-CHANNEL_MIXERS: dict[str, Callable[[int], nn.Module]] = {"swiglu": SwiGLU, "identity": nn.Identity}
+CHANNEL_MIXERS: dict[str, Callable[[int, int | None], nn.Module]] = {"swiglu": SwiGLU, "identity": nn.Identity}
 
 
 class Backbone(nn.Module):
@@ -86,7 +87,7 @@ class Backbone(nn.Module):
                 mixers.append(layer.mixer(layer.settings, LayerInfo(index, len(layers), width)))
                 torch.manual_seed(stable_key("channel mixer", seed, index))
                 if settings.channel_mixer != "none":
-                    channel_mixers.append(CHANNEL_MIXERS[settings.channel_mixer](width))
+                    channel_mixers.append(CHANNEL_MIXERS[settings.channel_mixer](width, settings.channel_width))
             torch.manual_seed(stable_key("embedding", seed))
             self.embedding = reader(io, width)
             self.head = head(io, width)

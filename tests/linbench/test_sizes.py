@@ -1,11 +1,13 @@
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from linbench.cell import Cell
 from linbench.common.errors import UserError
 from linbench.plan import plan
+from linbench.results import comparisons
 
 MODELS = ["linear_attention", "deltanet", "gated_deltanet"]
 
@@ -69,6 +71,35 @@ def test_a_model_without_heads_is_told_so(model: str, tmp_path: Path, monkeypatc
 def test_sizes_that_cannot_be_had_are_one_sentence(settings: dict[str, object], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         cells("deltanet", **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("model", ["attention", "deltanet", "rwkv7", "gated_deltaproduct", "3xdeltanet+attention"])
+def test_models_have_the_parameters_that_are_asked_for(model: str) -> None:
+    (cell,) = cells(model, form="controlled", floats=3000, **{"model.heads": 2, "model.parameters": 150_000})
+    built = cell.model.build(cell.task, seed=0)
+    assert sum(p.numel() for p in built.parameters()) == pytest.approx(150_000, rel=0.05)
+    assert (cell.model.backbone.channel_width or 1) % 8 == 0
+    if "attention" not in model:
+        assert state(cell) == pytest.approx(3000, rel=0.05)
+
+
+def test_models_of_as_many_parameters_may_stand_side_by_side(a_result: Any) -> None:
+    found = [a_result(label=label, around={"channel_width": width}, form="controlled") for label, width in (("deltanet", 96), ("retnet", 104))]
+    assert len(comparisons(found)) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"parameters": 1000}, r"deltanet cannot have 1,000 parameters within 5%: it has [\d,]+, the nearest; ask for as many"),
+        ({"parameters": "some"}, r"model\.parameters = some: a whole number of at least 1 would do"),
+        ({"parameters": 10**5, "channel_width": 8}, r"model\.parameters chooses model\.channel_width; give one of the two"),
+        ({"parameters": 10**5, "channel_mixer": "none"}, r"with model\.channel_mixer = none none has one; use swiglu"),
+    ],
+)
+def test_parameters_that_cannot_be_had_are_one_sentence(settings: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        plan("mqar", ["deltanet"], preset="quick-hard", device="cpu", settings={f"model.{name}": value for name, value in settings.items()})
 
 
 def test_a_module_that_declares_no_state_has_no_size() -> None:
