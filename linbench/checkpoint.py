@@ -51,9 +51,9 @@ class Checkpoints:
         with storage_sentence(self.folder, "cannot remove a checkpoint from"):
             self._path(group).unlink(missing_ok=True)
 
-    def of(self, cells: Sequence[Cell], missing: Mapping[str, Cell]) -> list[tuple[str, list[Cell]]]:
+    def of(self, cells: Sequence[Cell], missing: Mapping[str, Cell], done: Set[str]) -> list[tuple[str, list[Cell]]]:
         """Names of groups, with their cells, that can go on: all cells are known, and those that are not over are `missing`. None shares
-        one of these."""
+        one of these. A group whose cells were all `done` otherwise, in another composition, is forgotten."""
         known = {cell.id: cell for cell in cells}
         found: list[tuple[str, list[Cell]]] = []
         taken: set[str] = set()
@@ -62,7 +62,9 @@ class Checkpoints:
             if checkpoint is None:
                 continue
             going = {cell for cell, run in zip(checkpoint.cells, checkpoint.runs, strict=True) if run["diverged"] is None and not run["stopped"]}
-            if going and going <= missing.keys() and not going & taken:
+            if going <= done:
+                self.forget(path.stem)
+            elif going <= missing.keys() and not going & taken:
                 taken |= going
                 found.append((path.stem, [known[cell] for cell in checkpoint.cells]))
         return found

@@ -136,7 +136,7 @@ def _varied(task: Task, values: Mapping[str, Any], *, where: str) -> Task:
     changed = type(task)(task.Settings.parse({**task.settings.model_dump(exclude_unset=True), **values}, where=where))
     if changed.io != task.io:
         raise UserError(f"{where} has {_words(changed.io)} where the task has {_words(task.io)}; one model must be able to read and answer both.")
-    return changed
+    return _sensible(changed)
 
 
 def _words(io: IO) -> str:

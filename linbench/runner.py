@@ -131,7 +131,7 @@ class _Book:
             if self.good(self.store.get(cell.id)):
                 self.done(cell, stored=True)
         missing = {cell.id: cell for cell in ours if cell.id not in self.results}
-        for name, cells in self.checkpoints.of(group, missing):
+        for name, cells in self.checkpoints.of(group, missing, self.results.keys()):
             resumed = [cell.id for cell in cells if missing.pop(cell.id, None)]
             yield Job(cells, resumed, self.checkpoints.folder, name)
         if missing:

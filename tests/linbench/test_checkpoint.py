@@ -184,6 +184,16 @@ def test_another_group_does_not_take_it(tmp_path: Path) -> None:
     assert min(watching.steps) == 1
 
 
+def test_what_was_done_in_other_groups_leaves_no_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(BrokenOff):
+        run_cells(cells(seeds=[0, 1]), Store(tmp_path), Breaking(10), stack=8)
+    for seed in (0, 1):
+        run_cells(cells(seeds=[seed]), Store(tmp_path), Silent(), stack=8)
+    assert list((tmp_path / ".checkpoints").iterdir())
+    run_cells(cells(seeds=[0, 1]), Store(tmp_path), Silent(), stack=8)
+    assert not list((tmp_path / ".checkpoints").iterdir())
+
+
 def test_checkpoints_are_kept_no_more_often_than_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "Checkpoints", lambda folder: Checkpoints(folder, seconds=1000.0))
     with pytest.raises(BrokenOff):
