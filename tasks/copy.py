@@ -9,7 +9,9 @@ from torch import Tensor
 from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
+from linbench.tasks.blocks.lengths import between
 from linbench.tasks.blocks.whole import exact
+from linbench.tasks.blocks.words import words
 from linbench.tasks.random import Stream
 
 END, AGAIN, START, LETTERS = range(4)
@@ -88,11 +90,11 @@ class _Strings(Task):
         signs = [".|$"[token] if token < LETTERS else chr(ord("a") + token - LETTERS) if token < LETTERS + 26 else f"<{token}>" for token in tokens.tolist()]
         return "".join(signs if len(signs) <= 120 else [*signs[:60], " ... ", *signs[-60:]])
 
-    def _string(self, stream: Stream) -> tuple[Tensor, Tensor]:
+    def _string(self, stream: Stream, split: Split) -> tuple[Tensor, Tensor]:
         """Letters [B, max_length], counted from 0, and how many of them there are [B, 1]."""
         s = self.settings
-        lengths = stream.child("length").integers(1, below=s.max_length - s.min_length + 1)
-        return stream.child("letters").integers(s.max_length, below=s.letters), s.min_length + lengths
+        length = between(stream, s.min_length, s.max_length)
+        return words(stream, length, radices=(s.letters,) * s.max_length, shortest=s.min_length, split=split), length
 
     def _batch(self, head: Tensor, string: Tensor, length: Tensor, *, first: int | Tensor, step: int, count: int | Tensor, given: int = 0) -> Batch:
         """head [B, H], the string, `|`, and `count` letters of it from number `first` on, the first of them `given`, the others due; then `.` to the end."""
@@ -123,11 +125,12 @@ class Copy(_Strings):
     tell whether the layer could leave something out.
 
     Jelassi et al. 2024 (Repeat After Me), arXiv:2402.01032. One string in a sequence, where there several are packed into 220 tokens. Of the n-grams
-    the one asked for stands once, by giving what would repeat it a letter that it lacks. There are so few strings of four letters or fewer that splits
-    share them.
+    the one asked for stands once, by giving what would repeat it a letter that it lacks. Strings of a length that has from
+    64 to 2^24 of them are divided among the splits, but for those with n-grams.
     """
 
     name = "copy"
+    version = 2
     asks = "remember"
     Settings = CopySettings
     presets: ClassVar[dict[str, Preset]] = {
@@ -163,7 +166,7 @@ class Copy(_Strings):
         """Places in the order of the letters; the last are unused where a string is short."""
         s = self.settings
         stream = Stream.of(index, seed=seed, split=split)
-        string, length = self._string(stream)
+        string, length = self._string(stream, split)
         head = torch.full_like(length, START)
         if s.variant == "copy":
             return self._batch(head, string, length, first=0, step=1, count=length)
@@ -208,10 +211,11 @@ class Palindrome(_Strings):
     finds by its place; like a copy, it does not tell whether the layer could leave something out.
 
     Kimi Team 2025 (Kimi Linear), arXiv:2510.26692. Sequences of 256 tokens hold strings of 128, since the last letter stands nowhere. The number of
-    letters is ours. There are so few strings of four letters or fewer that splits share them.
+    letters is ours. Strings of a length that has from 64 to 2^24 of them are divided among the splits.
     """
 
     name = "palindrome"
+    version = 2
     asks = "remember"
     Settings = StringSettings
     presets: ClassVar[dict[str, Preset]] = {
@@ -241,7 +245,7 @@ class Palindrome(_Strings):
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
         """Places in the order they are due; the last are unused where a string is short."""
-        string, length = self._string(Stream.of(index, seed=seed, split=split))
+        string, length = self._string(Stream.of(index, seed=seed, split=split), split)
         return self._batch(length[:, :0], string, length, first=length - 1, step=-1, count=length)
 
     def solve(self, batch: Batch) -> Tensor:

@@ -10,7 +10,8 @@ from linbench.common.io import IO
 from linbench.tasks.base import IGNORE, Batch, Preset, Split, Task
 from linbench.tasks.blocks.lengths import Lengths, between
 from linbench.tasks.blocks.refusals import refuse_odd
-from linbench.tasks.random import Stream
+from linbench.tasks.blocks.words import words
+from linbench.tasks.random import Stream, content
 
 PAIRS = "()[]{}<>"
 SHOWN = 200
@@ -41,11 +42,11 @@ class Dyck(Task):
     greater lengths, and at greater depths, which scores by depth tell apart and no fixed state holds. How often words come to an end is not asked.
 
     Bounded-depth languages of Hewitt et al. 2020, arXiv:2010.07515, and Yao et al. 2021, arXiv:2105.11115. Here closings alone are scored, and every
-    even length is as likely. Short words are few, and splits share them: a tenth of what `hewitt-2-3` tests is among 50,000 examples to train on, next to
-    nothing from 16 brackets on, and nothing of `quick`.
+    even length is as likely. Splits share the shortest words alone, of shapes with fewer than 16: up to three pairs of two kinds, or one of eight.
     """
 
     name = "dyck"
+    version = 2
     asks = "track"
     Settings = DyckSettings
     presets: ClassVar[dict[str, Preset]] = {
@@ -108,7 +109,8 @@ class Dyck(Task):
         opened, closed = order.view(rows, -1, 2).unbind(dim=2)
         used = torch.arange(self.answers, device=device) < length // 2
 
-        kind = stream.child("kinds").integers(self.answers, below=s.kinds)
+        shape = content(depth)
+        kind = words(stream, length // 2, radices=(s.kinds,) * self.answers, shortest=s.min_length // 2, split=split, given=shape)
         end = 2 * s.kinds + 1
         brackets = torch.empty_like(order).scatter(1, opened, torch.where(used, kind, end)).scatter(1, closed, torch.where(used, s.kinds + kind, end))
         inputs = torch.cat([torch.full_like(length, end - 1), brackets], dim=1)

@@ -25,7 +25,7 @@ def show(
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Of a task: a knob, task.NAME.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """A task (what it asks, its knobs, presets, chance level and one example in words) or a model (its card and settings)."""
+    """A task (what it asks, its knobs, presets, chance level, how much of a test training saw, one example in words) or a model (its card and settings)."""
     from linbench.registry import registry
 
     entry = registry(kind.value).find(name)
@@ -44,12 +44,15 @@ def show(
 def _task(name: str, preset: str | None, pairs: list[str]) -> dict[str, Any]:
     import torch
 
+    from linbench.collisions import collisions
     from linbench.plan import make_task
+    from linbench.protocol import Protocol, default_protocol
 
     settings = parse_settings(pairs)
     if other := next((setting for setting in settings if not setting.startswith("task.")), None):
         raise UserError(f"show takes settings of the task, as task.NAME; {other} changes nothing that is shown.")
-    task, _, _ = make_task(name, preset=preset, settings=settings)
+    task, _, chosen = make_task(name, preset=preset, settings=settings)
+    protocol = Protocol.parse({**default_protocol(), **chosen.protocol}, where="protocol")
     example = task.explain(task.sample(torch.arange(1), seed=0, split="train"), 0)
     presets = [[key, "(default)" if i == 0 else "", p.about, _pairs(p)] for i, (key, p) in enumerate(task.presets.items())]
     slices = ", ".join(f"{name} (below {size})" for name, size in task.slice_sizes().items())
@@ -59,6 +62,7 @@ def _task(name: str, preset: str | None, pairs: list[str]) -> dict[str, Any]:
         "presets": _aligned(presets),
         "size": f"{task.seq_len} tokens, {f'at most {task.answers} answers' if task.answers > 1 else 'one answer'} due",
         "scored": f"chance {task.chance():.4f}, the best possible {task.optimum():.4f}; by {slices or 'nothing else'}",
+        "splits": str(collisions(task, protocol)),
         "one example": example,
     }
 

@@ -8,7 +8,7 @@ from torch.nn.functional import pad
 
 from linbench.tasks.base import Split
 from linbench.tasks.blocks.words import words
-from linbench.tasks.random import Stream
+from linbench.tasks.random import Stream, content
 
 LEAF = 4
 """Tokens of the longest expression in brackets that holds one digit, (-d); all that are longer have an operator in their middle, as (d+d)."""
@@ -84,7 +84,7 @@ def _evaluated(digits: Tensor, before: Tensor, used: Tensor, modulus: int) -> Te
     return (maps.more + maps.begins) % modulus
 
 
-def nested(stream: Stream, length: Tensor, *, longest: int, modulus: int, operators: int, seq_len: int) -> Expressions:
+def nested(stream: Stream, length: Tensor, *, longest: int, modulus: int, operators: int, seq_len: int, split: Split) -> Expressions:
     """One of `length` [B, 1] tokens: d, -d, (d), (-d) where it has at most four, else (left op right) with left uniform in 1 ... length - 4.
 
     Parts are numbered as they are met, the halves of a part side by side, so that a loop over the numbers goes through every row's tree from the
@@ -106,10 +106,14 @@ def nested(stream: Stream, length: Tensor, *, longest: int, modulus: int, operat
         met = met + 2 * divided
     size, start = size[:, :parts], start[:, :parts]
 
-    digit = stream.child("digits").integers(parts, below=modulus)
-    operator = stream.child("operators").integers(parts, below=operators)
     divided = size > LEAF
     leaf = (size > 0) & ~divided
+    # of a tree, digits and operators in turn are the word that splits are told apart by
+    radices = tuple(operators if i % 2 else modulus for i in range(parts))
+    letters = words(stream, met, radices=radices, shortest=1, split=split, given=content(size))
+    place = torch.where(leaf, 2 * leaf.cumsum(dim=1) - 2, 2 * divided.cumsum(dim=1) - 1)
+    digit = letters.gather(1, place.clamp(min=0))
+    operator = torch.where(divided, digit, 0)
     negative = leaf & (size % 2 == 0)
     tokens = torch.full((rows, seq_len + 1), ids.empty, device=device)
     for there, at, token in (

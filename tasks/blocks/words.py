@@ -13,17 +13,20 @@ FEW = 1 << 24
 """Lengths with fewer words are divided. Of more, a training set of a million examples holds under 6 % of those that are tested."""
 
 SHARED = 64
-"""Lengths with fewer words belong to every split: half of them would not show what the rule is."""
+"""Lengths with fewer words belong to every split: half of them would not show what the rule is. Where words stand in several surroundings, a
+quarter as many do: all surroundings show it together."""
 
 _OWNED = {"train": (0, 2), "validation": (2, 1), "test": (3, 1)}
 """Of every four words in the order of their numbers: the first place a split owns and how many, counted round from a place that is hashed."""
 
 
-def words(stream: Stream, length: Tensor, *, radices: tuple[int, ...], shortest: int, split: Split) -> Tensor:
+def words(stream: Stream, length: Tensor, *, radices: tuple[int, ...], shortest: int, split: Split, given: Tensor | None = None) -> Tensor:
     """[B, T] letters, the one at t uniform below radices[t]; of them the first `length` [B, 1], at least `shortest`, are the word.
 
     Words of a length that has from 64 to 2^24 of them are divided: half of them are train's, a quarter validation's, a quarter test's, whatever
     the seed; a split draws uniformly from its own. So no two splits share such a word, and which split owns it says nothing about it.
+
+    given: [B], a hash of all else that the example holds, if more than the word. Then words are divided anew for each of these, from 16 words on.
     """
     letters = stream.child("letters").integers(len(radices), below=constant(radices, length.device))
     counts = tuple(takewhile(lambda count: count < FEW, accumulate(radices, mul, initial=1)))
@@ -31,17 +34,18 @@ def words(stream: Stream, length: Tensor, *, radices: tuple[int, ...], shortest:
     if shortest > longest:
         return letters
     table, base = constant(counts, length.device), constant(radices, length.device)
-    number = _number(stream.child("number"), length, table[length.clamp(max=longest)], split)
+    number = _number(stream.child("number"), length, table[length.clamp(max=longest)], split, given)
     spelt = number // table[:longest] % base[:longest]
     return torch.cat([torch.where(length <= longest, spelt, letters[:, :longest]), letters[:, longest:]], dim=1)
 
 
-def _number(stream: Stream, length: Tensor, count: Tensor, split: Split) -> Tensor:
+def _number(stream: Stream, length: Tensor, count: Tensor, split: Split, given: Tensor | None) -> Tensor:
     """[B, 1] uniform among those below `count` that the split owns at this length."""
-    fours = torch.where(count < SHARED, 0, count // 4)
+    fours = torch.where(count < (SHARED if given is None else SHARED // 4), 0, count // 4)
     first, each = _OWNED[split]
     own, over = each * fours, count - 4 * fours  # what four does not divide is train's, and everybody's where nothing is divided
     drawn = stream.integers(1, below=own + (over if split == "train" else torch.where(fours == 0, over, 0)))
     four, place = drawn // each, first + drawn % each
-    turn = Stream.of(torch.zeros_like(count[:1, 0]), seed=0, split="division").bits(four + (length << 32)) >> 30
+    surroundings = torch.zeros_like(count[:1, 0]) if given is None else given
+    turn = Stream.of(surroundings, seed=0, split="division").bits(four + (length << 32)) >> 30
     return torch.where(drawn < own, 4 * four + (place + turn) % 4, drawn - own + 4 * fours)

@@ -115,8 +115,8 @@ def test_an_n_gram_stands_once_where_it_could_repeat_itself() -> None:
 
 
 def test_lengths_letters_and_n_grams_are_uniform(chi_squared: Probability) -> None:
-    batch = sample(copy(min_length=2, max_length=6, letters=5), N)
-    assert chi_squared(batch.due.sum(dim=1).bincount(minlength=7)[2:], torch.full((5,), N / 5)) > ALPHA
+    batch = sample(copy(min_length=12, max_length=16, letters=5), N)
+    assert chi_squared(batch.due.sum(dim=1).bincount(minlength=17)[12:], torch.full((5,), N / 5)) > ALPHA
     pairs = 5 * (batch.inputs[:, 1] - LETTERS) + batch.inputs[:, 2] - LETTERS
     assert chi_squared(pairs.bincount(minlength=25), torch.full((25,), N / 25)) > ALPHA
     batch = sample(copy(min_length=9, max_length=9, variant="suffix", ngram=2, answer=3), N)
@@ -132,11 +132,12 @@ def test_repairs_are_rare_in_the_published_alphabet() -> None:
 
 
 @pytest.mark.parametrize("make", [copy, palindrome])
-def test_splits_share_strings_where_there_are_few(make: Any) -> None:
-    task = make(min_length=2, max_length=2, letters=3)
-    train, test = ({tuple(row) for row in sample(task, 500, split=split).inputs.tolist()} for split in ("train", "test"))
-    assert train == test
-    assert len(train) == 9
+@pytest.mark.parametrize(("length", "trained", "tested", "shared"), [(2, 9, 9, 9), (4, 41, 20, 0)])
+def test_splits_share_strings_where_there_are_few(make: Any, length: int, trained: int, tested: int, shared: int) -> None:
+    """Of 9 strings all are everybody's; of 81 half, with the one that four does not divide, are train's and a quarter is the test's."""
+    task = make(min_length=length, max_length=length, letters=3)
+    train, test = ({tuple(row) for row in sample(task, 800, split=split).inputs.tolist()} for split in ("train", "test"))
+    assert (len(train), len(test), len(train & test)) == (trained, tested, shared)
 
 
 def test_solvers_read_the_sequence_alone() -> None:

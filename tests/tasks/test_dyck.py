@@ -93,11 +93,15 @@ def test_kinds_and_lengths_are_uniform(chi_squared: Callable[..., float]) -> Non
     assert chi_squared(lengths.bincount(minlength=19)[10::2], torch.full((5,), 1600)) > ALPHA
 
 
-def test_splits_of_the_quick_preset_share_next_to_no_word() -> None:
-    task = build(**Dyck.presets["quick"].task)
-    trained = set(map(tuple, sample(task, 10_000).inputs.tolist()))
-    shared = [row in trained for row in map(tuple, sample(task, 2000, "test").inputs.tolist())]
-    assert sum(shared) <= 2
+@pytest.mark.parametrize(("which", "shared"), [("quick", 0), ("hewitt-2-3", 6), ("hewitt-8-3", 2)])
+def test_splits_share_the_shortest_words_alone(which: str, shared: int) -> None:
+    """Up to three pairs of two kinds, or one of eight: fewer than 16 words of a shape."""
+    task = build(**Dyck.presets[which].task)
+    trained = set(map(tuple, sample(task, 20_000).inputs.tolist()))
+    tested = sample(task, 4000, "test")
+    known, lengths = torch.tensor([row in trained for row in map(tuple, tested.inputs.tolist())]), 2 * tested.due.sum(dim=1)
+    assert known[lengths <= shared].all()
+    assert not known[lengths > shared].any()
 
 
 def test_longer_words_are_longer_at_both_ends() -> None:

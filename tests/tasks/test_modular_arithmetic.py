@@ -106,11 +106,15 @@ def test_brackets_are_halved_anywhere(chi_squared: Callable[..., float]) -> None
     assert chi_squared(again.bincount(minlength=6)[1:], torch.full((5,), int(inner.sum()) / 5)) > ALPHA
 
 
-def test_digits_and_operators_are_uniform_in_brackets(chi_squared: Callable[..., float]) -> None:
-    batch = sample(build(**BRACKETS, min_length=8, max_length=8), 6000)  # (d op d), and no other form of five tokens
-    assert chi_squared(batch.inputs[:, 1].bincount(minlength=5), torch.full((5,), 1200)) > ALPHA
-    assert chi_squared(batch.inputs[:, 2].bincount(minlength=8)[5:8], torch.full((3,), 2000)) > ALPHA
-    assert chi_squared(batch.inputs[:, 3].bincount(minlength=5), torch.full((5,), 1200)) > ALPHA
+@pytest.mark.parametrize("length", [20, 60])
+def test_digits_and_operators_are_uniform_in_brackets(chi_squared: Callable[..., float], length: int) -> None:
+    """Operators between two halves, that is; a sign before a digit is always a minus."""
+    tokens = sample(build(**BRACKETS, min_length=length, max_length=length), 3000).inputs
+    digit = tokens < 5
+    assert chi_squared(tokens[digit].bincount(minlength=5), torch.full((5,), int(digit.sum()) / 5)) > ALPHA
+    before = torch.nn.functional.pad(digit | (tokens == 9), (1, -1))
+    operators = tokens[before & (tokens >= 5) & (tokens < 8)]
+    assert chi_squared(operators.bincount(minlength=8)[5:], torch.full((3,), len(operators) / 3)) > ALPHA
 
 
 def test_short_expressions_in_brackets_have_their_four_forms() -> None:
@@ -148,12 +152,18 @@ def test_the_quick_preset_tests_nothing_that_was_trained_on() -> None:
     assert not shared(build(**ModularArithmetic.presets["quick"].task), 10_000).any()
 
 
-def test_splits_share_only_short_expressions_in_brackets() -> None:
+def test_splits_share_nothing_in_brackets_but_single_digits() -> None:
     task = build(**ModularArithmetic.presets["grazzi-brackets"].task)
     known, lengths = shared(task, 10_000), sample(task, 2000, "test").slices["length"].flatten()
-    assert known[lengths <= 9].double().mean() > 0.9
-    assert known.double().mean() < 0.3
-    assert known[lengths > 15].double().mean() < 0.01
+    assert known[lengths <= 7].all()
+    assert not known[lengths > 7].any()
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_every_split_has_every_form_and_operator_in_brackets(split: str) -> None:
+    """Of (d op d), whose words are divided, each split still has all digits and operators."""
+    tokens = sample(build(**BRACKETS, min_length=8, max_length=8), 1000, split).inputs
+    assert [sorted(set(tokens[:, at].tolist())) for at in (1, 2, 3)] == [[0, 1, 2, 3, 4], [5, 6, 7], [0, 1, 2, 3, 4]]
 
 
 def test_longer_sequences_are_longer_at_both_ends() -> None:

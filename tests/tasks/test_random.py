@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from linbench.tasks.random import Stream, inverse_powers
+from linbench.tasks.random import Stream, content, inverse_powers
 
 N = 20_000
 ALPHA = 1e-3
@@ -189,3 +189,14 @@ def test_weighted_order_is_a_permutation() -> None:
 )
 def test_inverse_powers_are_rounded_to_the_last_place(count: int, exponent: float, expected: list[float]) -> None:
     assert inverse_powers(count, exponent) == tuple(round(2**14 * x) for x in expected)
+
+
+def test_contents_tell_rows_apart() -> None:
+    """All words of 16 bits, and of as many numbers that are alike but for their order."""
+    words = torch.arange(1 << 16)[:, None] >> torch.arange(16) & 1
+    assert len(content(words).unique()) == 1 << 16
+    orders = torch.tensor(list(itertools.permutations(range(-3, 4))))
+    assert len(content(orders).unique()) == len(orders)
+    assert torch.equal(content(orders[:5].int()), content(orders)[:5])
+    halves = content(words).bitwise_and(1).double().mean()
+    assert abs(halves - 0.5) < 4 * (0.25 / (1 << 16)) ** 0.5

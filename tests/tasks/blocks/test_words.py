@@ -44,6 +44,21 @@ def test_short_words_are_divided_and_drawn_uniformly(chi_squared: Callable[..., 
     assert len(set(found)) == len(found) == sum(owned)
 
 
+@pytest.mark.parametrize(("length", "owned"), [(3, (8, 8, 8)), (4, (8, 4, 4)), (5, (16, 8, 8))])
+def test_words_in_several_surroundings_are_divided_in_each(length: int, owned: tuple[int, ...]) -> None:
+    """With which surroundings a word stands is part of what no two splits share; from 16 words on, whichever split owns each, and not alike in all."""
+    radices, found = (2,) * length, {}
+    for split in SPLITS:
+        stream = Stream.of(torch.arange(4000), seed=0, split=split)
+        given = torch.arange(4000) % 3 - 1
+        tokens = words(stream, torch.full((4000, 1), length), radices=radices, shortest=length, split=split, given=given)
+        found[split] = [set(numbers(tokens[given == where], radices).tolist()) for where in (-1, 0, 1)]
+        assert [len(seen) for seen in found[split]] == [owned[SPLITS.index(split)]] * 3
+    if sum(owned) == 2**length:
+        assert all(set.union(*(found[split][where] for split in SPLITS)) == set(range(2**length)) for where in range(3))
+        assert not found["test"][0] == found["test"][1] == found["test"][2]
+
+
 def test_which_split_owns_a_word_does_not_depend_on_the_seed() -> None:
     trained = {n for seed in range(3) for n in numbers(drawn("train", length=9, radices=(2,) * 9, seed=seed), (2,) * 9).tolist()}
     tested = set(numbers(drawn("test", length=9, radices=(2,) * 9, seed=7), (2,) * 9).tolist())
