@@ -74,13 +74,14 @@ class Reachability(Task):
 
     A directed graph of two equally large parts without an edge between them is listed edge by edge in random order, then `s ? t` is asked, to be
     answered at t with one of two tokens. Edges lead from one level of a part to the next, so that all paths from s to t are equally long: `hops`
-    edges, any number up to the longest. For a no, t is drawn on the same level of the other part, which follows the same law: nothing about s alone
-    or t alone tells the answer. It tells over how many edges a model can join what it holds; whether it minds their direction is not asked.
+    edges, any number up to the longest. The parts have the same edges between other names, and for a no, t is the node in the place of one that s
+    leads to: nothing about s and t but the way between them tells the answer. It tells over how many edges a model can join what it holds; whether it minds their direction is not asked.
 
     linbench's own, after the reachability experiment of DeltaFormer, arXiv:2505.19488, whose generator is not published in detail.
     """
 
     name = "reachability"
+    version = 2
     asks = "reason"
     Settings = ReachabilitySettings
     presets: ClassVar[dict[str, Preset]] = {
@@ -136,12 +137,11 @@ class Reachability(Task):
         return {"hops": self.settings.hops + 1, "reachable": 2}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Node i of the second part is node nodes / 2 + i of the graph."""
+        """Node i of the second part, which is the first again, is node nodes / 2 + i of the graph: a twin, to be asked for where the answer is no."""
         s, device = self.settings, index.device
         stream = Stream.of(index, seed=seed, split=split)
         half, period = s.nodes // 2, s.hops + 1
-        parts = self._part(Stream(torch.cat([stream.child("first").key, stream.child("second").key])))
-        parent, sources, targets = (torch.cat([first, half + second], dim=1) for first, second in (x.chunk(2) for x in parts))
+        parent, sources, targets = (torch.cat([x, half + x], dim=1) for x in self._part(stream.child("part")))
         names = _NAMES + stream.child("names").permutation(s.names)(torch.arange(s.nodes, device=device))
         ends = [names.gather(1, sources), names.gather(1, targets)]
         edges = torch.stack([ends[0], torch.full_like(sources, _ARROW), ends[1]] if s.arrows else ends, dim=2)
@@ -151,13 +151,13 @@ class Reachability(Task):
         hops = 1 + draw.child("hops").integers(s.questions, below=s.hops)
         level = hops + draw.child("level").integers(s.questions, below=period - hops)
         on_level = constant(tuple(s.levels), device)[level]
-        here, there = (level + period * draw.child(name).integers(s.questions, below=on_level) for name in ("here", "there"))
+        below = level + period * draw.child("end").integers(s.questions, below=on_level)
         side = draw.child("side").integers(s.questions, below=2) * half
-        start = here + side
+        start = below + side
         for step in range(s.hops):
             start = torch.where(step < hops, parent.gather(1, start), start)
         reachable = draw.child("reachable").happens(s.questions, share=0.5)
-        end = torch.where(reachable, here + side, there + half - side)
+        end = below + torch.where(reachable, side, half - side)
         questions = torch.stack([names.gather(1, start), torch.full_like(start, _ASK), names.gather(1, end)], dim=2).flatten(1)
 
         inputs = torch.cat([lay_out(edges, slots, length=self._listed), questions], dim=1)

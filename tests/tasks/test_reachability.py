@@ -8,6 +8,7 @@ import torch
 from linbench.common.errors import UserError
 from linbench.common.io import IO
 from linbench.tasks.base import Batch
+from linbench.tasks.blocks.slots import read_statements
 from linbench.tasks.reachability import Reachability
 
 N = 20_000
@@ -124,12 +125,30 @@ def test_answers_and_hops_are_balanced(chi_squared: Probability) -> None:
 
 
 def test_parents_are_even(chi_squared: Probability) -> None:
-    """In a tree of two levels the children of a part fall to its two roots like coins."""
+    """In a tree of two levels the two children of a part fall to its two roots like coins, and in its twin just so."""
     batch = sample(build(hops=1, nodes=8, edges=4, questions=1, seq_len=15), N)
     sources = batch.inputs[:, :12:3]
-    same = (sources[:, :, None] == sources[:, None, :]).sum(dim=(1, 2))  # 2, 3 or 4 roots with children: 8, 6 or 4
-    counts = torch.stack([(same == total).sum() for total in (8, 6, 4)])
-    assert chi_squared(counts, N * torch.tensor([1 / 4, 1 / 2, 1 / 4])) > ALPHA
+    same = (sources[:, :, None] == sources[:, None, :]).sum(dim=(1, 2))  # 2 or 4 roots with children: 8 or 4
+    counts = torch.stack([(same == total).sum() for total in (8, 4)])
+    assert chi_squared(counts, N * torch.tensor([1 / 2, 1 / 2])) > ALPHA
+
+
+@pytest.mark.parametrize("which", Reachability.presets)
+def test_degrees_do_not_tell_the_answer(which: str) -> None:
+    """The best guess by how many edges leave and enter s and t, and by hops, learned from as many questions as it is tried on, is a coin."""
+    task = build(**Reachability.presets[which].task)
+    batch = sample(task, 100_000 // task.answers)
+    edges = read_statements(batch.inputs[:, : -3 * task.answers], 3)
+    ends = [batch.inputs.gather(1, batch.positions - back) for back in (2, 0)]
+    kind = batch.slices["hops"]
+    for of_edge in (0, 2):
+        degree = torch.zeros(len(kind), task.io.vocab_in or 0, dtype=torch.int64).scatter_add(1, edges[:, :, of_edge], (edges[:, :, of_edge] > 0).long())
+        for end in ends:
+            kind = kind * 100 + degree.gather(1, end)
+    (known, tried), (said, right) = (x.flatten().unique(return_inverse=True)[1].chunk(2) for x in (kind, batch.targets))
+    yes = torch.zeros(int(max(known.max(), tried.max())) + 1, dtype=torch.int64).index_add(0, known, 2 * said - 1)
+    found = ((yes > 0)[tried] == (right == 1)).double().mean()
+    assert abs(found - 0.5) < 5 * (0.25 / len(tried)) ** 0.5  # questions about one graph are not quite independent
 
 
 def test_further_edges_are_even(chi_squared: Probability) -> None:
