@@ -28,12 +28,20 @@ class GroupWordSettings(Lengths):
     tokens_per_element: int = Field(1, ge=1, description="how many stand for an element, whose product is due at the last of them")
     spread: Literal["empty", "repeat"] = Field("empty", description="what stands at the tokens of an element after its first: empty tokens, or itself")
     bos: bool = Field(False, description="whether a token of its own stands before the word")
+    answer: Literal["products", "identity"] = Field(
+        "products", description="products: of all elements so far, at each; identity: whether that of the whole word is, 0 for yes and 1 for no, at its end"
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if len(group(self.group).moving(self.moves)) < 2:
             raise ValueError(
                 f"no element of {self.group} but the identity moves {self.moves} points or fewer; with more moves, or null, there would be letters"
+            )
+        if self.answer == "identity" and (self.moves is not None or self.min_length < 2):
+            raise ValueError(
+                "whether a word is the identity is asked of words of two elements or more, of which any may be the last; "
+                "min_length must be at least 2 and moves null"
             )
         return self
 
@@ -98,6 +106,11 @@ class GroupWord(Task):
         "grazzi-S5-swaps": _grazzi("S5, words of 32 swaps (or the identity)", group="S5", moves=2),
         "grazzi-S5-three": _grazzi("S5, words of 32 elements that move three points at most", group="S5", moves=3),
         "grazzi-S5-tokens": _grazzi("S5, words of 64 elements of four tokens", group="S5", min_length=64, max_length=64, tokens_per_element=4),
+        "path-A5": Preset(
+            "2505.16381: whether a word of A5 is the identity; how long words are, and the budget, are ours",
+            task={"group": "A5", "min_length": 3, "max_length": 20, "answer": "identity"},
+            protocol={"batch_size": 256, "tokens": 10_000 * 256 * 20, "lr": 1e-3},
+        ),
         "grazzi-Z60": _grazzi("Z60, words of 32 elements", group="Z60"),
     }
 
@@ -116,8 +129,12 @@ class GroupWord(Task):
 
     @property
     def answers(self) -> int:
-        """One per element of the longest word."""
-        return self.settings.max_length
+        """One per element of the longest word, or one."""
+        return 1 if self._identity else self.settings.max_length
+
+    @property
+    def _identity(self) -> bool:
+        return self.settings.answer == "identity"
 
     @property
     def _order(self) -> int:
@@ -128,7 +145,10 @@ class GroupWord(Task):
         return group(self.settings.group).moving(self.settings.moves)
 
     def chance(self) -> float:
-        """Naming the likeliest product of so many letters: 1 / |G| where all elements are letters, at the first places more where they are few."""
+        """Naming the likeliest product of so many letters: 1 / |G| where all elements are letters, at the first places more where they are few. Whether it
+        is the identity: 1 / 2, for what all elements but one are tells nothing."""
+        if self._identity:
+            return 1 / 2
         s, letters = self.settings, torch.tensor(self._letters)
         after = torch.tensor(group(s.group).table).view(self._order, self._order)[:, letters]
         product = torch.zeros(self._order, dtype=torch.float64).index_fill(0, torch.tensor(0), 1.0)
@@ -153,8 +173,11 @@ class GroupWord(Task):
         s, device, letters = self.settings, index.device, self._letters
         stream = Stream.of(index, seed=seed, split=split)
         length = between(stream, s.min_length, s.max_length)
-        numbers = words(stream, length, radices=(len(letters),) * s.max_length, shortest=s.min_length, split=split)
-        elements = constant(letters, device)[numbers]
+        last = int(self._identity)  # which is chosen by the answer
+        radices = (len(letters),) * s.max_length
+        elements = constant(letters, device)[words(stream, length - last, radices=radices, shortest=s.min_length - last, split=split)]
+        if self._identity:
+            elements = self._ended(stream, elements, length)
         place = torch.arange(s.max_length, device=device)
         used = place < length
         inputs = torch.where(used, elements, self._order)
@@ -163,9 +186,21 @@ class GroupWord(Task):
             inputs = torch.stack([inputs] + [others] * (s.tokens_per_element - 1), dim=2).flatten(1)
         if s.bos:
             inputs = torch.cat([torch.full_like(length, self._order + 1), inputs], dim=1)
-        positions = torch.where(used, s.bos + s.tokens_per_element * (place + 1) - 1, 0)
-        targets = torch.where(used, prefix_products(s.group, elements), IGNORE)
+        ends = s.bos + s.tokens_per_element * (place + 1) - 1
+        products = prefix_products(s.group, elements)
+        if self._identity:
+            end = length - 1
+            return Batch(inputs, ends.expand_as(products).gather(1, end), (products.gather(1, end) != 0).long(), {"position": length})
+        positions, targets = torch.where(used, ends, 0), torch.where(used, products, IGNORE)
         return Batch(inputs, positions, targets, {"position": torch.where(used, place + 1, 0)})
+
+    def _ended(self, stream: Stream, elements: Tensor, length: Tensor) -> Tensor:
+        """Elements [B, T] with the last of each word, whose `length` is [B, 1], chosen so that the word is the identity in half of the cases."""
+        before = prefix_products(self.settings.group, elements).gather(1, length - 2)
+        undone = constant(group(self.settings.group).inverses, elements.device)[before]
+        other = 1 + stream.child("other end").integers(1, below=self._order - 1)
+        yes = stream.child("identity").happens(1, share=0.5)
+        return elements.scatter(1, length - 1, torch.where(yes, undone, (undone + other) % self._order))
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
         """sequence: whether this and all earlier answers of the word are right."""
@@ -180,19 +215,22 @@ class GroupWord(Task):
         for element in batch.inputs[:, s.bos :: s.tokens_per_element].unbind(dim=1):
             state = torch.where(element < order, table[state * order + element.clamp(max=order - 1)], state)
             states.append(state)
-        return torch.stack(states, dim=1).gather(1, (batch.positions - int(s.bos)).clamp(min=0) // s.tokens_per_element)
+        products = torch.stack(states, dim=1).gather(1, (batch.positions - int(s.bos)).clamp(min=0) // s.tokens_per_element)
+        return (products != 0).long() if self._identity else products
 
     def explain(self, batch: Batch, row: int) -> str:
-        """Elements beside the products that are due, and what one of them does."""
+        """Elements beside the products that are due, or all of them and whether they amount to nothing; and what one of them does."""
         s, due = self.settings, batch.due[row]
-        positions, products = batch.positions[row][due].tolist(), batch.targets[row][due].tolist()
-        elements = [int(batch.inputs[row, at - s.tokens_per_element + 1]) for at in positions]
-        images = group(s.group).elements[elements[0]]
+        word = [token for token in batch.inputs[row, int(s.bos) :: s.tokens_per_element].tolist() if token < self._order]
+        images = group(s.group).elements[word[0]]
         does = ", ".join(f"{i} to {image}" for i, image in enumerate(images) if i != image) or "every point to itself"
-        pairs = ", ".join(f"{element} -> {product}" for element, product in list(zip(elements, products, strict=True))[:SHOWN])
-        more = f", and so on for {len(elements)} elements" if len(elements) > SHOWN else ""
         each = "" if s.tokens_per_element == 1 else f", each of {s.tokens_per_element} tokens and asked for at the last of them"
-        return (
-            f"A word over {s.group}, whose {self._order} elements are permutations: {elements[0]}, for one, sends {does}. "
-            f"Elements{each}, with the product of all so far that is due there: {pairs}{more}. The first is due at position {positions[0]}."
-        )
+        more = f", and so on for {len(word)} elements" if len(word) > SHOWN else ""
+        said = f"A word over {s.group}, whose {self._order} elements are permutations: {word[0]}, for one, sends {does}. "
+        positions, targets = batch.positions[row][due].tolist(), batch.targets[row][due].tolist()
+        if self._identity:
+            shown = ", ".join(map(str, word[:SHOWN]))
+            yes = "it is the identity" if targets[0] == 0 else "it is not the identity"
+            return f"{said}Elements{each}: {shown}{more}. At position {positions[0]} the answer is {targets[0]}: multiplied from the right, {yes}."
+        pairs = ", ".join(f"{element} -> {product}" for element, product in list(zip(word, targets, strict=True))[:SHOWN])
+        return f"{said}Elements{each}, with the product of all so far that is due there: {pairs}{more}. The first is due at position {positions[0]}."

@@ -46,6 +46,16 @@ def _zoology(length: int, pairs: int, batch: int) -> Preset:
     )
 
 
+def _mamba2(length: int) -> Preset:
+    return Preset(
+        f"Mamba-2's (2405.21060) hardest for {length} tokens: {length // 4} pairs, vocabulary 8192; with its curriculum from {length // 32} pairs on in the "
+        "suite mamba2-mqar",
+        task={"seq_len": length, "kv_pairs": length // 4, "vocab_size": 8192, "filler": "published"},
+        model={"layers": 2},
+        protocol={"examples": 1 << 18, "epochs": 8, "batch_size": (1 << 18) // length},
+    )
+
+
 class MQAR(PairsThenQueries):
     """Which value followed this key? Many keys per sequence, each asked for once.
 
@@ -82,6 +92,7 @@ class MQAR(PairsThenQueries):
             "the hardest that Based (2402.18668) trains on: 64 pairs in 256 tokens, vocabulary 8192, random tokens as published",
             task={"seq_len": 256, "kv_pairs": 64, "vocab_size": 8192, "filler": "published"},
         ),
+        **{f"mamba2-{length}": _mamba2(length) for length in (256, 512, 1024)},
     }
 
     settings: MQARSettings

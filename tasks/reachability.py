@@ -75,7 +75,8 @@ class Reachability(Task):
     A directed graph of two equally large parts without an edge between them is listed edge by edge in random order, then `s ? t` is asked, to be
     answered at t with one of two tokens. Edges lead from one level of a part to the next, so that all paths from s to t are equally long: `hops`
     edges, any number up to the longest. The parts have the same edges between other names, and for a no, t is the node in the place of one that s
-    leads to: nothing about s and t but the way between them tells the answer. It tells over how many edges a model can join what it holds; whether it minds their direction is not asked.
+    leads to: nothing about s and t but the way between them tells the answer. It tells over how many edges a model can join what it holds; whether it
+    minds their direction is not asked.
 
     linbench's own, after the reachability experiment of DeltaFormer, arXiv:2505.19488, whose generator is not published in detail.
     """

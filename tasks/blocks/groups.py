@@ -32,6 +32,11 @@ class Group(NamedTuple):
         """How many elements there are."""
         return len(self.elements)
 
+    @property
+    def inverses(self) -> tuple[int, ...]:
+        """Of every element the one that undoes it."""
+        return tuple(self.table[first : first + self.order].index(0) for first in range(0, self.order**2, self.order))
+
     def moving(self, most: int | None) -> tuple[int, ...]:
         """The elements that move at most so many points, the identity first; None: all."""
         moved = [sum(i != image for i, image in enumerate(element)) for element in self.elements]

@@ -205,6 +205,24 @@ def test_based_is_the_published_mixture() -> None:
     assert {model.model.partition("[")[0].partition("+")[0] for model in figure.models} == {"base_conv"}
 
 
+def test_mamba2_is_the_published_curriculum() -> None:
+    suite_ = load("mamba2-mqar")
+    assert len(suite_.tasks) * len(suite_.models) * len(suite_.grid["protocol.lr"]) == 3 * 4 * 4 * 3
+    cells = expand(suite_.model_copy(update={"models": suite_.models[1:], "grid": {"protocol.lr": (1e-2,)}}), device="cpu").cells
+    for cell in cells:
+        task, width = cell.task.settings, cell.model.backbone.d_model
+        assert [(s.task.settings.seq_len, s.task.settings.kv_pairs) for s in cell.segments] == [(task.seq_len, task.seq_len // k) for k in (32, 16, 8, 4)]
+        assert {s.examples for s in cell.segments} == {1 << 18}
+        assert (task.kv_pairs, task.vocab_size, task.filler) == (task.seq_len // 4, 8192, "published")
+        assert cell.protocol.batch_size * task.seq_len == 1 << 18, "tokens in a batch"
+        assert cell.steps == 8 * 4 * task.seq_len
+        mixer = cell.model.sketch(cell.task).mixers[0]
+        heads, state, value = mixer.memory_shape  # type: ignore[union-attr, misc]
+        assert (value, heads * value) == (64, 2 * width)
+        assert str(state) in cell.model.label
+    assert {(cell.task.settings.seq_len, cell.model.backbone.d_model) for cell in cells} == {(t, d) for t in (256, 512, 1024) for d in (32, 64, 128, 256)}
+
+
 @pytest.mark.slow
 def test_mad_is_the_66_published_settings() -> None:
     figure = load("mad")

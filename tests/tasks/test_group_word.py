@@ -69,6 +69,33 @@ def test_only_letters_that_move_few_points(chi_squared: Callable[..., float]) ->
     assert len(set(batch.targets[:, 29].tolist())) == 120
 
 
+@pytest.mark.parametrize("values", [{}, {"bos": True, "tokens_per_element": 2}])
+def test_half_of_the_words_are_the_identity_when_that_is_asked(chi_squared: Callable[..., float], values: dict[str, Any]) -> None:
+    task = build(group="S3", answer="identity", min_length=2, max_length=5, **values)
+    batch = sample(task, 4000)
+    first, step = int(task.settings.bos), task.settings.tokens_per_element
+    for tokens, (position,), (target,), (length,) in zip(*(x[:50].tolist() for x in (*batch[:3], batch.slices["position"])), strict=True):
+        word = [token for token in tokens[first::step] if token < 6]
+        state = (0, 1, 2)
+        for letter in word:
+            state = tuple(state[image] for image in group("S3").elements[letter])
+        assert (target == 0) == (state == (0, 1, 2))
+        assert (length, position) == (len(word), first + step * len(word) - 1)
+    assert torch.equal(task.solve(batch), batch.targets)
+    assert chi_squared(batch.targets.flatten().bincount(minlength=2), torch.full((2,), 2000)) > ALPHA
+    # all letters but one are uniform whatever the answer is, so that who misses one knows nothing
+    for answer in (0, 1):
+        words = batch.inputs[(batch.slices["position"] == 3)[:, 0] & (batch.targets[:, 0] == answer)][:, first::step]
+        for a, b in ((0, 1), (1, 2), (0, 2)):
+            assert chi_squared((6 * words[:, a] + words[:, b]).bincount(minlength=36), torch.full((36,), len(words) / 36)) > ALPHA
+
+
+def test_no_split_asks_whether_the_same_words_are_the_identity() -> None:
+    task = build(group="S4", answer="identity", min_length=3, max_length=5)
+    trained = set(map(tuple, sample(task, 20_000).inputs.tolist()))
+    assert not trained & set(map(tuple, sample(task, 4000, "test").inputs.tolist()))
+
+
 @pytest.mark.parametrize("bos", [False, True])
 def test_an_element_may_take_several_tokens(bos: bool) -> None:
     one, more = build(bos=bos), build(bos=bos, tokens_per_element=3)
@@ -131,6 +158,9 @@ def test_explain_says_what_is_due() -> None:
         batch, 0
     )
     assert task.explain(batch, 0).endswith("The first is due at position 2.")
+    asked = build(min_length=3, max_length=3, answer="identity")
+    batch = sample(asked, 1)._replace(inputs=torch.tensor([[1, 2, 2]]), targets=torch.tensor([[1]]))
+    assert asked.explain(batch, 0).endswith("Elements: 1, 2, 2. At position 2 the answer is 1: multiplied from the right, it is not the identity.")
     long = build(group="A5", min_length=300, max_length=300)
     assert len(long.explain(sample(long, 1), 0)) < 1500
 
@@ -143,6 +173,11 @@ def test_explain_says_what_is_due() -> None:
         ({"moves": 1}, "task.moves = 1: input should be greater than or equal to 2."),
         ({"min_length": 30}, "task: min_length 30 is above max_length 24; it may be at most that."),
         ({"tokens_per_element": 0}, "task.tokens_per_element = 0: input should be greater than or equal to 1."),
+        (
+            {"answer": "identity", "group": "S5", "moves": 2},
+            "task: whether a word is the identity is asked of words of two elements or more, of which any may be the last; min_length must be at least 2 and "
+            "moves null.",
+        ),
         ({"spread": "zero"}, "task.spread = zero: input should be 'empty' or 'repeat'."),
     ],
 )
