@@ -1,27 +1,61 @@
 """Cells in a few words: what tells them apart from the others of a run."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from linbench.cell import Cell
 
 
-def varied(cells: Sequence[Cell]) -> list[str]:
-    """The settings that are not the same in all cells of one task and model, by their dotted names; and always the seed."""
-    alike: dict[tuple[str, str], list[dict[str, Any]]] = {}
+class Names(NamedTuple):
+    """What cells of a run are told apart by. presets: tasks of which every cell is a preset, which then says all that belongs to it. settings: by their
+    dotted names, the seed last."""
+
+    presets: frozenset[str]
+    settings: tuple[str, ...]
+
+
+def varied(cells: Sequence[Cell], *, but: Collection[str] = ()) -> Names:
+    """As few settings as tell cells of one task, preset and model apart, none of `but`; and always the seed."""
+    of_task: dict[str, set[str | None]] = {}
     for cell in cells:
-        alike.setdefault((cell.task_entry.name, cell.model.label), []).append(_settings(cell))
-    names = dict.fromkeys(name for found in alike.values() for one in found for name in one)
-    differ = [name for name in names if any(len({str(one.get(name)) for one in found}) > 1 for found in alike.values())]
-    return [*(name for name in differ if name != "seed"), "seed"]
+        of_task.setdefault(cell.task_entry.name, set()).add(cell.preset)
+    presets = frozenset(task for task, found in of_task.items() if None not in found)
+    alike: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
+    for cell in cells:
+        task = cell.task_entry.name
+        alike.setdefault((task, cell.preset if task in presets else None, cell.model.label), []).append(_settings(cell))
+    return Names(presets, (*fewest(alike.values(), but={*but, "seed"}), "seed"))
 
 
-def named(cells: Sequence[Cell], names: Sequence[str]) -> str:
+def named(cells: Sequence[Cell], names: Names) -> str:
     """Cells of one task and model by these and what they have of `names`: `mqar quick deltanet model.d_model 64, seed 0 1 2`."""
     first, found = cells[0], [_settings(cell) for cell in cells]
-    preset = f" {first.preset}" if first.preset else ""
-    values = [f"{name} {' '.join(dict.fromkeys(str(one[name]) for one in found))}" for name in names if name in found[0]]
-    return f"{first.task_entry.name}{preset} {first.model.label} {', '.join(values)}"
+    task = first.task_entry.name
+    values = [f"{name} {' '.join(dict.fromkeys(str(one[name]) for one in found))}" for name in names.settings if name in found[0]]
+    return f"{task}{f' {first.preset}' if task in names.presets else ''} {first.model.label} {', '.join(values)}"
+
+
+def fewest(groups: Iterable[Sequence[Mapping[str, Any]]], *, but: Collection[str] = ()) -> list[str]:
+    """Names of settings, in their order, each of which tells apart in some group what those before it leave alike."""
+    groups = list(groups)
+    kept: list[str] = []
+    alike = [[0] * len(group) for group in groups]
+    for name in dict.fromkeys(name for group in groups for one in group for name in one):
+        if name in but:
+            continue
+        finer = [
+            _numbered([(number, str(one.get(name))) for number, one in zip(numbers, group, strict=True)]) for numbers, group in zip(alike, groups, strict=True)
+        ]
+        if finer != alike:
+            kept.append(name)
+            alike = finer
+    return kept
+
+
+def _numbered(values: Sequence[Any]) -> list[int]:
+    """Equal numbers for what is equal, counted from 0 as they come."""
+    numbers = {value: i for i, value in enumerate(dict.fromkeys(values))}
+    return [numbers[value] for value in values]
 
 
 def told_apart(every: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -40,8 +74,11 @@ def _settings(cell: Cell) -> dict[str, Any]:
 
 
 def _mixture(cell: Cell) -> dict[str, str]:
-    """By what its segments and tests do not share with the task, where there are any."""
     segments = [segment.task.settings.model_dump() | {"examples": segment.examples} for segment in cell.segments]
-    tests = [test.settings.model_dump() for test in cell.tests]
-    rooms = {"task.train": segments, "task.test": tests}
-    return {name: ", ".join(told_apart([cell.task.settings.model_dump(), *these])[1:]) for name, these in rooms.items() if these}
+    rooms = mixture(cell.task.settings.model_dump(), segments, [test.settings.model_dump() for test in cell.tests])
+    return {f"task.{name}": words for name, words in rooms.items()}
+
+
+def mixture(task: Mapping[str, Any], train: Sequence[Mapping[str, Any]], test: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What is trained and tested on beside a task, where there is any, by what it does not share with the task's settings."""
+    return {name: ", ".join(told_apart([task, *these])[1:]) for name, these in (("train", train), ("test", test)) if these}

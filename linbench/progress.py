@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from linbench.cell import Cell
-from linbench.naming import named, varied
+from linbench.naming import Names, named, varied
 from linbench.store import Result
 from linbench.train import Report
 
@@ -32,7 +32,7 @@ class Plain:
     def __init__(self, console: Console) -> None:
         self.console = console
         self.count = self.total = 0
-        self.names: list[str] = []
+        self.names = Names(frozenset(), ())
 
     def begin(self, cells: Sequence[Cell]) -> None:
         """Says how much there is to do."""

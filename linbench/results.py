@@ -1,13 +1,14 @@
 """Stored results as rows and as comparisons: which of them may stand in one table."""
 
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from linbench.cell import canonical, digest
 from linbench.models.blocks.heads import CONTROLLED
-from linbench.naming import told_apart
+from linbench.naming import fewest, mixture, told_apart
 from linbench.store import Result
 
 if TYPE_CHECKING:
@@ -154,16 +155,15 @@ class Comparison:
     form: str
     device: str
     rows: tuple[Row, ...]
-
-    @property
-    def slug(self) -> str:
-        """A name for files."""
-        return "-".join([self.task, self.preset or self.key[:8], self.form])
+    told: str = ""
+    """Where its preset does not tell it apart from others of its task and form that stand beside it: the settings that do."""
+    slug: str = ""
+    """A name for files."""
 
     @property
     def title(self) -> str:
         """A name for readers."""
-        return f"{self.task} {self.preset or ''}".strip()
+        return " ".join(part for part in (self.task, self.preset, self.told) if part)
 
     @property
     def tests(self) -> list[str]:
@@ -204,14 +204,40 @@ def comparisons(results: Iterable[Result], order: Sequence[str] = ()) -> list[Co
         if result["purpose"] != "report":
             continue
         groups.setdefault(_comparable(result), []).append(result)
-    found = [_comparison(key, members, order) for key, members in groups.items()]
-    slugs = [comparison.slug for comparison in found]
-    unique = [c if slugs.count(c.slug) == 1 else _with_key(c) for c in found]
-    return sorted(unique, key=lambda c: (c.task, c.title, c.form, c.key))
+    found = _told_apart([_comparison(key, members, order) for key, members in groups.items()])
+    return sorted(found, key=lambda c: (c.task, _with_numbers(c.title), c.form, c.key))
 
 
-def _with_key(c: Comparison) -> Comparison:
-    return Comparison(c.key, c.task, f"{c.preset}-{c.key[:8]}" if c.preset else None, c.form, c.device, c.rows)
+def _with_numbers(title: str) -> list[str | int]:
+    """By which 4 comes before 12."""
+    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"(\d+)", title))]
+
+
+def _told_apart(found: Sequence[Comparison]) -> list[Comparison]:
+    """With the names that they have beside each other: by settings, all of one task and form alike, unless each of these is another preset."""
+    groups: dict[tuple[str, str], list[Comparison]] = {}
+    for c in found:
+        groups.setdefault((c.task, c.form), []).append(c)
+    named = []
+    for alike in groups.values():
+        presets, every = [c.preset for c in alike], [_settings(c) for c in alike]
+        names = [] if None not in presets and len(set(presets)) == len(presets) else fewest([every])
+        for c, settings in zip(alike, every, strict=True):
+            alone = c.preset if presets.count(c.preset) == 1 else None
+            slug = "-".join([c.task, *([alone] if alone else [part for part in (c.preset, c.key[:8]) if part]), c.form])
+            named.append(replace(c, told=" / ".join(f"{name} {settings.get(name)}" for name in names), slug=slug))
+    return named
+
+
+def _settings(c: Comparison) -> dict[str, Any]:
+    """All that comparisons of one task differ by, what a reader would name first before the rest."""
+    cell = c.results[0]["cell"]
+    task, protocol = cell["task"], cell["protocol"]
+    mixed = mixture(task["settings"], task.get("train", []), task.get("test", []))
+    of_protocol = {f"protocol.{name}": value for name, value in protocol["settings"].items() if name != "lr"}
+    of_models = {f"model.{name}": value for name, value in c.shared_settings.items()}
+    versions = {"version": task["version"], "protocol.version": protocol["version"]}
+    return {**task["settings"], **mixed, **of_protocol, "device": c.device, **of_models, **versions}
 
 
 def _comparable(result: Result) -> str:
@@ -238,8 +264,8 @@ def _comparison(key: str, members: Sequence[Result], order: Sequence[str]) -> Co
     rows = [Row(label, tuple(sorted(group, key=lambda result: result["cell"]["seed"]))) for label, group in zip(labels, by_model.values(), strict=True)]
     rank = {label: i for i, label in enumerate(order)}
     rows.sort(key=lambda row: (rank.get(row.results[0]["label"], len(rank)), row.label))
-    cell = members[0]["cell"]
-    return Comparison(key, cell["task"]["name"], members[0]["preset"], cell["model"]["form"], cell["device"], tuple(rows))
+    cell, presets = members[0]["cell"], {member["preset"] for member in members}
+    return Comparison(key, cell["task"]["name"], presets.pop() if len(presets) == 1 else None, cell["model"]["form"], cell["device"], tuple(rows))
 
 
 def _labels(groups: Sequence[Sequence[Result]]) -> list[str]:

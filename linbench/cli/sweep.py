@@ -143,7 +143,7 @@ def _tell_plan(cells: "list[Cell]", store: "Store", stack: int | None, *, search
     known: list[Result] = store.all() if store.folder.is_dir() else []
     tuning, missing = _ahead(cells, {result["id"]: result for result in known}.get, search, retry=retry)
     rows: list[dict[str, Any]] = []
-    names, speeds = [name for name in varied(cells) if not (search and name == "protocol.lr")], rates(known, cells[0].device)
+    names, speeds = varied(cells, but={"protocol.lr"} if search else ()), rates(known, cells[0].device)
     for what, these in (("search, ", tuning), ("", cells)):
         for group in groups(these, largest=stack):
             left = [cell for cell in group if cell.id in missing]

@@ -34,6 +34,26 @@ def test_files_of_different_comparisons_have_different_names(a_result: Any) -> N
     slugs = [c.slug for c in comparisons([a_result(), a_result(kv_pairs=4), a_result(form="controlled")])]
     assert len(set(slugs)) == 3
     assert "mqar-quick-controlled" in slugs
+    assert "mqar-quick-native" not in slugs, "there are two of them"
+    slugs = [c.slug for c in comparisons([a_result(), a_result(kv_pairs=4, preset=None), a_result(kv_pairs=2, preset=None)])]
+    assert len(set(slugs)) == 3
+    assert "mqar-quick-native" in slugs
+
+
+def test_comparisons_of_a_sweep_over_settings_are_all_named_by_them(a_result: Any) -> None:
+    def titles(*results: Any) -> list[str]:
+        return [c.title for c in comparisons(results)]
+
+    assert titles(a_result()) == ["mqar quick"]
+    assert titles(a_result(preset=None)) == ["mqar"]
+    assert titles(a_result(), a_result(kv_pairs=16, preset="quick-hard")) == ["mqar quick", "mqar quick-hard"]
+    swept = [a_result(kv_pairs=pairs, preset="quick" if pairs == 8 else None) for pairs in (4, 8, 12)]
+    assert titles(*swept) == ["mqar kv_pairs 4", "mqar kv_pairs 12", "mqar quick kv_pairs 8"]
+    assert titles(*swept, a_result(form="controlled")) == ["mqar kv_pairs 4", "mqar kv_pairs 12", "mqar quick", "mqar quick kv_pairs 8"]
+    assert titles(a_result(), a_result(device="NVIDIA H200")) == ["mqar quick device NVIDIA H200", "mqar quick device cpu"]
+    assert titles(a_result(), a_result(heads=4, preset=None)) == ["mqar"], "a table some of whose models are not as the preset has them"
+    surrounded = [a_result(form="controlled", surroundings={"conv": conv}) for conv in (0, 4)]
+    assert titles(*surrounded) == ["mqar quick model.conv 0", "mqar quick model.conv 4"]
 
 
 def test_models_that_share_a_label_are_told_apart_by_what_differs(a_result: Any) -> None:
