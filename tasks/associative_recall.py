@@ -1,4 +1,8 @@
-"""Associative recall with a single question."""
+"""Associative recall with a single question.
+
+Every key has a value of its own, drawn evenly, so that keys may share one. The keys of pairs are drawn evenly, with repetition; of the keys that were
+there, each is as likely to be asked for.
+"""
 
 from functools import cache
 from math import comb
@@ -37,11 +41,10 @@ class AssociativeRecallSettings(Settings):
 
 
 class AssociativeRecall(Task):
-    """Which value goes with this key? One question, after pairs in which keys and values recur.
+    """Which value goes with this key, the last token of the sequence?
 
-    Every key has a value of its own, drawn evenly, so that keys may share one. Pairs fill the sequence, their keys drawn evenly with repetition,
-    always with the same value; then comes the question, one of the keys that were there, each as likely. There are few tokens, so it tells whether
-    a layer can associate at all rather than how much it holds.
+    Pairs of a key and its value fill the sequence, keys coming back with the same value, and the last token is a key that was there: a layer must
+    bind neighbours, and find one of them again by content. It does not tell how much a layer holds, for there are few tokens.
 
     Fu et al. 2022 (H3), arXiv:2212.14052, in the settings of Akyürek et al. 2024, arXiv:2401.12973: 40 tokens of 20 kinds, for which a
     transformer is reported to reach 100 %, H3 98 %, an LSTM 36 %, guessing 25 %. As several keys share a value, guessing gets more than one value in

@@ -1,4 +1,9 @@
-"""How many associations fit: key and value in one token."""
+"""How many associations fit: key and value in one token.
+
+Every token has two ids, whose embeddings are summed: a write is a key and a value, a query a key and no value (0). After all writes come as many
+queries as there are keys, each the key of a write chosen at random, none chosen twice. Keys drawn with replacement ask for the last of several
+values: `writes` is how many the key has seen, `age` how many writes came after. No convolution is needed to bind a value to its key, and none helps.
+"""
 
 from typing import Any, ClassVar, Literal
 
@@ -47,13 +52,10 @@ def _published(writes: str, size: int) -> Preset:
 
 
 class Capacity(Task):
-    """Which value was last written to this key? Key and value stand in one token, so that nothing but the memory is asked.
+    """Which value was last written to this key, when key and value stand in one token?
 
-    Every token has two ids, whose embeddings are summed: a write is a key and a value, a query a key and no value (0). After all writes come
-    as many queries as there are keys, each the key of a write chosen at random, none chosen twice. Unique keys ask how many associations
-    are kept apart; keys drawn with replacement ask for the last of several values, by `writes`, how many the key has seen, and `age`, how many
-    writes came after. No convolution is needed to bind a value to its key, and none helps. It does not tell whether a layer can bind
-    neighbouring tokens, or leave out what does not matter.
+    All writes come first, then as many queries as there are keys: with unique keys nothing but the number of associations is hard, with keys drawn
+    with replacement old values must give way as well. It does not tell whether a layer can bind neighbouring tokens, or leave out what does not matter.
 
     Schlag et al. 2021, arXiv:2102.11174. The published loss is half the squared error over one-hot values; it is cross-entropy here, unless loss is
     squared, when every answer holds as many numbers as there are values. There is no early stop, and delay is linbench's own.

@@ -1,4 +1,8 @@
-"""Multi-query associative recall with keys of two tokens."""
+"""Multi-query associative recall with keys of two tokens.
+
+A key is a cell of a grid: one of n first tokens, then one of n second tokens. A sequence begins with all kv_pairs = n * n keys, each followed by its
+value (a1 b2 v1 a2 b2 v2 ...). Later each key stands once more, in slots of three tokens, early ones being likelier by a power law.
+"""
 
 from math import isqrt
 from typing import ClassVar, Self
@@ -46,12 +50,11 @@ def _long(seq_len: int, kv_pairs: int) -> Preset:
 
 
 class CompositionalMQAR(PairsThenQueries):
-    """Which value followed these two tokens? Neither of them says it alone.
+    """Which value followed these two tokens, of which neither says it alone?
 
-    A key is a cell of a grid: one of n first tokens, then one of n second tokens. A sequence begins with all kv_pairs = n * n keys, each
-    followed by its value (a1 b2 v1 a2 b2 v2 ...). Later each key stands once more, in slots of three tokens, early ones being likelier by a
-    power law, and at its second token the model must name the key's value. It tells whether a layer joins two tokens to one key before it
-    looks it up (who reads one of them is right in 1 of n cases); not whether it could join what lies further apart.
+    A sequence begins with every cell of a grid of first and second tokens, each followed by its value, and later asks for each at its second token: a
+    layer must join two tokens to one key before it looks it up, and who reads one of them is right in 1 of n cases. It does not tell whether a layer
+    could join what lies further apart.
 
     The generator compositional_mqar of Zoology, arXiv:2312.04927. Chosen here: the keys stand in random order, values are distinct. Where
     filler is `published`, random tokens may repeat a queried key, so that a later token appears to be its value.

@@ -1,4 +1,7 @@
-"""MAD's compression."""
+"""MAD's compression.
+
+Tokens drawn at random, then one that ends the sequence; it is due as well, and always the same.
+"""
 
 from typing import ClassVar
 
@@ -23,11 +26,11 @@ class CompressionSettings(Settings):
 
 
 class Compression(MacroAccuracy):
-    """What were all the tokens? To be told from the last token's vector alone.
+    """What were all the tokens, told from the last token's vector alone?
 
-    Tokens drawn at random, then one that ends the sequence. A decoder, which sees no more than what the model has at the last token and the number of
-    a place, must name the token at each place, the last included, which is always the same. It tells how much of a sequence goes into one vector
-    of the model's width, whatever the layer's own state could hold; not how well anything is found again.
+    A decoder that sees the number of a place, and no more than what the model has at the last token, must name the token at each place: a whole
+    random sequence must go into one vector of the model's width, whatever the layer's own state could hold. It does not tell how well anything is
+    found again.
 
     MAD, Poli et al. 2024, arXiv:2403.17844. The published generator has settings for noise, but returns its examples without it: they have no
     effect there and are left out.

@@ -1,4 +1,8 @@
-"""Strings said again: forwards, from the middle, backwards."""
+"""Strings said again: forwards, from the middle, backwards.
+
+In the variants of `copy` an n-gram of the string stands before it (`$ngram|string|answer`) or after it (`$string|ngram answer`), and what followed it
+there is due. Places to the end are `.`.
+"""
 
 from typing import Any, ClassVar, Literal, Self
 
@@ -119,10 +123,9 @@ class _Strings(Task):
 class Copy(_Strings):
     """What was the string, from its first letter to its last, or after these three?
 
-    A sequence is `$string|string`, and from `|` on the model names every letter of the second string before it reads it. In the other variants an
-    n-gram of the string stands before it (`$ngram|string|answer`) or after it (`$string|ngram answer`), and what followed it there is due. Places to
-    the end are `.`. It tells how much a layer holds word for word, whatever it means; a fixed state must fail when strings outgrow it. It does not
-    tell whether the layer could leave something out.
+    A sequence is `$string|string`, and from `|` on every letter is due before it is read (in the variants, what follows an n-gram of the string): all
+    must be held word for word, whatever it means, and a fixed state fails when strings outgrow it. It does not tell whether a layer could leave
+    something out.
 
     Jelassi et al. 2024 (Repeat After Me), arXiv:2402.01032. One string in a sequence, where there several are packed into 220 tokens. Of the n-grams
     the one asked for stands once, by giving what would repeat it a letter that it lacks. Strings of a length that has from
@@ -206,9 +209,8 @@ class Copy(_Strings):
 class Palindrome(_Strings):
     """What was the string, from its last letter to its first?
 
-    A sequence is `string|gnirts`: from `|` on the model names every letter, the last one first, before it reads it. Places to the end are `.`.
-    What came last is due at once and what came first is due last, so each letter is kept for a time of its own. It tells how much a layer holds and
-    finds by its place; like a copy, it does not tell whether the layer could leave something out.
+    A sequence is `string|gnirts`, and from `|` on every letter is due before it is read: what came first is due last, so that each letter is kept for
+    a time of its own and found by its place. Like a copy, it does not tell whether a layer could leave something out.
 
     Kimi Team 2025 (Kimi Linear), arXiv:2510.26692. Sequences of 256 tokens hold strings of 128, since the last letter stands nowhere. The number of
     letters is ours. Strings of a length that has from 64 to 2^24 of them are divided among the splits.

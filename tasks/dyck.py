@@ -1,4 +1,8 @@
-"""Nested brackets."""
+"""Nested brackets.
+
+At every step one bracket opens or one closes, as likely, except that none closes where none is open, none opens at the greatest depth, and all close
+once no more steps are left than brackets are open. Scores by depth tell depths apart; beyond that of training no fixed state holds them all.
+"""
 
 from typing import Any, ClassVar, Self
 
@@ -34,12 +38,11 @@ class DyckSettings(Lengths):
 
 
 class Dyck(Task):
-    """Which bracket closes here? The kind of the innermost open one, of several kinds nested to a bounded depth.
+    """Which bracket closes here, of several kinds nested to a bounded depth?
 
-    A word of nested brackets: at every step one opens or one closes, as likely, except that none closes where none is open, none opens at the
-    greatest depth, and all close once no more steps are left than brackets are open. Before every bracket that closes the model must say which
-    one it is: of the kind that was opened last and is not yet closed. That is a stack, of bounded depth, for which a finite state is enough. Test at
-    greater lengths, and at greater depths, which scores by depth tell apart and no fixed state holds. How often words come to an end is not asked.
+    Before every bracket of a random word that closes, its kind is due, that of the one opened last and not yet closed: it takes a stack, for which at
+    a bounded depth a finite state is enough, and is hard at greater lengths and depths than those of training. It does not tell whether a layer knows
+    when a word comes to an end.
 
     Bounded-depth languages of Hewitt et al. 2020, arXiv:2010.07515, and Yao et al. 2021, arXiv:2105.11115. Here closings alone are scored, and every
     even length is as likely. Splits share the shortest words alone, of shapes with fewer than 16: up to three pairs of two kinds, or one of eight.

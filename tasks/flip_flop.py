@@ -1,4 +1,8 @@
-"""Flip-flop language."""
+"""Flip-flop language.
+
+Every instruction is followed by a bit. The first is a write, the last a read, those between are drawn. After a read stands the bit that was last
+written; all other bits are uniform. Train at one share of ignored instructions, test at fewer and more.
+"""
 
 from typing import Any, ClassVar, Self
 
@@ -36,12 +40,10 @@ def _published(about: str, model: dict[str, Any] | None = None, **task: Any) -> 
 
 
 class FlipFlop(Task):
-    """What was the last bit written? One bit that is overwritten and read, among bits to be ignored.
+    """What was the last bit written, among many to be ignored?
 
-    A sequence of instructions, each followed by a bit: write, read or ignore. The first is a write, the last a read, those between are drawn. After a
-    read stands the bit that was last written, and at every read that bit is due; all other bits are uniform. It tells whether a layer can hold one
-    bit exactly for as long as it takes and let go of it at once: a memory that fades, or attention that thinly spreads over much to be
-    ignored, errs now and then. Not how much a layer can hold. Train at one share of ignored instructions, test at fewer and more.
+    Instructions write a bit, read one or are to be ignored, and at every read the bit written last is due: a memory that fades, or attention that
+    thinly spreads over much to be ignored, errs now and then. It does not tell how much a layer can hold, for that is one bit.
 
     Liu et al. 2023, arXiv:2306.00946. There all tokens are predicted; here reads alone, of which every one counts. As published, the bit after a
     read is shown, so that the next read may look there as well.

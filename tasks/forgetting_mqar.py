@@ -1,4 +1,7 @@
-"""Multi-query associative recall in which some keys get a second value."""
+"""Multi-query associative recall in which some keys get a second value.
+
+Every key is asked for once, alone, at an even position, in early slots rather than late ones by a power law.
+"""
 
 from typing import ClassVar, Self
 
@@ -56,12 +59,11 @@ def _published(seq_len: int, kv_pairs: int, examples: int) -> Preset:
 
 
 class ForgettingMQAR(PairsThenQueries):
-    """Which value has this key now? Some keys were given a second one, and their first is no longer true.
+    """Which value has this key now, after some keys were given a second one?
 
-    A sequence begins with kv_pairs distinct keys, each followed by its value; then `updates` of these keys stand again, each followed by a
-    new value. Later every key stands alone, at an even position, in early slots rather than late ones by a power law, and there the model
-    must name its newest value. It tells whether a layer replaces what it holds, and by `stale` how often it names the old value of an
-    updated key instead; not how it bears many rewrites of one key, or rewrites between queries, for there are none.
+    A sequence begins with kv_pairs keys and their values, then `updates` of these keys come again with new values, and later every key is asked for:
+    what is held must be replaced, and `stale` says how often the old value of an updated key is named instead. It does not tell how a layer bears
+    many rewrites of one key, or rewrites between queries.
 
     The generator forgetting_mqar of Zoology, arXiv:2312.04927. There a new value is kept from being the old one of another key than that
     which gets it, so that it can be the key's own old one; here all values of a sequence are distinct, so that an answer belongs to one

@@ -1,4 +1,9 @@
-"""In-context language learning."""
+"""In-context language learning.
+
+Words are random walks from the first state of an automaton, with a bar between them: abca|cab|... The score "tvd" is the total variation distance of
+what is predicted (all logits count) from the uniform distribution over the letters that may stand there; by "visits", how often the same state was
+left before, it says how fast is learnt.
+"""
 
 from functools import cache
 from math import comb
@@ -46,13 +51,11 @@ class FormalLanguageSettings(Settings):
 
 
 class FormalLanguage(Task):
-    """Which letter may come next in a language that is known from examples only?
+    """Which letter may come next, in a language that is known from examples only?
 
-    A sequence holds words of one language, each a random walk from the first state of a random automaton, with a bar between words:
-    abca|cab|... At every letter but the first the model must name a letter that may stand there; "tvd" is the total variation distance of what
-    it predicts (all logits count) from the uniform distribution over these. Automata of the splits speak different languages: to do well
-    is to learn one from its context. It does not tell whether states are tracked or contexts matched; n-gram predictors (`tasks/blocks/ngrams.py`)
-    say how far matching goes, and "visits", how often the same state was left before, how fast is learnt.
+    A sequence holds words of one random automaton, and at every letter but the first one that may stand there is due: tests have languages of their
+    own, so that each must be learned from its context. It does not tell whether states are tracked or contexts matched; n-gram predictors say how
+    far matching goes.
 
     Akyürek et al. 2024 (RegBench), arXiv:2401.12973. As published but for this: no two automata, of one split or of two, speak the same
     language (the published sets are not compared by structure); sequences are cut by tokens, not by characters with

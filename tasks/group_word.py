@@ -1,4 +1,7 @@
-"""Words over a finite group."""
+"""Words over a finite group.
+
+Elements are tokens 0 ... |G|-1, 0 the identity; each new one is multiplied from the right.
+"""
 
 from typing import Any, ClassVar, Literal, Self
 
@@ -73,12 +76,12 @@ def _merrill(name: str) -> Preset:
 
 
 class GroupWord(Task):
-    """What do all moves so far amount to? After every element of a finite group, the product of the word up to it.
+    """What do all moves so far amount to?
 
-    A word of uniform elements (tokens 0 ... |G|-1, 0 the identity); at each the model must name the product of all so far, each new one multiplied
-    from the right. The group decides what a layer needs: Z60 commutes, and diagonal transitions will do; S3 takes two reflections per token; A5 and S5
-    are not solvable, and of attention and diagonal transitions it is believed that no fixed number of layers can follow them at every length. Long
-    words are the test, for at training lengths depth finds shortcuts. Recall is not asked.
+    At every element of a random word over a finite group the product of all so far is due, and the group decides how hard that is: Z60 commutes, and
+    diagonal transitions will do; S3 takes two reflections per token; A5 and S5 are not solvable, and it is believed that no fixed number of layers
+    with attention or diagonal transitions can follow them at every length. It does not tell of recall, nor at the lengths of training of tracking,
+    for there depth finds shortcuts.
 
     Merrill et al. 2024, arXiv:2404.08819; letters, lengths and several tokens for an element as in Grazzi et al. 2024, arXiv:2411.12537, and Siems
     et al. 2025 (DeltaProduct), arXiv:2502.10297. Deviations: shorter words are as likely as long ones where they are mixed, and where a length has

@@ -1,4 +1,8 @@
-"""MAD's in-context recall, without and with noise."""
+"""MAD's in-context recall, without and with noise.
+
+A key is drawn anew for every pair, its value once per sequence (keys may share one), which stands in the input after it was asked for. The last key
+is drawn from those that were shown.
+"""
 
 from typing import ClassVar, Self
 
@@ -25,11 +29,10 @@ class InContextRecallSettings(RecallSettings):
 
 
 class InContextRecall(Recall):
-    """Which value goes with this key? Few keys, shown again and again with the same value, asked for whenever they come back.
+    """Which value goes with this key, one of few that are shown again and again?
 
-    A sequence is a row of pairs: a key, drawn anew each time, and its value, drawn once per sequence (keys may share one). Whenever a key was shown
-    before, its value is asked for, and then stands in the input; the last key is drawn from those that were shown. It tells whether a layer binds
-    a value to a key and finds it again at any distance; not how much it can hold, for each fact is soon repeated.
+    A sequence is a row of pairs, and whenever a key was shown before its value is due, which is always the same in this sequence: a layer must bind a
+    value to a key and find it again at any distance. It does not tell how much a layer can hold, for each fact is soon repeated.
 
     MAD, Poli et al. 2024, arXiv:2403.17844. As published, training learns every next token, keys included, which nothing tells; tests ask for values
     only. Where all other pairs happen to be noise and none could be asked for, where the published generator fails, the first pair is not.
@@ -106,8 +109,8 @@ class NoisyRecallSettings(InContextRecallSettings):
 class NoisyRecall(InContextRecall):
     """Which value goes with this key, when some of what stands between the pairs means nothing?
 
-    In-context recall in which a share of the pairs, all but one of which may be chosen, is two tokens of noise, from a vocabulary of their own. It tells
-    whether a layer leaves out what can be told apart at sight; not what it does about distractors that look like facts.
+    It is in-context recall in which a share of the pairs, all but one of which may be chosen, is two tokens of noise from a vocabulary of their own:
+    what can be told apart at sight must be left out. It does not tell what a layer does about distractors that look like facts.
 
     MAD, Poli et al. 2024, arXiv:2403.17844; otherwise as `in_context_recall`.
     """

@@ -22,9 +22,9 @@ class InductionSettings(Settings):
 class Induction(Task):
     """Which token followed the special one when it stood here before?
 
-    Ordinary tokens are drawn evenly. One of the early ones is replaced by the special token, and so is the last one, where the model must name
-    the token that followed the first. It tells whether a model notices the one pair that matters and carries it, over any distance, past tokens
-    that do not; to hold it takes a single value.
+    One of the early tokens is replaced by the special token and so is the last one, where the token that followed the first is due: a layer must
+    notice the one pair that matters, and carry it past all tokens that do not. It does not tell how much a layer can hold, for that is a single
+    value.
 
     Gu & Dao 2023 (Mamba), arXiv:2312.00752, where lengths of 64 to 1,048,576 are tested after training at 256. How early the special token stands
     is not published; here it stands anywhere in the first half.

@@ -1,4 +1,7 @@
-"""MAD's memorization."""
+"""MAD's memorization.
+
+Keys are drawn anew each time; the token after a key is always the same. Which value goes with which key is fixed once and for all.
+"""
 
 from typing import ClassVar, Self
 
@@ -39,11 +42,10 @@ class MemorizationSettings(Settings):
 
 
 class Memorization(MacroAccuracy):
-    """Which value goes with this key, when no sequence says so? It is the same in all of them.
+    """Which value goes with this key, when no sequence says so?
 
-    Every other token is a key, drawn anew each time; the one after it is always the same and asks for the key's value. Values are never inputs: which goes
-    with which key is fixed once and for all, and learned from targets alone. It tells how well a model keeps facts in its weights, embeddings
-    and channel mixers included, and carries one token over to the next; not what a layer's state holds.
+    Every other token is a key and the one after it asks for its value, which is never an input and the same in all sequences: it is learned from
+    targets alone and kept in the weights, those of embeddings and channel mixers included. It does not tell what a layer's state holds.
 
     MAD, Poli et al. 2024, arXiv:2403.17844. Tests ask for the facts that were trained on, as published; only the order of keys is new.
     """

@@ -1,4 +1,7 @@
-"""Modular arithmetic."""
+"""Modular arithmetic.
+
+Without brackets the state is a sum and a term that grows. With them the depth is not bounded.
+"""
 
 from typing import Any, ClassVar, Self
 
@@ -41,11 +44,11 @@ def _grazzi(about: str, **task: Any) -> Preset:
 
 
 class ModularArithmetic(Task):
-    """What is this expression worth, modulo five or so? Every operation changes the state; with or without brackets.
+    """What is this expression worth, modulo five or so?
 
-    Digits with operators between them, then =, and at the empty token after it the value modulo `modulus` is due. In a row, * comes before + and -:
-    a sum and a term, a finite state, suffice. In brackets the depth is not bounded, and what is left to do must be kept as on a stack. It tells
-    whether a layer can compute along the sequence, at lengths beyond those it was trained on; not where a wrong answer went wrong.
+    Digits with operators between them end in =, and at the empty token after it the value is due: in a row, where * comes before + and -, a finite
+    state suffices; in brackets what is left to do must be kept as on a stack; both are hard at lengths beyond those of training. It does not tell
+    where a wrong answer went wrong.
 
     Grazzi et al. 2024, arXiv:2411.12537, after Deletang et al. 2022, arXiv:2207.02098; both vocabularies are as published, and so is that
     a bracketed sequence ends with one more empty token and is at least 5 long. Products favour 0, the more the shorter: the score `majority` is that

@@ -1,4 +1,7 @@
-"""Multi-query associative recall."""
+"""Multi-query associative recall.
+
+Pairs stand first (k1 v1 k2 v2 ...). Later each key stands at an even position; early query slots are likelier than late ones, by a power law.
+"""
 
 from typing import ClassVar, Self
 
@@ -57,11 +60,10 @@ def _mamba2(length: int) -> Preset:
 
 
 class MQAR(PairsThenQueries):
-    """Which value followed this key? Many keys per sequence, each asked for once.
+    """Which value followed this key, for each of many keys?
 
-    A sequence begins with kv_pairs distinct keys, each followed by its value (k1 v1 k2 v2 ...). Later each key stands once more,
-    alone, at an even position, and there the model must name the key's value. Early query slots are likelier than late ones, by a
-    power law. It tells how many associations a layer can hold and find again; not whether it can change one or clear them.
+    A sequence begins with kv_pairs distinct keys, each followed by its value, and later each key stands once more, alone, where its value is due: all
+    associations must be held at once, and each found again by content. It does not tell whether a layer can change what it holds, or clear it.
 
     Arora et al. 2023 (Zoology), arXiv:2312.04927. As published, labels are aligned with the query token and the answer is not
     inserted; where filler is `published`, random tokens may repeat a queried key, so that a later value appears to follow it.

@@ -1,4 +1,8 @@
-"""Needles in a haystack."""
+"""Needles in a haystack.
+
+A haystack is a sentence that repeats, random words, words that depend on those before them, or other needles. A key may have several values, and
+several keys may be asked for.
+"""
 
 from typing import ClassVar, Literal, Self
 
@@ -69,10 +73,9 @@ class NeedleSettings(Settings):
 class Needle(Task):
     """Which number was this key given, somewhere in a long text?
 
-    Needles `SET key value` stand in a haystack: a sentence that repeats, random words, words that depend on those before them, or other needles. At
-    the end comes `ASK key`, and from there on the model names the value digit by digit: the digits before the one that is due are there to be read.
-    A key may have several values, and several keys may be asked for. It tells how what was said once outlasts a text, and how long an answer can be
-    kept, since one wrong digit spoils it (`exact`); not what a trained language model makes of the same question in words.
+    Needles `SET key value` stand in a haystack, and after `ASK key` at the end the value is due digit by digit, those before being there to be read:
+    what was said once must outlast the text, and one wrong digit spoils it (`exact`). It does not tell what a trained language model makes of the
+    same question in words.
 
     Hsieh et al. 2024 (RULER), arXiv:2404.06654, on tokens: three words frame a needle where a sentence does, so that no tokenizer is needed. All
     digits are uniform; several values are due in the order they stood, where they may be named in any; uuids of 32 random digits never agree.

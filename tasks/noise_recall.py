@@ -1,4 +1,7 @@
-"""Recall across noise."""
+"""Recall across noise.
+
+Noise is one token over and over, words of very different frequencies, or decoys. Answers are not inserted.
+"""
 
 from typing import Any, ClassVar, Literal, Self
 
@@ -47,10 +50,9 @@ class NoiseRecallSettings(Settings):
 class NoiseRecall(Task):
     """Which value did this key have, after so much that did not matter?
 
-    A few facts `SET key value` stand in tokens of noise, which may be one token over and over, words of very different frequencies, or decoys: facts
-    of keys that nobody asks for. Decoys are written as facts are, so that all must be kept, or have MARK for SET, so that a gate could leave them out.
-    At the end `ASK key` stands for some of the facts, and the model must name the value; answers are not inserted. It tells whether what was written
-    early outlasts what is written later, by how much noise there is and of which kind; not whether many facts at once can be held.
+    A few facts `SET key value` stand in noise of one token, of words or of decoys, and `ASK key` at the end asks for some of them: decoys are facts
+    of keys that nobody asks for, so that all must be kept, or have MARK for SET, so that a gate could leave them out. It does not tell whether many
+    facts at once can be held.
 
     linbench's own. The same model is meant to be tested with more noise than it was trained with. One fact in inert noise leaves so few different
     examples, keys * values * (noise + 1), that splits share them; they cannot be learned by heart all the same, for the value is in the example alone.

@@ -1,4 +1,8 @@
-"""Induction, again and again."""
+"""Induction, again and again.
+
+A chain of hops to random places is laid out from the end backwards, no two symbols in a row alike (a hop would stay where it is), and between its
+places stands anything but what would cut a hop short, so that all hops are defined.
+"""
 
 from typing import ClassVar, Self
 
@@ -40,12 +44,10 @@ class PHopSettings(Settings):
 
 
 class PHop(Task):
-    """What follows the last occurrence of this symbol, and what the last occurrence of that one, p times over?
+    """What follows the last occurrence of this symbol, and of that one, p times over?
 
-    One hop goes from a token to the one that followed its symbol's previous occurrence; the answer, due at the last token, is the symbol that
-    p hops reach. A chain of hops to random places is laid out from the end backwards, no two symbols in a row alike (a hop would stay where it
-    is), and between its places stands anything but what would cut a hop short, so that all hops are defined. It tells how often a model can
-    look up what it has just found, which needs depth, rather than how much it holds; symbols are few, so that it holds nearly nothing.
+    One hop goes from a token to the one that followed its symbol's previous occurrence, and at the last token the symbol that p hops reach is due:
+    what was just found must be looked up in turn, which needs depth. It does not tell how much a model holds, for symbols are few.
 
     Sanford, Hsu & Telgarsky 2024, arXiv:2402.09268, whose first token says how many hops (`varied`); the generator with a laid-out chain and the
     published settings are those of Saunshi et al. 2025, arXiv:2502.17416. Published chains end at the answer, so that the places where something

@@ -1,4 +1,7 @@
-"""Parity."""
+"""Parity.
+
+Bits are tokens 1 and 2, and so are the answers. It is the least state that a layer can track; train short, test long.
+"""
 
 from typing import Any, ClassVar, Literal
 
@@ -25,11 +28,11 @@ class ParitySettings(Lengths):
 
 
 class Parity(Task):
-    """Has there been an odd number of ones? One bit of state that every second token turns over.
+    """Has there been an odd number of ones?
 
-    A sequence of uniform bits (tokens 1 and 2), asked for its parity (the same two tokens) once it is over or after every bit. The least state a
-    layer can track: a linear recurrence whose transitions have an eigenvalue of -1 can do it at every length, one that has them all in [0, 1] cannot,
-    whatever it remembers. So train short, test long: at training lengths a count or a table of short words will do.
+    A sequence of uniform bits is asked for its parity once it is over or after every bit: one bit of state that every second token turns over, which
+    a linear recurrence can follow at every length if its transitions have an eigenvalue of -1, and cannot if all are in [0, 1]. It does not tell of
+    more than one bit of state, nor at the lengths of training of tracking, for there a count or a table of short words will do.
 
     Grazzi et al. 2024, arXiv:2411.12537, whose `last` this is; `cumulative` asks the same with more to learn from. Where a length has from 64 to
     2^24 sequences (6 to 23 bits) train, validation and test share none of them; shorter ones, a tenth of `grazzi`, are in every split.

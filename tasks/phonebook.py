@@ -1,4 +1,7 @@
-"""A telephone book."""
+"""A telephone book.
+
+No two entries have the same two names, but one of them many share.
+"""
 
 from typing import Any, ClassVar, Self
 
@@ -37,10 +40,9 @@ class PhonebookSettings(Settings):
 class Phonebook(Task):
     """Which number does this name have in the book?
 
-    Entries of two names and ten digits; then two names of the book are asked for and answered, as demonstrations; then a third is asked for, and the
-    model names its number digit by digit, the digits before the one that is due being there to be read. No two entries have the same two names,
-    but one of them many share. It tells how much a layer holds in detail when it does not yet know what will be asked for (`exact`: one
-    wrong digit spoils a number); not what it makes of sentences.
+    After entries of two names and ten digits, and two questions that are answered as demonstrations, a third name's number is due digit by digit,
+    those before being there to be read: everything must be held in detail before it is known what will be asked for, and one wrong digit spoils it
+    (`exact`). It does not tell what a layer makes of sentences.
 
     Jelassi et al. 2024 (Repeat After Me), arXiv:2402.01032, where pretrained models read such a book as text: here each name is a token.
     """

@@ -1,4 +1,9 @@
-"""Is there a way through a graph?"""
+"""Is there a way through a graph?
+
+The graph has two parts with the same edges between other names, and none from one to the other. Edges lead from one level of a part to the next, so
+that all paths from s to t are equally long: `hops` edges, any number up to the longest. For a no, t is the node of the other part in the place of one
+that s leads to.
+"""
 
 from functools import cached_property
 from typing import ClassVar, NamedTuple, Self
@@ -72,11 +77,9 @@ class _Tables(NamedTuple):
 class Reachability(Task):
     """Can one get from this node to that one?
 
-    A directed graph of two equally large parts without an edge between them is listed edge by edge in random order, then `s ? t` is asked, to be
-    answered at t with one of two tokens. Edges lead from one level of a part to the next, so that all paths from s to t are equally long: `hops`
-    edges, any number up to the longest. The parts have the same edges between other names, and for a no, t is the node in the place of one that s
-    leads to: nothing about s and t but the way between them tells the answer. It tells over how many edges a model can join what it holds; whether it
-    minds their direction is not asked.
+    The edges of a directed graph are listed in random order, then at t of `s ? t` yes or no is due: edges must be joined to paths of up to `hops`,
+    for nothing about s and t but the way between them tells the answer. It does not tell which path was found, nor whether a model minds the
+    direction of edges.
 
     linbench's own, after the reachability experiment of DeltaFormer, arXiv:2505.19488, whose generator is not published in detail.
     """

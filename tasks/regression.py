@@ -1,4 +1,10 @@
-"""In-context linear regression."""
+"""In-context linear regression.
+
+Points x and a weight vector w are standard normal, the value is y = (w . x + noise) / sqrt(dimension), so that its variance is 1 without noise and
+the mean squared error is the published one over the dimension: guessing 0 has 1. "accuracy" is the share of the squares that is explained, by
+`place`, the number of points told before. Rules of memory are estimators here: a sum averages, the delta rule is least mean squares in one pass,
+least squares is what MesaNet keeps; `averaging`, `least_mean_squares` and `ridge` compute them.
+"""
 
 from collections.abc import Iterator
 from functools import cache
@@ -39,12 +45,8 @@ class RegressionSettings(Settings):
 class Regression(Task):
     """What is the value of a linear function at this point, after some points and their values?
 
-    Points x and a weight vector w are standard normal, the value is y = (w . x + noise) / sqrt(dimension), so that its variance is 1 without
-    noise and the mean squared error is the published one over the dimension: guessing 0 has 1. Every point is asked about, then told with
-    its value. "accuracy" is the share of the squares that is explained, by `place`, the number of points told before. Rules of memory are
-    estimators here: a sum averages, the delta rule is least mean squares in one pass, least squares is what MesaNet keeps; `averaging`, `least_mean_squares`
-    and `ridge` compute them. It tells how well a layer fits what it reads, with noise, with unequal variances and, with drift, how well it lets go;
-    not whether it recalls anything exactly.
+    Every point is asked about, then told with its value: a layer must fit what it reads, through noise, with unequal variances and, with drift, by
+    letting go. It does not tell whether a layer recalls anything exactly.
 
     Garg et al. 2022, arXiv:2208.01066; condition and drift are linbench's own. Dimension and points do not grow along training as in the
     published curriculum, and a token holds a point with its value unless `tokens` is published.

@@ -1,4 +1,8 @@
-"""Who did what to whom: the same words in different roles."""
+"""Who did what to whom: the same words in different roles.
+
+Events stand in any order. Every name of a verb does it to the next, the last to the first, so that each is agent and patient of the same verb; both
+ways round are as likely. Where events are passive, the role must be understood and not the place.
+"""
 
 from typing import ClassVar, Self
 
@@ -62,13 +66,11 @@ class RoleBindingSettings(Settings):
 
 
 class RoleBinding(Task):
-    """Who did this to her, and to whom did she do it? Every name is agent and patient of the same verb.
+    """Who did this to her, and to whom did she do it?
 
-    A sequence tells events, `agent verb patient`, in any order. The names of a verb form a ring: each does it to the next, the last to the
-    first. Then `WHO verb name` asks who did it to that name, and `WHOM verb name` to whom that name did it. Told the other way round, a
-    ring has the same words in every event and the other answer to every question, and both ways are as likely: who reads bags of words,
-    of the whole or of each event, is right half the time. It tells whether a layer binds names to roles, not only to what they occur
-    with; not how much it can hold. Where events are passive, the role must be understood and not the place.
+    A sequence tells events, `agent verb patient`, in which the names of a verb form a ring, and `WHO verb name` or `WHOM verb name` asks for its
+    neighbours: told the other way round a ring has the same words and the other answers, so that who reads bags of words is right half the time. It
+    does not tell how much a layer can hold.
 
     linbench's own.
     """

@@ -1,4 +1,8 @@
-"""MAD's selective copying."""
+"""MAD's selective copying.
+
+Tokens are drawn from a small vocabulary. Each blank is put before one of them, chosen at random, so that the last stands just before the copy token;
+after that come as many blanks as there were tokens.
+"""
 
 from typing import ClassVar, Self
 
@@ -32,11 +36,10 @@ class SelectiveCopySettings(Settings):
 
 
 class SelectiveCopy(MacroAccuracy):
-    """Which tokens were there among the blanks? All of them, in their order.
+    """Which tokens were there among the blanks, in their order?
 
-    Tokens, each drawn from a small vocabulary, stand among blanks: each blank is put before one of them, chosen at random, so that the last stands just
-    before the copy token. After that come as many blanks as there were tokens, and at each the model must name the next token. It tells whether
-    a layer lets in what matters by content and keeps its order, whatever stands between; not whether it can find a thing again by another.
+    A few tokens stand among blanks, and after the copy token each is due in turn: a layer must let in what matters by content and keep its order,
+    whatever stands between. It does not tell whether a layer can find a thing again by another.
 
     MAD, Poli et al. 2024, arXiv:2403.17844, after Gu & Dao 2023, arXiv:2312.00752. The published generator places blanks by a global random state.
     """

@@ -1,4 +1,8 @@
-"""Many stacks at once."""
+"""Many stacks at once.
+
+An operation is `push stack element` or `pop stack blank`, its stack drawn evenly; what is due in a pop is due at its stack. A stack pushes or pops
+with even chance, but always pushes when it is empty and always pops when it is full. Delta rules that erase need to know what to erase.
+"""
 
 from functools import cached_property
 from typing import ClassVar, Self
@@ -34,11 +38,11 @@ class StackSettings(Settings):
 
 
 class Stack(Task):
-    """What lies on top of this stack? Pushes to and pops from many stacks, interleaved.
+    """What lies on top of this stack, one of many?
 
-    An operation is `push stack element` or `pop stack blank`, its stack drawn evenly; at the stack's token in a pop the model must name the element on
-    top, which is not shown and from then on is gone. A stack pushes or pops with even chance, but always pushes when it is empty and always pops when it
-    is full. It tells whether a memory can take back what it wrote and find again what was there before; delta rules that erase need to know what to erase.
+    Pushes to and pops from many stacks are interleaved, and at every pop the element on top is due, which is not shown and from then on is gone: a
+    memory must take back what it wrote and find again what was there before. It does not tell of tracking, for the heights of stacks are given by the
+    sequence.
 
     Kimi Team 2025 (Kimi Linear), arXiv:2510.26692: 64 stacks, lengths from 256 to 2048. How often is popped, how high stacks get and how many elements
     there are is not published. Popped elements are not shown here, so that operations are equally long and no answer is in the input.

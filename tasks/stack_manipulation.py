@@ -1,4 +1,8 @@
-"""One stack, told at the end."""
+"""One stack, told at the end.
+
+Bits are the stack from bottom to top; actions are drawn evenly, and a pop from the empty stack does nothing. There are as many `tell` tokens as bits
+and actions and one more; after the end of the stack nothing is due.
+"""
 
 from typing import ClassVar, Self
 
@@ -31,9 +35,8 @@ class StackManipulationSettings(Settings):
 class StackManipulation(Task):
     """What is on the stack at last, from top to bottom?
 
-    Bits are the stack from bottom to top, actions pop or push a 0 or a 1, evenly; a pop from the empty stack does nothing. Then, at as many `tell` tokens
-    as there were bits and actions and one more, the model must name the stack from top to bottom and its end; after that nothing is due. It tells whether
-    a memory can follow a stack whose height changes and read it backwards, without being told its own answers.
+    Bits are a stack, actions pop it or push a 0 or a 1, and then, at `tell` tokens, the stack is due from top to bottom with its end: a memory must
+    follow a height that changes and read backwards, without being told its own answers. It does not tell of recall by content.
 
     Delétang et al. 2022, arXiv:2207.02098 (Neural Networks and the Chomsky Hierarchy), with 1 to 40 bits and actions in training, 41 to 500 in tests. There
     are few short inputs (2 of one token, 12,354 of eight, 115,026 of ten), so that of these a test repeats what training showed; the slice `length` keeps

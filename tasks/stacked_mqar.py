@@ -1,4 +1,8 @@
-"""Multi-query associative recall of vectors, each key in one token with its value."""
+"""Multi-query associative recall of vectors, each key in one token with its value.
+
+A token is two vectors side by side. Keys are asked for in random order, and values named by their number in their half of the vocabulary. All tokens
+between are zeros.
+"""
 
 from functools import cache
 from typing import ClassVar, Self
@@ -46,12 +50,11 @@ def _exact(vectors: Tensor) -> Tensor:
 
 
 class StackedMQAR(Task):
-    """Which value stood with this key? Both are vectors, and share one token.
+    """Which value stood with this key, when both are vectors in one token?
 
-    A token is two vectors side by side. The first kv_pairs tokens are a key and its value each; the last kv_pairs are the keys once more in
-    random order, beside zeros, and there the model must name the value by its number in its half of the vocabulary. All tokens between
-    are zeros. One layer can solve it without a convolution, since key and value arrive together: it tells what the memory alone can hold
-    and find again; not how keys are brought to their values, which token by token is half of the work.
+    The first kv_pairs tokens are a key and its value each, and the last are the keys once more beside zeros, where values are due: key and value
+    arrive together, so that one layer without a convolution can do it, and all that is hard is to hold so many pairs and find them again. It does not
+    tell how keys are brought to their values, which token by token is half of the work.
 
     The generator stacked_mqar of Zoology, arXiv:2312.04927. Chosen here: vectors are from N(0, 1) in each component, in a table given by
     the setting `embeddings` and the same for all examples, seeds and splits; an example's keys are distinct, and so are its values; each

@@ -1,4 +1,8 @@
-"""Variables that stand for variables."""
+"""Variables that stand for variables.
+
+There is one chain for each constant, all equally long, and questions at any number of hops. "wrong_chain" is how often another chain's constant is
+named, "partial_hop" how often a variable on the way, so that errors of holding and of following can be told apart.
+"""
 
 from typing import ClassVar, Literal, Self
 
@@ -52,10 +56,9 @@ class VariableChainSettings(Settings):
 class VariableChain(Task):
     """What is this variable, if it is what another one is, and so on down to a constant?
 
-    Statements `x = 7` or `y = x` make chains, one per constant, all equally long; then `? y` asks for the constant at the chain's end, at any
-    number of hops. Whoever reads statements in topological order can replace each variable by its constant at once, whoever reads them shuffled
-    or reversed has to follow the chain when asked. "wrong_chain" is how often another chain's constant is named, "partial_hop" how often a
-    variable on the way, so that errors of holding and of following can be told apart.
+    Statements `x = 7` and `y = x` make chains, and `? y` asks for the constant at the end of one: told in topological order, each variable can be
+    replaced by its constant at once, but told shuffled or reversed, the chain has to be followed when asked. It does not tell of overwriting, for
+    each variable is assigned once.
 
     After variable tracking of RULER, arXiv:2404.06654: one chain of 4 hops in filler text, asked for all of its variables. With one chain
     the only constant in sight would answer our question, so there are always two chains or more.

@@ -1,4 +1,9 @@
-"""Variables that are given one value after another."""
+"""Variables that are given one value after another.
+
+A write is `key value`, a question `ASK key`. Filler stands anywhere between statements and after each question, so no answer is ever
+among the inputs. The controls: as many writes without repeats, a value further back, every value. With resets, what came before the last can be
+forgotten at once, which a gate does and a delta rule alone does not.
+"""
 
 from typing import Any, ClassVar
 
@@ -25,14 +30,11 @@ def _preset(about: str, steps: int, task: dict[str, Any], **model: int) -> Prese
 
 
 class VariableOverwrite(Task):
-    """What is the last value that this key was given? Keys are written again and again before they are asked for.
+    """What is the last value that this key was given?
 
-    A sequence is a series of writes, `key value`, in which some keys get a value once and others up to so many times more; then every
-    key is asked for once, as `ASK key`, in any order, and there the model must name its last value. Filler stands anywhere between
-    statements and after each question, so no answer is ever among the inputs. It tells whether a memory replaces what it holds, and
-    of its mistakes whether they are older values of the key (stale), another key's (cross) or none of the sequence (alien); not how
-    much it can hold. The controls tell that apart: as many writes without repeats, a value further back, every value. With resets, what
-    came before the last can be forgotten at once, which a gate does and a delta rule alone does not.
+    Some keys are written once and others many times more, in any order and with filler between, before each is asked for: a memory must replace what
+    it holds, and its mistakes are told apart as older values of the key (stale), another key's (cross) or none of the sequence (alien). It does not
+    tell how much a layer can hold, which the controls do.
 
     linbench's own, after the forgetting MQAR of Zoology (arXiv:2312.04927), n-back recall in PaTH (arXiv:2505.16381) and PI-LLM
     (github.com/zhuangziGiantfish/Unable-to-Forget). Unlike these it has every count of overwrites in every example, never gives a key

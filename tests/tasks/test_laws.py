@@ -1,7 +1,9 @@
 """What holds for every task, shipped presets and other settings alike. `pytest tests/tasks/test_laws.py --write-digests` notes new digests."""
 
 import hashlib
+import inspect
 import json
+import re
 from pathlib import Path
 from typing import Any, get_args
 
@@ -126,6 +128,10 @@ def test_a_task_says_what_it_is(name: str) -> None:
     card = (cls.__doc__ or "").strip()
     assert len(card.splitlines()[0]) < 120
     assert "arXiv" in card or "linbench's own" in card, "a card names its source"
+    question, explained = (re.sub("`[^`]+`", "code", " ".join(part.split())) for part in inspect.cleandoc(card).split("\n\n")[:2])
+    assert re.fullmatch(r"[^.?!]+\?", question)
+    assert len(re.findall(r"[.?!](?= |$)", explained)) == 2, "a question and two sentences: what makes it hard, and what it does not tell"
+    assert re.search(r"[.] (Like [^.]+, it|It) does not tell [^.]+[.]$", explained)
     for field_name, field in cls.Settings.model_fields.items():
         assert field.description, field_name
     assert all(p.about for p in cls.presets.values())
