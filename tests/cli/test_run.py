@@ -235,12 +235,12 @@ def test_lists_and_cards(linbench: Callable[..., Any]) -> None:
     assert list(dict.fromkeys(generations)) == [one for one in GENERATIONS if one in generations], "grouped by generation, in the order of the story"
     assert ["deltanet", "delta rule", "matrix_state"] in [row[:3] for row in rows]
     assert {"attention", "base_conv", "deltanet", "gated_deltanet", "linear_attention"} <= set(names)
-    assert "mqar\tremember\tWhich value followed this key?" in linbench("list", "tasks").out
+    assert "mqar\tremember\tWhich value followed this key, for each of many keys?" in linbench("list", "tasks").out
     asked = [row["asks"] for row in json.loads(linbench("list", "tasks", "--json").out)["tasks"]]
     assert len([one for one, before in zip(asked, [None, *asked], strict=False) if one != before]) == len(set(asked)), "grouped by what they ask"
     assert {row["name"] for row in json.loads(linbench("list", "models", "--json").out)["models"]} >= {"attention"}
     task = linbench("show", "task", "mqar", "--set", "task.kv_pairs=2").out
-    for part in ("kv_pairs", "quick-hard", "0.5000", "means", "power law", "remember: ", "chance 0.5000", "distance (below 64)"):
+    for part in ("kv_pairs", "quick-hard", "0.5000", "means", "does not tell", "remember: ", "chance 0.5000", "distance (below 64)", "none of 2,048 test examples"):
         assert part in task
     card = linbench("show", "model", "gated_deltanet").out
     for part in ("2412.06464", "neg_eigval", "the controlled form sets", "conv = 4"):
