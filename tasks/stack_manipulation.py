@@ -13,6 +13,7 @@ from torch import Tensor
 from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import IGNORE, Batch, Preset, Split, Task
+from linbench.tasks.blocks.words import words
 from linbench.tasks.random import Stream
 
 _TELL, _BITS, _POP, _PUSH, _END = 1, 2, 4, 5, 7
@@ -38,12 +39,12 @@ class StackManipulation(Task):
     Bits are a stack, actions pop it or push a 0 or a 1, and then, at `tell` tokens, the stack is due from top to bottom with its end: a memory must
     follow a height that changes and read backwards, without being told its own answers. It does not tell of recall by content.
 
-    Delétang et al. 2022, arXiv:2207.02098 (Neural Networks and the Chomsky Hierarchy), with 1 to 40 bits and actions in training, 41 to 500 in tests. There
-    are few short inputs (2 of one token, 12,354 of eight, 115,026 of ten), so that of these a test repeats what training showed; the slice `length` keeps
-    them apart. Of those of `quick` one in a hundred does.
+    Delétang et al. 2022, arXiv:2207.02098 (Neural Networks and the Chomsky Hierarchy), with 1 to 40 bits and actions in training, 41 to 500 in tests. So
+    many bits and actions are divided among the splits as from 16 to 2^24 inputs have them; the few that are shorter, none of `quick`, are in all.
     """
 
     name = "stack_manipulation"
+    version = 2
     asks = "track"
     Settings = StackManipulationSettings
     presets: ClassVar[dict[str, Preset]] = {
@@ -100,8 +101,8 @@ class StackManipulation(Task):
         length = s.shortest + stream.child("length").integers(1, below=s.length - s.shortest + 1)
         bits = 1 + stream.child("bits").integers(1, below=(length - 1).clamp(min=1))
         time = torch.arange(s.length, device=device)
-        action = stream.child("actions").integers(s.length, below=3) - 1  # -1 pops, 0 and 1 are pushed
-        symbol = torch.where(time < bits, stream.child("stack").integers(s.length, below=2), action)
+        letters = words(stream, length, radices=torch.where(time < bits, 2, 3), shortest=s.shortest, split=split, given=bits[:, 0])
+        symbol = torch.where(time < bits, letters, letters - 1)  # of actions -1 pops, 0 and 1 are pushed
         pop, read = symbol < 0, time < length
 
         raw = torch.where(read, torch.where(pop, -1, 1), 0).cumsum(dim=1)

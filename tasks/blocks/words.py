@@ -5,6 +5,7 @@ from operator import mul
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from linbench.tasks.base import Split
 from linbench.tasks.random import Stream, constant
@@ -20,23 +21,37 @@ _OWNED = {"train": (0, 2), "validation": (2, 1), "test": (3, 1)}
 """Of every four words in the order of their numbers: the first place a split owns and how many, counted round from a place that is hashed."""
 
 
-def words(stream: Stream, length: Tensor, *, radices: tuple[int, ...], shortest: int, split: Split, given: Tensor | None = None) -> Tensor:
-    """[B, T] letters, the one at t uniform below radices[t]; of them the first `length` [B, 1], at least `shortest`, are the word.
+def words(stream: Stream, length: Tensor, *, radices: tuple[int, ...] | Tensor, shortest: int, split: Split, given: Tensor | None = None) -> Tensor:
+    """[B, T] letters, the one at t uniform below radices[t] (or radices [B, T], at least 2); of them the first `length` [B, 1], at least `shortest`, are
+    the word.
 
     Words of a length that has from 64 to 2^24 of them are divided: half of them are train's, a quarter validation's, a quarter test's, whatever
     the seed; a split draws uniformly from its own. So no two splits share such a word, and which split owns it says nothing about it.
 
     given: [B], a hash of all else that the example holds, if more than the word. Then words are divided anew for each of these, from 16 words on.
     """
-    letters = stream.child("letters").integers(len(radices), below=constant(radices, length.device))
-    counts = tuple(takewhile(lambda count: count < FEW, accumulate(radices, mul, initial=1)))
-    longest = len(counts) - 1
+    base = radices if isinstance(radices, Tensor) else constant(radices, length.device)[None]
+    letters = stream.child("letters").integers(base.shape[1], below=base)
+    counts = _counts(radices) if isinstance(radices, Tensor) else constant(_of_each_length(radices), length.device)[None]
+    longest = counts.shape[1] - 1
     if shortest > longest:
         return letters
-    table, base = constant(counts, length.device), constant(radices, length.device)
-    number = _number(stream.child("number"), length, table[length.clamp(max=longest)], split, given)
-    spelt = number // table[:longest] % base[:longest]
-    return torch.cat([torch.where(length <= longest, spelt, letters[:, :longest]), letters[:, longest:]], dim=1)
+    count = counts.expand(len(length), -1).gather(1, length.clamp(max=longest))
+    number = _number(stream.child("number"), length, count, split, given)
+    spelt = number // counts[:, :longest] % base[:, :longest]
+    few = (length <= longest) & (count < FEW)
+    return torch.cat([torch.where(few, spelt, letters[:, :longest]), letters[:, longest:]], dim=1)
+
+
+def _of_each_length(radices: tuple[int, ...]) -> tuple[int, ...]:
+    """How many words of 0, 1, ... letters there are, as long as these are few."""
+    return tuple(takewhile(lambda count: count < FEW, accumulate(radices, mul, initial=1)))
+
+
+def _counts(radices: Tensor) -> Tensor:
+    """The same of every row [B, T] -> [B, L], of the longest that may be few; `FEW` where they are not."""
+    near = radices[:, : FEW.bit_length() - 2].double()  # exact, as far as it counts
+    return pad(near.cumprod(dim=1).clamp(max=FEW).long(), (1, 0), value=1)
 
 
 def _number(stream: Stream, length: Tensor, count: Tensor, split: Split, given: Tensor | None) -> Tensor:

@@ -59,6 +59,19 @@ def test_words_in_several_surroundings_are_divided_in_each(length: int, owned: t
         assert not found["test"][0] == found["test"][1] == found["test"][2]
 
 
+def test_letters_may_be_drawn_from_sets_that_differ_from_row_to_row() -> None:
+    """Rows of the same sets have the words that they would have alone, be they divided or too many for it."""
+    radices = torch.tensor([(2,) * 30, (3,) * 5 + (2,) * 25, (100,) * 30])[torch.arange(300) % 3]
+    for split in SPLITS:
+        for length in (5, 28):
+            stream, lengths = Stream.of(torch.arange(300), seed=0, split=split), torch.full((300, 1), length)
+            found = words(stream, lengths, radices=radices, shortest=length, split=split)[:, :length]
+            for first in range(3):
+                own = Stream(stream.key[first::3])
+                alone = words(own, lengths[first::3], radices=tuple(radices[first].tolist()), shortest=length, split=split)[:, :length]
+                assert torch.equal(found[first::3], alone)
+
+
 def test_which_split_owns_a_word_does_not_depend_on_the_seed() -> None:
     trained = {n for seed in range(3) for n in numbers(drawn("train", length=9, radices=(2,) * 9, seed=seed), (2,) * 9).tolist()}
     tested = set(numbers(drawn("test", length=9, radices=(2,) * 9, seed=7), (2,) * 9).tolist())
