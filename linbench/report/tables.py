@@ -60,7 +60,7 @@ def by_test(comparison: Comparison) -> pd.DataFrame:
 
 
 def by_metric(comparison: Comparison) -> pd.DataFrame:
-    """One row per model, a column for each metric that the task has beside accuracy and loss: means over seeds. Empty where it has none."""
+    """One row per model, a column for each metric that the task has beside accuracy and nll: means over seeds. Empty where it has none."""
     rows = [{name: fmean(values) for name, values in row.metrics.items()} for row in comparison.rows]
     names = dict.fromkeys(name for means in rows for name in means)
     shown = [[row.label, *(f"{means[name]:.3f}" if name in means else "–" for name in names)] for row, means in zip(comparison.rows, rows, strict=True)]

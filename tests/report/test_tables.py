@@ -75,6 +75,11 @@ def test_other_metrics_have_a_table_of_their_own(a_result: Make, tmp_path: Path)
     assert by_metric(comparisons([a_result("attention")])[0]).empty
 
 
+def test_the_error_of_vectors_is_among_other_metrics(a_result: Make) -> None:
+    (comparison,) = comparisons([a_result("deltanet", metrics={"accuracy": 0.9, "mse": 0.125})])
+    assert by_metric(comparison).to_dict("records") == [{"model": "deltanet", "mse": "0.125"}]
+
+
 def test_accuracy_is_also_given_above_chance(a_result: Make) -> None:
     (comparison,) = comparisons([a_result("deltanet", score=0.5625), a_result("gla", status="diverged")])
     assert table(comparison)["scaled"].tolist() == ["0.500", "0.000"]
