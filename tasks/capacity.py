@@ -8,7 +8,8 @@ from torch import Tensor
 
 from linbench.common.io import IO
 from linbench.common.settings import Settings
-from linbench.tasks.base import Batch, Preset, Split, Task
+from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
+from linbench.tasks.blocks.origins import weights
 from linbench.tasks.random import Stream
 
 
@@ -52,7 +53,8 @@ class Capacity(Task):
     Every token has two ids, whose embeddings are summed: a write is a key and a value, a query a key and no value (0). After all writes come
     as many queries as there are keys, each the key of a write chosen at random, none chosen twice. Unique keys ask how many associations
     are kept apart; keys drawn with replacement ask for the last of several values, by `writes`, how many the key has seen, and `age`, how many
-    writes came after. No convolution is needed to bind a value to its key, and none helps. It does not tell whether a layer can bind
+    writes came after. How much of a key's last value and of the one before is in the answer, "weight_on_old_0" and "weight_on_old_1", says whether the old is
+    replaced or blended with the new. No convolution is needed to bind a value to its key, and none helps. It does not tell whether a layer can bind
     neighbouring tokens, or leave out what does not matter.
 
     Schlag et al. 2021, arXiv:2102.11174. The published loss is half the squared error over one-hot values; it is cross-entropy here, unless loss is
@@ -132,6 +134,27 @@ class Capacity(Task):
         positions = self._writes + s.delay + torch.arange(s.keys, device=device).expand(rows, -1)
         slices = {"writes": count.gather(1, asked), "age": self._writes - 1 - at}
         return Batch(torch.cat([tells, delay, asks], dim=1), positions, targets, slices)
+
+    def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
+        """Beside accuracy how the answer weighs what its key was given: probabilities, or what stands in the vector where the value has its one."""
+        shares = prediction.answers if self.settings.loss == "squared" else prediction.logits
+        found = super().means(batch, prediction)
+        if shares is None:
+            return found
+        return found | weights(self._history(batch), shares if self.settings.loss == "squared" else shares.softmax(dim=2))
+
+    def _history(self, batch: Batch) -> Tensor:
+        """[B, N, 2], or 1 where keys are written once: the last value of each key that is asked for, and the one before, where there is another."""
+        key, value = batch.inputs.unbind(2)
+        asked, number = key.gather(1, batch.positions), value - 1 - self.settings.keys
+        time = torch.arange(key.shape[1], device=key.device).where(value > 0, -1)
+        found: list[Tensor] = []
+        for _ in range(1 if self.settings.writes == "unique" else 2):
+            latest = torch.full_like(key[:, : self.settings.keys + 1], -1).scatter_reduce(1, key, time, "amax")
+            at = latest.gather(1, asked)
+            found.append(number.gather(1, at.clamp(min=0)).where(at >= 0, IGNORE))
+            time = time.where(time < latest.gather(1, key), -1)
+        return torch.stack([found[0], *(old.where(old != found[0], IGNORE) for old in found[1:])], dim=2)
 
     def solve(self, batch: Batch) -> Tensor:
         """A table of keys, gone through token by token."""

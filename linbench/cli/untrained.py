@@ -38,7 +38,8 @@ def untrained(
     """Sum, decay, delta rule and least squares on random keys and values, nothing trained: what the arithmetic of a memory gives, in seconds.
 
     capacity: recall and error against the number of pairs, for keys more and less alike. overwriting: recall of the last value, and stale answers, by
-    number of writes. retention: what a decay costs and gains. blend: what is read where 5, then 10 was written.
+    number of writes. retention: what a decay costs and gains. blend: what is read where 5, then 10 was written, and the
+    weight in it of the new and of the old.
 
     Of a task: what its baselines score, predictors that learn nothing but from the context, on the examples that a model of the same seed is tested
     on, and the optimum, or an upper bound of it.
