@@ -6,6 +6,7 @@ import torch
 
 from linbench.common.errors import UserError
 from linbench.common.io import IO
+from linbench.protocol import Protocol, default_protocol
 from linbench.tasks.base import IGNORE, Batch, Prediction
 from linbench.tasks.capacity import Capacity, CapacitySettings
 
@@ -185,8 +186,19 @@ def test_published_sizes() -> None:
     for name, (keys, writes, length) in {"schlag-1-60": (60, "unique", 120), "schlag-2-100": (100, "replaced", 300)}.items():
         preset = Capacity.presets[name]
         task = build(**preset.task)
-        assert (task.settings.keys, task.settings.writes, task.seq_len, task.io.vocab_out) == (keys, writes, length, keys)
-        assert preset.protocol["tokens"] == 100_000 * preset.protocol["batch_size"] * length
+        assert (task.settings.keys, task.settings.writes, task.seq_len, task.io.d_out) == (keys, writes, length, keys)
+        protocol = Protocol.parse({**default_protocol(), **preset.protocol}, where="protocol")
+        assert (task.settings.loss, protocol.steps(task.seq_len), protocol.evaluations, protocol.validation_examples) == ("squared", 100_000, 1000, 20)
+
+
+def test_training_stops_at_the_published_loss() -> None:
+    """Half the squared error of an answer, of 0.001 in the mean: errors of 0.06 and 0.02 in one number."""
+    task = build(**Capacity.presets["schlag-2-20"].task)
+    batch = sample(task, 2)
+    error = torch.zeros_like(batch.targets)
+    error[0, :, 3], error[1, :, 5] = 0.06, 0.02
+    assert float(error.square().sum(dim=2).mean()) / 2 == pytest.approx(0.001)
+    assert accuracy(task, batch, batch.targets + error) == pytest.approx(Capacity.presets["schlag-2-20"].protocol["stop_at"])
 
 
 @pytest.mark.parametrize(
