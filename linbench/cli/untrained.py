@@ -2,6 +2,7 @@
 
 import json
 from enum import StrEnum
+from itertools import product
 from typing import Annotated, Any
 
 import typer
@@ -94,13 +95,12 @@ def _tell_baselines(name: str, preset: str | None, pairs: list[str], trials: int
     print(f"{name}: {knobs}; {examples} examples, test split, seed {seed}\n")
     metrics = dict.fromkeys(metric for of in found.values() for metric in of.metrics)
     show(["baseline", *metrics], [[each, *(_figure(of.metrics.get(metric)) for metric in metrics)] for each, of in found.items()], left=("baseline",))
-    metric = "mse" if "mse" in metrics else "accuracy"
-    for slice_ in task.slice_sizes():
-        (at,) = {tuple(of.slices[slice_]["at"]) for of in found.values()}
-        shown = [i for i, value in enumerate(at) if value & (value - 1) == 0 or value == at[-1]]
-        parts = {each: of.slices[slice_][metric] for each, of in found.items()}
+    for metric, slice_ in product(metrics, task.slice_sizes()):
+        parts = {each: of.slices[slice_] for each, of in found.items() if metric in of.metrics}
+        at = next(iter(parts.values()))["at"]
+        shown = [i for i, value in enumerate(at) if value.bit_count() <= 1 or value == at[-1]]
+        rows = [[each, *(_figure(part[metric]["sum"][i] / part[metric]["weight"][i]) for i in shown)] for each, part in parts.items()]
         print(f"\n{metric} by {slice_}, at powers of two:")
-        rows = [[each, *(_figure(part["sum"][i] / part["weight"][i]) for i in shown)] for each, part in parts.items()]
         show(["baseline", *(str(at[i]) for i in shown)], rows, left=("baseline",))
 
 

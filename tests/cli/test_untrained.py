@@ -28,13 +28,25 @@ def test_baselines_of_a_task_stand_with_its_settings_and_by_its_slices(linbench:
     assert lines[0] == "regression: dimension 8, points 8, noise 0.0, condition 1.0, drift True, tokens pair; 40 examples, test split, seed 3"
     assert told["settings"]["drift"]
     assert list(told["baselines"])[-1] == "optimum"
-    whole, places = ({line.split("  ")[0]: line.split()[-5:] for line in part} for part in (lines[2:9], lines[11:]))
-    assert lines[10] == "mse by place, at powers of two:"
-    assert places["baseline"] == ["0", "1", "2", "4", "7"]
-    for name, of in told["baselines"].items():
-        assert whole[name][-2:] == [f"{of['metrics'][metric]:.3f}" for metric in ("accuracy", "mse")]
-        mse = of["slices"]["place"]["mse"]
-        assert places[name] == [f"{mse['sum'][at] / mse['weight'][at]:.3f}" for at in (0, 1, 2, 4, 7)]
+    whole, *parts = ({line.split("  ")[0]: line.split()[-5:] for line in lines[first : first + 7]} for first in (2, 11, 20))
+    assert (lines[10], lines[19], len(lines)) == ("accuracy by place, at powers of two:", "mse by place, at powers of two:", 27)
+    for metric, part in zip(("accuracy", "mse"), parts, strict=True):
+        assert part["baseline"] == ["0", "1", "2", "4", "7"]
+        for name, of in told["baselines"].items():
+            assert f"{of['metrics'][metric]:.3f}" in whole[name]
+            by_place = of["slices"]["place"][metric]
+            assert part[name] == [f"{by_place['sum'][at] / by_place['weight'][at]:.3f}" for at in (0, 1, 2, 4, 7)]
+
+
+def test_where_a_solver_gives_answers_alone_its_other_metrics_are_left_out(linbench: Callable[..., Any]) -> None:
+    words = ("untrained", "formal_language", "--set", "task.automata=50", "--set", "task.held_out=20", "--trials", "9")
+    parts = linbench(*words).out.split("\n\n")[1:]
+    titles = [part.splitlines()[0] for part in parts]
+    of_words, of_tvd = (next(part for part in parts if part.startswith(title)) for title in ("accuracy by word", "tvd by visits"))
+    assert titles[1:] == [f"{metric} by {slice_}, at powers of two:" for metric in ("accuracy", "tvd") for slice_ in ("visits", "word")]
+    assert parts[0].splitlines()[-1].split()[-1] == "–"
+    assert "\nupper bound " in of_words
+    assert "upper bound" not in of_tvd
 
 
 def test_baselines_are_scored_on_as_many_examples_as_models_are(linbench: Callable[..., Any]) -> None:
