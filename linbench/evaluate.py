@@ -22,6 +22,10 @@ LOGITS = 1 << 28
 """At a time on a GPU, at most, where that is more examples."""
 
 
+Scores = dict[str, tuple[Tensor, Tensor]]
+"""As `Task.score` has them: sums and weights."""
+
+
 class Marks(NamedTuple):
     """Of one test: metrics, and for every slice the integers that occur (`at`) with the sums and weights of every metric there."""
 
@@ -66,18 +70,26 @@ class _Test:
     def __call__(self, stack: Stack) -> list[Marks]:
         """Of each replica."""
         stack.model.eval()
-        totals: list[dict[str, tuple[Tensor, Tensor]]] = [{} for _ in range(self.streams.replicas)]
+        totals: list[Scores] = [{} for _ in range(self.streams.replicas)]
         for drawn in self.batches:
             batch = self.streams.spread(drawn)
             with arithmetic(self.streams.protocol.precision, self.streams.device):
                 found = stack(batch.inputs, batch.positions).float()
             for r, total in enumerate(totals):
-                scores = self.task.score(replica(batch, r), _prediction(found[r], batch.targets[r]), slices=self.slices)
-                for name, (value, count) in scores.items():
-                    old = total.get(name, (0, 0))
-                    total[name] = (old[0] + value, old[1] + count)
+                add(total, self.task.score(replica(batch, r), _prediction(found[r], batch.targets[r]), slices=self.slices))
         stack.model.train()
-        return [_marks(total) for total in _fetched(totals)]
+        return marks(totals)
+
+
+def add(total: Scores, scores: Scores) -> None:
+    """Those of another batch to a total."""
+    for name, (value, weight) in scores.items():
+        total[name] = (total[name][0] + value, total[name][1] + weight) if name in total else (value, weight)
+
+
+def marks(totals: Sequence[Scores]) -> list[Marks]:
+    """Of each total."""
+    return [_marks(total) for total in _fetched(totals)]
 
 
 def _prediction(found: Tensor, targets: Tensor) -> Prediction:
@@ -96,7 +108,7 @@ def _at_once(task: Task, streams: Streams) -> int:
     return max(1, LOGITS // (each * EXAMPLES)) * EXAMPLES
 
 
-def _fetched(totals: list[dict[str, tuple[Tensor, Tensor]]]) -> list[dict[str, tuple[list[float], list[float]]]]:
+def _fetched(totals: Sequence[Scores]) -> list[dict[str, tuple[list[float], list[float]]]]:
     """All numbers on the host, a single number as a list of one: the device is waited for once."""
     sums = [x for total in totals for pair in total.values() for x in pair]
     numbers = iter(torch.cat([x.flatten() for x in sums]).tolist())

@@ -130,11 +130,11 @@ class Row:
 
     @property
     def metrics(self) -> dict[str, list[float]]:
-        """Metrics beside accuracy and loss: one value per seed that has it."""
+        """Metrics beside accuracy and nll: one value per seed that has it."""
         found: dict[str, list[float]] = {}
         for result in self.results:
             for name, value in result["metrics"].items() if result["status"] == "ok" else ():
-                if name not in {"accuracy", "nll", "mse"}:
+                if name not in {"accuracy", "nll"}:
                     found.setdefault(name, []).append(value)
         return found
 

@@ -170,11 +170,17 @@ def blend(
     values: Sequence[float] = (5.0, 10.0),
     trials: Trials = Trials(),
 ) -> list[Row]:
-    """One key, one number after the other written to it: what is read then. Of 5 and 10 a sum makes 15, a mean 7.5, what overwrites 10."""
-    k = torch.zeros(1, len(values), trials.dim, dtype=trials.dtype, device=trials.device)
+    """One key, one number after the other written to it: what is read then, and the weight in it of the last (0), the one before (1), and so on. Of 5
+    and 10 a sum makes 15, a mean 7.5, what overwrites 10."""
+    v = torch.eye(len(values), max(len(values), trials.dim), dtype=trials.dtype, device=trials.device)[None]
+    k = torch.zeros_like(v)
     k[..., 0] = 1
-    v = torch.tensor(values, dtype=trials.dtype, device=trials.device)[:, None] * k
-    return [{"rule": str(rule), "recalled": float(rule(k, v, k[:, :1])[0, 0, 0])} for rule in rules]
+    rows: list[Row] = []
+    for rule in rules:
+        weights = rule(k, v, k[:, :1])[0, 0, : len(values)].tolist()
+        recalled = sum(weight * value for weight, value in zip(weights, values, strict=True))
+        rows.append({"rule": str(rule), "recalled": recalled, **{f"weight_on_old_{j}": weight for j, weight in enumerate(reversed(weights))}})
+    return rows
 
 
 def _through_kernel(k: Tensor, v: Tensor, q: Tensor, decay: float, update: Update) -> Tensor:

@@ -81,6 +81,8 @@ class Task(ABC):
     Settings: ClassVar[type[Settings]]
     presets: ClassVar[dict[str, Preset]] = {}
     """The first is the default."""
+    bound: ClassVar[Literal["optimum", "upper bound"]] = "optimum"
+    """What `optimum` is: attained by one who sees what a model sees; or an upper bound, as the exact solver knows more than that."""
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
@@ -128,6 +130,10 @@ class Task(ABC):
     @abstractmethod
     def solve(self, batch: Batch) -> Tensor:
         """The exact solver's answers, as `Prediction.answers`, from what a model may see: for each place, the inputs up to its position."""
+
+    def baselines(self, batch: Batch) -> dict[str, Prediction]:
+        """What simple predictors answer with nothing trained, by name, from what a model may see: a model's scores are read beside theirs."""
+        return {}
 
     @abstractmethod
     def explain(self, batch: Batch, row: int) -> str:

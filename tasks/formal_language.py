@@ -17,6 +17,7 @@ from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
 from linbench.tasks.blocks.automata import CHOICES, EDGES, FEWEST, Automata, automata
+from linbench.tasks.blocks.ngrams import ngrams
 from linbench.tasks.random import Stream
 
 VISITS = 64
@@ -54,17 +55,19 @@ class FormalLanguage(Task):
     """Which letter may come next, in a language that is known from examples only?
 
     A sequence holds words of one random automaton, and at every letter but the first one that may stand there is due: tests have languages of their
-    own, so that each must be learned from its context. It does not tell whether states are tracked or contexts matched; n-gram predictors say how
-    far matching goes.
+    own, so that each must be learned from its context. It does not tell whether states are tracked or contexts matched; n-grams, the baselines of
+    `linbench untrained formal_language`, say how far matching goes.
 
     Akyürek et al. 2024 (RegBench), arXiv:2401.12973. As published but for this: no two automata, of one split or of two, speak the same
     language (the published sets are not compared by structure); sequences are cut by tokens, not by characters with
-    spaces; example i of a split is of its language i modulo how many there are; all seeds have the same languages. The optimum is of one
-    who knows all languages of all splits and infers which it is: of those who have not seen the language before, none attains it.
+    spaces; example i of a split is of its language i modulo how many there are; all seeds have the same languages. The upper bound is of one
+    who knows all languages of all splits and infers which it is; what is best for one who has not seen the language before would be a mean over
+    all automata that agree with the context, which are too many.
     """
 
     name = "formal_language"
     asks = "learn"
+    bound = "upper bound"
     Settings = FormalLanguageSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset("languages of at most 6 states and 8 letters in 128 tokens, for a laptop", protocol={"tokens": 2_048_000, "lr": 3e-3}),
@@ -93,7 +96,7 @@ class FormalLanguage(Task):
         return self.settings.letters + 2
 
     def chance(self) -> float:
-        """A letter at random, for as many may follow as a state has edges on average. The commonest letter so far does better, as `ngrams` of order 1 tells."""
+        """A letter at random, for as many may follow as a state has edges on average. The commonest letter so far, the 1-gram, does better."""
         return (1 + self.settings.out_degree) / 2 / self.settings.letters
 
     def optimum(self) -> float:
@@ -204,6 +207,10 @@ class FormalLanguage(Task):
                 votes = votes.scatter_add(1, edge, weight)
             found.append(votes[:, :letters].argmax(dim=1))
         return torch.stack(found, dim=1)
+
+    def baselines(self, batch: Batch) -> dict[str, Prediction]:
+        """What followed the last letters before, and fewer of them where these are new."""
+        return {f"{order}-gram": ngrams(batch, order=order, vocab_size=self._vocab, counted=self.settings.letters) for order in (1, 2, 3)}
 
     def explain(self, batch: Batch, row: int) -> str:
         """The words, and what may follow after the first few letters."""

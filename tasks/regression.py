@@ -3,12 +3,11 @@
 Points x and a weight vector w are standard normal, the value is y = (w . x + noise) / sqrt(dimension), so that its variance is 1 without noise and
 the mean squared error is the published one over the dimension: guessing 0 has 1. "accuracy" is the share of the squares that is explained, by
 `place`, the number of points told before. Rules of memory are estimators here: a sum averages, the delta rule is least mean squares in one pass,
-least squares is what MesaNet keeps; `averaging`, `least_mean_squares` and `ridge` compute them.
+least squares is what MesaNet keeps; `linbench untrained regression` has the errors of these baselines.
 """
 
-from collections.abc import Iterator
 from functools import cache
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -16,7 +15,8 @@ from torch import Tensor
 
 from linbench.common.io import IO
 from linbench.common.settings import Settings
-from linbench.tasks.base import Batch, Preset, Split, Task
+from linbench.tasks.base import Batch, Prediction, Preset, Split, Task
+from linbench.tasks.blocks.estimators import Told, averaging, least_mean_squares, moments, nearest, ridge
 from linbench.tasks.random import Stream
 
 ROUNDING = 1e-9
@@ -137,7 +137,7 @@ class Regression(Task):
             x = torch.cat([x[..., :first], left - 2 * mirror * (left * mirror).sum(dim=2, keepdim=True) / mirror.square().sum(dim=2, keepdim=True)], dim=2)
         return x
 
-    def told(self, batch: Batch) -> "Told":
+    def told(self, batch: Batch) -> Told:
         """What the tokens say."""
         s = self.settings
         asks, tells = batch.inputs[:, ::2].double(), batch.inputs[:, 1::2].double()
@@ -146,7 +146,22 @@ class Regression(Task):
     def solve(self, batch: Batch) -> Tensor:
         """The posterior mean: ridge regression with the variance of the noise as penalty, on what was told since the function last changed."""
         s = self.settings
-        return ridge(self.told(batch), penalty=max(s.noise**2, ROUNDING), anew=s.points // 2 if s.drift else None)[:, :, None].float()
+        return ridge(self.told(batch), penalty=self._penalty, anew=s.points // 2 if s.drift else None)[:, :, None].float()
+
+    @property
+    def _penalty(self) -> float:
+        return max(self.settings.noise**2, ROUNDING)
+
+    def baselines(self, batch: Batch) -> dict[str, Prediction]:
+        """Rules of memory as estimators, none of which knows of a drift, and the nearest points."""
+        told = self.told(batch)
+        found = {
+            "averaging": averaging(told),
+            **{f"least mean squares, beta {beta:g}": least_mean_squares(told, beta=beta) for beta in (1.0, 0.5)},
+            f"least squares, penalty {self._penalty:g}": ridge(told, penalty=self._penalty),
+            "3 nearest points": nearest(told, count=3),
+        }
+        return {name: Prediction(answers[:, :, None].float(), torch.zeros_like(answers)) for name, answers in found.items()}
 
     def explain(self, batch: Batch, row: int) -> str:
         """The first points and the last."""
@@ -161,59 +176,13 @@ class Regression(Task):
         return f"A linear function of {s.dimension} numbers is told at {s.points} points, of which a few are: {points}.{change}"
 
 
-class Told(NamedTuple):
-    """x: [B, N, d] points, y: [B, N] their values."""
-
-    x: Tensor
-    y: Tensor
-
-
-def averaging(told: Told) -> Tensor:
-    """[B, N], the value that the mean of y x over the points before gives each point: one step of gradient descent from 0, a sum memory."""
-    x, y = told
-    total = (x * y[:, :, None]).cumsum(dim=1) - x * y[:, :, None]
-    count = torch.arange(x.shape[1], device=x.device).clamp(min=1)
-    return (x * total).sum(dim=2) / count
-
-
-def least_mean_squares(told: Told, *, beta: float = 1.0) -> Tensor:
-    """[B, N], each point's value before w moves to it: w <- w + beta x (y - w . x) / |x|^2, the delta rule with keys of unit length."""
-    w, found = torch.zeros_like(told.x[:, 0]), []
-    for x, y in zip(told.x.unbind(1), told.y.unbind(1), strict=True):
-        found.append((w * x).sum(dim=1))
-        w = w + beta * x * ((y - found[-1]) / x.square().sum(dim=1))[:, None]
-    return torch.stack(found, dim=1)
-
-
-def ridge(told: Told, *, penalty: float, anew: int | None = None) -> Tensor:
-    """[B, N], the value at each point of w that minimises the squared error at the points before plus penalty |w|^2; it forgets all of them at
-    point `anew`. The penalty is the variance of the noise where weights have variance 1, whatever the scale of y."""
-    found = []
-    for x, gram, cross in _moments(told, anew):
-        factor = torch.linalg.cholesky(gram + penalty * torch.eye(x.shape[1], dtype=x.dtype, device=x.device))
-        found.append((torch.cholesky_solve(cross[:, :, None], factor)[:, :, 0] * x).sum(dim=1))
-    return torch.stack(found, dim=1)
-
-
-def _moments(told: Told, anew: int | None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Each point x [B, d] with the sums of x x^T [B, d, d] and x y [B, d] over those before it."""
-    rows, count, size = told.x.shape
-    gram, cross = told.x.new_zeros(rows, size, size), told.x.new_zeros(rows, size)
-    for n in range(count):
-        if n == anew:
-            gram, cross = torch.zeros_like(gram), torch.zeros_like(cross)
-        x = told.x[:, n]
-        yield x, gram, cross
-        gram, cross = gram + x[:, :, None] * x[:, None, :], cross + x * told.y[:, n, None]
-
-
 @cache
 def _optimum(settings: RegressionSettings) -> float:
     stream = Stream.of(torch.arange(1024), seed=0, split="optimum")
     x = Regression(settings).draw_points(stream)
-    penalty = max(settings.noise**2, ROUNDING)
+    penalty = Regression(settings)._penalty
     explained = squares = 0.0
-    for point, gram, _ in _moments(Told(x, torch.zeros_like(x[:, :, 0])), settings.points // 2 if settings.drift else None):
+    for point, gram, _ in moments(Told(x, torch.zeros_like(x[:, :, 0])), settings.points // 2 if settings.drift else None):
         factor = torch.linalg.cholesky(gram + penalty * torch.eye(settings.dimension, dtype=torch.float64))
         spread = penalty * torch.cholesky_solve(point[:, :, None], factor)[:, :, 0]  # the posterior covariance times x
         explained += float((point * (point - spread)).sum(dim=1).mean())

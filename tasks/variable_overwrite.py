@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
-from linbench.tasks.blocks.origins import first_seen, origins, recalled, weights
+from linbench.tasks.blocks.origins import first_seen, margin, origins, recalled, weights
 from linbench.tasks.blocks.overwriting import FIRST_KEY, PAD, SEP, SET, VariableOverwriteSettings
 from linbench.tasks.blocks.prose import listed
 from linbench.tasks.blocks.statements import length, place, say
@@ -160,8 +160,8 @@ class VariableOverwrite(Task):
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
         """Beside accuracy: what wrong answers are (`origins`); stale_excess, how many of them are stale over how many would be, were they any other
-        value that was seen; informed_chance, to name any such value; and from logits how old values are weighed (`weights`), and of all values whether
-        they are among as many likeliest as the key was given."""
+        value that was seen; informed_chance, to name any such value; and from logits the probability of every older value (`weights`), the `margin`
+        over them, and of all values whether they are among as many likeliest as the key was given."""
         s = self.settings
         values = first_seen(batch.inputs[:, :, -1] if s.width > 1 else batch.inputs, s.vocab_size)[:, s.first_value : s.first_noise]
         number = prediction.answers - s.first_value
@@ -173,7 +173,7 @@ class VariableOverwrite(Task):
         by_chance = (prediction.answers != batch.targets) * batch.slices["overwrites"] / (candidates - 1).clamp(min=1)
         found |= {"stale_excess": Mean(found["stale"].value, by_chance), "informed_chance": Mean(1 / candidates)}
         if prediction.logits is not None:
-            found |= weights(batch, prediction.logits)
+            found |= weights(batch.facts["history"], prediction.logits.softmax(dim=-1)) | {"margin": margin(batch, prediction.logits)}
         if prediction.logits is not None and s.control == "return_all":
             found |= {"recalled": recalled(batch, prediction.logits)}
         return super().means(batch, prediction) | found

@@ -28,6 +28,14 @@ def tell_failed(results: Sequence[dict[str, Any]]) -> None:
         raise typer.Exit(EXIT_CELLS_FAILED)
 
 
+def task_settings(pairs: Sequence[str], verb: str) -> dict[str, Any]:
+    """As `parse_settings`, for a verb that makes a task alone. Raises UserError: as it does, or a setting of something else."""
+    settings = parse_settings(pairs)
+    if other := next((setting for setting in settings if not setting.startswith("task.")), None):
+        raise UserError(f"{verb} takes settings of the task, as task.NAME; {other} changes nothing that is shown.")
+    return settings
+
+
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
     """`["task.kv_pairs=16"]` -> {"task.kv_pairs": "16"}. Raises UserError: not NAME=VALUE, or a name twice."""
     settings: dict[str, Any] = {}

@@ -7,8 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from linbench.cli.options import JsonOption, parse_settings
-from linbench.common.errors import UserError
+from linbench.cli.options import JsonOption, task_settings
+
+BASELINES_OF = 256
+"""Examples, here: enough for a first idea of what they score."""
 
 
 class Kind(StrEnum):
@@ -44,14 +46,12 @@ def show(
 def _task(name: str, preset: str | None, pairs: list[str]) -> dict[str, Any]:
     import torch
 
+    from linbench.baselines import has_baselines
     from linbench.collisions import collisions
     from linbench.plan import make_task
     from linbench.protocol import Protocol, default_protocol
 
-    settings = parse_settings(pairs)
-    if other := next((setting for setting in settings if not setting.startswith("task.")), None):
-        raise UserError(f"show takes settings of the task, as task.NAME; {other} changes nothing that is shown.")
-    task, _, chosen = make_task(name, preset=preset, settings=settings)
+    task, _, chosen = make_task(name, preset=preset, settings=task_settings(pairs, "show"))
     protocol = Protocol.parse({**default_protocol(), **chosen.protocol}, where="protocol")
     example = task.explain(task.sample(torch.arange(1), seed=0, split="train"), 0)
     presets = [[key, "(default)" if i == 0 else "", p.about, _pairs(p)] for i, (key, p) in enumerate(task.presets.items())]
@@ -61,8 +61,9 @@ def _task(name: str, preset: str | None, pairs: list[str]) -> dict[str, Any]:
         "knobs": _aligned(task.Settings.describe()),
         "presets": _aligned(presets),
         "size": f"{task.seq_len} tokens, {f'at most {task.answers} answers' if task.answers > 1 else 'one answer'} due",
-        "scored": f"chance {task.chance():.4f}, the best possible {task.optimum():.4f}; by {slices or 'nothing else'}",
+        "scored": f"chance {task.chance():.4f}, {task.bound} {task.optimum():.4f}; by {slices or 'nothing else'}",
         "splits": str(collisions(task, protocol)),
+        **({"baselines": _baselines(name, task)} if has_baselines(type(task)) else {}),
         "one example": example,
     }
 
@@ -75,6 +76,15 @@ _ASKS = {
     "reason": "reason: go from one thing it holds to another",
     "learn": "learn: find a rule in its context and apply it",
 }
+
+
+def _baselines(name: str, task: Any) -> list[list[str]]:
+    """What each scores on a few examples."""
+    from linbench.baselines import baselines
+
+    found = {each: of.metrics for each, of in baselines(task, examples=BASELINES_OF).items() if each != task.bound}
+    rows = [[each, *(f"{metric} {value:.3f}" for metric, value in metrics.items())] for each, metrics in found.items()]
+    return [*_aligned(rows), [f"`linbench untrained {name}` tells them by {' and '.join(task.slice_sizes())}"]]
 
 
 def _pairs(preset: Any) -> str:

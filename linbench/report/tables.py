@@ -60,11 +60,17 @@ def by_test(comparison: Comparison) -> pd.DataFrame:
 
 
 def by_metric(comparison: Comparison) -> pd.DataFrame:
-    """One row per model, a column for each metric that the task has beside accuracy and loss: means over seeds. Empty where it has none."""
+    """One row per model, a column for each metric that the task has beside accuracy and nll: means over seeds. Empty where it has none.
+    Of a metric that goes on by numbers, as weight_on_old_0 does, beyond 8 those of powers of two."""
     rows = [{name: fmean(values) for name, values in row.metrics.items()} for row in comparison.rows]
-    names = dict.fromkeys(name for means in rows for name in means)
+    names = [name for name in dict.fromkeys(name for means in rows for name in means) if _near_or_doubled(name)]
     shown = [[row.label, *(f"{means[name]:.3f}" if name in means else "–" for name in names)] for row, means in zip(comparison.rows, rows, strict=True)]
     return pd.DataFrame(shown, columns=["model", *names]) if names else pd.DataFrame()
+
+
+def _near_or_doubled(name: str) -> bool:
+    number = name.rpartition("_")[2]
+    return not number.isdigit() or int(number) <= 8 or int(number).bit_count() == 1
 
 
 LEARNED = 0.9

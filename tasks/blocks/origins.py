@@ -5,10 +5,7 @@ from torch import Tensor
 
 from linbench.tasks.base import IGNORE, Batch, Mean, Prediction
 
-__all__ = ["first_seen", "origins", "recalled", "weights"]
-
-CURVE = 8
-"""Places of the weight-on-old curve, at most."""
+__all__ = ["first_seen", "margin", "origins", "recalled", "weights"]
 
 
 def first_seen(tokens: Tensor, size: int) -> Tensor:
@@ -42,20 +39,22 @@ def origins(batch: Batch, prediction: Prediction, *, seen: Tensor) -> dict[str, 
     return {name: Mean(value) for name, value in found.items()}
 
 
-def weights(batch: Batch, logits: Tensor) -> dict[str, Mean]:
-    """How a prediction weighs what the key was given, the fact "history": the probability of its last value (0), the one before (1), and so on, each
-    where there is one; and the margin, by which the target's logit exceeds the highest of the others'."""
-    history = batch.facts["history"]
+def weights(history: Tensor, shares: Tensor) -> dict[str, Mean]:
+    """How an answer weighs what its key was given, `history` [B, N, R] as of `origins`: by `shares` [B, N, values] the last value (0), the one before (1),
+    and so on, each where there is one."""
     there = history != IGNORE
-    at = history.clamp(min=0)
-    mass = logits.softmax(dim=-1).gather(2, at).masked_fill(~there, 0)
-    found = {f"weight_on_old_{j}": Mean(mass[:, :, j], there[:, :, j].double()) for j in range(min(CURVE, history.shape[2]))}
-    target = batch.targets.clamp(min=0)[:, :, None]
-    others = there & (history != batch.targets[:, :, None])
-    rival = logits.gather(2, at).masked_fill(~others, float("-inf")).amax(dim=2)
+    share = shares.gather(2, history.clamp(min=0)).masked_fill(~there, 0)
+    return {f"weight_on_old_{j}": Mean(share[:, :, j], there[:, :, j].double()) for j in range(history.shape[2])}
+
+
+def margin(batch: Batch, logits: Tensor) -> Mean:
+    """By how much the target's logit exceeds the highest of the other values in the fact "history", where there is another."""
+    history = batch.facts["history"]
+    others = (history != IGNORE) & (history != batch.targets[:, :, None])
+    rival = logits.gather(2, history.clamp(min=0)).masked_fill(~others, float("-inf")).amax(dim=2)
     asked = others.any(dim=2)
-    margin = (logits.gather(2, target)[:, :, 0] - rival).masked_fill(~asked, 0)
-    return {**found, "margin": Mean(margin, asked.double())}
+    above = logits.gather(2, batch.targets.clamp(min=0)[:, :, None])[:, :, 0] - rival
+    return Mean(above.masked_fill(~asked, 0), asked.double())
 
 
 def recalled(batch: Batch, logits: Tensor) -> Mean:

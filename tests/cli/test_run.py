@@ -130,6 +130,19 @@ def test_a_task_is_shown_with_its_own_settings_and_no_others(linbench: Callable[
     assert (ended.code, ended.err) == (2, "linbench: show takes settings of the task, as task.NAME; model.d_model changes nothing that is shown.\n")
 
 
+def test_a_task_is_shown_with_its_baselines_and_what_its_bound_is(linbench: Callable[..., Any]) -> None:
+    shown = linbench("show", "task", "regression", "--preset", "noisy", "--set", "task.points=4").out
+    assert "optimum 0." in shown
+    assert "\nbaselines\n  averaging " in shown
+    assert "  least squares, penalty 1 " in shown
+    assert shown.count("  mse ") == 5
+    told = linbench("show", "task", "formal_language", "--set", "task.automata=50", "--set", "task.held_out=20").out
+    assert ", upper bound 0.9" in told
+    assert "optimum" not in told
+    assert "`linbench untrained formal_language` tells them by visits and word" in told
+    assert "\nbaselines\n" not in linbench("show", "task", "parity").out
+
+
 PLAIN = {
     "bare": """
 class Bare(nn.Module):

@@ -105,6 +105,13 @@ def test_a_single_key_blends_as_computed_by_hand() -> None:
     assert beta["recalled"] == pytest.approx(0.75 * 0.5 * 1.0 + 2.0)
 
 
+def test_the_weights_on_old_values_of_a_delta_rule_fall_by_one_minus_beta_and_of_a_decay_by_itself() -> None:
+    delta, decaying = untrained.blend([DeltaRule(beta=0.25), Sum(decay=0.9)], values=(1.0, 2.0, 3.0), trials=Trials(dim=2))
+    assert [delta[f"weight_on_old_{j}"] for j in range(3)] == pytest.approx([0.25, 0.25 * 0.75, 0.25 * 0.75**2])
+    assert [decaying[f"weight_on_old_{j}"] for j in range(3)] == pytest.approx([1.0, 0.9, 0.81])
+    assert delta["recalled"] == pytest.approx(0.25 * (3.0 + 0.75 * 2.0 + 0.75**2))
+
+
 def test_a_sum_errs_as_theory_says() -> None:
     """Each of the other N - 1 keys has a squared cosine of 1 / dim."""
     rows = untrained.capacity([Sum()], pairs=(9, 33, 129), correlations=[0.0], trials=Trials(100, dim=32))

@@ -75,6 +75,17 @@ def test_other_metrics_have_a_table_of_their_own(a_result: Make, tmp_path: Path)
     assert by_metric(comparisons([a_result("attention")])[0]).empty
 
 
+def test_of_a_long_curve_the_beginning_and_powers_of_two_are_shown(a_result: Make) -> None:
+    curve = {f"weight_on_old_{j}": 0.5 for j in range(33)}
+    (comparison,) = comparisons([a_result("deltanet", metrics={"accuracy": 0.5, "stale_previous": 0.1, **curve})])
+    assert list(by_metric(comparison)) == ["model", "stale_previous", *(f"weight_on_old_{j}" for j in (0, 1, 2, 3, 4, 5, 6, 7, 8, 16, 32))]
+
+
+def test_the_error_of_vectors_is_among_other_metrics(a_result: Make) -> None:
+    (comparison,) = comparisons([a_result("deltanet", metrics={"accuracy": 0.9, "mse": 0.125})])
+    assert by_metric(comparison).to_dict("records") == [{"model": "deltanet", "mse": "0.125"}]
+
+
 def test_accuracy_is_also_given_above_chance(a_result: Make) -> None:
     (comparison,) = comparisons([a_result("deltanet", score=0.5625), a_result("gla", status="diverged")])
     assert table(comparison)["scaled"].tolist() == ["0.500", "0.000"]

@@ -6,6 +6,7 @@ import torch
 
 from linbench.common.errors import UserError
 from linbench.common.io import IO
+from linbench.protocol import Protocol, default_protocol
 from linbench.tasks.base import IGNORE, Batch, Prediction
 from linbench.tasks.capacity import Capacity, CapacitySettings
 
@@ -99,6 +100,61 @@ def test_squared_loss_asks_for_one_hot_values() -> None:
     assert accuracy(task, batch, torch.full_like(batch.targets, 1 / 4)) == pytest.approx(task.chance()) == pytest.approx(1 / 4)
 
 
+def written(task: Capacity, tokens: list[list[int]], key: int) -> list[int]:
+    """The values of a key, newest first."""
+    return [value - 1 - task.settings.keys for k, value in reversed(tokens) if k == key and value]
+
+
+@pytest.mark.parametrize("loss", ["tokens", "squared"])
+def test_how_much_of_the_last_value_and_of_the_one_before_is_in_the_answer(loss: str) -> None:
+    """Answers are noise; what the new and the old value have of it is looked up by hand, where the two differ."""
+    task = build(keys=6, values=4, writes="replaced", delay=2, loss=loss)
+    batch = sample(task, 40)
+    noise = torch.randn(40, 6, 4, generator=torch.Generator().manual_seed(0))
+    prediction = Prediction(noise, torch.zeros(40, 6)) if loss == "squared" else Prediction(noise.argmax(dim=2), torch.zeros(40, 6), noise)
+    shares, found = noise if loss == "squared" else noise.softmax(dim=2), task.means(batch, prediction)
+    repeated = 0
+    for row, tokens in enumerate(batch.inputs.tolist()):
+        for n, at in enumerate(batch.positions[row].tolist()):
+            values = written(task, tokens[:12], tokens[at][0])
+            old = [values[1]] if len(values) > 1 and values[1] != values[0] else []
+            repeated += len(values) > 1 and not old
+            for j, held in enumerate([[values[0]], old]):
+                mean = found[f"weight_on_old_{j}"]
+                assert mean.weight is not None
+                assert float(mean.weight[row, n]) == len(held)
+                assert float(mean.value[row, n]) == (float(shares[row, n, held[0]]) if held else 0)
+    assert repeated > 3
+    assert "weight_on_old_2" not in found
+
+
+def test_a_sum_has_as_much_of_the_old_as_of_the_new_and_a_delta_rule_nothing() -> None:
+    task = build(keys=8, values=60, writes="replaced", loss="squared")
+    batch = sample(task, 50)
+    for rule, expected in {"sum": (1.0, 1.0), "delta": (1.0, 0.0), "half a delta": (0.5, 0.25)}.items():
+        memory, answers = torch.zeros(50, 9, 60), []
+        for key, value in (token.unbind(1) for token in batch.inputs.unbind(1)):
+            at = torch.nn.functional.one_hot(key, 9).float()
+            read = (at[:, :, None] * memory).sum(dim=1)
+            answers.append(read)
+            told = torch.nn.functional.one_hot((value - 9).clamp(min=0), 60) * (value > 0)[:, None]
+            change = {"sum": told, "delta": told - read, "half a delta": (told - read) / 2}[rule] * (value > 0)[:, None]
+            memory = memory + at[:, :, None] * change[:, None]
+        found = task.score(batch, Prediction(torch.stack(answers, dim=1).gather(1, batch.positions[:, :, None].expand(-1, -1, 60)), torch.zeros(50, 8)))
+        weights = [float(found[f"weight_on_old_{j}"][0] / found[f"weight_on_old_{j}"][1]) for j in (0, 1)]
+        assert weights == pytest.approx(expected, abs=0.05), rule  # values come back now and then
+
+
+def test_keys_written_once_have_no_old_value() -> None:
+    task = build(keys=5)
+    batch = sample(task, 9)
+    logits = 100.0 * torch.nn.functional.one_hot(batch.targets, 5)
+    found = task.means(batch, Prediction(batch.targets, torch.zeros(9, 5), logits))
+    assert float(found["weight_on_old_0"].value.mean()) == pytest.approx(1)
+    assert "weight_on_old_1" not in found
+    assert "weight_on_old_0" not in task.means(batch, Prediction(batch.targets, torch.zeros(9, 5)))
+
+
 def test_chance_is_any_value() -> None:
     task = build(keys=8, values=5)
     batch = sample(task, 2000)
@@ -130,8 +186,19 @@ def test_published_sizes() -> None:
     for name, (keys, writes, length) in {"schlag-1-60": (60, "unique", 120), "schlag-2-100": (100, "replaced", 300)}.items():
         preset = Capacity.presets[name]
         task = build(**preset.task)
-        assert (task.settings.keys, task.settings.writes, task.seq_len, task.io.vocab_out) == (keys, writes, length, keys)
-        assert preset.protocol["tokens"] == 100_000 * preset.protocol["batch_size"] * length
+        assert (task.settings.keys, task.settings.writes, task.seq_len, task.io.d_out) == (keys, writes, length, keys)
+        protocol = Protocol.parse({**default_protocol(), **preset.protocol}, where="protocol")
+        assert (task.settings.loss, protocol.steps(task.seq_len), protocol.evaluations, protocol.validation_examples) == ("squared", 100_000, 1000, 20)
+
+
+def test_training_stops_at_the_published_loss() -> None:
+    """Half the squared error of an answer, of 0.001 in the mean: errors of 0.06 and 0.02 in one number."""
+    task = build(**Capacity.presets["schlag-2-20"].task)
+    batch = sample(task, 2)
+    error = torch.zeros_like(batch.targets)
+    error[0, :, 3], error[1, :, 5] = 0.06, 0.02
+    assert float(error.square().sum(dim=2).mean()) / 2 == pytest.approx(0.001)
+    assert accuracy(task, batch, batch.targets + error) == pytest.approx(Capacity.presets["schlag-2-20"].protocol["stop_at"])
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,21 @@ def test_an_answer_needs_nothing_that_comes_after_it_is_due(name: str) -> None:
         assert torch.equal(found[:, n][due], expected[:, n][due])
 
 
+@pytest.mark.parametrize("name", [name for name, cls in SHIPPED_TASKS.items() if cls.baselines is not Task.baselines])
+def test_baselines_know_no_more_than_a_model_and_do_no_better_than_the_best(name: str) -> None:
+    """Not the targets, and nothing that comes after an answer is due."""
+    task = preset(name, next(iter(SHIPPED_TASKS[name].presets)))
+    batch, other = sample(task, 64, split="test"), sample(task, 64, first=100).inputs
+    at = task.answers // 2
+    late = (torch.arange(task.seq_len) > batch.positions[:, at, None]).view(64, task.seq_len, *[1] * (batch.inputs.dim() - 2))
+    cut = task.baselines(seen(batch._replace(inputs=torch.where(late, other, batch.inputs))))
+    for which, baseline in task.baselines(batch).items():
+        assert baseline.answers.shape == batch.targets.shape
+        assert torch.equal(baseline.answers[:, at], cut[which].answers[:, at]), which
+        value, weight = task.score(batch, baseline)["accuracy"]
+        assert float(value / weight) < task.optimum() + 0.03, which
+
+
 @pytest.mark.parametrize("name", SHIPPED_TASKS)
 def test_longer_sequences_ask_as_much(name: str) -> None:
     first = next(iter(SHIPPED_TASKS[name].presets))

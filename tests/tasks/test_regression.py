@@ -8,13 +8,12 @@ from torch import Tensor
 from linbench.common.errors import UserError
 from linbench.common.io import IO
 from linbench.tasks.base import Batch, Prediction
-from linbench.tasks.regression import Regression, RegressionSettings, Told, averaging, least_mean_squares, ridge
+from linbench.tasks.blocks.estimators import averaging, least_mean_squares, ridge
+from linbench.tasks.regression import Regression, RegressionSettings
 
 ALPHA = 1e-3
 N = 4000
 Probability = Callable[..., float]
-POINTS = torch.tensor([[[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]]], dtype=torch.float64)
-TOLD = Told(POINTS, torch.tensor([[3.0, 4.0, 7.0]], dtype=torch.float64))
 
 
 def build(**values: Any) -> Regression:
@@ -109,29 +108,6 @@ def test_drift_changes_the_function_in_the_middle() -> None:
     assert (a.y[:, 3:] != b.y[:, 3:]).all()
 
 
-def test_averaging_by_hand() -> None:
-    """Means of y x before: none, (3, 0), (3, 8) / 2."""
-    assert averaging(TOLD).tolist() == [[0.0, 0.0, 1.5 + 4.0]]
-
-
-def test_least_mean_squares_by_hand() -> None:
-    assert least_mean_squares(TOLD).tolist() == [[0.0, 0.0, 5.0]]  # w goes to (3, 0), then to (3, 2)
-    assert least_mean_squares(TOLD, beta=0.5).tolist() == [[0.0, 0.0, 2.5]]
-
-
-def test_ridge_by_hand() -> None:
-    assert ridge(TOLD, penalty=1.0)[0].tolist() == pytest.approx([0.0, 0.0, 3 / 2 + 8 / 5])
-    assert ridge(TOLD, penalty=1.0, anew=1)[0].tolist() == pytest.approx([0.0, 0.0, 8 / 5])
-
-
-def test_ridge_minimises_its_objective() -> None:
-    task = build(dimension=3, points=6, noise=1.0)
-    told = task.told(sample(task, 20))
-    x, y, penalty = told.x[:, :5], told.y[:, :5], 0.7
-    w = torch.linalg.inv(x.mT @ x + penalty * torch.eye(3)) @ x.mT @ y[:, :, None]
-    assert torch.allclose(ridge(told, penalty=penalty)[:, 5], (told.x[:, 5:] @ w)[:, 0, 0])
-
-
 def test_without_noise_the_solver_is_exact_from_as_many_points_as_dimensions() -> None:
     task = build(dimension=5, points=9)
     batch = sample(task, 400)
@@ -165,12 +141,32 @@ def test_zero_explains_nothing_and_errs_by_one() -> None:
     assert float(found["mse"]) == pytest.approx(1, abs=0.05)
 
 
-def test_unequal_variances_part_one_pass_from_least_squares() -> None:
-    task = build(condition=100.0)
+def errors(**values: Any) -> dict[str, Tensor]:
+    """Mean squared errors of all baselines by place, without their settings in their names."""
+    task = build(**values)
     batch = sample(task, 300)
-    told = task.told(batch)
-    last = [float(scores(task, batch, answers)["mse/place"][-1]) for answers in (averaging(told), least_mean_squares(told), ridge(told, penalty=1e-9))]
-    assert last[0] > 10 * last[1] > 1000 * last[2]
+    return {name.partition(", penalty")[0]: scores(task, batch, found.answers)["mse/place"] for name, found in task.baselines(batch).items()}
+
+
+def test_unequal_variances_part_one_pass_from_least_squares() -> None:
+    last = {name: float(mse[-1]) for name, mse in errors(condition=100.0).items()}
+    assert last["averaging"] > 10 * last["least mean squares, beta 1"] > 1000 * last["least squares"]
+    assert last["3 nearest points"] > last["least mean squares, beta 0.5"]
+
+
+def test_what_never_forgets_loses_its_lead_when_the_function_drifts() -> None:
+    """Least squares errs no more than one pass until the function changes, and more at the end."""
+    of = errors(drift=True)
+    one_pass, least_squares = of["least mean squares, beta 1"], of["least squares"]
+    assert (least_squares[1:16] < one_pass[1:16] + 1e-6).all()
+    assert float(least_squares[-1]) > 2 * float(one_pass[-1])
+    assert (of["averaging"][16:] > least_squares[16:]).all()
+
+
+def test_least_squares_knows_how_strong_the_noise_is() -> None:
+    task = build(noise=0.5)
+    batch = sample(task, 20)
+    assert torch.equal(task.baselines(batch)["least squares, penalty 0.25"].answers, task.solve(batch))
 
 
 def test_more_points_are_told_where_sequences_are_longer() -> None:

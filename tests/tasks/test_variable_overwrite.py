@@ -362,6 +362,16 @@ def test_weight_on_old_values_and_margin_by_hand() -> None:
     assert margin.weight[0].tolist() == [1.0, 1.0, 0.0]
 
 
+def test_the_curve_of_old_values_reaches_as_far_as_there_are_overwrites() -> None:
+    task = build(variables=2, overwrites=(0, 17), seq_len=64)
+    batch = sample(task, 5)
+    logits = torch.full((*batch.targets.shape, task.io.vocab_out or 0), -50.0).scatter(2, batch.facts["history"][:, :, 17:].clamp(min=0), 50.0)
+    found = task.score(batch, Prediction(logits.argmax(dim=2), torch.zeros(batch.targets.shape), logits))
+    curve = {j: (round(float(x), 6), float(n)) for j in range(18) for x, n in [found[f"weight_on_old_{j}"]]}
+    assert curve == {0: (0.0, 10.0), **dict.fromkeys(range(1, 17), (0.0, 5.0)), 17: (5.0, 5.0)}
+    assert "weight_on_old_18" not in found
+
+
 def test_values_known_without_their_order_are_recalled() -> None:
     task = build(control="return_all", seq_len=80)
     batch = sample(task, 20)
