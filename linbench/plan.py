@@ -231,6 +231,8 @@ def _model(text: str, form: Form, from_preset: Mapping[str, Any], given: Mapping
     pattern = parse_pattern(text)
     of_backbone = BackboneSettings.model_fields
     backbone = BackboneSettings.parse({k: v for k, v in {**from_preset, **given}.items() if k in of_backbone}, where="model")
+    if form == "controlled" and backbone.channel_mixer == "own":
+        raise UserError("the controlled form has one channel mixer for all models; model.channel_mixer = own is for --form native.")
     period = len(pattern)
     count = backbone.layers if "layers" in given else max(period, backbone.layers)
     if count % period:

@@ -11,11 +11,11 @@ from linbench.common.io import IO
 from linbench.common.keys import stable_key
 from linbench.common.settings import Settings
 from linbench.models.base import LayerInfo, Mixer, Rule, StateSize
+from linbench.models.blocks.channel_mixers import CHANNEL_MIXERS
 from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.ends import Decoder, head, loss, reader
-from linbench.models.blocks.initialise import silent
-from linbench.models.blocks.linear import Linear
 from linbench.models.blocks.norms import HeadLayerNorm, RMSNorm
+from linbench.models.blocks.token_shift import TokenShift
 
 VERSION = 2
 """Raised whenever a change here changes results; part of the identity of every cell."""
@@ -30,10 +30,11 @@ class BackboneSettings(Settings):
     d_model: int = Field(64, ge=1, description="width of the residual stream")
     layers: int = Field(2, ge=1, description="number of layers; a pattern is repeated to fill them")
     norm: Literal["rms", "layer"] = Field("rms", description="norm before each mixer, each channel mixer and the head")
-    channel_mixer: Literal["swiglu", "none", "identity"] = Field(
-        "swiglu", description="what follows each mixer; identity adds the norm of the residual stream to it, as zoology's absent MLP does"
+    channel_mixer: Literal["swiglu", "none", "identity", "rwkv4", "rwkv6", "rwkv7", "own"] = Field(
+        "swiglu",
+        description="what follows each mixer; identity adds the norm of the residual stream, as zoology's absent MLP does; own is what each was published with",
     )
-    channel_width: int | None = Field(None, ge=1, description="hidden width of swiglu; null is 8/3 d_model, rounded up to a multiple of 8")
+    channel_width: int | None = Field(None, ge=1, description="hidden width of the channel mixer; null is 8/3 d_model for swiglu, 4 d_model for rwkv's")
     tie_embeddings: bool = Field(True, description="one matrix for embedding and head")
     embedding_dropout: float = Field(0.0, ge=0, lt=1, description="share of the embedded inputs that training sets to zero, the rest scaled up")
 
@@ -45,20 +46,11 @@ class Layer(NamedTuple):
     settings: Any
 
 
-class SwiGLU(nn.Module):
-    """W_down (silu(W_gate x) * W_up x); starts at zero. arXiv:2002.05202."""
+class LayerState(NamedTuple):
+    """What one layer carries: its mixer's state, and the last token [B, D] where its channel mixer has a shift."""
 
-    def __init__(self, d_model: int, hidden: int | None = None) -> None:
-        super().__init__()
-        hidden = hidden or 8 * -(-d_model // 3)
-        self.up = Linear(d_model, 2 * hidden)
-        self.down = silent(Linear(hidden, d_model))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., D] -> [..., D]."""
-        gate, value = self.up(x).chunk(2, dim=-1)
-        y: Tensor = self.down(nn.functional.silu(gate) * value)
-        return y
+    mixer: Any = None
+    shift: Tensor | None = None
 
 
 def _plus(x: Tensor, added: Tensor | None, norm: nn.Module) -> tuple[Tensor, Tensor]:
@@ -70,7 +62,6 @@ def _plus(x: Tensor, added: Tensor | None, norm: nn.Module) -> tuple[Tensor, Ten
 
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {"rms": RMSNorm, "layer": nn.LayerNorm}
-CHANNEL_MIXERS: dict[str, Callable[[int, int | None], nn.Module]] = {"swiglu": SwiGLU, "identity": nn.Identity}
 
 
 class Backbone(nn.Module):
@@ -79,15 +70,18 @@ class Backbone(nn.Module):
     def __init__(self, settings: BackboneSettings, layers: Sequence[Layer], io: IO, *, seed: int) -> None:
         """Every part is initialised under a random state keyed by (seed, part), so that no part's draws depend on another's."""
         super().__init__()
+        self.settings = settings
         width, norm = settings.d_model, NORMS[settings.norm]
-        mixers, channel_mixers = [], []
+        mixers, channel_mixers = [], {}
         with torch.random.fork_rng(devices=[]):
             for index, layer in enumerate(layers):
+                place = LayerInfo(index, len(layers), width)
                 torch.manual_seed(stable_key("mixer", seed, index))
-                mixers.append(layer.mixer(layer.settings, LayerInfo(index, len(layers), width)))
+                mixers.append(layer.mixer(layer.settings, place))
                 torch.manual_seed(stable_key("channel mixer", seed, index))
-                if settings.channel_mixer != "none":
-                    channel_mixers.append(CHANNEL_MIXERS[settings.channel_mixer](width, settings.channel_width))
+                kind = layer.mixer.channel_mixer if settings.channel_mixer == "own" else settings.channel_mixer
+                if kind != "none":
+                    channel_mixers[str(index)] = CHANNEL_MIXERS[kind](place, settings.channel_width)
             torch.manual_seed(stable_key("embedding", seed))
             self.embedding = reader(io, width)
             self.head = head(io, width)
@@ -95,9 +89,9 @@ class Backbone(nn.Module):
         if settings.tie_embeddings and io.vocab_in is not None and io.vocab_in == io.vocab_out:
             self.head.weight = self.embedding.get_parameter("weight")
         self.mixers = nn.ModuleList(mixers)
-        self.channel_mixers = nn.ModuleList(channel_mixers)
+        self.channel_mixers = nn.ModuleDict(channel_mixers)  # by layer: one may have none
         self.mixer_norms = nn.ModuleList(norm(width) for _ in self.mixers)
-        self.channel_norms = nn.ModuleList(norm(width) for _ in self.channel_mixers)
+        self.channel_norms = nn.ModuleDict({index: norm(width) for index in channel_mixers})
         self.final_norm = norm(width)
         self.dropout = nn.Dropout(settings.embedding_dropout) if settings.embedding_dropout else nn.Identity()
 
@@ -118,37 +112,44 @@ class Backbone(nn.Module):
         y: Tensor = self.head(x) if targets is None else loss(x, self.head, targets)
         return y
 
-    def hidden(self, inputs: Tensor, states: Sequence[Any] | None = None) -> tuple[Tensor, list[Any]]:
+    def hidden(self, inputs: Tensor, states: Sequence[LayerState] | None = None) -> tuple[Tensor, list[LayerState]]:
         """inputs [B, T(, F or d_in)] after `states` (one per layer; None: the start) -> the residual stream [B, T, D] and the states."""
         x, last, after = self._layers(inputs, states)
         return x + last, after
 
-    def _layers(self, inputs: Tensor, states: Sequence[Any] | None = None) -> tuple[Tensor, Tensor, list[Any]]:
+    def _layers(self, inputs: Tensor, states: Sequence[LayerState] | None = None) -> tuple[Tensor, Tensor, list[LayerState]]:
         """As `hidden`, but for the stream's last sum: what is not asked for need not be added."""
         x = self.dropout(self.embedding(inputs))
         last, handed, after = None, None, []
         for index, mixer in enumerate(self.mixers):
+            given, shift = states[index] if states else LayerState(), None
             x, normed = _plus(x, last, self.mixer_norms[index])
-            last, state, handed = mixer(normed, states and states[index], handed)
-            if self.channel_mixers:
-                x, normed = _plus(x, last, self.channel_norms[index])
-                last = self.channel_mixers[index](normed)
-            after.append(state)
+            last, state, handed = mixer(normed, given.mixer, handed)
+            if (name := str(index)) in self.channel_mixers:
+                x, normed = _plus(x, last, self.channel_norms[name])
+                last, shift = self.channel_mixers[name](normed, given.shift)
+            after.append(LayerState(state, shift))
         return x, torch.zeros_like(x) if last is None else last, after
 
-    def init_states(self, batch: int, *, capacity: int) -> list[Any]:
+    def init_states(self, batch: int, *, capacity: int) -> list[LayerState]:
         """One state per layer, for sequences of at most `capacity` tokens."""
-        return [mixer.init_state(batch, capacity=capacity) for mixer in self._each()]
+        nothing = self.head.weight.new_zeros(batch, self.settings.d_model)
+        return [LayerState(mixer.init_state(batch, capacity=capacity), nothing if self._shifted(i) else None) for i, mixer in enumerate(self._each())]
 
     def state_size(self, seq_len: int) -> StateSize | None:
         """Floats carried after `seq_len` tokens, summed over layers; None when a layer does not declare its own."""
-        total = StateSize()
+        total = StateSize(shift=self.settings.d_model * sum(self._shifted(i) for i in range(len(self.mixers))))
         for mixer in self._each():
             size = mixer.state_floats(seq_len)
             if size is None:
                 return None
             total = total.plus(size)
         return total
+
+    def _shifted(self, index: int) -> bool:
+        """Whether that layer's channel mixer looks one token back."""
+        name = str(index)
+        return name in self.channel_mixers and bool(self.channel_mixers[name].shifted)
 
     def _each(self) -> list[Mixer]:
         return [mixer for mixer in self.mixers if isinstance(mixer, Mixer)]
@@ -179,4 +180,5 @@ class Backbone(nn.Module):
         # matrices by their shape alone
         given |= {f"{name}.weight": Rule(decay=False) for name, module in self.named_modules() if isinstance(module, ShortConvolution | HeadLayerNorm)}
         given |= {f"{name}.bias": Rule(decay=False) for name, module in self.named_modules() if isinstance(module, HeadLayerNorm)}
+        given |= {f"{name}.mix": Rule(decay=False) for name, module in self.named_modules() if isinstance(module, TokenShift)}
         return {name: given.get(name, Rule()) for name, _ in self.named_parameters()}

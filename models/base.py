@@ -71,6 +71,8 @@ class Mixer(nn.Module, ABC):
     Settings: ClassVar[type[Settings]] = Settings
     controlled: ClassVar[dict[str, Any] | None] = None
     """Settings that replace the published ones in the controlled form, where only the recurrence may differ; None: it has none."""
+    channel_mixer: ClassVar[str] = "swiglu"
+    """What it was published with between its layers, a name in `blocks/channel_mixers.py` or none: what `model.channel_mixer=own` gives it."""
     opaque: ClassVar[bool] = False
     """A module from elsewhere: nothing but what a user says of it reaches its constructor."""
     causality: ClassVar[Literal["exact", "rounding"]] = "exact"

@@ -46,13 +46,14 @@ class Mamba2(MatrixMixer):
     State: H K V, constant in length; the convolution keeps 3 inputs per channel.
     Known for: a scalar decay for each token that runs as products of matrices. All heads share one key space, as published; a step that writes
     little also forgets little. It cannot erase one association alone, and with decays that are positive it cannot track parity. Published
-    models have states of 128 for heads of 64, and no channel mixer between their layers (`channel_mixer=none`); heads here are few, their state as
+    models have states of 128 for heads of 64, and no channel mixer between their layers (`channel_mixer=own`); heads here are few, their state as
     wide as the model over the heads, and decays are drawn in strata (docs/decisions/0003). In the controlled form every head has a B and a C
     of its own, and there is no skip: no other memory has one, and steps that start small would leave what is read far below it. The
     output projection starts at zero (0002).
     """
 
     name = "mamba2"
+    channel_mixer = "none"
     generation = "gates and decay"
     Settings = Mamba2Settings
     controlled: ClassVar[dict[str, Any] | None] = {**(MatrixMixer.controlled or {}), "groups": None, "conv_bias": False, "skip": False}

@@ -32,11 +32,12 @@ class RWKV4(Mixer):
     State: three numbers per channel (both sums and the logarithm of their scale), constant in length, and D for the token shift.
     Known for: a transformer-like layer whose state is a vector. Channels forget at rates of their own, half of them within about a token in
     the first layer. There is no query: what a channel recalls does not depend on what is asked, and recall of many pairs is out of reach.
-    Value starts orthogonal, receptance, key and output at zero, as published. In place of RWKV's own channel mixer, which has a shift of its own, the
-    backbone's channel mixer stands in. There is no controlled form: neither q, k and v in heads nor an output norm to hold equal.
+    Value starts orthogonal, receptance, key and output at zero, as published. RWKV's own channel mixer, which has a shift of its own, follows with
+    `channel_mixer=own`. There is no controlled form: neither q, k and v in heads nor an output norm to hold equal.
     """
 
     name = "rwkv4"
+    channel_mixer = "rwkv4"
     families = ("scan",)
     generation = "gates and decay"
 

@@ -27,11 +27,12 @@ class RWKV5(ShiftMixer):
     State: H K V, constant in length, and D for the token shift.
     Known for: rows that forget at rates between almost never and within a token or two, more slowly the deeper the layer. A token is read with a
     weight u of its own, before it is written. The decay does not depend on what is read, so nothing can be kept or dropped at will.
-    The group norm has eps 64e-5, where published code divides by 8 first and has 1e-5. In place of RWKV's own channel mixer, which has a
-    shift of its own, the backbone's channel mixer stands in. Linear maps start as torch's do, the output projection at zero (docs/decisions/0002).
+    The group norm has eps 64e-5, where published code divides by 8 first and has 1e-5. RWKV's own channel mixer, which has a shift of its own,
+    follows with `channel_mixer=own`. Linear maps start as torch's do, the output projection at zero (docs/decisions/0002).
     """
 
     name = "rwkv5"
+    channel_mixer = "rwkv4"
     Settings = RWKV5Settings
     letters = "rkvg"
 

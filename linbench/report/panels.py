@@ -74,7 +74,7 @@ def by_slice(axes: Axes, comparison: Comparison, slice_: str, metric: str = "acc
     axes.set_xlabel(WORDS.get(slice_, slice_.replace("_", " ")))
     axes.set_xlim(left=0 if min(edges, default=0) > 0 else None)
     if len(edges) <= APART:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     return drawn
 
 

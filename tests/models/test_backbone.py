@@ -90,10 +90,10 @@ def by_hand(model: Backbone, x: Tensor, channel_mixer: str) -> Tensor:
     for i, mixer in enumerate(model.mixers):
         x = x + mixer(norm(model.mixer_norms[i], x)).y
         if channel_mixer == "identity":
-            x = x + norm(model.channel_norms[i], x)
+            x = x + norm(model.channel_norms[str(i)], x)
         elif channel_mixer == "swiglu":
-            gate, value = (norm(model.channel_norms[i], x) @ model.channel_mixers[i].up.weight.T).chunk(2, dim=-1)
-            x = x + (gate * gate.sigmoid() * value) @ model.channel_mixers[i].down.weight.T
+            gate, value = (norm(model.channel_norms[str(i)], x) @ model.channel_mixers[str(i)].up.weight.T).chunk(2, dim=-1)
+            x = x + (gate * gate.sigmoid() * value) @ model.channel_mixers[str(i)].down.weight.T
     return norm(model.final_norm, x) @ model.head.weight.T
 
 
@@ -113,7 +113,7 @@ def test_what_is_not_asked_for_changes_no_bit(ids: Tensor, randomise: Randomise)
     before, x = torch.get_rng_state(), model.embedding(ids)
     for i, mixer in enumerate(model.mixers):
         x = x + mixer(model.mixer_norms[i](x)).y
-        x = x + model.channel_mixers[i](model.channel_norms[i](x))
+        x = x + model.channel_mixers[str(i)](model.channel_norms[str(i)](x))[0]
     assert torch.equal(model.hidden(ids)[0], x)
     assert torch.equal(torch.get_rng_state(), before)
     plain, dropping = build([DeltaNet, Attention]).state_dict(), build([DeltaNet, Attention], embedding_dropout=0.5, norm="rms").state_dict()
@@ -186,7 +186,7 @@ def test_weights_are_a_function_of_the_seed(pattern: str) -> None:
 def test_layers_of_one_kind_start_differently() -> None:
     model = build([DeltaNet, DeltaNet])
     assert not torch.equal(model.mixers[0].project.linear.weight, model.mixers[1].project.linear.weight)
-    assert not torch.equal(model.channel_mixers[0].up.weight, model.channel_mixers[1].up.weight)
+    assert not torch.equal(model.channel_mixers["0"].up.weight, model.channel_mixers["1"].up.weight)
 
 
 def test_no_part_starts_differently_for_what_the_others_are() -> None:

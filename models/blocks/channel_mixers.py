@@ -1,0 +1,97 @@
+"""What follows a mixer and mixes the channels of every token: a gated map, or what a published model has in its place."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linbench.models.base import LayerInfo
+from linbench.models.blocks.initialise import orthogonal, silent
+from linbench.models.blocks.linear import Linear
+from linbench.models.blocks.token_shift import TokenShift, depth, own_share
+
+
+class ChannelMixer(nn.Module, ABC):
+    """From [B, T, D] to [B, T, D]. One with a token shift carries the last token."""
+
+    shifted = False
+
+    @abstractmethod
+    def forward(self, x: Tensor, last: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """x [B, T, D] after the token `last` [B, D] (None: zeros, or there is no shift) -> y [B, T, D], and the last token where it is carried."""
+
+
+class SwiGLU(ChannelMixer):
+    """W_down (silu(W_gate x) * W_up x), 8/3 D wide, rounded up to a multiple of 8; starts at zero. arXiv:2002.05202."""
+
+    def __init__(self, layer: LayerInfo, width: int | None = None) -> None:
+        super().__init__()
+        hidden = width or 8 * -(-layer.d_model // 3)
+        self.up = Linear(layer.d_model, 2 * hidden)
+        self.down = silent(Linear(hidden, layer.d_model))
+
+    def forward(self, x: Tensor, last: Tensor | None = None) -> tuple[Tensor, None]:
+        """As `ChannelMixer.forward`, without a shift."""
+        gate, value = self.up(x).chunk(2, dim=-1)
+        return self.down(F.silu(gate) * value), None
+
+
+class Identity(ChannelMixer):
+    """The norm of the residual stream, which is what it is given, is added to that stream."""
+
+    def __init__(self, layer: LayerInfo, width: int | None = None) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor, last: Tensor | None = None) -> tuple[Tensor, None]:
+        """As `ChannelMixer.forward`, without a shift."""
+        return x, None
+
+
+class SquaredReLU(ChannelMixer):
+    """sigmoid(W_r x_r) * W_v relu(W_k x_k)^2, 4 D wide; x_r and x_k are mixtures of a token and the one before. RWKV, arXiv:2305.13048.
+
+    Channel i takes (i / D)^(left^steepness) from the token itself, where `left` falls from 1 at the first layer to 1 / L at the last. W_v and W_r start
+    at zero. RWKV-7 (arXiv:2503.14456) has no receptance W_r.
+    """
+
+    shifted = True
+
+    def __init__(self, layer: LayerInfo, width: int | None = None, *, steepness: int, receptance: bool = True, orthogonal_keys: bool = False) -> None:
+        super().__init__()
+        hidden = width or 4 * layer.d_model
+        mix = 1 - own_share(layer.d_model, depth(layer).left ** steepness)
+        self.shift = TokenShift({"k": mix, "r": mix} if receptance else {"k": mix})
+        self.key, self.value = Linear(layer.d_model, hidden), silent(Linear(hidden, layer.d_model))
+        self.receptance = silent(Linear(layer.d_model, layer.d_model)) if receptance else None
+        if orthogonal_keys:
+            orthogonal(self.key, gain=(hidden / layer.d_model) ** 0.5)
+
+    def forward(self, x: Tensor, last: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """As `ChannelMixer.forward`."""
+        streams, last = self.shift(x, last)
+        y: Tensor = self.value(F.relu(self.key(streams["k"])).square())
+        return y if self.receptance is None else torch.sigmoid(self.receptance(streams["r"])) * y, last
+
+
+def _rwkv4(layer: LayerInfo, width: int | None) -> ChannelMixer:
+    return SquaredReLU(layer, width, steepness=1, orthogonal_keys=True)
+
+
+def _rwkv6(layer: LayerInfo, width: int | None) -> ChannelMixer:
+    return SquaredReLU(layer, width, steepness=3)
+
+
+def _rwkv7(layer: LayerInfo, width: int | None) -> ChannelMixer:
+    return SquaredReLU(layer, width, steepness=4, receptance=False)
+
+
+CHANNEL_MIXERS: dict[str, Callable[[LayerInfo, int | None], ChannelMixer]] = {
+    "swiglu": SwiGLU,
+    "identity": Identity,
+    "rwkv4": _rwkv4,
+    "rwkv6": _rwkv6,
+    "rwkv7": _rwkv7,
+}
+"""By the names that users and mixers call them; `none` is none."""
