@@ -173,13 +173,19 @@ class Comparison:
 
     @property
     def mismatch(self) -> dict[str, float]:
-        """How far apart models are in parameters, and in state floats among those whose state does not grow: largest over smallest, less 1."""
-        sizes = [result["model"] for row in self.rows for result in row.results[:1] if result["model"]]
-        counts = {
-            "parameters": [size["parameters"] for size in sizes],
-            "state floats": [size["state"]["total"] for size in sizes if size["state"] and not size["state"]["cache"]],
-        }
-        return {name: max(values) / min(values) - 1 for name, values in counts.items() if len(values) > 1 and min(values) > 0}
+        """How far apart models of one width are in parameters, and in state floats among those whose state does not grow: largest over smallest, less 1."""
+        found: dict[str, float] = {}
+        firsts = [row.results[0] for row in self.rows if row.results[0]["model"]]
+        for width in {_width(result) for result in firsts}:
+            sizes = [result["model"] for result in firsts if _width(result) == width]
+            counts = {
+                "parameters": [size["parameters"] for size in sizes],
+                "state floats": [size["state"]["total"] for size in sizes if size["state"] and not size["state"]["cache"]],
+            }
+            for name, values in counts.items():
+                if len(values) > 1 and min(values) > 0:
+                    found[name] = max(found.get(name, 0.0), max(values) / min(values) - 1)
+        return found
 
     @property
     def shared_settings(self) -> dict[str, Any]:
@@ -263,27 +269,33 @@ def _comparison(key: str, members: Sequence[Result], order: Sequence[str]) -> Co
     labels = _labels(list(by_model.values()))
     rows = [Row(label, tuple(sorted(group, key=lambda result: result["cell"]["seed"]))) for label, group in zip(labels, by_model.values(), strict=True)]
     rank = {label: i for i, label in enumerate(order)}
-    rows.sort(key=lambda row: (rank.get(row.results[0]["label"], len(rank)), row.label))
+    rows.sort(key=lambda row: (rank.get(row.results[0]["label"], len(rank)), _with_numbers(row.label)))
     cell, presets = members[0]["cell"], {member["preset"] for member in members}
     return Comparison(key, cell["task"]["name"], presets.pop() if len(presets) == 1 else None, cell["model"]["form"], cell["device"], tuple(rows))
 
 
 def _labels(groups: Sequence[Sequence[Result]]) -> list[str]:
-    """The label of each model, with the settings that differ where two share one."""
-    names = [group[0]["label"] for group in groups]
+    """The label of each model, with as few settings as tell those apart that share one."""
+    alike: dict[str, list[dict[str, Any]]] = {}
+    for group in groups:
+        alike.setdefault(group[0]["label"], []).append(_flat(group[0]))
+    told = {label: fewest([twins]) for label, twins in alike.items()}
     labels = []
-    for name, group in zip(names, groups, strict=True):
-        twins = [_flat(other[0]) for other, theirs in zip(groups, names, strict=True) if theirs == name]
-        mine = _flat(group[0])
-        differing = [k for k in mine if any(twin.get(k) != mine[k] for twin in twins)]
-        labels.append(f"{name} ({', '.join(f'{k} {mine[k]}' for k in differing)})" if differing else name)
+    for group in groups:
+        label, flat = group[0]["label"], _flat(group[0])
+        said = ", ".join(f"{name} {flat[name]}" for name in told[label] if name in flat)
+        labels.append(f"{label} ({said})" if said else label)
     return labels
+
+
+def _width(result: Result) -> Any:
+    return result["cell"]["model"]["backbone"]["settings"].get("d_model")
 
 
 def _flat(result: Result) -> dict[str, Any]:
     cell = result["cell"]
-    flat = {"lr": cell["protocol"]["settings"]["lr"], **cell["model"]["backbone"]["settings"]}
+    flat = dict(cell["model"]["backbone"]["settings"])
     for i, layer in enumerate(cell["model"]["layers"]):
         own = {"version": layer["version"], "source": (layer["source"] or "")[:8], **layer["settings"]}
         flat |= {name if i == 0 else f"layer {i} {name}": value for name, value in own.items() if i == 0 or value != flat.get(name)}
-    return flat
+    return {**flat, "lr": cell["protocol"]["settings"]["lr"]}

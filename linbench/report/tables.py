@@ -104,9 +104,9 @@ def matching(comparison: Comparison) -> str:
     """In the controlled form, how well sizes are matched."""
     if comparison.form != "controlled":
         return ""
-    words = {"parameters": "parameters", "state floats": "state floats of models whose state does not grow"}
+    words = {"parameters": "parameters", "state floats": "state floats where the state does not grow"}
     parts = [f"{words[name]} differ by {apart:.1%}{'' if apart <= MATCHED else ' and are NOT matched'}" for name, apart in comparison.mismatch.items()]
-    return f" At most, {'; '.join(parts)}." if parts else ""
+    return f" Between models of one width, at most, {'; '.join(parts)}." if parts else ""
 
 
 def caption(comparison: Comparison) -> str:

@@ -56,9 +56,17 @@ def test_comparisons_of_a_sweep_over_settings_are_all_named_by_them(a_result: An
     assert titles(*surrounded) == ["mqar quick model.conv 0", "mqar quick model.conv 4"]
 
 
+def test_models_of_two_widths_are_matched_width_by_width_and_told_apart_by_that_alone(a_result: Any) -> None:
+    sizes = {("deltanet", 64): (1000, 9), ("deltanet", 128): (3000, 12), ("retnet", 64): (1020, 10), ("retnet", 128): (3030, 13)}
+    results = [a_result(label, d_model=width, parameters=count, heads=heads, lr=width / 1000) for (label, width), (count, heads) in sizes.items()]
+    (found,) = comparisons(results)
+    assert found.mismatch["parameters"] == pytest.approx(0.02)
+    assert [row.label for row in found.rows] == [f"{label} (d_model {width})" for label in ("deltanet", "retnet") for width in (64, 128)]
+
+
 def test_models_that_share_a_label_are_told_apart_by_what_differs(a_result: Any) -> None:
     (found,) = comparisons([a_result(), a_result(heads=4), a_result(heads=4, lr=0.1), a_result("attention")])
-    assert [row.label for row in found.rows] == ["attention", "deltanet (lr 0.01, heads 2)", "deltanet (lr 0.01, heads 4)", "deltanet (lr 0.1, heads 4)"]
+    assert [row.label for row in found.rows] == ["attention", "deltanet (heads 2, lr 0.01)", "deltanet (heads 4, lr 0.01)", "deltanet (heads 4, lr 0.1)"]
 
 
 def test_rows_stand_in_the_order_asked_for(a_result: Any) -> None:
