@@ -4,8 +4,6 @@ Every key has a value of its own, drawn evenly, so that keys may share one. The 
 there, each is as likely to be asked for.
 """
 
-from functools import cache
-from math import comb
 from typing import ClassVar, Self
 
 import torch
@@ -14,6 +12,7 @@ from torch import Tensor
 
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split, Task
+from linbench.tasks.blocks.guesses import commonest, occupied
 from linbench.tasks.blocks.refusals import refuse_odd
 from linbench.tasks.random import Stream
 
@@ -71,11 +70,12 @@ class AssociativeRecall(Task):
         return self.settings.seq_len // 2 - 1
 
     def chance(self) -> float:
-        """Naming the value that most of the keys that were there have: the mean share of keys that have it."""
+        """Naming the value that most of the keys that were there have: the mean share of keys that have it. Of a single key, any value."""
         s = self.settings
-        present = _occupied(self._pairs, s.keys)
-        fullest = _fullest(len(present) - 1, s.values)
-        return sum(p * fullest[count] / count for count, p in enumerate(present) if count)
+        present = occupied(self._pairs, s.keys)
+        if len(present) == 2:
+            return 1 / s.values
+        return sum(p * commonest(count, s.values) for count, p in enumerate(present) if p)
 
     def slice_sizes(self) -> dict[str, int]:
         """distance: tokens from where the key stood last. mentions: how often it stood."""
@@ -115,33 +115,3 @@ class AssociativeRecall(Task):
             f"In {self._pairs} pairs {pairs}. Token 0 announces the question: at position {at} stands {asked}, which stood in {mentions} of the pairs, "
             f"and the answer due there is {int(batch.targets[row, 0])}."
         )
-
-
-@cache
-def _occupied(balls: int, boxes: int) -> list[float]:
-    """The probabilities that balls thrown into boxes at random lie in 0, 1, ... of them."""
-    share = [1.0] + [0.0] * min(balls, boxes)
-    for _ in range(balls):
-        share = [share[j] * j / boxes + (share[j - 1] * (boxes - j + 1) / boxes if j else 0.0) for j in range(len(share))]
-    return share
-
-
-@cache
-def _fullest(balls: int, boxes: int) -> list[float]:
-    """How many of 0, 1, ... balls thrown into boxes at random lie in the fullest one, in expectation: the sum over m of the probability that it has more."""
-    expected, most = [0.0] * (balls + 1), 0
-    while max(more := [1 - p for p in _none_above(most, balls, boxes)]) > 1e-9:
-        expected, most = [a + b for a, b in zip(expected, more, strict=True)], most + 1
-    return expected
-
-
-def _none_above(most: int, balls: int, boxes: int) -> list[float]:
-    """The probability that no box has more than `most` of n = 0, 1, ... balls.
-
-    It is n! / boxes^n times the coefficient of x^n in (1 + x + ... + x^most / most!)^boxes, which the recurrence for powers of a series gives; up to
-    as many balls as boxes none of its terms is negative.
-    """
-    found = [1.0]
-    for n in range(1, balls + 1):
-        found.append(sum((i * (boxes + 1) / n - 1) * (comb(n, i) / boxes**i) * found[n - i] for i in range(1, min(n, most) + 1)))
-    return found

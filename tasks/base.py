@@ -109,7 +109,13 @@ class Task(ABC):
 
     @abstractmethod
     def chance(self) -> float:
-        """The accuracy of the best guess that does not use what is asked for; diverged runs count as this."""
+        """The accuracy of the best blind guess, by which scores are scaled; diverged runs count as this.
+
+        Who guesses knows how examples are drawn and where an answer is due, and is blind either to what is asked for, here and elsewhere (a key, a
+        name, one of two roles), but reads the rest of the sequence up to there, with what was said of the answer; or to the sequence, but knows the
+        question. The better of the two counts. Where a sequence allows one answer only, since it has one fact or nothing is left to ask, it is the
+        latter. A published level that published scores are scaled by stays, and the task says so.
+        """
 
     def optimum(self) -> float:
         """The accuracy of the exact solver, in expectation."""

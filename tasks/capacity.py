@@ -16,6 +16,7 @@ from torch import Tensor
 from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
+from linbench.tasks.blocks.guesses import commonest, heaviest
 from linbench.tasks.blocks.origins import weights
 from linbench.tasks.random import Stream
 
@@ -112,9 +113,13 @@ class Capacity(Task):
         return self.settings.keys
 
     def chance(self) -> float:
-        """1 / values: naming any value, blind to the sequence, whose commonest is right a little more often. The mean of all one-hot values explains
-        the same share of their squares."""
-        return 1 / self._values
+        """Naming the value that most queries ask for: they are of the keys of writes drawn at random, whose values are known. If loss is squared, the
+        share that is explained by the mean over all writes: how often two of them lead to the same value."""
+        s = self.settings
+        if s.loss == "squared":
+            same_key = 1 / s.keys if s.writes == "unique" else 1 / self._writes + (1 - 1 / self._writes) / s.keys
+            return same_key + (1 - same_key) / self._values
+        return commonest(s.keys, self._values) if s.writes == "unique" else heaviest(s.keys, self._values, self._writes)
 
     def longer(self, times: int) -> dict[str, Any]:
         """A longer delay."""

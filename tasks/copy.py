@@ -13,6 +13,7 @@ from torch import Tensor
 from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
+from linbench.tasks.blocks.guesses import left
 from linbench.tasks.blocks.lengths import between
 from linbench.tasks.blocks.whole import exact
 from linbench.tasks.blocks.words import words
@@ -66,7 +67,7 @@ class _Strings(Task):
         return IO(size, size)
 
     def chance(self) -> float:
-        """1 / letters: naming any letter."""
+        """1 / letters: naming any letter, blind to the string, for nothing is asked of it but where."""
         return 1 / int(self.settings.letters)
 
     def longer(self, times: int) -> dict[str, Any]:
@@ -160,6 +161,21 @@ class Copy(_Strings):
     def answers(self) -> int:
         """Every letter of the longest string, or of an answer."""
         return self.settings.max_length if self.settings.variant == "copy" else self.settings.answer
+
+    def chance(self) -> float:
+        """Of n-grams, naming the letter that is commonest after all that could be asked for, those that stand once, and what was said of the answer, as
+        if they did not overlap; else as of any string."""
+        s = self.settings
+        if s.variant == "copy" or s.max_length == s.ngram + s.answer:
+            return super().chance()
+        lengths = range(s.min_length, s.max_length + 1)
+        once = [(1 - s.letters**-s.ngram) ** (length - s.ngram) for length in lengths]
+        right = [
+            left(length - s.ngram - s.answer + 1, share=alone * s.letters**-said, values=s.letters)
+            for length, alone in zip(lengths, once, strict=True)
+            for said in range(s.answer)
+        ]
+        return sum(right) / len(right)
 
     @property
     def _head(self) -> int:

@@ -10,9 +10,10 @@ from typing import ClassVar, Self
 
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor
+from torch import Tensor, nn
 
 from linbench.tasks.base import Batch, Preset, Split
+from linbench.tasks.blocks.guesses import left, one_more
 from linbench.tasks.blocks.mad import published
 from linbench.tasks.blocks.mad_recall import Pairs, Recall, RecallSettings
 from linbench.tasks.random import Stream
@@ -87,10 +88,38 @@ class FuzzyRecall(Recall):
         return super().slice_sizes() | {"token": self.settings.v_motif_size}
 
     def chance(self) -> float:
-        """Naming any token that the value does not have yet, values of all sizes being asked for as often."""
+        """Naming the token that is commonest, after those said, among the values of all keys shown so far; at the end, where it is known how many are due,
+        among those of that size, without the first pair, which is hardly ever the last. Sizes as in `optimum`."""
+        s, right, due = self.settings, 0.0, 0.0
+        for size in range(1, s.v_motif_size + 1):
+            asked = s.k_motif_size + size
+            never, _ = self._expected(asked)
+            again, last = self._shown(asked)
+            for token in range(s.v_motif_size):
+                going_on, share = (s.v_motif_size - token) / s.v_motif_size, 1 / s.v_motif_size / perm(s.values, token)
+                right += going_on * _mean(again, share=share * (s.v_motif_size - token), values=s.values - token)
+                due += going_on * float(again.sum())
+                if token < size:
+                    right += (1 - never) * _mean(last, share=share, values=s.values - token) + never / (s.values - token)
+                    due += 1
+        return right / due
+
+    def _shown(self, asked: int) -> tuple[Tensor, Tensor]:
+        """Where the last pair has so many tokens: by the number of keys shown before, how many pairs come back, and the probability for the last one."""
         s = self.settings
-        left = [(s.v_motif_size - token, s.values - token) for token in range(s.v_motif_size)]
-        return sum(sizes / tokens for sizes, tokens in left) / sum(sizes for sizes, _ in left)
+        end, keys = s.seq_len - asked - s.longest, perm(s.keys, s.k_motif_size)
+        begin = nn.functional.pad(torch.ones(1, dtype=torch.float64), (0, end - 1))
+        shown = nn.functional.pad(torch.ones(1, dtype=torch.float64), (0, end // (s.k_motif_size + 1) + 1))
+        back = torch.arange(len(shown), dtype=torch.float64) / keys * (1 - s.frac_noise) * s.multi_query
+        back = back * (1 - (s.k_motif_size + 1 + s.longest) / 2 / (s.seq_len - 2 * asked))  # but for the place where the last pair is put
+        again, last, asked_for = torch.zeros_like(shown), torch.zeros_like(shown), shown
+        while (there := float(begin.sum())) > 0:
+            sizes = range(s.k_motif_size + 1, s.longest + 1)
+            begin = torch.stack([nn.functional.pad(begin, (size, 0))[:end] for size in sizes]).mean(dim=0)
+            again, last = again + there * back * shown, last + (there - float(begin.sum())) * asked_for
+            asked_for = one_more(shown, keys)  # the pair that is asked for at last is no noise
+            shown = one_more(shown, keys, share=1 - s.frac_noise)
+        return again, last
 
     def optimum(self) -> float:
         """1, but for the last value where its key was never shown before, of which a guess finds little.
@@ -176,6 +205,12 @@ class FuzzyRecall(Recall):
         base = self.settings.keys + 1
         counted = torch.where(torch.arange(draws.shape[2], device=draws.device) < sizes[:, :, None], draws + 1, 0)
         return sum((counted[:, :, i] * base**i for i in range(draws.shape[2])), start=torch.zeros_like(sizes))
+
+
+def _mean(shown: Tensor, *, share: float, values: int) -> float:
+    """The sum over how many facts were shown, with these weights, of how often a guess among those that are left is right."""
+    weights: list[float] = shown.tolist()
+    return sum(p * left(max(count, 1), share=share, values=values) for count, p in enumerate(weights) if p)
 
 
 def _distinct(draws: Tensor, size: int) -> Tensor:

@@ -4,13 +4,15 @@ A key is drawn anew for every pair, its value once per sequence (keys may share 
 is drawn from those that were shown.
 """
 
+from collections.abc import Iterator
 from typing import ClassVar, Self
 
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor
+from torch import Tensor, nn
 
 from linbench.tasks.base import Batch, Preset, Question, Split
+from linbench.tasks.blocks.guesses import commonest, one_more
 from linbench.tasks.blocks.mad import published
 from linbench.tasks.blocks.mad_recall import Pairs, Recall, RecallSettings
 from linbench.tasks.blocks.refusals import refuse_odd
@@ -61,9 +63,25 @@ class InContextRecall(Recall):
         return range(0, self.seq_len, 2) if self.settings.multi_query else range(self.seq_len - 1, self.seq_len)
 
     def chance(self) -> float:
-        """Naming the value of any key, were as many shown as can be: right if it is the key that is asked for, or shares its value."""
-        keys = min(self.settings.keys, self.settings.seq_len // 2 - 1)
-        return 1 / keys + (1 - 1 / keys) / self.settings.values
+        """Naming the value that most of the keys shown so far have: whichever of them is asked for, each is as likely."""
+        asked: list[float] = torch.stack(list(self._asked())).sum(dim=0).tolist()
+        return sum(p * commonest(count, self.settings.values) for count, p in enumerate(asked) if p) / sum(asked)
+
+    def _asked(self) -> Iterator[Tensor]:
+        """Of every pair [keys + 1], the probabilities that it is asked for and that 0, 1, ... keys were shown before."""
+        s, others = self.settings, self.settings.seq_len // 2 - 1
+        told = 1 - s.frac_noise
+        free = nn.functional.pad(torch.ones(1, dtype=torch.float64), (0, s.keys))  # the pair that is never noise is still to come
+        had = torch.zeros_like(free)
+        known = torch.arange(s.keys + 1, dtype=torch.float64) / s.keys
+        for pair in range(others):
+            here = free / (others + 1)
+            if s.multi_query:
+                yield known * ((had + (others - pair) * here) * told + here)
+            had = one_more(had, s.keys, share=told) + one_more(here, s.keys)
+            free = one_more(free, s.keys, share=told)
+        last = had + free / (others + 1)
+        yield torch.cat([torch.zeros_like(last[:1]), last[:1] + last[1:2], last[2:]])  # were all noise, the first is not
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
         """All pairs but the last are drawn; of the keys that they show, each is as likely to be the last."""
@@ -75,7 +93,7 @@ class InContextRecall(Recall):
         noise = self._noise(stream, count - 1)
         lots = stream.child("lots").bits(keys) * s.keys + keys
         asked = lots.masked_fill(noise, torch.iinfo(torch.int64).max).amin(dim=1, keepdim=True) % s.keys
-        keys, noise = torch.cat([keys, asked], dim=1), torch.nn.functional.pad(noise, (0, 1))
+        keys, noise = torch.cat([keys, asked], dim=1), nn.functional.pad(noise, (0, 1))
         values = s.keys + stream.child("values").integers_at(keys, below=s.values)
 
         one = torch.ones_like(keys)

@@ -67,8 +67,8 @@ class Memorization(MacroAccuracy):
         return self.settings.seq_len // 2
 
     def chance(self) -> float:
-        """Any value."""
-        return 1 / self.settings.values
+        """1 / keys: any value that some key has."""
+        return 1 / self.settings.keys
 
     def slice_sizes(self) -> dict[str, int]:
         """order: of the question in its sequence."""

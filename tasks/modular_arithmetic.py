@@ -92,7 +92,8 @@ class ModularArithmetic(Task):
         return Vocabulary.of(self.settings.modulus, brackets=self.settings.brackets)
 
     def chance(self) -> float:
-        """1 / modulus: any digit, as in the published scaled accuracies; where there are products 0 is likelier, as the score `majority` says."""
+        """1 / modulus: any digit, the level by which the published accuracies are scaled. Where there are products 0 is likelier, and the best blind guess
+        is the score `majority`."""
         return 1 / self.settings.modulus
 
     def longer(self, times: int) -> dict[str, Any]:

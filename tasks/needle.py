@@ -13,6 +13,7 @@ from torch import Tensor
 from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Mean, Prediction, Preset, Split, Task
+from linbench.tasks.blocks.guesses import exactly, left
 from linbench.tasks.blocks.scatter import scatter, tenths
 from linbench.tasks.blocks.text import markov, zipf
 from linbench.tasks.blocks.whole import exact
@@ -134,8 +135,23 @@ class Needle(Task):
         return self.settings.needle if self.settings.haystack == "needles" else 1
 
     def chance(self) -> float:
-        """1 / 10 or 1 / 16: naming any digit there may be in a value."""
-        return 1 / self._base
+        """Naming the digit that is commonest among the needles that no earlier answer was about and that agree with the digits said: after few of these
+        it is one needle, so that `exact` tells more. A needle of the haystack is told from those that may be asked for by how often its key stands or,
+        where `depth` is given, by its place. Of a single needle, any digit there is."""
+        s, units = self.settings, self.settings.hay // self._unit
+        others = [1.0]  # the probabilities of so many keys in the haystack that may be asked for
+        if s.haystack == "needles" and s.depth is None and s.key == "word":
+            others = exactly(s.values_per_key, units, s.keys - s.needles)
+        elif s.haystack == "needles" and s.depth is None and s.values_per_key == 1:
+            others = [0.0] * units + [1.0]
+        if s.needles == len(others) == 1:
+            return 1 / self._base
+        said = range(s.values_per_key * self._digits)
+        right = 0.0
+        for count, p in enumerate(others):
+            for known in range(s.queries if p else 0):
+                right += p * sum(left(s.needles - known + count, share=float(self._base) ** -n, values=self._base) for n in said)
+        return right / self.answers
 
     def slice_sizes(self) -> dict[str, int]:
         """depth: tenths of the haystack that stand before the needle. place: of the digit in its value."""

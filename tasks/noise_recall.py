@@ -12,6 +12,7 @@ from torch import Tensor
 from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split, Task
+from linbench.tasks.blocks.guesses import commonest, exactly
 from linbench.tasks.blocks.scatter import scatter, tenths
 from linbench.tasks.blocks.text import zipf
 from linbench.tasks.random import Stream
@@ -111,8 +112,14 @@ class NoiseRecall(Task):
         return 3 if self.settings.kind in {"decoys", "marked"} else 1
 
     def chance(self) -> float:
-        """1 / values: naming any value, having forgotten all facts."""
-        return 1 / self.settings.values
+        """Naming the commonest value of the facts, and of the decoys that nothing tells from them: neither MARK nor words, nor how often their key stands
+        or, where `depth` is given, their place. Of a single fact, any value."""
+        s = self.settings
+        alike = s.kind == "decoys" and s.decoy_pool == "facts" and s.depth is None
+        others = exactly(1, s.noise // self._unit, s.keys - s.facts) if alike else [1.0]
+        if s.facts == len(others) == 1:
+            return 1 / s.values
+        return sum(p * commonest(s.facts + count, s.values) for count, p in enumerate(others) if p)
 
     def longer(self, times: int) -> dict[str, Any]:
         """More noise, and the same facts."""

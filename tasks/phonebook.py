@@ -12,6 +12,7 @@ from torch import Tensor
 from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Mean, Prediction, Preset, Split, Task
+from linbench.tasks.blocks.guesses import left
 from linbench.tasks.blocks.whole import exact
 from linbench.tasks.random import Stream
 
@@ -78,8 +79,11 @@ class Phonebook(Task):
         return 3 + self.settings.digits
 
     def chance(self) -> float:
-        """1 / 10: naming any digit."""
-        return 1 / 10
+        """Naming the digit that is commonest among the entries that were not shown before and agree with the digits said: after few of these it is
+        one entry, so that `exact` tells more. Of a single entry, any digit."""
+        s = self.settings
+        entries = s.entries - s.demonstrations
+        return sum(left(entries, share=10.0**-place, values=10) for place in range(s.digits)) / s.digits if entries > 1 else 1 / 10
 
     def longer(self, times: int) -> dict[str, Any]:
         """More entries."""

@@ -74,17 +74,19 @@ class StackManipulation(Task):
         return self.settings.length + 1
 
     def chance(self) -> float:
-        """A coin for every bit and never the end: E[h] / 2 of E[h] + 1, with h the height."""
-        length, shortest = self.settings.length, self.settings.shortest
-        expected = [[float(h) for h in range(length + 1)]]  # after so many actions, from height h; used where no action leads above length
-        for _ in range(length - 1):
-            last = [*expected[-1], expected[-1][-1] + 1]
-            expected.append([(last[max(h - 1, 0)] + 2 * last[h + 1]) / 3 for h in range(length + 1)])
-        mean = 0.0
-        for n in range(shortest, length + 1):
-            bits = range(1, max(n, 2))
-            mean += sum(expected[n - b][b] for b in bits) / len(bits) / (length - shortest + 1)
-        return mean / 2 / (mean + 1)
+        """What is likelier at this place after so many bits and actions: the end, or one of the two bits."""
+        s = self.settings
+        ends = torch.zeros(s.length + 1, s.length + 1, dtype=torch.float64)  # the probability of each height, by bits and actions
+        for bits in range(1, max(s.length, 2)):
+            height = torch.zeros(s.length + 1, dtype=torch.float64)
+            height[bits] = 1.0
+            for n in range(bits, s.length + 1):
+                if bits < max(n, 2):
+                    ends[n] += height / (max(n, 2) - 1)
+                height = (torch.cat([height[:1] + height[1:2], height[2:], height[:1] * 0]) + 2 * height.roll(1)) / 3
+        ends = ends[s.shortest :]
+        goes_on = ends.flip(1).cumsum(dim=1).flip(1) - ends
+        return float(torch.maximum(ends, goes_on / 2).sum() / (ends + goes_on).sum())
 
     def longer(self, times: int) -> dict[str, int]:
         """More bits and actions."""

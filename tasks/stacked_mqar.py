@@ -96,8 +96,9 @@ class StackedMQAR(Task):
         return _table(self.settings.vocab_size, self.settings.dim, self.settings.embeddings, device)
 
     def chance(self) -> float:
-        """1 / kv_pairs: naming any value of the sequence, without knowing whose it is."""
-        return 1 / self.settings.kv_pairs
+        """1 / kv_pairs: naming any value of the sequence, without knowing whose it is; of a single pair, any value there is."""
+        s = self.settings
+        return 1 / (s.kv_pairs if s.kv_pairs > 1 else s.vocab_size - self._half)
 
     def slice_sizes(self) -> dict[str, int]:
         """distance: tokens from the pair to its query."""

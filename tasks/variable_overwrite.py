@@ -5,18 +5,20 @@ among the inputs. The controls: as many writes without repeats, a value further 
 forgotten at once, which a gate does and a delta rule alone does not.
 """
 
+from collections import Counter
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
+from linbench.tasks.blocks.guesses import commonest
 from linbench.tasks.blocks.origins import first_seen, margin, origins, recalled, weights
 from linbench.tasks.blocks.overwriting import FIRST_KEY, PAD, SEP, SET, VariableOverwriteSettings
 from linbench.tasks.blocks.prose import listed
 from linbench.tasks.blocks.statements import length, place, say
 from linbench.tasks.blocks.timeline import doublings, doublings_size, spread
-from linbench.tasks.blocks.writes import different_values, scheduled
+from linbench.tasks.blocks.writes import different_values, met, scheduled
 from linbench.tasks.random import Stream, constant, inverse
 
 _EASY = {"variables": 4, "overwrites": (0, 1, 2), "seq_len": 64}
@@ -86,10 +88,18 @@ class VariableOverwrite(Task):
         return self.settings.counts["ask"]
 
     def chance(self) -> float:
-        """1 / variables: always naming the value that was written last, which is the last of its key. Where a mark says how far back, one such guess for
-        each mark. Of questions between writes, when not all variables are there yet, the same guess is right somewhat more often."""
-        asked = self.settings.asked
-        return len({back for _, back in asked}) / len(asked)
+        """1 / variables, or rather one over those that are there when it is asked: naming what the key that was written first now holds, which is not a
+        decoy's; where a mark says how far back, one such guess for each mark. Where values come again, the commonest of those that may be asked for."""
+        s = self.settings
+
+        def share(variables: int) -> float:
+            return 1 / variables if s.writes + s.decoys <= s.values else commonest(variables, s.values)
+
+        right = sum(count * share(count) for count in Counter(back for _, back in s.asked).values())
+        if s.midstream:
+            there = met(s.writes_of, s.schedule)[1 : s.writes]
+            right += s.midstream * sum(p * share(1 + more) for shares in there for more, p in enumerate(shares[1:])) / len(there)
+        return right / self.answers
 
     def slice_sizes(self) -> dict[str, int]:
         """overwrites: of the key, until it is asked for. doublings: of the distance in tokens from the write that decides to the question, 0 for 1,

@@ -7,6 +7,7 @@ from pydantic import Field
 from torch import Tensor
 
 from linbench.tasks.base import Task
+from linbench.tasks.blocks.guesses import nth_draws
 from linbench.tasks.random import Stream, constant, inverse_powers
 
 PowerA = Annotated[float, Field(gt=0, le=2, description="slot i of the query region is taken with weight a * i^(a-1); 1 is uniform, small is early")]
@@ -19,7 +20,7 @@ Filler = Annotated[
 
 class PairsThenQueries(Task):
     """A task that begins with pairs and asks for each key once, later, in one of the slots that are left. Its settings have at least
-    seq_len, kv_pairs and vocab_size."""
+    seq_len, kv_pairs, vocab_size and power_a."""
 
     slot: ClassVar[int] = 2
     """Tokens of a pair as of a query with what follows it."""
@@ -40,8 +41,12 @@ class PairsThenQueries(Task):
         return (self.seq_len - self.context) // self.slot
 
     def chance(self) -> float:
-        """1 / kv_pairs: naming any value that is true at the end, without knowing whose it is."""
-        return 1 / int(self.settings.kv_pairs)
+        """Naming the value of the pair that is likeliest to be asked for in this slot: pairs draw their slots in turn, so that early ones are rather
+        the first pair's. Of a single pair: any value there is."""
+        s = self.settings
+        if s.kv_pairs == 1:
+            return 1 / int(s.vocab_size - (self.slot - 1) * (s.vocab_size // self.slot))
+        return float(nth_draws(s.kv_pairs, of=self.slots, power_a=s.power_a).amax(dim=1).sum()) / int(s.kv_pairs)
 
 
 def power_law_slots(stream: Stream, count: int, *, of: int, power_a: float) -> Tensor:

@@ -1,6 +1,8 @@
 """Variables that are written several times: in which order, with which values, and what each holds at a time."""
 
+from functools import cache
 from itertools import chain
+from math import comb
 from typing import Literal, NamedTuple
 
 import torch
@@ -9,7 +11,7 @@ from torch import Tensor
 from linbench.tasks.blocks.timeline import parts
 from linbench.tasks.random import Stream, constant, inverse
 
-__all__ = ["Schedule", "Writes", "different_values", "scheduled"]
+__all__ = ["Schedule", "Writes", "different_values", "met", "scheduled"]
 
 Schedule = Literal["interleaved", "blockwise", "sequential"]
 
@@ -54,6 +56,25 @@ def scheduled(stream: Stream, counts: tuple[int, ...], *, rounds: int, schedule:
     table = constant(tuple(next(numbers) if j < count else W for count in counts for j in range(R)), device)
     turns = torch.cat([inverse(order), torch.full((B, 1), -1, device=device)], dim=1)[:, table].view(B, V, R)
     return Writes(owner[order], turns.sort(dim=2, descending=True).values)
+
+
+@cache
+def met(counts: tuple[int, ...], schedule: Schedule) -> list[list[float]]:
+    """By how many writes of one round were made, from none to all: the probabilities that they are of 0, 1, ... different variables."""
+    V, W = len(counts), sum(counts)
+    if schedule == "blockwise":
+        return [[float(variables == min(writes, V)) for variables in range(V + 1)] for writes in range(W + 1)]
+    ways = [[0] * (V + 1) for _ in range(W + 1)]  # by writes and variables; sequential: of choosing variables that have all of these writes
+    ways[0][0] = 1
+    for count in counts:
+        for writes in reversed(range(W + 1)):
+            for variables in reversed(range(1, V + 1)):
+                some = range(count, count + 1) if schedule == "sequential" else range(1, count + 1)
+                ways[writes][variables] += sum(comb(count, n) * ways[writes - n][variables - 1] for n in some if n <= writes)
+    if schedule == "interleaved":
+        return [[way / comb(W, writes) for way in row] for writes, row in enumerate(ways)]
+    begun = [[sum(ways[n][v] for n in range(writes)) / comb(V, v) for v in range(V + 1)] for writes in range(W + 1)]  # after v of them is a further one
+    return [[float(writes == 0), *(row[v - 1] - row[v] for v in range(1, V + 1))] for writes, row in enumerate(begun)]
 
 
 def different_values(stream: Stream, writes: Writes, *, values: int, more: int) -> Tensor:

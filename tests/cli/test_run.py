@@ -252,7 +252,7 @@ def test_lists_and_cards(linbench: Callable[..., Any]) -> None:
     asked = [row["asks"] for row in json.loads(linbench("list", "tasks", "--json").out)["tasks"]]
     assert len([one for one, before in zip(asked, [None, *asked], strict=False) if one != before]) == len(set(asked)), "grouped by what they ask"
     assert {row["name"] for row in json.loads(linbench("list", "models", "--json").out)["models"]} >= {"attention"}
-    task = linbench("show", "task", "mqar", "--set", "task.kv_pairs=2").out
+    task = linbench("show", "task", "mqar", "--set", "task.kv_pairs=2", "--set", "task.power_a=1").out
     for part in ("kv_pairs", "quick-hard", "means", "does not tell", "remember: ", "chance 0.5000", "distance (below 64)", "none of 2,048 test examples"):
         assert part in task
     card = linbench("show", "model", "gated_deltanet").out

@@ -1,4 +1,7 @@
+from collections import Counter
 from collections.abc import Callable
+from itertools import product
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -97,7 +100,8 @@ def test_squared_loss_asks_for_one_hot_values() -> None:
     assert torch.equal(batch.inputs, ids.inputs)
     assert torch.equal(task.solve(batch), batch.targets)
     assert accuracy(task, batch, torch.zeros_like(batch.targets)) == 0
-    assert accuracy(task, batch, torch.full_like(batch.targets, 1 / 4)) == pytest.approx(task.chance()) == pytest.approx(1 / 4)
+    assert accuracy(task, batch, torch.full_like(batch.targets, 1 / 4)) == pytest.approx(1 / 4)
+    assert task.chance() == pytest.approx(1 / 6 + 5 / 6 / 4)
 
 
 def written(task: Capacity, tokens: list[list[int]], key: int) -> list[int]:
@@ -155,12 +159,12 @@ def test_keys_written_once_have_no_old_value() -> None:
     assert "weight_on_old_0" not in task.means(batch, Prediction(batch.targets, torch.zeros(9, 5)))
 
 
-def test_chance_is_any_value() -> None:
-    task = build(keys=8, values=5)
-    batch = sample(task, 2000)
-    assert task.chance() == 1 / 5
-    assert accuracy(task, batch, torch.full_like(batch.targets, 3)) == pytest.approx(0.2, abs=0.02)
-    assert build(keys=8).chance() == 1 / 8
+def test_chance_is_the_commonest_value_of_all_writes() -> None:
+    """Over all examples there can be."""
+    once = [max(Counter(values).values()) / 4 for values in product(range(3), repeat=4)]
+    assert build(keys=4, values=3).chance() == pytest.approx(fmean(once))
+    again = [max(Counter(values[key] for key in keys).values()) / 4 for values in product(range(3), repeat=2) for keys in product(range(2), repeat=4)]
+    assert build(keys=2, values=3, writes="replaced").chance() == pytest.approx(fmean(again))
 
 
 def test_the_solver_reads_the_writes_alone() -> None:

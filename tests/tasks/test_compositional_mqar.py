@@ -49,7 +49,6 @@ def test_a_sequence_is_all_cells_of_a_grid_then_queries(task: CompositionalMQAR)
     batch = sample(task, 300)
     third, context, side = s.vocab_size // 3, 3 * s.kv_pairs, round(s.kv_pairs**0.5)
     assert task.io == IO(s.vocab_size, s.vocab_size)
-    assert task.chance() == 1 / s.kv_pairs
     assert task.slice_sizes() == {"distance": s.seq_len, "slot": (s.seq_len - context) // 3}
     for row in range(300):
         tokens = batch.inputs[row].tolist()

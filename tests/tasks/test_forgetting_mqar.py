@@ -51,7 +51,6 @@ def test_a_sequence_is_pairs_then_updates_then_queries(task: ForgettingMQAR) -> 
     batch = sample(task, 300)
     half, context = s.vocab_size // 2, 2 * (s.kv_pairs + s.updates)
     assert task.io == IO(s.vocab_size, s.vocab_size)
-    assert task.chance() == 1 / s.kv_pairs
     assert task.slice_sizes() == {"updated": 2, "distance": s.seq_len, "slot": (s.seq_len - context) // 2}
     for row in range(300):
         tokens = batch.inputs[row].tolist()

@@ -310,16 +310,6 @@ def test_the_optimum_is_what_the_solver_attains(values: dict[str, Any]) -> None:
     assert abs(solved(task, batch) - task.optimum()) < 5 * error
 
 
-def test_chance_is_a_token_that_the_value_may_go_on_with() -> None:
-    assert build(v_motif_size=1).chance() == 1 / 8
-    assert build().chance() == pytest.approx((3 / 8 + 2 / 7 + 1 / 6) / 6)
-    task = build(multi_query=False, vocab_size=17, seq_len=64)
-    batch = sample(task, 4000)
-    guess = batch.inputs.gather(1, batch.positions)  # the token before, but for the first of a value
-    guess = torch.where(guess < 7, 7, torch.where(guess == 14, 7, guess + 1))
-    assert float((guess == batch.targets)[batch.due].double().mean()) == pytest.approx(task.chance(), abs=0.02)
-
-
 @pytest.mark.parametrize(
     ("values", "said"),
     [

@@ -1,4 +1,6 @@
+from collections import Counter
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -179,15 +181,6 @@ def test_as_many_answers_as_the_published_generator_asks_for(task: type[InContex
     assert expected == pytest.approx(measured, abs=0.3), "which was a mean over a sample"
 
 
-def test_chance_is_naming_the_value_of_any_key() -> None:
-    task = build(multi_query=False, seq_len=256, vocab_size=17)
-    batch = sample(task, 4000)
-    named = batch.inputs[:, 1]
-    assert float((named == batch.targets[:, -1]).double().mean()) == pytest.approx(task.chance(), abs=0.02)
-    assert task.chance() == 1 / 8 + 7 / 8 / 8
-    assert build(vocab_size=200, seq_len=8).chance() == pytest.approx(1 / 3 + 2 / 3 / 100)
-
-
 def test_the_solver_reads_the_sequence_by_hand() -> None:
     task = build(vocab_size=12, noise_vocab_size=4, seq_len=12)  # keys 0 to 3, values 4 to 7
     tokens = torch.tensor([[2, 7, 9, 9, 0, 4, 2, 7, 0, 4, 3]])
@@ -250,3 +243,17 @@ def test_an_example_in_words() -> None:
     assert "as well" not in text
     assert "the next token is due as well" in task.explain(train, 0)
     assert len(task.explain(sample(build(seq_len=1024), 1), 0)) < 1500
+
+
+@pytest.mark.parametrize("multi_query", [True, False])
+def test_chance_is_the_commonest_value_of_the_keys_shown(multi_query: bool) -> None:
+    """Over all pairs there can be, each time that a key may come back or is asked for at last."""
+    right = due = 0.0
+    for values in product(range(2), repeat=2):
+        for keys in product(range(2), repeat=3):
+            for pair in range(1 if multi_query else 3, 4):
+                shown = set(keys[:pair])
+                asked = 1.0 if pair == 3 else float(keys[pair] in shown)
+                right += asked * max(Counter(values[key] for key in shown).values()) / len(shown)
+                due += asked
+    assert build(vocab_size=4 + (not multi_query), seq_len=8, multi_query=multi_query).chance() == pytest.approx(right / due)

@@ -93,7 +93,13 @@ def test_structure(task: MQAR) -> None:
         assert batch.slices[name].min() >= 0
         assert batch.slices[name].max() < size
     assert task.io == IO(s.vocab_size, s.vocab_size)
-    assert task.chance() == 1 / s.kv_pairs
+
+
+def test_chance_knows_the_slot() -> None:
+    """Of two pairs in two slots the first gets the first one with its share of the weights."""
+    assert build(kv_pairs=2, seq_len=8, power_a=0.5).chance() == pytest.approx(1 / (1 + 0.5**0.5), rel=1e-4)
+    assert build(kv_pairs=5, power_a=1).chance() == pytest.approx(1 / 5)
+    assert build(kv_pairs=1, vocab_size=20).chance() == 1 / 10, "there is one answer in the sequence, so it must not be read"
 
 
 def test_all_keys_values_and_slots_are_used() -> None:

@@ -70,7 +70,13 @@ def test_a_number_is_right_when_all_its_digits_are() -> None:
     assert [float(x) for x in scores["accuracy"]] == [195, 200]
     assert [float(x) for x in scores["exact"]] == [15, 20]
     assert float(scores["accuracy/place"][0][9]) == 15
-    assert task.chance() == 1 / 10
+
+
+def test_chance_knows_which_entries_agree_with_the_digits_said() -> None:
+    either = (1 + 1 / 10) / 2
+    assert build(entries=3, demonstrations=1, digits=1).chance() == pytest.approx(either)
+    assert build(entries=3, demonstrations=1, digits=2).chance() == pytest.approx((either + either / 10 + 9 / 10) / 2)
+    assert build(entries=3, demonstrations=2).chance() == 1 / 10, "one entry is left, so that the sequence must not be read"
 
 
 def test_longer_is_a_longer_book() -> None:

@@ -121,23 +121,6 @@ def test_stacks_do_not_share_their_walks(chi_squared: Probability) -> None:
     assert chi_squared((2 * a + b).bincount(minlength=4), both.sum().expand(4) / 4) > ALPHA
 
 
-def test_chance_is_the_top_of_any_stack_that_is_not_empty() -> None:
-    task = build()
-    batch = sample(task, 2000, seed=1)
-    right, count = 0.0, 0
-    for tokens in batch.inputs.tolist():
-        tops: dict[int, list[int]] = {}
-        for at in range(0, 96, 3):
-            what, stack, element = tokens[at : at + 3]
-            if what == 1:
-                tops.setdefault(stack, []).append(element)
-            else:
-                right, count = right + 1 / sum(map(bool, tops.values())), count + 1
-                tops[stack].pop()
-    assert task.chance() == pytest.approx(right / count, rel=0.03)
-    assert build(stacks=64, seq_len=2048).chance() == pytest.approx(1 / 48, rel=0.05)
-
-
 def test_longer_sequences_have_more_operations() -> None:
     task = build(**build().longer(2))
     assert task.seq_len == 192

@@ -1,0 +1,151 @@
+"""How often a guess is right that knows which facts there are, but not which of them is asked for."""
+
+from functools import cache
+from math import exp, lgamma, log, log1p
+
+import torch
+from torch import Tensor
+
+from linbench.tasks.random import inverse_powers
+
+__all__ = ["binomial", "commonest", "exactly", "heaviest", "left", "nth_draws", "occupied", "one_more"]
+
+NEGLIGIBLE = 1e-9
+AT_ONCE = 1 << 21
+STEP = 0.4
+
+
+@cache
+def commonest(facts: int, values: int) -> float:
+    """Of so many facts, each with a value drawn evenly, the share that has the commonest one, in expectation.
+
+    The sum over m of the probability that some value has more than m facts. Were the facts of each value Poisson, with mean facts / values, they would be
+    independent: no value has more than m, and all together have as many facts as there are, with the probability that is a coefficient of a power of
+    one value's polynomial, an integral over the unit circle.
+    """
+    mean = facts / values
+    most = torch.arange(min(facts, int(mean + 12 * mean**0.5) + 24), dtype=torch.float64)
+    circle = _circle(facts)[:, None]
+    up_to = (circle**most * (most * log(mean) - mean - torch.lgamma(most + 1)).exp()).cumsum(dim=1)
+    none_above = (up_to**values * circle**-facts).mean(dim=0).real / _just(facts)
+    return float((1 - none_above).clamp(0, 1).sum()) / facts
+
+
+@cache
+def left(facts: int, *, share: float, values: int) -> float:
+    """As `commonest`, of those facts that are left: the one that is asked for, and each of the others with the probability `share`."""
+    if facts * share < NEGLIGIBLE:
+        return 1.0
+    return sum(p * commonest(1 + others, values) for others, p in enumerate(binomial(facts - 1, share)) if p > NEGLIGIBLE)
+
+
+@cache
+def binomial(count: int, share: float) -> list[float]:
+    """The probabilities that of `count` independent events, each with the probability `share`, 0, 1, ... happen."""
+    if share == 1:
+        return [0.0] * count + [1.0]
+    odds, none = log(share) - log1p(-share), lgamma(count + 1) + count * log1p(-share)
+    return [exp(none + n * odds - lgamma(n + 1) - lgamma(count - n + 1)) for n in range(count + 1)]
+
+
+@cache
+def occupied(balls: int, boxes: int) -> list[float]:
+    """The probabilities that balls thrown into boxes at random lie in 0, 1, ... of them."""
+    share = torch.nn.functional.pad(torch.ones(1, dtype=torch.float64), (0, min(balls, boxes)))
+    for _ in range(balls):
+        share = one_more(share, boxes)
+    found: list[float] = share.tolist()
+    return found
+
+
+def one_more(occupied: Tensor, boxes: int, *, share: float = 1.0) -> Tensor:
+    """The probabilities that 0, 1, ... boxes are occupied after one more ball, which is thrown with the probability `share`."""
+    new = occupied * share * (1 - torch.arange(len(occupied), dtype=torch.float64) / boxes)
+    return occupied - new + torch.nn.functional.pad(new, (1, 0))[:-1]
+
+
+@cache
+def exactly(count: int, balls: int, boxes: int) -> list[float]:
+    """The probabilities that of balls thrown into boxes at random just `count` lie in 0, 1, ... of the boxes; as in `commonest`."""
+    if not balls:
+        return [1.0]
+    mean = balls / boxes
+    one = exp(count * log(mean) - mean - lgamma(count + 1))
+    circle = _circle(balls)
+    others = ((mean * (circle - 1)).exp() - one * circle**count) / (1 - one)
+    found = []
+    for n, p in enumerate(binomial(boxes, one)[: balls // count + 1]):
+        found.append(max(0.0, p * float((others ** (boxes - n) * circle ** (count * n - balls)).mean().real) / _just(balls)))
+    return found
+
+
+@cache
+def heaviest(keys: int, values: int, writes: int) -> float:
+    """Of so many writes, each to any of the keys, where each key has a value drawn evenly: the share that falls to the keys of the value that gets most of
+    them, in expectation. As in `commonest`, but for each value there are two numbers, of its keys and of the writes to these."""
+    each, there = writes / keys, torch.arange(int(keys / values + 12 * (keys / values) ** 0.5) + 24, dtype=torch.float64)
+    of_keys = _circle(keys)[:, None] ** there * (there * log(keys / values) - keys / values - torch.lgamma(there + 1)).exp()
+    of_writes = _circle(writes * (1 + each))
+    up_to, expected, most = torch.zeros(len(of_keys), len(of_writes), dtype=torch.complex128), 0.0, 0
+    back = _circle(keys)[:, None] ** -keys * of_writes**-writes
+    while True:
+        so_many = (torch.special.xlogy(most, each * there) - each * there - lgamma(most + 1)).exp()
+        up_to = up_to + (of_keys @ so_many.to(up_to.dtype))[:, None] * of_writes**most
+        more = 1 - float((up_to**values * back).mean().real) / _just(keys) / _just(writes)
+        if more < NEGLIGIBLE:
+            return expected / writes
+        expected, most = expected + min(1.0, more), most + 1
+
+
+def _circle(spread: float) -> Tensor:
+    """Points of the unit circle, enough to integrate over where numbers of that variance are told apart."""
+    points = int(10 * spread**0.5) + 64
+    angle = 2 * torch.pi * torch.arange(points, dtype=torch.float64) / points
+    return torch.polar(torch.ones_like(angle), angle)
+
+
+def _just(count: int) -> float:
+    """The probability that a Poisson number is its mean."""
+    return exp(count * log(count) - count - lgamma(count + 1))
+
+
+@cache
+def nth_draws(count: int, *, of: int, power_a: float) -> Tensor:
+    """[of, count] float64, the probability that slot i is the n-th draw of `power_law_slots`.
+
+    A slot of weight w comes at an exponential time, of density w exp(-w t), and is the n-th draw if just n - 1 others came before. Of these each has come
+    by t or not, independently. In y, where t = log(1 + exp y)^2, the integrand is smooth, no narrower for late draws than for early ones, and vanishes at
+    both ends, so that a sum over even steps is the integral.
+    """
+    weights = 1 / torch.tensor(inverse_powers(of, round(power_a - 1, 12)), dtype=torch.float64)
+    weights = weights / weights.sum()
+    y = torch.arange(log(NEGLIGIBLE) / 2, (40 / float(weights.min())) ** 0.5, STEP, dtype=torch.float64)
+    root = torch.nn.functional.softplus(y)
+    came = -torch.expm1(-weights * root[:, None].square())
+    fewest = came.sum(dim=1) - 8 * (came * (1 - came)).sum(dim=1).sqrt() - 20  # that have come by then, but in one of 10^12 cases
+    needed = (fewest < count).nonzero()[:, 0]
+    density = weights * (1 - came) * (2 * root * y.sigmoid() * STEP)[:, None]
+    found = torch.zeros(of, count, dtype=torch.float64)
+    for part in torch.split(needed, max(1, AT_ONCE // (of * count))):
+        found += torch.einsum("ti,tin->in", density[part], _without_each(came[part], count))
+    return found
+
+
+def _without_each(happens: Tensor, count: int) -> Tensor:
+    """Probabilities [Q, S] of independent events -> [Q, S, count], that without event i 0, 1, ... happen: the polynomial of all divided by that
+    of each, from the end at which no error grows."""
+    size, fails = happens.shape[1], 1 - happens
+    whole = torch.nn.functional.pad(torch.ones_like(happens[:, :1]), (0, size))
+    for p, q in zip(torch.split(happens, 1, dim=1), torch.split(fails, 1, dim=1), strict=True):
+        whole = torch.cat([q * whole[:, :1], q * whole[:, 1:] + p * whole[:, :-1]], dim=1)
+    rare = happens <= fails
+    leading = torch.where(rare, fails, happens)
+    ratio = (1 - leading) / leading
+    rest, found = torch.zeros_like(happens), happens.new_zeros(*happens.shape, count)
+    for n in range(size):
+        rest = torch.where(rare, whole[:, n, None], whole[:, size - n, None]) / leading - ratio * rest
+        if n < count:
+            found[:, :, n] += torch.where(rare, rest, 0.0)
+        if size - 1 - n < count:
+            found[:, :, size - 1 - n] += torch.where(rare, 0.0, rest)
+    return found

@@ -1,0 +1,244 @@
+"""Guesses that are blind to the question, or to the sequence: what `Task.chance` promises is measured by them, example by example."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from math import perm
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linbench.tasks.base import Batch, Task
+
+Guesser = Callable[[Task, Batch, Batch], Tensor]
+"""Of a task, examples to learn from and examples to guess: the answers."""
+Row = Callable[[Task, list[Any], list[int]], Sequence[Any]]
+
+
+def commonest(values: Iterable[int]) -> int:
+    counts = Counter(values)
+    return max(counts, key=lambda value: (counts[value], -value)) if counts else 0
+
+
+def by_row(guess: Row) -> Guesser:
+    """From the tokens of a row and the positions of its answers, -1 where none is due."""
+
+    def answers(task: Task, _: Batch, batch: Batch) -> Tensor:
+        positions = batch.positions.masked_fill(~batch.due, -1)
+        return torch.tensor([guess(task, tokens, at) for tokens, at in zip(batch.inputs.tolist(), positions.tolist(), strict=True)])
+
+    return answers
+
+
+def by_place(*names: str, token: bool = False) -> Guesser:
+    """The target that was commonest in other examples at this place and position; or where these slices, and the token there, were the same."""
+
+    def features(batch: Batch) -> Tensor:
+        found = [batch.slices[name] for name in names] + ([batch.inputs.gather(1, batch.positions)] if token else [])
+        return torch.stack(found or [torch.arange(batch.positions.shape[1]).expand_as(batch.positions), batch.positions], dim=2)
+
+    def answers(_: Task, learnt: Batch, batch: Batch) -> Tensor:
+        size = int(learnt.targets.max()) + 1
+        width = features(learnt).amax(dim=(0, 1)).maximum(features(batch).amax(dim=(0, 1))) + 1
+        strides = torch.tensor([int(width[i + 1 :].prod()) for i in range(len(width))])
+        seen, asked = ((features(x) * strides).sum(dim=2) for x in (learnt, batch))
+        places, at = torch.unique(torch.cat([seen.flatten(), asked.flatten()]), return_inverse=True)
+        counts = torch.zeros(len(places) * size)
+        due = learnt.due.flatten()
+        counts.index_add_(0, at[: seen.numel()][due] * size + learnt.targets.flatten()[due], torch.ones(int(due.sum())))
+        return counts.view(-1, size).argmax(dim=1)[at[seen.numel() :]].view_as(asked)
+
+    return answers
+
+
+def by_slot(_: Task, learnt: Batch, batch: Batch) -> Tensor:
+    """The value, in the end, of the pair that was asked for most often in this position. Places are in the order of the pairs."""
+    count = learnt.positions.shape[1]
+    pair = torch.arange(count).expand_as(learnt.positions)
+    size = int(learnt.positions.max().maximum(batch.positions.max())) + 1
+    counts = torch.zeros(size * count).index_add_(0, (learnt.positions * count + pair).flatten(), torch.ones(pair.numel()))
+    return batch.targets.gather(1, counts.view(size, count).argmax(dim=1)[batch.positions])
+
+
+def agreeing(candidates: Iterable[Sequence[int]], said: Sequence[int]) -> int:
+    """The token that is commonest after `said`."""
+    return commonest(tokens[len(said)] for tokens in candidates if len(tokens) > len(said) and list(tokens[: len(said)]) == list(said))
+
+
+def associative(task: Task, tokens: list[int], at: list[int]) -> list[int]:
+    return [commonest(dict(zip(tokens[:-2:2], tokens[1:-2:2], strict=True)).values())]
+
+
+def in_context(task: Task, tokens: list[int], at: list[int]) -> list[int]:
+    s, found = task.settings, dict.fromkeys(at, 0)
+    held: dict[int, int] = {}
+    for t in range(len(tokens)):
+        if t in found:
+            found[t] = commonest(held.values())
+        if t % 2 and tokens[t - 1] < s.keys:
+            held[tokens[t - 1]] = tokens[t]
+    return [found[t] for t in at]
+
+
+def fuzzy(task: Task, tokens: list[int], at: list[int]) -> list[int]:
+    s, key, value, found = task.settings, (), (), dict.fromkeys(at, 0)
+    known: dict[tuple[int, ...], tuple[int, ...]] = {}
+    many = perm(s.keys, s.k_motif_size) > len(tokens)  # so that the first pair, unless it is noise, does not come again as the last
+    opens = next(token for token in tokens if token != s.pad_token)
+    for t, token in enumerate(tokens):
+        if s.keys <= token < s.keys + s.values:
+            value += (token,)
+        else:
+            if value and key:
+                known[key] = value
+            key, value = (() if value or token >= s.keys else key), ()
+            key += (token,) if token < s.keys else ()
+        if t not in found:
+            continue
+        size = len(value) + len(tokens) - t  # of the value, if it is the last
+        values = list(known.values())
+        if size <= s.v_motif_size:
+            values = [other for other in values[many and opens < s.keys :] if len(other) == size]
+        found[t] = agreeing(values, value)
+    return [found[t] for t in at]
+
+
+def noise(task: Task, tokens: list[int], at: list[int]) -> list[int]:
+    s = task.settings
+    text = tokens[: 3 * s.facts + s.noise]
+    told = [(text[t + 1], text[t + 2]) for t in range(len(text)) if text[t] == 0]
+    if s.depth == 0:
+        told = told[: s.facts]
+    names = Counter(key for key, _ in told)
+    return [commonest(value for key, value in told if names[key] == 1 and 4 <= key < 4 + s.keys)] * len(at)
+
+
+def needle(task: Task, tokens: list[int], at: list[int]) -> list[int]:
+    s, digits = task.settings, task.answers // (task.settings.queries * task.settings.values_per_key)
+    text = s.hay + s.needles * s.values_per_key * s.needle
+    length = s.needle - 1 - digits
+    said = tokens[text:]
+    told: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for t in range(text):
+        if tokens[t] == 0:
+            told[tuple(tokens[t + 1 : t + 1 + length])] += tokens[t + 1 + length : t + s.needle]
+    candidates = [values for values in told.values() if len(values) == digits * s.values_per_key]
+    answers: list[int] = []
+    for query in range(s.queries):
+        spoken = said[query * s.question + 1 + length : (query + 1) * s.question]
+        known = [token for n, token in enumerate(spoken) if (n + 1) % (digits + 1)]
+        answers += [agreeing(candidates, known[:n]) for n in range(digits * s.values_per_key)]
+        if known in candidates:
+            candidates.remove(known)
+    return answers
+
+
+def phonebook(task: Task, tokens: list[int], at: list[int]) -> list[int]:
+    s = task.settings
+    lines = [tokens[i : i + 3 + s.digits] for i in range(0, len(tokens), 3 + s.digits)]
+    *shown, asked = lines[s.entries :]
+    names = [line[1:3] for line in shown]
+    entries = [line[3:] for line in lines[: s.entries] if line[1:3] not in names]
+    return [agreeing(entries, asked[3 : 3 + n]) for n in range(s.digits)]
+
+
+def capacity(task: Task, tokens: list[list[int]], at: list[int]) -> list[Any]:
+    s, values = task.settings, task.io.vocab_out or task.io.d_out or 0
+    writes = [(key, value - 1 - s.keys) for key, value in tokens if value]
+    last = dict(writes)
+    held = [last[key] for key, _ in writes]
+    if s.loss == "tokens":
+        return [commonest(held)] * len(at)
+    return [[held.count(value) / len(held) for value in range(values)]] * len(at)
+
+
+def stack(task: Task, tokens: list[int], at: list[int]) -> list[int]:
+    s, found = task.settings, dict.fromkeys(at, 0)
+    held: dict[int, list[int]] = defaultdict(list)
+    for t in range(len(tokens) % 3, len(tokens), 3):
+        what, name, element = tokens[t : t + 3]
+        if t + 1 in found:
+            found[t + 1] = commonest(top for elements in held.values() if elements for top in elements[-1:] * (1 + (len(elements) == s.depth)))
+        if what == 1:
+            held[name].append(element)
+        else:
+            held[name].pop()
+    return [found[t] for t in at]
+
+
+def after_ngram(task: Task, tokens: list[int], at: list[int]) -> list[int]:
+    s = task.settings
+    start = 2 + s.ngram if s.variant == "prefix" else 1
+    end = tokens.index(1, start)
+    string = tokens[start:end]
+    grams = [tuple(string[i : i + s.ngram]) for i in range(len(string) - s.ngram + 1)]
+    alone = Counter(grams)
+    windows = [string[i + s.ngram : i + s.ngram + s.answer] for i in range(len(string) - s.ngram - s.answer + 1) if alone[grams[i]] == 1]
+    said = tokens[at[0] + 1 : at[0] + 1 + s.answer]
+    return [agreeing(windows, said[:n]) for n in range(s.answer)]
+
+
+def copying(task: Task, learnt: Batch, batch: Batch) -> Tensor:
+    variant = getattr(task.settings, "variant", "copy")
+    return (by_place() if variant == "copy" else by_row(after_ngram))(task, learnt, batch)
+
+
+def overwritten(task: Task, tokens: list[Any], at: list[int]) -> list[int]:
+    """What the first key that was written holds, or the first that was given as many values as are asked for."""
+    s = task.settings
+    ids = [token if isinstance(token, list) else [token] for token in tokens]
+    written, reset = [], 0
+    for t in range(len(ids)):
+        key, value = ids[t] if s.width == 2 else (ids[t - 1][0], ids[t][0])
+        if (t or s.width == 2) and 4 <= key < s.first_value <= value < s.first_noise:
+            written.append((t, key, value))
+        if s.reset and ids[t][0] == s.reset_mark:
+            reset = t
+    answers = []
+    for t in at:
+        mark = ids[t][1] if s.width == 2 else ids[t - 1][0]
+        back = {"none": 0, "n_back": s.n - 1, "return_all": max(0, mark - s.marks[-1] + len(s.marks) - 1)}[s.control]
+        held: dict[int, list[int]] = defaultdict(list)
+        for when, key, value in written:
+            if reset <= when < t:
+                held[key].append(value)
+        found = [values[-1 - back] for values in held.values() if len(values) > back]
+        answers.append(found[0] if s.writes + s.decoys <= s.values or not found else commonest(found))
+    return answers
+
+
+def the_agent(_: Task, __: Batch, batch: Batch) -> Tensor:
+    """Who did it, whichever role is asked for."""
+    return torch.where(batch.slices["role"] == 0, batch.targets, batch.facts["swapped"])
+
+
+def first_constant(task: Task, tokens: list[int], at: list[int]) -> list[int]:
+    return [next(token for token in tokens if token >= 3 + task.settings.names)] * len(at)
+
+
+def nothing(_: Task, __: Batch, batch: Batch) -> Tensor:
+    return torch.zeros_like(batch.targets)
+
+
+GUESSERS: dict[str, Guesser] = {
+    **dict.fromkeys(("mqar", "compositional_mqar", "forgetting_mqar", "stacked_mqar"), by_slot),
+    **dict.fromkeys(("in_context_recall", "noisy_recall"), by_row(in_context)),
+    **dict.fromkeys(("copy", "palindrome"), copying),
+    **dict.fromkeys(("parity", "dyck", "flip_flop", "compression", "selective_copy", "induction", "memorization", "reachability"), by_place()),
+    "associative_recall": by_row(associative),
+    "capacity": by_row(capacity),
+    "formal_language": by_place("word"),
+    "fuzzy_recall": by_row(fuzzy),
+    "group_word": by_place("position"),
+    "modular_arithmetic": by_place("length"),
+    "needle": by_row(needle),
+    "noise_recall": by_row(noise),
+    "p_hop": by_place("hops", token=True),
+    "phonebook": by_row(phonebook),
+    "regression": nothing,
+    "role_binding": the_agent,
+    "stack": by_row(stack),
+    "stack_manipulation": by_place("place", "length"),
+    "variable_chain": by_row(first_constant),
+    "variable_overwrite": by_row(overwritten),
+}
