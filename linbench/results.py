@@ -264,7 +264,7 @@ def _surroundings(model: dict[str, Any]) -> list[str]:
 
 def _comparison(key: str, members: Sequence[Result], order: Sequence[str]) -> Comparison:
     by_model: dict[str, list[Result]] = {}
-    for result in members:
+    for result in _at_one_chance(members):
         by_model.setdefault(canonical([result["cell"]["model"], result["cell"]["protocol"]["settings"]["lr"]]), []).append(result)
     labels = _labels(list(by_model.values()))
     rows = [Row(label, tuple(sorted(group, key=lambda result: result["cell"]["seed"]))) for label, group in zip(labels, by_model.values(), strict=True)]
@@ -272,6 +272,16 @@ def _comparison(key: str, members: Sequence[Result], order: Sequence[str]) -> Co
     rows.sort(key=lambda row: (rank.get(row.results[0]["label"], len(rank)), _with_numbers(row.label)))
     cell, presets = members[0]["cell"], {member["preset"] for member in members}
     return Comparison(key, cell["task"]["name"], presets.pop() if len(presets) == 1 else None, cell["model"]["form"], cell["device"], tuple(rows))
+
+
+def _at_one_chance(members: Sequence[Result]) -> list[Result]:
+    """Results of one task with the highest level of chance that any of them was stored with: older ones may hold a lower one, of a worse guess."""
+    found = [{**result, "chance": max(other["chance"] for other in members)} for result in members]
+    for result in found:
+        if "tests" in result:
+            same = zip(*(other["tests"] for other in members), strict=True)
+            result["tests"] = [{**test, "chance": max(other["chance"] for other in others)} for test, others in zip(result["tests"], same, strict=True)]
+    return found
 
 
 def _labels(groups: Sequence[Sequence[Result]]) -> list[str]:
