@@ -12,7 +12,7 @@ from torch import Tensor
 
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split, Task
-from linbench.tasks.blocks.guesses import commonest, occupied
+from linbench.tasks.blocks.guesses import NEGLIGIBLE, commonest, occupied
 from linbench.tasks.blocks.refusals import refuse_odd
 from linbench.tasks.random import Stream
 
@@ -75,7 +75,7 @@ class AssociativeRecall(Task):
         present = occupied(self._pairs, s.keys)
         if len(present) == 2:
             return 1 / s.values
-        return sum(p * commonest(count, s.values) for count, p in enumerate(present) if p)
+        return sum(p * commonest(count, s.values) for count, p in enumerate(present) if p > NEGLIGIBLE)
 
     def slice_sizes(self) -> dict[str, int]:
         """distance: tokens from where the key stood last. mentions: how often it stood."""

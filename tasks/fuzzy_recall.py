@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from linbench.tasks.base import Batch, Preset, Split
-from linbench.tasks.blocks.guesses import left, one_more
+from linbench.tasks.blocks.guesses import NEGLIGIBLE, left, one_more
 from linbench.tasks.blocks.mad import published
 from linbench.tasks.blocks.mad_recall import Pairs, Recall, RecallSettings
 from linbench.tasks.random import Stream
@@ -210,7 +210,7 @@ class FuzzyRecall(Recall):
 def _mean(shown: Tensor, *, share: float, values: int) -> float:
     """The sum over how many facts were shown, with these weights, of how often a guess among those that are left is right."""
     weights: list[float] = shown.tolist()
-    return sum(p * left(max(count, 1), share=share, values=values) for count, p in enumerate(weights) if p)
+    return sum(p * left(max(count, 1), share=share, values=values) for count, p in enumerate(weights) if p > NEGLIGIBLE)
 
 
 def _distinct(draws: Tensor, size: int) -> Tensor:

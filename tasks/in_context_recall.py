@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from linbench.tasks.base import Batch, Preset, Question, Split
-from linbench.tasks.blocks.guesses import commonest, one_more
+from linbench.tasks.blocks.guesses import NEGLIGIBLE, commonest, one_more
 from linbench.tasks.blocks.mad import published
 from linbench.tasks.blocks.mad_recall import Pairs, Recall, RecallSettings
 from linbench.tasks.blocks.refusals import refuse_odd
@@ -65,7 +65,7 @@ class InContextRecall(Recall):
     def chance(self) -> float:
         """Naming the value that most of the keys shown so far have: whichever of them is asked for, each is as likely."""
         asked: list[float] = torch.stack(list(self._asked())).sum(dim=0).tolist()
-        return sum(p * commonest(count, self.settings.values) for count, p in enumerate(asked) if p) / sum(asked)
+        return sum(p * commonest(count, self.settings.values) for count, p in enumerate(asked) if p > NEGLIGIBLE) / sum(asked)
 
     def _asked(self) -> Iterator[Tensor]:
         """Of every pair [keys + 1], the probabilities that it is asked for and that 0, 1, ... keys were shown before."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Mean, Prediction, Preset, Split, Task
-from linbench.tasks.blocks.guesses import exactly, left
+from linbench.tasks.blocks.guesses import NEGLIGIBLE, exactly, left
 from linbench.tasks.blocks.scatter import scatter, tenths
 from linbench.tasks.blocks.text import markov, zipf
 from linbench.tasks.blocks.whole import exact
@@ -149,7 +149,7 @@ class Needle(Task):
         said = range(s.values_per_key * self._digits)
         right = 0.0
         for count, p in enumerate(others):
-            for known in range(s.queries if p else 0):
+            for known in range(s.queries if p > NEGLIGIBLE else 0):
                 right += p * sum(left(s.needles - known + count, share=float(self._base) ** -n, values=self._base) for n in said)
         return right / self.answers
 

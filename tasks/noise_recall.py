@@ -12,7 +12,7 @@ from torch import Tensor
 from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split, Task
-from linbench.tasks.blocks.guesses import commonest, exactly
+from linbench.tasks.blocks.guesses import NEGLIGIBLE, commonest, exactly
 from linbench.tasks.blocks.scatter import scatter, tenths
 from linbench.tasks.blocks.text import zipf
 from linbench.tasks.random import Stream
@@ -119,7 +119,7 @@ class NoiseRecall(Task):
         others = exactly(1, s.noise // self._unit, s.keys - s.facts) if alike else [1.0]
         if s.facts == len(others) == 1:
             return 1 / s.values
-        return sum(p * commonest(s.facts + count, s.values) for count, p in enumerate(others) if p)
+        return sum(p * commonest(s.facts + count, s.values) for count, p in enumerate(others) if p > NEGLIGIBLE)
 
     def longer(self, times: int) -> dict[str, Any]:
         """More noise, and the same facts."""

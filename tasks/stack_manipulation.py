@@ -76,15 +76,13 @@ class StackManipulation(Task):
     def chance(self) -> float:
         """What is likelier at this place after so many bits and actions: the end, or one of the two bits."""
         s = self.settings
-        ends = torch.zeros(s.length + 1, s.length + 1, dtype=torch.float64)  # the probability of each height, by bits and actions
-        for bits in range(1, max(s.length, 2)):
-            height = torch.zeros(s.length + 1, dtype=torch.float64)
-            height[bits] = 1.0
-            for n in range(bits, s.length + 1):
-                if bits < max(n, 2):
-                    ends[n] += height / (max(n, 2) - 1)
-                height = (torch.cat([height[:1] + height[1:2], height[2:], height[:1] * 0]) + 2 * height.roll(1)) / 3
-        ends = ends[s.shortest :]
+        bits = torch.eye(s.length + 1, dtype=torch.float64)
+        heights, found = torch.zeros_like(bits[0]), [bits[1]]  # summed over all numbers of bits that leave room for actions
+        for n in range(2, s.length + 1):
+            before = heights + bits[n - 1]
+            heights = (torch.cat([before[:1] + before[1:2], before[2:], before[:1] * 0]) + 2 * before.roll(1)) / 3
+            found.append(heights / (n - 1))
+        ends = torch.stack(found)[s.shortest - 1 :]  # the probability of each height, by bits and actions
         goes_on = ends.flip(1).cumsum(dim=1).flip(1) - ends
         return float(torch.maximum(ends, goes_on / 2).sum() / (ends + goes_on).sum())
 

@@ -97,8 +97,8 @@ class VariableOverwrite(Task):
 
         right = sum(count * share(count) for count in Counter(back for _, back in s.asked).values())
         if s.midstream:
-            there = met(s.writes_of, s.schedule)[1 : s.writes]
-            right += s.midstream * sum(p * share(1 + more) for shares in there for more, p in enumerate(shares[1:])) / len(there)
+            there = met(s.writes_of, s.schedule)[1 : s.writes, 1:].mean(dim=0)
+            right += s.midstream * sum(p * share(variables) for variables, p in enumerate(there.tolist(), start=1))
         return right / self.answers
 
     def slice_sizes(self) -> dict[str, int]:

@@ -8,10 +8,11 @@ from torch import Tensor
 
 from linbench.tasks.random import inverse_powers
 
-__all__ = ["binomial", "commonest", "exactly", "heaviest", "left", "nth_draws", "occupied", "one_more"]
+__all__ = ["NEGLIGIBLE", "binomial", "commonest", "exactly", "heaviest", "left", "nth_draws", "occupied", "one_more"]
 
 NEGLIGIBLE = 1e-9
-AT_ONCE = 1 << 21
+"""A probability that changes nothing."""
+
 STEP = 0.4
 
 
@@ -75,7 +76,8 @@ def exactly(count: int, balls: int, boxes: int) -> list[float]:
     others = ((mean * (circle - 1)).exp() - one * circle**count) / (1 - one)
     found = []
     for n, p in enumerate(binomial(boxes, one)[: balls // count + 1]):
-        found.append(max(0.0, p * float((others ** (boxes - n) * circle ** (count * n - balls)).mean().real) / _just(balls)))
+        share = float((others ** (boxes - n) * circle ** (count * n - balls)).mean().real) if p > NEGLIGIBLE**2 else 0.0
+        found.append(max(0.0, p * share / _just(balls)))
     return found
 
 
@@ -114,38 +116,25 @@ def nth_draws(count: int, *, of: int, power_a: float) -> Tensor:
     """[of, count] float64, the probability that slot i is the n-th draw of `power_law_slots`.
 
     A slot of weight w comes at an exponential time, of density w exp(-w t), and is the n-th draw if just n - 1 others came before. Of these each has come
-    by t or not, independently. In y, where t = log(1 + exp y)^2, the integrand is smooth, no narrower for late draws than for early ones, and vanishes at
-    both ends, so that a sum over even steps is the integral.
+    by t or not, independently: how many have is what the product of all their polynomials says, here without the slot's own. In y, where
+    t = log(1 + exp y)^2, the integrand is smooth, no narrower for late draws than for early ones, and vanishes at both ends, so that a sum over even
+    steps is the integral.
     """
     weights = 1 / torch.tensor(inverse_powers(of, round(power_a - 1, 12)), dtype=torch.float64)
     weights = weights / weights.sum()
-    y = torch.arange(log(NEGLIGIBLE) / 2, (40 / float(weights.min())) ** 0.5, STEP, dtype=torch.float64)
-    root = torch.nn.functional.softplus(y)
-    came = -torch.expm1(-weights * root[:, None].square())
-    fewest = came.sum(dim=1) - 8 * (came * (1 - came)).sum(dim=1).sqrt() - 20  # that have come by then, but in one of 10^12 cases
-    needed = (fewest < count).nonzero()[:, 0]
-    density = weights * (1 - came) * (2 * root * y.sigmoid() * STEP)[:, None]
     found = torch.zeros(of, count, dtype=torch.float64)
-    for part in torch.split(needed, max(1, AT_ONCE // (of * count))):
-        found += torch.einsum("ti,tin->in", density[part], _without_each(came[part], count))
-    return found
-
-
-def _without_each(happens: Tensor, count: int) -> Tensor:
-    """Probabilities [Q, S] of independent events -> [Q, S, count], that without event i 0, 1, ... happen: the polynomial of all divided by that
-    of each, from the end at which no error grows."""
-    size, fails = happens.shape[1], 1 - happens
-    whole = torch.nn.functional.pad(torch.ones_like(happens[:, :1]), (0, size))
-    for p, q in zip(torch.split(happens, 1, dim=1), torch.split(fails, 1, dim=1), strict=True):
-        whole = torch.cat([q * whole[:, :1], q * whole[:, 1:] + p * whole[:, :-1]], dim=1)
-    rare = happens <= fails
-    leading = torch.where(rare, fails, happens)
-    ratio = (1 - leading) / leading
-    rest, found = torch.zeros_like(happens), happens.new_zeros(*happens.shape, count)
-    for n in range(size):
-        rest = torch.where(rare, whole[:, n, None], whole[:, size - n, None]) / leading - ratio * rest
-        if n < count:
-            found[:, :, n] += torch.where(rare, rest, 0.0)
-        if size - 1 - n < count:
-            found[:, :, size - 1 - n] += torch.where(rare, 0.0, rest)
+    for y in torch.arange(log(NEGLIGIBLE) / 2, (40 / float(weights.min())) ** 0.5, STEP, dtype=torch.float64):
+        root = torch.nn.functional.softplus(y)
+        stays = torch.exp(-weights * root**2)
+        came = 1 - stays
+        mean, spread = float(came.sum()), float((came * stays).sum().sqrt())
+        first = max(0, int(mean - 8 * spread - 20))  # that so few have come does not happen in 10^12 cases; nor that it is `points` more
+        if first >= count:
+            break
+        points = 2 * int(8 * spread + 20) + 1  # odd: at -1 a polynomial may vanish
+        angle = 2 * torch.pi / points * torch.arange(points // 2 + 1, dtype=torch.float64)
+        each = came[:, None] * torch.polar(torch.ones_like(angle), -angle) + stays[:, None]
+        others = torch.fft.irfft(each.prod(dim=0) / each, n=points)
+        n = torch.arange(first, min(count, first + points))
+        found[:, n] += others[:, n % points] * (weights * stays * 2 * root * y.sigmoid() * STEP)[:, None]
     return found

@@ -1,12 +1,12 @@
 """Variables that are written several times: in which order, with which values, and what each holds at a time."""
 
 from functools import cache
-from itertools import chain
-from math import comb
+from itertools import accumulate, chain
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from linbench.tasks.blocks.timeline import parts
 from linbench.tasks.random import Stream, constant, inverse
@@ -59,22 +59,38 @@ def scheduled(stream: Stream, counts: tuple[int, ...], *, rounds: int, schedule:
 
 
 @cache
-def met(counts: tuple[int, ...], schedule: Schedule) -> list[list[float]]:
-    """By how many writes of one round were made, from none to all: the probabilities that they are of 0, 1, ... different variables."""
+def met(counts: tuple[int, ...], schedule: Schedule) -> Tensor:
+    """[W + 1, V + 1] float64, by how many writes of one round were made, the probabilities that they are of 0, 1, ... different variables."""
     V, W = len(counts), sum(counts)
+    writes, variables = torch.arange(W + 1)[:, None], torch.arange(V + 1)
     if schedule == "blockwise":
-        return [[float(variables == min(writes, V)) for variables in range(V + 1)] for writes in range(W + 1)]
-    ways = [[0] * (V + 1) for _ in range(W + 1)]  # by writes and variables; sequential: of choosing variables that have all of these writes
-    ways[0][0] = 1
-    for count in counts:
-        for writes in reversed(range(W + 1)):
-            for variables in reversed(range(1, V + 1)):
-                some = range(count, count + 1) if schedule == "sequential" else range(1, count + 1)
-                ways[writes][variables] += sum(comb(count, n) * ways[writes - n][variables - 1] for n in some if n <= writes)
+        return (variables == writes.clamp(max=V)).double()
+    share = torch.zeros(W + 1, V + 1, dtype=torch.float64)
+    share[0] = variables == 0
     if schedule == "interleaved":
-        return [[way / comb(W, writes) for way in row] for writes, row in enumerate(ways)]
-    begun = [[sum(ways[n][v] for n in range(writes)) / comb(V, v) for v in range(V + 1)] for writes in range(W + 1)]  # after v of them is a further one
-    return [[float(writes == 0), *(row[v - 1] - row[v] for v in range(1, V + 1))] for writes, row in enumerate(begun)]
+        # of the variables so far, drawn one after another: how many writes of each are among so many of all
+        for so_far, count in zip(accumulate(counts, initial=0), counts, strict=False):
+            share = sum((_among(writes, own, count, so_far) * pad(share, (int(own > 0), 0, own, 0))[: W + 1, : V + 1] for own in range(count + 1)), 0 * share)
+        return share
+    # by writes and variables: that so many variables, any of those so far, have just so many writes together
+    for so_far, count in enumerate(counts, start=1):
+        last = (variables.double() / so_far).clamp(max=1)
+        share = (1 - last) * share + last * pad(share, (1, 0, count, 0))[: W + 1, : V + 1]
+    begun = pad(share, (0, 0, 1, 0)).cumsum(dim=0)[:-1]  # that so many have fewer writes, so that one more has begun
+    return pad(begun, (1, 0), value=1.0)[:, :-1] - begun
+
+
+def _among(drawn: Tensor, own: int, count: int, others: int) -> Tensor:
+    """The probability that of so many items drawn just `own` are of a kind of which there are `count`, beside so many others."""
+    drawn = drawn.double()
+    possible = (drawn >= own) & (drawn - own <= others)
+    rest = (drawn - own).clamp(0, others)
+
+    def ways(total: int, chosen: Tensor) -> Tensor:
+        return torch.lgamma(torch.tensor(total + 1.0, dtype=torch.float64)) - torch.lgamma(chosen + 1) - torch.lgamma(total - chosen + 1)
+
+    found = ways(count, torch.tensor(float(own), dtype=torch.float64)) + ways(others, rest) - ways(count + others, rest + own)
+    return found.exp() * possible
 
 
 def different_values(stream: Stream, writes: Writes, *, values: int, more: int) -> Tensor:
