@@ -112,9 +112,9 @@ class Task(ABC):
         """The accuracy of the best blind guess, by which scores are scaled; diverged runs count as this.
 
         Who guesses knows how examples are drawn and where an answer is due, and is blind either to what is asked for, here and elsewhere (a key, a
-        name, one of two roles), but reads the rest of the sequence up to there, with what was said of the answer; or to the sequence, but knows the
-        question. The better of the two counts. Where a sequence allows one answer only, since it has one fact or nothing is left to ask, it is the
-        latter. A published level that published scores are scaled by stays, and the task says so.
+        name, one of two roles), but reads the rest of the sequence up to there, with what was said of the answer before; or to the sequence, but knows the
+        question. The better of the two counts; where a sequence has one answer only, since it is all that is asked for or holds one fact, it is the
+        latter. A task whose published scores are scaled by another level keeps that and says so. Cheap, for it is asked of every cell.
         """
 
     def optimum(self) -> float:

@@ -51,7 +51,7 @@ class Induction(Task):
         return 1
 
     def chance(self) -> float:
-        """Naming any ordinary token."""
+        """Naming any ordinary token, blind to the sequence, which has one answer."""
         return 1 / (self.settings.vocab_size - 1)
 
     def slice_sizes(self) -> dict[str, int]:

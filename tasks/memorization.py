@@ -67,7 +67,7 @@ class Memorization(MacroAccuracy):
         return self.settings.seq_len // 2
 
     def chance(self) -> float:
-        """1 / keys: any value that some key has."""
+        """1 / keys: any value that some key has, blind to which key it is."""
         return 1 / self.settings.keys
 
     def slice_sizes(self) -> dict[str, int]:

@@ -100,7 +100,8 @@ class PHop(Task):
         return self.settings.questions
 
     def chance(self) -> float:
-        """Only the symbol that asks is looked at: as no symbol follows itself in the chain, p hops return to it with a probability other than 1 / alphabet."""
+        """Only the symbol that asks is looked at, nothing before it: as no symbol follows itself in the chain, p hops return to it with a probability other
+        than 1 / alphabet."""
         s = self.settings
         counts = range(1, s.hops + 1) if s.varied else [s.hops]
         returns = [(1 + (s.alphabet - 1) * (-1 / (s.alphabet - 1)) ** count) / s.alphabet for count in counts]

@@ -115,7 +115,7 @@ class RoleBinding(Task):
         return self.settings.questions
 
     def chance(self) -> float:
-        """1 / 2: one of the two who took part in an event of this verb with this name, whatever the roles."""
+        """1 / 2: one of the two who took part in an event of this verb with this name, blind to the role that is asked for."""
         return 0.5
 
     def slice_sizes(self) -> dict[str, int]:

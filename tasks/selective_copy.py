@@ -63,7 +63,7 @@ class SelectiveCopy(MacroAccuracy):
         return self.settings.num_tokens_to_copy
 
     def chance(self) -> float:
-        """Any token that may be one to copy."""
+        """Any token that may be one to copy, blind to the sequence, of which all is asked for."""
         return 1 / (self.settings.vocab_size - 2)
 
     def slice_sizes(self) -> dict[str, int]:
