@@ -4,8 +4,6 @@ An operation is `push stack element` or `pop stack blank`, its stack drawn evenl
 with even chance, but always pushes when it is empty and always pops when it is full. Delta rules that erase need to know what to erase.
 """
 
-from collections.abc import Iterator
-from functools import cached_property
 from typing import ClassVar, Self
 
 import torch
@@ -15,11 +13,11 @@ from torch import Tensor
 from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.tasks.base import IGNORE, Batch, Preset, Split, Task
+from linbench.tasks.blocks.tops import commonest_top
 from linbench.tasks.random import Stream
 
 _PUSH, _POP, _STACKS = 1, 2, 3
 _OPERATION = 3
-_TOKENS_FOR_CHANCE = 1 << 17
 
 
 class StackSettings(Settings):
@@ -83,22 +81,9 @@ class Stack(Task):
         return self._operations // 2
 
     def chance(self) -> float:
-        """Naming the element that lies on top of most stacks that are not empty, of which full ones count twice, as they always pop: the mean over as many
-        examples as have 2^17 tokens."""
-        return self._chance
-
-    @cached_property
-    def _chance(self) -> float:
+        """Naming the element that lies on top of most stacks that are not empty, of which full ones count twice, for they always pop."""
         s = self.settings
-        inputs = self.sample(torch.arange(-(-_TOKENS_FOR_CHANCE // self.seq_len)), seed=0, split="train").inputs
-        right = due = 0.0
-        for at, height, top in self._read(inputs):
-            pops = (inputs[:, at] == _POP).double()
-            likely = (height > 0).double() + (height == s.depth)
-            elements = likely.new_zeros(len(inputs), self.io.vocab_in or 0).scatter_add(1, top, likely)
-            right += float((pops * elements.amax(dim=1) / likely.sum(dim=1).clamp(min=1)).sum())
-            due += float(pops.sum())
-        return right / due
+        return commonest_top(s.stacks, depth=s.depth, elements=s.elements, operations=self._operations)
 
     def slice_sizes(self) -> dict[str, int]:
         """depth: elements on the stack. distance: tokens from the element to where it is asked for. open: stacks that are not empty."""
@@ -150,22 +135,18 @@ class Stack(Task):
 
     def solve(self, batch: Batch) -> Tensor:
         """All stacks are kept, operation by operation."""
-        found = torch.zeros_like(batch.inputs)
-        for at, _, top in self._read(batch.inputs):
-            found[:, at + 1 : at + 2] = top.gather(1, batch.inputs[:, at + 1 : at + 2] - _STACKS)
-        return found.gather(1, batch.positions)
-
-    def _read(self, inputs: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Where each operation stands, and of all stacks before it the height and what lies on top, both [B, stacks]."""
-        s, rows = self.settings, torch.arange(len(inputs), device=inputs.device)
+        s, rows = self.settings, torch.arange(len(batch.inputs), device=batch.inputs.device)
+        start = s.seq_len - _OPERATION * self._operations
         held = torch.zeros(len(rows), s.stacks, self._operations + 1, dtype=torch.int64, device=rows.device)
         height = torch.zeros(len(rows), s.stacks, dtype=torch.int64, device=rows.device)
-        for at in range(s.seq_len - _OPERATION * self._operations, s.seq_len, _OPERATION):
-            yield at, height, held.gather(2, (height - 1).clamp(min=0)[:, :, None])[:, :, 0]
-            what, stack, element = inputs[:, at], inputs[:, at + 1] - _STACKS, inputs[:, at + 2]
-            top = (height[rows, stack] - (what == _POP).long()).clamp(min=0)
-            held[rows, stack, top] = element
-            height[rows, stack] = top + (what == _PUSH).long()
+        found = torch.zeros_like(batch.inputs)
+        for at in range(start, s.seq_len, _OPERATION):
+            what, stack, element = batch.inputs[:, at], batch.inputs[:, at + 1] - _STACKS, batch.inputs[:, at + 2]
+            top = height[rows, stack] - (what == _POP).long()
+            found[:, at + 1] = held[rows, stack, top.clamp(min=0)]
+            held[rows, stack, top.clamp(min=0)] = element
+            height[rows, stack] = top.clamp(min=0) + (what == _PUSH).long()
+        return found.gather(1, batch.positions)
 
     def explain(self, batch: Batch, row: int) -> str:
         """The first operations in words, then what is due."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from linbench.tasks.random import inverse_powers
 
-__all__ = ["NEGLIGIBLE", "binomial", "commonest", "exactly", "heaviest", "left", "nth_draws", "occupied", "one_more"]
+__all__ = ["NEGLIGIBLE", "binomial", "commonest", "exactly", "heaviest", "left", "nth_draws", "occupied", "one_more", "poisson_at_mean", "unit_circle"]
 
 NEGLIGIBLE = 1e-9
 """A probability that changes nothing."""
@@ -26,9 +26,9 @@ def commonest(facts: int, values: int) -> float:
     """
     mean = facts / values
     most = torch.arange(min(facts, int(mean + 12 * mean**0.5) + 24), dtype=torch.float64)
-    circle = _circle(facts)[:, None]
+    circle = unit_circle(facts)[:, None]
     up_to = (circle**most * (most * log(mean) - mean - torch.lgamma(most + 1)).exp()).cumsum(dim=1)
-    none_above = (up_to**values * circle**-facts).mean(dim=0).real / _just(facts)
+    none_above = (up_to**values * circle**-facts).mean(dim=0).real / poisson_at_mean(facts)
     return float((1 - none_above).clamp(0, 1).sum()) / facts
 
 
@@ -72,12 +72,12 @@ def exactly(count: int, balls: int, boxes: int) -> list[float]:
         return [1.0]
     mean = balls / boxes
     one = exp(count * log(mean) - mean - lgamma(count + 1))
-    circle = _circle(balls)
+    circle = unit_circle(balls)
     others = ((mean * (circle - 1)).exp() - one * circle**count) / (1 - one)
     found = []
     for n, p in enumerate(binomial(boxes, one)[: balls // count + 1]):
         share = float((others ** (boxes - n) * circle ** (count * n - balls)).mean().real) if p > NEGLIGIBLE**2 else 0.0
-        found.append(max(0.0, p * share / _just(balls)))
+        found.append(max(0.0, p * share / poisson_at_mean(balls)))
     return found
 
 
@@ -86,27 +86,27 @@ def heaviest(keys: int, values: int, writes: int) -> float:
     """Of so many writes, each to any of the keys, where each key has a value drawn evenly: the share that falls to the keys of the value that gets most of
     them, in expectation. As in `commonest`, but for each value there are two numbers, of its keys and of the writes to these."""
     each, there = writes / keys, torch.arange(int(keys / values + 12 * (keys / values) ** 0.5) + 24, dtype=torch.float64)
-    of_keys = _circle(keys)[:, None] ** there * (there * log(keys / values) - keys / values - torch.lgamma(there + 1)).exp()
-    of_writes = _circle(writes * (1 + each))
+    of_keys = unit_circle(keys)[:, None] ** there * (there * log(keys / values) - keys / values - torch.lgamma(there + 1)).exp()
+    of_writes = unit_circle(writes * (1 + each))
     up_to, expected, most = torch.zeros(len(of_keys), len(of_writes), dtype=torch.complex128), 0.0, 0
-    back = _circle(keys)[:, None] ** -keys * of_writes**-writes
+    back = unit_circle(keys)[:, None] ** -keys * of_writes**-writes
     while True:
         so_many = (torch.special.xlogy(most, each * there) - each * there - lgamma(most + 1)).exp()
         up_to = up_to + (of_keys @ so_many.to(up_to.dtype))[:, None] * of_writes**most
-        more = 1 - float((up_to**values * back).mean().real) / _just(keys) / _just(writes)
+        more = 1 - float((up_to**values * back).mean().real) / poisson_at_mean(keys) / poisson_at_mean(writes)
         if more < NEGLIGIBLE:
             return expected / writes
         expected, most = expected + min(1.0, more), most + 1
 
 
-def _circle(spread: float) -> Tensor:
+def unit_circle(spread: float) -> Tensor:
     """Points of the unit circle, enough to integrate over where numbers of that variance are told apart."""
     points = int(10 * spread**0.5) + 64
     angle = 2 * torch.pi * torch.arange(points, dtype=torch.float64) / points
     return torch.polar(torch.ones_like(angle), angle)
 
 
-def _just(count: int) -> float:
+def poisson_at_mean(count: int) -> float:
     """The probability that a Poisson number is its mean."""
     return exp(count * log(count) - count - lgamma(count + 1))
 

@@ -142,14 +142,15 @@ def phonebook(task: Task, tokens: list[int], at: list[int]) -> list[int]:
     return [agreeing(entries, asked[3 : 3 + n]) for n in range(s.digits)]
 
 
-def capacity(task: Task, tokens: list[list[int]], at: list[int]) -> list[Any]:
-    s, values = task.settings, task.io.vocab_out or task.io.d_out or 0
-    writes = [(key, value - 1 - s.keys) for key, value in tokens if value]
-    last = dict(writes)
-    held = [last[key] for key, _ in writes]
-    if s.loss == "tokens":
-        return [commonest(held)] * len(at)
-    return [[held.count(value) / len(held) for value in range(values)]] * len(at)
+def capacity(task: Task, _: Batch, batch: Batch) -> Tensor:
+    values = task.io.vocab_out or task.io.d_out or 0
+    held = []
+    for tokens in batch.inputs.tolist():
+        last = {key: value - 1 - task.settings.keys for key, value in tokens if value}
+        held.append([last[key] for key, value in tokens if value])
+    shares = torch.nn.functional.one_hot(torch.tensor(held), values).double().mean(dim=1)
+    answers = shares.argmax(dim=1) if task.settings.loss == "tokens" else shares
+    return answers[:, None].expand_as(batch.targets)
 
 
 def stack(task: Task, tokens: list[int], at: list[int]) -> list[int]:
@@ -226,7 +227,7 @@ GUESSERS: dict[str, Guesser] = {
     **dict.fromkeys(("copy", "palindrome"), copying),
     **dict.fromkeys(("parity", "dyck", "flip_flop", "compression", "selective_copy", "induction", "memorization", "reachability"), by_place()),
     "associative_recall": by_row(associative),
-    "capacity": by_row(capacity),
+    "capacity": capacity,
     "formal_language": by_place("word"),
     "fuzzy_recall": by_row(fuzzy),
     "group_word": by_place("position"),

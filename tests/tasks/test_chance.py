@@ -71,7 +71,7 @@ SETTINGS = PRESETS + [pytest.param(name, values, id=f"{name}-{i}") for name, oth
 
 def examples(task: Task) -> tuple[Batch, Batch]:
     """Some to learn from, and others."""
-    count = max(100, min(EXAMPLES, TOKENS // task.seq_len))
+    count = max(100, min(EXAMPLES, TOKENS // task.seq_len, 16 * TOKENS // (task.answers * (task.io.d_out or 1))))
     split = "train" if task.name == "formal_language" else "test"  # of which there are more languages
     learnt, guessed = (task.sample(torch.arange(first, first + count), seed=1, split=split) for first in (count, 0))  # type: ignore[arg-type]
     return learnt, guessed

@@ -1,0 +1,72 @@
+"""What lies on top of many stacks at once."""
+
+from functools import cache
+from math import factorial, log
+
+import torch
+from torch import Tensor
+
+from linbench.tasks.blocks.guesses import NEGLIGIBLE, poisson_at_mean, unit_circle
+
+__all__ = ["commonest_top"]
+
+
+@cache
+def commonest_top(stacks: int, *, depth: int, elements: int, operations: int) -> float:
+    """Of the pops among so many operations, the share that a guess gets right which names the element that is likeliest to be popped.
+
+    Each operation is of a stack drawn evenly, which pops if it is full, pushes if it is empty and else does either. So a stack that is neither weighs 1, a
+    full one 2, an empty one nothing; the guess is the element with the most weight on top. As in `commonest`, operations of stacks and stacks of
+    elements are taken to be Poisson, and then to be as many as there are; some numbers of operations are done at once.
+    """
+    law, on_top, each = _heights(depth, operations), unit_circle(stacks), stacks / elements
+    back = on_top**-stacks / len(on_top) / poisson_at_mean(stacks)
+    right = due = 0.0
+    begin = 0
+    while begin < operations:
+        before = torch.arange(begin, min(operations, begin + 1 + int(2 * begin**0.5)))
+        mean = float(before.double().mean()) + 0.5
+        points = int(10 * mean**0.5) + 64 + len(before)
+        angle = 2 * torch.pi / points * torch.arange(points // 2 + 1, dtype=torch.float64)
+        done = torch.arange(min(operations, int(mean / stacks + 12 * (mean / stacks) ** 0.5) + 24), dtype=torch.float64)
+        so_many = torch.polar(_poisson(done, mean / stacks).expand(len(angle), -1), -angle[:, None] * done)
+        empty, between, full = (so_many @ law[: len(done)].to(so_many.dtype)).unbind(1)
+
+        weight = stacks * (between + 2 * full) * (empty + between + full) ** (stacks - 1)
+        due += float(_after(weight, before, points, mean).sum())
+        none, one, two = (each * on_top * x[:, None] for x in (empty, between, full))
+        none, up_to = (none - each).exp(), torch.zeros_like(none)
+        for most in range(2 * stacks):  # no element has more weight
+            for twos in range(most // 2 + 1):
+                ones = most - 2 * twos
+                up_to = up_to + none * one**ones * two**twos / (factorial(ones) * factorial(twos))
+            more = (1 - _after((up_to**elements * back).sum(dim=1), before, points, mean)).clamp(0, 1)
+            right += float(more.sum())
+            if float(more.max()) < NEGLIGIBLE:
+                break
+        begin += len(before)
+    return right / due
+
+
+def _after(values: Tensor, before: Tensor, points: int, mean: float) -> Tensor:
+    """From what a Poisson number of operations, with that mean, gives on half of the unit circle: what so many of them `before` give."""
+    found: Tensor = torch.fft.irfft(values, n=points)
+    return found[before % points] / _poisson(before.double(), mean)
+
+
+def _heights(depth: int, most: int) -> Tensor:
+    """[most + 1, 3], that a stack is empty, neither, or full after 0, 1, ... operations."""
+    height = torch.zeros(depth + 1, dtype=torch.float64)
+    height[0] = 1.0
+    up = torch.full((depth + 1,), 0.5, dtype=torch.float64)
+    up[0], up[-1] = 1.0, 0.0
+    found = []
+    for _ in range(most + 1):
+        found.append(torch.stack([height[0], height[1:-1].sum(), height[-1]]))
+        rises = height * up
+        height = rises.roll(1) + (height - rises).roll(-1)
+    return torch.stack(found)
+
+
+def _poisson(count: Tensor, mean: float) -> Tensor:
+    return (count * log(mean) - mean - torch.lgamma(count + 1)).exp()
