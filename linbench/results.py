@@ -9,31 +9,13 @@ from typing import TYPE_CHECKING, Any
 from linbench.cell import canonical, digest
 from linbench.models.blocks.heads import CONTROLLED
 from linbench.naming import fewest, mixture, told_apart
+from linbench.scores import above_chance, accuracy, at_one_chance
 from linbench.store import Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _ABSENT = object()
-
-
-def accuracy(result: Result) -> float | None:
-    """Test accuracy; chance for a diverged run; None where nothing was measured."""
-    if result["status"] == "diverged":
-        return float(result["chance"])
-    return result["metrics"].get("accuracy") if result["status"] == "ok" else None
-
-
-def above_chance(accuracy: float, chance: float) -> float:
-    """0 at chance, and where chance is all there is; 1 where all is right."""
-    return (accuracy - chance) / (1 - chance) if chance < 1 else 0.0
-
-
-def accuracies_by_test(result: Result) -> list[float] | None:
-    """As `accuracy`, for each of several tests."""
-    if result["status"] == "diverged":
-        return [test["chance"] for test in result["tests"]]
-    return [test["metrics"]["accuracy"] for test in result["tests"]] if result["status"] == "ok" else None
 
 
 def slices(result: Result) -> dict[str, Any]:
@@ -58,13 +40,6 @@ def _added(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
                     total[value] += number
         found[metric] = {kind: list(total.values()) for kind, total in totals.items()}
     return found
-
-
-def validation_accuracy(result: Result) -> float | None:
-    """At the end of training; chance for a diverged run; None where nothing was measured."""
-    if result["status"] == "diverged":
-        return float(result["chance"])
-    return float(result["curve"][-1]["accuracy"]) if result["status"] == "ok" else None
 
 
 def frame(results: Iterable[Result]) -> "pd.DataFrame":
@@ -264,7 +239,7 @@ def _surroundings(model: dict[str, Any]) -> list[str]:
 
 def _comparison(key: str, members: Sequence[Result], order: Sequence[str]) -> Comparison:
     by_model: dict[str, list[Result]] = {}
-    for result in _at_one_chance(members):
+    for result in at_one_chance(members):
         by_model.setdefault(canonical([result["cell"]["model"], result["cell"]["protocol"]["settings"]["lr"]]), []).append(result)
     labels = _labels(list(by_model.values()))
     rows = [Row(label, tuple(sorted(group, key=lambda result: result["cell"]["seed"]))) for label, group in zip(labels, by_model.values(), strict=True)]
@@ -272,16 +247,6 @@ def _comparison(key: str, members: Sequence[Result], order: Sequence[str]) -> Co
     rows.sort(key=lambda row: (rank.get(row.results[0]["label"], len(rank)), _with_numbers(row.label)))
     cell, presets = members[0]["cell"], {member["preset"] for member in members}
     return Comparison(key, cell["task"]["name"], presets.pop() if len(presets) == 1 else None, cell["model"]["form"], cell["device"], tuple(rows))
-
-
-def _at_one_chance(members: Sequence[Result]) -> list[Result]:
-    """Results of one task with the highest level of chance that any of them was stored with: older ones may hold a lower one, of a worse guess."""
-    found = [{**result, "chance": max(other["chance"] for other in members)} for result in members]
-    for result in found:
-        if "tests" in result:
-            same = zip(*(other["tests"] for other in members), strict=True)
-            result["tests"] = [{**test, "chance": max(other["chance"] for other in others)} for test, others in zip(result["tests"], same, strict=True)]
-    return found
 
 
 def _labels(groups: Sequence[Sequence[Result]]) -> list[str]:

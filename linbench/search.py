@@ -12,8 +12,8 @@ from linbench.cell import Cell, Purpose, digest
 from linbench.common.errors import UserError
 from linbench.common.settings import Settings
 from linbench.protocol import suite_block
-from linbench.results import validation_accuracy
 from linbench.runner import Executor, Progress, here, run_cells
+from linbench.scores import validation_accuracy
 from linbench.store import EDGE, UNTRIED, Result, Store
 
 

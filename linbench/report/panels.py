@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from linbench.report.colours import Dash, styles
-from linbench.results import Comparison, Row, accuracies_by_test, slices
+from linbench.results import Comparison, Row, slices
+from linbench.scores import accuracies_by_test
 from linbench.store import FINAL, NO_VERDICT, Result
 
 BINS, APART = 8, 12

@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from linbench.naming import told_apart
-from linbench.results import Comparison, Row, above_chance, accuracies_by_test
+from linbench.results import Comparison, Row
+from linbench.scores import above_chance, accuracies_by_test
 from linbench.store import Result, storage_sentence
 
 NOTES = {

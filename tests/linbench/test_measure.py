@@ -11,7 +11,7 @@ from linbench import measure as what
 from linbench.cell import Cell
 from linbench.measure import measure
 from linbench.plan import plan
-from linbench.results import accuracies_by_test, accuracy
+from linbench.scores import accuracies_by_test, accuracy
 from linbench.stack import Stack
 from linbench.store import Result
 from linbench.train import Training

@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from linbench.results import accuracies_by_test, accuracy, comparisons, frame
+from linbench.results import comparisons, frame
+from linbench.scores import accuracies_by_test, accuracy
 
 
 def test_seeds_become_mean_and_spread(a_result: Any) -> None:

@@ -3,7 +3,8 @@ from pathlib import Path
 from typing import Any
 
 from linbench.report.tables import by_metric, by_test, caption, markdown, rich_tables, save_tables, table
-from linbench.results import above_chance, comparisons
+from linbench.results import comparisons
+from linbench.scores import above_chance
 from linbench.store import Result
 
 Make = Callable[..., Result]
