@@ -8,7 +8,7 @@ from torch.nn.functional import pad
 
 from linbench.tasks.base import Split
 from linbench.tasks.blocks.words import words
-from linbench.tasks.random import Stream, content
+from linbench.tasks.random import Stream, constant, content
 
 LEAF = 4
 """Tokens of the longest expression in brackets that holds one digit, (-d); all that are longer have an operator in their middle, as (d+d)."""
@@ -87,30 +87,24 @@ def _evaluated(digits: Tensor, before: Tensor, used: Tensor, modulus: int) -> Te
 def nested(stream: Stream, length: Tensor, *, longest: int, modulus: int, operators: int, seq_len: int, split: Split) -> Expressions:
     """One of `length` [B, 1] tokens: d, -d, (d), (-d) where it has at most four, else (left op right) with left uniform in 1 ... length - 4.
 
-    Parts are numbered as they are met, the halves of a part side by side, so that a loop over the numbers goes through every row's tree from the
-    whole down, and back up for the values. A row has at most `parts`; two more columns take what is not there.
+    Parts are numbered as they are met, the halves of a part side by side: number 0 is the whole, 2 p - 1 and 2 p are the p-th pair, the halves
+    of the p-th part that is divided. So that pairs are two columns each, number -1 stands beside the whole and is nothing.
     """
     ids, rows, device = Vocabulary.of(modulus, brackets=True), len(length), length.device
-    parts = 2 * ((longest - 1) // LEAF) + 1
-    size, start = length.new_zeros(2, rows, parts + 2)
-    size[:, :1] = length
-    draws = stream.child("halves").bits(parts)
-    met, left, children = torch.ones_like(length), [], []
-    for i in range(parts):
-        whole, first = size[:, i : i + 1], start[:, i : i + 1]
-        divided = whole > LEAF
-        left.append(1 + ((draws[:, i : i + 1] * (whole - LEAF).clamp(min=0)) >> 32))
-        children.append(torch.where(divided, met, parts) + torch.arange(2, device=device))
-        size.scatter_(1, children[i], torch.cat([left[i], whole - 3 - left[i]], dim=1))
-        start.scatter_(1, children[i], torch.cat([first + 1, first + 2 + left[i]], dim=1))
-        met = met + 2 * divided
-    size, start = size[:, :parts], start[:, :parts]
+    pairs = (longest - 1) // LEAF
+    number = torch.arange(-1, 2 * pairs + 1, device=device)
+    draws = stream.child("halves").bits(number)
+    over, met = _divided(length - LEAF, draws, pairs)
+    size = (over + LEAF).masked_fill(number > 2 * met, 0)
+    divided = over > 0
+    left = 1 + (draws * over >> 32)
+    whole = length.new_zeros(rows, pairs + 1).scatter_(1, divided.cumsum(dim=1) * divided, (number + 1) * divided)  # column of the part that a pair halves
+    start = _starts(torch.stack([torch.ones_like(whole), 2 + left.gather(1, whole)], dim=2), whole)
 
-    divided = size > LEAF
     leaf = (size > 0) & ~divided
     # of a tree, digits and operators in turn are the word that splits are told apart by
-    radices = tuple(operators if i % 2 else modulus for i in range(parts))
-    letters = words(stream, met, radices=radices, shortest=1, split=split, given=content(size))
+    radices = tuple(operators if i % 2 else modulus for i in range(2 * pairs + 1))
+    letters = words(stream, 1 + 2 * met, radices=radices, shortest=1, split=split, given=content(size[:, 1:]))
     place = torch.where(leaf, 2 * leaf.cumsum(dim=1) - 2, 2 * divided.cumsum(dim=1) - 1)
     digit = letters.gather(1, place.clamp(min=0))
     operator = torch.where(divided, digit, 0)
@@ -119,15 +113,59 @@ def nested(stream: Stream, length: Tensor, *, longest: int, modulus: int, operat
     for there, at, token in (
         (leaf, start + size // 2, ids.digit + digit),
         (negative, start + size // 2 - 1, torch.full_like(size, ids.operator + 1)),
-        (divided, start + 1 + torch.cat(left, dim=1), ids.operator + operator),
+        (divided, start + 1 + left, ids.operator + operator),
         (size > 2, start, torch.full_like(size, ids.opens)),
         (size > 2, start + size - 1, torch.full_like(size, ids.closes)),
     ):
         tokens.scatter_(1, torch.where(there, at, seq_len), token)
+    value = _value(torch.where(negative, -digit, digit), operator.gather(1, whole), whole, modulus, products=operators > 2)
+    return Expressions(tokens[:, :seq_len], length, value)
 
-    value = pad(torch.where(negative, -digit, digit), (0, 2))
-    for i in reversed(range(parts)):
-        a, b = torch.split(value.gather(1, children[i]), 1, dim=1)
-        applied = torch.cat([a + b, a - b, a * b], dim=1).gather(1, operator[:, i : i + 1])
-        value[:, i : i + 1] = torch.where(divided[:, i : i + 1], applied, value[:, i : i + 1]) % modulus
-    return Expressions(tokens[:, :seq_len], length, value[:, :1])
+
+def _divided(over: Tensor, draws: Tensor, pairs: int) -> tuple[Tensor, Tensor]:
+    """over [B, 1]: how much longer than `LEAF` the whole is; draws [B, 2 + 2 pairs] -> the same of all parts, and how many pairs there are [B, 1].
+
+    A pair at a time, in few operations: of a part so much longer, `taken` >= LEAF decides, and its halves are 1 - 2 LEAF + taken and over - taken.
+    Halves of what is not divided are never longer than a leaf. They are written as well, where the next pair will be written over them.
+    """
+    count, device = len(over), over.device
+    parts = over.new_full((pairs + 2, 2, 2, count), -LEAF)  # examples side by side in memory, as all that is done here is done to a few columns
+    parts[:, 0] = 1 - 2 * LEAF
+    parts[0, 1, 1] = over[:, 0]
+    least, ways = constant((LEAF << 32,), device), constant((1, -1), device)[:, None]
+    draws, met = draws.T.contiguous().view(-1, 2, count), torch.ones_like(over[:, 0])
+    for pair in range(pairs):
+        longer = parts[pair, 1]
+        taken = torch.addcmul(least, draws[pair], longer) >> 32
+        halves = torch.addcmul(parts[pair].transpose(0, 1), taken[:, None], ways)
+        divided = longer > 0
+        for which in range(2):
+            parts[:, 1].scatter_(0, met.expand(1, 2, -1), halves[which, None])
+            met = met + divided[which]
+    return parts[:-1, 1].flatten(0, 1).T.contiguous(), met[:, None] - 1
+
+
+def _starts(further: Tensor, whole: Tensor) -> Tensor:
+    """further [B, P, 2]: how far behind the beginning of `whole` [B, P] each half begins -> [B, 2 P], behind that of the expression: summed over all
+    that a part is in, twice as many at a time."""
+    further[:, 0] = 0
+    summed, within = further.flatten(1), whole[:, :, None].expand(-1, -1, 2).flatten(1)
+    for _ in range((whole.shape[1] - 1).bit_length()):
+        summed += summed.gather(1, within)
+        within = within.gather(1, within)
+    return summed
+
+
+def _value(value: Tensor, operator: Tensor, whole: Tensor, modulus: int, products: bool) -> Tensor:
+    """value [B, 2 P] of the leaves, operator [B, P] between the halves of `whole` [B, P] -> [B, 1], that of the expression; pair by pair, the last first.
+
+    a op b is x + y b with (x, y) = (0, s) + a (p, q): a + b, a - b, or 0 + a b. Without products nothing grows much before the end.
+    """
+    operator, whole, value = (x.T.contiguous() for x in (operator, whole, value))
+    fixed, factors = (constant(table, value.device).view(2, 3)[:, operator] for table in ((0, 0, 0, 1, -1, 0), (1, 1, 0, 0, 0, 1)))
+    for pair in reversed(range(1, len(whole))):
+        a, b = value[2 * pair], value[2 * pair + 1]
+        x, y = torch.addcmul(fixed[:, pair], a, factors[:, pair])
+        applied = torch.addcmul(x, y, b)
+        value.scatter_(0, whole[pair : pair + 1], (applied % modulus if products else applied)[None])
+    return value[1, :, None] % modulus
