@@ -269,7 +269,8 @@ def _width(result: Result) -> Any:
 
 def _flat(result: Result) -> dict[str, Any]:
     cell = result["cell"]
-    flat = dict(cell["model"]["backbone"]["settings"])
+    backbone = cell["model"]["backbone"]["settings"]
+    flat = {"d_model": backbone.get("d_model"), **backbone}  # what a reader would name first
     for i, layer in enumerate(cell["model"]["layers"]):
         own = {"version": layer["version"], "source": (layer["source"] or "")[:8], **layer["settings"]}
         flat |= {name if i == 0 else f"layer {i} {name}": value for name, value in own.items() if i == 0 or value != flat.get(name)}

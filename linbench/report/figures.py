@@ -22,6 +22,12 @@ from linbench.store import storage_sentence
 PANEL_INCHES = 3.9
 """The width of each of several panels."""
 
+NAME = 20
+"""Characters of a model's name for which there is room beside a panel."""
+
+LETTER_INCHES = 0.075
+"""For each character more."""
+
 MORE = 4
 """Slices that are drawn beside those with a figure of their own, at most."""
 
@@ -134,6 +140,8 @@ def _panels(figure: Figure, comparison: Comparison, across: int = 1) -> list[tup
     columns = across if across > 1 else min(2, len(parts))
     rows = -(-len(parts) * across // columns)
     width = figure.get_figwidth() if columns == 1 else PANEL_INCHES * columns
+    longer = max(0, max(len(row.label) for row in comparison.rows) - NAME)
+    width += LETTER_INCHES * longer * (columns if across == 1 else 1)
     figure.set_size_inches(width, figure.get_figheight() * rows)
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for empty in panels[len(parts) * across :]:
