@@ -43,10 +43,12 @@ def by_place(*names: str, token: bool = False) -> Guesser:
         strides = torch.tensor([int(width[i + 1 :].prod()) for i in range(len(width))])
         seen, asked = ((features(x) * strides).sum(dim=2) for x in (learnt, batch))
         places, at = torch.unique(torch.cat([seen.flatten(), asked.flatten()]), return_inverse=True)
-        counts = torch.zeros(len(places) * size)
         due = learnt.due.flatten()
-        counts.index_add_(0, at[: seen.numel()][due] * size + learnt.targets.flatten()[due], torch.ones(int(due.sum())))
-        return counts.view(-1, size).argmax(dim=1)[at[seen.numel() :]].view_as(asked)
+        pairs, counts = torch.unique(at[: seen.numel()][due] * size + learnt.targets.flatten()[due], return_counts=True)
+        pairs = pairs[counts.sort(stable=True).indices]  # so that of each place the commonest is written last
+        best = dict(zip((pairs // size).tolist(), (pairs % size).tolist(), strict=True))
+        found = torch.tensor([best.get(place, 0) for place in range(len(places))])
+        return found[at[seen.numel() :]].view_as(asked)
 
     return answers
 
