@@ -99,8 +99,6 @@ def nested(stream: Stream, length: Tensor, *, longest: int, modulus: int, operat
     divided = over > 0
     left = 1 + (draws * over >> 32)
     whole = length.new_zeros(rows, pairs + 1).scatter_(1, divided.cumsum(dim=1) * divided, (number + 1) * divided)  # column of the part that a pair halves
-    start = _starts(torch.stack([torch.ones_like(whole), 2 + left.gather(1, whole)], dim=2), whole)
-
     leaf = (size > 0) & ~divided
     # of a tree, digits and operators in turn are the word that splits are told apart by
     radices = tuple(operators if i % 2 else modulus for i in range(2 * pairs + 1))
@@ -108,6 +106,9 @@ def nested(stream: Stream, length: Tensor, *, longest: int, modulus: int, operat
     place = torch.where(leaf, 2 * leaf.cumsum(dim=1) - 2, 2 * divided.cumsum(dim=1) - 1)
     digit = letters.gather(1, place.clamp(min=0))
     operator = torch.where(divided, digit, 0)
+    between = operator.gather(1, whole)
+    sums = _summed(torch.ones_like(whole), 2 + left.gather(1, whole) + (between << 32), whole)
+    start, minuses = sums & 0xFFFFFFFF, sums >> 32  # where parts begin, and how often they are taken away
     negative = leaf & (size % 2 == 0)
     tokens = torch.full((rows, seq_len + 1), ids.empty, device=device)
     for there, at, token in (
@@ -118,54 +119,55 @@ def nested(stream: Stream, length: Tensor, *, longest: int, modulus: int, operat
         (size > 2, start + size - 1, torch.full_like(size, ids.closes)),
     ):
         tokens.scatter_(1, torch.where(there, at, seq_len), token)
-    value = _value(torch.where(negative, -digit, digit), operator.gather(1, whole), whole, modulus, products=operators > 2)
-    return Expressions(tokens[:, :seq_len], length, value)
+    # without products a digit counts by the minuses before it, and pairs need not be gone through again
+    value = torch.where(negative, -digit, digit)
+    value = _value(value, between, whole, modulus) if operators > 2 else (leaf * value * (1 - 2 * (minuses & 1))).sum(dim=1, keepdim=True)
+    return Expressions(tokens[:, :seq_len], length, value % modulus)
 
 
 def _divided(over: Tensor, draws: Tensor, pairs: int) -> tuple[Tensor, Tensor]:
     """over [B, 1]: how much longer than `LEAF` the whole is; draws [B, 2 + 2 pairs] -> the same of all parts, and how many pairs there are [B, 1].
 
     A pair at a time, in few operations: of a part so much longer, `taken` >= LEAF decides, and its halves are 1 - 2 LEAF + taken and over - taken.
-    Halves of what is not divided are never longer than a leaf. They are written as well, where the next pair will be written over them.
+    Halves of what is not divided are never longer than a leaf. They are written as well, each where a later pair will be written over them.
     """
     count, device = len(over), over.device
-    parts = over.new_full((pairs + 2, 2, 2, count), -LEAF)  # examples side by side in memory, as all that is done here is done to a few columns
+    parts = over.new_full((pairs + 3, 2, 2, count), -LEAF)  # examples side by side in memory, as all that is done here is done to a few columns
     parts[:, 0] = 1 - 2 * LEAF
     parts[0, 1, 1] = over[:, 0]
     least, ways = constant((LEAF << 32,), device), constant((1, -1), device)[:, None]
-    draws, met = draws.T.contiguous().view(-1, 2, count), torch.ones_like(over[:, 0])
+    draws, free = draws.T.contiguous().view(-1, 2, count), constant((2, 1), device)[:, None]
     for pair in range(pairs):
         longer = parts[pair, 1]
         taken = torch.addcmul(least, draws[pair], longer) >> 32
         halves = torch.addcmul(parts[pair].transpose(0, 1), taken[:, None], ways)
-        divided = longer > 0
-        for which in range(2):
-            parts[:, 1].scatter_(0, met.expand(1, 2, -1), halves[which, None])
-            met = met + divided[which]
-    return parts[:-1, 1].flatten(0, 1).T.contiguous(), met[:, None] - 1
+        divided = longer.clamp(0, 1)
+        at = torch.addcmul(free, divided[0], ways, value=-1)  # both the next two free pairs, the first part before the second if it is divided
+        parts[:, 1].scatter_(0, at[:, None].expand(-1, 2, -1), halves)
+        free = free + divided[0] + divided[1]
+    return parts[:-2, 1].flatten(0, 1).T.contiguous(), free[1, :, None] - 1
 
 
-def _starts(further: Tensor, whole: Tensor) -> Tensor:
-    """further [B, P, 2]: how far behind the beginning of `whole` [B, P] each half begins -> [B, 2 P], behind that of the expression: summed over all
-    that a part is in, twice as many at a time."""
-    further[:, 0] = 0
-    summed, within = further.flatten(1), whole[:, :, None].expand(-1, -1, 2).flatten(1)
+def _summed(left: Tensor, right: Tensor, whole: Tensor) -> Tensor:
+    """What the left and right halves of `whole` [B, P] add, both [B, P] -> [B, 2 P], summed over a part and all that it lies in, twice as many at a time."""
+    summed = torch.stack([left, right], dim=2)
+    summed[:, 0] = 0  # of the whole, and of nothing
+    summed, within = summed.flatten(1), whole[:, :, None].expand(-1, -1, 2).flatten(1)
     for _ in range((whole.shape[1] - 1).bit_length()):
         summed += summed.gather(1, within)
         within = within.gather(1, within)
     return summed
 
 
-def _value(value: Tensor, operator: Tensor, whole: Tensor, modulus: int, products: bool) -> Tensor:
+def _value(value: Tensor, operator: Tensor, whole: Tensor, modulus: int) -> Tensor:
     """value [B, 2 P] of the leaves, operator [B, P] between the halves of `whole` [B, P] -> [B, 1], that of the expression; pair by pair, the last first.
 
-    a op b is x + y b with (x, y) = (0, s) + a (p, q): a + b, a - b, or 0 + a b. Without products nothing grows much before the end.
+    a op b is x + y b with (x, y) = (0, s) + a (p, q): a + b, a - b, or 0 + a b.
     """
     operator, whole, value = (x.T.contiguous() for x in (operator, whole, value))
     fixed, factors = (constant(table, value.device).view(2, 3)[:, operator] for table in ((0, 0, 0, 1, -1, 0), (1, 1, 0, 0, 0, 1)))
     for pair in reversed(range(1, len(whole))):
         a, b = value[2 * pair], value[2 * pair + 1]
         x, y = torch.addcmul(fixed[:, pair], a, factors[:, pair])
-        applied = torch.addcmul(x, y, b)
-        value.scatter_(0, whole[pair : pair + 1], (applied % modulus if products else applied)[None])
-    return value[1, :, None] % modulus
+        value.scatter_(0, whole[pair : pair + 1], torch.addcmul(x, y, b)[None] % modulus)
+    return value[1, :, None]
