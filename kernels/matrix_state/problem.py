@@ -85,16 +85,8 @@ def check(problem: Problem, bonus: Tensor | None) -> Problem:
     q, k, v, log_decay, update, read, steps, _, state = problem
     if not q.dim() == k.dim() == v.dim() == 4:
         raise ValueError(f"q, k and v have four dimensions [B, T, heads, dim], not {[*map(tuple, (q.shape, k.shape, v.shape))]}")
-    batch, length, heads, value_dim = len(v), q.shape[1], v.shape[2], v.shape[3]
-    key_dim = q.shape[-1]
-    if (
-        steps < 1
-        or q.shape[::2] != k.shape[::2]
-        or q.shape[3] != k.shape[3]
-        or heads % q.shape[2]
-        or v.shape[:2] != (len(q), steps * length)
-        or k.shape[1] != v.shape[1]
-    ):
+    (batch, length, key_heads, key_dim), (*tokens, heads, value_dim) = q.shape, v.shape
+    if steps < 1 or k.shape != (batch, steps * length, key_heads, key_dim) or tokens != [batch, steps * length] or heads % key_heads:
         shapes = [*map(tuple, (q.shape, k.shape, v.shape))]
         raise ValueError(f"q [B, T, Hk, K], k [B, steps T, Hk, K] and v [B, steps T, H, V] with Hk dividing H and steps {steps}, not {shapes}")
     if length < 1:

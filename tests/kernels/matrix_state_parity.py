@@ -158,7 +158,7 @@ def decode(instance: Instance, inputs: Inputs, backend: str) -> Inputs:
 
 def force(monkeypatch: pytest.MonkeyPatch, schedule: str, **changes: Any) -> None:
     """Launch this way, whatever the rule says. The fused schedule takes all of a state at once, whatever the blocks."""
-    from linbench.kernels.matrix_state.triton import launch
+    from linbench.kernels.matrix_state.triton import launch, plan
 
     rule = launch.rule
 
@@ -170,6 +170,7 @@ def force(monkeypatch: pytest.MonkeyPatch, schedule: str, **changes: Any) -> Non
         return rule(**call)._replace(schedule=schedule, **changes | blocks)
 
     monkeypatch.setattr(launch, "rule", forced)
+    monkeypatch.setattr(plan, "planned", plan.Plan)
 
 
 def pairwise(**factors: Iterable[Any]) -> list[dict[str, Any]]:

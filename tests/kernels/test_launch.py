@@ -1,8 +1,10 @@
 """Kernels are launched by Triton the first time, and directly what it compiled from then on."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
+import torch
 
 triton_launch = pytest.importorskip("linbench.kernels.matrix_state.triton.launch", reason="Triton is not installed")
 
@@ -48,3 +50,23 @@ def test_kernels_do_not_share_what_was_compiled() -> None:
         for kernel in kernels:
             triton_launch.launch(kernel, (1,), (), form)
     assert [len(x.calls) for x in (*kernels, *compiled)] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("length", [64, 65], ids=["fused", "split"])
+@pytest.mark.parametrize("update", ["add", "delta", "low_rank"])
+@pytest.mark.parametrize("decay", [None, (), (16,)], ids=["none", "scalar", "vector"])
+def test_addresses_are_those_of_tensors_and_what_lies_in_a_room_lies_apart(update: str, decay: tuple[int, ...] | None, length: int) -> None:
+    from linbench.kernels.matrix_state.triton.schedules import Call, Switches
+
+    q, k, v, p, b = torch.randn(5, 1, length, 2, 16).bfloat16()
+    g, beta = None if decay is None else torch.zeros(1, length, 2, *decay), torch.ones(1, length, 2) if update == "delta" else None
+    call = Call((q, k, v, g, beta, *((p, b) if update == "low_rank" else (None, None)), None), Switches(1.0, update, False, False))
+    assert call.plan.split == (length > 64)
+    for room in (call.plan.saved, call.plan.scratch):
+        memory = room.empty(v)
+        call.furnish(room, memory)
+        views = [room.view(memory, name) for name in room.contents]
+        ends = [end for x in views for end in (x.data_ptr() - memory.data_ptr(), x.data_ptr() - memory.data_ptr() + x.nbytes)]
+        assert all(start <= end for start, end in pairwise([*ends, memory.nbytes]))
+        assert not any(start % triton_launch.ALIGNMENT for start in ends[::2])
+    assert {name: x.data_ptr() for name, x in call.views().items()} == call.addresses

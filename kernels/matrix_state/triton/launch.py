@@ -24,7 +24,7 @@ class Launch(NamedTuple):
     """chunk: tokens per chunk. key_block, value_block: tile widths, but for `FEW_KEYS`; walk_block: what one program of a walk takes of the values.
 
     warps per program: of the fused schedule (forward, backward, none), of the split one (what walks, what does not, `gradients`).
-    stages: in how many a fused kernel loads, so that the next chunk comes while it works on one.
+    stages: in how many a kernel loads that goes from chunk to chunk, so that the next comes while it works on one.
     """
 
     schedule: Literal["fused", "split", "recurrent"]
@@ -55,7 +55,7 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, up
     shortest = power_of_two(length)
     if length <= FEW and not gradient:
         walk_block = min(value_block, max(16, 4096 // key_block))
-        return Launch("recurrent", shortest, key_block, value_block, walk_block, (2 if key_block * walk_block <= 2048 else 4, 0, 0))
+        return Launch("recurrent", shortest, key_block, value_block, walk_block, (2 if key_block * walk_block <= 2048 else 4, 0, 0), stages=2)
     if widest <= (32 if heavy or wide else 64) and (rows >= processors or length <= 64):
         chunk = min(shortest, narrowest, 64 if light else 16 if heavy or exact else 32)
         few = 1 if narrowest == 16 else 2
@@ -67,7 +67,7 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, up
         chunk = 32 if heavy or wide or narrowest < 64 else 64
     few = 4 if not heavy else 1 if chunk == 16 and (two_keys or not wide) else 2
     walk_block = min(value_block, 32 if key_block > 128 else 64)
-    return Launch("split", min(shortest, chunk), min(key_block, 64), min(value_block, 64), walk_block, (4, few, 4))
+    return Launch("split", min(shortest, chunk), min(key_block, 64), min(value_block, 64), walk_block, (4, few, 4), stages=2)
 
 
 @cache
@@ -84,16 +84,21 @@ def power_of_two(n: int) -> int:
 _COMPILED: dict[tuple[int, Any], Any] = {}
 
 
+def known(kernel: Any, form: Any) -> bool:
+    """Whether `launch` will launch directly, and takes addresses for tensors."""
+    return form is not None and (id(kernel), form) in _COMPILED
+
+
 def launch(kernel: Any, grid: tuple[int, ...], arguments: Sequence[Any], form: Any, **options: int) -> None:
     """Launch a Triton kernel; from the second time on in a tenth of the time that Triton takes to find what it compiled.
 
     form: hashable, and the same only for calls with the same `options` and, but for where tensors lie, the same arguments in all that
     Triton may compile for: types, integers, switches; all tensors begin with a multiple of `ALIGNMENT`. None where that is not so.
+    arguments: once the kernel is `known`, addresses instead of tensors, which take Triton's launcher longer.
     """
-    compiled = None if form is None else _COMPILED.get((id(kernel), form))
-    if compiled is None:
+    if not known(kernel, form):
         compiled = kernel[grid](*arguments, **options)
         if form is not None and compiled is not None:  # the interpreter compiles nothing
             _COMPILED[id(kernel), form] = compiled
     else:
-        compiled[(*grid, 1, 1)[:3]](*arguments)
+        _COMPILED[id(kernel), form][(*grid, 1, 1)[:3]](*arguments)

@@ -3,29 +3,17 @@
 The custom operators are what `torch.compile` sees. Called eagerly, the same two functions go through `Eager`, which costs less per call.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from linbench.kernels.matrix_state.triton import schedules
-from linbench.kernels.matrix_state.triton.schedules import Call, Saved, Switches
+from linbench.kernels.matrix_state.triton.plan import Switches
+from linbench.kernels.matrix_state.triton.schedules import plan_of, results
 from linbench.kernels.operators import fold_replicas, operator, transformed
 
-Forward = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
-
-
-def _tensors(results: tuple[Tensor | None, ...]) -> Any:
-    """As an operator returns them: something empty, with the batch in front, for None."""
-    like = results[0]
-    assert like is not None
-    return tuple(like.new_empty(len(like), 0) if x is None else x for x in results)
-
-
-def _saved(tensors: tuple[Any, ...]) -> Saved:
-    """As it was before `_tensors`."""
-    return Saved(*(None if x is None or x.numel() == 0 else x for x in tensors))
 
 
 @operator("matrix_state")
@@ -43,11 +31,9 @@ def forward(
     q_before: bool,
     p_before: bool,
     save: bool,
-) -> Forward:
+) -> tuple[Tensor, Tensor, Tensor]:
     """o, the final state, and what `backward` needs if asked to `save` it."""
-    o, last, saved = schedules.forward((q, k, v, g, beta, p, b, state), Switches(scale, update, q_before, p_before), save)
-    results: Forward = _tensors((o, last, *saved))
-    return results
+    return schedules.forward((q, k, v, g, beta, p, b, state), Switches(scale, update, q_before, p_before), save)
 
 
 @operator("matrix_state_backward", differentiable=False)
@@ -60,16 +46,7 @@ def backward(
     p: Tensor | None,
     b: Tensor | None,
     state: Tensor | None,
-    sums: Tensor,
-    states: Tensor,
-    writes: Tensor,
-    squares: Tensor,
-    inverses: Tensor,
-    erasers: Tensor,
-    q_start: Tensor,
-    key_end: Tensor,
-    k_end: Tensor,
-    kept: Tensor,
+    saved: Tensor,
     do: Tensor,
     dlast: Tensor | None,
     scale: float,
@@ -78,17 +55,16 @@ def backward(
     p_before: bool,
 ) -> Gradients:
     """Gradients of q, k, v, g, beta, p, b and the initial state; empty for what was not given."""
-    switches = Switches(scale, update, q_before, p_before)
-    saved = _saved((sums, states, writes, squares, inverses, erasers, q_start, key_end, k_end, kept))
-    gradients: Gradients = _tensors(schedules.backward((q, k, v, g, beta, p, b, state), saved, do, dlast, switches))
-    return gradients
+    gradients = schedules.backward((q, k, v, g, beta, p, b, state), saved, do, dlast, Switches(scale, update, q_before, p_before))
+    return cast("Gradients", tuple(v.new_empty(len(v), 0) if x is None else x for x in gradients))
 
 
 @forward.register_fake
 def _(*args: Any) -> Any:
     *tensors, scale, update, q_before, p_before, save = args
-    call = Call(tuple(tensors), Switches(scale, update, q_before, p_before), gradient=save)
-    return _tensors((*schedules.results(call), *(schedules.room_to_save(call) if save else Saved())))
+    plan = plan_of((*tensors, None, None), Switches(scale, update, q_before, p_before), save)
+    o, last = results(tensors[2].contiguous(), plan)
+    return o, last, plan.saved.empty(o)
 
 
 @backward.register_fake
@@ -96,9 +72,9 @@ def _(*args: Any) -> Any:
     return tuple(args[2].new_empty(len(args[2]), 0) if x is None else torch.empty_like(x, memory_format=torch.contiguous_format) for x in args[:8])
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: Forward) -> None:
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     *tensors, ctx.scale, ctx.update, ctx.q_before, ctx.p_before, _ = inputs
-    ctx.save_for_backward(*tensors, *output[2:])
+    ctx.save_for_backward(*tensors, output[2])
     ctx.set_materialize_grads(False)
 
 
@@ -122,14 +98,14 @@ class Eager(torch.autograd.Function):
         """o and the final state."""
         tensors, ctx.switches = args[:8], Switches(*args[8:12])
         o, last, saved = schedules.forward(tensors, ctx.switches, args[12])
-        ctx.save_for_backward(*tensors, *saved)
+        ctx.save_for_backward(*tensors, saved)
         ctx.set_materialize_grads(False)
         return o, last
 
     @staticmethod
     def backward(ctx: Any, do: Any, dlast: Any) -> Any:
         """As the operator."""
-        tensors, saved = ctx.saved_tensors[:8], Saved(*ctx.saved_tensors[8:])
+        *tensors, saved = ctx.saved_tensors
         do = torch.zeros_like(tensors[2]) if do is None else do
         return *schedules.backward(tensors, saved, do, dlast, ctx.switches), None, None, None, None, None
 

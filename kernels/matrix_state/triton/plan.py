@@ -1,0 +1,164 @@
+"""What all calls of one form have in common, worked out once: their launch, their sizes, and room for what they keep."""
+
+from collections.abc import Mapping
+from functools import cache
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+import triton.language as tl
+from torch import Tensor
+
+from linbench.kernels.matrix_state.triton import launch
+from linbench.kernels.matrix_state.triton.decay import AT_ONCE
+
+GIVEN = ("q", "k", "v", "g", "beta", "p", "b", "first", "do", "dlast")
+"""The tensors of a call by the names of the kernels' parameters; any but the first three may be None."""
+
+SQUARES = {"add": (1, 1), "delta": (1, 2), "low_rank": (3, 4)}
+"""How many [C, C] matrices of a chunk backward needs: scores (the inverse aside), and their gradients."""
+
+_TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
+
+
+class Switches(NamedTuple):
+    """What the recurrence is, beside which tensors are given."""
+
+    scale: float
+    update: str
+    q_before: bool
+    p_before: bool
+
+
+class Form(NamedTuple):
+    """All that a plan depends on: sizes of k and v, dimensions of g, types of what is `GIVEN`; gradient: whether one is, or will be, asked for."""
+
+    keys: tuple[int, ...]
+    values: tuple[int, ...]
+    decays: int
+    types: tuple[torch.dtype | None, ...]
+    device: torch.device
+    switches: Switches
+    gradient: bool
+
+
+class Room:
+    """Several arrays one after the other in one allocation, since each takes the host about as long as half a launch.
+
+    contents: shape and type of each by name; None what is not needed.
+    """
+
+    def __init__(self, batch: int, contents: Mapping[str, tuple[tuple[int, ...], torch.dtype] | None]) -> None:
+        self.contents = {name: content for name, content in contents.items() if content is not None}
+        self.offsets: dict[str, int] = {}
+        end = 0
+        for name, (shape, dtype) in self.contents.items():
+            self.offsets[name] = end
+            end += -(-prod(shape) * dtype.itemsize // launch.ALIGNMENT) * launch.ALIGNMENT
+        self.shape = (batch, -(-end // batch))
+        """Of bytes. The batch is in front for whoever stacks; arrays are not cut along it."""
+
+    def empty(self, like: Tensor) -> Tensor:
+        """On the device of another."""
+        return like.new_empty(self.shape, dtype=torch.uint8)
+
+    def view(self, room: Tensor, name: str) -> Tensor:
+        """One of the arrays."""
+        shape, dtype = self.contents[name]
+        return room.view(-1)[self.offsets[name] :][: prod(shape) * dtype.itemsize].view(dtype).view(shape)
+
+
+class Plan:
+    """Of a form: sizes, `launch`, the `values` of the kernels' parameters that are no tensors, and two rooms.
+
+    saved: what the kernels of forward hand to each other and to backward. sums: of a scalar decay, as from `decay.sum_decays`. states
+    [B, H, N, K, V]: at the start of chunks. writes [B, T, H, V]: z. squares [B, H, N, S, C, C]: scores. inverses [B, H, N, 1, C, C], or of
+    16 bits twice. In the split schedule also erasers [B, T, H, K]: W; and for a vector decay q_start, key_end and k_end [B, T, H, K], and
+    kept [B, H, N, K].
+
+    scratch: what the kernels of backward hand to each other. dsums [P, B, H, N, 3, C]: of a scalar decay, a part from each of P blocks of
+    keys. In the split schedule also dstates, dsquares and dwrites, and dbeta [P + 1, B, T, H]: a part from each block, and of the values.
+    """
+
+    def __init__(self, form: Form) -> None:
+        switches, given = form.switches, dict(zip(GIVEN, form.types, strict=True))
+        self.batch, self.length, self.key_heads, self.key_dim = form.keys
+        self.heads, self.value_dim = form.values[2:]
+        self.rows = self.batch * self.heads
+        self.solves, self.gradient = switches.update != "add", form.gradient
+        self.decay = "none" if given["g"] is None else "vector" if form.decays == 4 else "scalar"
+        self.dtype = given["v"] if given["v"] in _TYPES else torch.float32
+        self.launch = launch.rule(
+            rows=self.rows,
+            length=self.length,
+            key_dim=self.key_dim,
+            value_dim=self.value_dim,
+            wide=self.dtype == torch.float32,
+            update=switches.update,
+            decay=self.decay,
+            processors=launch.processors(form.device),
+            gradient=form.gradient,
+        )
+        self.split = self.launch.schedule == "split"
+        chunk = self.launch.chunk
+        self.chunks = -(-self.length // chunk)
+        self.key_blocks = -(-self.key_dim // self.launch.key_block) if self.split else 1
+        self.values: dict[str, Any] = {
+            "T": self.length, "H": self.heads, "HK": self.key_heads, "K": self.key_dim, "V": self.value_dim, "C": chunk,
+            "LEVELS": chunk.bit_length() - 1, "BK": self.launch.key_block, "BV": self.launch.value_block, "ALL_K": launch.power_of_two(self.key_dim),
+            "DECAY": self.decay, "UPDATE": switches.update, "ERASE": given["p"] is not None, "Q_BEFORE": switches.q_before, "P_BEFORE": switches.p_before,
+            "STATE": given["first"] is not None, "DLAST": given["dlast"] is not None, "SAVE": form.gradient, "DT": _TYPES[self.dtype], "scale": switches.scale,
+        }  # fmt: skip
+        self.saved, self.scratch = self._saved(switches.update), self._scratch(switches.update)
+
+    @property
+    def sums_grid(self) -> tuple[int, int]:
+        """For kernels that sum a scalar decay over the tokens of `AT_ONCE` chunks."""
+        return -(-self.chunks // AT_ONCE.value), self.rows
+
+    def _saved(self, update: str) -> Room:
+        chunk, by_chunk = self.launch.chunk, (self.batch, self.heads, self.chunks)
+        exact, chunked = self.dtype == torch.float32, self.launch.schedule != "recurrent"
+        kept = chunked and (self.gradient or self.split)  # one kernel of the split schedule hands it to the next
+        decays = self.split and self.decay == "vector"
+
+        def keys(wanted: bool) -> tuple[tuple[int, ...], torch.dtype] | None:
+            return ((self.batch, self.length, self.heads, self.key_dim), self.dtype) if wanted else None
+
+        return Room(
+            self.batch,
+            {
+                "sums": ((*by_chunk, 2 if exact else 1, chunk), torch.float32) if self.decay == "scalar" and chunked else None,
+                "states": ((*by_chunk, self.key_dim, self.value_dim), self.dtype) if kept else None,
+                "writes": (self.values_shape, self.dtype) if kept and self.solves else None,
+                "squares": ((*by_chunk, SQUARES[update][0], chunk, chunk), self.dtype) if kept else None,
+                "inverses": ((*by_chunk, 1 if exact else 2, chunk, chunk), self.dtype) if kept and self.solves else None,
+                "erasers": keys(self.solves and self.split),
+                "q_start": keys(decays),
+                "key_end": keys(decays),
+                "k_end": keys(decays and update == "low_rank"),
+                "kept": ((*by_chunk, self.key_dim), torch.float32) if decays else None,
+            },
+        )
+
+    def _scratch(self, update: str) -> Room:
+        chunk, by_chunk = self.launch.chunk, (self.batch, self.heads, self.chunks)
+        return Room(
+            self.batch,
+            {
+                "dsums": ((self.key_blocks, *by_chunk, 3, chunk), torch.float32) if self.decay == "scalar" else None,
+                "dstates": ((*by_chunk, self.key_dim, self.value_dim), self.dtype) if self.split else None,
+                "dsquares": ((*by_chunk, SQUARES[update][1], chunk, chunk), self.dtype) if self.split else None,
+                "dwrites": (self.values_shape, self.dtype) if self.split and self.solves else None,
+                "dbeta": ((self.key_blocks + 1, self.batch, self.length, self.heads), torch.float32) if self.split and update == "delta" else None,
+            },
+        )
+
+    @property
+    def values_shape(self) -> tuple[int, ...]:
+        """[B, T, H, V]."""
+        return self.batch, self.length, self.heads, self.value_dim
+
+
+planned = cache(Plan)
+"""The plan of a form."""
