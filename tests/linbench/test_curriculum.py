@@ -124,6 +124,7 @@ def test_the_epoch_cosine_falls_at_the_end_of_the_epochs_of_a_mixture() -> None:
     assert rates.shares == pytest.approx([0.5 * (1 + math.cos(math.pi * epoch / 3)) for epoch in range(3) for _ in range(9)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["gated_deltanet", pytest.param("base_conv+attention", marks=pytest.mark.slow)])
 def test_a_stack_finds_in_a_mixture_what_its_cells_find_alone(model: str) -> None:
     group = [replace(cell, protocol=cell.protocol.model_copy(update={"lr": lr})) for cell, lr in zip(cells(model, (0, 1, 1)), (1e-2, 3e-2, 2e-2), strict=True)]

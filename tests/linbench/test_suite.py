@@ -205,6 +205,7 @@ def test_based_is_the_published_mixture() -> None:
     assert {model.model.partition("[")[0].partition("+")[0] for model in figure.models} == {"base_conv"}
 
 
+@pytest.mark.slow
 def test_mamba2_is_the_published_curriculum() -> None:
     suite_ = load("mamba2-mqar")
     assert len(suite_.tasks) * len(suite_.models) * len(suite_.grid["protocol.lr"]) == 3 * 4 * 4 * 3

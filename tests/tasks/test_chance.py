@@ -9,7 +9,7 @@ from linbench.registry import SHIPPED, registry
 from linbench.tasks.base import Batch, Prediction, Task
 from tests.tasks.guessers import GUESSERS, Guesser, by_place
 
-EXAMPLES, TOKENS = 10_000, 1 << 18
+EXAMPLES, TOKENS = 10_000, 1 << 17
 SHIPPED_TASKS = {name: entry.cls for name, entry in registry("task").entries.items() if entry.source == SHIPPED}
 
 OTHERS: dict[str, list[dict[str, Any]]] = {

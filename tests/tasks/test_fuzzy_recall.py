@@ -279,6 +279,7 @@ def test_the_solver_is_right_wherever_the_key_was_shown(values: dict[str, Any]) 
     assert torch.equal(answers[known], batch.targets[known])
 
 
+@pytest.mark.slow
 def test_how_often_the_last_value_cannot_be_known_at_the_published_baseline() -> None:
     """In 2.3 % of sequences, as a generator written after the published one, a decision at a time, has it: 18,610 of 800,000."""
     task, rows = build(**FuzzyRecall.presets["mad"].task), 40_000

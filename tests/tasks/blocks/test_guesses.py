@@ -17,6 +17,7 @@ def test_the_share_of_the_commonest_value(facts: int, values: int) -> None:
     assert commonest(facts, values) == pytest.approx(fmean(max(Counter(held).values()) / facts for held in product(range(values), repeat=facts)))
 
 
+@pytest.mark.slow
 def test_many_facts_with_few_values_have_even_shares() -> None:
     assert 1 / 64 < commonest(100_000, 64) < 1.1 / 64
     assert commonest(2, 10**6) == pytest.approx((1 + 1e-6) / 2)
