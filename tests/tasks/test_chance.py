@@ -62,9 +62,9 @@ PUBLISHED = {"modular_arithmetic": 1 / 5}
 """Levels by which published scores are scaled."""
 
 PRESETS = [
-    pytest.param(name, preset.task, id=f"{name}-{which}", marks=[pytest.mark.slow] if number else [])
+    pytest.param(name, preset.task, id=f"{name}-{which}", marks=pytest.mark.slow)
     for name, cls in SHIPPED_TASKS.items()
-    for number, (which, preset) in enumerate(cls.presets.items())
+    for which, preset in cls.presets.items()
 ]
 SETTINGS = PRESETS + [pytest.param(name, values, id=f"{name}-{i}") for name, others in OTHERS.items() for i, values in enumerate(others)]
 
