@@ -8,7 +8,20 @@ from torch import Tensor
 
 from linbench.tasks.random import inverse_powers
 
-__all__ = ["NEGLIGIBLE", "binomial", "commonest", "exactly", "heaviest", "left", "nth_draws", "occupied", "one_more", "poisson_at_mean", "unit_circle"]
+__all__ = [
+    "NEGLIGIBLE",
+    "binomial",
+    "commonest",
+    "exactly",
+    "heaviest",
+    "left",
+    "nth_draws",
+    "occupied",
+    "one_more",
+    "poisson",
+    "poisson_at_mean",
+    "unit_circle",
+]
 
 NEGLIGIBLE = 1e-9
 """A probability that changes nothing."""
@@ -27,7 +40,7 @@ def commonest(facts: int, values: int) -> float:
     mean = facts / values
     most = torch.arange(min(facts, int(mean + 12 * mean**0.5) + 24), dtype=torch.float64)
     circle = unit_circle(facts)[:, None]
-    up_to = (circle**most * (most * log(mean) - mean - torch.lgamma(most + 1)).exp()).cumsum(dim=1)
+    up_to = (circle**most * poisson(most, mean)).cumsum(dim=1)
     none_above = (up_to**values * circle**-facts).mean(dim=0).real / poisson_at_mean(facts)
     return float((1 - none_above).clamp(0, 1).sum()) / facts
 
@@ -86,7 +99,7 @@ def heaviest(keys: int, values: int, writes: int) -> float:
     """Of so many writes, each to any of the keys, where each key has a value drawn evenly: the share that falls to the keys of the value that gets most of
     them, in expectation. As in `commonest`, but for each value there are two numbers, of its keys and of the writes to these."""
     each, there = writes / keys, torch.arange(int(keys / values + 12 * (keys / values) ** 0.5) + 24, dtype=torch.float64)
-    of_keys = unit_circle(keys)[:, None] ** there * (there * log(keys / values) - keys / values - torch.lgamma(there + 1)).exp()
+    of_keys = unit_circle(keys)[:, None] ** there * poisson(there, keys / values)
     of_writes = unit_circle(writes * (1 + each))
     up_to, expected, most = torch.zeros(len(of_keys), len(of_writes), dtype=torch.complex128), 0.0, 0
     back = unit_circle(keys)[:, None] ** -keys * of_writes**-writes
@@ -104,6 +117,11 @@ def unit_circle(spread: float) -> Tensor:
     points = int(10 * spread**0.5) + 64
     angle = 2 * torch.pi * torch.arange(points, dtype=torch.float64) / points
     return torch.polar(torch.ones_like(angle), angle)
+
+
+def poisson(count: Tensor, mean: float) -> Tensor:
+    """The probabilities of these Poisson numbers."""
+    return (count * log(mean) - mean - torch.lgamma(count + 1)).exp()
 
 
 def poisson_at_mean(count: int) -> float:

@@ -1,12 +1,12 @@
 """What lies on top of many stacks at once."""
 
 from functools import cache
-from math import factorial, log
+from math import factorial
 
 import torch
 from torch import Tensor
 
-from linbench.tasks.blocks.guesses import NEGLIGIBLE, poisson_at_mean, unit_circle
+from linbench.tasks.blocks.guesses import NEGLIGIBLE, poisson, poisson_at_mean, unit_circle
 
 __all__ = ["commonest_top"]
 
@@ -29,7 +29,7 @@ def commonest_top(stacks: int, *, depth: int, elements: int, operations: int) ->
         points = int(10 * mean**0.5) + 64 + len(before)
         angle = 2 * torch.pi / points * torch.arange(points // 2 + 1, dtype=torch.float64)
         done = torch.arange(min(operations, int(mean / stacks + 12 * (mean / stacks) ** 0.5) + 24), dtype=torch.float64)
-        so_many = torch.polar(_poisson(done, mean / stacks).expand(len(angle), -1), -angle[:, None] * done)
+        so_many = torch.polar(poisson(done, mean / stacks).expand(len(angle), -1), -angle[:, None] * done)
         empty, between, full = (so_many @ law[: len(done)].to(so_many.dtype)).unbind(1)
 
         weight = stacks * (between + 2 * full) * (empty + between + full) ** (stacks - 1)
@@ -51,7 +51,7 @@ def commonest_top(stacks: int, *, depth: int, elements: int, operations: int) ->
 def _after(values: Tensor, before: Tensor, points: int, mean: float) -> Tensor:
     """From what a Poisson number of operations, with that mean, gives on half of the unit circle: what so many of them `before` give."""
     found: Tensor = torch.fft.irfft(values, n=points)
-    return found[before % points] / _poisson(before.double(), mean)
+    return found[before % points] / poisson(before.double(), mean)
 
 
 def _heights(depth: int, most: int) -> Tensor:
@@ -66,7 +66,3 @@ def _heights(depth: int, most: int) -> Tensor:
         rises = height * up
         height = rises.roll(1) + (height - rises).roll(-1)
     return torch.stack(found)
-
-
-def _poisson(count: Tensor, mean: float) -> Tensor:
-    return (count * log(mean) - mean - torch.lgamma(count + 1)).exp()

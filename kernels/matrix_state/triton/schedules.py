@@ -82,7 +82,7 @@ def forward(tensors: Tensors, switches: Switches, save: bool) -> tuple[Tensor, T
     """o, the final state, and what `backward` needs if asked to `save` it: the room that the plan calls `saved`."""
     call = Call(tensors, switches, gradient=save)
     plan = call.plan
-    o, last = results(tensors[2].contiguous(), plan)
+    o, last = results(call.tensors["v"], plan)
     saved = plan.saved.empty(o)
     call.place(o=o, last=last)
     call.furnish(plan.saved, saved)
