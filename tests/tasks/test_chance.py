@@ -73,7 +73,8 @@ def examples(task: Task) -> tuple[Batch, Batch]:
     """Some to learn from, and others."""
     count = max(100, min(EXAMPLES, TOKENS // task.seq_len, 16 * TOKENS // (task.answers * (task.io.d_out or 1))))
     split = "train" if task.name == "formal_language" else "test"  # of which there are more languages
-    learnt, guessed = (task.sample(torch.arange(first, first + count), seed=1, split=split) for first in (count, 0))  # type: ignore[arg-type]
+    indices = torch.arange(5 * count).split((count, 4 * count))  # a guess is only as good as what it was learnt from
+    guessed, learnt = (task.sample(which, seed=1, split=split) for which in indices)  # type: ignore[arg-type]
     return learnt, guessed
 
 
