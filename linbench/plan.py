@@ -1,6 +1,7 @@
 """From the names and settings that a user gives to cells."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ import torch
 from linbench.cell import FORMS, Cell, Form, LayerSpec, ModelSpec
 from linbench.common.errors import UserError, unknown
 from linbench.common.io import IO
+from linbench.common.settings import Settings
 from linbench.curriculum import Segment
 from linbench.models.backbone import BackboneSettings
 from linbench.models.base import Mixer
@@ -109,9 +111,15 @@ def _sensible(task: Task) -> Task:
     """The task. Raises UserError: there are more ids than can be drawn, or but one thing to answer."""
     if (ids := max(task.io.vocab_in or 0, task.io.vocab_out or 0)) > MOST_IDS:
         raise UserError(f"with these settings {task.name} has {ids:,} different tokens; it may have {MOST_IDS:,} at most.")
-    if task.chance() >= 1:
+    if _chance(type(task), task.settings) >= 1:
         raise UserError(f"with these settings {task.name} has but one answer to choose from, so that a guess is always right; let there be more.")
     return task
+
+
+@cache
+def _chance(task: type[Task], settings: Settings) -> float:
+    """Once for all the cells of a grid: of long sequences it takes some tenths of a second."""
+    return task(settings).chance()
 
 
 def _segments(task: Task, train: Sequence[Mapping[str, Any]]) -> tuple[Segment, ...]:

@@ -1,6 +1,7 @@
 """How models are trained and judged."""
 
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, Self
 
@@ -70,6 +71,7 @@ def suite_block(name: str) -> Mapping[str, Any]:
     return _suite()[name]
 
 
+@cache
 def _suite() -> Mapping[str, Mapping[str, Any]]:
     text = (files("linbench") / "suites" / "protocol.yaml").read_text(encoding="utf-8")
     suite: Mapping[str, Mapping[str, Any]] = yaml.safe_load(text)

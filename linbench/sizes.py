@@ -1,6 +1,7 @@
 """Models of one size: the head dimension at which a model carries so many state floats, the channel mixer's width at which it has so many parameters."""
 
 from collections.abc import Callable
+from functools import cache
 
 from linbench.cell import ModelSpec
 from linbench.common.errors import UserError
@@ -26,6 +27,7 @@ def sized(make: Callable[[int], ModelSpec], task: Task, floats: int) -> int | No
     Raises UserError: the model declares no state, or none comes within `TOLERANCE`.
     """
 
+    @cache
     def total(head_dim: int) -> int:
         return _state(make(head_dim), task).total
 

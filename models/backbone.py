@@ -73,16 +73,17 @@ class Backbone(nn.Module):
         self.settings = settings
         width, norm = settings.d_model, NORMS[settings.norm]
         mixers, channel_mixers = [], {}
+        seeded = torch.default_generator.manual_seed  # what is drawn here is drawn on a CPU; torch.manual_seed would touch the generators of GPUs, too
         with torch.random.fork_rng(devices=[]):
             for index, layer in enumerate(layers):
                 place = LayerInfo(index, len(layers), width)
-                torch.manual_seed(stable_key("mixer", seed, index))
+                seeded(stable_key("mixer", seed, index))
                 mixers.append(layer.mixer(layer.settings, place))
-                torch.manual_seed(stable_key("channel mixer", seed, index))
+                seeded(stable_key("channel mixer", seed, index))
                 kind = layer.mixer.channel_mixer if settings.channel_mixer == "own" else settings.channel_mixer
                 if kind != "none":
                     channel_mixers[str(index)] = CHANNEL_MIXERS[kind](place, settings.channel_width)
-            torch.manual_seed(stable_key("embedding", seed))
+            seeded(stable_key("embedding", seed))
             self.embedding = reader(io, width)
             self.head = head(io, width)
             self.decoder = Decoder(width) if io.readout == "code" else None

@@ -9,9 +9,9 @@ import pytest
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_gated_deltanet_learns_the_quick_preset(linbench: Callable[..., Any], seed: int) -> None:
-    ended = linbench("run", "mqar", "--model", "gated_deltanet", "--device", "cpu", "--seeds", str(seed), "--json")
+def test_gated_deltanet_learns_the_quick_preset(linbench: Callable[..., Any]) -> None:
+    """With another seed than that of `make run`."""
+    ended = linbench("run", "mqar", "--model", "gated_deltanet", "--device", "cpu", "--seeds", "1", "--json")
     (result,) = json.loads(ended.out)
     assert result["preset"] == "quick"
     assert result["cell"]["model"]["form"] == "native"
