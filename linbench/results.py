@@ -231,9 +231,9 @@ def _comparable(result: Result) -> str:
 
 
 def _surroundings(model: dict[str, Any]) -> list[str]:
-    """What the controlled form promises to be the same for all, as this model has it."""
+    """What the controlled form promises to be the same for all, as this model has it; a layer that lacks a setting cannot differ in it."""
     backbone = {name: value for name, value in model["backbone"]["settings"].items() if name not in {"d_model", "layers", "channel_width"}}
-    layers = ({name: layer["settings"].get(name) for name in CONTROLLED} for layer in model["layers"])
+    layers = ({name: layer["settings"].get(name, own) for name, own in CONTROLLED.items()} for layer in model["layers"])
     return sorted({canonical({**backbone, **layer}) for layer in layers})
 
 

@@ -29,6 +29,8 @@ def test_models_whose_surroundings_differ_do_not_share_a_controlled_table(a_resu
     assert [len(c.rows) for c in comparisons([a_result(form="controlled"), a_result("gla", form="controlled"), layer])] in ([1, 2], [2, 1])
     assert [len(c.rows) for c in comparisons([a_result(form="controlled"), a_result("attention", form="controlled", d_model=32)])] == [2]
     assert [len(c.rows) for c in comparisons([a_result(), a_result("attention", surroundings={"conv": 0})])] == [2]
+    whole = a_result("gla", form="controlled", surroundings={"conv": 4, "expand_k": 1.0})
+    assert [len(c.rows) for c in comparisons([whole, a_result("lstm", form="controlled")])] == [2], "a layer without heads has none to widen"
 
 
 def test_files_of_different_comparisons_have_different_names(a_result: Any) -> None:
