@@ -34,7 +34,8 @@ check: $(READY)  ## lint, types, import rules and the fast tests
 	$(BIN)/lint-imports
 	$(TESTS) -m 'not slow and not gpu'
 
-figures: $(READY)  ## every table and figure of RESULTS (default results/cpu), from stored results alone
+figures: $(READY)  ## every table and figure of RESULTS (default results/cpu) anew, from stored results alone
+	rm -rf $(RESULTS)/tables $(RESULTS)/figures
 	$(BIN)/linbench table --results $(RESULTS) --save $(RESULTS)/tables
 	$(BIN)/linbench figures --results $(RESULTS) --save $(RESULTS)/figures
 

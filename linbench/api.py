@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from linbench.common.seeds import parse_seeds
+from linbench.frames import frame
 from linbench.plan import plan
-from linbench.results import frame
 from linbench.runner import Silent, run_cells
 from linbench.search import refuse_rate, run_searched
 from linbench.store import Store

@@ -3,17 +3,15 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from linbench.cell import canonical, digest
 from linbench.models.blocks.heads import CONTROLLED
 from linbench.naming import fewest, mixture, told_apart
-from linbench.scores import above_chance, accuracy, at_one_chance
-from linbench.store import Result
-
-if TYPE_CHECKING:
-    import pandas as pd
+from linbench.scores import accuracy, at_one_chance
+from linbench.store import NO_VERDICT, Result, rate_of, seed_of
 
 _ABSENT = object()
 
@@ -42,51 +40,14 @@ def _added(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def frame(results: Iterable[Result]) -> "pd.DataFrame":
-    """One row per result, with every setting in a column of its own."""
-    import pandas as pd  # it takes long to load, and training does not need it
-
-    return pd.DataFrame([_row(result) for result in results])
-
-
-def _row(result: Result) -> dict[str, Any]:
-    cell, model = result["cell"], result["model"]
-    state = model.get("state") or {}
-    layers = cell["model"]["layers"]
-    return {
-        "task": cell["task"]["name"],
-        "preset": result["preset"],
-        "model": result["label"],
-        "form": cell["model"]["form"],
-        "seed": cell["seed"],
-        "purpose": result["purpose"],
-        "status": result["status"],
-        "reason": result["reason"],
-        "accuracy": accuracy(result),
-        "scaled": None if (found := accuracy(result)) is None else above_chance(found, result["chance"]),
-        **{name: result["metrics"].get(name) for name in ("nll", *result["metrics"]) if name != "accuracy"},
-        "chance": result["chance"],
-        "marks": ",".join(result["marks"]),
-        "parameters": model.get("parameters"),
-        **{f"state_{part}": state.get(part) for part in ("total", "recurrent", "cache", "convolution", "shift")},
-        "flops_per_token": model.get("flops_per_token"),
-        "seconds": result["seconds"],
-        "device": cell["device"],
-        **{f"task.{name}": value for name, value in cell["task"]["settings"].items()},
-        **{f"model.{name}": value for name, value in cell["model"]["backbone"]["settings"].items()},
-        **{f"model.{name}": value for name, value in (layers[0]["settings"].items() if len({canonical(x) for x in layers}) == 1 else ())},
-        **{f"protocol.{name}": value for name, value in cell["protocol"]["settings"].items()},
-        "commit": result["environment"]["commit"],
-        "id": result["id"],
-    }
-
-
 @dataclass(frozen=True)
 class Row:
     """One model of a comparison: its results over seeds."""
 
     label: str
     results: tuple[Result, ...]
+    tuning: tuple[Result, ...] = ()
+    """Those that chose its learning rate."""
 
     @property
     def accuracies(self) -> list[float]:
@@ -112,6 +73,22 @@ class Row:
                 if name not in {"accuracy", "nll"}:
                     found.setdefault(name, []).append(value)
         return found
+
+    @property
+    def in_verdicts(self) -> bool:
+        """Whether it was neither undertrained nor its learning rate in doubt."""
+        return not any(mark in NO_VERDICT for result in self.results for mark in result["marks"])
+
+    @property
+    def state_floats(self) -> int:
+        """That a sequence carries; 0: it does not say."""
+        size: dict[str, Any] = next((result["model"] for result in self.results if result["model"]), {})
+        return int(size["state"]["total"]) if size.get("state") else 0
+
+    @property
+    def width(self) -> int:
+        """Its d_model; 0: it has none."""
+        return int(_width(self.results[0]) or 0)
 
     @property
     def marks(self) -> list[str]:
@@ -174,18 +151,23 @@ class Comparison:
         """All of them."""
         return [result for row in self.rows for result in row.results]
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of all that was measured, with what chose learning rates: what is drawn or written from it carries this."""
+        return digest(sorted(digest(result) for result in {one["id"]: one for row in self.rows for one in (*row.results, *row.tuning)}.values()))
+
 
 def comparisons(results: Iterable[Result], order: Sequence[str] = ()) -> list[Comparison]:
-    """Results grouped into what may be compared, those aside that chose a learning rate. Controlled and native forms never meet.
+    """Results grouped into what may be compared; those that chose a learning rate are no rows, but go with the row of their model. Controlled and native
+    forms never meet.
 
     Rows stand in the `order` of labels given, then by label. Models of one label that differ in settings are told apart by them.
     """
     groups: dict[str, list[Result]] = {}
+    tuning: dict[str, list[Result]] = {}
     for result in results:
-        if result["purpose"] != "report":
-            continue
-        groups.setdefault(_comparable(result), []).append(result)
-    found = _told_apart([_comparison(key, members, order) for key, members in groups.items()])
+        (groups if result["purpose"] == "report" else tuning).setdefault(_comparable(result), []).append(result)
+    found = _told_apart([_comparison(key, members, tuning.get(key, []), order) for key, members in groups.items()])
     return sorted(found, key=lambda c: (c.task, _with_numbers(c.title), c.form, c.key))
 
 
@@ -237,12 +219,18 @@ def _surroundings(model: dict[str, Any]) -> list[str]:
     return sorted({canonical({**backbone, **layer}) for layer in layers})
 
 
-def _comparison(key: str, members: Sequence[Result], order: Sequence[str]) -> Comparison:
+def _comparison(key: str, members: Sequence[Result], tuning: Sequence[Result], order: Sequence[str]) -> Comparison:
     by_model: dict[str, list[Result]] = {}
     for result in at_one_chance(members):
         by_model.setdefault(canonical([result["cell"]["model"], result["cell"]["protocol"]["settings"]["lr"]]), []).append(result)
-    labels = _labels(list(by_model.values()))
-    rows = [Row(label, tuple(sorted(group, key=lambda result: result["cell"]["seed"]))) for label, group in zip(labels, by_model.values(), strict=True)]
+    labels, groups = _labels(list(by_model.values())), [sorted(group, key=seed_of) for group in by_model.values()]
+    tried: dict[str, list[Result]] = {}
+    for result in tuning:
+        tried.setdefault(canonical(result["cell"]["model"]), []).append(result)
+    rows = [
+        Row(label, tuple(group), tuple(sorted(tried.get(canonical(group[0]["cell"]["model"]), []), key=lambda one: (rate_of(one), seed_of(one)))))
+        for label, group in zip(labels, groups, strict=True)
+    ]
     rank = {label: i for i, label in enumerate(order)}
     rows.sort(key=lambda row: (rank.get(row.results[0]["label"], len(rank)), _with_numbers(row.label)))
     cell, presets = members[0]["cell"], {member["preset"] for member in members}

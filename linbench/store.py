@@ -102,6 +102,11 @@ class Store:
         found = (self.get(path.stem) for path in sorted(self.folder.glob("*.json")) if _ID.fullmatch(path.stem))
         return [result for result in found if result is not None]
 
+    @property
+    def unreadable(self) -> list[Path]:
+        """All files that were ever set aside."""
+        return sorted(self.folder.glob(f"*{_ASIDE}-*"))
+
     @contextmanager
     def claim(self, cell_id: str) -> Iterator[bool]:
         """Whether this process may run the cell now; another launcher on the same folder may have it. A killed holder's claim is free."""
@@ -134,6 +139,16 @@ class Store:
             except FileNotFoundError:  # another reader was quicker
                 return
         self.set_aside.append(aside)
+
+
+def rate_of(result: Result) -> float:
+    """Its learning rate."""
+    return float(result["cell"]["protocol"]["settings"]["lr"])
+
+
+def seed_of(result: Result) -> int:
+    """Its seed."""
+    return int(result["cell"]["seed"])
 
 
 @contextmanager

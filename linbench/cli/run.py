@@ -89,7 +89,8 @@ def run(
         progress = Live(stderr) if stderr.is_terminal else Plain(stderr)
         found = (run_searched if search else run_cells)(cells, store, progress, again=again, stack=stack)
     # not before: what draws takes a second to load
-    from linbench.report.figures import AFTER_A_RUN, save_figures
+    from linbench.report.figures import AFTER_A_RUN
+    from linbench.report.pictures import save_figures
     from linbench.report.tables import markdown, rich_tables
     from linbench.results import comparisons
 

@@ -1,23 +1,20 @@
-"""Comparisons as figures: what is drawn is stored, and nothing else."""
+"""Comparisons as figures: what is drawn is stored, and nothing else. Their docstrings are captions."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from importlib.resources import as_file, files
-from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from linbench.cell import digest
 from linbench.models.base import GENERATIONS
 from linbench.report.colours import generation
-from linbench.report.panels import CROWD, by_length, by_model, by_slice, by_state, learning_curves
-from linbench.report.tables import caption
+from linbench.report.errors import by_kind
+from linbench.report.labels import CROWD
+from linbench.report.panels import by_length, by_slice, learning_curves
+from linbench.report.sizes import by_model, by_state, by_width
+from linbench.report.windows import by_rate
 from linbench.results import Comparison, Row, slices
-from linbench.store import storage_sentence
 
 PANEL_INCHES = 3.9
 """The width of each of several panels."""
@@ -28,12 +25,18 @@ NAME = 20
 LETTER_INCHES = 0.075
 """For each character more."""
 
+FEW_INCHES, AROUND_INCHES = 0.3, 0.9
+"""The height of the row of one of few models, and of what stands above and below the rows."""
+
+MOST = 14
+"""Models in a panel; a generation of more has several."""
+
 MORE = 4
 """Slices that are drawn beside those with a figure of their own, at most."""
 
 
 def curves(figure: Figure, comparison: Comparison) -> bool:
-    """Validation accuracy against tokens seen: the mean over seeds, and each of them thin.
+    """Validation accuracy against tokens seen: the mean over seeds, and each of them thin, with a band from the worst to the best where models are few.
 
     A run that diverged counts as chance from there on. A hollow end: undertrained, or its learning rate in doubt.
     """
@@ -41,30 +44,45 @@ def curves(figure: Figure, comparison: Comparison) -> bool:
 
 
 def distance(figure: Figure, comparison: Comparison) -> bool:
-    """Test accuracy against the distance that an answer must be carried: the mean over seeds, and each of them thin."""
+    """Test accuracy against the distance that an answer must be carried: the mean over seeds, and each of them thin, with a band from the worst to the best
+    where models are few."""
     return _any(by_slice(axes, part, "distance") for part, (axes,) in _panels(figure, comparison))
 
 
 def overwrites(figure: Figure, comparison: Comparison) -> bool:
     """Test accuracy, and the share of answers that are an older value of what was asked, against how often that had been overwritten: means over
-    seeds, and each of them thin."""
+    seeds, and each of them thin, with bands from the worst to the best where models are few."""
     return _any(
         by_slice(left, part, "overwrites", named=False) and by_slice(right, part, "overwrites", "stale")
         for part, (left, right) in _panels(figure, comparison, across=2)
     )
 
 
+def errors(figure: Figure, comparison: Comparison) -> bool:
+    """What the answers of every model are, the best above: the last value of what was asked, an older one (the one before, the first, or between these; where
+    but one is older, the one before), another key's, or one that never occurred. A strip for each seed."""
+    _for_names(figure, comparison)
+    return by_kind(figure.add_subplot(), comparison)
+
+
 def lengths(figure: Figure, comparison: Comparison) -> bool:
-    """Test accuracy against the length of the tested sequences: the mean over seeds, and each of them thin."""
+    """Test accuracy against the length of the tested sequences: the mean over seeds, and each of them thin, with a band from the worst to the best where models
+    are few."""
     return _any(by_length(axes, part) for part, (axes,) in _panels(figure, comparison))
 
 
 def state(figure: Figure, comparison: Comparison) -> bool:
     """Test accuracy against the floats that one sequence carries from token to token: the mean over seeds, bars from the worst to the best; a line through the
-    sizes of one model. A hollow mark: undertrained, or its learning rate in doubt. A colour for each generation, with a shade
-    for each variant."""
-    _for_names(figure, comparison)
-    return by_state(figure.add_subplot(), comparison)
+    sizes of one model. Marks of about one size stand side by side. Grey: the Pareto front, the most that any model reaches that carries no more, and
+    the models of other panels. A hollow mark: undertrained, or its learning rate in doubt, and no part of the front. A colour for each generation,
+    with a shade for each variant."""
+    return _any(by_state(axes, part, comparison) for part, (axes,) in _panels(figure, comparison))
+
+
+def width(figure: Figure, comparison: Comparison) -> bool:
+    """Test accuracy against the width of the model: the mean over seeds, bars from the worst to the best; marks of one width stand side by side. Grey: the
+    models of other panels. A hollow mark: undertrained, or its learning rate in doubt. A name says where a model was not measured at every width."""
+    return _any(by_width(axes, part, comparison) for part, (axes,) in _panels(figure, comparison))
 
 
 def models(figure: Figure, comparison: Comparison) -> bool:
@@ -75,8 +93,18 @@ def models(figure: Figure, comparison: Comparison) -> bool:
     return len(comparison.rows) > CROWD and by_model(figure.add_subplot(), comparison)
 
 
+def rates(figure: Figure, comparison: Comparison) -> bool:
+    """Validation accuracy of the tuning runs by learning rate, the model with the widest window above: a cell for every rate that was tried, the darker
+    the better, with a strip for each tuning seed and their mean as a number. A ring: the rate that was chosen. A frame: the window around the best
+    rate in which accuracy is at least 0.9; beside it how many decades wide it is, on straight lines between the rates that were tried, ≥ where it is
+    open at the last of them."""
+    _for_names(figure, comparison, inches=0.21)
+    return by_rate(figure.add_subplot(), comparison)
+
+
 def others(figure: Figure, comparison: Comparison) -> bool:
-    """Test accuracy against all that it was told apart by besides: the mean over seeds, and each of them thin."""
+    """Test accuracy against all that it was told apart by besides: the mean over seeds, and each of them thin, with a band from the worst to the best where
+    models are few."""
     found = dict.fromkeys(name for result in comparison.results for name in slices(result) if name not in FIGURES)
     names = list(found)[:MORE]
     return _any(
@@ -88,50 +116,27 @@ def others(figure: Figure, comparison: Comparison) -> bool:
 
 FIGURES: dict[str, Callable[[Figure, Comparison], bool]] = {
     "learning-curves": curves,
+    "learning-rates": rates,
     "distance": distance,
     "overwrites": overwrites,
+    "errors": errors,
     "lengths": lengths,
     "state": state,
+    "width": width,
     "models": models,
     "slices": others,
 }
 
-AFTER_A_RUN = tuple(name for name in FIGURES if name not in {"slices", "state", "models"})
+AFTER_A_RUN = ("learning-curves", "distance", "overwrites", "lengths")
 
 
-def save_figures(comparisons: Sequence[Comparison], folder: Path, names: Sequence[str] = tuple(FIGURES)) -> list[Path]:
-    """PNG and SVG of every figure of every comparison that has what it shows, and its caption beside it.
-
-    The files carry the hash of the results they were drawn from.
-    """
-    written = []
-    with storage_sentence(folder, "cannot draw to"):
-        folder.mkdir(parents=True, exist_ok=True)
-        for comparison in comparisons:
-            for name in names:
-                written += _save(comparison, name, folder / f"{comparison.slug}-{name}")
-    return written
-
-
-def _save(comparison: Comparison, name: str, stem: Path) -> list[Path]:
-    """One figure with its caption; nothing where there is nothing to draw."""
-    drawn_from = digest(sorted(result["id"] for result in comparison.results))
-    pictures = [stem.with_suffix(suffix) for suffix in (".png", ".svg")]
-    with _style():
-        figure = Figure()
-        FigureCanvasAgg(figure)
-        if not FIGURES[name](figure, comparison):
-            return []
-        title = f"{comparison.title}, {comparison.form} form, {_seeds(comparison)}"
-        if figure.axes[0].get_title(loc="left"):  # the name of a part
-            figure.suptitle(title, x=0.01, ha="left", fontsize="large")
-        else:
-            figure.axes[0].set_title(title, loc="left")
-        for picture, without in zip(pictures, (("Software",), ("Date", "Creator")), strict=True):
-            figure.savefig(picture, metadata={"Description": drawn_from, **dict.fromkeys(without)})
-    text = f"{' '.join((FIGURES[name].__doc__ or '').split())} {caption(comparison)}\nDrawn from results {drawn_from}.\n"
-    stem.with_suffix(".txt").write_text(text, encoding="utf-8")
-    return [*pictures, stem.with_suffix(".txt")]
+def draw(figure: Figure, comparison: Comparison, name: str) -> bool:
+    """One of `FIGURES`, with its title; False where there is nothing to draw."""
+    if not FIGURES[name](figure, comparison):
+        return False
+    title = f"{comparison.title}, {comparison.form} form, {_seeds(comparison)}"
+    figure.suptitle(title, x=0.01, ha="left", fontsize=mpl.rcParams["axes.titlesize"])
+    return True
 
 
 def _panels(figure: Figure, comparison: Comparison, across: int = 1) -> list[tuple[Comparison, list[Axes]]]:
@@ -155,7 +160,7 @@ def _panels(figure: Figure, comparison: Comparison, across: int = 1) -> list[tup
 
 
 def _parts(comparison: Comparison) -> dict[str, Comparison]:
-    """A crowd of models by their generations, the small ones together; all, without a name, where they are none."""
+    """A crowd of models by their generations, the small ones together, the large ones divided; all, without a name, where they are none."""
     if len(comparison.rows) <= CROWD:
         return {"": comparison}
     by_generation: dict[str, list[Row]] = {}
@@ -163,9 +168,17 @@ def _parts(comparison: Comparison) -> dict[str, Comparison]:
         by_generation.setdefault(generation(row.results[0]), []).append(row)
     order = sorted(by_generation, key=lambda name: GENERATIONS.index(name) if name in GENERATIONS else len(GENERATIONS))
     small = [name for name in order if len(by_generation[name]) <= CROWD // 2]
-    parts = {", ".join(small): [row for name in small for row in by_generation[name]]} if small else {}
-    parts |= {name: by_generation[name] for name in order if name not in small}
+    parts = {", ".join(name or "others" for name in small): [row for name in small for row in by_generation[name]]} if small else {}
+    for name in (name for name in order if name not in small):
+        parts |= _divided(name or "others", by_generation[name])
     return {name: replace(comparison, rows=tuple(rows)) for name, rows in parts.items()}
+
+
+def _divided(name: str, rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Of about one length, no more than `MOST` each; rows of one model stay together as they stand."""
+    count = -(-len(rows) // MOST)
+    size = -(-len(rows) // count)
+    return {f"{name} ({i + 1} of {count})" if count > 1 else name: list(rows[i * size : (i + 1) * size]) for i in range(count)}
 
 
 def _any(drawn: Iterable[bool]) -> bool:
@@ -173,17 +186,12 @@ def _any(drawn: Iterable[bool]) -> bool:
     return any(list(drawn))
 
 
-def _for_names(figure: Figure, comparison: Comparison) -> None:
-    """Room for a column with a name for each model."""
-    figure.set_size_inches(figure.get_figwidth() + 1.2, max(figure.get_figheight(), 0.17 * len({row.results[0]["label"] for row in comparison.rows})))
+def _for_names(figure: Figure, comparison: Comparison, inches: float = 0.17) -> None:
+    """Room for a row with a name for each model, so many inches from the next, and more where they are few."""
+    each = inches if len(comparison.rows) > CROWD else FEW_INCHES
+    figure.set_size_inches(figure.get_figwidth() + 1.2, AROUND_INCHES + each * len(comparison.rows))
 
 
 def _seeds(comparison: Comparison) -> str:
     count = max(len(row.results) for row in comparison.rows)
     return "1 seed" if count == 1 else f"{count} seeds"
-
-
-@contextmanager
-def _style() -> Iterator[None]:
-    with as_file(files("linbench.report") / "linbench.mplstyle") as path, mpl.rc_context(fname=path):
-        yield

@@ -1,7 +1,6 @@
-"""Comparisons as tables: Markdown, CSV, and for the terminal."""
+"""Comparisons as tables: in words, as Markdown and for the terminal."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
@@ -13,7 +12,7 @@ from rich.text import Text
 from linbench.naming import told_apart
 from linbench.results import Comparison, Row
 from linbench.scores import above_chance, accuracies_by_test
-from linbench.store import Result, storage_sentence
+from linbench.store import Result, rate_of, seed_of
 
 NOTES = {
     "native": "Native form: each model in its published parameterisation, so that more than the recurrence differs.",
@@ -32,9 +31,9 @@ def _row(row: Row, *, searched: bool) -> dict[str, str]:
     state = size.get("state")
     return {
         "model": row.label,
-        "accuracy": _accuracy(row.mean, row.spread),
+        "accuracy": accuracy_words(row.mean, row.spread),
         "scaled": "–" if row.mean is None else f"{above_chance(row.mean, row.results[0]['chance']):.3f}",
-        **({"learning rate": f"{row.results[0]['cell']['protocol']['settings']['lr']:g}"} if searched else {}),
+        **({"learning rate": f"{rate_of(row.results[0]):g}"} if searched else {}),
         "seeds": str(len(row.accuracies)),
         "parameters": _count(size, "parameters"),
         "state floats": _count(state if size else {}, "total"),
@@ -56,7 +55,7 @@ def by_test(comparison: Comparison) -> pd.DataFrame:
     for row in comparison.rows:
         found = [values for result in row.results if (values := accuracies_by_test(result)) is not None]
         of_tests = zip(*found, strict=True) if found else [()] * len(comparison.tests)
-        rows.append([row.label, *(_accuracy(fmean(v) if v else None, stdev(v) if len(v) > 1 else None) for v in of_tests)])
+        rows.append([row.label, *(accuracy_words(fmean(v) if v else None, stdev(v) if len(v) > 1 else None) for v in of_tests)])
     return pd.DataFrame(rows, columns=["model", *comparison.tests])
 
 
@@ -84,8 +83,8 @@ def _steps(row: Row) -> str:
     return "–" if middle == float("inf") else f"{middle:,.0f}"
 
 
-def _accuracy(mean: float | None, spread: float | None) -> str:
-    """Over seeds."""
+def accuracy_words(mean: float | None, spread: float | None) -> str:
+    """Mean ± standard deviation over seeds; a dash where there is none."""
     return "–" if mean is None else f"{mean:.3f}" + (f" ± {spread:.3f}" if spread is not None else "")
 
 
@@ -116,7 +115,7 @@ def caption(comparison: Comparison) -> str:
     protocol, task = first["cell"]["protocol"]["settings"], _task(first["cell"]["task"])
     tests, tested = (f" of {len(comparison.tests)} tests, each counting as much", "longest tested") if comparison.tests else ("", "tested")
     model = ", ".join(f"{name} {value}" for name, value in comparison.shared_settings.items())
-    rates, seeds, commits = (", ".join(map(str, sorted({pick(result) for result in comparison.results}))) for pick in (_rate, _seed, _commit))
+    rates, seeds, commits = (", ".join(map(str, sorted({pick(result) for result in comparison.results}))) for pick in (rate_of, seed_of, _commit))
     return (
         f"{comparison.title} ({task}); {_budget(protocol)} in batches of {protocol['batch_size']}, learning rate {rates}{_searched(comparison)}, "
         f"{protocol['precision']}; models alike in {model}; seeds {seeds}; {comparison.device}; {commits}. {NOTES[comparison.form]}{matching(comparison)} "
@@ -154,14 +153,6 @@ def _searched(comparison: Comparison) -> str:
     return f" (chosen by validation on seeds {', '.join(map(str, seeds))} among {rates[0]:g} to {rates[-1]:g})" if found else ""
 
 
-def _rate(result: Result) -> float:
-    return float(result["cell"]["protocol"]["settings"]["lr"])
-
-
-def _seed(result: Result) -> int:
-    return int(result["cell"]["seed"])
-
-
 def _commit(result: Result) -> str:
     found = result["environment"]
     if not found["commit"]:
@@ -171,30 +162,35 @@ def _commit(result: Result) -> str:
 
 def markdown(comparison: Comparison) -> str:
     """A heading, the table and its caption; accuracies by test and other metrics, where there are any."""
-    more = "".join(f"\n{MORE[name]}:\n\n{_body(frame)}\n" for name, frame in _more(comparison).items())
-    return f"### {comparison.title}, {comparison.form}\n\n{_body(table(comparison))}\n\n{caption(comparison)}\n{more}"
+    more = "".join(f"\n{MORE[name]}:\n\n{body(frame)}\n" for name, frame in more_tables(comparison).items())
+    return f"### {comparison.title}, {comparison.form}\n\n{body(table(comparison))}\n\n{caption(comparison)}\n{more}"
 
 
 MORE = {"tests": "By test", "metrics": "Other metrics"}
 """Tables that go with the first, by the names of their files."""
 
 
-def _more(comparison: Comparison) -> dict[str, pd.DataFrame]:
-    """Those of them that have something in them."""
+def more_tables(comparison: Comparison) -> dict[str, pd.DataFrame]:
+    """Accuracies by test and other metrics, where there are any."""
     found = {"tests": by_test(comparison), "metrics": by_metric(comparison)}
     return {name: frame for name, frame in found.items() if not frame.empty}
 
 
-def _body(frame: pd.DataFrame) -> str:
-    frame = frame.map(lambda text: text.replace("|", "\\|"))
-    align = ["left" if name in {"model", "accuracy", "of them", "marks"} else "right" for name in frame.columns]
+LEFT = {"model", "accuracy", "of them", "marks"}
+"""Columns of words."""
+
+
+def body(frame: pd.DataFrame) -> str:
+    """In Markdown; what words hold cannot break it."""
+    frame = frame.map(lambda text: " ".join(text.replace("|", "\\|").split()))
+    align = ["left" if name in LEFT else "right" for name in frame.columns]
     return str(frame.to_markdown(index=False, disable_numparse=True, colalign=align))
 
 
 def rich_tables(comparison: Comparison) -> list[Table]:
     """For a terminal."""
     title = f"{comparison.title}, {comparison.form}"
-    more = [_rich(frame, f"{title}, {MORE[name].lower()}", None) for name, frame in _more(comparison).items()]
+    more = [_rich(frame, f"{title}, {MORE[name].lower()}", None) for name, frame in more_tables(comparison).items()]
     return [_rich(table(comparison), title, caption(comparison)), *more]
 
 
@@ -202,22 +198,7 @@ def _rich(frame: pd.DataFrame, title: str, below: str | None) -> Table:
     drawn = Table(title=Text(title), caption=below and Text(below), box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
     shown = [str(name) for name in frame.columns if name != "of them" and (name != "marks" or frame[name].any())]
     for name in shown:
-        drawn.add_column(name, justify="left" if name in {"model", "accuracy", "marks"} else "right", no_wrap=name != "marks")
+        drawn.add_column(name, justify="left" if name in LEFT else "right", no_wrap=name != "marks")
     for row in frame.to_dict("records"):
         drawn.add_row(*(Text(row[name]) for name in shown))
     return drawn
-
-
-def save_tables(comparisons: list[Comparison], folder: Path) -> list[Path]:
-    """One Markdown and one CSV file per comparison, and another CSV file by test and of other metrics, where there are any."""
-    written = []
-    with storage_sentence(folder, "cannot write tables to"):
-        folder.mkdir(parents=True, exist_ok=True)
-        for comparison in comparisons:
-            texts = {".md": markdown(comparison), ".csv": table(comparison).to_csv(index=False)}
-            texts |= {f"-{name}.csv": frame.to_csv(index=False) for name, frame in _more(comparison).items()}
-            for suffix, text in texts.items():
-                path = folder / f"{comparison.slug}{suffix}"
-                path.write_text(text, encoding="utf-8")
-                written.append(path)
-    return written

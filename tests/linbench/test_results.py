@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from linbench.results import comparisons, frame
+from linbench.frames import frame
+from linbench.results import comparisons
 from linbench.scores import accuracies_by_test, accuracy
 
 

@@ -1,4 +1,3 @@
-import colorsys
 import io
 from pathlib import Path
 from typing import Any
@@ -7,9 +6,10 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from linbench.report.colours import styles
-from linbench.report.figures import FIGURES, curves, lengths, others, overwrites, save_figures
+from linbench.report.colours import MARKS
+from linbench.report.figures import FIGURES, MOST, curves, lengths, others, overwrites
 from linbench.report.panels import BINS, _binned, _edges, learning_curves
+from linbench.report.pictures import save_figures
 from linbench.report.tables import caption, markdown, rich_tables, table
 from linbench.results import comparisons, slices
 
@@ -34,12 +34,39 @@ def test_a_figure_names_every_model_and_carries_the_hash_of_its_results(a_result
         assert (tmp_path / f"mqar-quick-native-{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_other_results_another_hash(a_result: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", [{"seed": 1}, {"curve": curve(0.1, 0.6)}, {"purpose": "tuning", "seed": 1000}])
+def test_other_results_another_hash(a_result: Any, tmp_path: Path, other: dict[str, Any]) -> None:
+    """Of another seed, of the same cell measured anew, and of the runs that chose the rate."""
+    result = a_result(curve=curve(0.1, 0.5))
     texts = []
-    for seed in (0, 1):
-        save_figures(comparisons([a_result(seed=seed, curve=curve(0.1, 0.5))]), tmp_path)
-        texts.append((tmp_path / "mqar-quick-native-learning-curves.txt").read_text())
-    assert texts[0].splitlines()[-1] != texts[1].splitlines()[-1]
+    for results in ([result], [{**result, **other}] if other.get("curve") else [result, a_result(curve=curve(0.1, 0.5), **other)]):
+        save_figures(comparisons(results), tmp_path, ["learning-curves"])
+        texts.append((tmp_path / "mqar-quick-native-learning-curves.txt").read_text().splitlines()[-1])
+    assert texts[0] != texts[1]
+
+
+def test_three_formats_each_with_the_hash_and_the_same_bytes_again(a_result: Any, tmp_path: Path) -> None:
+    found = comparisons([a_result(seed=seed, curve=curve(0.1, 0.5, 0.9)) for seed in (0, 1)])
+    each = [{path.suffix: path.read_bytes() for path in save_figures(found, tmp_path / name, ["learning-curves"], ["png", "svg", "pdf"])} for name in "ab"]
+    assert each[0] == each[1]
+    assert set(each[0]) == {".png", ".svg", ".pdf", ".txt"}
+    assert each[0][".pdf"].startswith(b"%PDF")
+    assert all(found[0].fingerprint.encode() in content for content in each[0].values())
+    assert b"Date" not in each[0][".pdf"]
+
+
+def test_a_model_without_a_number_is_named_where_others_are(a_result: Any) -> None:
+    results = [a_result("deltanet", curve=curve(0.1, 0.5), slices=SLICES), a_result("gla", status="failed", metrics={}, reason="out of luck")]
+    for name in ("learning-curves", "distance"):
+        figure = Figure()
+        assert FIGURES[name](figure, comparisons(results)[0])
+        assert "gla: failed 1/1" in {text.get_text() for text in figure.axes[0].texts}
+
+
+def test_a_generation_of_very_many_has_several_panels(a_result: Any) -> None:
+    figure = Figure()
+    assert curves(figure, comparisons([a_result("gla", heads=i + 1, curve=curve(0.1, 0.5)) for i in range(2 * MOST + 1)])[0])
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [f"gates and decay ({i} of 3)" for i in (1, 2, 3)]
 
 
 def test_nothing_stored_nothing_drawn(a_result: Any, tmp_path: Path) -> None:
@@ -105,7 +132,7 @@ def overwritten(accuracy: list[int], stale: list[int]) -> dict[str, Any]:
 
 
 def lines(axes: Any) -> list[tuple[list[float], list[float]]]:
-    return [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.get_lines() if line.get_marker() == "o"]
+    return [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.get_lines() if line.get_marker() in MARKS]
 
 
 def test_accuracy_and_stale_answers_against_overwrites(a_result: Any) -> None:
@@ -150,20 +177,8 @@ def test_all_other_slices_stand_side_by_side(a_result: Any) -> None:
     each = {"at": [0, 1], "accuracy": {"sum": [1, 2], "weight": [2, 2]}}
     figure = Figure()
     assert others(figure, comparisons([a_result(slices=SLICES | {"slot": each, "hops": each})])[0])
-    assert [axes.get_xlabel() for axes in figure.axes] == ["slot", "hops"]
+    assert [axes.get_xlabel() for axes in figure.axes] == ["place of the question, 0 nearest to the pairs", "hops"]
     assert lines(figure.axes[1]) == [([0, 1], [0.5, 1.0])]
-
-
-def test_accuracy_against_state_floats_names_every_model_and_needs_two_sizes(a_result: Any) -> None:
-    rows = [a_result("deltanet"), a_result("attention", recurrent=0, cache=5000)]
-    (comparison,) = comparisons(rows)
-    figure = Figure()
-    assert FIGURES["state"](figure, comparison)
-    assert {text.get_text() for text in figure.axes[0].texts} >= {"deltanet", "attention"}
-    at = {float(line.get_xdata()[0]) for line in figure.axes[0].lines if len(line.get_xdata()) == 1}
-    assert at == {float(row["model"]["state"]["total"]) for row in rows}
-    (alone,) = comparisons(rows[:1])
-    assert not FIGURES["state"](Figure(), alone)
 
 
 CROWD = ("attention", "linear_attention", "transnormer", "performer", "rfa", "retnet", "gla", "mamba2", "hgrn2", "lightning", "deltanet", "kda")
@@ -199,15 +214,6 @@ def test_every_model_by_its_accuracy_with_a_dot_for_each_seed(a_result: Any) -> 
     dots = [list(line.get_xdata()) for line in axes.get_lines() if line.get_marker() == "o" and line.get_ydata()[0] == 3]
     assert dots == [[pytest.approx(0.3), pytest.approx(0.35)], [pytest.approx(0.325)]]
     assert not FIGURES["models"](Figure(), comparisons(results[:8])[0]), "a few need no such figure"
-
-
-def test_a_generation_is_one_hue_and_its_variants_are_shades_of_it(a_result: Any) -> None:
-    models = ("attention", "deltanet", "gated_deltanet", "linear_attention")
-    colours = dict(zip(models, (colour for colour, _ in styles([a_result(model, 0) for model in models])), strict=True))
-    assert len(set(colours.values())) == len(models)
-    hues = {model: colorsys.rgb_to_hsv(*(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)))[0] for model, colour in colours.items()}
-    assert abs(hues["deltanet"] - hues["gated_deltanet"]) < 0.02
-    assert min(abs(hues["deltanet"] - hues[other]) for other in ("attention", "linear_attention")) > 0.02
 
 
 def test_steps_to_nine_tenths_are_the_median_over_seeds(a_result: Any) -> None:

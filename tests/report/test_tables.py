@@ -2,7 +2,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from linbench.report.tables import by_metric, by_test, caption, markdown, rich_tables, save_tables, table
+from linbench.report.exports import latex, plain, save_tables
+from linbench.report.latex import escaped
+from linbench.report.tables import by_metric, by_test, caption, markdown, rich_tables, table
 from linbench.results import comparisons
 from linbench.scores import above_chance
 from linbench.store import Result
@@ -114,3 +116,39 @@ def test_a_single_test_has_no_table_of_its_own(a_result: Make) -> None:
 
 def test_mixtures_and_tests_do_not_share_a_table_with_others(a_result: Make) -> None:
     assert len(comparisons([a_result("deltanet"), several(a_result, "deltanet", 0.9, 0.5)])) == 2
+
+
+def test_latex_has_a_table_for_each_with_rules_and_nothing_that_it_would_take_for_a_command(a_result: Make) -> None:
+    metrics = {"accuracy": 0.5, "stale_previous": 0.1}
+    (comparison,) = comparisons([a_result(name, seed, metrics=metrics) for name in ("rwkv_7", "50%&$#{}~^\\end<|>") for seed in (0, 1)])
+    text = latex(comparison)
+    assert text.count("\\begin{table}") == text.count("\\end{table}") == text.count("\\toprule") == text.count("\\bottomrule") == 2
+    assert "rwkv\\_7 & 0.500 $\\pm$ 0.000 &" in text
+    assert "stale\\_previous" in text
+    assert "\\label{tab:mqar-quick-native-metrics}" in text
+    assert text.startswith("% \\usepackage")
+    depth = 0
+    for line in text.splitlines():
+        bare = line.replace("\\\\", "").replace("\\{", "").replace("\\}", "")
+        depth += bare.count("{") - bare.count("}")
+        assert depth >= 0
+    assert depth == 0, "every brace that opens is closed"
+
+
+def test_what_latex_has_no_letter_for() -> None:
+    assert escaped("50%&$#_{}") == "50\\%\\&\\$\\#\\_\\{\\}"
+    assert escaped("a\\b~c^d<e>f|g\n h") == ("a\\textbackslash{}b\\textasciitilde{}c\\textasciicircum{}d\\textless{}e\\textgreater{}f\\textbar{}g h")
+
+
+def test_as_json_there_is_a_number_for_every_seed(a_result: Make) -> None:
+    (comparison,) = comparisons([a_result("deltanet", seed, 0.5 + 0.25 * seed) for seed in (0, 1)] + [a_result("gla", status="failed", metrics={})])
+    found = plain(comparison)
+    assert found["accuracies"] == {"deltanet": {"0": 0.5, "1": 0.75}, "gla": {"0": None}}
+    assert [row["model"] for row in found["rows"]] == ["deltanet", "gla"]
+    assert found["results"] == comparison.fingerprint
+    assert found["caption"] == caption(comparison)
+
+
+def test_a_name_of_several_lines_stays_in_its_row(a_result: Make) -> None:
+    (comparison,) = comparisons([a_result("one\n| two")])
+    assert "| one \\| two" in markdown(comparison)

@@ -1,0 +1,82 @@
+"""Words in figures: names beside what they name, the level of chance, and what is missing."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+from scipy.optimize import isotonic_regression
+
+from linbench.report.colours import ink
+from linbench.results import Comparison, Row
+
+CROWD = 8
+"""More lines than these cannot be told apart in one panel."""
+
+MISSING = "#8A8A8A"
+GUIDE = "#777777"
+"""Of lines and words that are no model's."""
+
+LINE_INCHES = 0.145
+"""From one name to the next."""
+
+AXES_SHARE = 0.76
+"""Of a panel's height, about what its axes have."""
+
+HIGHEST, LOWEST = 0.99, 0.01
+"""Where names may stand, as shares of the height of the axes."""
+
+
+class Named(NamedTuple):
+    """What has a name: where it is, the name, its colour."""
+
+    value: float
+    at: float
+    name: str
+    colour: str
+
+
+def beside(axes: Axes, found: Sequence[Named], missing: Sequence[str] = ()) -> None:
+    """Names in a column beside axes whose scales and limits are set, as near as may be to the height of what they name and with a line to it; below them, in
+    grey, what is missing."""
+    place = axes.transScale + axes.transLimits
+    rising = sorted(((float(place.transform((one.at, one.value))[1]), one) for one in found), key=lambda pair: pair[0])
+    heights = spaced([*[LOWEST] * len(missing), *(height for height, _ in rising)], LINE_INCHES / (panel_inches(axes) * AXES_SHARE))
+    size = 8.5 if len(heights) <= CROWD else 7.5
+    for height, name in zip(heights, missing, strict=False):
+        axes.text(1.05, height, name, transform=axes.transAxes, color=MISSING, style="italic", va="center", fontsize=size)
+    for height, (_, one) in zip(heights[len(missing) :], rising, strict=True):
+        line = {"arrowstyle": "-", "color": one.colour, "linewidth": 0.5, "alpha": 0.65, "shrinkA": 1, "shrinkB": 2, "relpos": (0, 0.5)}
+        axes.annotate(
+            one.name, (one.at, one.value), (1.05, height), textcoords="axes fraction", color=ink(one.colour), va="center", fontsize=size,
+            arrowprops=line, annotation_clip=False,
+        )  # fmt: skip
+
+
+def panel_inches(axes: Axes) -> float:
+    """The height of the panel that has these axes."""
+    spec, figure = axes.get_subplotspec(), axes.get_figure(root=True)
+    assert figure is not None
+    return float(figure.get_figheight()) / (spec.get_gridspec().nrows if spec else 1)
+
+
+def spaced(heights: Sequence[float], gap: float) -> list[float]:
+    """Rising heights, moved as little as may be (the sum of squares) so that they are `gap` apart and between `LOWEST` and `HIGHEST`, closer where there are
+    too many."""
+    if len(heights) < 2:
+        return list(heights)
+    gap = min(gap, (HIGHEST - LOWEST) / (len(heights) - 1))
+    steps = [gap * i for i in range(len(heights))]
+    level = isotonic_regression([height - step for height, step in zip(heights, steps, strict=True)]).x
+    return [min(max(float(own), LOWEST), HIGHEST - steps[-1]) + step for own, step in zip(level, steps, strict=True)]
+
+
+def chance(axes: Axes, comparison: Comparison) -> None:
+    """A dashed line at it."""
+    level = comparison.results[0]["chance"]
+    axes.axhline(level, color="#999999", linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
+    axes.annotate("chance", (0, level), (2, 2), xycoords=("axes fraction", "data"), textcoords="offset points", color=GUIDE, fontsize=7.5, ha="left")
+
+
+def unmeasured(row: Row) -> str:
+    """What became of a model that has no number: `gla: failed 3/3`."""
+    return f"{row.label}: {', '.join(row.marks) or 'not measured'}"

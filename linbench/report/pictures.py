@@ -1,0 +1,118 @@
+"""Figures as files: PNG, SVG and PDF that are the same bytes whenever they are drawn from the same results, each with its caption beside."""
+
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import NamedTuple
+
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from linbench.report.figures import FIGURES, draw
+from linbench.report.tables import caption
+from linbench.results import Comparison
+from linbench.store import storage_sentence
+
+FORMATS = ("png", "svg", "pdf")
+
+USUAL = ("png", "svg")
+"""Unless others are asked for."""
+
+COLOURS = 256
+"""Of a PNG: a palette takes a third of the space, and no colour is seen to differ."""
+
+FINER = re.compile(r"(?<=\d\.\d\d)\d+(?=[ \"\n,)])|\s*<!-- .*? -->", re.DOTALL)
+"""What an SVG can do without."""
+
+
+class Drawing(NamedTuple):
+    """A figure that can be drawn: its name for files, what draws it (False: there is nothing to draw), its caption, and the hash of the results that it is
+    drawn from."""
+
+    slug: str
+    draw: Callable[[Figure], bool]
+    caption: str
+    fingerprint: str
+
+    @property
+    def about(self) -> str:
+        """What each of its files says of where it comes from."""
+        return f"Drawn from results {self.fingerprint}"
+
+    def pictures(self, formats: Sequence[str], *, dots: int | None = None) -> dict[str, bytes]:
+        """In each of these formats; none where there is nothing to draw. `dots`: of a PNG per inch, where not as usual."""
+        with style():
+            mpl.rcParams["savefig.dpi"] = dots or mpl.rcParams["savefig.dpi"]
+            figure = Figure()
+            FigureCanvasAgg(figure)
+            if not self.draw(figure):
+                return {}
+            return {each: {"png": _png, "svg": _svg, "pdf": _pdf}[each](figure, self.about) for each in formats}
+
+
+def drawings(comparison: Comparison, names: Sequence[str] = tuple(FIGURES)) -> list[Drawing]:
+    """All that may be drawn of a comparison."""
+    return [
+        Drawing(f"{comparison.slug}-{name}", partial(draw, comparison=comparison, name=name), words(comparison, name), comparison.fingerprint) for name in names
+    ]
+
+
+def save_figures(comparisons: Sequence[Comparison], folder: Path, names: Sequence[str] = tuple(FIGURES), formats: Sequence[str] = USUAL) -> list[Path]:
+    """Every figure of every comparison that has what it shows, as `save`."""
+    return save([drawing for comparison in comparisons for drawing in drawings(comparison, names)], folder, formats)
+
+
+def save(every: Iterable[Drawing], folder: Path, formats: Sequence[str] = USUAL) -> list[Path]:
+    """Every figure with its caption beside it as text. The files carry the hash of the results they were drawn from."""
+    written = []
+    with storage_sentence(folder, "cannot draw to"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for drawing in every:
+            pictures = drawing.pictures(formats)
+            texts = {"txt": f"{drawing.caption}\n{drawing.about}.\n".encode()} if pictures else {}
+            for suffix, content in {**pictures, **texts}.items():
+                path = folder / f"{drawing.slug}.{suffix}"
+                path.write_bytes(content)
+                written.append(path)
+    return written
+
+
+def words(comparison: Comparison, name: str, *, settings: bool = True) -> str:
+    """What a figure shows: its caption, without the hash; without the `settings` what is drawn alone."""
+    return " ".join((FIGURES[name].__doc__ or "").split()) + (f" {caption(comparison)}" if settings else "")
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """The one that all figures have."""
+    with as_file(files("linbench.report") / "linbench.mplstyle") as path, mpl.rc_context(fname=path):
+        yield
+
+
+def _png(figure: Figure, about: str) -> bytes:
+    whole, small, told = io.BytesIO(), io.BytesIO(), PngInfo()
+    figure.savefig(whole, format="png")
+    told.add_text("Description", about)
+    picture = Image.open(whole).convert("RGB").quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
+    picture.save(small, format="png", optimize=True, pnginfo=told, dpi=(mpl.rcParams["savefig.dpi"],) * 2)
+    return small.getvalue()
+
+
+def _svg(figure: Figure, about: str) -> bytes:
+    """With hundredths of a point and no finer, and without comments."""
+    whole = io.StringIO()
+    figure.savefig(whole, format="svg", metadata={"Description": about, "Date": None, "Creator": None})
+    return FINER.sub("", whole.getvalue()).encode()
+
+
+def _pdf(figure: Figure, about: str) -> bytes:
+    whole = io.BytesIO()
+    figure.savefig(whole, format="pdf", metadata={"Subject": about, "CreationDate": None, "Creator": None, "Producer": None})
+    return whole.getvalue()

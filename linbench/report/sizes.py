@@ -1,0 +1,181 @@
+"""Accuracy of every model, and against what it carries and how wide it is."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import Literal, NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator
+
+from linbench.report.colours import Style, ink
+from linbench.report.labels import GUIDE, MISSING, Named, beside, chance, unmeasured
+from linbench.report.panels import face, styled
+from linbench.results import Comparison, Row
+
+ALIKE = 1.06
+"""Sizes of a smaller ratio are about the same: their marks would cover each other."""
+
+ASIDE = 0.025
+"""How far such marks are moved apart: a share of the axis."""
+
+MARGIN = 0.18
+"""On either side: of the axis."""
+
+
+Size = Literal["state_floats", "width"]
+"""A property of rows."""
+
+
+class Sized(NamedTuple):
+    """One model of one size, whatever that is: its mean accuracy there."""
+
+    at: float
+    mean: float
+    row: Row
+
+
+@dataclass(frozen=True)
+class Model:
+    """All sizes of one model."""
+
+    style: Style
+    rows: list[Row]
+
+    @property
+    def measured(self) -> list[Row]:
+        """Those with a number."""
+        return [row for row in self.rows if row.mean is not None]
+
+
+def by_state(axes: Axes, comparison: Comparison, whole: Comparison) -> bool:
+    """Accuracy against the floats that a sequence carries, with the Pareto front of `whole`."""
+    if not _by_size(axes, comparison, whole, "state_floats"):
+        return False
+    _front(axes, _sized(whole.rows, "state_floats"))
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1e3:g}k" if value >= 1e3 else f"{value:g}"))
+    axes.set_xlabel("floats carried from token to token, all layers")
+    return True
+
+
+def by_width(axes: Axes, comparison: Comparison, whole: Comparison) -> bool:
+    """Accuracy against the width of a model."""
+    if not _by_size(axes, comparison, whole, "width"):
+        return False
+    widths = sorted({one.at for one in _sized(whole.rows, "width")})
+    axes.set_xticks(widths, [f"{width:g}" for width in widths])
+    axes.set_xlabel("width of the model")
+    return True
+
+
+def _by_size(axes: Axes, comparison: Comparison, whole: Comparison, of: Size) -> bool:
+    """The models of `comparison`, and in grey those of `whole` that are not among them: marks, bars from the worst to the best seed, and a line through the
+    sizes of one model. A name says where it has not every size that some model has. False where all of `whole` is of one size."""
+    every = _sized(whole.rows, of)
+    sizes = _told_apart([one.at for one in every])
+    if len(sizes) < 2:
+        return False
+    own = {id(row) for row in comparison.rows}
+    others = [one for one in every if id(one.row) not in own]
+    axes.plot([one.at for one in others], [one.mean for one in others], linestyle="", marker="o", markersize=2.5, color="#CFCFCF", zorder=1)
+    models = _models(comparison)
+    points = [(name, one) for name, model in models.items() for one in _sized(model.rows, of)]
+    span = math.log(sizes[-1] / sizes[0])
+    at = _aside([one for _, one in points], span)
+    ends: dict[str, Named] = {}
+    for (name, one), x in sorted(zip(points, at, strict=True), key=lambda pair: pair[0][1].at):
+        (colour, dash, mark), row = models[name].style, one.row
+        bars = [[one.mean - min(row.accuracies)], [max(row.accuracies) - one.mean]] if len(row.accuracies) > 1 else None
+        axes.errorbar([x], [one.mean], yerr=bars, color=colour, marker=mark, markersize=4, markerfacecolor=face(row, colour), capsize=1.5, elinewidth=0.8)
+        if name in ends:
+            axes.plot([ends[name].at, x], [ends[name].value, one.mean], color=colour, linestyle=dash, linewidth=0.8, zorder=1.5)
+        ends[name] = Named(one.mean, x, name, colour)
+    axes.set_xscale("log")
+    axes.minorticks_off()
+    margin = math.exp(MARGIN * span)
+    axes.set_xlim(sizes[0] / margin, max(one.at for one in every) * margin)
+    axes.set(ylabel="test accuracy", ylim=(-0.02, 1.04))
+    chance(axes, comparison)
+    found = [end._replace(name=name + _lacking(models[name], of, whole)) for name, end in ends.items()]
+    beside(axes, found, [unmeasured(row) for row in comparison.rows if row.mean is None])
+    return True
+
+
+def _lacking(model: Model, of: Size, whole: Comparison) -> str:
+    """Where a model of one width was measured among others of several."""
+    widths, own = {row.width for row in whole.rows}, sorted({row.width for row in model.measured})
+    return "" if of != "width" or set(own) == widths else f" (at {', '.join(map(str, own))} only)"
+
+
+def _told_apart(sizes: Sequence[float]) -> list[float]:
+    """The first of each run of sizes that are about the same."""
+    found: list[float] = []
+    for size in sorted(sizes):
+        if not found or size > found[-1] * ALIKE:
+            found.append(size)
+    return found
+
+
+def _aside(points: Sequence[Sized], span: float) -> list[float]:
+    """Where each is drawn: those of about one size side by side, the lowest to the left. `span`: of the axis, as a logarithm."""
+    firsts = _told_apart([one.at for one in points])
+    found = [one.at for one in points]
+    for i, first in enumerate(firsts):
+        group = [j for j, one in enumerate(points) if first <= one.at and (i + 1 == len(firsts) or one.at < firsts[i + 1])]
+        for place, j in enumerate(sorted(group, key=lambda j: points[j].mean)):
+            found[j] *= math.exp(ASIDE * span * (place - (len(group) - 1) / 2))
+    return found
+
+
+def _front(axes: Axes, every: Sequence[Sized]) -> None:
+    """The best that so much is known to do, of rows that take part in verdicts."""
+    best = list[Sized]()
+    for one in sorted(every, key=lambda one: (one.at, -one.mean)):
+        if one.row.in_verdicts and (not best or one.mean > best[-1].mean):
+            best.append(one)
+    if not best:
+        return
+    at = [one.at for one in best] + [max(one.at for one in every)]
+    axes.plot(at, [one.mean for one in best] + [best[-1].mean], drawstyle="steps-post", color="#CCCCCC", linewidth=2.4, zorder=0.5, solid_capstyle="butt")
+    left, right = max(pairwise(at), key=lambda step: step[1] / step[0])
+    level = next(one.mean for one in best if one.at == left)
+    axes.annotate("Pareto front", ((left * right) ** 0.5, level), (0, 3), textcoords="offset points", color=GUIDE, fontsize=7.5, ha="center")
+
+
+def by_model(axes: Axes, comparison: Comparison) -> bool:
+    """Accuracy of every model, the best above; below, in grey, those that have none."""
+    models = _models(comparison)
+    means = {name: [row.mean for row in model.measured if row.mean is not None] for name, model in models.items()}
+    order = sorted(means, key=lambda name: fmean(means[name]) if means[name] else -1.0)
+    for height, name in enumerate(order):
+        model = models[name]
+        for place, row in enumerate(sorted(model.measured, key=lambda row: row.state_floats)):
+            size, colour, mean = 4.5 + 2 * place, model.style.colour, row.mean or 0.0
+            axes.plot([min(row.accuracies), max(row.accuracies)], [height] * 2, color=colour, linewidth=0.7, alpha=0.6)
+            axes.plot(row.accuracies, [height] * len(row.accuracies), linestyle="", marker="o", markersize=size / 2, color=colour, alpha=0.5)
+            axes.plot([mean], [height], marker="o", markersize=size, color=colour, markerfacecolor=face(row, colour), alpha=0.9)
+        absent = [unmeasured(row).removeprefix(f"{name}: ") for row in model.rows if row.mean is None]
+        if absent:
+            axes.text(0.5, height, "; ".join(absent), color=MISSING, style="italic", fontsize=7.5, ha="center", va="center")
+    axes.set_yticks(range(len(order)), order, fontsize=7.5)
+    for name, tick in zip(order, axes.get_yticklabels(), strict=True):
+        tick.set_color(ink(models[name].style.colour) if models[name].measured else MISSING)
+    axes.axvline(comparison.results[0]["chance"], color="#999999", linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
+    axes.set(xlabel="test accuracy; dashed: chance", xlim=(-0.02, 1.04), ylim=(-0.7, len(order) - 0.3))
+    return sum(map(bool, means.values())) > 1
+
+
+def _models(comparison: Comparison) -> dict[str, Model]:
+    """By their names, with the style of their first row."""
+    found: dict[str, Model] = {}
+    for row, style in styled(comparison.rows):
+        found.setdefault(row.results[0]["label"], Model(style, [])).rows.append(row)
+    return found
+
+
+def _sized(rows: Sequence[Row], of: Size) -> list[Sized]:
+    """Those that have a number and a size."""
+    return [Sized(at, row.mean, row) for row in rows if row.mean is not None and (at := getattr(row, of))]

@@ -1,0 +1,124 @@
+"""Accuracy against the learning rate, from the runs that chose it."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from linbench.report.colours import Style, ink
+from linbench.report.labels import GUIDE, MISSING
+from linbench.report.panels import styled
+from linbench.report.tables import LEARNED
+from linbench.results import Comparison, Row
+from linbench.scores import validation_accuracy
+from linbench.store import rate_of, seed_of
+
+Tried = list[tuple[float, list[float]]]
+"""Learning rates in their order, with the accuracy of every tuning seed."""
+
+PALEST, DARKEST = 0.98, 0.7
+"""Greys of accuracies 0 and 1, on which words, rings and frames can be seen."""
+
+
+class Window(NamedTuple):
+    """The learning rates around the best at which `LEARNED` is reached in the mean, as powers of ten: crossings of straight lines between rates
+    that were tried, or the last of them where the window is open there."""
+
+    low: float
+    high: float
+    open: bool
+
+    def __str__(self) -> str:
+        return f"{'≥ ' if self.open else ''}{self.high - self.low:.1f}"
+
+
+def by_rate(axes: Axes, comparison: Comparison) -> bool:
+    """A row for every model that was searched for, the widest window above: a cell for every rate tried, the darker the better, with a strip for each tuning
+    seed and their mean in words; a ring around the rate that was chosen, a frame around the window, its width in decades beside it."""
+    every = [(row, style, tried(row)) for row, style in styled(comparison.rows)]
+    found = sorted((one for one in every if one[2]), key=lambda one: _rank(one[2]))
+    missing = [row for row, _, of in every if not of]
+    if not found:
+        return False
+    rates = sorted({rate for *_, of in found for rate, _ in of})
+    for height, (row, style, of) in enumerate(found):
+        for rate, values in of:
+            _cell(axes, rates.index(rate), height, values)
+        chosen = rate_of(row.results[0])
+        if chosen in rates:
+            axes.plot([rates.index(chosen)], [height], marker="o", markersize=12, markerfacecolor="none", color=style.colour, markeredgewidth=1.3)
+        _frame(axes, rates, height, of, style)
+    axes.text(len(rates) - 0.3, len(found) - 0.35, "decades", fontsize=7.5, color=GUIDE, va="bottom")
+    for height in range(-len(missing), 0):
+        axes.text(len(rates) / 2 - 0.5, height, "not searched for", color=MISSING, style="italic", fontsize=7.5, ha="center", va="center")
+    axes.set_yticks(range(-len(missing), len(found)), [row.label for row in [*missing, *(row for row, *_ in found)]], fontsize=7.5)
+    colours = [*[MISSING] * len(missing), *(ink(style.colour) for _, style, _ in found)]
+    for colour, tick in zip(colours, axes.get_yticklabels(), strict=True):
+        tick.set_color(colour)
+    axes.set_xticks(range(len(rates)), [_power(rate) for rate in rates], fontsize=7.5)
+    axes.grid(False)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.set(xlabel="learning rate", xlim=(-0.55, len(rates) - 0.45), ylim=(-len(missing) - 0.55, len(found) - 0.45))
+    return True
+
+
+def _power(rate: float) -> str:
+    """3.16e-4"""
+    digits, _, exponent = f"{rate:.2e}".partition("e")
+    return f"{float(digits):g}e{int(exponent)}"
+
+
+def _cell(axes: Axes, place: int, height: int, values: Sequence[float]) -> None:
+    for strip, value in enumerate(sorted(values)):
+        grey = PALEST + (DARKEST - PALEST) * value
+        bottom = height - 0.45 + 0.9 * strip / len(values)
+        axes.add_patch(Rectangle((place - 0.47, bottom), 0.94, 0.9 / len(values), facecolor=(grey,) * 3, linewidth=0))
+    mean = sum(values) / len(values)
+    axes.text(place, height, f"{mean:.2f}", fontsize=6.5, ha="center", va="center_baseline", color="#222222")
+
+
+def _frame(axes: Axes, rates: Sequence[float], height: int, of: Tried, style: Style) -> None:
+    """Around the cells in the window, and how wide it is."""
+    found = window(of)
+    axes.text(len(rates) - 0.3, height, str(found or "–"), fontsize=7.5, va="center", color=ink(style.colour))
+    if found:
+        inside = [rates.index(rate) for rate, _ in of if found.low - 1e-9 <= math.log10(rate) <= found.high + 1e-9]
+        axes.add_patch(
+            Rectangle((inside[0] - 0.48, height - 0.45), inside[-1] - inside[0] + 0.96, 0.9, facecolor="none", edgecolor=style.colour, linewidth=1.3, zorder=3)
+        )
+
+
+def _rank(of: Tried) -> tuple[float, float]:
+    found = window(of)
+    return (found.high - found.low if found else -1.0, max(sum(values) / len(values) for _, values in of))
+
+
+def tried(row: Row) -> Tried:
+    """What the tuning runs of a model say of every rate that they tried."""
+    found: dict[float, list[float]] = {}
+    for result in sorted(row.tuning, key=seed_of):
+        if (value := validation_accuracy(result)) is not None:
+            found.setdefault(rate_of(result), []).append(value)
+    return sorted(found.items())
+
+
+def window(of: Tried) -> Window | None:
+    """Around the best rate; None where not even that one reaches `LEARNED`."""
+    means = [(math.log10(rate), sum(values) / len(values)) for rate, values in of]
+    best = max(range(len(means)), key=lambda i: means[i][1])
+    if means[best][1] < LEARNED:
+        return None
+    (low, open_low), (high, open_high) = _edge(means[best::-1]), _edge(means[best:])
+    return Window(low, high, open_low or open_high)
+
+
+def _edge(means: Sequence[tuple[float, float]]) -> tuple[float, bool]:
+    """How far from the first, which is above, the line stays above; and whether it never went below."""
+    for (at, above), (beyond, value) in pairwise(means):
+        if value < LEARNED:
+            return at + (beyond - at) * (above - LEARNED) / (above - value), False
+    return means[-1][0], True

@@ -1,0 +1,73 @@
+from typing import Any
+
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from linbench.report.figures import FIGURES
+from linbench.results import comparisons
+
+
+def drawn(name: str, results: list[Any]) -> list[Axes]:
+    figure = Figure()
+    return figure.axes if FIGURES[name](figure, comparisons(results)[0]) else []
+
+
+def words(axes: Axes) -> set[str]:
+    return {text.get_text() for text in axes.texts}
+
+
+def front(axes: Axes) -> list[tuple[float, float]]:
+    (line,) = (line for line in axes.lines if line.get_drawstyle() == "steps-post")
+    return list(zip(line.get_xdata(), line.get_ydata(), strict=True))  # type: ignore[arg-type]
+
+
+def test_accuracy_against_state_floats_names_every_model_and_needs_two_sizes(a_result: Any) -> None:
+    rows = [a_result("deltanet"), a_result("attention", recurrent=0, cache=5000)]
+    (axes,) = drawn("state", rows)
+    assert words(axes) >= {"deltanet", "attention", "Pareto front"}
+    at = {float(line.get_xdata()[0]) for line in axes.lines if len(line.get_xdata()) == 1}  # type: ignore[arg-type, index]
+    assert at == {float(row["model"]["state"]["total"]) for row in rows}
+    assert not drawn("state", rows[:1])
+
+
+def test_the_front_is_the_best_that_so_much_state_does_of_rows_without_marks(a_result: Any) -> None:
+    scores = {100: 0.4, 200: 0.9, 300: 0.6, 400: 0.95}
+    results = [a_result("gla", seed=0, score=score, recurrent=floats, heads=floats) for floats, score in scores.items()]
+    results += [a_result("deltanet", score=1.0, recurrent=150, marks=["undertrained"])]
+    (axes,) = drawn("state", results)
+    assert front(axes) == [(100, 0.4), (200, 0.9), (400, 0.95), (400, 0.95)]
+
+
+def test_a_crowd_shows_the_front_of_all_in_every_panel_and_the_others_in_grey(a_result: Any) -> None:
+    names = ("gla", "retnet", "hgrn2", "mamba2", "lightning", "deltanet", "kda", "comba", "rwkv7", "gated_deltanet")
+    every = drawn("state", [a_result(name, score=0.1 * i, recurrent=100 + 50 * i) for i, name in enumerate(names)])
+    assert len(every) == 2
+    assert front(every[0]) == front(every[1])
+    assert len(front(every[0])) == len(names) + 1
+    for axes in every:
+        (others,) = (line for line in axes.lines if line.get_color() == "#CFCFCF")
+        assert len(others.get_xdata()) == 5  # type: ignore[arg-type]
+
+
+def test_marks_of_one_size_stand_side_by_side_the_lowest_to_the_left(a_result: Any) -> None:
+    results = [a_result(name, score=score, recurrent=floats) for name, score, floats in (("gla", 0.9, 100), ("kda", 0.2, 102), ("retnet", 0.5, 1000))]
+    (axes,) = drawn("state", results)
+    at = {round(float(line.get_ydata()[0]), 1): float(line.get_xdata()[0]) for line in axes.lines if len(line.get_xdata()) == 1}  # type: ignore[arg-type, index]
+    assert at[0.2] < 100 < at[0.9] < 110
+    assert at[0.5] == pytest.approx(1000)
+
+
+def test_accuracy_against_width_says_where_a_model_was_not_measured(a_result: Any) -> None:
+    results = [a_result("deltanet", seed, 0.5 + 0.1 * seed, d_model=width) for width in (32, 64) for seed in (0, 1)] + [a_result("gla", 0, 0.3, d_model=32)]
+    (axes,) = drawn("width", results)
+    assert words(axes) >= {"deltanet", "gla (at 32 only)"}
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["32", "64"]
+    assert not drawn("width", [result for result in results if result["label"] == "gla"])
+
+
+def test_every_model_is_among_models_those_without_a_number_too(a_result: Any) -> None:
+    names = [f"./mine{i}.py:Mine" for i in range(8)]
+    (axes,) = drawn("models", [*(a_result(name) for name in names), a_result("gla", status="failed", metrics={})])
+    assert axes.get_yticklabels()[0].get_text() == "gla"
+    assert words(axes) == {"failed 1/1"}

@@ -1,0 +1,67 @@
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from linbench.report.figures import rates
+from linbench.report.windows import tried, window
+from linbench.results import comparisons
+
+GRID = (1e-4, 1e-3, 1e-2, 1e-1)
+
+
+def searched(make: Any, label: str, *accuracies: float, seeds: tuple[int, ...] = (1000,), chosen: float = 1e-2) -> list[Any]:
+    """A report at the chosen rate, and tuning runs at every rate of which each seed is two hundredths worse than the one before."""
+    tuning = [
+        make(label, seed, lr=rate, purpose="tuning", curve=[{"step": 1, "tokens": 100, "accuracy": value - 0.02 * i, "loss": 1.0, "nll": 1.0}])
+        for rate, value in zip(GRID, accuracies, strict=False)
+        for i, seed in enumerate(seeds)
+    ]
+    return [make(label, 0, lr=chosen), *tuning]
+
+
+def test_tuning_runs_go_with_the_row_of_their_model_and_no_other(a_result: Any) -> None:
+    results = searched(a_result, "deltanet", 0.1, 0.95, 0.99, seeds=(1000, 1001)) + searched(a_result, "gla", 0.2)
+    (found,) = comparisons(results)
+    assert {row.label: (len(row.results), len(row.tuning)) for row in found.rows} == {"deltanet": (1, 6), "gla": (1, 1)}
+    assert tried(found.rows[0]) == [(rate, pytest.approx([value, value - 0.02])) for rate, value in zip(GRID, (0.1, 0.95, 0.99), strict=False)]
+
+
+def test_a_rate_at_which_training_diverged_counts_as_chance_and_one_without_a_number_is_left_out(a_result: Any) -> None:
+    found = searched(a_result, "deltanet", 0.1, 0.95, 0.99)
+    found[2] |= {"status": "diverged", "curve": []}
+    found[3] |= {"status": "oom", "curve": []}
+    assert tried(comparisons(found)[0].rows[0]) == [(1e-4, [0.1]), (1e-3, [0.125])]
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "said"),
+    [
+        ((0.1, 0.9, 0.9, 0.1), "1.0"),  # from one rate to the other
+        ((0.8, 1.0, 0.8, 0.1), "1.0"),  # halfway to its neighbours
+        ((0.1, 0.1, 1.0, 0.1), "0.2"),
+        ((0.1, 0.9, 1.0, 1.0), "≥ 2.0"),
+        ((1.0, 0.1, 0.1, 1.0), "≥ 0.1"),  # around the best alone
+        ((0.1, 0.89, 0.1, 0.1), "None"),
+    ],
+)
+def test_the_window_is_as_wide_as_nine_tenths_are_reached(accuracies: tuple[float, ...], said: str) -> None:
+    assert str(window([(rate, [value]) for rate, value in zip(GRID, accuracies, strict=True)])) == said
+
+
+def test_every_rate_has_a_strip_for_each_seed_the_chosen_a_ring_and_the_window_a_frame(a_result: Any) -> None:
+    (found,) = comparisons([*searched(a_result, "deltanet", 0.1, 0.95, 0.99, 0.2, seeds=(1000, 1001)), a_result("gla")])
+    figure = Figure()
+    assert rates(figure, found)
+    (axes,) = figure.axes
+    words = [text.get_text() for text in axes.texts]
+    assert {"0.09", "0.94", "0.98", "0.19"} <= set(words)
+    assert "not searched for" in words
+    strips = [patch for patch in axes.patches if isinstance(patch, Rectangle) and patch.get_linewidth() == 0]
+    (frame,) = (patch for patch in axes.patches if isinstance(patch, Rectangle) and patch.get_linewidth() > 0)
+    assert len(strips) == 8
+    assert (frame.get_x(), frame.get_width()) == (pytest.approx(0.52), pytest.approx(1.96))
+    (ring,) = axes.lines
+    assert list(ring.get_xdata()) == [GRID.index(1e-2)]  # type: ignore[arg-type]
+    assert not rates(Figure(), comparisons([a_result("gla")])[0])
