@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, NoReturn
 
 import typer
 
-from linbench.cli import bench, check, doctor, figures, listing, run, show, sweep, table, untrained
+from linbench.cli import bench, check, doctor, figures, listing, report, run, show, sweep, table, untrained
 from linbench.common.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE, UserError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command("run")(run.run)
 app.command("sweep")(sweep.sweep)
 app.command("table")(table.table)
 app.command("figures")(figures.figures)
+app.command("report")(report.report)
 app.command("check")(check.check)
 app.command("list")(listing.listing)
 app.command("show")(show.show)

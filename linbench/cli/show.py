@@ -1,6 +1,5 @@
 """`linbench show`: one task or model in full."""
 
-import inspect
 import json
 from enum import StrEnum
 from typing import Annotated, Any
@@ -28,11 +27,12 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """A task (what it asks, its knobs, presets, chance level, how much of a test training saw, one example in words) or a model (its card and settings)."""
+    from linbench.cards import card
     from linbench.registry import registry
 
     entry = registry(kind.value).find(name)
     found = _task(name, preset, set_ or []) if kind is Kind.task else _model(entry.cls)
-    found = {"name": entry.name, "from": entry.source, "card": inspect.getdoc(entry.cls) or "It has no docstring.", **found}
+    found = {"name": entry.name, "from": entry.source, "card": card(entry.cls), **found}
     if as_json:
         print(json.dumps(found))
         return
@@ -93,10 +93,11 @@ def _pairs(preset: Any) -> str:
 
 
 def _model(cls: Any) -> dict[str, Any]:
-    controlled = [f"{name} = {value}" for name, value in (cls.controlled or {}).items()]
+    from linbench.cards import controlled, model_settings
+
     return {
-        "settings (native defaults)": _aligned(cls.Settings.describe()) or ["none"],
-        "the controlled form sets": controlled or ["there is none"],
+        "settings (native defaults)": _aligned(model_settings(cls)) or ["none"],
+        "the controlled form sets": controlled(cls) or ["there is none"],
     }
 
 

@@ -28,8 +28,8 @@ USUAL = ("png", "svg")
 COLOURS = 256
 """Of a PNG: a palette takes a third of the space, and no colour is seen to differ."""
 
-FINER = re.compile(r"(?<=\d\.\d\d)\d+(?=[ \"\n,)])|\s*<!-- .*? -->", re.DOTALL)
-"""What an SVG can do without."""
+COMMENT, TAG, FINER = re.compile(r"\s*<!-- .*? -->", re.DOTALL), re.compile(r"<[^>]*>"), re.compile(r"(?<=\d\.\d\d)\d+(?=[ \"\n,)])")
+"""What an SVG can do without: comments, and within tags digits beyond hundredths of a point. Between tags stand words."""
 
 
 class Drawing(NamedTuple):
@@ -109,7 +109,7 @@ def _svg(figure: Figure, about: str) -> bytes:
     """With hundredths of a point and no finer, and without comments."""
     whole = io.StringIO()
     figure.savefig(whole, format="svg", metadata={"Description": about, "Date": None, "Creator": None})
-    return FINER.sub("", whole.getvalue()).encode()
+    return TAG.sub(lambda tag: FINER.sub("", tag[0]), COMMENT.sub("", whole.getvalue())).encode()
 
 
 def _pdf(figure: Figure, about: str) -> bytes:

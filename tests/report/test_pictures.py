@@ -1,4 +1,5 @@
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,16 @@ def test_three_formats_each_with_the_hash_and_the_same_bytes_again(a_result: Any
     assert each[0][".pdf"].startswith(b"%PDF")
     assert all(found[0].fingerprint.encode() in content for content in each[0].values())
     assert b"Date" not in each[0][".pdf"]
+
+
+def test_numbers_in_names_stay_whole(a_result: Any, tmp_path: Path) -> None:
+    """Those of lines are cut to hundredths of a point, and there are no comments."""
+    results = [a_result("deltanet", lr=lr, curve=curve(0.1, 0.123456789)) for lr in (0.00316, 0.0001)]
+    save_figures(comparisons(results), tmp_path, ["learning-curves"], ["svg"])
+    text = (tmp_path / "mqar-quick-native-learning-curves.svg").read_text()
+    assert "deltanet (lr 0.00316)" in text
+    assert "<!--" not in text
+    assert not re.search(r"<path[^>]*\.\d{3}", text)
 
 
 def test_a_model_without_a_number_is_named_where_others_are(a_result: Any) -> None:

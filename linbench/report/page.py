@@ -1,0 +1,167 @@
+"""Everything that a folder of results says, as one page of HTML that needs nothing beside it."""
+
+import base64
+import re
+from collections import Counter
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from linbench.cards import card, controlled, model_settings
+from linbench.cell import digest
+from linbench.registry import registry
+from linbench.report.colours import ink, styles
+from linbench.report.figures import FIGURES
+from linbench.report.overview import OVERVIEW, overviews
+from linbench.report.pictures import drawings, words
+from linbench.report.tables import LEFT, MORE, caption, more_tables, table
+from linbench.results import Comparison, Row, comparisons
+from linbench.store import Result, Store, seed_of, storage_sentence
+
+PICTURES_BYTES = 3_800_000
+"""Of all pictures in the page: where they have more, the largest are drawn coarser."""
+
+COARSE = 110
+"""Dots per inch of these."""
+
+
+class Picture(NamedTuple):
+    """The source of an image, and how many inches wide it is meant to be."""
+
+    source: Markup
+    inches: float
+
+
+def save_page(store: Store, path: Path) -> None:
+    """Write the page of a store. Raises StorageError: there is no such folder, or the file cannot be written."""
+    results = store.all()
+    text = page(results, title=store.folder.resolve().name, aside=[one.name for one in store.unreadable])
+    with storage_sentence(path, "cannot write the report"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def page(results: Sequence[Result], *, title: str, aside: Sequence[str] = ()) -> str:
+    """HTML; the same for the same results. `aside`: names of files that could not be read."""
+    found = comparisons(results)
+    pictures = _pictures(found)
+    room = Environment(loader=PackageLoader("linbench.report", "page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return room.get_template("page.html").render(
+        title=title,
+        style=_raw("page.css"),
+        script=_raw("page.js"),
+        counts={"results": len(results), "comparisons": len(found), "models": len({row.results[0]["label"] for one in found for row in one.rows})},
+        drawn_from=digest(sorted(digest(result) for result in results)),
+        overviews=[{"title": name, "table": _table(frame), "about": OVERVIEW} for name, frame in overviews(found).items()],
+        comparisons=[_section(one, pictures) for one in found],
+        cards=_cards(results),
+        environments=_table(_environments(results)),
+        failures=_table(_failures(results)),
+        marks=_table(_marks(found)),
+        aside=aside,
+    )
+
+
+def _raw(name: str) -> Markup:
+    """One of our own files, not to be escaped."""
+    return Markup((files("linbench.report") / "page" / name).read_text(encoding="utf-8"))
+
+
+def _table(frame: pd.DataFrame) -> dict[str, Any]:
+    """Its columns, each with whether it holds words, and its rows; without marks where there are none."""
+    shown = frame.drop(columns=[name for name in frame.columns if name == "marks" and not frame[name].any()])
+    return {"columns": [(str(name), name in LEFT) for name in shown.columns], "rows": shown.astype(str).to_numpy().tolist()}
+
+
+def _section(comparison: Comparison, pictures: dict[str, Picture]) -> dict[str, Any]:
+    colours = [ink(style.colour) for style in styles([row.results[0] for row in comparison.rows])]
+    return {
+        "slug": comparison.slug,
+        "title": f"{comparison.title}, {comparison.form} form",
+        "table": {**_table(table(comparison)), "colours": colours},
+        "caption": caption(comparison),
+        "more": [(MORE[name], {**_table(frame), "colours": colours}) for name, frame in more_tables(comparison).items()],
+        "figures": [
+            {**pictures[f"{comparison.slug}-{name}"]._asdict(), "name": name.replace("-", " "), "words": words(comparison, name, settings=False)}
+            for name in FIGURES
+            if f"{comparison.slug}-{name}" in pictures
+        ],
+    }
+
+
+def _pictures(found: Sequence[Comparison]) -> dict[str, Picture]:
+    """By the names of their files: lines where there is room for them, else dots."""
+    every = {drawing.slug: drawing for comparison in found for drawing in drawings(comparison)}
+    pictures = {slug: _as_lines(svg["svg"].decode()) for slug, drawing in every.items() if (svg := drawing.pictures(["svg"]))}
+    for slug, lines in sorted(pictures.items(), key=lambda item: len(item[1].source), reverse=True):
+        if sum(len(one.source) for one in pictures.values()) > PICTURES_BYTES:
+            png = base64.b64encode(every[slug].pictures(["png"], dots=COARSE)["png"]).decode()
+            pictures[slug] = min(lines, lines._replace(source=Markup(f"data:image/png;base64,{png}")), key=lambda one: len(one.source))
+    return pictures
+
+
+def _as_lines(svg: str) -> Picture:
+    """As a data URI, to stand between single quotes."""
+    told = " ".join(svg[svg.index("<svg") :].split())
+    size = re.search(r'viewBox="0 0 ([\d.]+) ', told)
+    assert size, "matplotlib says how large its pictures are"
+    for sign, code in (("%", "%25"), ("#", "%23"), ("'", "%27"), ("&", "&amp;")):
+        told = told.replace(sign, code)
+    return Picture(Markup(f"data:image/svg+xml;charset=utf-8,{told}"), round(float(size[1]) / 72, 2))
+
+
+def _cards(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """Of every mixer that occurs and is found here; of others their names alone."""
+    names = sorted({layer["mixer"] for result in results for layer in result["cell"]["model"]["layers"]})
+    entries = registry("model").entries
+    absent = {"text": "It is not installed where this page was made.", "generation": "", "settings": [], "controlled": []}
+    return [{"name": name, **(_card(entries[name].cls) if name in entries else absent)} for name in names]
+
+
+def _card(cls: Any) -> dict[str, Any]:
+    return {"text": card(cls), "generation": getattr(cls, "generation", ""), "settings": model_settings(cls), "controlled": controlled(cls)}
+
+
+def _environments(results: Sequence[Result]) -> pd.DataFrame:
+    """What was measured with what, and how many results of each."""
+    found = Counter(tuple(_environment(result).items()) for result in results)
+    return pd.DataFrame([{"results": count, **dict(one)} for one, count in sorted(found.items(), key=str)])
+
+
+def _environment(result: Result) -> dict[str, str]:
+    told = result["environment"]
+    commit = f"{(told['commit'] or 'none known')[:10]}{', with changes' if told.get('dirty') else ''}"
+    device = told.get("device", {})
+    where = {"device": device.get("name") or result["cell"]["device"], "cuda": device.get("cuda"), "threads": told.get("threads")}
+    more = {"python": told.get("python"), "platform": told.get("platform"), **told["packages"]}
+    return {"commit": commit, **{name: "–" if value is None else str(value) for name, value in {**where, **more}.items()}}
+
+
+def _failures(results: Sequence[Result]) -> pd.DataFrame:
+    """Cells that did not end well."""
+    return pd.DataFrame(
+        [
+            {
+                "task": " ".join(part for part in (result["cell"]["task"]["name"], result["preset"]) if part),
+                "model": result["label"],
+                "form": result["cell"]["model"]["form"],
+                "seed": seed_of(result),
+                "purpose": result["purpose"],
+                "status": result["status"],
+                "reason": result["reason"] or "",
+            }
+            for result in results
+            if result["status"] != "ok"
+        ]
+    )
+
+
+def _marks(found: Sequence[Comparison]) -> pd.DataFrame:
+    """Models that take part in no verdict, or of which runs did not end well."""
+    marked: list[tuple[Comparison, Row]] = [(comparison, row) for comparison in found for row in comparison.rows if row.marks]
+    return pd.DataFrame([{"comparison": f"{one.title}, {one.form}", "model": row.label, "marks": ", ".join(row.marks)} for one, row in marked])

@@ -1,0 +1,94 @@
+"""The page in a browser: it is opened and clicked through."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linbench.report.page import page
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install 'linbench[dev]'")
+
+BROWSER = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+DRIVER = shutil.which("chromedriver")
+FLAGS = "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking disable-component-update disable-sync hide-scrollbars"
+NAMES = ("attention", "comba", "deltanet", "gated_deltanet", "gla", "retnet")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (BROWSER and DRIVER), reason="there is no Chromium with its driver here; on Debian: apt-get install chromium chromium-driver"),
+]
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A browser of its own."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for flag in (*FLAGS.split(), f"user-data-dir={tmp_path_factory.mktemp('profile')}", "window-size=1280,900"):
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def browser(driver: Any, a_result: Any, tmp_path: Path) -> Any:
+    """With the page of six models open."""
+    curve = [{"step": i, "tokens": 100 * i, "accuracy": 0.1 * i, "loss": 1.0, "nll": 1.0} for i in range(1, 5)]
+    results = [a_result(name, seed, round(0.9 - 0.15 * i, 2), curve=curve) for i, name in enumerate(NAMES) for seed in (0, 1)]
+    results += [a_result("kda", status="oom", metrics={}, reason="too little memory")]
+    (tmp_path / "report.html").write_text(page(results, title="six models"), encoding="utf-8")
+    driver.get((tmp_path / "report.html").as_uri())
+    return driver
+
+
+def column(table: Any, name: str) -> tuple[Any, list[str]]:
+    """The button of a column, and what stands in it in the rows that are shown."""
+    heads = table.find_elements("css selector", "th")
+    place = [head.text for head in heads].index(name)
+    rows = [row for row in table.find_elements("css selector", "tbody tr") if row.is_displayed()]
+    return heads[place].find_element("css selector", "button"), [row.find_elements("css selector", "td")[place].text for row in rows]
+
+
+def test_it_can_be_sorted_filtered_and_opened(browser: Any) -> None:
+    assert browser.title == "six models · linbench"
+    table = browser.find_element("css selector", "#mqar-quick-native table")
+    assert column(table, "model")[1] == sorted([*NAMES, "kda"])
+
+    for highest_first in (True, False):
+        column(table, "accuracy")[0].click()
+        assert column(table, "model")[1] == [*(NAMES if highest_first else reversed(NAMES)), "kda"], "what is missing stays below"
+    column(table, "model")[0].click()
+    assert column(table, "model")[1] == sorted([*NAMES, "kda"])
+
+    field = browser.find_element("css selector", "#mqar-quick-native .filter")
+    field.send_keys("delta")
+    assert column(table, "model")[1] == ["deltanet", "gated_deltanet"]
+    field.send_keys("net gated")
+    assert column(table, "model")[1] == ["gated_deltanet"]
+    field.clear()
+    field.send_keys(" ")
+    assert len(column(table, "model")[1]) == 7
+
+    card = browser.find_element("css selector", "#card-deltanet")
+    told = card.find_element("css selector", ".text")
+    assert not told.is_displayed()
+    card.find_element("css selector", "summary").click()
+    assert told.is_displayed()
+    assert "S_t" in told.text
+
+    images = browser.find_elements("css selector", "img")
+    assert images
+    assert all(browser.execute_script("return arguments[0].complete && arguments[0].naturalWidth > 0", image) for image in images)
+    assert "too little memory" in browser.find_element("id", "failures").text
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_is_wider_than_the_screen(browser: Any, width: int) -> None:
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600})
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
