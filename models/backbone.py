@@ -16,6 +16,7 @@ from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.ends import Decoder, head, loss, reader
 from linbench.models.blocks.norms import HeadLayerNorm, RMSNorm
 from linbench.models.blocks.token_shift import TokenShift
+from linbench.models.costs import layer_flops, map_flops
 
 VERSION = 2
 """Raised whenever a change here changes results; part of the identity of every cell."""
@@ -165,11 +166,9 @@ class Backbone(nn.Module):
         total = self.head.weight.numel() * 2 * answers / seq_len
         if self.decoder is not None:
             total += sum(2 * x.numel() for x in self.decoder.parameters() if x.dim() == 2) * answers / seq_len
-        for module in [self.embedding, *self.mixers.modules(), *self.channel_mixers.modules()]:
-            if isinstance(module, nn.Linear | ShortConvolution):
-                total += 2 * module.weight.numel()
+        total += sum(map_flops(module) for module in (self.embedding, self.channel_mixers))
         for mixer in self._each():
-            own = mixer.recurrence_flops(seq_len)
+            own = layer_flops(mixer, seq_len)
             if own is None:
                 return None
             total += own
