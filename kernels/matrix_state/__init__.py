@@ -8,6 +8,7 @@ from torch import Tensor
 from linbench.kernels.matrix_state.chunkwise import chunkwise
 from linbench.kernels.matrix_state.problem import Problem, Read, check
 from linbench.kernels.matrix_state.reference import reference
+from linbench.kernels.matrix_state.scan import scan
 from linbench.kernels.matrix_state.update import Add, Delta, LowRank, Update
 from linbench.kernels.operators import chosen, without_autocast
 
@@ -16,7 +17,7 @@ __all__ = ["VERSION", "Add", "Delta", "LowRank", "Update", "flops_per_token", "m
 VERSION = 4
 """Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
 
-Backend = Literal["auto", "reference", "chunkwise", "triton"]
+Backend = Literal["auto", "reference", "scan", "chunkwise", "triton"]
 
 
 def _triton(problem: Problem) -> tuple[Tensor, Tensor]:
@@ -25,7 +26,7 @@ def _triton(problem: Problem) -> tuple[Tensor, Tensor]:
     return triton(problem)
 
 
-_BACKENDS = {"reference": reference, "chunkwise": chunkwise, "triton": _triton}
+_BACKENDS = {"reference": reference, "scan": scan, "chunkwise": chunkwise, "triton": _triton}
 
 
 def matrix_state(
@@ -55,7 +56,7 @@ def matrix_state(
         steps: updates per token (DeltaProduct 2502.10297), the decay before the first.
         scale: factor on the output; None is K ** -0.5.
         state: [B, H, K, V] to start from; None is zero.
-        backend: "auto" takes the fastest that runs on this device.
+        backend: "auto" takes the fastest that runs on this device; "scan" is there to be compared with.
 
     Returns:
         o [B, T, H, V] in the dtype of v, and the final state [B, H, K, V] in at least float32.

@@ -31,7 +31,7 @@ from tests.kernels.matrix_state_parity import (
 )
 
 SIZES: dict[str, Any] = {"batch": 2, "heads": 4, "key_heads": 2, "key_dim": 8, "value_dim": 5, "state": True, "dtype": torch.float64}
-BACKENDS = ["reference", "chunkwise"]
+BACKENDS = ["reference", "scan", "chunkwise"]
 LENGTHS = [1, 15, 17, 63, 65, 100, 257]
 FORMS: dict[str, Any] = {"update": UPDATES, "decay": DECAYS, "read": READS, "steps": [1, 2]}
 
@@ -56,6 +56,11 @@ def set_chunk(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 @rows(length=LENGTHS, **FORMS, state=[False, True], key_heads=[1, 2, 4])
 def test_outputs_state_and_gradients_equal_the_reference(row: dict[str, Any]) -> None:
     assert_parity(*drawn(**row), "chunkwise")
+
+
+@rows(length=[1, 2, 3, 8, 13], **FORMS, state=[False, True], key_heads=[1, 2, 4])
+def test_so_do_those_of_a_scan(row: dict[str, Any]) -> None:
+    assert_parity(*drawn(**row), "scan")
 
 
 @pytest.mark.parametrize("form", list(product(DECAYS, UPDATES, READS, [1, 2])), ids=str)

@@ -61,7 +61,7 @@ Change = Callable[[dict[str, Any]], dict[str, Any]]
         (lambda x: {"update": LowRank(x["k"], zeros(B, T, HK, 1))}, "b must be shaped as k"),
         (lambda x: {"update": Add}, r"update must be Add\(\), Delta\(...\) or LowRank\(...\)"),
         (lambda x: {"update": "delta"}, "update must be"),
-        (lambda x: {"backend": "fast"}, "backend must be one of auto, reference, chunkwise, triton, not 'fast'"),
+        (lambda x: {"backend": "fast"}, "backend must be one of auto, reference, scan, chunkwise, triton, not 'fast'"),
     ],
 )
 def test_what_does_not_fit_is_refused(change: Change, message: str) -> None:
