@@ -57,7 +57,7 @@ def measure(
         except Exception as error:  # a mixer's own fault, ours or a user's: recorded with its place, and the run goes on
             checkpoint = None
             left = [cell for cell in group if cell.id not in done]
-            oom = _out_of_memory(error)
+            oom = out_of_memory(error)
             if len(group) > 1:
                 size = len(group) // 2 if oom else 1
                 note = f"{len(group)} were too many: {theirs(error)}" if oom else f"could not be stacked: {theirs(error)}"
@@ -69,7 +69,7 @@ def measure(
             gc.collect()  # what was captured refers to itself, and would keep its memory from the next group
 
 
-def _out_of_memory(error: Exception) -> bool:
+def out_of_memory(error: Exception) -> bool:
     """torch has an exception for a GPU's memory alone; a CPU's is told by words, which depend on the system."""
     words = ("can't allocate memory", "not enough memory")
     return isinstance(error, torch.OutOfMemoryError) or (isinstance(error, RuntimeError) and any(said in str(error) for said in words))

@@ -17,7 +17,11 @@ from linbench.common.errors import StorageError
 from linbench.common.files import LEFTOVER, write_whole
 
 Result = dict[str, Any]
-"""What a cell measured, as plain JSON values; see `linbench.measure` for what is in it."""
+"""What a cell measured, as plain JSON values; see `linbench.measure` for what is in it. What a benchmark measured has a `kind` and other things in it: see
+`linbench.benchmark.measured`."""
+
+CELL, SPEED = "cell", "speed"
+"""Kinds of results; one that does not say is of a cell."""
 
 FINAL = ("ok", "diverged")
 """Statuses that say something of the model; a cell with another is tried again when it is next asked for."""
@@ -40,7 +44,7 @@ _STALE_SECONDS = 3600
 
 
 class Store:
-    """A folder of result files named by their cells' ids."""
+    """A folder of result files named by their cells' ids, or those of what benchmarks measured."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -95,12 +99,12 @@ class Store:
             write_whole(path, text.encode())
         return path
 
-    def all(self) -> list[Result]:
-        """Every sound result, in the order of their ids."""
+    def all(self, kind: str = CELL) -> list[Result]:
+        """Every sound result of a kind, in the order of their ids."""
         if not self.folder.is_dir():
             raise StorageError(f"there is no results folder {self.folder}; `linbench run` makes one, --results names another.")
         found = (self.get(path.stem) for path in sorted(self.folder.glob("*.json")) if _ID.fullmatch(path.stem))
-        return [result for result in found if result is not None]
+        return [result for result in found if result is not None and result.get("kind", CELL) == kind]
 
     @property
     def unreadable(self) -> list[Path]:

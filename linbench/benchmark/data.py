@@ -85,7 +85,7 @@ def _on_cpu(task: Task, peer: str | None, repeats: int) -> dict[str, Any]:
     if peer is not None:
         with suppress(ValueError):  # another task than the peer draws: its place in the table stays empty
             calls[peer] = peers.drawer(peer, task, count)
-    seconds = {name: found / count for name, found in as_called(calls, repeats=repeats, cuda=False).items()}
+    seconds = {name: found.median / count for name, found in as_called(calls, repeats=repeats, cuda=False).items()}
     own = seconds.pop("linbench")
     speeds = {"examples_per_second": 1 / own, "tokens_per_second": task.seq_len / own, "seconds_of_100k": EXAMPLES * own}
     return speeds if peer not in seconds else speeds | {"peer_seconds_of_100k": EXAMPLES * seconds[peer]}
@@ -98,8 +98,8 @@ def _on_gpu(task: Task, device: str, repeats: int) -> dict[str, Any]:
         alone, many = (_draw(task, examples, device) for examples in (max(1, BATCH_TOKENS // task.seq_len), count))
         peak = peak_bytes(many)
         seconds = replayed({"alone": alone}, repeats=repeats) | replayed({"many": many}, repeats=max(3, repeats // 10))
-    share = seconds["many"] * BATCH_TOKENS / (count * task.seq_len)
-    return {"seconds_alone": seconds["alone"], "seconds_shared": share, "tokens_per_second": BATCH_TOKENS / share, "peak_bytes": peak}
+    share = seconds["many"].median * BATCH_TOKENS / (count * task.seq_len)
+    return {"seconds_alone": seconds["alone"].median, "seconds_shared": share, "tokens_per_second": BATCH_TOKENS / share, "peak_bytes": peak}
 
 
 def _draw(task: Task, count: int, device: str) -> Callable[[], Batch]:

@@ -12,12 +12,11 @@ from torch import Tensor
 
 from linbench.benchmark import peers
 from linbench.benchmark.operations import OPERATIONS, Inputs, Operation, Shape
-from linbench.benchmark.timing import as_called, peak_bytes, replayed
+from linbench.benchmark.timing import as_called, peak_bytes, replayed_where_possible
 from linbench.doctor.errors import relative
+from linbench.precision import DTYPES, Precision
+from linbench.speeds import OURS
 from linbench.workers import one_line
-
-OURS = "linbench"
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 Call = Callable[[Inputs], Tensor]
 Side = dict[str, Any]
@@ -28,7 +27,7 @@ class Task(NamedTuple):
 
     operation: str
     shape: Shape
-    dtype: str
+    dtype: Precision
     device: str
     peer: str | None
     repeats: int
@@ -63,7 +62,7 @@ def measure(task: Task) -> Measured:
     cuda = task.device.startswith("cuda")
     for what, these in (("forward", forward), ("both", both)):
         for name, seconds in as_called(these, repeats=task.repeats, cuda=cuda).items():
-            found[name][what] = seconds
+            found[name][what] = seconds.median
         if cuda:
             _replay(what, these, task.repeats, found)
     if cuda:
@@ -131,17 +130,9 @@ def _add_peer(task: Task, inputs: Inputs, leaves: list[Tensor], cotangent: Tenso
 
 def _replay(what: str, calls: dict[str, partial[Any]], repeats: int, found: dict[str, Side]) -> None:
     """Seconds on the device alone; a side that cannot be captured goes without."""
-    try:
-        seconds = replayed(calls, repeats=repeats)
-    except Exception as error:
-        if len(calls) == 1:
-            found[next(iter(calls))]["reason"] = f"not captured: {one_line(error)}"
-            return
-        for name, call in calls.items():
-            _replay(what, {name: call}, repeats, found)
-        return
-    for name, value in seconds.items():
-        found[name][f"device_{what}"] = value
+    seconds, reasons = replayed_where_possible(calls, repeats=repeats)
+    for name in calls:
+        found[name] |= {f"device_{what}": seconds[name].median} if name in seconds else {"reason": reasons[name]}
 
 
 def _compare(exact: Call, inputs: Inputs, leaves: list[Tensor], cotangent: Tensor, calls: dict[str, Call], found: dict[str, Side]) -> None:

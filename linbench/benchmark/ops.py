@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from linbench.benchmark import peers
-from linbench.benchmark.measure import OURS, Measured, Task, compile_all, first_call, measure
+from linbench.benchmark.measure import Measured, Task, compile_all, first_call, measure
 from linbench.benchmark.operations import OPERATIONS, SHAPES, Shape
 from linbench.benchmark.timing import Ceilings, ceilings
 from linbench.common.errors import unknown
+from linbench.precision import pick_precision
+from linbench.speeds import OURS
 from linbench.workers import Outcome, outcomes
 
 COMPILE_SECONDS, SECONDS = 900.0, 600.0
@@ -27,13 +29,11 @@ def plan(
     for name in operations:
         if name not in OPERATIONS:
             raise unknown("operation", name, OPERATIONS)
-    dtype = dtype or ("fp32" if kind == "cpu" else "bf16")
-    if dtype not in ("fp32", "bf16"):
-        raise unknown("dtype", dtype, ("fp32", "bf16"))
+    precision = pick_precision(dtype, device)
     if peer is not None:
         peers.check(peer, device)
     repeats = repeats or (20 if kind == "cpu" else 100)
-    return [Task(name, shape, dtype, device, peer, repeats) for shape in shapes or SHAPES[kind] for name in operations or OPERATIONS]
+    return [Task(name, shape, precision, device, peer, repeats) for shape in shapes or SHAPES[kind] for name in operations or OPERATIONS]
 
 
 def run(tasks: Sequence[Task], *, first_calls: bool = False, tell: Tell, keep: Callable[[dict[str, Any]], None] = lambda found: None) -> dict[str, Any]:
@@ -121,8 +121,8 @@ def _notes(task: Task) -> list[str]:
     """What a reader must know to read the numbers."""
     product = "an 8192^3 bf16 product" if task.device != "cpu" else "a 1024^3 float32 product"
     notes = [
-        "Medians. As called: wall clock around the call until the device is done; forward with what backward needs, and both. Device: replayed from a "
-        "CUDA graph, caches overwritten before. Peak memory: of both, beyond the inputs.",
+        "Medians, a GPU's caches overwritten before. As called: wall clock around the call until the device is done; forward with what backward needs, and "
+        "both. Device: replayed from a CUDA graph. Peak memory: of both, beyond the inputs.",
         "Floors of both: the inputs read by each, output and gradients written and read once, at the bandwidth of a copy; and the least matrix arithmetic "
         f"at the rate of {product}; measured in this run. The share says how near it comes.",
     ]

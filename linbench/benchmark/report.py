@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from linbench.benchmark.measure import OURS
 from linbench.benchmark.shapes import written
+from linbench.speeds import OURS
 
 LEFT = ("operation", "shape", "reason")
 Row = dict[str, Any]

@@ -12,9 +12,10 @@ from linbench.benchmark import peers
 from linbench.benchmark.parts import parts
 from linbench.benchmark.shapes import parsed, written
 from linbench.cell import Cell
-from linbench.common.errors import UserError, unknown
+from linbench.common.errors import UserError
 from linbench.measure import started
 from linbench.plan import plan as plan_cells
+from linbench.precision import pick_precision
 from linbench.train import Step
 from linbench.workers import Outcome, one_line, outcomes
 
@@ -89,9 +90,7 @@ def plan(
 ) -> list[Row]:
     """The rows, shape by shape. Raises UserError: a name that is not there, a shape that cannot be, or a peer that is not installed."""
     kind = device.partition(":")[0]
-    precision = precision or ("fp32" if kind == "cpu" else "bf16")
-    if precision not in ("fp32", "bf16"):
-        raise unknown("dtype", precision, ("fp32", "bf16"))
+    precision = pick_precision(precision, device)
     if peer is not None:
         peers.check(peer, device, "training steps")
     if by_part and kind == "cpu":

@@ -8,10 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
+from linbench.cli import bench_layers
 from linbench.cli.options import JsonOption
-from linbench.common.errors import UserError
 
 bench = typer.Typer(help="Speed and memory, measured beside the peers.", no_args_is_help=True)
+bench.command("length")(bench_layers.length)
+bench.command("prefill")(bench_layers.prefill)
+bench.command("decode")(bench_layers.decode)
+bench.command("memory")(bench_layers.memory)
+bench.command("forms")(bench_layers.forms)
 
 
 @bench.command("ops")
@@ -73,7 +78,7 @@ def train(
         device=pick_device(device),
         models=_names(models),
         shapes=parse_shapes(shapes) if shapes else (),
-        replicas=_numbers(replicas),
+        replicas=bench_layers.numbers("--replicas", replicas),
         precision=dtype,
         peer=peer,
         repeats=repeat,
@@ -117,13 +122,6 @@ def data(
 
 def _names(text: str | None) -> list[str]:
     return [name.strip() for name in text.split(",")] if text else []
-
-
-def _numbers(text: str) -> list[int]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdigit() and int(part) for part in parts):
-        raise UserError(f"--replicas takes whole numbers from 1 on, such as 1,12, not '{text}'.")
-    return [int(part) for part in parts]
 
 
 def _tell(line: str) -> None:

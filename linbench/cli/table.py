@@ -30,23 +30,27 @@ def table(
     """Tables of stored results: one for everything that may be compared; controlled and native forms never meet."""
     from rich.console import Console
 
+    from linbench.report import words
     from linbench.report.exports import csv, latex, plain, save_tables
+    from linbench.report.speed import tables
     from linbench.report.tables import markdown, rich_tables
     from linbench.results import comparisons
-    from linbench.store import Store
+    from linbench.store import SPEED, Store
 
     store = Store(results)
-    found = comparisons(store.all())
+    found, speeds = comparisons(store.all()), tables(store.all(SPEED))
     tell_set_aside(store.set_aside)
     if save:
-        for path in save_tables(found, save):
+        for path in [*save_tables(found, save), *words.save_words(speeds, save)]:
             print(f"wrote {path}", file=sys.stderr)
         return
     chosen = Format.json if as_json else format_ or (Format.terminal if sys.stdout.isatty() else Format.markdown)
     if chosen is Format.json:
-        print(json.dumps([plain(comparison) for comparison in found]))
+        print(json.dumps([*map(plain, found), *map(words.plain, speeds)]))
     elif chosen is Format.terminal:
-        for comparison in found:
-            Console().print(*rich_tables(comparison))
+        for drawn in [*(one for comparison in found for one in rich_tables(comparison)), *map(words.rich_table, speeds)]:
+            Console().print(drawn)
     else:
-        print("\n".join({Format.markdown: markdown, Format.csv: csv, Format.latex: latex}[chosen](comparison) for comparison in found))
+        of_cells = {Format.markdown: markdown, Format.csv: csv, Format.latex: latex}[chosen]
+        of_speeds = {Format.markdown: words.markdown, Format.csv: words.csv, Format.latex: words.latex}[chosen]
+        print("\n".join([*map(of_cells, found), *map(of_speeds, speeds)]))

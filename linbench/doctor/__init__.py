@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -12,12 +12,11 @@ from linbench.common.errors import unknown
 from linbench.doctor.errors import errors_of
 from linbench.doctor.trials import all_trials
 from linbench.kernels.operators import INTERPRETED, runs_triton
+from linbench.precision import DTYPES, Precision
 from linbench.workers import outcomes
 
 __all__ = ["LIMITS", "Row", "Verdict", "examine", "how_kernels_run", "rows", "side_by_side"]
 
-Precision = Literal["fp32", "bf16"]
-DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
 LIMITS: dict[Precision, tuple[float, float]] = {"fp32": (1e-5, 5e-5), "bf16": (8e-3, 1.5e-2)}
 """Largest relative error of outputs and states, and of gradients."""
 

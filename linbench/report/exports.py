@@ -67,14 +67,15 @@ def save_tables(comparisons: Sequence[Comparison], folder: Path) -> list[Path]:
         for comparison in comparisons:
             texts = {suffix: text(comparison) for suffix, text in TEXTS.items()}
             texts |= {f"-{name}.csv": frame.to_csv(index=False) for name, frame in more_tables(comparison).items()}
-            written += _write(folder / comparison.slug, texts)
+            written += write_texts(folder / comparison.slug, texts)
         for name, frame in overviews(comparisons).items():
             text = f"### By task and model: {name}\n\n{body(frame)}\n\n{OVERVIEW}\n"
-            written += _write(folder / f"by-task-{slug(name)}", {".md": text, ".csv": frame.to_csv(index=False)})
+            written += write_texts(folder / f"by-task-{slug(name)}", {".md": text, ".csv": frame.to_csv(index=False)})
     return written
 
 
-def _write(stem: Path, texts: Mapping[str, str]) -> list[Path]:
+def write_texts(stem: Path, texts: Mapping[str, str]) -> list[Path]:
+    """A file for each suffix; all of them."""
     paths = [stem.with_name(f"{stem.name}{suffix}") for suffix in texts]
     for path, text in zip(paths, texts.values(), strict=True):
         path.write_text(text, encoding="utf-8")

@@ -1,6 +1,6 @@
 """Comparisons as tables: in words, as Markdown and for the terminal."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import fmean, median, stdev
 from typing import Any
 
@@ -115,10 +115,11 @@ def caption(comparison: Comparison) -> str:
     protocol, task = first["cell"]["protocol"]["settings"], _task(first["cell"]["task"])
     tests, tested = (f" of {len(comparison.tests)} tests, each counting as much", "longest tested") if comparison.tests else ("", "tested")
     model = ", ".join(f"{name} {value}" for name, value in comparison.shared_settings.items())
-    rates, seeds, commits = (", ".join(map(str, sorted({pick(result) for result in comparison.results}))) for pick in (rate_of, seed_of, _commit))
+    rates, seeds = (", ".join(map(str, sorted({pick(result) for result in comparison.results}))) for pick in (rate_of, seed_of))
     return (
         f"{comparison.title} ({task}); {_budget(protocol)} in batches of {protocol['batch_size']}, learning rate {rates}{_searched(comparison)}, "
-        f"{protocol['precision']}; models alike in {model}; seeds {seeds}; {comparison.device}; {commits}. {NOTES[comparison.form]}{matching(comparison)} "
+        f"{protocol['precision']}; models alike in {model}; seeds {seeds}; {comparison.device}; {commits(comparison.results)}. "
+        f"{NOTES[comparison.form]}{matching(comparison)} "
         f"Accuracy on the test split{tests}, mean ± standard deviation over seeds; "
         f"chance is {first['chance']:.3f}, and scaled is (accuracy - chance) / (1 - chance). "
         f"State floats are those of one sequence at the {tested} length, all layers. "
@@ -153,6 +154,11 @@ def _searched(comparison: Comparison) -> str:
     return f" (chosen by validation on seeds {', '.join(map(str, seeds))} among {rates[0]:g} to {rates[-1]:g})" if found else ""
 
 
+def commits(results: Iterable[Result]) -> str:
+    """Of the code that measured them."""
+    return ", ".join(sorted({_commit(result) for result in results}))
+
+
 def _commit(result: Result) -> str:
     found = result["environment"]
     if not found["commit"]:
@@ -176,7 +182,7 @@ def more_tables(comparison: Comparison) -> dict[str, pd.DataFrame]:
     return {name: frame for name, frame in found.items() if not frame.empty}
 
 
-LEFT = {"model", "accuracy", "of them", "marks"}
+LEFT = {"model", "layer", "accuracy", "of them", "marks", "notes"}
 """Columns of words."""
 
 
@@ -190,15 +196,16 @@ def body(frame: pd.DataFrame) -> str:
 def rich_tables(comparison: Comparison) -> list[Table]:
     """For a terminal."""
     title = f"{comparison.title}, {comparison.form}"
-    more = [_rich(frame, f"{title}, {MORE[name].lower()}", None) for name, frame in more_tables(comparison).items()]
-    return [_rich(table(comparison), title, caption(comparison)), *more]
+    more = [drawn(frame, f"{title}, {MORE[name].lower()}", None) for name, frame in more_tables(comparison).items()]
+    return [drawn(table(comparison), title, caption(comparison)), *more]
 
 
-def _rich(frame: pd.DataFrame, title: str, below: str | None) -> Table:
-    drawn = Table(title=Text(title), caption=below and Text(below), box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
+def drawn(frame: pd.DataFrame, title: str, below: str | None) -> Table:
+    """For a terminal, without columns that it has no room for."""
+    found = Table(title=Text(title), caption=below and Text(below), box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
     shown = [str(name) for name in frame.columns if name != "of them" and (name != "marks" or frame[name].any())]
     for name in shown:
-        drawn.add_column(name, justify="left" if name in LEFT else "right", no_wrap=name != "marks")
+        found.add_column(name, justify="left" if name in LEFT else "right", no_wrap=name not in {"marks", "notes"})
     for row in frame.to_dict("records"):
-        drawn.add_row(*(Text(row[name]) for name in shown))
-    return drawn
+        found.add_row(*(Text(row[name]) for name in shown))
+    return found

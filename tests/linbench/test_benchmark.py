@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from linbench.benchmark import measure, ops, peers
+from linbench.benchmark import measure, ops, peers, timing
 from linbench.benchmark.measure import Measured, Task
 from linbench.benchmark.operations import OPERATIONS, SHAPES, Operation, Shape, parse_shapes, recurrence_flops
 from linbench.benchmark.report import columns, sentences
-from linbench.benchmark.timing import Ceilings, as_called
+from linbench.benchmark.timing import WARM_UP, Ceilings, Spread, as_called
 from linbench.common.errors import UserError
 from linbench.kernels.matrix_state.instances import INSTANCES
 from linbench.workers import Outcome
@@ -78,7 +78,23 @@ def test_calls_are_timed_in_turn() -> None:
     heard: list[str] = []
     found = as_called({"a": lambda: heard.append("a"), "b": lambda: heard.append("b")}, repeats=7, cuda=False)
     assert "".join(heard) == "ab" * 10
-    assert all(seconds > 0 for seconds in found.values())
+    assert all(0 < seconds.low <= seconds.median <= seconds.high and seconds.calls == 7 for seconds in found.values())
+
+
+def test_medians_and_fifths_on_a_clock_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, waits = [0.0], iter([9.0] * WARM_UP + [5.0, 1.0, 4.0, 2.0, 3.0, 100.0, 6.0, 0.5, 7.0, 8.0, 9.0])
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+
+    def call() -> None:
+        now[0] += next(waits)
+
+    monkeypatch.setattr(timing, "_ENOUGH_SECONDS", 1000.0)
+    assert as_called({"it": call}, repeats=11, cuda=False)["it"] == Spread(5.0, 2.0, 8.0, 11), "warm-up is not counted, nor do two outliers matter"
+    waits = iter([1.0] * 100)
+    monkeypatch.setattr(timing, "_ENOUGH_SECONDS", 7.0)
+    assert as_called({"it": call}, repeats=50, cuda=False)["it"].calls == 8, "what takes very long is called fewer times"
+    waits = iter([100.0] * 2)
+    assert as_called({"it": call}, repeats=50, cuda=False)["it"].calls == 1, "and what takes longer still once, after once to warm up"
 
 
 def with_peer(monkeypatch: pytest.MonkeyPatch, call: Any) -> Task:

@@ -4,15 +4,20 @@ from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from linbench.cell import Cell
 from linbench.common.errors import UserError, unknown
+from linbench.precision import DTYPES
 from linbench.tasks.base import Task
 
-Measured = Literal["operations", "training steps", "draws"]
+if TYPE_CHECKING:
+    from linbench.benchmark.layers import Case, Side
+
+Measured = Literal["operations", "training steps", "draws", "layers"]
 Calls = dict[str, Callable[[dict[str, Tensor]], Tensor]]
 
 
@@ -25,7 +30,7 @@ class Peer(NamedTuple):
     module: str
     runs_on: tuple[str, ...]
     note: str
-    measures: Measured = "operations"
+    measures: tuple[Measured, ...] = ("operations",)
 
 
 PEERS = {
@@ -36,6 +41,7 @@ PEERS = {
         ("cuda",),
         "fla refuses scalar gates on Hopper with Triton 3.4 to 3.7.0, where their gradients may be wrong (its issue 640); the guard is lifted, for timing "
         "only. It tunes with 20 ms for each configuration instead of 100.",
+        ("operations", "layers"),
     ),
     "transformers": Peer(
         "transformers",
@@ -43,6 +49,15 @@ PEERS = {
         "linbench.benchmark.peers.transformers",
         ("cpu", "cuda"),
         "transformers: the torch form of Qwen3-Next's gated delta rule, which it uses where flash-linear-attention is not installed.",
+        ("operations", "layers"),
+    ),
+    "sdpa": Peer(
+        "torch",
+        "torch",
+        "linbench.benchmark.peers.sdpa",
+        ("cpu", "cuda"),
+        "sdpa: softmax attention of torch's own parts, without positions, convolution or norms; decoding writes its cache in place.",
+        ("layers",),
     ),
     "zoology-style": Peer(
         "fla",
@@ -52,7 +67,7 @@ PEERS = {
         "zoology-style: a step as recall benchmarks usually take it, with layers of flash-linear-attention 0.6 (softmax: torch's) and the same widths, heads "
         "and layers: eager, autocast, logits at every position, batches made beforehand on the host, two looks at the loss. fla's guard against scalar "
         "gates on Hopper is lifted, for timing only.",
-        "training steps",
+        ("training steps",),
     ),
     "numpy": Peer(
         "numpy",
@@ -60,30 +75,41 @@ PEERS = {
         "linbench.benchmark.peers.numpy_draws",
         ("cpu",),
         "numpy: MQAR as it is usually drawn, an example at a time, its keys, its values and its places by a call of numpy.random.choice each.",
-        "draws",
+        ("draws",),
     ),
 }
 
 
 def check(name: str, device: str, measures: Measured = "operations") -> None:
     """Raises UserError: there is no such peer for what is measured, it is not installed, or it does not run on this device."""
-    names = [other for other, peer in PEERS.items() if peer.measures == measures]
+    if (missing := lacking(name, device, measures)) is not None:
+        raise UserError(f"{missing}, and without --peer the rest is measured.")
+
+
+def lacking(name: str, device: str, measures: Measured) -> str | None:
+    """Why a peer cannot be had here, if so. Raises UserError: there is no such peer for what is measured."""
+    names = [other for other, peer in PEERS.items() if measures in peer.measures]
     if name not in names:
         raise unknown(f"peer for {measures}", name, names)
     peer = PEERS[name]
     if find_spec(peer.package) is None:
-        raise UserError(f"{peer.distribution} is not installed; pip install 'linbench[{peer.package}]' brings it, and without --peer the rest is measured.")
+        return f"{peer.distribution} is not installed; pip install 'linbench[{peer.package}]' brings it"
     if device.partition(":")[0] not in peer.runs_on:
-        kind = {"cpu": "CPU", "cuda": "GPU"}[peer.runs_on[0]]
-        raise UserError(f"{peer.distribution} runs on a {kind} only; without --peer the rest is measured.")
+        return f"{peer.distribution} runs on a { ({'cpu': 'CPU', 'cuda': 'GPU'}[peer.runs_on[0]]) } only"
+    return None
+
+
+def version_of(name: str) -> str | None:
+    """Of a peer that is installed."""
+    try:
+        return version(PEERS[name].distribution)
+    except PackageNotFoundError:
+        return None
 
 
 def titled(name: str) -> str:
     """The peer with its version, for a note."""
-    try:
-        return f"{PEERS[name].distribution} {version(PEERS[name].distribution)}"
-    except PackageNotFoundError:
-        return PEERS[name].distribution
+    return " ".join(filter(None, (PEERS[name].distribution, version_of(name))))
 
 
 def trainer(name: str, cell: Cell, *, compiling: bool = False) -> Callable[[], None]:
@@ -96,6 +122,20 @@ def drawer(name: str, task: Task, count: int) -> Callable[[], Any]:
     """Each call draws so many of the peer's examples. Raises ValueError: a task that it does not draw."""
     found: Callable[[], Any] = import_module(PEERS[name].module).draw(task, count)
     return found
+
+
+def layer(name: str, case: "Case", *, compiling: bool = False) -> "Side":
+    """The peer's layer of a case's sizes, on its device, in its precision. compiling: as `calls`.
+
+    Raises RuntimeError: it cannot be had here; ValueError: it has no such layer; whatever its own code raises.
+    """
+    if (missing := lacking(name, case.device, "layers")) is not None:
+        raise RuntimeError(missing)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        side: Side = import_module(PEERS[name].module).layer(case, compiling)
+    side.module.to(case.device, DTYPES[case.precision]).eval()
+    return side
 
 
 def calls(name: str, *, compiling: bool = False) -> Calls:

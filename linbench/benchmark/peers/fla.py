@@ -1,12 +1,15 @@
-"""flash-linear-attention 0.6: log decays in float32, q and k normalised before, no final state."""
+"""flash-linear-attention 0.6: log decays in float32, q and k normalised before, no final state; and its layers, as published."""
 
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from linbench.benchmark.layers import Case, Side, random_tokens
 from linbench.benchmark.peers import Calls
+from linbench.models.blocks.heads import head_dims
 
 _WARM_UP_MS, _TUNING_MS = 5, 20
 
@@ -40,6 +43,73 @@ def calls(compiling: bool) -> Calls:
         "kda": output(ops.chunk_kda, *qkv, "log_decay", "beta"),
         "rwkv7": rwkv7,
     }
+
+
+LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "linear_attention": ("LinearAttention", {"feature_map": "elu"}),
+    "retnet": ("MultiScaleRetention", {}),
+    "gla": ("GatedLinearAttention", {}),
+    "hgrn2": ("HGRN2Attention", {}),
+    "rwkv6": ("RWKV6Attention", {}),
+    "rwkv7": ("RWKV7Attention", {}),
+    "deltanet": ("DeltaNet", {}),
+    "gated_deltanet": ("GatedDeltaNet", {}),
+    "deltaproduct": ("GatedDeltaProduct", {"use_forget_gate": False}),
+    "gated_deltaproduct": ("GatedDeltaProduct", {}),
+    "comba": ("Comba", {}),
+    "kda": ("KimiDeltaAttention", {}),
+}
+"""Its class for a model of ours, with what is not its default. Its Mamba-2 needs mamba_ssm, its softmax flash-attn."""
+
+_LONG_ENOUGH = 256
+"""Tokens before the one that is decoded: no state of these layers grows."""
+
+
+def layer(case: Case, compiling: bool) -> Side:
+    """Its layer of the case's sizes. Raises ValueError: it has none, or only as published."""
+    if case.mixer not in LAYERS:
+        raise ValueError(f"has no layer {case.mixer}")
+    if case.cell.model.form != "native":
+        raise ValueError("has layers as published; --form native compares them")
+    prepare(compiling)
+    name, more = LAYERS[case.mixer]
+    settings: Any = case.settings
+    key_dim, value_dim = head_dims(settings, case.width)
+    sizes = {"hidden_size": case.width, "num_heads": settings.heads, "head_dim": key_dim, "expand_k": settings.heads * key_dim / case.width}
+    ratios = {"expand_v": settings.heads * value_dim / case.width, "expand_v of head_dim": value_dim / key_dim, "expand_ratio": key_dim}
+    own = {ours: getattr(settings, theirs, None) for ours, theirs in (("allow_neg_eigval", "neg_eigval"), ("num_householder", "steps"))}
+    given = {argument: value for argument, value in own.items() if value is not None}
+    module = built(name, **sizes, **ratios, **given, layer_idx=0, num_hidden_layers=2, **more)
+
+    def carried(x: Tensor, cache: Any) -> Tensor:
+        y: Tensor = module(x, past_key_values=cache, use_cache=True)[0]
+        return y
+
+    def empty() -> Any:
+        from fla.models.utils import Cache
+
+        return Cache()
+
+    def after(batch: int, context: int) -> Callable[[Tensor], Any]:
+        cache = empty()
+        carried(random_tokens(batch, min(context, _LONG_ENOUGH), case.width, like=next(module.parameters())), cache)
+        return lambda x: carried(x, cache)
+
+    return Side(module, lambda x: module(x)[0], lambda x: carried(x, empty()), after)
+
+
+def built(name: str, **offered: Any) -> nn.Module:
+    """A layer with those of the arguments that its constructor names. Where heads have a dimension of their own and no `expand_k`, values are as many times as
+    wide as `expand_v of head_dim` says."""
+    from fla import layers
+
+    cls = getattr(layers, name)
+    named = inspect.signature(cls.__init__).parameters
+    of_head = offered.pop("expand_v of head_dim", None)
+    if of_head is not None and "head_dim" in named and "expand_k" not in named:
+        offered["expand_v"] = of_head
+    made: nn.Module = cls(**{argument: value for argument, value in offered.items() if argument in named})
+    return made
 
 
 def prepare(compiling: bool) -> None:

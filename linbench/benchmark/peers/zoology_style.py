@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linbench.benchmark.peers import fla
+from linbench.benchmark.peers.sdpa import Softmax
 from linbench.cell import Cell
 from linbench.tasks.base import IGNORE
 
@@ -61,31 +62,12 @@ class _Model(nn.Module):
         return F.linear(self.norms[-1](x), self.embedding.weight)
 
 
-class _Softmax(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in self.qkv(x).chunk(3, dim=-1))
-        y: Tensor = self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(-2))
-        return y
-
-
 def _fla(name: str, **settings: Any) -> Callable[[int, int, int], nn.Module]:
-    def layer(width: int, heads: int, index: int) -> nn.Module:
-        from fla import layers
-
-        own = {"head_dim": width // heads} if name == "GatedDeltaNet" else {}
-        built: nn.Module = getattr(layers, name)(hidden_size=width, num_heads=heads, expand_v=1, layer_idx=index, **own, **settings)
-        return built
-
-    return layer
+    return lambda width, heads, index: fla.built(name, hidden_size=width, num_heads=heads, head_dim=width // heads, expand_v=1, layer_idx=index, **settings)
 
 
 _LAYERS: dict[str, Callable[[int, int, int], nn.Module]] = {
-    "attention": lambda width, heads, index: _Softmax(width, heads),
+    "attention": lambda width, heads, index: Softmax(width, heads),
     "linear_attention": _fla("LinearAttention", feature_map="elu"),
     "deltanet": _fla("DeltaNet"),
     "gated_deltanet": _fla("GatedDeltaNet"),

@@ -1,0 +1,24 @@
+"""`bench decode`: how long one more token takes, after a context, alone and for many sequences at once."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from linbench.benchmark.layers import Case, Side, inputs
+from linbench.benchmark.presets import Preset
+
+
+def cases(base: Sequence[Case], preset: Preset) -> list[Case]:
+    """Of each after every context: one sequence, and many."""
+    return [replace(case, question="decode", length=length, batch=batch) for case in base for length in preset.lengths for batch in sorted({1, preset.decoded})]
+
+
+def token(case: Case, side: Side) -> Callable[[], Any]:
+    """A call that takes one token for every sequence: `Mixer.forward` with T = 1 and the state of the context, again and again from the same state.
+
+    Raises UndeclaredError: the layer has no state.
+    """
+    x, after = inputs(case, side), side.after(case.batch, case.length)
+    return torch.no_grad()(lambda: after(x))

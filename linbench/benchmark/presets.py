@@ -1,0 +1,98 @@
+"""Shapes that layers are measured at, by name or as given on the command line, and the layers themselves."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from linbench.benchmark import peers
+from linbench.benchmark.layers import Case
+from linbench.cell import Cell
+from linbench.check.subject import BARE
+from linbench.common.errors import UserError, unknown
+from linbench.pattern import parse_pattern
+from linbench.plan import plan
+from linbench.precision import pick_precision
+from linbench.registry import registry
+
+
+class Preset(NamedTuple):
+    """d_model and heads of a layer; the lengths T it is measured at; tokens of a batch, the same at every length; and the batch that many sequences are decoded
+    in, beside one alone."""
+
+    about: str
+    d_model: int
+    heads: int
+    lengths: tuple[int, ...]
+    tokens: int
+    decoded: int
+
+    def batch(self, length: int) -> int:
+        """Of sequences of so many tokens."""
+        return max(1, self.tokens // length)
+
+
+PRESETS = {
+    "tiny": Preset("seconds a layer on two CPU cores", 64, 2, (64, 256, 1024), 4096, 32),
+    "benchmark": Preset("the regime of recall benchmarks: narrow, many short sequences", 128, 2, (256,), 65536, 256),
+    "lm": Preset("a language model's layer, heads of 128", 2048, 16, (4096,), 32768, 64),
+    "forms": Preset("what forms of one recurrence are compared at", 512, 8, (256, 1024, 4096), 16384, 64),
+    "long": Preset("how cost grows with length, heads of 128", 1024, 8, (256, 1024, 4096, 16384, 65536), 65536, 64),
+}
+
+
+def shaped(
+    name: str,
+    *,
+    d_model: int | None = None,
+    heads: int | None = None,
+    lengths: Sequence[int] = (),
+    tokens: int | None = None,
+    decoded: int | None = None,
+) -> Preset:
+    """A preset with what is given in its place. Raises UserError: no such preset, or batches that do not hold one sequence."""
+    if name not in PRESETS:
+        raise unknown("preset of bench", name, PRESETS)
+    given: dict[str, Any] = {"d_model": d_model, "heads": heads, "lengths": tuple(sorted(set(lengths))) or None, "tokens": tokens, "decoded": decoded}
+    preset = PRESETS[name]._replace(**{field: value for field, value in given.items() if value is not None})
+    if preset.tokens < preset.lengths[-1]:
+        raise UserError(f"a batch of {preset.tokens:,} tokens does not hold a sequence of {preset.lengths[-1]:,}; give more --tokens or shorter --lengths.")
+    return preset
+
+
+def base(
+    models: Sequence[str],
+    preset: Preset,
+    *,
+    form: str = "native",
+    settings: Mapping[str, Any] | None = None,
+    device: str,
+    precision: str | None = None,
+    peer: str | None = None,
+    repeats: int | None = None,
+) -> list[Case]:
+    """A case for each model, whose question and shape are still to be given. Without names of every registered model that has the form.
+
+    Raises UserError: as `plan`, a pattern of several mixers, or a name that is not there. A peer that cannot be had is told in every row.
+    """
+    if peer is not None:
+        peers.lacking(peer, device, "layers")
+    named = None if peer is None else (peer, peers.version_of(peer))
+    its = pick_precision(precision, device)
+    count = repeats or (20 if device == "cpu" else 50)
+    cells = _cells(models, preset, form=form, settings=settings or {}, device=device)
+    return [Case("train", cell, preset.decoded, preset.lengths[0], its, peer=named, repeats=count) for cell in cells]
+
+
+def _cells(models: Sequence[str], preset: Preset, *, form: str, settings: Mapping[str, Any], device: str) -> list[Cell]:
+    """One for each model, whose first layer is measured; nothing else of it matters."""
+    chosen = list(models) or [name for name, entry in registry("model").entries.items() if form == "native" or entry.cls.controlled is not None]
+    given = {"model.d_model": preset.d_model, **settings}
+    own = [{"model.heads": preset.heads} if "model.heads" not in given and _has_heads(model) else {} for model in chosen]
+    cells = plan("mqar", chosen, preset=BARE, form=form, settings=given, own=own, device=device)
+    for cell in cells:
+        if len({layer.entry.name for layer in cell.model.layers}) > 1:
+            raise UserError(f"'{cell.model.label}' is a pattern of several mixers; measure them one by one.")
+    return cells
+
+
+def _has_heads(pattern: str) -> bool:
+    return any("heads" in registry("model").find(term.name).cls.Settings.model_fields for term in parse_pattern(pattern))

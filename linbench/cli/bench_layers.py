@@ -1,0 +1,215 @@
+"""`linbench bench length`, `prefill`, `decode`, `memory` and `forms`: layers, measured and kept as results."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from linbench.cli.options import JsonOption, ResultsOption, parse_settings, tell_set_aside
+from linbench.common.errors import EXIT_CELLS_FAILED, UserError
+
+if TYPE_CHECKING:
+    from linbench.benchmark.layers import Case
+    from linbench.benchmark.presets import Preset
+
+SHAPE, LAYER, TIMING = "Shape", "Layer", "Measuring"
+
+ModelsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--models", metavar="NAMES", rich_help_panel=LAYER, help="As of `linbench run --model`, separated by commas; default: all that are registered."
+    ),
+]
+FormOption = Annotated[str, typer.Option("--form", rich_help_panel=LAYER, help="native or controlled.")]
+SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", rich_help_panel=LAYER, help="Of the layers: model.NAME.")]
+PresetOption = Annotated[
+    str | None, typer.Option("--preset", rich_help_panel=SHAPE, help="tiny, benchmark, lm or long; default: tiny on a CPU, else benchmark.")
+]
+LengthsOption = Annotated[str | None, typer.Option("--lengths", metavar="NUMBERS", rich_help_panel=SHAPE, help="Tokens of a sequence, such as 256,4096.")]
+TokensOption = Annotated[int | None, typer.Option("--tokens", min=1, rich_help_panel=SHAPE, help="Of a batch, the same at every length.")]
+WidthOption = Annotated[int | None, typer.Option("--d-model", min=1, rich_help_panel=SHAPE, help="Width of the layer.")]
+HeadsOption = Annotated[int | None, typer.Option("--heads", min=1, rich_help_panel=SHAPE, help="Of layers that have heads.")]
+BatchOption = Annotated[int | None, typer.Option("--batch", min=1, rich_help_panel=SHAPE, help="Sequences decoded at once, beside one alone.")]
+DtypeOption = Annotated[str | None, typer.Option("--dtype", rich_help_panel=SHAPE, help="bf16 or fp32; default: fp32 on a CPU, else bf16.")]
+PeerOption = Annotated[str | None, typer.Option("--peer", rich_help_panel=TIMING, help="fla, transformers or sdpa: measure its layer too, in turn with ours.")]
+DeviceOption = Annotated[str, typer.Option("--device", rich_help_panel=TIMING, help="auto, cpu, cuda or cuda:N.")]
+RepeatOption = Annotated[int | None, typer.Option("--repeat", min=1, rich_help_panel=TIMING, help="Calls that a median is of; default: 50, on a CPU 20.")]
+AgainOption = Annotated[bool, typer.Option("--again", rich_help_panel=TIMING, help="Measure anew what was measured before.")]
+
+
+def length(
+    models: ModelsOption = None,
+    form: FormOption = "native",
+    set_: SetOption = None,
+    preset: PresetOption = None,
+    lengths: LengthsOption = None,
+    tokens: TokensOption = None,
+    d_model: WidthOption = None,
+    heads: HeadsOption = None,
+    dtype: DtypeOption = None,
+    peer: PeerOption = None,
+    device: DeviceOption = "auto",
+    repeat: RepeatOption = None,
+    again: AgainOption = False,
+    results: ResultsOption = Path("results"),
+    as_json: JsonOption = False,
+) -> None:
+    """Layers against the length of sequences, at as many tokens in every batch: training and prompts, memory, state, and the exponent by which time grows."""
+    given = locals()
+    from linbench.benchmark.length import cases
+
+    _run(lambda base, shape: cases(base(shape), shape), given)
+
+
+def prefill(
+    models: ModelsOption = None,
+    form: FormOption = "native",
+    set_: SetOption = None,
+    preset: PresetOption = None,
+    lengths: LengthsOption = None,
+    tokens: TokensOption = None,
+    d_model: WidthOption = None,
+    heads: HeadsOption = None,
+    dtype: DtypeOption = None,
+    peer: PeerOption = None,
+    device: DeviceOption = "auto",
+    repeat: RepeatOption = None,
+    again: AgainOption = False,
+    results: ResultsOption = Path("results"),
+    as_json: JsonOption = False,
+) -> None:
+    """Prompts, from an empty state to one that can be carried on: one alone, and a batch of as many tokens at every length."""
+    given = locals()
+    from linbench.benchmark.prefill import cases
+
+    _run(lambda base, shape: cases(base(shape), shape), given)
+
+
+def decode(
+    models: ModelsOption = None,
+    form: FormOption = "native",
+    set_: SetOption = None,
+    preset: PresetOption = None,
+    lengths: LengthsOption = None,
+    batch: BatchOption = None,
+    d_model: WidthOption = None,
+    heads: HeadsOption = None,
+    dtype: DtypeOption = None,
+    peer: PeerOption = None,
+    device: DeviceOption = "auto",
+    repeat: RepeatOption = None,
+    again: AgainOption = False,
+    results: ResultsOption = Path("results"),
+    as_json: JsonOption = False,
+) -> None:
+    """One more token after contexts of several lengths: latency of a sequence alone, and tokens per second of many at once."""
+    given = locals()
+    from linbench.benchmark.decode import cases
+
+    _run(lambda base, shape: cases(base(shape), shape), given)
+
+
+def memory(
+    models: ModelsOption = None,
+    form: FormOption = "native",
+    set_: SetOption = None,
+    preset: PresetOption = None,
+    lengths: LengthsOption = None,
+    tokens: TokensOption = None,
+    d_model: WidthOption = None,
+    heads: HeadsOption = None,
+    dtype: DtypeOption = None,
+    device: DeviceOption = "auto",
+    again: AgainOption = False,
+    results: ResultsOption = Path("results"),
+    as_json: JsonOption = False,
+) -> None:
+    """What training takes at most beyond weights and input, and the state or cache that a sequence leaves behind."""
+    given = locals()
+    from linbench.benchmark.memory import cases
+
+    _run(lambda base, shape: cases(base(shape), shape), given)
+
+
+def forms(
+    models: Annotated[str, typer.Option("--models", metavar="NAMES", rich_help_panel=LAYER, help="Whose kernels have these forms.")] = "deltanet",
+    head_dims: Annotated[str | None, typer.Option("--head-dims", metavar="NUMBERS", rich_help_panel=SHAPE, help="Default: 32,64,128.")] = None,
+    form: FormOption = "native",
+    set_: SetOption = None,
+    preset: Annotated[str | None, typer.Option("--preset", rich_help_panel=SHAPE, help="As of the others; default: tiny on a CPU, else forms.")] = None,
+    lengths: LengthsOption = None,
+    tokens: TokensOption = None,
+    d_model: WidthOption = None,
+    dtype: DtypeOption = None,
+    device: DeviceOption = "auto",
+    repeat: RepeatOption = None,
+    again: AgainOption = False,
+    results: ResultsOption = Path("results"),
+    as_json: JsonOption = False,
+) -> None:
+    """Training of one layer in every form of its kernels: token by token, as a parallel scan, a chunk at a time, in Triton, by length and head dimension.
+
+    The scan over transition matrices is there for this comparison; nothing else uses it.
+    """
+    given = locals()
+    from linbench.benchmark.forms import cases
+
+    dims = numbers("--head-dims", head_dims)
+    _run(lambda base, shape: cases(base, shape, dims), given, otherwise="forms")
+
+
+def _run(cases: "Callable[[Callable[[Preset], list[Case]], Preset], list[Case]]", given: dict[str, Any], *, otherwise: str = "benchmark") -> None:
+    """Measure, or read what was measured, and print it as `linbench table` does. otherwise: the preset of a GPU."""
+    from linbench.benchmark.measured import run
+    from linbench.benchmark.presets import base, shaped
+    from linbench.pattern import split_models
+    from linbench.plan import pick_device
+    from linbench.report.lines import show
+    from linbench.report.speed import tables
+    from linbench.report.words import LEFT
+    from linbench.store import Store
+
+    where = pick_device(given["device"])
+    shape = shaped(
+        given["preset"] or ("tiny" if where == "cpu" else otherwise),
+        d_model=given["d_model"],
+        heads=given.get("heads"),
+        lengths=numbers("--lengths", given["lengths"]),
+        tokens=given.get("tokens"),
+        decoded=given.get("batch"),
+    )
+    layers = {
+        "form": given["form"],
+        "settings": parse_settings(given["set_"] or []),
+        "device": where,
+        "precision": given["dtype"],
+        "peer": given.get("peer"),
+        "repeats": given.get("repeat"),
+    }
+    planned = cases(lambda preset: base(split_models(given["models"] or ""), preset, **layers), shape)
+    store = Store(given["results"])
+    found = run(planned, store, again=given["again"], tell=lambda line: print(line, file=sys.stderr, flush=True))
+    tell_set_aside(store.set_aside)
+    if given["as_json"]:
+        print(json.dumps(found))
+    else:
+        shown = tables(found)
+        for table in shown:
+            print(f"{table.title}\n")
+            show(list(table.frame.columns), table.frame.to_numpy().tolist(), left=LEFT)
+            print()
+        print("\n".join(dict.fromkeys(table.caption for table in shown)))
+    if bad := [result for result in found if result["status"] == "failed"]:
+        print(f"linbench: {len(bad)} of {len(found)} could not be measured; the first: {bad[0]['label']}: {bad[0]['reason']}.", file=sys.stderr)
+        raise typer.Exit(EXIT_CELLS_FAILED)
+
+
+def numbers(option: str, text: str | None) -> list[int]:
+    """`256,4096` -> whole numbers from 1 on; nothing -> none. Raises UserError."""
+    parts = [part.strip() for part in text.split(",")] if text else []
+    if not all(part.isdigit() and int(part) for part in parts):
+        raise UserError(f"{option} takes whole numbers from 1 on, such as 64,256, not '{text}'.")
+    return [int(part) for part in parts]

@@ -1,0 +1,222 @@
+"""Stored speeds of layers as series over lengths: which of them may stand in one table."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from linbench.naming import fewest
+from linbench.store import Result
+
+OURS = "linbench"
+"""Among the sides of a result."""
+
+REPLAYED, AS_CALLED = "replayed", "as_called"
+"""Two ways of timing a call: from a CUDA graph, the device alone; and as a caller waits for it."""
+
+
+class Rate(NamedTuple):
+    """Tokens per second: by the median, and by those seconds that a fifth of the calls exceeded (low) and stayed under (high)."""
+
+    median: float
+    low: float
+    high: float
+
+    @property
+    def spread(self) -> float:
+        """Half of what lies between, over the median."""
+        return (self.high - self.low) / 2 / self.median
+
+
+@dataclass(frozen=True)
+class Series:
+    """One side of one layer, ours or a peer's: its results by length."""
+
+    label: str
+    side: str
+    results: Mapping[int, Result]
+
+    @property
+    def name(self) -> str:
+        """For readers."""
+        return self.label if self.side == OURS else f"{self.label}, {self.side}"
+
+    @property
+    def mixer(self) -> str:
+        """The layer's registered name."""
+        return str(self.any["bench"]["layer"]["mixer"])
+
+    @property
+    def any(self) -> Result:
+        """One of its results."""
+        return next(iter(self.results.values()))
+
+    def rate(self, length: int, timing: str) -> Rate | None:
+        """At a length; None where nothing was timed that way."""
+        result = self.results.get(length)
+        seconds = None if result is None else result["sides"].get(self.side, {}).get(timing)
+        if result is None or seconds is None:
+            return None
+        count = tokens(result)
+        return Rate(count / seconds["median"], count / seconds["high"], count / seconds["low"])
+
+    def rates(self, timing: str) -> dict[int, Rate]:
+        """By length, where there are any."""
+        return {length: rate for length in self.results if (rate := self.rate(length, timing)) is not None}
+
+    def growth(self, timing: str) -> float | None:
+        """`growth` of the time of one sequence; of decoding, of the time of one token."""
+        decoding = self.any["bench"]["question"] == "decode"
+        return growth({length: (1 if decoding else length) / rate.median for length, rate in self.rates(timing).items()})
+
+    def numbers(self, pick: tuple[str, ...]) -> dict[int, float]:
+        """By length, what lies there in the results that have it."""
+        found = {length: _inside(result, pick) for length, result in self.results.items()}
+        return {length: value for length, value in found.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """Series that may stand side by side: one question, form, width, precision, kind of device and load."""
+
+    question: str
+    form: str
+    d_model: int
+    precision: str
+    device: str
+    load: str
+    series: tuple[Series, ...]
+
+    @property
+    def lengths(self) -> list[int]:
+        """All that occur, the shortest first."""
+        return sorted({length for series in self.series for length in series.results})
+
+    @property
+    def results(self) -> list[Result]:
+        """All of them, each once."""
+        return list({result["id"]: result for series in self.series for result in series.results.values()}.values())
+
+    @property
+    def timings(self) -> list[str]:
+        """In which ways anything was timed, the device alone first."""
+        return [timing for timing in (REPLAYED, AS_CALLED) if any(series.rates(timing) for series in self.series)]
+
+    @property
+    def about(self) -> str:
+        """Where and at what size."""
+        return f"d_model {self.d_model}, {self.precision}, {self.load}, {self.form} form, {self.device}"
+
+    def slug(self, of: str) -> str:
+        """A name for files of what is shown of them."""
+        words = f"speed {self.question} {of} d{self.d_model} {self.precision} {self.load} {self.form} {self.device}"
+        return "-".join(re.findall(r"[a-z0-9.]+", words.lower().replace(",", "")))
+
+
+def speeds(results: Iterable[Result], *, form: str = "auto") -> list[Speeds]:
+    """Results of layers grouped into what may be compared, of kernels that chose their form by themselves, or of all forms by name with `form` "named"."""
+    groups: dict[tuple[Any, ...], list[Result]] = {}
+    for result in results:
+        if (result["bench"]["backend"] == "auto") == (form == "auto"):
+            groups.setdefault(_alike(result), []).append(result)
+    found = []
+    for (question, of_form, width, precision, device), members in groups.items():
+        for load, loaded in _by_load(question, members).items():
+            found.append(Speeds(question, of_form, width, precision, device, load, _series(loaded)))
+    return sorted(found, key=lambda one: (_ORDER.index(one.question), one.form, one.d_model, one.precision, one.device, len(one.load), one.load))
+
+
+_ORDER = ("train", "prefill", "decode", "memory")
+
+
+def tokens(result: Result) -> int:
+    """That one call takes in."""
+    shape = result["bench"]["shape"]
+    return int(shape["batch"] * (1 if result["bench"]["question"] == "decode" else shape["length"]))
+
+
+def growth(seconds: Mapping[int, float]) -> float | None:
+    """The exponent e by which seconds grow with a length T, as T^e: the slope of the logarithms by least squares over all lengths; None for fewer than two.
+
+    Of the time of one sequence it is 1 where a token costs the same however many there are, and 2 where it costs in proportion to their number.
+    """
+    if len(seconds) < 2:
+        return None
+    points = [(math.log(length), math.log(value)) for length, value in seconds.items()]
+    x, y = sum(a for a, _ in points) / len(points), sum(b for _, b in points) / len(points)
+    return sum((a - x) * (b - y) for a, b in points) / sum((a - x) ** 2 for a, _ in points)
+
+
+def roofline(result: Result, side: str, timing: str) -> float | None:
+    """How near a call comes to what the device did at best in the same run: the longer of the times that its least operations and bytes take at the rates of
+    a matrix product and of a copy, over its own. None where one is not known."""
+    seconds, cost, best = result["sides"].get(side, {}).get(timing), result["cost"], result["ceilings"]
+    if seconds is None or not cost or not best:
+        return None
+    floors: list[float] = [cost[what] / best[f"{what}_per_second"] for what in ("flops", "bytes") if cost[what] is not None]
+    return max(floors) / float(seconds["median"]) if floors else None
+
+
+def _alike(result: Result) -> tuple[Any, ...]:
+    bench, found = result["bench"], result["environment"]
+    device = found["device"]["name"] if bench["device"] != "cpu" else f"{found['device']['name']}, {found['threads']} thread{'s' * (found['threads'] > 1)}"
+    return bench["question"], bench["layer"]["form"], bench["layer"]["d_model"], bench["precision"], device
+
+
+def _by_load(question: str, members: Sequence[Result]) -> dict[str, list[Result]]:
+    """A sequence alone, so many at once, or so many tokens in batches that hold as many sequences as that makes; a sequence that fills such a batch alone
+    belongs to both."""
+    found: dict[str, list[Result]] = {}
+    filled = {_rounded(result) for result in members if result["bench"]["shape"]["batch"] > 1}
+    for result in members:
+        batch = result["bench"]["shape"]["batch"]
+        if question in ("prefill", "decode") and batch == 1:
+            found.setdefault("one sequence", []).append(result)
+        if question == "decode" and batch > 1:
+            found.setdefault(f"{batch} sequences", []).append(result)
+        elif question in ("train", "memory") or (question == "prefill" and _rounded(result) in filled):
+            found.setdefault(f"{_rounded(result):,} tokens a batch", []).append(result)
+    return found
+
+
+def _rounded(result: Result) -> int:
+    shape = result["bench"]["shape"]
+    return 1 << round(math.log2(shape["batch"] * shape["length"]))
+
+
+def _series(members: Sequence[Result]) -> tuple[Series, ...]:
+    """By label, told apart by settings where these differ; what was measured beside a peer counts before what was measured alone."""
+    layers: dict[str, list[Result]] = {}
+    for result in members:
+        layer = {**result["bench"]["layer"], "backend": result["bench"]["backend"]}
+        layers.setdefault(str(sorted(layer.items())), []).append(result)
+    labels = _labels([group[0] for group in layers.values()])
+    found = []
+    for label, group in zip(labels, layers.values(), strict=True):
+        sides = dict.fromkeys(side for result in group for side in (result["sides"] or {OURS: {}}))
+        for side in sides:
+            having = [result for result in group if side == OURS or side in result["sides"]]
+            by_length = {result["bench"]["shape"]["length"]: result for result in sorted(having, key=lambda one: one["bench"]["peer"] is not None)}
+            found.append(Series(label, side, dict(sorted(by_length.items()))))
+    return tuple(sorted(found, key=lambda one: one.name))
+
+
+def _labels(firsts: Sequence[Result]) -> list[str]:
+    alike: dict[str, list[dict[str, Any]]] = {}
+    flats = [{**result["bench"]["layer"], **result["bench"]["layer"]["settings"], "form of kernels": result["bench"]["backend"]} for result in firsts]
+    flats = [{name: value for name, value in flat.items() if name != "settings"} for flat in flats]
+    for result, flat in zip(firsts, flats, strict=True):
+        alike.setdefault(result["label"], []).append(flat)
+    told = {label: fewest([twins]) for label, twins in alike.items()}
+    labels = []
+    for result, flat in zip(firsts, flats, strict=True):
+        said = ", ".join(f"{name} {flat[name]}" for name in told[result["label"]] if name in flat)
+        labels.append(f"{result['label']} ({said})" if said else result["label"])
+    return labels
+
+
+def _inside(value: Any, path: tuple[str, ...]) -> float | None:
+    for name in path:
+        value = None if value is None else value.get(name)
+    return None if value is None else float(value)

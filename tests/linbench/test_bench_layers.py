@@ -1,0 +1,326 @@
+"""Layers, timed, counted and kept: no assertion on how long anything takes."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from linbench.benchmark import measured, peers
+from linbench.benchmark.decode import cases as decode_cases
+from linbench.benchmark.forms import cases as form_cases
+from linbench.benchmark.layers import ROOM, Case, Side, filled, ours
+from linbench.benchmark.length import cases as length_cases
+from linbench.benchmark.memory import held_at_most
+from linbench.benchmark.prefill import cases as prefill_cases
+from linbench.benchmark.presets import PRESETS, Preset, base, shaped
+from linbench.benchmark.timing import Ceilings
+from linbench.check.subject import Subject, tensors
+from linbench.common.errors import UserError
+from linbench.models.costs import work_bytes, work_flops
+from linbench.registry import registry
+from linbench.speeds import OURS
+from linbench.store import SPEED, Store
+
+SMALL = Preset("for tests", d_model=16, heads=2, lengths=(4, 8), tokens=16, decoded=3)
+
+PLAIN = """
+import torch
+from torch import nn
+
+class Mine(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.linear = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        if x.shape[1] == 13:
+            raise ValueError("thirteen tokens")
+        if x.shape[1] == 17:
+            raise torch.OutOfMemoryError("out of memory")
+        return self.linear(x).cumsum(dim=1)
+"""
+
+
+@pytest.fixture(autouse=True)
+def known_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measuring them takes a second."""
+    monkeypatch.setattr(measured, "ceilings", lambda device: Ceilings(1e10, 1e11))
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Iterator[str]:
+    path = tmp_path / "mine.py"
+    path.write_text(PLAIN)
+    yield f"{path}:Mine"
+    registry.cache_clear()
+
+
+def a_case(model: str = "deltanet", **more: Any) -> Case:
+    (case,) = base([model], SMALL, device="cpu", repeats=1)
+    return replace(case, **{"batch": 2, "length": 8, **more})
+
+
+def run(cases: list[Case], folder: Path, **more: Any) -> list[dict[str, Any]]:
+    return measured.run(cases, Store(folder), tell=lambda line: None, **more)
+
+
+def test_shapes() -> None:
+    assert shaped("tiny", lengths=[512, 64, 64], tokens=1024, heads=1)._asdict() == {
+        **PRESETS["tiny"]._asdict(),
+        "lengths": (64, 512),
+        "tokens": 1024,
+        "heads": 1,
+    }
+    assert (SMALL.batch(4), SMALL.batch(8), SMALL.batch(12)) == (4, 2, 1)
+    with pytest.raises(UserError, match="did you mean 'tiny'"):
+        shaped("tinny")
+    with pytest.raises(UserError, match="a batch of 16 tokens does not hold a sequence of 32"):
+        shaped("tiny", lengths=[32], tokens=16)
+
+
+def test_what_each_verb_asks() -> None:
+    one = base(["deltanet"], SMALL, device="cpu")
+
+    def asked(found: list[Case]) -> list[tuple[str, int, int]]:
+        return [(case.question, case.batch, case.length) for case in found]
+
+    assert asked(length_cases(one, SMALL)) == [(question, batch, length) for batch, length in ((4, 4), (2, 8)) for question in ("train", "prefill", "memory")]
+    assert asked(prefill_cases(one, SMALL)) == [("prefill", 1, 4), ("prefill", 4, 4), ("prefill", 1, 8), ("prefill", 2, 8)]
+    assert asked(decode_cases(one, SMALL)) == [("decode", 1, 4), ("decode", 3, 4), ("decode", 1, 8), ("decode", 3, 8)]
+    found = form_cases(lambda preset: base(["deltanet"], preset, device="cpu"), SMALL, [4, 16])
+    assert [case.backend for case in found[:3]] == ["reference", "scan", "chunkwise"]
+    assert [case.settings.heads for case in found] == [4] * 6 + [1] * 6
+    with pytest.raises(UserError, match="--head-dims 5 does not divide --d-model 16"):
+        form_cases(lambda preset: [], SMALL, [5])
+
+
+def test_layers_have_the_width_and_the_heads_of_the_preset_unless_told_otherwise() -> None:
+    found = base([], SMALL, device="cpu")
+    assert {case.mixer for case in found} >= {"attention", "deltanet", "lstm", "base_conv", "rwkv7"}
+    assert {case.width for case in found} == {16}
+    assert {case.settings.heads for case in found if "heads" in type(case.settings).model_fields} == {2}
+    (own,) = base(["deltanet"], SMALL, settings={"model.heads": 4, "model.d_model": 32}, device="cpu", form="controlled")
+    assert (own.settings.heads, own.width, own.cell.model.form) == (4, 32, "controlled")
+    controlled = {case.mixer for case in base([], SMALL, device="cpu", form="controlled")}
+    assert "lstm" in controlled
+    assert "base_conv" not in controlled
+    with pytest.raises(UserError, match="is a pattern of several mixers"):
+        base(["deltanet+attention"], SMALL, device="cpu")
+    with pytest.raises(UserError, match="did you mean 'sdpa'"):
+        base(["deltanet"], SMALL, device="cpu", peer="sdp")
+
+
+def test_an_identity_is_all_that_names_a_result_and_nothing_else() -> None:
+    case = a_case()
+    assert case.identity["layer"]["mixer"] == "deltanet"
+    assert case.identity["layer"]["kernel"]["matrix_state"] > 0
+    others = [
+        replace(case, **change)
+        for change in ({"question": "prefill"}, {"batch": 3}, {"length": 9}, {"precision": "bf16"}, {"backend": "scan"}, {"peer": ("sdpa", "1.0")})
+    ]
+    others += [replace(others[-1], peer=("sdpa", "1.1")), a_case("gated_deltanet"), a_case("deltanet[neg_eigval=true]")]
+    assert len({one.id for one in [case, *others]}) == 1 + len(others)
+    assert replace(case, repeats=7).id == case.id
+
+
+def test_the_source_of_a_plugin_is_part_of_it(mine: str) -> None:
+    before = a_case(mine)
+    path = Path(mine.partition(":")[0])
+    path.write_text(PLAIN + "\n# another\n")
+    registry.cache_clear()
+    assert a_case(mine).id != before.id
+
+
+@pytest.mark.parametrize("question", ["train", "prefill", "decode"])
+@pytest.mark.parametrize("model", ["attention", "deltanet", "lstm", "rwkv7"])
+def test_a_question_to_a_layer(question: str, model: str, tmp_path: Path) -> None:
+    case = a_case(model, question=question)
+    (found,) = run([case], tmp_path)
+    assert (found["status"], found["reason"], found["label"], found["kind"]) == ("ok", None, model, SPEED)
+    assert 0 < found["sides"][OURS]["as_called"]["low"] <= found["sides"][OURS]["as_called"]["median"]
+    assert found["first_call"] > 0
+    mixer: Any = ours(case).module
+    at = {"batch": 2, "length": 8}
+    assert found["cost"] == {"flops": work_flops(mixer, question, **at), "bytes": work_bytes(mixer, question, **at, itemsize=4)}
+    assert found["ceilings"] == {"bytes_per_second": 1e10, "flops_per_second": 1e11}
+
+
+def test_what_was_measured_is_read_and_what_did_not_end_well_is_tried_again(tmp_path: Path) -> None:
+    case = a_case()
+    (first,), (second,) = run([case], tmp_path), run([case], tmp_path)
+    assert first == second
+    (anew,) = run([case], tmp_path, again=True)
+    assert anew["sides"] != first["sides"]
+    store = Store(tmp_path)
+    assert (store.all(), store.all(SPEED)) == ([], [anew])
+    store.put({**anew, "status": "failed"})
+    assert run([case], tmp_path)[0]["status"] == "ok"
+
+
+def test_states_that_are_decoded_from_hold_the_context() -> None:
+    case = a_case("attention", question="decode", length=8)
+    subject = Subject(case.cell)
+    mixer = subject.build(torch.float32)
+    state = filled(subject, mixer, 3, 8)
+    assert (state.seen.tolist(), state.keys.shape[:2]) == ([8] * 3, (3, 8 + ROOM))
+    assert torch.equal(state.positions[:, :8], torch.arange(8).expand(3, 8))
+    x = torch.randn(3, 1, 16)
+    ours(case).after(3, 8)(x)  # there is room for one more
+    assert all(part.is_contiguous() for part in tensors(state))
+
+
+def test_memory_is_that_of_the_tensors_and_states_are_counted(tmp_path: Path) -> None:
+    found = run([a_case(model, question="memory") for model in ("attention", "deltanet")], tmp_path)
+    attention, deltanet = (one["state"] for one in found)
+    assert deltanet["floats"] == deltanet["declared"]["total"] == 2 * 8 * 8 + 3 * 48
+    assert deltanet["bytes"] == 4 * deltanet["floats"]
+    assert attention["declared"]["cache"] == 8 * 2 * 16
+    assert attention["bytes"] == 4 * attention["floats"] + 8 * (8 + 1), "and whole numbers: positions, and how many were seen"
+    assert all(one["sides"][OURS]["peak_bytes"] > 2 * 8 * 16 * 4 for one in found)
+
+
+def test_a_state_that_is_not_as_declared_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = a_case(question="memory")
+    own = type(ours(case).module).state_floats
+    monkeypatch.setattr(type(ours(case).module), "state_floats", lambda self, length: own(self, length)._replace(shift=1))
+    assert run([case], tmp_path)[0]["marks"][0] == "state_size"
+
+
+def test_bytes_held_at_most() -> None:
+    def call() -> None:
+        x = torch.zeros(1000)  # 4,000 bytes
+        y = x + 1  # 8,000
+        del x
+        z = y * 2  # 8,000
+        y = y.view(10, 100)  # no more
+        w = torch.zeros(500, dtype=torch.float64)  # 12,000
+        del z, w
+        torch.zeros(1)
+
+    assert held_at_most(call) == 12_000
+    given = torch.zeros(1 << 20)
+    assert held_at_most(lambda: given.add_(1).view(-1)) == 0, "what was there before, and is written in place or seen otherwise, is not counted"
+
+
+def test_training_holds_what_backward_needs() -> None:
+    x, weight = torch.randn(4, 100), torch.randn(100, 100, requires_grad=True)
+
+    def call(depth: int) -> Callable[[], Any]:
+        def chain() -> Any:
+            y = x
+            for _ in range(depth):
+                y = torch.tanh(y @ weight)
+            return torch.autograd.grad(y.sum(), weight)
+
+        return chain
+
+    kept = held_at_most(call(9)) - held_at_most(call(1))
+    assert 8 * 4 * 100 * 4 <= kept <= 9 * 4 * 100 * 4 + 2 * 100 * 100 * 4
+
+
+def test_a_module_from_elsewhere_is_timed_but_not_decoded(mine: str, tmp_path: Path) -> None:
+    cases = [a_case(mine, question=question) for question in ("train", "prefill", "decode", "memory")]
+    trained, prompted, decoded, memory = run(cases, tmp_path)
+    assert [one["status"] for one in (trained, prompted, decoded, memory)] == ["ok", "ok", "undeclared", "ok"]
+    assert trained["cost"] == {"flops": None, "bytes": 3 * 4 * (16 * 16 + 16) + 5 * 4 * 2 * 8 * 16}
+    assert "declares no state" in decoded["reason"]
+    assert memory["state"] is None
+
+
+def test_what_goes_wrong_is_a_status_and_the_rest_goes_on(mine: str, tmp_path: Path) -> None:
+    broken, large, sound = run([a_case(mine, length=length) for length in (13, 17, 8)], tmp_path)
+    assert (broken["status"], broken["reason"]) == ("failed", "mine.py line 12: ValueError: thirteen tokens")
+    assert (large["status"], large["reason"]) == ("oom", "out of memory")
+    assert sound["status"] == "ok"
+    assert broken["sides"] == {}
+
+
+def test_forms_of_kernels_that_a_layer_does_not_have_are_undeclared(tmp_path: Path) -> None:
+    found = run([a_case(model, backend=form) for model, form in (("deltanet", "scan"), ("lstm", "scan"), ("attention", "reference"))], tmp_path)
+    assert [one["status"] for one in found] == ["ok", "undeclared", "ok"]
+    assert "no kernel of this layer has the form scan" in found[1]["reason"]
+
+
+def test_softmax_of_torch_is_a_peer_of_attention_alone(tmp_path: Path) -> None:
+    (case,) = base(["attention"], SMALL, device="cpu", peer="sdpa", repeats=1)
+    assert case.peer == ("sdpa", peers.version_of("sdpa"))
+    for question in ("train", "prefill", "decode"):
+        (found,) = run([replace(case, question=question)], tmp_path)
+        assert found["sides"]["sdpa"]["as_called"]["median"] > 0, question
+    (other,) = base(["deltanet"], SMALL, device="cpu", peer="sdpa", repeats=1)
+    assert run([other], tmp_path)[0]["sides"]["sdpa"] == {"reason": "ValueError: has softmax attention only"}
+
+
+def test_softmax_of_torch_decodes_what_it_computes_as_a_whole() -> None:
+    (case,) = base(["attention"], SMALL, device="cpu", peer="sdpa")
+    side = peers.layer("sdpa", replace(case, question="decode"))
+    x = torch.randn(2, 5, 16)
+    with torch.no_grad():
+        whole, keys, _ = side.prefill(x)
+        assert torch.allclose(whole, side.forward(x), atol=1e-6)
+        assert keys.shape == (2, 2, 5, 8)
+        assert side.after(2, 4)(x[:, -1:]).shape == (2, 1, 16)
+
+
+def test_a_peer_that_cannot_be_had_or_refuses_is_a_row_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    (missing,) = base(["deltanet"], SMALL, device="cpu", peer="fla", repeats=1)
+    assert missing.peer == ("fla", None)
+    (found,) = run([missing], tmp_path)
+    assert found["status"] == "ok"
+    assert "flash-linear-attention is not installed; pip install 'linbench[fla]' brings it" in found["sides"]["fla"]["reason"]
+    monkeypatch.setattr(peers, "find_spec", lambda name: object())
+    assert "runs on a GPU only" in run([missing], tmp_path, again=True)[0]["sides"]["fla"]["reason"]
+
+    def refusing(x: Tensor) -> Tensor:
+        raise NotImplementedError("not on Sundays")
+
+    side = Side(nn.Linear(16, 16), refusing, refusing, lambda batch, context: refusing)
+    monkeypatch.setattr(peers, "layer", lambda name, case, compiling=False: side)
+    assert run([missing], tmp_path, again=True)[0]["sides"]["fla"] == {"reason": "NotImplementedError: not on Sundays"}
+
+
+def test_the_commands(linbench: Callable[..., Any]) -> None:
+    shape = ["--d-model", "16", "--lengths", "4,8", "--device", "cpu", "--models", "deltanet,attention"]
+    ended = linbench("bench", "length", *shape, "--tokens", "16", "--repeat", "1", "--json")
+    assert ended.code == 0, ended.err
+    first = json.loads(ended.out)
+    assert len(first) == len(Store("results").all(SPEED)) == 12
+    assert json.loads(linbench("bench", "length", *shape, "--tokens", "16", "--json").out) == first
+    ended = linbench("bench", "decode", *shape, "--batch", "2", "--repeat", "1", "--peer", "sdpa")
+    assert ended.code == 0, ended.err
+    assert "attention, sdpa" in ended.out
+    assert linbench("bench", "memory", *shape, "--tokens", "16").out.count("State of one sequence") == 1
+    ended = linbench("bench", "forms", "--d-model", "16", "--lengths", "4", "--tokens", "8", "--head-dims", "8", "--device", "cpu", "--repeat", "1")
+    assert ended.code == 0, ended.err
+    assert "parallel scan" in ended.out
+    table = linbench("table", "--format", "markdown")
+    assert table.code == 0, table.err
+    assert table.out.count("### ") == 7, "training, prompts, decoding alone and of two, peaks, states, forms"
+    for words in (["length", "--lengths", "0"], ["length", "--preset", "tinny"], ["decode", "--peer", "flaa"], ["forms", "--head-dims", "x"]):
+        ended = linbench("bench", *words, "--device", "cpu")
+        assert (ended.code, ended.err.count("\n")) == (2, 1), ended.err
+
+
+def test_a_layer_that_fails_costs_the_exit_code(linbench: Callable[..., Any], mine: str) -> None:
+    ended = linbench("bench", "length", "--models", mine, "--d-model", "16", "--lengths", "8,13", "--tokens", "13", "--device", "cpu", "--repeat", "1")
+    assert ended.code == 3
+    assert "3 of 6 could not be measured" in ended.err
+    assert "failed: mine.py line 12: ValueError: thirteen tokens at 13" in ended.out
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("question", ["train", "prefill", "decode", "memory"])
+def test_on_a_gpu_calls_are_replayed_too(question: str, tmp_path: Path) -> None:
+    cases = [replace(base([model], SMALL, device="cuda:0", repeats=5)[0], question=question, batch=2, length=64) for model in ("attention", "gated_deltanet")]
+    for found in run(cases, tmp_path):
+        assert (found["status"], found["reason"]) == ("ok", None)
+        if question == "memory":
+            assert found["sides"][OURS]["peak_bytes"] > 0
+        else:
+            assert 0 < found["sides"][OURS]["replayed"]["median"] < 1, found["sides"][OURS].get("note")
