@@ -11,7 +11,7 @@ from linbench.cell import canonical, digest
 from linbench.models.blocks.heads import CONTROLLED
 from linbench.naming import fewest, mixture, told_apart
 from linbench.scores import accuracy, at_one_chance
-from linbench.store import NO_VERDICT, Result, rate_of, seed_of
+from linbench.store import NO_VERDICT, Result, fingerprint, rate_of, seed_of
 
 _ABSENT = object()
 
@@ -153,8 +153,8 @@ class Comparison:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of all that was measured, with what chose learning rates: what is drawn or written from it carries this."""
-        return digest(sorted(digest(result) for result in {one["id"]: one for row in self.rows for one in (*row.results, *row.tuning)}.values()))
+        """Of all that was measured, with what chose learning rates."""
+        return fingerprint(one for row in self.rows for one in (*row.results, *row.tuning))
 
 
 def comparisons(results: Iterable[Result], order: Sequence[str] = ()) -> list[Comparison]:

@@ -5,7 +5,7 @@ import json
 import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,11 @@ NO_VERDICT = (UNDERTRAINED, EDGE, UNTRIED)
 _ID = re.compile("[0-9a-f]{64}")
 _ASIDE = ".unreadable"
 _STALE_SECONDS = 3600
+
+
+def fingerprint(results: Iterable[Result]) -> str:
+    """A hash of all that was measured, each result once: what is drawn or written from it carries this."""
+    return digest(sorted(digest(result) for result in {one["id"]: one for one in results}.values()))
 
 
 class Store:

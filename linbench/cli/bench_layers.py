@@ -169,7 +169,7 @@ def _run(cases: "Callable[[Callable[[Preset], list[Case]], Preset], list[Case]]"
     from linbench.plan import pick_device
     from linbench.report.lines import show
     from linbench.report.speed import tables
-    from linbench.report.words import LEFT
+    from linbench.report.tables import LEFT
     from linbench.store import Store
 
     where = pick_device(given["device"])

@@ -11,23 +11,26 @@ from linbench.cli.options import ResultsOption, tell_set_aside
 def figures(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Which figures; all when none is named.")] = None,
     results: ResultsOption = Path("results"),
-    save: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to write to; default: figures in the results folder.")] = None,
+    to: Annotated[Path | None, typer.Option("--save", metavar="DIR", help="Folder to write to; default: figures in the results folder.")] = None,
     formats: Annotated[str, typer.Option(metavar="NAMES", help="Of png, svg and pdf, with commas between.")] = "png,svg",
 ) -> None:
     """Draw stored results, as pictures with a caption beside each."""
     from linbench.common.errors import unknown
     from linbench.report.figures import FIGURES
-    from linbench.report.pictures import FORMATS, save_figures
+    from linbench.report.pictures import FORMATS, save, save_figures
+    from linbench.report.speed_figures import NAMES, speed_drawings
     from linbench.results import comparisons
-    from linbench.store import Store
+    from linbench.store import SPEED, Store
 
-    wanted = [name.strip().lower() for name in formats.split(",")]
-    for kind, given, allowed in (("figure", names or [], list(FIGURES)), ("format", wanted, list(FORMATS))):
+    every, wanted = (*FIGURES, *NAMES), [name.strip().lower() for name in formats.split(",")]
+    for kind, given, allowed in (("figure", names or [], every), ("format", wanted, FORMATS)):
         for name in given:
             if name not in allowed:
                 raise unknown(kind, name, allowed)
-    store = Store(results)
-    found = comparisons(store.all())
+    store, folder = Store(results), to or results / "figures"
+    found, speeds = comparisons(store.all()), store.all(SPEED)
     tell_set_aside(store.set_aside)
-    for path in save_figures(found, save or results / "figures", names or tuple(FIGURES), wanted):
+    chosen = names or every
+    of_speeds = speed_drawings(speeds, found, [name for name in chosen if name in NAMES])
+    for path in [*save_figures(found, folder, [name for name in chosen if name in FIGURES], wanted), *save(of_speeds, folder, wanted)]:
         print(path)

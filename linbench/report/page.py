@@ -13,7 +13,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from linbench.cards import card, controlled, model_settings
-from linbench.cell import digest
 from linbench.registry import registry
 from linbench.report.colours import ink, styles
 from linbench.report.figures import FIGURES
@@ -21,7 +20,7 @@ from linbench.report.overview import OVERVIEW, overviews
 from linbench.report.pictures import drawings, words
 from linbench.report.tables import LEFT, MORE, caption, more_tables, table
 from linbench.results import Comparison, Row, comparisons
-from linbench.store import Result, Store, seed_of, storage_sentence
+from linbench.store import Result, Store, fingerprint, seed_of, storage_sentence
 
 PICTURES_BYTES = 3_800_000
 """Of all pictures in the page: where they have more, the largest are drawn coarser."""
@@ -56,7 +55,7 @@ def page(results: Sequence[Result], *, title: str, aside: Sequence[str] = ()) ->
         style=_raw("page.css"),
         script=_raw("page.js"),
         counts={"results": len(results), "comparisons": len(found), "models": len({row.results[0]["label"] for one in found for row in one.rows})},
-        drawn_from=digest(sorted(digest(result) for result in results)),
+        drawn_from=fingerprint(results),
         overviews=[{"title": name, "table": _table(frame), "about": OVERVIEW} for name, frame in overviews(found).items()],
         comparisons=[_section(one, pictures) for one in found],
         cards=_cards(results),

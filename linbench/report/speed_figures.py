@@ -1,0 +1,117 @@
+"""Stored speeds of layers as figures: against length, by the form of their kernels, and recall against them."""
+
+from collections.abc import Iterable, Sequence
+
+from matplotlib.figure import Figure
+
+from linbench.models.base import GENERATIONS
+from linbench.report.colours import generations, styles_of
+from linbench.report.figures import PANEL_INCHES
+from linbench.report.forms import Ladder, ladders
+from linbench.report.labels import CROWD
+from linbench.report.pictures import Drawing
+from linbench.report.speed_panels import Line, against_length, against_recall, gains
+from linbench.report.tables import commits
+from linbench.report.tradeoff import Tradeoff, tradeoffs
+from linbench.report.words import GROWTH, HOW, NOTES, TIMING, TITLES
+from linbench.results import Comparison
+from linbench.speeds import OURS, Series, Speeds, speeds
+from linbench.store import Result, fingerprint
+
+NAMES = ("speed", "forms", "recall-speed")
+"""Of the figures that are drawn of speeds."""
+
+
+def speed_drawings(results: Sequence[Result], comparisons: Sequence[Comparison], names: Sequence[str] = NAMES) -> list[Drawing]:
+    """All that can be drawn."""
+    found: list[Drawing] = []
+    if "speed" in names:
+        found += [drawing for these in speeds(results) if len(these.lengths) > 1 for drawing in _of(these)]
+    if "forms" in names:
+        found += [_of_forms(ladder) for ladder in ladders(results)]
+    if "recall-speed" in names:
+        found += [_of_recall(tradeoff) for tradeoff in tradeoffs(results, comparisons)]
+    return found
+
+
+def _of(these: Speeds) -> Iterable[Drawing]:
+    """Of one question, against length: every way it was timed; of memory, the peak and the state side by side."""
+    about = f"{NOTES[these.question]}"
+    if these.question == "memory":
+        sizes = {"peak of training, MiB": (("sides", OURS, "peak_bytes"), 2**20), "state of one sequence, KiB": (("state", "bytes"), 2**10)}
+        panels = {
+            title: [Line(series.name, series.mixer, {at: value / unit for at, value in series.numbers(pick).items()}) for series in these.series]
+            for title, (pick, unit) in sizes.items()
+        }
+        yield _drawing(these, "bytes", panels, f"{about} {_where(these)}")
+        return
+    for timing in these.timings:
+        title = f"{TITLES[these.question].lower()}, tokens per second {HOW[timing]}"
+        panels = {title: [_line(series, timing) for series in these.series if series.rates(timing)]}
+        yield _drawing(these, timing, panels, f"{about} {TIMING[timing]} Bands lie between the fifths. {GROWTH} {_where(these)}")
+
+
+def _line(series: Series, timing: str) -> Line:
+    rates, growth = series.rates(timing), series.growth(timing)
+    name = series.name if growth is None else f"{series.name}  {growth:.2f}"
+    return Line(name, series.mixer, {at: rate.median for at, rate in rates.items()}, {at: (rate.low, rate.high) for at, rate in rates.items()})
+
+
+def _drawing(these: Speeds, of: str, panels: dict[str, list[Line]], caption: str) -> Drawing:
+    """Panels side by side, where lines are a crowd a row of them for each generation."""
+
+    def draw(figure: Figure) -> bool:
+        parts = _parts({line.mixer for lines in panels.values() for line in lines}, max(map(len, panels.values())))
+        count = len(parts) * len(panels)
+        columns = max(len(panels), min(2, count))
+        rows = -(-count // columns)
+        figure.set_size_inches((PANEL_INCHES + 1.6) * columns, 3.3 * rows)
+        axes = list(figure.subplots(rows, columns, squeeze=False, sharex=True).flat)
+        for empty in axes[count:]:
+            figure.delaxes(empty)
+        places = iter(axes)
+        for name, mixers in parts.items():
+            for title, lines in panels.items():
+                own = [line for line in lines if line.mixer in mixers]
+                against_length(place := next(places), own, styles_of([line.mixer for line in own]), title)
+                place.set_title(name, fontsize="medium", loc="left")
+        figure.suptitle(f"{TITLES[these.question]}: {these.about}", x=0.01, ha="left", fontsize="medium")
+        return True
+
+    return Drawing(these.slug(of), draw, caption, fingerprint(these.results))
+
+
+def _parts(mixers: set[str], lines: int) -> dict[str, set[str]]:
+    """A crowd by generations, in their order."""
+    if lines <= CROWD:
+        return {"": mixers}
+    own = {mixer: generations().get(mixer, "of your own") for mixer in mixers}
+    order = [*GENERATIONS, *sorted(set(own.values()) - set(GENERATIONS))]
+    return {name: {mixer for mixer in mixers if own[mixer] == name} for name in order if name in own.values()}
+
+
+def _of_forms(ladder: Ladder) -> Drawing:
+    def draw(figure: Figure) -> bool:
+        columns = len(ladder.head_dims)
+        figure.set_size_inches((PANEL_INCHES + 1.2) * columns, 3.5)
+        for place, (axes, dim) in enumerate(zip(figure.subplots(1, columns, squeeze=False, sharey=True).flat, ladder.head_dims, strict=True)):
+            gains(axes, ladder, dim, labelled=place == 0)
+        figure.suptitle(f"{ladder.label}, forward and backward: {ladder.about}", x=0.01, ha="left", fontsize="medium")
+        return True
+
+    return Drawing(ladder.slug, draw, ladder.caption, fingerprint(ladder.results))
+
+
+def _of_recall(tradeoff: Tradeoff) -> Drawing:
+    def draw(figure: Figure) -> bool:
+        figure.set_size_inches(2 * (PANEL_INCHES + 1.4), max(3.6, 0.17 * len(tradeoff.points)))
+        for axes, question in zip(figure.subplots(1, len(tradeoff.loads), squeeze=False).flat, tradeoff.loads, strict=True):
+            against_recall(axes, tradeoff, question)
+        figure.suptitle(f"{tradeoff.title}: recall against speed", x=0.01, ha="left", fontsize="medium")
+        return True
+
+    return Drawing(tradeoff.slug, draw, tradeoff.caption, fingerprint(tradeoff.results))
+
+
+def _where(these: Speeds) -> str:
+    return f"{these.about[0].upper()}{these.about[1:]}; {commits(these.results)}."

@@ -1,0 +1,276 @@
+"""Stored speeds as series, tables and figures."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linbench.report import forms
+from linbench.report.pictures import save
+from linbench.report.speed import tables
+from linbench.report.speed_figures import speed_drawings
+from linbench.report.tradeoff import tradeoffs
+from linbench.report.words import markdown, save_words, three_digits
+from linbench.results import comparisons
+from linbench.speeds import AS_CALLED, OURS, REPLAYED, growth, roofline, speeds
+from linbench.store import Result
+
+
+def a_speed(label: str = "deltanet", length: int = 256, seconds: float = 1.0, **more: Any) -> Result:
+    """A stored result as one would be: a batch of 1,024 tokens, of decoding 4 sequences."""
+    question, peer = more.pop("question", "train"), more.pop("peer", None)
+    batch = more.pop("batch", 4 if question == "decode" else 1024 // length)
+    settings = {"heads": 2, "head_dim": None, "expand_k": 1.0, **more.pop("settings", {})}
+    timing = {"median": seconds, "low": 0.9 * seconds, "high": 1.1 * seconds, "calls": 9}
+    sides: dict[str, Any] = {OURS: {AS_CALLED: timing}}
+    if more.pop("gpu", False):
+        sides[OURS][REPLAYED] = {name: value / 2 for name, value in timing.items()}
+    if peer:
+        sides[peer] = {AS_CALLED: {name: 2 * value for name, value in timing.items()}}
+    bench = {
+        "question": question,
+        "layer": {"form": "native", "d_model": 64, "mixer": label.partition("[")[0], "version": 1, "settings": settings, "kernel": {}, "source": None},
+        "shape": {"batch": batch, "length": length},
+        "precision": "fp32",
+        "backend": "auto",
+        "peer": peer and {"name": peer, "version": "1"},
+        "device": "cpu",
+        **more.pop("bench", {}),
+    }
+    found = {
+        "kind": "speed",
+        "label": label,
+        "bench": bench,
+        "status": "ok",
+        "reason": None,
+        "sides": sides,
+        "marks": [],
+        "state": None,
+        "cost": {"flops": 100.0, "bytes": 30.0},
+        "ceilings": {"flops_per_second": 1000.0, "bytes_per_second": 100.0},
+        "first_call": 3.0,
+        "environment": {"device": {"name": "a CPU"}, "threads": 2, "commit": "abcdef0123456789", "dirty": False},
+        **more,
+    }
+    return {**found, "id": str(sorted(found.items(), key=str))}
+
+
+def test_growth_is_the_slope_of_logarithms() -> None:
+    assert growth({64: 1.0, 128: 2.0, 512: 8.0}) == pytest.approx(1.0)
+    assert growth({64: 1.0, 128: 4.0, 256: 16.0}) == pytest.approx(2.0)
+    assert growth({64: 1.0, 128: 1.0, 256: 4.0}) == pytest.approx(1.0), "by least squares over all"
+    assert growth({64: 1.0}) is growth({}) is None
+
+
+def test_of_a_sequence_when_training_and_of_a_token_when_decoding() -> None:
+    linear = [a_speed(length=length, seconds=1.0) for length in (64, 256)]  # a batch of as many tokens takes as long
+    cached = [a_speed(length=length, seconds=length / 64, question="decode") for length in (64, 256)]
+    (trained,), (decoded,) = (these.series for these in speeds(linear + cached))
+    assert trained.growth(AS_CALLED) == pytest.approx(1.0)
+    assert decoded.growth(AS_CALLED) == pytest.approx(1.0)
+    assert trained.rate(64, AS_CALLED) == pytest.approx((1024, 1024 / 1.1, 1024 / 0.9))
+    assert decoded.rate(256, AS_CALLED) == pytest.approx((1, 1 / 1.1, 1 / 0.9))
+    assert decoded.rate(256, REPLAYED) is decoded.rate(1, AS_CALLED) is None
+
+
+def test_roofline_is_the_longer_of_both_floors_over_the_time() -> None:
+    assert roofline(a_speed(seconds=1.0), OURS, AS_CALLED) == pytest.approx(0.3), "30 bytes at 100 a second; 100 operations would take 0.1"
+    assert roofline(a_speed(seconds=1.0, cost={"flops": 500.0, "bytes": None}), OURS, AS_CALLED) == pytest.approx(0.5)
+    assert roofline(a_speed(cost={"flops": None, "bytes": None}), OURS, AS_CALLED) is None
+    assert roofline(a_speed(), OURS, REPLAYED) is None
+
+
+def test_what_may_stand_side_by_side() -> None:
+    other = [
+        a_speed(question="prefill"),
+        a_speed(bench={"precision": "bf16"}),
+        a_speed(environment={"device": {"name": "another"}, "threads": 2, "commit": None, "dirty": None, "packages": {}}),
+        a_speed(batch=64),
+        a_speed(bench={"layer": {**a_speed()["bench"]["layer"], "d_model": 128}}),
+        a_speed(bench={"layer": {**a_speed()["bench"]["layer"], "form": "controlled"}}),
+    ]
+    together = [a_speed(), a_speed(length=512), a_speed(length=300, batch=3), a_speed("attention")]
+    found = speeds([*other, *together])
+    assert len(found) == 1 + len(other)
+    (group,) = [these for these in found if these.lengths == [256, 300, 512]]
+    assert [series.name for series in group.series] == ["attention", "deltanet"]
+    assert group.load == "1,024 tokens a batch"
+
+
+def test_a_prompt_alone_is_no_batch_unless_it_fills_one() -> None:
+    results = [a_speed(length=length, batch=batch, question="prefill") for length, batch in ((256, 1), (256, 4), (1024, 1), (512, 1))]
+    assert {these.load: these.lengths for these in speeds(results)} == {"one sequence": [256, 512, 1024], "1,024 tokens a batch": [256, 1024]}
+
+
+def test_layers_of_one_label_are_told_apart_by_their_settings() -> None:
+    (group,) = speeds([a_speed(), a_speed(settings={"heads": 4})])
+    assert [series.name for series in group.series] == ["deltanet (heads 2)", "deltanet (heads 4)"]
+
+
+def test_what_was_measured_beside_a_peer_counts_and_the_peer_has_a_line_of_its_own() -> None:
+    (group,) = speeds([a_speed(peer="fla", seconds=3.0), a_speed(), a_speed(length=64)])
+    ours, theirs = group.series
+    assert (ours.name, theirs.name) == ("deltanet", "deltanet, fla")
+    assert ours.rate(256, AS_CALLED) == pytest.approx((1024 / 3, 1024 / 3.3, 1024 / 2.7))
+    assert list(theirs.results) == [256]
+    assert theirs.rate(256, AS_CALLED) == pytest.approx((1024 / 6, 1024 / 6.6, 1024 / 5.4))
+
+
+def test_a_table_of_training() -> None:
+    results = [a_speed(length=length, seconds=0.01, peer="fla") for length in (64, 256)] + [a_speed("lstm", marks=["busy"], seconds=0.5)]
+    results += [a_speed("fox", length=64, status="oom", reason="too large", sides={}, first_call=None)]
+    (words,) = tables(results)
+    rows = {row["layer"]: row for row in words.frame.to_dict("records")}
+    ours = {"layer": "deltanet", "64": "102 ± 10%", "256": "102 ± 10%", "growth": "1.00", "roofline": "3000%", "first call, s": "3.00", "notes": ""}
+    assert rows["deltanet"] == ours
+    assert (rows["deltanet, fla"]["256"], rows["deltanet, fla"]["roofline"]) == ("51.2 ± 10%", "–")
+    assert (rows["lstm"]["64"], rows["lstm"]["256"], rows["lstm"]["growth"], rows["lstm"]["notes"]) == ("–", "2.05 ± 10%", "–", "busy")
+    assert (rows["fox"]["64"], rows["fox"]["notes"]) == ("–", "oom: too large")
+    assert "d_model 64, fp32, 1,024 tokens a batch, native form, a CPU, 2 threads" in words.title
+    assert "commit abcdef0123" in words.caption
+
+
+def test_replayed_and_called_stand_in_tables_of_their_own() -> None:
+    found = tables([a_speed(gpu=True, bench={"device": "a GPU"})])
+    assert [words.frame["256"][0] for words in found] == ["2.05 ± 10%", "1.02 ± 10%"]
+    assert ["on the device alone" in words.title for words in found] == [True, False]
+
+
+def test_tables_of_decoding_and_of_memory() -> None:
+    alone, many = a_speed(question="decode", batch=1, seconds=2e-5), a_speed(question="decode", seconds=2e-5)
+    memory = a_speed(question="memory", sides={OURS: {"peak_bytes": 3 << 20}}, state={"bytes": 5120}, cost=None)
+    titles = {words.title.partition(":")[0]: words.frame["256"][0] for words in tables([alone, many, memory])}
+    assert titles == {
+        "Decoding, microseconds a token, as called": "20.0 ± 10%",
+        "Decoding, thousand tokens per second, as called": "200 ± 10%",
+        "Peak of training, MiB": "3.00",
+        "State of one sequence, KiB": "5.00",
+    }
+
+
+def test_a_rate_alone_has_the_spread_of_its_seconds() -> None:
+    (words,) = tables([a_speed(sides={OURS: {AS_CALLED: {"median": 1.0, "low": 0.5, "high": 2.0, "calls": 5}}})])
+    assert words.frame["256"][0] == "1.02 ± 75%"
+
+
+def form(name: str, dim: int, length: int, seconds: float) -> Result:
+    return a_speed(length=length, seconds=seconds, settings={"heads": 64 // dim}, bench={"backend": name})
+
+
+def test_forms_beside_the_slowest() -> None:
+    results = [
+        form(name, dim, length, seconds * dim * length)
+        for name, seconds in (("reference", 1e-4), ("scan", 5e-5), ("chunkwise", 1e-5))
+        for dim in (16, 32)
+        for length in (64, 256)
+        if (name, dim) != ("scan", 32)
+    ]
+    (ladder,) = forms.ladders(results)
+    assert (ladder.forms, ladder.head_dims, ladder.lengths) == (["reference", "scan", "chunkwise"], [16, 32], [64, 256])
+    assert ladder.gains("chunkwise", 32) == pytest.approx({64: 10.0, 256: 10.0})
+    assert ladder.gains("scan", 32) == {}
+    (words,) = tables(results)
+    rows = words.frame.to_dict("records")
+    assert [(row["head dimension"], row["layer"], row["64"]) for row in rows] == [
+        ("16", "token by token", "10.0k tokens/s"),
+        ("16", "parallel scan", "2.0 x"),
+        ("16", "chunkwise, torch", "10.0 x"),
+        ("32", "token by token", "5.0k tokens/s"),
+        ("32", "parallel scan", "–"),
+        ("32", "chunkwise, torch", "10.0 x"),
+    ]
+    assert forms.ladders(results[-2:]) == [], "nothing to be relative to"
+
+
+def layer_of(result: Result) -> dict[str, Any]:
+    model = result["cell"]["model"]
+    return {"form": model["form"], "d_model": model["backbone"]["settings"]["d_model"], **model["layers"][0]}
+
+
+def test_recall_meets_the_speed_of_the_very_same_layers(a_result: Any) -> None:
+    cells = [a_result(label, seed, score, form="controlled") for label, score in (("deltanet", 0.9), ("attention", 1.0), ("kda", 0.5)) for seed in (0, 1)]
+    cells[0]["marks"] = ["undertrained"]
+    layers = {result["label"]: layer_of(result) for result in cells}
+    fast = [a_speed(label, seconds=seconds, bench={"layer": layers[label]}) for label, seconds in (("deltanet", 0.01), ("attention", 0.1))]
+    fast += [a_speed(label, seconds=1.0, question="decode", bench={"layer": layers[label]}) for label in ("deltanet", "attention")]
+    other = a_speed("kda", bench={"layer": {**layers["kda"], "settings": {"heads": 9}}})
+    (found,) = tradeoffs([*fast, other], comparisons(cells))
+    assert {point.label: (point.mean, point.rates) for point in found.points} == {
+        "attention": (1.0, {"train": pytest.approx(10240), "decode": pytest.approx(4)}),
+        "deltanet": (0.9, {"train": pytest.approx(102400), "decode": pytest.approx(4)}),
+    }
+    assert {point.label: point.doubtful for point in found.points} == {"attention": False, "deltanet": True}
+    assert set(found.loads) == {"train", "decode"}
+    assert len(found.results) == len(cells) + 4
+    assert (
+        tradeoffs([*fast, other], comparisons([{**cell, "cell": {**cell["cell"], "model": {**cell["cell"]["model"], "form": "native"}}} for cell in cells]))
+        == []
+    )
+    assert tradeoffs(fast[:1], comparisons(cells)) == [], "one alone is no comparison"
+
+
+def test_the_length_nearest_to_the_tested_one_is_taken(a_result: Any) -> None:
+    cells = [a_result(label, form="controlled") for label in ("deltanet", "attention")]
+    for cell in cells:
+        cell["cell"]["task"]["settings"]["seq_len"] = 300
+    fast = [a_speed(cell["label"], length=length, bench={"layer": layer_of(cell)}) for cell in cells for length in (64, 256, 1024)]
+    (found,) = tradeoffs(fast, comparisons(cells))
+    assert found.loads == {"train": "training at T 256, 1,024 tokens a batch"}
+
+
+def test_figures_carry_the_hash_of_their_results(a_result: Any, tmp_path: Path) -> None:
+    cells = [a_result(label, form="controlled") for label in ("deltanet", "attention")]
+    results = [a_speed(label, length=length, gpu=True) for label in ("deltanet", "attention", "of_ones_own") for length in (64, 256)]
+    results += [a_speed(cell["label"], bench={"layer": layer_of(cell)}) for cell in cells]
+    results += [form(name, 16, length, 1.0) for name in ("reference", "scan") for length in (64, 256)]
+    memory = {"sides": {OURS: {"peak_bytes": 1 << 20}}, "state": {"bytes": 1 << 10}, "cost": None}
+    results += [a_speed(question="memory", length=length, **memory) for length in (64, 256)]
+    written = save(speed_drawings(results, comparisons(cells)), tmp_path)
+    names = {path.stem for path in written}
+    assert len(written) == 3 * len(names) == 15
+    for name in names:
+        hashed = (tmp_path / f"{name}.txt").read_text().split("Drawn from results ")[1].strip(".\n")
+        assert hashed in (tmp_path / f"{name}.svg").read_text()
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    (trained,) = [name for name in names if "train-replayed" in name]
+    assert "of_ones_own" in (tmp_path / f"{trained}.svg").read_text()
+    (ladder,) = speed_drawings(results, comparisons(cells), ["forms"])
+    assert ladder.slug == "speed-train-forms-of-deltanet-d64-fp32-1024-tokens-a-batch-native-a-cpu-2-threads"
+
+
+def test_a_crowd_is_drawn_by_generations(tmp_path: Path) -> None:
+    crowd = ["attention", "fox", "deltanet", "kda", "gla", "retnet", "lstm", "comba", "mamba2", "rwkv7"]
+    results = [a_speed(label, length=length, seconds=1.0 + i) for i, label in enumerate(crowd) for length in (64, 256)]
+    save(speed_drawings(results, []), tmp_path)
+    (svg,) = tmp_path.glob("*.svg")
+    assert all(words in svg.read_text() for words in (*crowd, "gates and decay", "delta rule", "softmax revisited"))
+
+
+def test_one_length_is_no_curve() -> None:
+    assert speed_drawings([a_speed(), a_speed("attention")], []) == []
+
+
+def test_tables_are_written_as_markdown_and_csv(tmp_path: Path) -> None:
+    (words,) = found = tables([a_speed("a|b")])
+    assert "a\\|b" in markdown(words)
+    written = save_words(found, tmp_path)
+    assert [path.suffix for path in written] == [".md", ".csv"]
+    assert written[0].read_text() == markdown(words)
+
+
+@pytest.mark.parametrize(("value", "words"), [(1234.5, "1,234"), (123.4, "123"), (99.96, "100"), (12.34, "12.3"), (0.01234, "0.0123")])
+def test_three_digits(value: float, words: str) -> None:
+    assert three_digits(value) == words
+
+
+def test_the_verbs_draw_cells_and_speeds_alike(linbench: Callable[..., Any]) -> None:
+    shape = ["--models", "deltanet,linear_attention", "--d-model", "16", "--lengths", "4,8", "--tokens", "16", "--device", "cpu", "--repeat", "1"]
+    assert linbench("bench", "length", *shape, "--results", "kept").code == 0
+    drawn = linbench("figures", "speed", "--results", "kept")
+    assert drawn.code == 0, drawn.err
+    assert len(drawn.out.splitlines()) == 9
+    assert linbench("figures", "--results", "kept", "recall-speed").out == ""
+    assert linbench("figures", "recal-speed", "--results", "kept").err.count("recall-speed") == 2
+    written = linbench("table", "--results", "kept", "--save", "tables")
+    assert len(list(Path("tables").glob("*.md"))) == 4, written.err
