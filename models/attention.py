@@ -66,6 +66,14 @@ class Attention(Mixer):
 
     def forward(self, x: Tensor, state: Cache | None = None, handed: Any = None) -> Out:
         """As `Mixer.forward`. Raises RuntimeError when a cache gets more tokens than its capacity."""
+        return self._attend(x, state, state, handed)
+
+    def prefill(self, x: Tensor, *, capacity: int, handed: Any = None) -> Out:
+        """As `Mixer.prefill`: nobody looks at the empty places of the cache."""
+        return self._attend(x, None, self.init_state(x.shape[0], capacity=capacity), handed)
+
+    def _attend(self, x: Tensor, state: Cache | None, cache: Cache | None, handed: Any) -> Out:
+        """x after what `state` holds. What it becomes is `cache` with x remembered."""
         given = shared(x, self, self.readout)
         q, k, v, conv = self.project(given, state and state.conv)
         here = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
@@ -86,7 +94,7 @@ class Attention(Mixer):
             kept=kept,
             scale=self.scale,
         )
-        return Out(self.readout(o, given), None if state is None else self._remember(state, k, v, here, conv, kept), handed)
+        return Out(self.readout(o, given), None if cache is None else self._remember(cache, k, v, here, conv, kept), handed)
 
     def log_forget(self, x: Shared) -> Tensor | None:
         """Logarithms of gates [B, T, H] by which a token forgets what came before it; None: nothing is forgotten."""

@@ -91,6 +91,12 @@ class Mixer(nn.Module, ABC):
     def init_state(self, batch: int, *, capacity: int) -> Any:
         """The state before the first token: a tree of tensors, batch first. `capacity` is the most tokens it will ever see."""
 
+    def prefill(self, x: Tensor, *, capacity: int, handed: Any = None) -> Out:
+        """x [B, T, D], the start of sequences of at most `capacity` tokens, with the state to carry on from: as `forward` after `init_state`, which a variant
+        that need not look into an empty state may know to do faster."""
+        out: Out = self(x, self.init_state(x.shape[0], capacity=capacity), handed)
+        return out
+
     @abstractmethod
     def state_floats(self, seq_len: int) -> StateSize | None:
         """Floats carried after `seq_len` tokens; None when undeclared."""

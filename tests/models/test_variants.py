@@ -322,6 +322,18 @@ def test_stopping_anywhere_and_carrying_on_changes_nothing(
         assert relative_error(streamed(mixer, x, *points), whole) < tolerance, points
 
 
+@pytest.mark.parametrize("length", [1, 5, 70])
+@torch.no_grad()
+def test_a_prompt_leaves_the_state_that_it_leaves_after_an_empty_one(build: Build, tokens: Callable[..., Tensor], relative_error: Error, length: int) -> None:
+    mixer, x = build(), tokens(length + 3)
+    y, state, _ = mixer.prefill(x[:, :length], capacity=length + 3)
+    expected_y, expected_state, _ = mixer(x[:, :length], mixer.init_state(B, capacity=length + 3))
+    assert relative_error(y, expected_y) < 1e-9
+    rest, expected = (mixer(x[:, length:], each) for each in (state, expected_state))
+    assert relative_error(rest.y, expected.y) < 1e-9
+    assert [(part.shape, part.dtype) for part in tensors(rest.state)] == [(part.shape, part.dtype) for part in tensors(expected.state)]
+
+
 @pytest.mark.parametrize("state", ["none", "fresh"])
 @torch.no_grad()
 def test_no_output_depends_on_a_later_token(build: Build, tokens: Callable[..., Tensor], state: str) -> None:
