@@ -42,7 +42,7 @@ ROOM = 7
 LONG_SECONDS = 1.0
 """A call that takes longer is not captured: it is made of more launches than a graph should hold, or of so few that it makes no difference."""
 
-WORK_SECONDS, MOST_AT_WORK = 0.25, 500
+WORK_SECONDS, MOST_AT_WORK = 0.1, 200
 """Of a GPU kept at work while its clocks are asked for, and the most calls for it."""
 
 
@@ -142,7 +142,7 @@ def ours(case: Case) -> Side:
     return Side(
         mixer,
         lambda x: mixer(x).y,
-        lambda x: mixer(x) if subject.cls.opaque else mixer(x, mixer.init_state(len(x), capacity=x.shape[1])),
+        lambda x: mixer(x) if subject.cls.opaque else mixer.prefill(x, capacity=x.shape[1]),
         after,
     )
 

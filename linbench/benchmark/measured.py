@@ -22,7 +22,7 @@ from linbench.measure import out_of_memory
 from linbench.store import SPEED, Result, Store
 from linbench.workers import Outcome, outcomes
 
-SECONDS = 180.0
+COMPILE_SECONDS, SECONDS = 900.0, 180.0
 """A case that takes longer hangs."""
 
 ENDED_WELL = ("ok", "undeclared")
@@ -69,7 +69,7 @@ def _measured(cases: Sequence[Case], tell: Callable[[str], None]) -> Iterable[tu
         side_by_side = max(1, min(12, (os.cpu_count() or 1) - 2))
         asked = {case.id for case in cases}
         apart = [place for place, case in enumerate(cases) if case.question != "memory" or replace(case, question="train").id not in asked]  # the same kernels
-        for done, (place, outcome) in enumerate(outcomes(compile_all, [cases[place] for place in apart], workers=side_by_side, seconds=SECONDS), 1):
+        for done, (place, outcome) in enumerate(outcomes(compile_all, [cases[place] for place in apart], workers=side_by_side, seconds=COMPILE_SECONDS), 1):
             firsts[apart[place]] = outcome.value
             tell(f"compiled {done}/{len(apart)} {cases[apart[place]]}{f': {outcome.failure}' if outcome.failure else ''}")
     for place, outcome in outcomes(measure, cases, workers=int(cuda), seconds=SECONDS):
@@ -89,29 +89,29 @@ def compile_all(case: Case) -> float:
 
 def measure(case: Case) -> dict[str, Any]:
     """All of a result that is found by doing it. What goes wrong becomes its status."""
-    found = dict(_NOTHING)
+    found = _nothing()
     try:
         with computing(case):
-            began = moment()
-            own: list[str] = []
             if case.question == "memory":
                 found |= memory.measure(case)
-                own = found["marks"]
             else:
+                began = moment()
                 found |= timed(case, CALLS[case.question])
-            found["marks"] = [*own, *marks(began, case.device)]
+                found["marks"] = marks(began, case.device)
     except UndeclaredError as undeclared:
-        found |= {**_NOTHING, "status": "undeclared", "reason": str(undeclared)}
+        found = {**_nothing(), "status": "undeclared", "reason": str(undeclared)}
     except Exception as error:  # a layer's own fault, ours or a user's: recorded with its place, and the rest goes on
         oom = out_of_memory(error)
-        found |= {**_NOTHING, "status": "oom" if oom else "failed", "reason": str(error).splitlines()[0] if oom else theirs(error)}
+        found = {**_nothing(), "status": "oom" if oom else "failed", "reason": str(error).splitlines()[0] if oom else theirs(error)}
     if case.device != "cpu":
         gc.collect()  # what was captured, or failed, would keep its memory from the next case
         torch.cuda.empty_cache()
     return {**found, "environment": environment(case.device)}
 
 
-_NOTHING: dict[str, Any] = {"status": "ok", "reason": None, "sides": {}, "state": None, "cost": None, "first_call": None, "marks": []}
+def _nothing() -> dict[str, Any]:
+    """What is found before anything is."""
+    return {"status": "ok", "reason": None, "sides": {}, "state": None, "cost": None, "first_call": None, "marks": []}
 
 
 def result_of(case: Case, outcome: Outcome, peak: Ceilings | None, first: float | None) -> Result:
@@ -120,7 +120,7 @@ def result_of(case: Case, outcome: Outcome, peak: Ceilings | None, first: float 
     Args:
         first: seconds of the first call, if it was made when everything was compiled.
     """
-    found: dict[str, Any] = outcome.value or {**_NOTHING, "status": "failed", "reason": outcome.failure, "environment": environment(case.device)}
+    found: dict[str, Any] = outcome.value or {**_nothing(), "status": "failed", "reason": outcome.failure, "environment": environment(case.device)}
     return {
         "schema": SCHEMA,
         "kind": SPEED,

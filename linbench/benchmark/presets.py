@@ -9,7 +9,7 @@ from linbench.cell import Cell
 from linbench.check.subject import BARE
 from linbench.common.errors import UserError, unknown
 from linbench.pattern import parse_pattern
-from linbench.plan import plan
+from linbench.plan import STATE_FLOATS, has_heads, plan
 from linbench.precision import pick_precision
 from linbench.registry import registry
 
@@ -69,7 +69,8 @@ def base(
     peer: str | None = None,
     repeats: int | None = None,
 ) -> list[Case]:
-    """A case for each model, whose question and shape are still to be given. Without names of every registered model that has the form.
+    """A case for each model, whose question and shape are still to be given. Without names of every registered model that has the form, and where a state
+    is asked for has heads to be sized by.
 
     Raises UserError: as `plan`, a pattern of several mixers, or a name that is not there. A peer that cannot be had is told in every row.
     """
@@ -77,15 +78,18 @@ def base(
         peers.lacking(peer, device, "layers")
     named = None if peer is None else (peer, peers.version_of(peer))
     its = pick_precision(precision, device)
-    count = repeats or (20 if device == "cpu" else 50)
+    count = repeats or (20 if device == "cpu" else 30)
     cells = _cells(models, preset, form=form, settings=settings or {}, device=device)
     return [Case("train", cell, preset.decoded, preset.lengths[0], its, peer=named, repeats=count) for cell in cells]
 
 
 def _cells(models: Sequence[str], preset: Preset, *, form: str, settings: Mapping[str, Any], device: str) -> list[Cell]:
     """One for each model, whose first layer is measured; nothing else of it matters."""
-    chosen = list(models) or [name for name, entry in registry("model").entries.items() if form == "native" or entry.cls.controlled is not None]
     given = {"model.d_model": preset.d_model, **settings}
+    sized = f"model.{STATE_FLOATS}" in given
+    chosen = list(models) or [
+        name for name, entry in registry("model").entries.items() if (form == "native" or entry.cls.controlled is not None) and (not sized or has_heads(name))
+    ]
     own = [{"model.heads": preset.heads} if "model.heads" not in given and _has_heads(model) else {} for model in chosen]
     cells = plan("mqar", chosen, preset=BARE, form=form, settings=given, own=own, device=device)
     for cell in cells:

@@ -63,9 +63,10 @@ def _tradeoff(comparison: Comparison, measured: Sequence[Speeds]) -> Tradeoff | 
     if not chosen:
         return None
     rates = {question: _rates(way, rows) for question, way in chosen.items()}
+    labels = [row.results[0]["label"] for row in rows.values()]
     points = [
         Point(
-            row.label,
+            row.label if labels.count(label := row.results[0]["label"]) > 1 else label,
             _layers(row)[0]["mixer"],
             tuple(row.accuracies),
             {question: of[layer][0] for question, of in rates.items() if layer in of},

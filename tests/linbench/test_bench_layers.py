@@ -1,5 +1,6 @@
 """Layers, timed, counted and kept: no assertion on how long anything takes."""
 
+import importlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from linbench.benchmark import measured, peers
+from linbench.benchmark import layers, measured, peers, presets, timing
 from linbench.benchmark.decode import cases as decode_cases
 from linbench.benchmark.forms import cases as form_cases
 from linbench.benchmark.layers import ROOM, Case, Side, filled, ours
@@ -18,13 +19,14 @@ from linbench.benchmark.length import cases as length_cases
 from linbench.benchmark.memory import held_at_most
 from linbench.benchmark.prefill import cases as prefill_cases
 from linbench.benchmark.presets import PRESETS, Preset, base, shaped
-from linbench.benchmark.timing import Ceilings
+from linbench.benchmark.timing import Ceilings, Spread
 from linbench.check.subject import Subject, tensors
 from linbench.common.errors import UserError
 from linbench.models.costs import work_bytes, work_flops
 from linbench.registry import registry
 from linbench.speeds import OURS
 from linbench.store import SPEED, Store
+from linbench.workers import Outcome
 
 SMALL = Preset("for tests", d_model=16, heads=2, lengths=(4, 8), tokens=16, decoded=3)
 
@@ -115,6 +117,14 @@ def test_layers_have_the_width_and_the_heads_of_the_preset_unless_told_otherwise
         base(["deltanet"], SMALL, device="cpu", peer="sdp")
 
 
+def test_of_all_layers_those_without_heads_cannot_be_given_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(presets, "plan", lambda task, models, **_: asked.extend(models) or [])
+    base([], SMALL, settings={"model.state_floats": 8192}, device="cpu", form="controlled")
+    assert "deltanet" in asked
+    assert "lstm" not in asked
+
+
 def test_an_identity_is_all_that_names_a_result_and_nothing_else() -> None:
     case = a_case()
     assert case.identity["layer"]["mixer"] == "deltanet"
@@ -188,7 +198,7 @@ def test_a_state_that_is_not_as_declared_is_marked(tmp_path: Path, monkeypatch: 
     case = a_case(question="memory")
     own = type(ours(case).module).state_floats
     monkeypatch.setattr(type(ours(case).module), "state_floats", lambda self, length: own(self, length)._replace(shift=1))
-    assert run([case], tmp_path)[0]["marks"][0] == "state_size"
+    assert run([case], tmp_path)[0]["marks"] == ["state_size"]
 
 
 def test_bytes_held_at_most() -> None:
@@ -312,6 +322,102 @@ def test_a_layer_that_fails_costs_the_exit_code(linbench: Callable[..., Any], mi
     assert ended.code == 3
     assert "3 of 6 could not be measured" in ended.err
     assert "failed: mine.py line 12: ValueError: thirteen tokens at 13" in ended.out
+
+
+class Rehearsal:
+    """A GPU that is not there: what would be called in which processes, and what came of it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.compiled: list[str] = []
+        self.measured: list[str] = []
+        self.dying: set[str] = set()
+        monkeypatch.setattr(measured, "outcomes", self.outcomes)
+        monkeypatch.setattr(measured, "environment", lambda device: {"device": {"name": "a GPU"}})
+        monkeypatch.setattr(layers, "device_class", lambda device: "a GPU")
+
+    def outcomes(self, function: Any, arguments: Any, *, workers: int, seconds: float) -> Iterator[tuple[int, Outcome]]:
+        assert workers > 0
+        for place, argument in enumerate(arguments):
+            if function is measured.ceilings:
+                yield place, Outcome(Ceilings(1e10, 1e11))
+            elif function is measured.compile_all:
+                self.compiled.append(str(argument))
+                yield place, Outcome(5.0)
+            else:
+                self.measured.append(f"{argument} {argument.peer and argument.peer[0]}")
+                if argument.peer is not None and argument.peer[0] in self.dying:
+                    yield place, Outcome(failure="its process died with SIGSEGV")
+                else:
+                    sides = {OURS: {"as_called": {"median": 1.0, "low": 1.0, "high": 1.0, "calls": 5}}}
+                    yield place, Outcome({**measured._nothing(), "sides": sides, "first_call": 0.1, "environment": {}})
+
+
+@pytest.fixture
+def rehearsal(monkeypatch: pytest.MonkeyPatch) -> Rehearsal:
+    return Rehearsal(monkeypatch)
+
+
+def on_a_gpu(case: Case) -> Case:
+    return replace(case, cell=replace(case.cell, device="cuda:0"))
+
+
+def test_on_a_gpu_everything_is_compiled_first_and_once(rehearsal: Rehearsal, tmp_path: Path) -> None:
+    cases = [on_a_gpu(case) for case in length_cases(base(["deltanet"], SMALL, device="cpu"), SMALL)]
+    cases.append(replace(cases[-1], length=2))  # memory alone
+    found = run(cases, tmp_path)
+    assert [name.split()[0] for name in rehearsal.compiled] == ["train", "prefill", "train", "prefill", "memory"]
+    assert len(rehearsal.measured) == len(cases)
+    assert [one["first_call"] for one in found] == [5.0, 5.0, 0.1, 5.0, 5.0, 0.1, 5.0], "that of the step that compiled, where there was one"
+
+
+def test_a_peer_that_breaks_the_process_costs_its_own_side(rehearsal: Rehearsal, tmp_path: Path) -> None:
+    rehearsal.dying.add("fla")
+    case = on_a_gpu(replace(a_case(), peer=("fla", "0.6")))
+    (found,) = run([case], tmp_path)
+    assert rehearsal.measured == [f"{case} fla", f"{case} None"]
+    assert (found["status"], found["sides"]["fla"]) == ("ok", {"reason": "its process died with SIGSEGV"})
+    assert found["bench"]["peer"] == {"name": "fla", "version": "0.6"}
+
+
+def test_long_calls_are_not_captured_and_those_that_cannot_be_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    medians = {"short": 0.01, "refusing": 0.02, "long": 1.5}
+    monkeypatch.setattr(layers, "as_called", lambda calls, **_: {name: Spread(medians[name], 0.0, 2.0, 5) for name in calls})
+    asked: list[str] = []
+
+    def replay(calls: Any, *, repeats: int) -> Any:
+        asked.extend(calls)
+        return {"short": Spread(0.005, 0.005, 0.005, repeats)}, {"refusing": "not captured: it looks at a number"}
+
+    monkeypatch.setattr(layers, "replayed_where_possible", replay)
+    found = layers._seconds(on_a_gpu(a_case()), dict.fromkeys(medians, lambda: None))
+    assert asked == ["short", "refusing"]
+    assert found["short"]["replayed"]["median"] == 0.005
+    assert {name: side.get("note") for name, side in found.items()} == {
+        "short": None,
+        "refusing": "not captured: it looks at a number",
+        "long": "not captured: a call takes more than 1 s",
+    }
+
+
+def test_what_cannot_be_captured_together_is_tried_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def replay(calls: Any, *, repeats: int) -> Any:
+        if "bad" in calls:
+            raise RuntimeError("could not be captured: it waits")
+        return {name: Spread(1.0, 1.0, 1.0, repeats) for name in calls}
+
+    monkeypatch.setattr(timing, "replayed", replay)
+    seconds, reasons = timing.replayed_where_possible({"good": int, "bad": int, "fine": int}, repeats=3)
+    assert (list(seconds), reasons) == (["good", "fine"], {"bad": "not captured: RuntimeError: could not be captured: it waits"})
+
+
+@pytest.mark.filterwarnings("ignore")  # theirs
+@pytest.mark.parametrize("name", ["fla", "transformers"])
+def test_layers_of_peers_are_of_the_size_of_ours(name: str) -> None:
+    pytest.importorskip(peers.PEERS[name].package)
+    module = importlib.import_module(peers.PEERS[name].module)
+    for case in base(list(getattr(module, "LAYERS", ["gated_deltanet"])), PRESETS["benchmark"], device="cpu"):
+        theirs, own = (sum(p.numel() for p in side.module.parameters()) for side in (module.layer(case, False), ours(case)))
+        assert theirs == pytest.approx(own, rel=0.02), case.mixer
 
 
 @pytest.mark.gpu

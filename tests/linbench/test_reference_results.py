@@ -8,17 +8,25 @@ import pytest
 from matplotlib.figure import Figure
 
 from linbench.report.exports import save_tables
-from linbench.report.pictures import USUAL, drawings
-from linbench.results import comparisons
-from linbench.store import Store
+from linbench.report.pictures import USUAL, Drawing, drawings
+from linbench.report.speed import tables as speed_tables
+from linbench.report.speed_figures import speed_drawings
+from linbench.report.words import save_words
+from linbench.results import Comparison, comparisons
+from linbench.store import SPEED, Store
 
 ROOT = Path(__file__).parents[2]
-STORES = {name: ROOT / "results" / name for name in ("cpu", "h200")}
+STORES = {name: ROOT / "results" / name for name in ("cpu", "cpu/zoo-quick", "h200")}
+SPEEDS = {name: Store(folder).all(SPEED) for name, folder in STORES.items()}
 KEPT = {(name, comparison.slug): comparison for name, folder in STORES.items() for comparison in comparisons(Store(folder).all())}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 each = pytest.mark.parametrize(("store", "slug"), KEPT, ids=str)
-REDRAW = "`make figures`, and `make figures RESULTS=results/h200`, make them anew"
+REDRAW = "`make figures RESULTS=results/cpu`, and so for each of the stores, makes them anew"
 each_store = pytest.mark.parametrize("store", STORES)
+
+
+def compared(store: str) -> list[Comparison]:
+    return [found for (name, _), found in KEPT.items() if name == store]
 
 
 def test_there_are_reference_results() -> None:
@@ -27,16 +35,21 @@ def test_there_are_reference_results() -> None:
 
 
 @each
-def test_they_are_of_committed_code_and_one_kind_of_device(store: str, slug: str) -> None:
-    results = KEPT[store, slug].results
+def test_they_are_of_one_kind_of_device(store: str, slug: str) -> None:
+    assert {result["cell"]["device"] for result in KEPT[store, slug].results} == {"NVIDIA H200" if store == "h200" else "cpu"}
+
+
+@each_store
+def test_they_are_of_committed_code(store: str) -> None:
+    results = [*Store(STORES[store]).all(), *SPEEDS[store]]
     assert all(result["environment"]["commit"] and result["environment"]["dirty"] is False for result in results)
-    assert {result["cell"]["device"] for result in results} == {{"cpu": "cpu", "h200": "NVIDIA H200"}[store]}
 
 
 @each_store
 def test_kept_tables_are_those_of_the_kept_results(store: str, tmp_path: Path) -> None:
     """Byte for byte; none is missing and none is left over."""
-    made = {path.name: path.read_bytes() for path in save_tables([found for (name, _), found in KEPT.items() if name == store], tmp_path)}
+    written = [*save_tables(compared(store), tmp_path), *save_words(speed_tables(SPEEDS[store]), tmp_path)]
+    made = {path.name: path.read_bytes() for path in written}
     kept = {path.name: path.read_bytes() for path in (STORES[store] / "tables").iterdir()}
     assert sorted(kept) == sorted(made), REDRAW
     assert [name for name in made if kept[name] != made[name]] == [], REDRAW
@@ -44,22 +57,33 @@ def test_kept_tables_are_those_of_the_kept_results(store: str, tmp_path: Path) -
 
 @each
 def test_kept_figures_were_drawn_from_the_kept_results(store: str, slug: str) -> None:
-    """Each with the hash of these results inside and their caption beside; of what is not kept there is nothing to draw."""
+    """Of what is not kept there is nothing to draw."""
     folder = STORES[store] / "figures"
     every = drawings(KEPT[store, slug])
     kept = [drawing for drawing in every if (folder / f"{drawing.slug}.txt").exists()]
     assert f"{slug}-learning-curves" in [drawing.slug for drawing in kept]
     assert [drawing.slug for drawing in every if drawing not in kept and drawing.draw(Figure())] == [], REDRAW
-    assert {path.name for path in folder.glob(f"{slug}-*")} == {f"{drawing.slug}.{suffix}" for drawing in kept for suffix in ("txt", *USUAL)}, REDRAW
-    for drawing in kept:
+    assert_kept(kept, folder)
+
+
+@each_store
+def test_kept_figures_of_speeds_were_drawn_from_the_kept_results(store: str) -> None:
+    assert_kept(speed_drawings(SPEEDS[store], compared(store)), STORES[store] / "figures")
+
+
+def assert_kept(found: list[Drawing], folder: Path) -> None:
+    """Each with the hash of its results inside and their caption beside."""
+    for drawing in found:
         assert (folder / f"{drawing.slug}.txt").read_text(encoding="utf-8") == f"{drawing.caption}\n{drawing.about}.\n", REDRAW
         assert all(drawing.about.encode() in (folder / f"{drawing.slug}.{suffix}").read_bytes() for suffix in USUAL), REDRAW
 
 
 @each_store
 def test_no_figure_is_kept_without_results(store: str) -> None:
-    slugs = tuple(f"{slug}-" for name, slug in KEPT if name == store)
-    assert [path.name for path in (STORES[store] / "figures").iterdir() if not path.name.startswith(slugs)] == [], REDRAW
+    slugs = {drawing.slug for comparison in compared(store) for drawing in drawings(comparison)}
+    slugs |= {drawing.slug for drawing in speed_drawings(SPEEDS[store], compared(store))}
+    wanted = {f"{slug}.{suffix}" for slug in slugs for suffix in ("txt", *USUAL)}
+    assert [path.name for path in (STORES[store] / "figures").iterdir() if path.name not in wanted] == [], REDRAW
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
