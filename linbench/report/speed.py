@@ -7,7 +7,7 @@ import pandas as pd
 from linbench.report import forms
 from linbench.report.tables import commits
 from linbench.report.words import GROWTH, HOW, NOTES, ROOFLINE, TIMING, TITLES, Words, three_digits
-from linbench.speeds import OURS, Series, Speeds, roofline, speeds
+from linbench.speeds import OURS, Series, Speeds, roofline, speeds, tokens
 from linbench.store import Result
 
 
@@ -30,12 +30,15 @@ def _timed(these: Speeds, timing: str) -> Words:
     for series in these.series:
         cells = {f"{length:,}": _cell(series, length, timing, value) for length in these.lengths}
         growth = series.growth(timing)
-        share = roofline(series.results[longest], series.side, timing) if (longest := max(series.results)) else None
+        longest = series.results[max(series.results)]
+        share = roofline(longest, series.side, timing)
         rows.append(
             {
                 "layer": series.name,
                 **cells,
                 "growth": "–" if growth is None else f"{growth:.2f}",
+                "kFLOP a token": _per_token(series, longest, "flops", 1e3),
+                "bytes a token": _per_token(series, longest, "bytes", 1),
                 "roofline": "–" if share is None or series.side != OURS else f"{share:.0%}",
                 "first call, s": _first(series),
                 "notes": _notes(series),
@@ -59,6 +62,11 @@ def _memory(these: Speeds, title: str, pick: tuple[str, ...], unit: int, slug: s
 def _cell(series: Series, length: int, timing: str, value: Callable[[float], str]) -> str:
     rate = series.rate(length, timing)
     return "–" if rate is None else f"{value(rate.median)} ± {rate.spread:.0%}"
+
+
+def _per_token(series: Series, result: Result, what: str, unit: float) -> str:
+    known = (result["cost"] or {}).get(what)
+    return "–" if known is None or series.side != OURS else three_digits(known / tokens(result) / unit)
 
 
 def _thousands(rate: float) -> str:

@@ -114,4 +114,4 @@ def _of_recall(tradeoff: Tradeoff) -> Drawing:
 
 
 def _where(these: Speeds) -> str:
-    return f"{these.about[0].upper()}{these.about[1:]}; {commits(these.results)}."
+    return f"At {these.about}; {commits(these.results)}."

@@ -33,8 +33,9 @@ TIMING = {
 GROWTH = "Growth is e where the time of a sequence grows as its length to the power e, fitted over all lengths; of decoding, where that of a token does."
 
 ROOFLINE = (
-    "Roofline: the least operations and bytes of the longest at the rates of a matrix product and of a copy in the same run, whichever takes longer, over "
-    "its time. First call: the longest, with what had to be compiled, on a GPU beside others that compiled."
+    "Of the longest: the operations and bytes that a token takes at the least, and the roofline, the time that these take at the rates of a matrix product "
+    "and of a copy in the same run, whichever is longer, over the time measured. First call: the longest, with what had to be compiled, on a GPU beside others "
+    "that compiled."
 )
 
 

@@ -118,12 +118,14 @@ def test_what_was_measured_beside_a_peer_counts_and_the_peer_has_a_line_of_its_o
 
 
 def test_a_table_of_training() -> None:
-    results = [a_speed(length=length, seconds=0.01, peer="fla") for length in (64, 256)] + [a_speed("lstm", marks=["busy"], seconds=0.5)]
+    cost = {"flops": 256_000.0, "bytes": 30.0}
+    results = [a_speed(length=length, seconds=0.01, peer="fla", cost=cost, ceilings={"flops_per_second": 1e9, "bytes_per_second": 1e3}) for length in (64, 256)]
+    results.append(a_speed("lstm", marks=["busy"], seconds=0.5))
     results += [a_speed("fox", length=64, status="oom", reason="too large", sides={}, first_call=None)]
     (words,) = tables(results)
     rows = {row["layer"]: row for row in words.frame.to_dict("records")}
-    ours = {"layer": "deltanet", "64": "102 ± 10%", "256": "102 ± 10%", "growth": "1.00", "roofline": "3000%", "first call, s": "3.00", "notes": ""}
-    assert rows["deltanet"] == ours
+    ours = {"layer": "deltanet", "64": "102 ± 10%", "256": "102 ± 10%", "growth": "1.00", "roofline": "300%", "first call, s": "3.00", "notes": ""}
+    assert rows["deltanet"] == {**ours, "kFLOP a token": "0.250", "bytes a token": "0.0293"}
     assert (rows["deltanet, fla"]["256"], rows["deltanet, fla"]["roofline"]) == ("51.2 ± 10%", "–")
     assert (rows["lstm"]["64"], rows["lstm"]["256"], rows["lstm"]["growth"], rows["lstm"]["notes"]) == ("–", "2.05 ± 10%", "–", "busy")
     assert (rows["fox"]["64"], rows["fox"]["notes"]) == ("–", "oom: too large")
