@@ -1,0 +1,68 @@
+"""What numbers over seeds allow to be said: differences of means, shares that learnt, and how many questions were asked at once."""
+
+import math
+from collections.abc import Sequence
+from statistics import mean, variance
+from typing import Literal, NamedTuple
+
+Alternative = Literal["two-sided", "less", "greater"]
+"""What is to be shown of the values beside the reference: that they differ, lie below it, or lie above it."""
+
+
+class Difference(NamedTuple):
+    """Of two means, in the unit of the values."""
+
+    mean: float
+    low: float
+    """With `high` the two-sided confidence interval."""
+    high: float
+    p: float
+    """The probability of a difference at least this far in the direction of the alternative where there is none."""
+
+
+def welch(values: Sequence[float], reference: Sequence[float], *, alternative: Alternative = "two-sided", confidence: float = 0.95) -> Difference:
+    """The mean of `values` less that of `reference`, by Welch's t for unequal variances (Welch 1947, doi:10.1093/biomet/34.1-2.28).
+
+    Where neither side has any spread there is no t: the interval is the difference itself, and p is 0 if it is what the alternative says, else 1.
+    Raises ValueError: fewer than two values on a side, or one that is not finite.
+    """
+    from scipy.special import stdtr, stdtrit  # where it is needed: scipy takes half a second to load
+
+    sides = (values, reference)
+    if min(map(len, sides)) < 2 or not all(math.isfinite(value) for side in sides for value in side):
+        raise ValueError("Welch's t needs two or more finite values on each side")
+    difference = mean(values) - mean(reference)
+    parts = [variance(side) / len(side) for side in sides]  # exact, as mean is: equal values have none, and equal means
+    if not any(parts):
+        shown = {"two-sided": difference != 0, "less": difference < 0, "greater": difference > 0}[alternative]
+        return Difference(difference, difference, difference, 0.0 if shown else 1.0)
+    error = math.sqrt(sum(parts))
+    degrees = sum(parts) ** 2 / sum(part**2 / (len(side) - 1) for part, side in zip(parts, sides, strict=True))
+    reach = float(stdtrit(degrees, (1 + confidence) / 2)) * error
+    below = float(stdtr(degrees, difference / error))
+    above = float(stdtr(degrees, -difference / error))
+    p = {"two-sided": min(1.0, 2 * min(below, above)), "less": below, "greater": above}[alternative]
+    return Difference(difference, difference - reach, difference + reach, p)
+
+
+def fisher(learnt: int, of: int, reference_learnt: int, reference_of: int, *, alternative: Alternative = "two-sided") -> float:
+    """The p of Fisher's exact test: `learnt` of so many seeds beside `reference_learnt` of so many, `less` meaning a smaller share than the
+    reference's (Fisher 1922, doi:10.2307/2340521). Raises ValueError: more learnt than there are.
+    """
+    from scipy.stats import fisher_exact
+
+    if not (0 <= learnt <= of and 0 <= reference_learnt <= reference_of):
+        raise ValueError("of so many seeds at most as many learnt")
+    table = [[learnt, of - learnt], [reference_learnt, reference_of - reference_learnt]]
+    return float(fisher_exact(table, alternative=alternative).pvalue)
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Each p as it counts among all of them (Holm 1979): those at most alpha may be called shown together, with a probability of at most alpha that any
+    one of them is false. In the order given.
+    """
+    adjusted, least = [0.0] * len(ps), 0.0
+    for rank, place in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        least = max(least, min(1.0, (len(ps) - rank) * ps[place]))
+        adjusted[place] = least
+    return adjusted
