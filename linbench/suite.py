@@ -6,7 +6,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-import yaml
 from pydantic import Field, field_validator, model_validator
 
 from linbench.cell import Cell
@@ -14,6 +13,7 @@ from linbench.common.errors import UserError, unknown
 from linbench.common.lengths import parse_lengths
 from linbench.common.seeds import parse_seeds
 from linbench.common.settings import Settings
+from linbench.documents import read_mapping
 from linbench.pattern import parse_pattern
 from linbench.plan import STATE_FLOATS, has_heads, make_task, plan
 from linbench.protocol import suite_block
@@ -109,23 +109,11 @@ def _names() -> set[str]:
 
 def load(name: str) -> Suite:
     """A suite by the path of its file, or one that is shipped by name. Raises UserError: there is none, or not one as it should be."""
-    path = Path(name)
-    if path.suffix in {".yaml", ".yml"}:
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"cannot read the suite {name}: {getattr(error, 'strerror', None) or error}.") from None
-    else:
-        if name not in _names():
-            raise unknown("suite", name, _names())
-        text = (files("linbench") / "suites" / f"{name}.yaml").read_text(encoding="utf-8")
-    try:
-        values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UserError(f"the suite {name} is not YAML: {' '.join(str(error).split())}.") from None
-    if not isinstance(values, Mapping):
-        raise UserError(f"the suite {name} must be a mapping with {', '.join(Suite.model_fields)}.")
-    return Suite.parse(values, where="suite")
+    own = Path(name).suffix in {".yaml", ".yml"}
+    if not own and name not in _names():
+        raise unknown("suite", name, _names())
+    path = Path(name) if own else files("linbench") / "suites" / f"{name}.yaml"
+    return Suite.parse(read_mapping(path, "suite", Suite.model_fields), where="suite")
 
 
 def expand(suite: Suite, *, precision: str | None = None, device: str = "auto") -> Expansion:

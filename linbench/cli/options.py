@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,16 @@ from linbench.common.errors import EXIT_CELLS_FAILED, UserError
 
 ResultsOption = Annotated[Path, typer.Option("--results", metavar="DIR", help="Folder of result files.", rich_help_panel="Results")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output, and nothing else there.", rich_help_panel="Results")]
+
+
+class Shown(StrEnum):
+    """How verdicts are written."""
+
+    terminal = "terminal"
+    markdown = "markdown"
+
+
+ShownOption = Annotated[Shown, typer.Option("--format", help="terminal, or markdown, for a summary or a comment.", rich_help_panel="Results")]
 
 
 def tell_set_aside(paths: Sequence[Path]) -> None:

@@ -1,4 +1,4 @@
-"""Rows of words as a table: drawn on a terminal, elsewhere one plain line per row."""
+"""Rows of words as a table: drawn on a terminal, elsewhere one plain line per row, or as Markdown."""
 
 import sys
 from collections.abc import Collection, Sequence
@@ -7,6 +7,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from tabulate import tabulate
 
 
 def show(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[str] = ()) -> None:
@@ -30,3 +31,9 @@ def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Coll
         "  ".join(cell.ljust(width) if name in left else cell.rjust(width) for name, cell, width in zip(columns, row, widths, strict=True)).rstrip()
         for row in every
     ]
+
+
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[str] = ()) -> str:
+    """A table of Markdown, without a heading; what words hold cannot break it."""
+    plain = [[" ".join(word.replace("|", "\\|").split()) for word in row] for row in rows]
+    return str(tabulate(plain, columns, tablefmt="pipe", disable_numparse=True, colalign=["left" if name in left else "right" for name in columns]))

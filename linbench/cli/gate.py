@@ -1,0 +1,55 @@
+"""`linbench gate`: candidate results against a baseline."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from linbench.cli.options import JsonOption, Shown, ShownOption, tell_set_aside
+
+EXAMPLES = """
+Examples:
+
+  linbench gate --baseline base/results --candidate head/results
+
+  linbench gate --baseline base/results --candidate head/results --policy gate.yaml --format markdown
+"""
+
+
+def gate(
+    baseline: Annotated[Path, typer.Option(metavar="DIR", help="Folder of result files of what stands.")],
+    candidate: Annotated[Path, typer.Option(metavar="DIR", help="Folder of result files of what is to take its place.")],
+    policy: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML: drop, alpha, seeds, bimodal, may_differ (docs/ci.md).")] = None,
+    format_: ShownOption = Shown.terminal,
+    as_json: JsonOption = False,
+) -> None:
+    """Say whether candidate results are worse than a baseline, cell by cell, whatever code they ran.
+
+    Exit code 0: none is. 4: a mean fell by more than two points, and that is shown among all cells. 5: cells are missing, or environments differ in
+    what matters.
+    """
+    from linbench.gate import gate as compare
+    from linbench.policy import load
+    from linbench.report.gated import COLUMNS, LEFT, outcome, page, plain, rows, sentences
+    from linbench.report.lines import show
+    from linbench.store import Store
+
+    rule = load(policy)
+    stores = Store(baseline), Store(candidate)
+    found = compare(stores[0].all(), stores[1].all(), rule)
+    tell_set_aside([path for store in stores for path in store.set_aside])
+    if as_json:
+        print(json.dumps(plain(found, rule)))
+    elif format_ is Shown.markdown:
+        print(page(found, rule))
+    elif found.judged:
+        show(COLUMNS, rows(found, rule), left=LEFT)
+    for sentence in sentences(found):
+        print(f"linbench: {sentence}", file=sys.stderr)
+    print(f"linbench: {outcome(found)}", file=sys.stderr)
+    raise typer.Exit(found.exit_code)
+
+
+gate.__doc__ = (gate.__doc__ or "") + EXAMPLES

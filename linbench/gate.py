@@ -1,0 +1,134 @@
+"""Candidate results against a baseline: which cells got worse, and which cannot be compared."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from linbench.common.errors import EXIT_NOT_COMPARABLE, EXIT_REGRESSION, unknown
+from linbench.matching import Match, matches
+from linbench.policy import Bimodal, Policy
+from linbench.store import Result
+from linbench.verdicts import Difference, fisher, holm, welch
+
+
+class Pair(NamedTuple):
+    """One row of a table as both sides have it: test accuracies, one per seed. learnt: where it is bimodal, from which on a seed has learnt."""
+
+    name: str
+    baseline: Sequence[float]
+    candidate: Sequence[float]
+    learnt: float | None = None
+
+    @property
+    def counts(self) -> tuple[int, int] | None:
+        """Seeds that learnt, before and after."""
+        if self.learnt is None:
+            return None
+        before, after = (sum(value >= self.learnt for value in side) for side in (self.baseline, self.candidate))
+        return before, after
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A pair with its verdict."""
+
+    pair: Pair
+    difference: Difference
+    """Candidate less baseline, by Welch."""
+    p: float
+    """One-sided: that it fell."""
+    counted: float
+    """p among all that are gated, by Holm."""
+    red: bool
+    marks: tuple[str, ...] = ()
+    """Of both sides, for the reader: they excuse nothing, as both had the same budget."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What became of every row of the baseline."""
+
+    judged: tuple[Judged, ...]
+    problems: tuple[str, ...]
+    """What could not be compared, a sentence each."""
+    new: tuple[str, ...]
+    """Rows that the candidate alone has: they are not gated."""
+
+    @property
+    def red(self) -> list[Judged]:
+        """Those that got worse."""
+        return [one for one in self.judged if one.red]
+
+    @property
+    def exit_code(self) -> int:
+        """A regression that was shown outweighs what could not be."""
+        return EXIT_REGRESSION if self.red else EXIT_NOT_COMPARABLE if self.problems else 0
+
+
+def judge(pairs: Sequence[Pair], policy: Policy) -> list[Judged]:
+    """All of them together. Each needs two seeds or more on both sides."""
+    differences = [welch(pair.candidate, pair.baseline, alternative="less") for pair in pairs]
+    ps = [difference.p if pair.learnt is None else _fewer(pair) for pair, difference in zip(pairs, differences, strict=True)]
+    return [
+        Judged(pair, difference, p, counted, red=difference.mean < -policy.drop and counted <= policy.alpha)
+        for pair, difference, p, counted in zip(pairs, differences, ps, holm(ps), strict=True)
+    ]
+
+
+def _fewer(pair: Pair) -> float:
+    """That fewer seeds learn than did."""
+    before, after = pair.counts or (0, 0)
+    return fisher(after, len(pair.candidate), before, len(pair.baseline), alternative="less")
+
+
+def gate(baseline: Iterable[Result], candidate: Iterable[Result], policy: Policy) -> Gate:
+    """Rows are matched by task, settings, model, form, protocol and seed; what code they ran is left aside, as that is what is gated. But a task
+    of another version asks another question, and what else matters of the environment must agree.
+
+    Raises UserError: the policy names a bimodal cell that the baseline does not have.
+    """
+    reported = [[result for result in side if result["purpose"] == "report"] for side in (baseline, candidate)]
+    _refuse_unknown(policy.bimodal, reported[0])
+    found = matches(*reported)
+    gated, problems, changed = list[Match](), list[str](), dict[str, list[str]]()
+    for match in (match for match in found if match.baseline.results):
+        problems += match.missing
+        differ, seeds = match.changed(policy.may_differ), len(match.seeds)
+        for what in differ:
+            changed.setdefault(what, []).append(match.name)
+        if match.candidate.results and seeds < policy.seeds:
+            problems.append(f"{match.name} has {_count(seeds, 'seed')} with a number on both sides, and the policy asks for {policy.seeds}.")
+        elif not differ and seeds:
+            gated.append(match)
+    problems += [f"{what[0].upper()}{what[1:]}: {'; '.join(names)} cannot be compared." for what, names in changed.items()]
+    if not reported[0]:
+        problems.append("The baseline holds no result that was run to be reported, so there is nothing to gate.")
+    judged = judge([Pair(m.name, m.accuracies(m.baseline), m.accuracies(m.candidate), _learnt(m, policy)) for m in gated], policy)
+    told = tuple(replace(one, marks=_marks(match)) for one, match in zip(judged, gated, strict=True))
+    return Gate(told, tuple(problems), tuple(match.name for match in found if not match.baseline.results))
+
+
+def _learnt(match: Match, policy: Policy) -> float | None:
+    return next((one.learnt for one in policy.bimodal if (one.task, one.model) in _names(match.baseline.results[0])), None)
+
+
+def _names(result: Result) -> list[tuple[str, str]]:
+    """By which a policy may know it."""
+    task, preset = result["cell"]["task"]["name"], result["preset"]
+    return [(name, result["label"]) for name in (task, *([f"{task}/{preset}"] if preset else []))]
+
+
+def _refuse_unknown(bimodal: Sequence[Bimodal], results: Sequence[Result]) -> None:
+    """Raises UserError."""
+    known = {" ".join(name) for result in results for name in _names(result)}
+    for one in bimodal:
+        if (name := f"{one.task} {one.model}") not in known:
+            raise unknown("bimodal cell of the policy", name, known)
+
+
+def _marks(match: Match) -> tuple[str, ...]:
+    return tuple(f"{side}: {', '.join(row.marks)}" for side, row in match.sides if row.marks)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,151 @@
+"""Which results of two runs answer the same question, whatever code answered it, and under what conditions they did."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from linbench.cell import canonical
+from linbench.results import Row, comparisons
+from linbench.scores import accuracy
+from linbench.store import Result
+
+SIDES = ("baseline", "candidate")
+
+Question = dict[str, Any]
+"""A cell's identity without the code that answers it and the device: task, model, form and protocol as they are set, and the seed."""
+
+
+def question(result: Result) -> Question:
+    """What a result answers. A learning rate that was searched for is an answer, too: the question is on which seeds."""
+    cell = result["cell"]
+    task, model, protocol = cell["task"], cell["model"], cell["protocol"]
+    searched = {"lr": f"searched on seeds {' '.join(map(str, result['search']['seeds']))}"} if result["search"] else {}
+    codeless = {"version": 0, "kernel": {}, "source": None}
+    return {
+        **cell,
+        "schema": 0,
+        "backend": "",
+        "device": "",
+        "task": {**task, "version": 0, "draws": 0, "source": None},
+        "model": {
+            **model,
+            "backbone": {**model["backbone"], "version": 0, "kernel": {}},
+            "layers": [{**layer, **codeless} for layer in model["layers"]],
+        },
+        "protocol": {"version": 0, "settings": {**protocol["settings"], **searched}},
+    }
+
+
+def aligned(before: Sequence[Result], after: Sequence[Result]) -> tuple[list[Question], list[Question]]:
+    """The questions of both. Where code has a setting more or fewer than it had, those of one label that agree in all others are the same: as `before`
+    has them, if there is but one."""
+    old, new = [question(result) for result in before], [question(result) for result in after]
+    exact = {canonical(asked) for asked in new}
+    left: dict[tuple[str, int], dict[str, Question]] = {}
+    for result, asked in zip(before, old, strict=True):
+        if canonical(asked) not in exact:
+            left.setdefault((result["label"], asked["seed"]), {})[canonical(asked)] = asked
+    found = []
+    for result, asked in zip(after, new, strict=True):
+        twins = [other for other in left.get((result["label"], asked["seed"]), {}).values() if agree(asked, other)]
+        found.append(twins[0] if len(twins) == 1 else asked)
+    return old, found
+
+
+def agree(one: Any, other: Any, *, in_both: bool = False) -> bool:
+    """Whether two questions are the same in all settings that both have: all else must be there in both."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        same = in_both or one.keys() == other.keys()
+        return same and all(agree(one[name], other[name], in_both=name == "settings") for name in one.keys() & other.keys())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(agree, one, other))
+    return bool(one == other)
+
+
+def conditions(result: Result) -> dict[str, str]:
+    """What must be the same for a difference to be the code's: the device, what computes there, and the task's own version.
+
+    Threads and the kind of CPU change the last bits alone, which a test over seeds is there for.
+    """
+    cell, packages = result["cell"], result["environment"]["packages"]
+    task = cell["task"]
+    source = f", source {task['source'][:8]}" if task["source"] else ""
+    told = {
+        "device": cell["device"],
+        "torch": packages.get("torch", "unknown").partition("+")[0],
+        f"task {task['name']}": f"version {task['version']}{source}, of draws {task.get('draws', 0)}",
+    }
+    return told if cell["device"] == "cpu" else {**told, "triton": packages.get("triton", "unknown")}
+
+
+@dataclass(frozen=True)
+class Match:
+    """A row of a table as both sides have it; either may be empty."""
+
+    name: str
+    baseline: Row
+    candidate: Row
+
+    @property
+    def sides(self) -> tuple[tuple[str, Row], tuple[str, Row]]:
+        """Each with its name."""
+        return (SIDES[0], self.baseline), (SIDES[1], self.candidate)
+
+    @property
+    def seeds(self) -> list[int]:
+        """Those with one number on each side."""
+        numbers = [Counter(_seed(result) for result in row.results if accuracy(result) is not None) for _, row in self.sides]
+        return [seed for seed in numbers[0] if numbers[0][seed] == numbers[1][seed] == 1]
+
+    def accuracies(self, row: Row) -> list[float]:
+        """Of these seeds, on one side."""
+        seeds = self.seeds
+        return [value for result in row.results if _seed(result) in seeds and (value := accuracy(result)) is not None]
+
+    @property
+    def missing(self) -> Iterator[str]:
+        """Every result that should be there and is not, a sentence each."""
+        if not self.candidate.results:
+            yield f"{self.name} is missing in the candidate."
+            return
+        left = [str(seed) for seed in dict.fromkeys(map(_seed, self.baseline.results)) if seed not in map(_seed, self.candidate.results)]
+        if left:
+            yield f"{self.name} has no seed {', '.join(left)} in the candidate."
+        for side, row in self.sides:
+            for seed, count in Counter(map(_seed, row.results)).items():
+                if count > 1:
+                    yield f"{self.name} has {count} results of seed {seed} in the {side}, of different code; give folders that hold one run each."
+            for result in row.results:
+                if accuracy(result) is None:
+                    yield f"{self.name}, seed {_seed(result)}: {result['status']} in the {side}, {str(result['reason']).rstrip('.')}."
+
+    def changed(self, may_differ: Sequence[str]) -> list[str]:
+        """What else than the code is not the same on both sides."""
+        told = [[conditions(result["measured"]) for result in row.results] for _, row in self.sides]
+        found = []
+        for name in told[0][0] if all(told) else ():
+            here, there = (", ".join(sorted({one.get(name, "none") for one in side})) for side in told)
+            if here != there and name not in may_differ:
+                found.append(f"{name} is {here} in the baseline and {there} in the candidate")
+        return found
+
+
+def matches(baseline: Sequence[Result], candidate: Sequence[Result]) -> list[Match]:
+    """Every row that is on either side."""
+    sides = (baseline, candidate)
+    both = [
+        {**result, "cell": asked, "measured": result, "side": name}
+        for name, side, questions in zip(SIDES, sides, aligned(*sides), strict=True)
+        for result, asked in zip(side, questions, strict=True)
+    ]
+    found = []
+    for comparison in comparisons(both):
+        for row in comparison.rows:
+            halves = (replace(row, results=tuple(result for result in row.results if result["side"] == side)) for side in SIDES)
+            found.append(Match(f"{comparison.title} {comparison.form}, {row.label}", *halves))
+    return found
+
+
+def _seed(result: Result) -> int:
+    return int(result["cell"]["seed"])

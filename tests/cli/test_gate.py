@@ -1,0 +1,86 @@
+"""`linbench gate`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linbench.cell import SCHEMA, digest
+from linbench.store import Store
+
+
+@pytest.fixture
+def store(a_result: Callable[..., Any], tmp_path: Path) -> Callable[..., Path]:
+    """A folder with six seeds of DeltaNet about a score."""
+
+    def keep(name: str, score: float, **more: Any) -> Path:
+        folder = Store(tmp_path / name)
+        folder.prepare()
+        for seed in range(6):
+            result = a_result(seed=seed, score=score + seed / 100, **more)
+            folder.put(result | {"id": digest(result["id"]), "schema": SCHEMA})
+        return folder.folder
+
+    return keep
+
+
+@pytest.fixture
+def gate(linbench: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda baseline, candidate, *words: linbench("gate", "--baseline", baseline, "--candidate", candidate, *words)
+
+
+def test_what_is_no_worse_is_let_pass(gate: Callable[..., Any], store: Callable[..., Path]) -> None:
+    ended = gate(store("base", 0.8), store("head", 0.79))
+    assert (ended.code, ended.err) == (0, "linbench: 1 cell gated, none worse than the baseline.\n")
+    head, row = ended.out.splitlines()
+    assert head.split()[:4] == ["cell", "baseline", "candidate", "difference"]
+    assert row.split()[:6] == ["mqar", "quick", "native,", "deltanet", "0.825", "0.815"]
+
+
+def test_a_regression_has_a_code_and_a_sentence(gate: Callable[..., Any], store: Callable[..., Path]) -> None:
+    ended = gate(store("base", 0.8), store("head", 0.6))
+    assert ended.code == 4
+    assert ended.err.splitlines()[0].startswith("linbench: mqar quick native, deltanet got worse: accuracy was 0.825 and is 0.625 over 6 seeds (p = ")
+    assert ended.err.splitlines()[1] == "linbench: 1 cell gated, 1 worse than the baseline."
+    assert ended.out.splitlines()[1].endswith("RED")
+
+
+def test_what_cannot_be_compared_has_another(gate: Callable[..., Any], store: Callable[..., Path]) -> None:
+    ended = gate(store("base", 0.8), store("head", 0.8, heads=4))
+    assert ended.code == 5
+    assert ended.err.splitlines() == [
+        "linbench: mqar quick native, deltanet (heads 2) is missing in the candidate.",
+        "linbench: Not gated, as the baseline does not have them: mqar quick native, deltanet (heads 4).",
+        "linbench: 0 cells gated, 1 reason why it is not comparable.",
+    ]
+
+
+def test_markdown_says_it_all(gate: Callable[..., Any], store: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "gate.yaml").write_text("bimodal: [{task: mqar, model: deltanet, learnt: 0.75}]")
+    ended = gate(store("base", 0.8), store("head", 0.6), "--policy", "gate.yaml", "--format", "markdown")
+    assert ended.code == 4
+    assert ended.out.startswith("### Gate: 1 cell gated, 1 worse than the baseline.\n\n- mqar quick native, deltanet got worse: 6 of 6 seeds learnt it")
+    assert "| mqar quick native, deltanet | 0.825 (6 learnt) | 0.625 (0 learnt) |" in ended.out
+    assert "falls by more than 0.02 and that is shown at 0.05" in ended.out
+
+
+def test_json_says_it_all(gate: Callable[..., Any], store: Callable[..., Path]) -> None:
+    told = json.loads(gate(store("base", 0.8), store("head", 0.6), "--json").out)
+    (cell,) = told["cells"]
+    assert told["exit_code"] == 4
+    assert told["policy"] == {"drop": 0.02, "alpha": 0.05, "seeds": 6, "bimodal": [], "may_differ": []}
+    assert cell["red"] is True
+    assert cell["baseline"] == pytest.approx([0.8, 0.81, 0.82, 0.83, 0.84, 0.85])
+    assert cell["difference"] == pytest.approx(-0.2)
+
+
+def test_bad_input_is_one_sentence(gate: Callable[..., Any], store: Callable[..., Path], tmp_path: Path) -> None:
+    ended = gate(store("base", 0.8), "nowhere")
+    assert (ended.code, ended.err) == (6, "linbench: there is no results folder nowhere; `linbench run` makes one, --results names another.\n")
+    (tmp_path / "gate.yaml").write_text("seed: 3")
+    ended = gate("base", "base", "--policy", "gate.yaml")
+    assert (ended.code, ended.err.startswith("linbench: unknown setting 'policy.seed'; did you mean 'policy.seeds'?")) == (2, True)
+    ended = gate("base", "base", "--policy", "none.yaml")
+    assert (ended.code, ended.err) == (2, "linbench: cannot read the policy none.yaml: No such file or directory.\n")
