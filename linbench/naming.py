@@ -59,9 +59,9 @@ def _numbered(values: Sequence[Any]) -> list[int]:
 
 
 def told_apart(every: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Each of these settings in words, by what is not the same in all of them: `seq_len 64 / kv_pairs 8`."""
+    """Each of these settings in words, by what it has of all that is not the same in all of them: `seq_len 64 / kv_pairs 8`."""
     differ = [name for name in dict.fromkeys(name for one in every for name in one) if len({str(one.get(name)) for one in every}) > 1]
-    return [" / ".join(f"{name} {one.get(name)}" for name in differ) for one in every]
+    return [" / ".join(f"{name} {one[name]}" for name in differ if name in one) for one in every]
 
 
 def _settings(cell: Cell) -> dict[str, Any]:

@@ -177,7 +177,25 @@ def foresee(cells: Sequence[Cell], found: Callable[[Cell], Result | None], setti
 
     Raises UserError: a seed to be reported is a tuning seed.
     """
-    searches, tuning, left = _searches(cells, settings), [], set()
+    searches, tuning, left = _learned(cells, found, settings)
+    for cell in cells:
+        search = searches[_model(cell)]
+        if search.next or not (search.hopeless or found(search.reported(cell))):
+            left.add(cell.id)
+    return tuning, left
+
+
+def at_chosen_rates(cells: Sequence[Cell], found: Callable[[Cell], Result | None], settings: SearchSettings) -> dict[str, Cell]:
+    """By its id each of `cells` at its model's rate, where the results that are `found` lead to one. Raises UserError: a seed to be reported is a
+    tuning seed.
+    """
+    searches, _, _ = _learned(cells, found, settings)
+    return {cell.id: search.reported(cell) for cell in cells if not ((search := searches[_model(cell)]).next or search.hopeless)}
+
+
+def _learned(cells: Sequence[Cell], found: Callable[[Cell], Result | None], settings: SearchSettings) -> tuple[dict[str, Search], list[Cell], set[str]]:
+    """The searches as far as results lead, the cells that they are led by, and the ids of those that have none."""
+    searches, tuning, left = _searches(cells, settings), list[Cell](), set[str]()
     for search in searches.values():
         while wanted := search.wanted:
             tuning += wanted
@@ -186,11 +204,7 @@ def foresee(cells: Sequence[Cell], found: Callable[[Cell], Result | None], setti
                 left |= missing
                 break
             search.learn(results)
-    for cell in cells:
-        search = searches[_model(cell)]
-        if search.next or not (search.hopeless or found(search.reported(cell))):
-            left.add(cell.id)
-    return tuning, left
+    return searches, tuning, left
 
 
 def _searches(cells: Sequence[Cell], settings: SearchSettings) -> dict[str, Search]:

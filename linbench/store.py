@@ -160,6 +160,11 @@ def seed_of(result: Result) -> int:
     return int(result["cell"]["seed"])
 
 
+def below(folder: Path) -> list[Store]:
+    """A store for each folder with result files, this one and those in it, in the order of their names."""
+    return [Store(path) for path in sorted({file.parent for file in folder.rglob("*.json") if _ID.fullmatch(file.stem)})]
+
+
 @contextmanager
 def storage_sentence(path: Path, doing: str) -> Iterator[None]:
     """The operating system's refusal as one sentence. Raises StorageError."""

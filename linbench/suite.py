@@ -90,6 +90,14 @@ class Suite(Settings):
         return self
 
 
+class Block(NamedTuple):
+    """A task of a suite at a point of its grid, with the cells of every model that can be run there: what may be compared."""
+
+    task: SuiteTask
+    point: dict[str, Any]
+    rows: list[tuple[SuiteModel, list[Cell]]]
+
+
 class Expansion(NamedTuple):
     """The cells of a suite, each once; and for every name that is not there, why."""
 
@@ -116,18 +124,31 @@ def load(name: str) -> Suite:
     return Suite.parse(read_mapping(path, "suite", Suite.model_fields), where="suite")
 
 
+def narrowed(suite: Suite, *, models: Sequence[str] = (), seeds: str | None = None, form: str | None = None) -> Suite:
+    """The suite with other models than its own, in their order, each with what the suite sets for one of that name; with other seeds; in one form."""
+    own = [[part for part in suite.models if part.model == name] or [SuiteModel(model=name)] for name in models]
+    values = {"models": tuple(part for parts in own for part in parts), "seeds": seeds, "form": form}
+    return suite.model_copy(update={name: value for name, value in values.items() if value})
+
+
 def expand(suite: Suite, *, precision: str | None = None, device: str = "auto") -> Expansion:
     """All cells of a suite, in its order; in a `precision` of your own. Tasks and models that are not installed are left out and named, and so are models
     that do not have the form that is asked for, or no heads to be sized by where all are.
 
     Raises UserError: a setting that is not allowed.
     """
+    found, missing = blocks(suite, precision=precision, device=device)
+    return Expansion(list({cell.id: cell for block in found for _, cells in block.rows for cell in cells}.values()), missing)
+
+
+def blocks(suite: Suite, *, precision: str | None = None, device: str = "auto") -> tuple[list[Block], dict[str, str]]:
+    """As `expand`, task by task and point by point."""
     if suite.search:
         refuse_rate(suite.set, suite.grid, *(part.set for part in (*suite.tasks, *suite.models)))
     missing: dict[str, str] = {}
     models = [model for model in suite.models if _there("model", [term.name for term in parse_pattern(model.model)], missing)]
     tasks = [task for task in suite.tasks if _there("task", [task.task.partition("/")[0]], missing)]
-    found: dict[str, Cell] = {}
+    seeds, found = parse_seeds(suite.seeds), list[Block]()
     for task in tasks:
         name, _, preset = task.task.partition("/")
         form = suite.form or make_task(name, preset=preset or None)[2].model.get("form", "native")
@@ -141,7 +162,7 @@ def expand(suite: Suite, *, precision: str | None = None, device: str = "auto") 
                 preset=preset or None,
                 form=suite.form,
                 protocol=suite.protocol,
-                seeds=parse_seeds(suite.seeds),
+                seeds=seeds,
                 settings={**suite.set, **task.set, **point},
                 own=[model.set | ({} if precision is None else {"protocol.precision": precision}) for model in able],
                 train=task.train,
@@ -149,8 +170,8 @@ def expand(suite: Suite, *, precision: str | None = None, device: str = "auto") 
                 test_lengths=parse_lengths(task.test_lengths),
                 device=device,
             )
-            found |= {cell.id: cell for cell in cells}
-    return Expansion(list(found.values()), missing)
+            found.append(Block(task, point, [(model, cells[i * len(seeds) : (i + 1) * len(seeds)]) for i, model in enumerate(able)]))
+    return found, missing
 
 
 def _points(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:

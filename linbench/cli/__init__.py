@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, NoReturn
 
 import typer
 
-from linbench.cli import bench, check, doctor, figures, gate, listing, report, run, show, sweep, table, untrained
+from linbench.cli import bench, check, compare, doctor, figures, gate, listing, report, run, show, sweep, table, untrained
 from linbench.common.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE, UserError
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("sweep")(sweep.sweep)
+app.command("compare")(compare.compare)
 app.command("gate")(gate.gate)
 app.command("table")(table.table)
 app.command("figures")(figures.figures)

@@ -1,7 +1,7 @@
 """Options that several verbs share: the same words everywhere."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +12,17 @@ from linbench.common.errors import EXIT_CELLS_FAILED, UserError
 
 ResultsOption = Annotated[Path, typer.Option("--results", metavar="DIR", help="Folder of result files.", rich_help_panel="Results")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output, and nothing else there.", rich_help_panel="Results")]
+
+SeedsOption = Annotated[str | None, typer.Option("--seeds", help="Seeds, such as 0,1,2 or 0-4, whatever the suite says.")]
+FormOption = Annotated[str | None, typer.Option("--form", help="native or controlled, whatever the suite says.")]
+DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+StackOption = Annotated[int | None, typer.Option("--stack", min=1, help="Cells trained as one program at most; default: as suits the device.")]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option("--workers", min=0, help="Processes side by side; default: one for each GPU or core. More than GPUs share them. 0: this process alone."),
+]
+DevicesOption = Annotated[str | None, typer.Option("--devices", metavar="all|N", help="On all GPUs of this host, or on so many of them.")]
+TimeoutOption = Annotated[float, typer.Option("--timeout", min=1.0, metavar="SECONDS", help="A group that reports nothing for so long is ended.")]
 
 
 class Shown(StrEnum):
@@ -28,6 +39,12 @@ def tell_set_aside(paths: Sequence[Path]) -> None:
     """One line on standard error for each result file that could not be trusted."""
     for path in paths:
         print(f"linbench: a result was unreadable and does not count; the file is now {path}.", file=sys.stderr)
+
+
+def tell_left_out(missing: Mapping[str, str]) -> None:
+    """One line on standard error for each name that cannot be run, with why."""
+    for name, sentence in missing.items():
+        print(f"linbench: left out, {name}: {sentence}", file=sys.stderr)
 
 
 def tell_failed(results: Sequence[dict[str, Any]]) -> None:

@@ -4,13 +4,25 @@ import json
 import sys
 from contextlib import redirect_stdout
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from linbench.cli.options import JsonOption, ResultsOption, tell_failed, tell_set_aside
+from linbench.cli.options import (
+    DeviceOption,
+    DevicesOption,
+    FormOption,
+    JsonOption,
+    ResultsOption,
+    SeedsOption,
+    StackOption,
+    TimeoutOption,
+    WorkersOption,
+    tell_failed,
+    tell_left_out,
+    tell_set_aside,
+)
 from linbench.common.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,6 +39,8 @@ Examples:
 
   linbench sweep quick --only deltanet --only attention
 
+  linbench sweep quick --model gated_deltanet,./mine.py:Mine --seeds 0-5
+
   linbench sweep mine.yaml --shard 1/4 --retry failed
 
   linbench sweep mine.yaml --devices all
@@ -42,38 +56,33 @@ def sweep(
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many cells that are not finished.")] = None,
     shard: Annotated[str, typer.Option(metavar="I/N", help="The I-th of N parts, for N machines.")] = "1/1",
     retry: Annotated[str | None, typer.Option(metavar="failed", help="failed: try again what did not end well.")] = None,
+    model: Annotated[list[str] | None, typer.Option("--model", "-m", metavar="MODELS", help="Models in place of the suite's, separated by commas.")] = None,
+    seeds: SeedsOption = None,
+    form: FormOption = None,
     precision: Annotated[str | None, typer.Option(help="fp32 or bf16, whatever the suite says.")] = None,
-    stack: Annotated[int | None, typer.Option(min=1, help="Cells trained as one program at most; default: as suits the device.")] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=0, help="Processes side by side; default: one for each GPU or core. More than GPUs share them. 0: this process alone.")
-    ] = None,
-    devices: Annotated[str | None, typer.Option(metavar="all|N", help="On all GPUs of this host, or on so many of them.")] = None,
+    stack: StackOption = None,
+    workers: WorkersOption = None,
+    devices: DevicesOption = None,
     executor: Annotated[str, typer.Option(metavar="local|ray", help="local: on this host. ray: on the nodes of a Ray cluster.")] = "local",
     address: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Of the Ray cluster; default: auto, the one that this host is part of.")] = None,
     gpus: Annotated[float | None, typer.Option(metavar="SHARE", help="Of one GPU, for each group on a Ray cluster, such as 0.25; default: 1.")] = None,
-    timeout: Annotated[float, typer.Option(min=1.0, metavar="SECONDS", help="A group that reports nothing for so long is ended.")] = 1800.0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    timeout: TimeoutOption = 1800.0,
+    device: DeviceOption = "auto",
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,
 ) -> None:
     """Run a suite: tasks x models x settings x seeds. Finished cells are not repeated; tables and figures are there at any moment."""
-    from rich.console import Console
-
-    from linbench.executor import executor as choose
-    from linbench.progress import Live, Plain
-    from linbench.runner import run_cells
-    from linbench.search import run_searched
+    from linbench.cli.running import carry_out
+    from linbench.pattern import split_models
     from linbench.store import Store
-    from linbench.suite import expand, load
+    from linbench.suite import expand, load, narrowed
 
     if retry not in {None, "failed"}:
         raise UserError(f"--retry takes failed, not '{retry}'.")
-    stderr = Console(stderr=True)
     with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
-        chosen = load(suite)
+        chosen = narrowed(load(suite), models=[name for text in model or () for name in split_models(text)], seeds=seeds, form=form)
         found, missing = expand(chosen, precision=precision, device=device)
-        for name, sentence in missing.items():
-            print(f"linbench: left out, {name}: {sentence}", file=sys.stderr)
+        tell_left_out(missing)
         store = Store(results)
         cells = _chosen(found, only=only or [], shard=shard)
         if limit is not None:
@@ -82,10 +91,8 @@ def sweep(
             if not cells:
                 raise UserError("every cell is finished; without --limit the tables are shown.")
         if not dry_run:
-            progress = Live(stderr) if stderr.is_terminal else Plain(stderr)
-            run = partial(run_searched, settings=chosen.search) if chosen.search else run_cells
-            with choose(executor, device=device, devices=devices, workers=workers, address=address, gpus=gpus, silence=timeout) as who:
-                done = run(cells, store, progress, executor=who, retry=retry is not None, stack=stack)
+            where = {"device": device, "devices": devices, "workers": workers, "address": address, "gpus": gpus, "silence": timeout}
+            done = carry_out(cells, store, search=chosen.search, stack=stack, retry=retry is not None, name=executor, **where)
     if dry_run:
         _tell_plan(cells, store, stack, search=chosen.search, retry=retry is not None, as_json=as_json)
         return

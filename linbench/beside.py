@@ -1,0 +1,136 @@
+"""Variants side by side: on every task of a suite what each scores beside the first, and whether that is a difference."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from linbench.naming import told_apart
+from linbench.results import Row, comparisons
+from linbench.scores import at_one_chance
+from linbench.sizes import TOLERANCE
+from linbench.store import FINAL, NO_VERDICT, Result
+from linbench.suite import Block, SuiteModel
+from linbench.verdicts import Difference, holm, welch
+
+ALPHA = 0.05
+"""The probability, at most, that any verdict of a table is false."""
+
+
+class Line(NamedTuple):
+    """One variant on one task. difference: its accuracy less that of the first named, by Welch, wherever both have two seeds; p: of it, among all
+    verdicts of the table; both None for the first named itself."""
+
+    task: str
+    row: Row
+    difference: Difference | None
+    p: float | None
+    verdict: str
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """One table: one form, so that controlled and native never meet."""
+
+    form: str
+    first: str
+    """The variant that the others are compared with."""
+    lines: tuple[Line, ...]
+
+
+def side_by_side(blocks: Sequence[Block], results: Mapping[str, Result]) -> list[SideBySide]:
+    """A table for each form; all models of a block stand beside its first. `results` by the ids of their cells; models without any are left out, and so is
+    a block whose first has none."""
+    forms: dict[str, list[tuple[str, list[Row]]]] = {}
+    for block, title in zip(blocks, titles(blocks), strict=True):
+        rows = _rows(block, results)
+        if rows and rows[0].results:
+            forms.setdefault(rows[0].results[0]["cell"]["model"]["form"], []).append((title, [row for row in rows if row.results]))
+    return [_table(form, tasks) for form, tasks in forms.items()]
+
+
+def _rows(block: Block, results: Mapping[str, Result]) -> list[Row]:
+    chosen = [[results[cell.id] for cell in cells if cell.id in results] for _, cells in block.rows]
+    even = iter(at_one_chance([result for own in chosen for result in own]))
+    labels = _labels([model for model, _ in block.rows])
+    return [Row(label, tuple(next(even) for _ in own)) for label, own in zip(labels, chosen, strict=True)]
+
+
+def _labels(models: Sequence[SuiteModel]) -> list[str]:
+    """Those that a suite has twice are told apart by what it sets for them."""
+    names = [model.model for model in models]
+    said = [told_apart([other.set for other in models if other.model == model.model]) for model in models]
+    place = [names[:i].count(name) for i, name in enumerate(names)]
+    return [f"{name} ({words[i]})" if words[i] else name for name, words, i in zip(names, said, place, strict=True)]
+
+
+def titles(blocks: Sequence[Block]) -> list[str]:
+    """The task of each, with its preset where it has one, and what tells it apart from others of that name."""
+    names, differ = [_name(block) for block in blocks], [{**block.task.set, **_mixture(block), **block.point} for block in blocks]
+    found = []
+    for name, own in zip(names, differ, strict=True):
+        alike = [settings for other, settings in zip(names, differ, strict=True) if other == name]
+        words = told_apart(alike)[alike.index(own)]
+        found.append(f"{name} {words}" if words else name)
+    return found
+
+
+def _name(block: Block) -> str:
+    cells = [cell for _, cells in block.rows for cell in cells]
+    presets = {cell.preset for cell in cells}
+    return f"{cells[0].task_entry.name} {preset}" if len(presets) == 1 and (preset := presets.pop()) else cells[0].task_entry.name
+
+
+def _mixture(block: Block) -> dict[str, Any]:
+    return {name: value for name in ("train", "test", "test_lengths") if (value := getattr(block.task, name))}
+
+
+def _table(form: str, tasks: Sequence[tuple[str, list[Row]]]) -> SideBySide:
+    lines, ps = list[Line](), dict[int, float]()
+    for title, (first, *others) in tasks:
+        lines.append(Line(title, first, None, None, "compared with"))
+        for row in others:
+            several = min(len(row.accuracies), len(first.accuracies)) > 1
+            difference, reason = welch(row.accuracies, first.accuracies) if several else None, why_not(row, first)
+            if difference and not reason:
+                ps[len(lines)] = difference.p
+            lines.append(Line(title, row, difference, None, reason or ""))
+    for (place, _), p in zip(ps.items(), holm(list(ps.values())), strict=True):
+        difference = lines[place].difference
+        assert difference is not None
+        verdict = "no difference shown" if p > ALPHA else "better" if difference.mean > 0 else "worse"
+        lines[place] = lines[place]._replace(p=p, verdict=verdict)
+    return SideBySide(form, tasks[0][1][0].label, tuple(lines))
+
+
+def why_not(row: Row, first: Row) -> str | None:
+    """What keeps two variants from a verdict, in a sentence without its end; None: nothing."""
+    both = (row, first)
+    for one in both:
+        if failed := next((result for result in one.results if result["status"] not in FINAL), None):
+            return f"no verdict: {one.label}, seed {failed['cell']['seed']} {failed['status']}"
+    if len(comparisons([result for one in both for result in one.results])) > 1:
+        return "not comparable: trained, surrounded or run otherwise"
+    if apart := _sizes_apart(row, first):
+        return f"not comparable: {apart}"
+    for one in both:
+        for mark in NO_VERDICT:
+            if count := sum(mark in result["marks"] for result in one.results):
+                return f"no verdict: {one.label} {mark} {count}/{len(one.results)}"
+    if few := next((one for one in both if len(one.results) < 2), None):
+        return f"no verdict: one seed of {few.label}"
+    return None
+
+
+def _sizes_apart(row: Row, first: Row) -> str | None:
+    """In words, where sizes differ by more than `TOLERANCE`, or cannot be told."""
+    both = (row, first)
+    sizes = [one.results[0]["model"] for one in both]
+    if undeclared := next((one for one, size in zip(both, sizes, strict=True) if size["state"] is None), None):
+        return f"{undeclared.label} does not declare its state"
+    growing = [one for one, size in zip(both, sizes, strict=True) if size["state"]["cache"]]
+    if len(growing) == 1:
+        return f"the state of {growing[0].label} grows with the length"
+    for what, pair in (("state floats", [size["state"]["total"] for size in sizes]), ("parameters", [size["parameters"] for size in sizes])):
+        if max(pair) > (1 + TOLERANCE) * min(pair):
+            return f"{pair[0]:,.0f} {what} beside {pair[1]:,.0f}"
+    return None

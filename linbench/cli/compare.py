@@ -1,0 +1,92 @@
+"""`linbench compare`: variants side by side."""
+
+import json
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from linbench.cli.options import (
+    DeviceOption,
+    DevicesOption,
+    FormOption,
+    JsonOption,
+    ResultsOption,
+    SeedsOption,
+    Shown,
+    ShownOption,
+    StackOption,
+    TimeoutOption,
+    WorkersOption,
+    tell_failed,
+    tell_left_out,
+    tell_set_aside,
+)
+
+EXAMPLES = """
+Examples:
+
+  linbench compare gated_deltanet deltanet ./mine.py:Mine
+
+  linbench compare gated_deltanet kda --suite quick --seeds 0-5 --format markdown
+
+  linbench compare ./mine.py:Mine --suite overwrite --form native --against reference
+"""
+
+
+def compare(
+    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Names, ./file.py:Class or patterns; all others are compared with the first.")],
+    suite: Annotated[str, typer.Option(metavar="SUITE", help="Whose tasks, settings and seeds: a shipped one (linbench list suites) or YAML.")] = "quick",
+    form: FormOption = None,
+    seeds: SeedsOption = None,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="reference|DIR", help="Beside the suite's own models, too, as stored there: of these none is trained. reference: of a checkout."),
+    ] = None,
+    workers: WorkersOption = None,
+    devices: DevicesOption = None,
+    device: DeviceOption = "auto",
+    stack: StackOption = None,
+    timeout: TimeoutOption = 1800.0,
+    format_: ShownOption = Shown.terminal,
+    results: ResultsOption = Path("results"),
+    as_json: JsonOption = False,
+) -> None:
+    """Run what is missing of variants on a suite; then one table for each form: score, difference to the first named with its interval, and a verdict.
+
+    Variants of different size are told to be that, and have no verdict. Finished cells are not repeated.
+    """
+    from linbench.cli.running import carry_out
+    from linbench.compare import comparing
+    from linbench.pattern import split_models
+    from linbench.store import Store
+    from linbench.suite import load
+
+    with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
+        names = ["".join(name.split()) for text in models for name in split_models(text)]
+        chosen = load(suite)
+        plan = comparing(names, chosen, seeds=seeds, form=form, against=against, device=device)
+        tell_left_out(plan.left_out)
+        store = Store(results)
+        where: dict[str, Any] = {"device": device, "devices": devices, "workers": workers, "silence": timeout}
+        done = carry_out(plan.cells, store, search=chosen.search, stack=stack, **where) if plan.cells else []
+    # not before: what makes tables takes a second to load
+    from linbench.report.beside import COLUMNS, LEFT, caption, page, plain, rows
+    from linbench.report.lines import show
+
+    tell_set_aside(store.set_aside)
+    tables = plan.tables(done)
+    if as_json:
+        print(json.dumps([plain(table) for table in tables]))
+    for table in tables if not as_json else ():
+        if format_ is Shown.markdown:
+            print(page(table))
+        else:
+            show(COLUMNS, rows(table), left=LEFT)
+            print(f"\n{caption(table)}\n")
+    tell_failed(done)
+
+
+compare.__doc__ = (compare.__doc__ or "") + EXAMPLES

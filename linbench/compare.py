@@ -1,0 +1,98 @@
+"""What a comparison of variants needs: what is stored of it, and what is to be run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import linbench
+from linbench.beside import SideBySide, side_by_side
+from linbench.cell import Cell
+from linbench.common.errors import UserError
+from linbench.search import SearchSettings, at_chosen_rates
+from linbench.store import FINAL, Result, Store, below
+from linbench.suite import Block, Suite, blocks, narrowed
+
+REFERENCE = "reference"
+"""Stands for the results that come with a checkout of linbench, in these folders."""
+
+SHIPPED = ("cpu", "h200")
+
+
+@dataclass(frozen=True)
+class Comparing:
+    """Variants on a suite: `known` results by the ids of their cells, the `cells` to be run, and for every name that is left out, why."""
+
+    blocks: list[Block]
+    known: dict[str, Result]
+    cells: list[Cell]
+    left_out: dict[str, str]
+
+    def tables(self, results: Sequence[Result]) -> list[SideBySide]:
+        """With the results of `cells`, in their order."""
+        run = {cell.id: result for cell, result in zip(self.cells, results, strict=True)}
+        return side_by_side(self.blocks, self.known | run)
+
+
+def comparing(
+    models: Sequence[str], suite: Suite, *, seeds: str | None = None, form: str | None = None, against: str | None = None, device: str = "auto"
+) -> Comparing:
+    """These models on the suite's tasks, with its settings and seeds. With `against`, a folder or `reference`, all that is stored there is read, and the
+    suite's own models stand beside these, none of which is run.
+
+    Raises UserError: nothing to compare with, or a model that this suite cannot have; StorageError: what is stored cannot be read.
+    """
+    named = list(dict.fromkeys(models))
+    others = list(dict.fromkeys(part.model for part in suite.models if against and part.model not in named))
+    if len(named) < 2 and not others:
+        raise UserError(f"one variant alone is compared with nothing; name another{'' if against else f', or --against {REFERENCE}'}.")
+    stores = stores_at(against) if against else []
+    chosen = narrowed(suite, models=[*named, *others], seeds=seeds, form=form)
+    every, missing = blocks(chosen, device=device)
+    found = [block for block in every if block.rows[0][0].model == named[0]]  # elsewhere there is nothing to compare with
+    rows = [(part.model, cells) for block in found for part, cells in block.rows]
+    if away := next((name for name in named if name not in {model for model, _ in rows}), None):
+        raise UserError(f"{away} cannot be compared on this suite: {_why(away, missing)}")
+    known = stored([cell for _, cells in rows for cell in cells], stores, chosen.search)
+    if absent := [model for model in others if not any(cell.id in known for name, cells in rows if name == model for cell in cells)]:
+        if len(absent) == len(others) and len(named) < 2:
+            kind = rows[0][1][0].identity["device"]
+            raise UserError(f"nothing of the suite is stored in {against} as this linbench would run it on {kind}; run it without --against.")
+        missing |= {f"model {model}": f"{against} has no result of it as this linbench would run it here." for model in absent}
+    wanted = {cell.id: cell for name, cells in rows if name in named for cell in cells if cell.id not in known}
+    return Comparing(found, known, list(wanted.values()), missing)
+
+
+def _why(name: str, missing: dict[str, str]) -> str:
+    about = [key for key in missing if key.removeprefix("model ").partition(",")[0] in name] or list(missing)
+    native = " With --form native all are compared as they were published." if any(key.endswith(", controlled") for key in about) else ""
+    return " ".join(missing[key] for key in about) + native if about else "it has no task."
+
+
+def stored(cells: Sequence[Cell], stores: Sequence[Store], search: SearchSettings | None) -> dict[str, Result]:
+    """By the ids of `cells` the results that stores hold of exactly these: the same code, the same kind of device; with a `search`, at the learning rate
+    that their own results lead to. Raises UserError: a seed to be reported is a tuning seed; StorageError: what is there cannot be read.
+    """
+
+    def found(cell: Cell) -> Result | None:
+        results = (store.get(cell.id) for store in stores)
+        return next((result for result in results if result is not None and result["status"] in FINAL), None)
+
+    at = at_chosen_rates(cells, found, search) if search else {cell.id: cell for cell in cells}
+    return {name: result | {"purpose": "report"} for name, cell in at.items() if (result := found(cell)) is not None}
+
+
+def stores_at(name: str) -> list[Store]:
+    """Those in the folder of that name and below; for `reference` those that come with the checkout that linbench runs from.
+
+    Raises UserError: there is none.
+    """
+    home = Path(linbench.__file__).resolve().parents[1] / "results"
+    folders = [home / kind for kind in SHIPPED] if name == REFERENCE else [Path(name)]
+    found = [store for folder in folders for store in below(folder)]
+    if not found and name == REFERENCE:
+        raise UserError(
+            f"this linbench was installed without its reference results; clone its repository and give the folder: --against {home.name}/{SHIPPED[0]}."
+        )
+    if not found:
+        raise UserError(f"there are no results in {name} to compare against; name a folder that has some, or {REFERENCE}.")
+    return found

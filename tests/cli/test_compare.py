@@ -1,0 +1,89 @@
+"""`linbench compare`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TINY = """
+about: a test
+tasks: [mqar]
+models: [deltanet, linear_attention]
+seeds: 0-1
+set:
+  task.seq_len: 16
+  task.kv_pairs: 2
+  task.vocab_size: 16
+  model.d_model: 16
+  protocol.batch_size: 4
+  protocol.tokens: 640
+  protocol.evaluations: 5
+  protocol.validation_examples: 8
+  protocol.test_examples: 16
+"""
+
+
+@pytest.fixture
+def compare(linbench: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    """The verb on a suite that takes a second."""
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    return lambda *words: linbench("compare", *words, "--suite", "tiny.yaml", "--device", "cpu", "--workers", "0")
+
+
+def test_what_is_missing_is_run_and_shown_side_by_side(compare: Callable[..., Any], linbench: Callable[..., Any], tmp_path: Path) -> None:
+    ended = compare("deltanet", "gla")
+    assert ended.code == 0, ended.err
+    head, first, second = ended.out.splitlines()[:3]
+    assert head.split() == ["task", "model", "accuracy", "seeds", "difference", "p", "verdict", "state", "floats", "parameters", "marks"]
+    assert (first.split()[:2], second.split()[:2]) == (["mqar", "deltanet"], ["mqar", "gla"])
+    assert "Difference: to deltanet, with its own 95 % interval" in ended.out
+    assert ended.err.count("seed ") == 4
+    again = compare("deltanet,gla")
+    assert (again.code, again.out, again.err.count("finished earlier")) == (0, ended.out, 4)
+    (table,) = json.loads(compare("deltanet", "gla", "--json").out)
+    assert (table["form"], table["first"]) == ("native", "deltanet")
+    stored = {(r["model"], r["seed"]): r["accuracy"] for r in json_rows(linbench)}
+    assert [row["accuracies"] for row in table["rows"]] == [[stored[name, seed] for seed in (0, 1)] for name in ("deltanet", "gla")]
+    assert table["rows"][1]["difference"] == pytest.approx(sum(stored["gla", s] - stored["deltanet", s] for s in (0, 1)) / 2)
+    assert {"interval", "p_holm", "verdict", "state_floats", "parameters", "marks"} <= set(table["rows"][1])
+
+
+def json_rows(linbench: Callable[..., Any]) -> list[dict[str, Any]]:
+    from linbench import load
+
+    return load("results").to_dict("records")  # type: ignore[return-value]
+
+
+def test_a_layer_of_ones_own_beside_stored_ones(compare: Callable[..., Any], linbench: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from torch import nn\nclass Mine(nn.Linear):\n    def __init__(self, width):\n        super().__init__(width, width)\n")
+    assert linbench("sweep", "tiny.yaml", "--device", "cpu", "--workers", "0", "--results", "stored").code == 0
+    ended = compare("./mine.py:Mine", "--against", "stored", "--format", "markdown")
+    assert ended.code == 0, ended.err
+    assert ended.out.startswith("### Beside ./mine.py:Mine, native\n\n| task ")
+    assert ended.err.count("Mine seed") == 2
+    assert "deltanet seed" not in ended.err
+    assert ended.out.count("not comparable: ./mine.py:Mine does not declare its state") == 2
+
+
+def test_a_failure_has_its_code_and_no_verdict(compare: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from torch import nn\nclass Mine(nn.Module):\n    def forward(self, x):\n        raise RuntimeError('no')\n")
+    ended = compare("deltanet", "./mine.py:Mine")
+    assert ended.code == 3
+    assert "no verdict: ./mine.py:Mine, seed 0 failed" in ended.out
+    assert "mine.py line 4: RuntimeError: no" in ended.err
+
+
+def test_bad_input_is_one_sentence(compare: Callable[..., Any], linbench: Callable[..., Any]) -> None:
+    ended = compare("deltanet")
+    assert (ended.code, ended.err) == (2, "linbench: one variant alone is compared with nothing; name another, or --against reference.\n")
+    ended = linbench("compare", "deltanet", "gla", "--suite", "quik")
+    assert (ended.code, ended.err.startswith("linbench: unknown suite 'quik'; did you mean 'quick'?")) == (2, True)
+    assert "seeds are numbers" in compare("deltanet", "gla", "--seeds", "x").err
+
+
+def test_a_sweep_takes_other_models_and_seeds(linbench: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    ended = linbench("sweep", "tiny.yaml", "--model", "gla,retnet", "--seeds", "4-5", "--dry-run", "--device", "cpu")
+    assert ended.out.splitlines()[:2] == ["mqar gla seed 4 5: 2 cells, 2 left, no estimate", "mqar retnet seed 4 5: 2 cells, 2 left, no estimate"]
