@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# Variants side by side on a suite, and the head of a repository gated against its base, both run here and now, in turn. What action.yml runs.
+usage() {
+    cat <<'TEXT'
+usage: compare.sh --models NAMES --out DIR [options]      in a checkout of the repository that the models are from; the head is what is checked out
+
+  --models NAMES    separated by commas, as `linbench run --model` takes them; all others are compared with the first
+  --out DIR         what is written here: comment.md (the gate's verdict and the comparison), and the results of base and head
+  --base COMMIT     gate the head against this commit; without it nothing is gated
+  --suite SUITE     default: quick
+  --seeds SEEDS     default: 0-5
+  --rounds N        seeds are run in so many parts, base and head in turn; default: 3
+  --policy FILE     of the gate
+  --against DIR     folder of stored results, or reference; beside these, too
+  --form FORM       native or controlled, whatever the suite says
+  --device DEVICE   default: auto
+  --workers N       processes side by side, as `linbench sweep` takes them
+
+Ends as `linbench gate` does: 0, 4 for a regression, 5 if it cannot be told; without --base as `linbench compare` does.
+TEXT
+}
+set -euo pipefail
+
+models='' out='' base='' suite=quick seeds=0-5 rounds=3 policy='' against='' form='' device=auto workers=''
+while [ $# -gt 0 ]; do
+    case $1 in
+        --models | --out | --base | --suite | --seeds | --rounds | --policy | --against | --form | --device | --workers)
+            [ $# -ge 2 ] || { echo "compare.sh: $1 needs a value." >&2; exit 2; }
+            printf -v "${1#--}" %s "$2"
+            shift 2
+            ;;
+        -h | --help) usage; exit ;;
+        *) echo "compare.sh: unknown option $1; see compare.sh --help." >&2; exit 2 ;;
+    esac
+done
+[ -n "$models" ] && [ -n "$out" ] || { usage >&2; exit 2; }
+python=${PYTHON:-python}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+head=$(git rev-parse --show-toplevel)
+[ ! -f "$suite" ] || suite=$(realpath "$suite")
+[ ! -f "$policy" ] || policy=$(realpath "$policy")
+[ ! -d "$against" ] || against=$(realpath "$against")
+
+# a side is a checkout and, where the repository is a package, that package apart from the other side's
+add_side() {  # NAME CHECKOUT
+    ln -sfn "$2" "$out/$1.checkout"
+    mkdir -p "$out/$1.packages"
+    if [ -f "$2/pyproject.toml" ]; then
+        "$python" -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target "$out/$1.packages" "$2"
+    fi
+}
+
+on() {  # NAME WORDS...: linbench with the code of that side
+    (cd "$out/$1.checkout" && PYTHONPATH="$out/$1.packages${PYTHONPATH:+:$PYTHONPATH}" "$python" -P -m linbench "${@:2}")
+}
+
+# cells that failed (3) are for the gate to name
+may_fail() {
+    "$@" || { local code=$?; [ $code = 3 ] || return $code; }
+}
+
+add_side head "$head"
+sides=(head)
+if [ -n "$base" ]; then
+    git cat-file -e "$base^{commit}" 2>/dev/null || git fetch --quiet --depth 1 origin "$base"
+    rm -rf "$out/base.tree"
+    git worktree prune
+    git worktree add --quiet --force --detach "$out/base.tree" "$base"
+    trap 'git -C "$head" worktree remove --force "$out/base.tree"' EXIT
+    add_side base "$out/base.tree"
+    sides=(base head)
+fi
+
+cd "$out"
+parts=$("$python" - "$seeds" "$rounds" <<'PY'
+import sys
+from linbench.common.errors import UserError
+from linbench.common.seeds import parse_seeds
+try:
+    seeds, rounds = parse_seeds(sys.argv[1]), int(sys.argv[2])
+except (UserError, ValueError) as error:
+    print(f"compare.sh: {error}", file=sys.stderr)
+    sys.exit(2)
+parts = (seeds[len(seeds) * i // rounds : len(seeds) * (i + 1) // rounds] for i in range(rounds))
+print(*(",".join(map(str, part)) for part in parts if part))
+PY
+)
+how=(--device "$device" ${form:+--form "$form"} ${workers:+--workers "$workers"})
+for part in $parts; do
+    for side in "${sides[@]}"; do
+        echo "compare.sh: $side, seeds $part" >&2
+        may_fail on "$side" sweep "$suite" --model "$models" --seeds "$part" "${how[@]}" --results "$out/$side.results" > /dev/null
+    done
+    [ ${#sides[@]} = 1 ] || sides=("${sides[1]}" "${sides[0]}")  # what goes first in one round goes last in the next
+done
+
+code=0
+on head compare "$models" --suite "$suite" --seeds "$seeds" "${how[@]}" ${against:+--against "$against"} --results "$out/head.results" \
+    --format markdown > "$out/compare.md" || code=$?
+[ $code = 0 ] || [ $code = 3 ] || exit $code
+: > "$out/gate.md"
+if [ -n "$base" ]; then
+    code=0
+    on head gate --baseline "$out/base.results" --candidate "$out/head.results" ${policy:+--policy "$policy"} --format markdown > "$out/gate.md" || code=$?
+    [ -s "$out/gate.md" ] || exit $code
+fi
+{ echo '<!-- linbench -->'; cat "$out/gate.md" "$out/compare.md"; } > "$out/comment.md"
+[ -z "${GITHUB_STEP_SUMMARY:-}" ] || cat "$out/comment.md" >> "$GITHUB_STEP_SUMMARY"
+exit $code
