@@ -5,7 +5,7 @@ usage() {
 usage: compare.sh --models NAMES --out DIR [options]      in a checkout of the repository that the models are from; the head is what is checked out
 
   --models NAMES    separated by commas, as `linbench run --model` takes them; all others are compared with the first
-  --out DIR         what is written here: comment.md (the gate's verdict and the comparison), and the results of base and head
+  --out DIR         what is written here: comment.md (the gate's verdict and the comparison), report.html, and the results of base and head
   --base COMMIT     gate the head against this commit; without it nothing is gated
   --suite SUITE     default: quick
   --seeds SEEDS     default: 0-5
@@ -107,4 +107,5 @@ if [ -n "$base" ]; then
 fi
 { echo '<!-- linbench -->'; cat "$out/gate.md" "$out/compare.md"; } > "$out/comment.md"
 [ -z "${GITHUB_STEP_SUMMARY:-}" ] || cat "$out/comment.md" >> "$GITHUB_STEP_SUMMARY"
+on head report --results "$out/head.results" --save "$out/report.html" >&2
 exit $code

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from linbench.common.errors import EXIT_NOT_COMPARABLE, EXIT_REGRESSION, unknown
 from linbench.matching import Match, matches
+from linbench.naming import plural
 from linbench.policy import Bimodal, Policy
 from linbench.store import Result
 from linbench.verdicts import Difference, fisher, holm, welch
@@ -97,7 +98,7 @@ def gate(baseline: Iterable[Result], candidate: Iterable[Result], policy: Policy
         for what in differ:
             changed.setdefault(what, []).append(match.name)
         if match.candidate.results and seeds < policy.seeds:
-            problems.append(f"{match.name} has {_count(seeds, 'seed')} with a number on both sides, and the policy asks for {policy.seeds}.")
+            problems.append(f"{match.name} has {plural(seeds, 'seed')} with a number on both sides, and the policy asks for {policy.seeds}.")
         elif not differ and seeds:
             gated.append(match)
     problems += [f"{what[0].upper()}{what[1:]}: {'; '.join(names)} cannot be compared." for what, names in changed.items()]
@@ -128,7 +129,3 @@ def _refuse_unknown(bimodal: Sequence[Bimodal], results: Sequence[Result]) -> No
 
 def _marks(match: Match) -> tuple[str, ...]:
     return tuple(f"{side}: {', '.join(row.marks)}" for side, row in match.sides if row.marks)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -44,7 +44,7 @@ def test_the_action_gives_the_script_what_it_takes() -> None:
     usage = subprocess.run([SCRIPT, "--help"], capture_output=True, text=True, check=True).stdout
     assert set(given) == set(re.findall(r"^  --([a-z]+) ", usage, re.MULTILINE))
     assert {step["env"][variable] for variable in given.values()} == {f"${{{{ inputs.{name} }}}}" for name in given}
-    assert set(action["inputs"]) == {*given, "packages"}
+    assert set(action["inputs"]) == {*given, "packages", "artifact"}
 
 
 def test_the_twelve_lines_are_twelve_and_name_inputs() -> None:
@@ -122,6 +122,7 @@ def test_a_change_that_forgets_is_red_from_end_to_end(repository: Callable[..., 
     assert {side: len(results) for side, results in stored.items()} == {"base": 18, "head": 18}
     before, after = ({r["cell"]["seed"]: r["metrics"] for r in results if r["label"] == "deltanet"} for results in stored.values())
     assert before == after, "what did not change is the same to the bit"
+    assert "<html" in (out / "report.html").read_text(encoding="utf-8")
     assert not (out / "base.tree").exists()
 
 

@@ -145,7 +145,7 @@ def _tell_plan(cells: "list[Cell]", store: "Store", stack: int | None, *, search
     """What would run, group by group; first what learning rates are chosen by. Raises UserError: a seed is for that, and to be reported, too."""
     from linbench.estimate import rates, seconds
     from linbench.groups import groups
-    from linbench.naming import named, varied
+    from linbench.naming import named, plural, varied
 
     known: list[Result] = store.all() if store.folder.is_dir() else []
     tuning, missing = _ahead(cells, {result["id"]: result for result in known}.get, search, retry=retry)
@@ -160,20 +160,16 @@ def _tell_plan(cells: "list[Cell]", store: "Store", stack: int | None, *, search
         return
     for row in rows:
         cost = "no estimate" if row["seconds"] is None else f"about {_time(row['seconds'])}"
-        print(f"{row['group']}: {_count(row['cells'], 'cell')}, {row['left']} left, {cost}" if row["left"] else f"{row['group']}: finished")
+        print(f"{row['group']}: {plural(row['cells'], 'cell')}, {row['left']} left, {cost}" if row["left"] else f"{row['group']}: finished")
     total = sum(row["left"] for row in rows)
     costs = [row["seconds"] for row in rows if row["seconds"] is not None]
     unknown = " not counting groups without an estimate" if len(costs) < len(rows) else ""
     estimate = (
         f"about {_time(sum(costs))} by what finished cells took here{unknown}" if costs else "no finished cell on this kind of device to judge the cost by"
     )
-    print(f"{_count(len(tuning) + len(cells), 'cell')} in {_count(len(rows), 'group')}, {f'{total} left: {estimate}' if total else 'all finished'}.")
+    print(f"{plural(len(tuning) + len(cells), 'cell')} in {plural(len(rows), 'group')}, {f'{total} left: {estimate}' if total else 'all finished'}.")
     if search and search.extensions and any(cell.id in missing for cell in tuning):
-        print(f"Where the best learning rate turns out to be on the edge, the search goes on, for at most {_count(search.extensions, 'rate')} more.")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+        print(f"Where the best learning rate turns out to be on the edge, the search goes on, for at most {plural(search.extensions, 'rate')} more.")
 
 
 def _time(seconds: float) -> str:

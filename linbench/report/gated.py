@@ -3,6 +3,7 @@
 from typing import Any
 
 from linbench.gate import Gate, Judged
+from linbench.naming import plural
 from linbench.policy import Policy
 from linbench.report.lines import markdown
 
@@ -46,12 +47,8 @@ def _red(one: Judged) -> str:
 def outcome(found: Gate) -> str:
     """All in one sentence."""
     worse, short = len(found.red), len(found.problems)
-    parts = [f"{worse} worse than the baseline"] * bool(worse) + [f"{_count(short, 'reason')} why it is not comparable"] * bool(short)
-    return f"{_count(len(found.judged), 'cell')} gated, {' and '.join(parts) or 'none worse than the baseline'}."
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    parts = [f"{worse} worse than the baseline"] * bool(worse) + [f"{plural(short, 'reason')} why it is not comparable"] * bool(short)
+    return f"{plural(len(found.judged), 'cell')} gated, {' and '.join(parts) or 'none worse than the baseline'}."
 
 
 def caption(policy: Policy) -> str:

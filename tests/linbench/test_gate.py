@@ -7,9 +7,16 @@ from typing import Any
 
 import pytest
 
+from linbench.cell import canonical
 from linbench.common.errors import UserError
 from linbench.gate import Gate, Pair, gate, judge
+from linbench.matching import question
 from linbench.policy import Policy, load
+from linbench.store import Store
+from linbench.suite import expand
+from linbench.suite import load as load_suite
+
+KEPT = Path(__file__).parents[2] / "results" / "ci"
 
 SEEDS = range(6)
 NOISE = (0.0, 0.02, -0.02, 0.01, -0.01, 0.0)
@@ -288,3 +295,18 @@ def test_a_policy_is_read_from_a_file(tmp_path: Path) -> None:
     assert load(None) == Policy()
     with pytest.raises(UserError, match=r"cannot read the policy .*: No such file"):
         load(tmp_path / "none.yaml")
+
+
+def test_the_kept_baseline_is_of_the_suite_that_is_run_against_it() -> None:
+    cells = [{"cell": cell.identity, "search": None} for cell in expand(load_suite("ci"), device="cpu").cells]
+    kept = Store(KEPT).all()
+    assert {canonical(question(one)) for one in cells} == {canonical(question(result)) for result in kept}
+    assert len(cells) == len(kept) == 8 * 6
+    assert all(result["environment"]["commit"] and result["environment"]["dirty"] is False for result in kept)
+
+
+def test_the_kept_baseline_can_be_gated_and_would_show_a_fall() -> None:
+    kept = Store(KEPT).all()
+    assert gated(kept, kept).exit_code == 0
+    fallen = [{**result, "metrics": {**result["metrics"], "accuracy": result["metrics"]["accuracy"] - 0.1}} for result in kept]
+    assert len(gated(kept, fallen).red) == 8, "ten points are shown in each of them"
