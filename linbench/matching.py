@@ -8,7 +8,7 @@ from typing import Any
 from linbench.cell import canonical
 from linbench.results import Row, comparisons
 from linbench.scores import accuracy
-from linbench.store import Result
+from linbench.store import Result, seed_of
 
 SIDES = ("baseline", "candidate")
 
@@ -95,13 +95,13 @@ class Match:
     @property
     def seeds(self) -> list[int]:
         """Those with one number on each side."""
-        numbers = [Counter(_seed(result) for result in row.results if accuracy(result) is not None) for _, row in self.sides]
+        numbers = [Counter(seed_of(result) for result in row.results if accuracy(result) is not None) for _, row in self.sides]
         return [seed for seed in numbers[0] if numbers[0][seed] == numbers[1][seed] == 1]
 
     def accuracies(self, row: Row) -> list[float]:
         """Of these seeds, on one side."""
         seeds = self.seeds
-        return [value for result in row.results if _seed(result) in seeds and (value := accuracy(result)) is not None]
+        return [value for result in row.results if seed_of(result) in seeds and (value := accuracy(result)) is not None]
 
     @property
     def missing(self) -> Iterator[str]:
@@ -109,16 +109,16 @@ class Match:
         if not self.candidate.results:
             yield f"{self.name} is missing in the candidate."
             return
-        left = [str(seed) for seed in dict.fromkeys(map(_seed, self.baseline.results)) if seed not in map(_seed, self.candidate.results)]
+        left = [str(seed) for seed in dict.fromkeys(map(seed_of, self.baseline.results)) if seed not in map(seed_of, self.candidate.results)]
         if left:
             yield f"{self.name} has no seed {', '.join(left)} in the candidate."
         for side, row in self.sides:
-            for seed, count in Counter(map(_seed, row.results)).items():
+            for seed, count in Counter(map(seed_of, row.results)).items():
                 if count > 1:
                     yield f"{self.name} has {count} results of seed {seed} in the {side}, of different code; give folders that hold one run each."
             for result in row.results:
                 if accuracy(result) is None:
-                    yield f"{self.name}, seed {_seed(result)}: {result['status']} in the {side}, {str(result['reason']).rstrip('.')}."
+                    yield f"{self.name}, seed {seed_of(result)}: {result['status']} in the {side}, {str(result['reason']).rstrip('.')}."
 
     def changed(self, may_differ: Sequence[str]) -> list[str]:
         """What else than the code is not the same on both sides."""
@@ -145,7 +145,3 @@ def matches(baseline: Sequence[Result], candidate: Sequence[Result]) -> list[Mat
             halves = (replace(row, results=tuple(result for result in row.results if result["side"] == side)) for side in SIDES)
             found.append(Match(f"{comparison.title} {comparison.form}, {row.label}", *halves))
     return found
-
-
-def _seed(result: Result) -> int:
-    return int(result["cell"]["seed"])

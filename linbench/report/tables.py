@@ -10,8 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from linbench.naming import told_apart
+from linbench.report.lines import markdown as markdown_rows
 from linbench.results import Comparison, Row
 from linbench.scores import above_chance, accuracies_by_test
+from linbench.sizes import TOLERANCE
 from linbench.store import Result, rate_of, seed_of
 
 NOTES = {
@@ -96,16 +98,12 @@ def _count(found: Mapping[str, Any] | None, name: str) -> str:
     return "undeclared" if value is None else f"{value:,.0f}"
 
 
-MATCHED = 0.05
-"""Sizes that differ by more are not matched."""
-
-
 def matching(comparison: Comparison) -> str:
     """In the controlled form, how well sizes are matched."""
     if comparison.form != "controlled":
         return ""
     words = {"parameters": "parameters", "state floats": "state floats where the state does not grow"}
-    parts = [f"{words[name]} differ by {apart:.1%}{'' if apart <= MATCHED else ' and are NOT matched'}" for name, apart in comparison.mismatch.items()]
+    parts = [f"{words[name]} differ by {apart:.1%}{'' if apart <= TOLERANCE else ' and are NOT matched'}" for name, apart in comparison.mismatch.items()]
     return f" Between models of one width, at most, {'; '.join(parts)}." if parts else ""
 
 
@@ -187,10 +185,8 @@ LEFT = {"model", "layer", "accuracy", "of them", "marks", "notes"}
 
 
 def body(frame: pd.DataFrame) -> str:
-    """In Markdown; what words hold cannot break it."""
-    frame = frame.map(lambda text: " ".join(text.replace("|", "\\|").split()))
-    align = ["left" if name in LEFT else "right" for name in frame.columns]
-    return str(frame.to_markdown(index=False, disable_numparse=True, colalign=align))
+    """In Markdown."""
+    return markdown_rows(list(frame.columns), frame.to_numpy().tolist(), left=LEFT)
 
 
 def rich_tables(comparison: Comparison) -> list[Table]:
