@@ -23,13 +23,13 @@ def varied(cells: Sequence[Cell], *, but: Collection[str] = ()) -> Names:
     alike: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
     for cell in cells:
         task = cell.task_entry.name
-        alike.setdefault((task, cell.preset if task in presets else None, cell.model.label), []).append(_settings(cell))
+        alike.setdefault((task, cell.preset if task in presets else None, cell.model.label), []).append(all_settings(cell))
     return Names(presets, (*fewest(alike.values(), but={*but, "seed"}), "seed"))
 
 
 def named(cells: Sequence[Cell], names: Names) -> str:
     """Cells of one task and model by these and what they have of `names`: `mqar quick deltanet model.d_model 64, seed 0 1 2`."""
-    first, found = cells[0], [_settings(cell) for cell in cells]
+    first, found = cells[0], [all_settings(cell) for cell in cells]
     task = first.task_entry.name
     values = [f"{name} {' '.join(dict.fromkeys(str(one[name]) for one in found))}" for name in names.settings if name in found[0]]
     return f"{task}{f' {first.preset}' if task in names.presets else ''} {first.model.label} {', '.join(values)}"
@@ -69,7 +69,7 @@ def told_apart(every: Sequence[Mapping[str, Any]]) -> list[str]:
     return [" / ".join(f"{name} {one[name]}" for name in differ if name in one) for one in every]
 
 
-def _settings(cell: Cell) -> dict[str, Any]:
+def all_settings(cell: Cell) -> dict[str, Any]:
     """All of a cell's settings, those of mixers where all layers are alike, what it trains and is tested on beside its task, and its seed."""
     rooms = {"task": cell.task.settings, "model": cell.model.backbone, "protocol": cell.protocol}
     found = {f"{room}.{name}": value for room, settings in rooms.items() for name, value in settings.model_dump().items()}

@@ -6,18 +6,20 @@ read. Functions return plain rows, each figure a mean over all trials.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from linbench.common.errors import UserError
 from linbench.kernels.matrix_state import Add, Delta, Update, matrix_state
 from linbench.tasks.random import Stream
 
-__all__ = ["DECAYS", "RULES", "DeltaRule", "LeastSquares", "Rule", "Sum", "Trials", "blend", "capacity", "overwriting", "retention"]
+__all__ = ["DECAYS", "RULES", "DeltaRule", "LeastSquares", "Rule", "Sum", "Trials", "blend", "capacity", "named", "overwriting", "retention"]
 
 Row = dict[str, Any]
 
@@ -83,6 +85,16 @@ RULES: tuple[Rule, ...] = (Sum(), Sum(decay=0.98), DeltaRule(), DeltaRule(beta=0
 
 DECAYS: tuple[Rule, ...] = tuple(Sum(decay) for decay in (1.0, 0.99, 0.98, 0.96, 0.95, 0.94, 0.9, 0.8))
 """Sums that forget, from not at all to within a few writes."""
+
+
+def named(text: str) -> Rule:
+    """The rule that is called so, as in `delta, beta 0.5, decay 0.98`. Raises UserError."""
+    kind, *settings = text.split(", ")
+    kinds: dict[str, Callable[..., Rule]] = {"sum": Sum, "normalised sum": partial(Sum, normalised=True), "delta": DeltaRule, "least squares": LeastSquares}
+    try:
+        return kinds[kind](**{name: float(value) for name, value in (setting.split(" ") for setting in settings)})
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"'{text}' is no update rule; they are called {'; '.join(map(str, RULES))}; normalised sum; or so with other numbers.") from None
 
 
 @dataclass(frozen=True)
@@ -154,13 +166,15 @@ def overwriting(
 
 
 def retention(rules: Sequence[Rule] = DECAYS, *, pairs: int = 32, trials: Trials = Trials()) -> list[Row]:
-    """What forgetting costs and gains: how often the oldest quarter of keys written once is recalled, and the last value of 8 keys written five times."""
+    """What forgetting costs and gains: how often the oldest quarter of keys written once is recalled, and the last value of 8 keys written five times;
+    and the lesser of the two."""
     k, v = trials.directions("keys", pairs), trials.directions("values", pairs)
     oldest = torch.arange(pairs // 4, device=trials.device)
     rows: list[Row] = []
     for rule, overwritten in zip(rules, overwriting(rules, writes=(5,), trials=trials), strict=True):
         retained = _mean(_nearest(rule(k, v, k[:, : pairs // 4]), v) == oldest)
-        rows.append({"rule": str(rule), "dim": trials.dim, "pairs": pairs, "retained": retained, "overwritten": overwritten["accuracy"]})
+        found = {"retained": retained, "overwritten": overwritten["accuracy"]}
+        rows.append({"rule": str(rule), "dim": trials.dim, "pairs": pairs, **found, "least": min(found.values())})
     return rows
 
 

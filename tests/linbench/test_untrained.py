@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from linbench import untrained
+from linbench.common.errors import UserError
 from linbench.untrained import DECAYS, RULES, DeltaRule, LeastSquares, Rule, Sum, Trials
 
 PAIRS = (16, 32, 48, 64, 96, 128, 256)
@@ -173,6 +174,22 @@ def test_rules_and_rows_have_plain_names() -> None:
         "accuracy": float,
         "error": float,
     }
+
+
+@pytest.mark.parametrize("rule", [*RULES, *DECAYS, Sum(normalised=True), Sum(decay=0.5, normalised=True), LeastSquares(1e-6, 0.25)])
+def test_a_rule_is_found_by_its_name(rule: Rule) -> None:
+    assert untrained.named(str(rule)) == rule
+
+
+@pytest.mark.parametrize("name", ["sums", "delta, gamma 3", "delta, beta", "delta, beta x", "delta,beta 1", "sum, normalised 1, decay x", ""])
+def test_no_other_rule_is_found(name: str) -> None:
+    with pytest.raises(UserError, match="is no update rule; they are called sum; sum, decay 0.98; "):
+        untrained.named(name)
+
+
+def test_the_lesser_of_what_is_kept_and_overwritten_stands_beside_both() -> None:
+    for row in untrained.retention([Sum(), Sum(decay=0.8)], trials=Trials(8)):
+        assert row["least"] == min(row["retained"], row["overwritten"]) < max(row["retained"], row["overwritten"])
 
 
 def test_seeds_differ_and_repeat() -> None:

@@ -1,0 +1,1 @@
+"""What the literature says, as rules over what was measured."""

@@ -1,0 +1,56 @@
+"""From measures to the cells that they are of."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from linbench.cell import Cell
+from linbench.claims.claim import Claim
+from linbench.common.errors import UserError
+from linbench.naming import all_settings
+from linbench.search import SearchSettings
+from linbench.suite import Suite, expand
+
+
+class Part(NamedTuple):
+    """Cells that are run alike."""
+
+    cells: tuple[Cell, ...]
+    search: SearchSettings | None
+
+
+def parts(claim: Claim, *, device: str = "cpu") -> list[Part]:
+    """What decides a claim, as cells on a device; nothing for one that needs none."""
+    by_grid: dict[str, dict[str, Cell]] = {}
+    for name in claim.deciding:
+        if claim.measures[name].model:
+            by_grid.setdefault(claim.measures[name].cells, {}).update({cell.id: cell for cell in of_measure(claim, name, device=device)})
+    return [Part(tuple(cells.values()), claim.grids[grid].suite.search) for grid, cells in by_grid.items()]
+
+
+def of_measure(claim: Claim, name: str, *, device: str = "cpu") -> list[Cell]:
+    """The cells of a measure in the order of their seeds. Raises UserError: none are meant, or more than one for a seed that `along` does not tell apart."""
+    measure = claim.measures[name]
+    found = [
+        cell
+        for cell in _all(claim.grids[measure.cells].suite, device)
+        if cell.model.label == measure.model and all(str(all_settings(cell).get(setting)) == str(wanted) for setting, wanted in measure.where.items())
+    ]
+    for seed, cells in groupby(sorted(found, key=lambda cell: cell.seed), key=lambda cell: cell.seed):
+        places = [str(all_settings(cell).get(measure.along)) for cell in cells]
+        if len(set(places)) < len(places):
+            raise UserError(f"{claim.id}.{name}: of seed {seed} {len(places)} cells are meant; `where` must say which.")
+    if not found:
+        raise UserError(f"{claim.id}.{name}: no cell of {measure.cells} is of {measure.model} with {dict(measure.where)}.")
+    return sorted(found, key=lambda cell: cell.seed)
+
+
+_CELLS: dict[tuple[str, str], Sequence[Cell]] = {}
+
+
+def _all(suite: Suite, device: str) -> Sequence[Cell]:
+    """Every cell of a suite, worked out once: to size models takes a while, and several measures share them."""
+    key = (suite.model_dump_json(), device)
+    if key not in _CELLS:
+        _CELLS[key] = expand(suite, device=device).cells
+    return _CELLS[key]

@@ -1,0 +1,213 @@
+"""What a claim is: a sentence of the literature, and a rule that says which measures would bear it out and which would refute it.
+
+Claims stand in YAML files beside this one, a file for each section. Thresholds are those of the page that the claims were gathered on, and stand
+before anything is run.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal, NamedTuple
+
+import yaml
+from pydantic import Field, field_validator
+
+from linbench.claims.rule import Rule
+from linbench.claims.tables import Table
+from linbench.common.errors import UserError, unknown
+from linbench.common.seeds import parse_seeds
+from linbench.common.settings import Settings
+from linbench.suite import Suite, SuiteModel, SuiteTask, load
+
+LEAST_SEEDS = 3
+"""Fewer decide nothing."""
+
+TIERS = {"T0": "seconds, nothing trained", "T1": "under 3 minutes", "T2": "3 to 15 minutes", "T3": "15 to 60 minutes", "X": "not at this size"}
+"""What a model costs in one configuration, by estimate, on a GPU."""
+
+
+class Measure(Settings):
+    """A number for every seed: what to look at in which results, or in which table of what needs no training."""
+
+    cells: str = Field("", description="the cells or the table of its section; nothing: the only ones")
+    model: str = Field("", description="a layer pattern; of a table: none")
+    where: dict[str, Any] = Field({}, description="settings of the cells meant, by dotted names; of a table: what its rows have")
+    of: str = Field("accuracy", description="accuracy, scaled (above chance), `steps to 0.9`, or any metric; of a table: a column")
+    at: dict[str, int | str] = Field({}, description="of a slice: its value, or a range such as 41-256")
+    test: dict[str, Any] = Field({}, description="of several tests the one with these settings, by bare names")
+    along: str = Field("", description="a slice, or a setting by its dotted name, with `reaching`: the largest value up to which all reach so much")
+    reaching: float | None = Field(None, description="of `along`")
+    over: Literal["mean", "best"] = Field("mean", description="of seeds; best: as where published figures are the best of some, whatever their marks")
+
+
+class Needs(Settings):
+    """What a claim cannot be decided without and that may not be there."""
+
+    models: tuple[str, ...] = Field((), description="layer patterns, with the options that are asked for")
+    tasks: tuple[str, ...] = Field((), description="by name")
+    other: tuple[str, ...] = Field((), description="what no name stands for, in words")
+
+
+class ClaimText(Settings):
+    """A claim as it stands in its file."""
+
+    says: str = Field(description="the statement")
+    source: str = Field(description="where it is from")
+    published: str = Field(description="the figure that goes with it")
+    tier: str = Field(description="T0, T1, T2, T3, X, or a range such as T1-T2")
+    setting: str = Field(description="what it should be tried on")
+    rule: str = Field(description="what bears it out and what refutes it, in words")
+    here: str = Field("", description="where that cannot be carried over as it stands: what is done in its place")
+    needs: Needs = Needs()
+    measure: dict[str, Any] = Field({}, description="what its measures share")
+    measures: dict[str, str | dict[str, Any]] = Field({}, description="by names of their own, each a model or a mapping")
+    supported: str = Field("", description="the rule that bears it out")
+    refuted: str = Field("", description="the rule that refutes it")
+    figure: str = Field("", description="the kind of figure that shows it, such as overwrites")
+
+    @field_validator("tier")
+    @classmethod
+    def _known_tier(cls, value: str) -> str:
+        if any(part not in TIERS for part in value.split("-")):
+            raise ValueError(f"tiers are {', '.join(TIERS)}")
+        return value
+
+
+class Grid(NamedTuple):
+    """Cells of a section: a suite of its own or part of a shipped one, with the models that measures of the section are of."""
+
+    suite: Suite
+    of: str
+    """The name of the shipped suite."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim with its rules read."""
+
+    id: str
+    section: str
+    text: ClaimText
+    measures: Mapping[str, Measure]
+    grids: Mapping[str, Grid]
+    tables: Mapping[str, Table]
+    supported: Rule | None
+    refuted: Rule | None
+
+    @property
+    def number(self) -> int:
+        """Of its id."""
+        return int(self.id[1:])
+
+    @property
+    def deciding(self) -> list[str]:
+        """The measures that its rules name; others are shown beside them."""
+        return list(dict.fromkeys(name for rule in (self.supported, self.refuted) if rule for name in rule.names))
+
+    @property
+    def tiers(self) -> tuple[str, ...]:
+        """The tiers that it lies in."""
+        first, _, last = self.text.tier.partition("-")
+        names = list(TIERS)
+        return tuple(names[names.index(first) : names.index(last or first) + 1])
+
+
+@cache
+def claims() -> dict[str, Claim]:
+    """All claims by their ids, in the order of these. Raises UserError: a file is not as it should be, in one sentence about the first thing that is wrong."""
+    found: dict[str, Claim] = {}
+    for path in sorted((files("linbench") / "claims").iterdir(), key=lambda path: path.name):
+        if path.name.endswith(".yaml"):
+            for claim in section(yaml.safe_load(path.read_text(encoding="utf-8")), where=path.name):
+                if claim.id in found:
+                    raise UserError(f"{path.name}: {claim.id} is there twice.")
+                found[claim.id] = claim
+    return dict(sorted(found.items(), key=lambda item: item[1].number))
+
+
+def find(name: str) -> Claim:
+    """A claim by its id, such as C17 or c17. Raises UserError: there is none."""
+    if name.upper() not in claims():
+        raise unknown("claim", name, claims())
+    return claims()[name.upper()]
+
+
+class Section(Settings):
+    """A file."""
+
+    title: str
+    cells: dict[str, dict[str, Any]] = Field({}, description="cells by names of their own: as a suite, without models, or part of a shipped one")
+    untrained: dict[str, dict[str, Any]] = Field({}, description="tables by names of their own")
+    claims: dict[str, dict[str, Any]] = Field(description="by their ids")
+
+
+def section(values: Mapping[str, Any], *, where: str) -> list[Claim]:
+    """The claims of a file. Raises UserError: as `claims`."""
+    parsed = Section.parse(values, where=where)
+    grids = {name: _grid(given, f"{where}: {name}") for name, given in parsed.cells.items()}
+    tables = {name: Table.parse(given, where=f"{where}: {name}") for name, given in parsed.untrained.items()}
+    if twice := sorted(grids.keys() & tables.keys()):
+        raise UserError(f"{where}: {twice[0]} names both cells and a table of what needs no training.")
+    found = [_claim(name, given, parsed.title, grids, tables) for name, given in parsed.claims.items()]
+    whole = {name: _with_models(grid, found, name, f"{where}: {name}") for name, grid in grids.items()}
+    return [replace(claim, grids=whole) for claim in found]
+
+
+def _grid(given: Mapping[str, Any], where: str) -> Grid:
+    if "suite" not in given:
+        suite = Suite.parse({"about": where, "models": ["attention"], **given}, where=where)
+    else:
+        suite, name = load(given["suite"]), given["suite"]
+        if extra := sorted(given.keys() - {"suite", "tasks"}):
+            raise UserError(f"{where}: of a shipped suite nothing can be changed, but tasks left out; {extra[0]} cannot be given.")
+        wanted = [SuiteTask.model_validate(task) for task in given.get("tasks", [])]
+        tasks = tuple(task for task in suite.tasks if not wanted or any(_is(task, part) for part in wanted))
+        if unmet := [part.task for part in wanted if not any(_is(task, part) for task in suite.tasks)]:
+            raise UserError(f"{where}: the suite {name} has no task {unmet[0]} with such settings.")
+        suite = suite.model_copy(update={"tasks": tasks})
+    if len(parse_seeds(suite.seeds)) < LEAST_SEEDS:
+        raise UserError(f"{where}: seeds are {suite.seeds}; a verdict needs at least {LEAST_SEEDS}.")
+    return Grid(suite, given.get("suite", ""))
+
+
+def _with_models(grid: Grid, claims: Sequence[Claim], name: str, where: str) -> Grid:
+    """The grid with the models of all measures that are of it."""
+    named = dict.fromkeys(measure.model for claim in claims for measure in claim.measures.values() if measure.cells == name)
+    known = {model.model: model for model in grid.suite.models} if grid.of else {model: SuiteModel(model=model) for model in named}
+    if unknown_models := [model for model in named if model not in known]:
+        raise UserError(f"{where}: the suite {grid.of} has no model {unknown_models[0]}.")
+    return grid._replace(suite=grid.suite.model_copy(update={"models": tuple(known[model] for model in named)}))
+
+
+def _is(task: SuiteTask, wanted: SuiteTask) -> bool:
+    return task.task == wanted.task and wanted.set.items() <= task.set.items()
+
+
+def _claim(name: str, given: Mapping[str, Any], title: str, grids: Mapping[str, Grid], tables: Mapping[str, Table]) -> Claim:
+    if not re.fullmatch("C[1-9][0-9]*", name):
+        raise UserError(f"{title}: claims are named C1, C2, ..., not {name}.")
+    text = ClaimText.parse(given, where=name)
+    measures = {own: _measure(name, own, value, text.measure, grids, tables) for own, value in text.measures.items()}
+    if not bool(measures) == bool(text.supported) == bool(text.refuted):
+        raise UserError(f"{name}: measures and both rules, supported and refuted, go together.")
+    rules = {which: Rule.of(rule, measures, where=f"{name}.{which}") for which in ("supported", "refuted") if (rule := getattr(text, which))}
+    return Claim(name, title, text, measures, grids, tables, rules.get("supported"), rules.get("refuted"))
+
+
+def _measure(
+    claim: str, name: str, given: str | Mapping[str, Any], shared: Mapping[str, Any], grids: Mapping[str, Grid], tables: Mapping[str, Table]
+) -> Measure:
+    where = f"{claim}.{name}"
+    measure = Measure.parse({**shared, **({"model": given} if isinstance(given, str) else given)}, where=where)
+    places = [*grids, *tables]
+    if not measure.cells and len(places) == 1:
+        measure = measure.model_copy(update={"cells": places[0]})
+    if measure.cells not in places:
+        raise unknown(f"cells of {where}", measure.cells, places)
+    if bool(measure.model) != (measure.cells in grids):
+        raise UserError(f"{where}: {'cells are of a model, which is to be named' if measure.cells in grids else 'a table has no model'}.")
+    if bool(measure.along) != (measure.reaching is not None):
+        raise UserError(f"{where}: along and reaching go together.")
+    return measure

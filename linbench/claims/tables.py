@@ -1,0 +1,46 @@
+"""Tables of what needs no training: update rules on random keys and values, and the baselines of a task."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Literal
+
+from pydantic import Field
+
+from linbench import untrained
+from linbench.baselines import baselines
+from linbench.common.settings import Settings
+from linbench.plan import make_task
+from linbench.untrained import Row, Trials, named
+
+
+class Table(Settings):
+    """A table for every seed."""
+
+    of: Literal["capacity", "overwriting", "retention", "blend", "baselines"] = Field(description="what is asked; of rules, or baselines of a task")
+    rules: tuple[str, ...] = Field((), description="by their names; none: those that are compared by default")
+    dim: int = Field(64, ge=2, description="of keys and values")
+    trials: int = Field(32, ge=1, description="sequences that a figure is the mean of")
+    task: str = Field("", description="of baselines: a name, or NAME/PRESET")
+    more: dict[str, Any] = Field({}, description="what else it takes, such as pairs; of baselines: settings, as task.NAME")
+
+    def rows(self, seed: int) -> list[Row]:
+        """Every row, as `linbench untrained` has them, on the CPU in float64. Raises UserError: a name that is not allowed."""
+        if self.of == "baselines":
+            name, _, preset = self.task.partition("/")
+            task, *_ = make_task(name, preset=preset or None, settings=self.more)
+            return [{"baseline": each, **of.metrics} for each, of in baselines(task, examples=self.trials, seed=seed).items()]
+        rules = {"rules": [named(rule) for rule in self.rules]} if self.rules else {}
+        rows: list[Row] = getattr(untrained, self.of)(**rules, **self.more, trials=Trials(self.trials, self.dim, seed))
+        return rows
+
+
+def value(table: Table, seed: int, where: Mapping[str, Any], of: str) -> float:
+    """The figure in column `of` of the one row that has what `where` says."""
+    fitting = [row for row in _rows(table.model_dump_json(), seed) if all(str(row.get(name)) == str(wanted) for name, wanted in where.items())]
+    assert len(fitting) == 1, f"{len(fitting)} rows of {table} have {where}"
+    return float(fitting[0][of])
+
+
+@cache
+def _rows(table: str, seed: int) -> list[Row]:
+    return Table.model_validate_json(table).rows(seed)
