@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from linbench.common.errors import EXIT_NOT_COMPARABLE, EXIT_REGRESSION, unknown
+from linbench.common.words import counted
 from linbench.matching import Match, matches
-from linbench.naming import plural
 from linbench.policy import Bimodal, Policy
 from linbench.store import Result
 from linbench.verdicts import Difference, fisher, holm, welch
@@ -98,7 +98,7 @@ def gate(baseline: Iterable[Result], candidate: Iterable[Result], policy: Policy
         for what in differ:
             changed.setdefault(what, []).append(match.name)
         if match.candidate.results and seeds < policy.seeds:
-            problems.append(f"{match.name} has {plural(seeds, 'seed')} with a number on both sides, and the policy asks for {policy.seeds}.")
+            problems.append(f"{match.name} has {counted(seeds, 'seed')} with a number on both sides, and the policy asks for {policy.seeds}.")
         elif not differ and seeds:
             gated.append(match)
     problems += [f"{what[0].upper()}{what[1:]}: {'; '.join(names)} cannot be compared." for what, names in changed.items()]

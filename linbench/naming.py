@@ -58,11 +58,6 @@ def _numbered(values: Sequence[Any]) -> list[int]:
     return [numbers[value] for value in values]
 
 
-def plural(number: int, what: str) -> str:
-    """`1 cell`, `2 cells`."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def told_apart(every: Sequence[Mapping[str, Any]]) -> list[str]:
     """Each of these settings in words, by what it has of all that is not the same in all of them: `seq_len 64 / kv_pairs 8`."""
     differ = [name for name in dict.fromkeys(name for one in every for name in one) if len({str(one.get(name)) for one in every}) > 1]

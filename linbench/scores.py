@@ -1,6 +1,7 @@
 """What a stored result counts as beside others, and beside chance."""
 
 from collections.abc import Sequence
+from math import inf
 
 from linbench.store import Result
 
@@ -17,6 +18,15 @@ def validation_accuracy(result: Result) -> float | None:
     if result["status"] == "diverged":
         return float(result["chance"])
     return float(result["curve"][-1]["accuracy"]) if result["status"] == "ok" else None
+
+
+LEARNED = 0.9
+"""The accuracy that is asked for where it is asked how soon."""
+
+
+def steps_to(result: Result, level: float) -> float:
+    """The first step at which validation accuracy was as high; infinity where it never was."""
+    return next((float(point["step"]) for point in result["curve"] if point["accuracy"] >= level), inf)
 
 
 def accuracies_by_test(result: Result) -> list[float] | None:

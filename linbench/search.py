@@ -12,7 +12,7 @@ from linbench.cell import Cell, Purpose, digest
 from linbench.common.errors import UserError
 from linbench.common.settings import Settings
 from linbench.protocol import suite_block
-from linbench.runner import Executor, Progress, here, run_cells
+from linbench.runner import Executor, Progress, here, run_cells, stands
 from linbench.scores import validation_accuracy
 from linbench.store import EDGE, UNTRIED, Result, Store
 
@@ -169,6 +169,20 @@ def run_searched(
             f"no learning rate of {', '.join(hopeless)} can be chosen: none has a number from every tuning seed; see why its runs ended as they did."
         )
     return told
+
+
+def ahead(cells: Sequence[Cell], stored: Callable[[str], Result | None], settings: SearchSettings | None, *, retry: bool) -> tuple[list[Cell], set[str]]:
+    """The cells that learning rates are chosen by, as far as they are known, and the ids of what is left to run of them and of `cells`; `stored` gives
+    the result of an id. Without a search there are none of the former.
+
+    Raises UserError: as `foresee`.
+    """
+
+    def found(cell: Cell) -> Result | None:
+        result = stored(cell.id)
+        return result if stands(result, again=False, retry=retry) else None
+
+    return foresee(cells, found, settings) if settings else ([], {cell.id for cell in cells if not found(cell)})
 
 
 def foresee(cells: Sequence[Cell], found: Callable[[Cell], Result | None], settings: SearchSettings) -> tuple[list[Cell], set[str]]:

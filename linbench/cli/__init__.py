@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, NoReturn
 
 import typer
 
-from linbench.cli import bench, check, compare, doctor, figures, gate, listing, report, run, show, sweep, table, untrained
+from linbench.cli import bench, check, claims, compare, doctor, figures, gate, listing, report, run, show, sweep, table, untrained
 from linbench.common.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE, UserError
 
 app = typer.Typer(
@@ -32,6 +32,7 @@ app.command("list")(listing.listing)
 app.command("show")(show.show)
 app.command("doctor")(doctor.doctor)
 app.command("untrained")(untrained.untrained)
+app.command("claims")(claims.claims)
 app.add_typer(bench.bench, name="bench")
 
 

@@ -24,10 +24,9 @@ from linbench.cli.options import (
     tell_set_aside,
 )
 from linbench.common.errors import UserError
+from linbench.common.words import counted, duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from linbench.cell import Cell
     from linbench.search import SearchSettings
     from linbench.store import Result, Store
@@ -74,6 +73,7 @@ def sweep(
     """Run a suite: tasks x models x settings x seeds. Finished cells are not repeated; tables and figures are there at any moment."""
     from linbench.cli.running import carry_out
     from linbench.pattern import split_models
+    from linbench.search import ahead
     from linbench.store import Store
     from linbench.suite import expand, load, narrowed
 
@@ -86,7 +86,7 @@ def sweep(
         store = Store(results)
         cells = _chosen(found, only=only or [], shard=shard)
         if limit is not None:
-            _, left = _ahead(cells, store.get, chosen.search, retry=retry is not None)
+            _, left = ahead(cells, store.get, chosen.search, retry=retry is not None)
             cells = [cell for cell in cells if cell.id in left][:limit]
             if not cells:
                 raise UserError("every cell is finished; without --limit the tables are shown.")
@@ -124,19 +124,6 @@ def _chosen(cells: "list[Cell]", *, only: list[str], shard: str) -> "list[Cell]"
     return chosen
 
 
-def _ahead(cells: "list[Cell]", stored: "Callable[[str], Result | None]", search: "SearchSettings | None", *, retry: bool) -> "tuple[list[Cell], set[str]]":
-    """The cells that learning rates are chosen by, as far as they are known, and the ids of what is left to run of them and of `cells`; `stored` gives
-    the result of an id."""
-    from linbench.runner import stands
-    from linbench.search import foresee
-
-    def found(cell: "Cell") -> "Result | None":
-        result = stored(cell.id)
-        return result if stands(result, again=False, retry=retry) else None
-
-    return foresee(cells, found, search) if search else ([], {cell.id for cell in cells if not found(cell)})
-
-
 def _is(cell: "Cell", pattern: str) -> bool:
     return any(fnmatchcase(name, pattern) for name in (cell.model.label, cell.task_entry.name, f"{cell.task_entry.name}/{cell.preset}"))
 
@@ -145,10 +132,11 @@ def _tell_plan(cells: "list[Cell]", store: "Store", stack: int | None, *, search
     """What would run, group by group; first what learning rates are chosen by. Raises UserError: a seed is for that, and to be reported, too."""
     from linbench.estimate import rates, seconds
     from linbench.groups import groups
-    from linbench.naming import named, plural, varied
+    from linbench.naming import named, varied
+    from linbench.search import ahead
 
     known: list[Result] = store.all() if store.folder.is_dir() else []
-    tuning, missing = _ahead(cells, {result["id"]: result for result in known}.get, search, retry=retry)
+    tuning, missing = ahead(cells, {result["id"]: result for result in known}.get, search, retry=retry)
     rows: list[dict[str, Any]] = []
     names, speeds = varied(cells, but={"protocol.lr"} if search else ()), rates(known, cells[0].device)
     for what, these in (("search, ", tuning), ("", cells)):
@@ -159,20 +147,14 @@ def _tell_plan(cells: "list[Cell]", store: "Store", stack: int | None, *, search
         print(json.dumps({"groups": rows, "cells": [cell.id for cell in cells], "searched": search is not None}))
         return
     for row in rows:
-        cost = "no estimate" if row["seconds"] is None else f"about {_time(row['seconds'])}"
-        print(f"{row['group']}: {plural(row['cells'], 'cell')}, {row['left']} left, {cost}" if row["left"] else f"{row['group']}: finished")
+        cost = "no estimate" if row["seconds"] is None else f"about {duration(row['seconds'])}"
+        print(f"{row['group']}: {counted(row['cells'], 'cell')}, {row['left']} left, {cost}" if row["left"] else f"{row['group']}: finished")
     total = sum(row["left"] for row in rows)
     costs = [row["seconds"] for row in rows if row["seconds"] is not None]
     unknown = " not counting groups without an estimate" if len(costs) < len(rows) else ""
     estimate = (
-        f"about {_time(sum(costs))} by what finished cells took here{unknown}" if costs else "no finished cell on this kind of device to judge the cost by"
+        f"about {duration(sum(costs))} by what finished cells took here{unknown}" if costs else "no finished cell on this kind of device to judge the cost by"
     )
-    print(f"{plural(len(tuning) + len(cells), 'cell')} in {plural(len(rows), 'group')}, {f'{total} left: {estimate}' if total else 'all finished'}.")
+    print(f"{counted(len(tuning) + len(cells), 'cell')} in {counted(len(rows), 'group')}, {f'{total} left: {estimate}' if total else 'all finished'}.")
     if search and search.extensions and any(cell.id in missing for cell in tuning):
-        print(f"Where the best learning rate turns out to be on the edge, the search goes on, for at most {plural(search.extensions, 'rate')} more.")
-
-
-def _time(seconds: float) -> str:
-    """In words."""
-    hours, minutes = int(seconds // 3600), int(seconds % 3600 // 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{seconds:.0f} s"
+        print(f"Where the best learning rate turns out to be on the edge, the search goes on, for at most {counted(search.extensions, 'rate')} more.")

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from linbench.common.words import counted
 from linbench.gate import Gate, Judged
-from linbench.naming import plural
 from linbench.policy import Policy
 from linbench.report.lines import markdown
 
@@ -47,8 +47,8 @@ def _red(one: Judged) -> str:
 def outcome(found: Gate) -> str:
     """All in one sentence."""
     worse, short = len(found.red), len(found.problems)
-    parts = [f"{worse} worse than the baseline"] * bool(worse) + [f"{plural(short, 'reason')} why it is not comparable"] * bool(short)
-    return f"{plural(len(found.judged), 'cell')} gated, {' and '.join(parts) or 'none worse than the baseline'}."
+    parts = [f"{worse} worse than the baseline"] * bool(worse) + [f"{counted(short, 'reason')} why it is not comparable"] * bool(short)
+    return f"{counted(len(found.judged), 'cell')} gated, {' and '.join(parts) or 'none worse than the baseline'}."
 
 
 def caption(policy: Policy) -> str:

@@ -1,6 +1,7 @@
 """Comparisons as tables: in words, as Markdown and for the terminal."""
 
 from collections.abc import Iterable, Mapping
+from math import inf
 from statistics import fmean, median, stdev
 from typing import Any
 
@@ -12,7 +13,7 @@ from rich.text import Text
 from linbench.naming import told_apart
 from linbench.report.lines import markdown as markdown_rows
 from linbench.results import Comparison, Row
-from linbench.scores import above_chance, accuracies_by_test
+from linbench.scores import LEARNED, above_chance, accuracies_by_test, steps_to
 from linbench.sizes import TOLERANCE
 from linbench.store import Result, rate_of, seed_of
 
@@ -75,14 +76,11 @@ def _near_or_doubled(name: str) -> bool:
     return not number.isdigit() or int(number) <= 8 or int(number).bit_count() == 1
 
 
-LEARNED = 0.9
-
-
 def _steps(row: Row) -> str:
     """The median over seeds of the first step at which validation accuracy was as high; a dash where most never came so far."""
-    reached = sorted(next((point["step"] for point in result["curve"] if point["accuracy"] >= LEARNED), float("inf")) for result in row.results)
+    reached = sorted(steps_to(result, LEARNED) for result in row.results)
     middle = reached[(len(reached) - 1) // 2]
-    return "–" if middle == float("inf") else f"{middle:,.0f}"
+    return "–" if middle == inf else f"{middle:,.0f}"
 
 
 def accuracy_words(mean: float | None, spread: float | None) -> str:

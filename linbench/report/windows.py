@@ -11,9 +11,8 @@ from matplotlib.patches import Rectangle
 from linbench.report.colours import Style, ink
 from linbench.report.labels import GUIDE, MISSING
 from linbench.report.panels import styled
-from linbench.report.tables import LEARNED
 from linbench.results import Comparison, Row
-from linbench.scores import validation_accuracy
+from linbench.scores import LEARNED, validation_accuracy
 from linbench.store import rate_of, seed_of
 
 Tried = list[tuple[float, list[float]]]

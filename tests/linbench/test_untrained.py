@@ -183,7 +183,7 @@ def test_a_rule_is_found_by_its_name(rule: Rule) -> None:
 
 @pytest.mark.parametrize("name", ["sums", "delta, gamma 3", "delta, beta", "delta, beta x", "delta,beta 1", "sum, normalised 1, decay x", ""])
 def test_no_other_rule_is_found(name: str) -> None:
-    with pytest.raises(UserError, match="is no update rule; they are called sum; sum, decay 0.98; "):
+    with pytest.raises(UserError, match=r"is no update rule; they are called sum; sum, decay 0\.98; "):
         untrained.named(name)
 
 

@@ -1,0 +1,151 @@
+"""What a measure came to: a number for every seed that counts, and why others do not."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+from linbench.cell import Cell
+from linbench.claims.claim import LEAST_SEEDS, Measure
+from linbench.naming import all_settings
+from linbench.results import slices
+from linbench.scores import LEARNED, above_chance, accuracy, steps_to
+from linbench.store import NO_VERDICT, Result
+
+STEPS = "steps to 0.9"
+"""Of training, until validation accuracy is that high."""
+
+
+class Aside(NamedTuple):
+    """A seed that decides nothing."""
+
+    why: str
+    value: float | None
+    """What it came to, where anything was measured."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Of one kind of device, or of none where nothing is trained."""
+
+    values: Mapping[int, float]
+    """By seeds."""
+    missing: int = 0
+    """Seeds without all their results."""
+    aside: Mapping[int, Aside] = field(default_factory=dict)
+    """Seeds whose results decide nothing."""
+    best: bool = False
+
+    @property
+    def value(self) -> float:
+        """The mean over seeds, or the best of them."""
+        return max(self.values.values()) if self.best else fmean(self.values.values())
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation over seeds; 0 of a single one, and where any was never reached."""
+        values = list(self.values.values())
+        return stdev(values) if len(values) > 1 and inf not in values else 0.0
+
+    @property
+    def trouble(self) -> str:
+        """Why it decides nothing; empty where it does."""
+        if self.missing:
+            return f"{self.missing} of {self.missing + len(self.values) + len(self.aside)} seeds missing"
+        if len(self.values) >= LEAST_SEEDS:
+            return ""
+        reasons = [aside.why for aside in self.aside.values()]
+        told = ", ".join(f"{reasons.count(reason)} {reason}" for reason in dict.fromkeys(reasons))
+        return f"{len(self.values)} of {len(self.values) + len(reasons)} seeds count ({told})"
+
+    def without(self, seed: int) -> "Figure":
+        """Of the other seeds."""
+        return Figure({own: value for own, value in self.values.items() if own != seed}, best=self.best)
+
+    def __str__(self) -> str:
+        if not self.values:
+            return "–"
+        spread = f" ± {self.spread:.3f}" if len(self.values) > 1 and inf not in self.values.values() else ""
+        return f"{in_words(self.value)}{spread if self.value < 1000 else ''}"
+
+
+def in_words(value: float) -> str:
+    """A figure as it is shown."""
+    return "never" if value == inf else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3f}"
+
+
+def figure(measure: Measure, cells: Sequence[Cell], found: Mapping[str, Result]) -> Figure:
+    """Of the cells of a measure, with the results that are there, by the ids of cells."""
+    values: dict[int, float] = {}
+    aside: dict[int, Aside] = {}
+    missing = 0
+    by_seed: dict[int, list[Cell]] = {}
+    for cell in cells:
+        by_seed.setdefault(cell.seed, []).append(cell)
+    for seed, these in by_seed.items():
+        results = [found[cell.id] for cell in these if cell.id in found]
+        if len(results) < len(these):
+            missing += 1
+            continue
+        trouble = next((word for result in results if (word := _trouble(result, measure))), "")
+        value = None if trouble and trouble not in NO_VERDICT else _along(measure, these, results) if measure.along else _value(measure, results[0], measure.at)
+        if value is None or trouble:
+            aside[seed] = Aside(trouble, value)
+        else:
+            values[seed] = value
+    return Figure(values, missing, aside, best=measure.over == "best")
+
+
+def _trouble(result: Result, measure: Measure) -> str:
+    if result["status"] not in ("ok", "diverged"):
+        return str(result["status"])
+    if result["status"] == "diverged" and measure.of not in ("accuracy", "scaled", STEPS) and not measure.along:
+        return "diverged"
+    return "" if measure.over == "best" else next((mark for mark in result["marks"] if mark in NO_VERDICT), "")
+
+
+def _along(measure: Measure, cells: Sequence[Cell], results: Sequence[Result]) -> float:
+    """The largest value of a slice or a setting up to which all are as high; 0 where the first is not."""
+    if "." in measure.along:
+        curve = [(float(all_settings(cell)[measure.along]), _value(measure, result, measure.at)) for cell, result in zip(cells, results, strict=True)]
+    else:
+        told = _part(measure, results[0])["slices"].get(measure.along, {"at": []})  # of a run that diverged none
+        curve = [(float(at), _value(measure, results[0], {measure.along: at})) for at in told["at"]]
+    reached = 0.0
+    for at, value in sorted(curve):
+        if value < (measure.reaching or 0.0):
+            break
+        reached = at
+    return reached
+
+
+def _value(measure: Measure, result: Result, at: Mapping[str, int | str]) -> float:
+    if measure.of == STEPS:
+        return steps_to(result, LEARNED)
+    part = _part(measure, result)
+    metric = "accuracy" if measure.of == "scaled" else measure.of
+    if result["status"] == "diverged":
+        found = float(part["chance"])
+    elif at:
+        found = _of_slice(part["slices"], at, metric)
+    else:
+        found = float(part["metrics"][metric])
+    return above_chance(found, part["chance"]) if measure.of == "scaled" else found
+
+
+def _part(measure: Measure, result: Result) -> Mapping[str, Any]:
+    """The whole of a result, or one of its tests."""
+    if not measure.test or "tests" not in result:
+        return {"metrics": {**result["metrics"], "accuracy": accuracy(result)}, "slices": slices(result), "chance": result["chance"]}
+    (test,) = (test for test in result["tests"] if measure.test.items() <= test["settings"].items())
+    return {"metrics": test["metrics"], "slices": test["slices"], "chance": test["chance"]}
+
+
+def _of_slice(found: Mapping[str, Any], at: Mapping[str, int | str], metric: str) -> float:
+    """Of the places whose slice has the value, or one in the range."""
+    ((name, wanted),) = at.items()
+    low, _, high = str(wanted).partition("-")
+    part = found[name]
+    places = [i for i, value in enumerate(part["at"]) if int(low) <= value <= int(high or low)]
+    return float(sum(part[metric]["sum"][i] for i in places) / sum(part[metric]["weight"][i] for i in places))

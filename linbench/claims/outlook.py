@@ -1,0 +1,33 @@
+"""What would decide a claim, how much of it is there, and what the rest may cost."""
+
+from typing import NamedTuple
+
+from linbench.claims.cells import parts
+from linbench.claims.claim import Claim
+from linbench.claims.stored import Stored
+from linbench.estimate import rates, seconds
+from linbench.groups import groups
+from linbench.search import ahead
+
+
+class Outlook(NamedTuple):
+    """On this kind of device, searches for learning rates among the cells as far as they can be foreseen."""
+
+    cells: int
+    left: int
+    seconds: float | None
+    """By what finished cells took; None where that tells nothing of some."""
+
+
+def outlook(claim: Claim, stored: Stored, *, device: str) -> Outlook:
+    """Of a claim on a device."""
+    every, left, costs = 0, 0, list[float | None]()
+    speeds = rates(stored.results.values(), device)
+    for part in parts(claim, device=device):
+        tuning, missing = ahead(part.cells, stored.results.get, part.search, retry=False)
+        cells = [*tuning, *part.cells]
+        every, left = every + len(cells), left + len(missing)
+        for group in groups([cell for cell in cells if cell.id in missing]):
+            costs.append(seconds(group, speeds))
+    known = [cost for cost in costs if cost is not None]
+    return Outlook(every, left, sum(known) if len(known) == len(costs) else None)

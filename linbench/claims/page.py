@@ -1,0 +1,139 @@
+"""Verdicts for readers: a line each, one at length, and all of them as a page."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from linbench.claims.claim import Measure
+from linbench.claims.figure import Figure, in_words
+from linbench.claims.stored import Stored
+from linbench.claims.verdict import NOTHING_TRAINED, REFUTED, SUPPORTED, UNDECIDED, Ruling, Verdict
+from linbench.common.words import counted
+from linbench.report.lines import markdown
+
+HEAD = """# What the literature says, put to the test
+
+```
+{command}
+```
+
+writes this page from what is stored and from what needs no training; `linbench claims C17` has one of them, what would decide it and what that costs,
+`linbench claims C17 --run` runs what is missing.
+
+The rules stood in `linbench/claims` before anything was run for them, with thresholds from where the claims were gathered; where a rule could not be
+carried over as it stands, "here" says what is done in its place. Where none was given for the other side, a claim is refuted where what should fail does as
+well as what should succeed, where a gap that should be there is none, or where a bound does not hold; between the two it is undecided.
+
+Three seeds at least count for every figure, shown as mean ± standard deviation. A run that was still getting better (`undertrained`), or whose learning
+rate lies on the edge of all that were tried or beside one that failed (`lr_edge`, `lr_untried`), decides nothing, and no verdict stands that would be
+another without any one seed of any one figure. Results of two kinds of devices never decide a claim together.
+"""
+
+
+def line(verdict: Verdict) -> list[str]:
+    """Its id, answer, what it says, and why it is undecided."""
+    return [verdict.claim.id, verdict.answer, verdict.claim.text.says, verdict.why]
+
+
+def tally(verdicts: Sequence[Verdict]) -> str:
+    """How many of each answer."""
+    answers = [verdict.answer for verdict in verdicts]
+    waiting = sum(not verdict.rulings and verdict.why.startswith("needs") for verdict in verdicts)
+    return (
+        f"{counted(len(verdicts), 'claim')}: {answers.count(SUPPORTED)} supported, {answers.count(REFUTED)} refuted, {answers.count(UNDECIDED)} undecided, "
+        f"of which {waiting} need what is not there."
+    )
+
+
+def detail(verdict: Verdict, stored: Stored) -> list[str]:
+    """A claim at length, as Markdown without its heading."""
+    claim, text = verdict.claim, verdict.claim.text
+    lines = [text.says, "", f"- Source: {text.source}", f"- Published: {text.published}", f"- Setting: {text.setting}", f"- Rule: {text.rule}"]
+    lines += [f"- Here: {text.here.strip()}"] if text.here else []
+    if claim.supported and claim.refuted:
+        lines += [f"- Supported: `{_one_line(claim.supported.text)}`", f"- Refuted: `{_one_line(claim.refuted.text)}`"]
+    lines.append(f"- **{verdict.answer}**{': ' + verdict.why if verdict.why else ''}")
+    for ruling in verdict.rulings:
+        lines += ["", f"{_where(ruling)}:", "", table(verdict, ruling)]
+        if (kind := text.figure) and ruling.device != NOTHING_TRAINED:
+            lines += [f"\nShown in `{path}`." for path in stored.pictures(verdict.ids(ruling.device, stored), kind)]
+    return lines
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _where(ruling: Ruling) -> str:
+    answer = f", {ruling.answer}" if ruling.answer != UNDECIDED else ""
+    return f"{ruling.device[0].upper()}{ruling.device[1:]}{answer}"
+
+
+def table(verdict: Verdict, ruling: Ruling) -> str:
+    """Every measure with its figure, seed by seed; those that decide nothing stand last."""
+    claim = verdict.claim
+    names = [*claim.deciding, *(name for name in claim.measures if name not in claim.deciding)]
+    rows = []
+    for name in names:
+        found = ruling.figures[name]
+        rows.append([name + ("" if name in claim.deciding else " (beside)"), said(claim.measures[name]), str(found), str(len(found.values)), _by_seed(found)])
+    return markdown(["measure", "of", "figure", "seeds", "by seed"], rows, left=("measure", "of", "figure", "by seed"))
+
+
+def _by_seed(found: Figure) -> str:
+    """Those that count where they differ, then the others."""
+    counting = [in_words(value) for value in found.values.values()] if len(set(found.values.values())) > 1 or found.aside else []
+    others = [f"{aside.why}{'' if aside.value is None else f' at {in_words(aside.value)}'}" for aside in found.aside.values()]
+    missing = [f"{found.missing} missing"] if found.missing else []
+    return ", ".join([*counting, *others, *missing])
+
+
+def said(measure: Measure) -> str:
+    """What it looks at, in words."""
+    where = [f"{name.partition('.')[2] or name} {value}" for name, value in (measure.where | measure.test).items()]
+    at = [f"{name} {value}" for name, value in measure.at.items()]
+    along = [f"largest {measure.along.removeprefix('task.')} up to which it is {measure.reaching:g}"] if measure.reaching is not None else []
+    best = ["best of the seeds"] if measure.over == "best" else []
+    return ", ".join([*([measure.model] if measure.model else []), *where, measure.of, *at, *along, *best])
+
+
+def page(verdicts: Sequence[Verdict], stored: Stored, *, command: str) -> str:
+    """All of them as Markdown: a table for each section, then every claim at length."""
+    parts = [HEAD.format(command=command), tally(verdicts) + "\n"]
+    sections = list(dict.fromkeys(verdict.claim.section for verdict in verdicts))
+    for section in sections:
+        own = [verdict for verdict in verdicts if verdict.claim.section == section]
+        rows = [[f"[{name}](#{name.lower()})", answer, says, why] for name, answer, says, why in map(line, own)]
+        parts.append(f"## {section}\n\n{markdown(['claim', 'verdict', 'says', 'why'], rows, left=('claim', 'verdict', 'says', 'why'))}\n")
+    for section in sections:
+        parts.append(f"## {section}: at length\n")
+        for verdict in verdicts:
+            if verdict.claim.section == section:
+                parts.append("\n".join([f"### {verdict.claim.id}", "", *detail(verdict, stored)]) + "\n")
+    return "\n".join(parts)
+
+
+def plain(verdict: Verdict) -> dict[str, Any]:
+    """As JSON values."""
+    text = verdict.claim.text
+    return {
+        "id": verdict.claim.id,
+        "section": verdict.claim.section,
+        **text.model_dump(include={"says", "source", "published", "tier", "setting", "rule", "here", "supported", "refuted"}),
+        "verdict": verdict.answer,
+        "why": verdict.why,
+        "devices": [
+            {"device": ruling.device, "verdict": ruling.answer, "why": ruling.why, "figures": {name: _plain(found) for name, found in ruling.figures.items()}}
+            for ruling in verdict.rulings
+        ],
+    }
+
+
+def _plain(found: Figure) -> dict[str, Any]:
+    value = found.value if found.values else None
+    return {
+        "value": value if value is None or value < float("inf") else "never",
+        "spread": found.spread if found.values else None,
+        "seeds": {str(seed): own if own < float("inf") else "never" for seed, own in found.values.items()},
+        "aside": {str(seed): aside._asdict() for seed, aside in found.aside.items()},
+        "missing": found.missing,
+    }

@@ -1,0 +1,56 @@
+"""Results of several folders, by what was run and on which kind of device."""
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from linbench.cell import Cell, digest
+from linbench.results import Comparison, comparisons
+from linbench.search import SearchSettings, at_chosen_rates
+from linbench.store import Result, Store
+from linbench.suite import Suite
+
+
+class Stored:
+    """What stands in some folders."""
+
+    def __init__(self, stores: Iterable[Store]) -> None:
+        self.stores = list({store.folder.resolve(): store for store in stores}.values())
+        self.by_folder = {store.folder: store.all() for store in self.stores}
+        self.results = {result["id"]: result for results in self.by_folder.values() for result in results}
+
+    @property
+    def set_aside(self) -> list[Path]:
+        """Files that could not be trusted."""
+        return [path for store in self.stores for path in store.set_aside]
+
+    @cached_property
+    def devices(self) -> list[str]:
+        """The kinds of devices that anything was run on."""
+        return sorted({result["cell"]["device"] for result in self.results.values()})
+
+    @cached_property
+    def _comparisons(self) -> list[tuple[Path, Comparison]]:
+        return [(folder, comparison) for folder, results in self.by_folder.items() for comparison in comparisons(results)]
+
+    def pictures(self, ids: Collection[str], kind: str) -> list[Path]:
+        """The figures of a kind that are drawn, among others, from results with these ids, and are there."""
+        shown = [(folder, each.slug) for folder, each in self._comparisons if any(result["id"] in ids for result in each.results)]
+        return [path for folder, slug in shown if (path := folder / "figures" / f"{slug}-{kind}.png").is_file()]
+
+    @cached_property
+    def _asked(self) -> set[tuple[str, str, str]]:
+        return {(result["cell"]["device"], result["cell"]["task"]["name"], result["label"]) for result in self.results.values()}
+
+    def any(self, suite: Suite, model: str, device: str) -> bool:
+        """Whether there may be results of a suite's tasks by a model: to look is quick, to work out which cells these would be is not."""
+        return any((device, task.task.partition("/")[0], model) in self._asked for task in suite.tasks)
+
+    def find(self, cells: Sequence[Cell], search: SearchSettings | None, device: str) -> dict[str, Result]:
+        """The results that these cells have on that kind of device, at the rate that a search there has found, by the ids of `cells`."""
+
+        def found(cell: Cell) -> Result | None:
+            return self.results.get(digest({**cell.identity, "device": device}))
+
+        meant = at_chosen_rates(cells, found, search) if search else {cell.id: cell for cell in cells}
+        return {name: result for name, cell in meant.items() if (result := found(cell))}

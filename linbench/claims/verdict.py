@@ -1,0 +1,140 @@
+"""What a claim comes to: supported, refuted or undecided, with the figures that say so."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from linbench.claims import tables
+from linbench.claims.cells import of_measure
+from linbench.claims.claim import LEAST_SEEDS, Claim
+from linbench.claims.figure import Figure, figure
+from linbench.claims.needs import unmet
+from linbench.claims.rule import NoValueError, Rule
+from linbench.claims.stored import Stored
+from linbench.common.seeds import parse_seeds
+from linbench.store import Result
+
+SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
+
+NOTHING_TRAINED = "nothing trained"
+"""Stands in the place of a device."""
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """By what was found on one kind of device; results of two never decide a claim together."""
+
+    device: str
+    figures: Mapping[str, Figure]
+    """Every measure's, those that the rules do not name too."""
+    answer: str
+    why: str
+    """Of an undecided one."""
+    complete: bool
+    """Whether every result that it rests on is there."""
+
+    @property
+    def seen(self) -> bool:
+        """Whether anything was found at all."""
+        return any(found.values or found.aside for found in self.figures.values())
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Over all kinds of devices."""
+
+    claim: Claim
+    answer: str
+    why: str
+    """Of an undecided one."""
+    rulings: tuple[Ruling, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether on some kind of device all results that it rests on are there."""
+        return any(ruling.complete for ruling in self.rulings)
+
+    def ids(self, device: str, stored: Stored) -> set[str]:
+        """Of the results on a kind of device that its rules rest on."""
+        names = [name for name in self.claim.deciding if self.claim.measures[name].model]
+        return {result["id"] for name in names for result in _results(self.claim, name, stored, device).values()}
+
+
+def verdict(claim: Claim, stored: Stored) -> Verdict:
+    """By results that are there, and what needs no training."""
+    if lacking := unmet(claim):
+        return Verdict(claim, UNDECIDED, f"needs {'; '.join(lacking)}", ())
+    if not claim.measures:
+        return Verdict(claim, UNDECIDED, "needs cells that decide it: none are written", ())
+    devices = stored.devices if any(claim.measures[name].model for name in claim.deciding) else [NOTHING_TRAINED]
+    rulings = [ruling for ruling in (rule(claim, stored, device) for device in devices) if ruling.seen]
+    answers = {ruling.answer for ruling in rulings if ruling.answer != UNDECIDED}
+    if len(answers) == 1:
+        return Verdict(claim, answers.pop(), "", tuple(rulings))
+    if answers:
+        told = ", ".join(f"{ruling.answer} on {ruling.device}" for ruling in rulings)
+        return Verdict(claim, UNDECIDED, f"devices disagree: {told}", tuple(rulings))
+    return Verdict(claim, UNDECIDED, "; ".join(_said(ruling, rulings) for ruling in rulings) or "nothing of it was run", tuple(rulings))
+
+
+def _said(ruling: Ruling, among: list[Ruling]) -> str:
+    return ruling.why if len(among) == 1 else f"{ruling.device}: {ruling.why}"
+
+
+def rule(claim: Claim, stored: Stored, device: str) -> Ruling:
+    """By one kind of device, or by what needs none."""
+    figures = {name: _found(claim, name, stored, device) for name in claim.measures}
+    deciding = {name: figures[name] for name in claim.deciding}
+    answer, why = decide(claim, deciding)
+    return Ruling(device, figures, answer, why, complete=not any(found.missing for found in deciding.values()))
+
+
+def _found(claim: Claim, name: str, stored: Stored, device: str) -> Figure:
+    measure = claim.measures[name]
+    if not measure.model:
+        table = claim.tables[measure.cells]
+        return Figure({seed: tables.value(table, seed, measure.where, measure.of) for seed in range(LEAST_SEEDS)})
+    suite = claim.grids[measure.cells].suite
+    if not stored.any(suite, measure.model, device):
+        return Figure({}, missing=len(parse_seeds(suite.seeds)))
+    return figure(measure, of_measure(claim, name), _results(claim, name, stored, device))
+
+
+def _results(claim: Claim, name: str, stored: Stored, device: str) -> dict[str, Result]:
+    """Of the cells of a measure, by their ids."""
+    return stored.find(of_measure(claim, name), claim.grids[claim.measures[name].cells].suite.search, device)
+
+
+def decide(claim: Claim, figures: Mapping[str, Figure]) -> tuple[str, str]:
+    """By the figures that the rules name: the answer, and of an undecided one why. An answer that would be another without any one seed of any one
+    measure is none."""
+    trouble: dict[str, list[str]] = {}
+    for name, found in figures.items():
+        if found.trouble:
+            trouble.setdefault(found.trouble, []).append(name)
+    if trouble:
+        return UNDECIDED, "; ".join(f"{', '.join(names)}: {words}" for words, names in trouble.items())
+    answer, why = _answer(claim, figures)
+    if answer == UNDECIDED:
+        return answer, why
+    for name, found in figures.items():
+        for seed in () if found.best else found.values:
+            other, _ = _answer(claim, {**figures, name: found.without(seed)})
+            if other != answer:
+                return UNDECIDED, f"{answer} by all seeds, {other} without seed {seed} of {name}"
+    return answer, ""
+
+
+def _answer(claim: Claim, figures: Mapping[str, Figure]) -> tuple[str, str]:
+    assert claim.supported, "a claim with measures has rules"
+    assert claim.refuted, "both"
+    try:
+        borne_out, refuted = _holds(claim.supported, figures), _holds(claim.refuted, figures)
+    except NoValueError as error:
+        return UNDECIDED, str(error)
+    if borne_out == refuted:
+        return UNDECIDED, "both its rules hold, so that one of them is wrong" if refuted else "neither what bears it out nor what refutes it"
+    return (SUPPORTED if borne_out else REFUTED), ""
+
+
+def _holds(rule: Rule, figures: Mapping[str, Figure]) -> bool:
+    return rule.holds({name: found.value for name, found in figures.items()}, {name: found.spread for name, found in figures.items()})

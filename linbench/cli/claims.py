@@ -1,0 +1,189 @@
+"""`linbench claims`: what the literature says, held against what was measured."""
+
+import json
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from linbench.cli.options import JsonOption, tell_failed, tell_set_aside
+from linbench.common.errors import StorageError, UserError, unknown
+from linbench.common.words import counted, duration
+
+if TYPE_CHECKING:
+    from linbench.cell import Cell
+    from linbench.claims.claim import Claim
+    from linbench.claims.stored import Stored
+    from linbench.claims.verdict import Verdict
+    from linbench.search import SearchSettings
+    from linbench.store import Result
+
+EXAMPLES = """
+Examples:
+
+  linbench claims
+
+  linbench claims C17
+
+  linbench claims C32 --run --device cpu
+
+  linbench claims --all --tier T1
+
+  linbench claims --tier T1 --run --results results/mine --results results
+
+  linbench claims --save docs/claims.md
+"""
+
+DEFAULT = Path("results")
+
+
+def claims(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[CLAIM]...", help="Such as C17; none: all.")] = None,
+    tier: Annotated[list[str] | None, typer.Option(metavar="TIER", help="Only those of this cost: T0, T1, T2, T3 or X.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also what is missing to decide each, and what that may cost.")] = False,
+    run: Annotated[bool, typer.Option("--run", help="Run what is missing of those that nothing stored decides; results go to the first --results.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N: to run on, and to estimate for.")] = "auto",
+    workers: Annotated[int | None, typer.Option(min=0, help="Processes side by side; default: one for each GPU or core. 0: this process alone.")] = None,
+    devices: Annotated[str | None, typer.Option(metavar="all|N", help="On all GPUs of this host, or on so many of them.")] = None,
+    timeout: Annotated[float, typer.Option(min=1.0, metavar="SECONDS", help="A group that reports nothing for so long is ended.")] = 1800.0,
+    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all of them as a page of Markdown.")] = None,
+    results: Annotated[
+        list[Path] | None,
+        typer.Option("--results", metavar="DIR", help="Folders of result files, with all below them.", show_default="results", rich_help_panel="Results"),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Claims of the literature with their verdicts: supported, refuted or undecided, by rules that stood before anything was run.
+
+    With a name: the statement, its rule, what would decide it and what that costs, and the figures that are there. What needs no training is computed
+    at once.
+    """
+    from linbench.claims.verdict import verdict
+
+    done: list[Result] = []
+    with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
+        chosen = _chosen(names or [], tier or [])
+        stored = _stored(results, new=run)
+        found = [verdict(claim, stored) for claim in chosen]
+        if run:
+            where: dict[str, Any] = {"name": "local", "device": device, "devices": devices, "workers": workers, "silence": timeout}
+            done = _run([each for each in found if not each.complete], device, (results or [DEFAULT])[0], where)
+            stored = _stored(results, new=run)
+            found = [verdict(claim, stored) for claim in chosen]
+    tell_set_aside(stored.set_aside)
+    if save:
+        _save(save, found, stored, names or [], tier or [])
+    elif as_json:
+        from linbench.claims.page import plain
+
+        print(json.dumps([plain(each) for each in found]))
+    elif names:
+        print("\n\n".join(_at_length(each, stored, device) for each in found))
+    else:
+        _list(found, stored, device if everything else None)
+    tell_failed(done)
+
+
+claims.__doc__ = (claims.__doc__ or "") + EXAMPLES
+
+
+def _chosen(names: list[str], tiers: list[str]) -> "list[Claim]":
+    """Raises UserError: no claim or tier of that name, or nothing left."""
+    from linbench.claims.claim import TIERS, find
+    from linbench.claims.claim import claims as shipped
+
+    if wrong := [tier for tier in tiers if tier not in TIERS]:
+        raise unknown("tier", wrong[0], TIERS)
+    asked = [find(name) for name in names] or list(shipped().values())
+    chosen = [claim for claim in {claim.id: claim for claim in asked}.values() if not tiers or claim.tiers[0] in tiers]
+    if not chosen:
+        raise UserError(f"no claim that is asked for is of tier {', '.join(tiers)}.")
+    return chosen
+
+
+def _stored(given: list[Path] | None, *, new: bool) -> "Stored":
+    """Of these folders and all below them; the first may be `new`. Raises StorageError: a folder that is named is not there."""
+    from linbench.claims.stored import Stored
+    from linbench.store import below
+
+    for folder in (given or [])[new:]:
+        if not folder.is_dir():
+            raise StorageError(f"there is no results folder {folder}; --results names those that there are.")
+    return Stored(store for folder in given or [DEFAULT] for store in below(folder))
+
+
+def _run(verdicts: "list[Verdict]", device: str, folder: Path, where: dict[str, Any]) -> "list[Result]":
+    """What they wait for that is neither a name nor a measure that is not there; cells of all whose learning rates are chosen alike together."""
+    from linbench.claims.cells import parts
+    from linbench.claims.needs import unmet
+    from linbench.cli.running import carry_out
+    from linbench.store import Store
+
+    waiting = [each.claim for each in verdicts if each.claim.measures and not unmet(each.claim)]
+    together: dict[str, tuple[dict[str, Cell], SearchSettings | None]] = {}
+    for part in (part for claim in waiting for part in parts(claim, device=device)):
+        cells, _ = together.setdefault(str(part.search), ({}, part.search))
+        cells |= {cell.id: cell for cell in part.cells}
+    done: list[Result] = []
+    for found, search in together.values():
+        try:
+            done += carry_out(list(found.values()), Store(folder), search=search, stack=None, **where)
+        except StorageError:
+            raise
+        except UserError as error:  # no learning rate of a model can be chosen: the others have run
+            print(f"linbench: {error}", file=sys.stderr)
+    if not together:
+        print("linbench: nothing is left to run.", file=sys.stderr)
+    return done
+
+
+def _save(path: Path, verdicts: "list[Verdict]", stored: "Stored", names: list[str], tiers: list[str]) -> None:
+    from linbench.claims.page import page
+
+    command = " ".join(["linbench claims", *names, *(f"--tier {tier}" for tier in tiers), f"--save {path}"])
+    try:
+        path.write_text(page(verdicts, stored, command=command), encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}.") from None
+    print(f"wrote {path}", file=sys.stderr)
+
+
+def _at_length(verdict: "Verdict", stored: "Stored", device: str) -> str:
+    from linbench.claims.page import detail
+
+    return "\n".join([f"{verdict.claim.id}, {verdict.claim.section}", "", *detail(verdict, stored), "", _outlook(verdict, stored, device)])
+
+
+def _outlook(verdict: "Verdict", stored: "Stored", device: str) -> str:
+    """What decides it, and what is missing of that."""
+    from linbench.claims.needs import unmet
+    from linbench.claims.outlook import outlook
+    from linbench.plan import pick_device
+
+    claim = verdict.claim
+    if unmet(claim) or not claim.measures:
+        return f"It waits for: {'; '.join(unmet(claim)) or 'cells that decide it'}."
+    ahead = outlook(claim, stored, device=pick_device(device))
+    if not ahead.cells:
+        return "Nothing is trained for it."
+    cost = "nothing finished on this kind of device tells how long that takes" if ahead.seconds is None else f"about {duration(ahead.seconds)}"
+    if verdict.complete:
+        return "All that decides it has results on one kind of device."
+    runs = f"{counted(ahead.cells, 'run')} decide it on this kind of device, those that choose learning rates among them"
+    return f"{runs}; {ahead.left} are left: {cost} (tier {claim.text.tier})."
+
+
+def _list(verdicts: "list[Verdict]", stored: "Stored", device: str | None) -> None:
+    """By sections, a line each; with a device also what is missing there."""
+    from linbench.claims.page import line, tally
+    from linbench.report.lines import show
+
+    for section in dict.fromkeys(each.claim.section for each in verdicts):
+        print(f"\n{section}")
+        own = [each for each in verdicts if each.claim.section == section]
+        rows = [line(each) + ([] if device is None else [_outlook(each, stored, device)]) for each in own]
+        columns = ["claim", "verdict", "says", "why", *([] if device is None else ["what is missing"])]
+        show(columns, rows, left=columns)
+    print(f"\n{tally(verdicts)}")

@@ -1,0 +1,126 @@
+"""`linbench claims`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linbench.claims import claim as file
+from linbench.claims.claim import section
+
+TINY = {
+    "title": "A section",
+    "cells": {
+        "small": {
+            "tasks": ["mqar"],
+            "seeds": "0-2",
+            "set": {
+                "task.seq_len": 16, "task.kv_pairs": 2, "task.vocab_size": 16, "model.d_model": 16, "protocol.batch_size": 4, "protocol.tokens": 640,
+                "protocol.evaluations": 5, "protocol.validation_examples": 8, "protocol.test_examples": 16,
+            },
+        }
+    },
+    "claims": {
+        "C1": {
+            "says": "Both learn nothing in ten steps.", "source": "x", "published": "y", "tier": "T1", "setting": "z", "rule": "w", "measure": {"over": "best"},
+            "measures": {"delta": "deltanet", "sum": "linear_attention"}, "supported": "max(delta, sum) < 0.9", "refuted": "max(delta, sum) >= 0.9",
+        },
+        "C2": {
+            "says": "What is not there is better.", "source": "x", "published": "y", "tier": "T2-T3", "setting": "z", "rule": "w",
+            "needs": {"models": ["no_such"]},
+        },
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch, linbench: Callable[..., Any]) -> Callable[..., Any]:
+    """The verb on two claims: one that trains six tiny models, and one that waits."""
+    claims = {claim.id: claim for claim in section(TINY, where="a.yaml")}
+    monkeypatch.setattr(file, "claims", lambda: claims)
+    return lambda *words: linbench("claims", *words)
+
+
+def test_every_claim_has_a_line_in_its_section(two: Callable[..., Any]) -> None:
+    ended = two()
+    assert (ended.code, ended.err) == (0, "")
+    assert [" ".join(line.split()) for line in ended.out.splitlines()] == [
+        "",
+        "A section",
+        "claim verdict says why",
+        "C1 undecided Both learn nothing in ten steps. nothing of it was run",
+        "C2 undecided What is not there is better. needs model no_such",
+        "",
+        "2 claims: 0 supported, 0 refuted, 2 undecided, of which 1 need what is not there.",
+    ]
+
+
+def test_a_claim_by_its_name_says_what_would_decide_it(two: Callable[..., Any]) -> None:
+    out = two("c1", "--device", "cpu").out
+    assert out.startswith("C1, A section\n\nBoth learn nothing in ten steps.\n\n- Source: x\n")
+    assert "- Supported: `max(delta, sum) < 0.9`\n- Refuted: `max(delta, sum) >= 0.9`\n- **undecided**: nothing of it was run\n" in out
+    assert out.endswith(
+        "6 runs decide it on this kind of device, those that choose learning rates among them; 6 are left: "
+        "nothing finished on this kind of device tells how long that takes (tier T1).\n"
+    )
+    assert two("C2").out.endswith("It waits for: model no_such.\n")
+
+
+def test_what_is_missing_is_run_and_decides_and_is_not_run_again(two: Callable[..., Any], tmp_path: Path) -> None:
+    words = ("--run", "--device", "cpu", "--workers", "0", "--results", "mine/claims")
+    ended = two("C1", *words)
+    assert ended.code == 0, ended.err
+    assert "- **supported**\n\nCpu, supported:\n" in ended.out
+    assert ended.out.endswith("All that decides it has results on one kind of device.\n")
+    assert len(list((tmp_path / "mine" / "claims").glob("*.json"))) == 6
+    again = two("--run", *words[1:5], "--results", "mine")
+    assert "1 supported, 0 refuted, 1 undecided" in again.out
+    assert again.err == "linbench: nothing is left to run.\n"
+    assert "supported" not in two("C1").out.split("- Rule")[1].split("**")[1], "the folder results has none"
+
+
+def test_as_json_and_as_a_page(two: Callable[..., Any], tmp_path: Path) -> None:
+    two("C1", "--run", "--device", "cpu", "--workers", "0")
+    first, second = json.loads(two("--json").out)
+    assert (first["id"], first["verdict"], first["devices"][0]["device"]) == ("C1", "supported", "cpu")
+    assert set(first["devices"][0]["figures"]["delta"]["seeds"]) == {"0", "1", "2"}
+    assert (second["verdict"], second["why"], second["devices"]) == ("undecided", "needs model no_such", [])
+    ended = two("--save", "page.md")
+    assert (ended.out, ended.err) == ("", "wrote page.md\n")
+    page = (tmp_path / "page.md").read_text()
+    assert "linbench claims --save page.md" in page
+    assert "| [C1](#c1) | supported |" in page
+    assert "### C2\n\nWhat is not there is better.\n" in page
+
+
+def test_those_of_a_tier_and_what_is_missing_of_each(two: Callable[..., Any]) -> None:
+    assert "1 claim: " in two("--tier", "T2").out
+    assert "C1 " not in two("--tier", "T2").out
+    assert "6 are left: " in two("--all", "--device", "cpu").out
+    assert "It waits for: model no_such." in two("--all", "--device", "cpu").out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["C3"], 2, "unknown claim 'C3'; did you mean 'C"),
+        (["--tier", "T7"], 2, "unknown tier 'T7'; did you mean 'T"),
+        (["C1", "--tier", "T0"], 2, "no claim that is asked for is of tier T0."),
+        (["--results", "nowhere"], 6, "there is no results folder nowhere; "),
+        (["--save", "no/such/page.md"], 6, "cannot write no/such/page.md: No such file or directory."),
+    ],
+)
+def test_nothing_else_can_be_asked(two: Callable[..., Any], words: list[str], code: int, sentence: str) -> None:
+    ended = two(*words)
+    assert (ended.code, ended.out) == (code, "")
+    assert ended.err.startswith(f"linbench: {sentence}")
+    assert ended.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["C5", pytest.param("C6", marks=pytest.mark.slow), pytest.param("C18", marks=pytest.mark.slow), "C19", "C20", "C30"])
+def test_what_needs_no_training_is_decided_at_once(linbench: Callable[..., Any], name: str) -> None:
+    """As theory has it, and what was measured elsewhere: so it holds the tables and the kernels behind them, too."""
+    (found,) = json.loads(linbench("claims", name, "--json").out)
+    assert (found["verdict"], found["devices"][0]["device"]) == ("supported", "nothing trained")

@@ -1,0 +1,15 @@
+import pytest
+
+from linbench.common.words import counted, duration
+
+
+@pytest.mark.parametrize(("number", "words"), [(0, "0 cells"), (1, "1 cell"), (12, "12 cells")])
+def test_so_many_of_them(number: int, words: str) -> None:
+    assert counted(number, "cell") == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.4, "0 s"), (59.4, "59 s"), (60, "1 min"), (3599, "59 min"), (3600, "1 h 0 min"), (3600 + 5 * 60 + 59, "1 h 5 min")]
+)
+def test_so_long(seconds: float, words: str) -> None:
+    assert duration(seconds) == words

@@ -1,0 +1,237 @@
+"""Verdicts on results that were made up."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linbench.cell import Cell, digest
+from linbench.claims.cells import of_measure, parts
+from linbench.claims.claim import Claim, section
+from linbench.claims.figure import Figure, figure
+from linbench.claims.stored import Stored
+from linbench.claims.verdict import NOTHING_TRAINED, REFUTED, SUPPORTED, UNDECIDED, decide, verdict
+from linbench.search import default_search, learning_rate
+from linbench.store import Result, Store
+
+CLAIM: dict[str, Any] = {
+    "says": "the delta rule recalls more", "source": "x", "published": "y", "tier": "T1", "setting": "z", "rule": "w",
+    "measures": {"delta": "deltanet", "sum": "linear_attention"}, "supported": "delta - sum >= 0.2", "refuted": "delta <= sum",
+}  # fmt: skip
+
+
+def a_claim(cells: dict[str, Any] | None = None, **changes: Any) -> Claim:
+    small = {"tasks": ["mqar"], "seeds": "0-2", "set": {"model.d_model": 16}} | (cells or {})
+    (claim,) = section({"title": "t", "cells": {"recall": small}, "claims": {"C1": CLAIM | changes}}, where="a.yaml")
+    return claim
+
+
+def a_result(cell: Cell, score: float, device: str, **more: Any) -> Result:
+    identity = {**cell.identity, "device": device}
+    return {
+        "id": digest(identity), "schema": identity["schema"], "label": cell.model.label, "purpose": cell.purpose, "search": None, "cell": identity,
+        "chance": 0.25, "status": "ok", "reason": None, "marks": [], "metrics": {"accuracy": score, "nll": 1.0}, "slices": {},
+        "curve": [{"accuracy": score, "step": 7}], "model": {}, "seconds": 1.0,
+    } | more  # fmt: skip
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Callable[..., Stored]:
+    """A store in which every seed of a measure has the scores given."""
+
+    def keep(claim: Claim, scores: dict[str, Sequence[float]], device: str = "cpu", **more: Any) -> Stored:
+        store = Store(tmp_path)
+        store.prepare()
+        for name, values in scores.items():
+            for cell, score in zip(of_measure(claim, name), values, strict=False):
+                store.put(a_result(cell, score, device, **more))
+        return Stored([store])
+
+    return keep
+
+
+@pytest.mark.parametrize(
+    ("delta", "total", "answer", "why"),
+    [
+        ([0.9, 0.92, 0.94], [0.5, 0.6, 0.7], SUPPORTED, ""),
+        ([0.5, 0.5, 0.5], [0.6, 0.7, 0.8], REFUTED, ""),
+        ([0.7, 0.7, 0.7], [0.6, 0.6, 0.6], UNDECIDED, "neither what bears it out nor what refutes it"),
+        ([0.9, 0.9], [0.5, 0.5, 0.5], UNDECIDED, "delta: 1 of 3 seeds missing"),
+        ([], [0.5, 0.5], UNDECIDED, "delta: 3 of 3 seeds missing; sum: 1 of 3 seeds missing"),
+        ([0.9], [0.5], UNDECIDED, "delta, sum: 2 of 3 seeds missing"),
+        ([], [], UNDECIDED, "nothing of it was run"),
+        ([1.0, 1.0, 0.4], [0.5, 0.55, 0.6], UNDECIDED, "supported by all seeds, undecided without seed 0 of delta"),
+        ([0.9, 0.9, 0.9], [0.3, 0.85, 0.85], UNDECIDED, "supported by all seeds, undecided without seed 0 of sum"),
+    ],
+)
+def test_a_verdict_is_that_of_the_rules_if_every_seed_is_there_and_none_alone_makes_it(
+    kept: Callable[..., Stored], delta: list[float], total: list[float], answer: str, why: str
+) -> None:
+    claim = a_claim()
+    found = verdict(claim, kept(claim, {"delta": delta, "sum": total}))
+    assert (found.answer, found.why) == (answer, why)
+    assert found.complete is (len(delta) == len(total) == 3)
+
+
+@pytest.mark.parametrize("mark", ["undertrained", "lr_edge", "lr_untried"])
+def test_what_is_marked_decides_nothing(kept: Callable[..., Stored], mark: str) -> None:
+    claim = a_claim()
+    kept(claim, {"delta": [0.9, 0.9, 0.9], "sum": [0.5, 0.5, 0.5]})
+    found = verdict(claim, kept(claim, {"sum": [0.5, 0.5]}, marks=[mark]))
+    assert (found.answer, found.why) == (UNDECIDED, f"sum: 1 of 3 seeds count (2 {mark})")
+    assert found.complete, "to run it again would change nothing"
+
+
+def test_the_best_of_seeds_counts_whatever_its_marks(kept: Callable[..., Stored]) -> None:
+    claim = a_claim(measure={"over": "best"})
+    found = verdict(claim, kept(claim, {"delta": [0.2, 0.9, 0.3], "sum": [0.5, 0.6, 0.7]}, marks=["undertrained"]))
+    assert (found.answer, found.rulings[0].figures["delta"].value) == (SUPPORTED, 0.9)
+
+
+def test_runs_that_failed_are_no_figure_and_those_that_diverged_are_at_chance(kept: Callable[..., Stored]) -> None:
+    claim = a_claim()
+    kept(claim, {"delta": [0.9, 0.9, 0.9], "sum": [0.5, 0.5, 0.5]})
+    failed = verdict(claim, kept(claim, {"sum": [0.5]}, status="oom"))
+    assert failed.why == "sum: 2 of 3 seeds count (1 oom)"
+    diverged = verdict(claim, kept(claim, {"sum": [0.5, 0.5, 0.5]}, status="diverged", metrics={}, curve=[]))
+    assert (diverged.answer, diverged.rulings[0].figures["sum"].value) == (SUPPORTED, 0.25)
+    other = a_claim(measure={"of": "nll"})
+    assert "sum: 0 of 3 seeds count (3 diverged)" in verdict(other, kept(other, {})).why
+
+
+def test_two_kinds_of_devices_never_decide_together(kept: Callable[..., Stored]) -> None:
+    claim = a_claim()
+    kept(claim, {"delta": [0.9, 0.9, 0.9]}, device="cpu")
+    apart = verdict(claim, kept(claim, {"sum": [0.5, 0.5, 0.5]}, device="NVIDIA H200"))
+    assert (apart.answer, apart.why) == (UNDECIDED, "NVIDIA H200: delta: 3 of 3 seeds missing; cpu: sum: 3 of 3 seeds missing")
+    alone = verdict(claim, kept(claim, {"delta": [0.9, 0.9, 0.9]}, device="NVIDIA H200"))
+    assert (alone.answer, [ruling.answer for ruling in alone.rulings]) == (SUPPORTED, [SUPPORTED, UNDECIDED])
+    against = verdict(claim, kept(claim, {"sum": [0.95, 0.95, 0.95]}, device="cpu"))
+    assert (against.answer, against.why) == (UNDECIDED, "devices disagree: supported on NVIDIA H200, refuted on cpu")
+
+
+def test_results_of_other_settings_do_not_count(kept: Callable[..., Stored]) -> None:
+    claim, other = a_claim(), a_claim({"set": {"model.d_model": 32}})
+    found = verdict(claim, kept(other, {"delta": [0.9, 0.9, 0.9], "sum": [0.5, 0.5, 0.5]}))
+    assert (found.answer, found.why, found.rulings) == (UNDECIDED, "nothing of it was run", ())
+
+
+def test_of_a_search_those_at_the_rate_that_it_finds_count(kept: Callable[..., Stored]) -> None:
+    claim = a_claim({"search": True})
+    search = default_search()
+    at = {name: of_measure(claim, name) for name in claim.measures}
+
+    def told(rate: int, scores: Sequence[float]) -> dict[str, Result]:
+        made = []
+        for cells in at.values():
+            protocol = cells[0].protocol.model_copy(update={"lr": learning_rate(rate)})
+            tuning = [replace(cells[0], protocol=protocol, seed=seed, purpose="tuning") for seed in search.seeds]
+            made += [a_result(cell, 0.5 if rate == -6 else 0.3, "cpu") for cell in tuning]
+            made += [a_result(replace(cell, protocol=protocol), score, "cpu") for cell, score in zip(cells, scores, strict=False)]
+        return {result["id"]: result for result in made}
+
+    stored = kept(claim, {})
+    for rate in search.grid:
+        stored.results |= told(rate, [0.2, 0.3, 0.4] if rate == -6 else [0.9, 0.9, 0.9])
+    found = verdict(claim, stored)
+    assert list(found.rulings[0].figures["delta"].values.values()) == [0.2, 0.3, 0.4]
+    assert found.why == "refuted by all seeds, undecided without seed 0 of delta"
+    assert len(found.ids("cpu", stored)) == 6
+    for left in [name for name, result in stored.results.items() if result["purpose"] == "tuning"][:1]:
+        del stored.results[left]
+    assert "3 of 3 seeds missing" in verdict(claim, stored).why
+
+
+def test_a_claim_that_waits_says_for_what(kept: Callable[..., Stored]) -> None:
+    waiting = a_claim(needs={"models": ["no_such"], "other": ["a lens"]})
+    found = verdict(waiting, kept(waiting, {"delta": [0.9, 0.9, 0.9], "sum": [0.5, 0.5, 0.5]}))
+    assert (found.answer, found.why, found.complete) == (UNDECIDED, "needs model no_such; a lens", False)
+    empty = a_claim(measures={}, supported="", refuted="")
+    assert verdict(empty, kept(empty, {})).why == "needs cells that decide it: none are written"
+
+
+def test_what_needs_no_training_is_decided_at_once(kept: Callable[..., Stored]) -> None:
+    values = {"title": "t", "untrained": {"blend": {"of": "blend", "rules": ["sum", "normalised sum"]}}, "claims": {"C1": CLAIM}}
+    measures = {"delta": {"where": {"rule": "sum"}, "of": "recalled"}, "sum": {"where": {"rule": "normalised sum"}, "of": "recalled"}}
+    (claim,) = section({**values, "claims": {"C1": {**CLAIM, "measures": measures}}}, where="a.yaml")
+    found = verdict(claim, kept(claim, {}))
+    assert (found.answer, found.rulings[0].device, found.rulings[0].figures["sum"].value) == (SUPPORTED, NOTHING_TRAINED, pytest.approx(7.5))
+    assert parts(claim) == []
+
+
+def test_rules_that_both_hold_or_have_no_value_decide_nothing() -> None:
+    figures = {"delta": Figure({0: 0.5, 1: 0.5, 2: 0.5}), "sum": Figure({0: 0.0, 1: 0.0, 2: 0.0})}
+    assert decide(a_claim(supported="delta > sum", refuted="delta > 0.1 + sum"), figures) == (UNDECIDED, "both its rules hold, so that one of them is wrong")
+    assert decide(a_claim(supported="delta / sum > 2", refuted="delta <= sum"), figures) == (UNDECIDED, "something is divided by zero")
+
+
+def slice_(**values: Sequence[float]) -> dict[str, Any]:
+    """Sums and weights of 10 places each."""
+    return {
+        "at": list(range(len(next(iter(values.values()))))),
+        **{name: {"sum": [10 * v for v in these], "weight": [10] * len(these)} for name, these in values.items()},
+    }
+
+
+def test_figures_look_at_metrics_slices_tests_steps_and_settings() -> None:
+    tests = {"task.min_length": 4, "task.max_length": 8}
+    (claim,) = section(
+        {
+            "title": "t",
+            "cells": {"parity": {"tasks": [{"task": "parity", "set": tests, "test": [{"max_length": 8}, {"max_length": 16}]}], "seeds": "0-2"}},
+            "claims": {"C1": CLAIM},
+        },
+        where="a.yaml",
+    )
+    cells = of_measure(claim, "delta")
+    parts_of = [
+        {"settings": test.settings.model_dump(mode="json"), "chance": 0.5, "metrics": {"accuracy": score}, "slices": {"length": slice_(accuracy=values)}}
+        for test, score, values in zip(cells[0].tested_on, (0.9, 0.7), ([1.0, 1.0, 0.8], [1.0, 0.9, 0.2, 0.95]), strict=True)
+    ]
+    curve = [{"accuracy": 0.5, "step": 10}, {"accuracy": 0.9, "step": 20}, {"accuracy": 1.0, "step": 30}]
+    found = {cell.id: a_result(cell, 0.8, "cpu", tests=parts_of, curve=curve, chance=0.5) for cell in cells}
+
+    def read(**measure: Any) -> float:
+        return figure(claim.measures["delta"].model_copy(update=measure), cells, found).value
+
+    assert read() == pytest.approx(0.8)
+    assert read(of="scaled") == pytest.approx(0.6)
+    assert read(test={"max_length": 16}) == pytest.approx(0.7)
+    assert read(test={"max_length": 16}, of="scaled") == pytest.approx(0.4)
+    assert read(test={"max_length": 16}, at={"length": 2}) == pytest.approx(0.2)
+    assert read(test={"max_length": 16}, at={"length": "1-2"}) == pytest.approx(0.55)
+    assert read(at={"length": 2}) == pytest.approx((0.8 + 0.2) / 2), "of all tests together"
+    assert read(of="steps to 0.9") == 20
+    assert read(test={"max_length": 16}, along="length", reaching=0.9) == 1, "and not 3, beyond a place that failed"
+    assert read(test={"max_length": 8}, along="length", reaching=0.9) == 1
+    never = {name: result | {"curve": curve[:1]} for name, result in found.items()}
+    assert figure(claim.measures["delta"].model_copy(update={"of": "steps to 0.9"}), cells, never).value == math.inf
+
+
+def test_the_largest_setting_that_reaches_so_much(kept: Callable[..., Stored]) -> None:
+    claim = a_claim({"grid": {"task.kv_pairs": [2, 4, 8]}}, measure={"along": "task.kv_pairs", "reaching": 0.9})
+    cells = of_measure(claim, "delta")
+    scores = {2: 1.0, 4: 0.95, 8: 0.5}
+    found = {cell.id: a_result(cell, scores[cell.task.settings.kv_pairs], "cpu") for cell in cells}
+    assert figure(claim.measures["delta"], cells, found) == Figure({0: 4.0, 1: 4.0, 2: 4.0})
+    del found[cells[0].id]
+    assert figure(claim.measures["delta"], cells, found).missing == 1
+    nothing = {name: result | {"metrics": {"accuracy": 0.1}} for name, result in found.items()}
+    assert figure(claim.measures["delta"], cells, nothing).value == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({0: 0.5, 1: 0.6, 2: 0.7}, "0.600 ± 0.100"),
+        ({0: 0.5}, "0.500"),
+        ({0: 1500.0, 1: 1500.0, 2: 3000.0}, "2,000"),
+        ({0: 20.0, 1: math.inf, 2: 20.0}, "never"),
+        ({}, "–"),
+    ],
+)
+def test_a_figure_in_words(values: dict[int, float], words: str) -> None:
+    assert str(Figure(values)) == words
