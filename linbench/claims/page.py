@@ -65,7 +65,7 @@ def _one_line(text: str) -> str:
 
 def _where(ruling: Ruling) -> str:
     answer = f", {ruling.answer}" if ruling.answer != UNDECIDED else ""
-    return f"{ruling.device[0].upper()}{ruling.device[1:]}{answer}"
+    return f"{'With' if ruling.device == NOTHING_TRAINED else 'On'} {ruling.device}{answer}"
 
 
 def table(verdict: Verdict, ruling: Ruling) -> str:

@@ -69,7 +69,7 @@ def claims(
         found = [verdict(claim, stored) for claim in chosen]
         if run:
             where: dict[str, Any] = {"name": "local", "device": device, "devices": devices, "workers": workers, "silence": timeout}
-            done = _run([each for each in found if not each.complete], device, (results or [DEFAULT])[0], where)
+            done = _run([each for each in found if not each.complete], stored, device, (results or [DEFAULT])[0], where)
             stored = _stored(results, new=run)
             found = [verdict(claim, stored) for claim in chosen]
     tell_set_aside(stored.set_aside)
@@ -114,8 +114,9 @@ def _stored(given: list[Path] | None, *, new: bool) -> "Stored":
     return Stored(store for folder in given or [DEFAULT] for store in below(folder))
 
 
-def _run(verdicts: "list[Verdict]", device: str, folder: Path, where: dict[str, Any]) -> "list[Result]":
+def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path, where: dict[str, Any]) -> "list[Result]":
     """What they wait for that is neither a name nor a measure that is not there; cells of all whose learning rates are chosen alike together."""
+    from linbench.cell import device_class
     from linbench.claims.cells import parts
     from linbench.claims.needs import unmet
     from linbench.cli.running import carry_out
@@ -124,8 +125,9 @@ def _run(verdicts: "list[Verdict]", device: str, folder: Path, where: dict[str, 
     waiting = [each.claim for each in verdicts if each.claim.measures and not unmet(each.claim)]
     together: dict[str, tuple[dict[str, Cell], SearchSettings | None]] = {}
     for part in (part for claim in waiting for part in parts(claim, device=device)):
+        there = stored.find(part.cells, part.search, device_class(part.cells[0].device))
         cells, _ = together.setdefault(str(part.search), ({}, part.search))
-        cells |= {cell.id: cell for cell in part.cells}
+        cells |= {cell.id: cell for cell in part.cells if cell.id not in there}
     done: list[Result] = []
     for found, search in together.values():
         try:

@@ -72,13 +72,22 @@ def test_what_is_missing_is_run_and_decides_and_is_not_run_again(two: Callable[.
     words = ("--run", "--device", "cpu", "--workers", "0", "--results", "mine/claims")
     ended = two("C1", *words)
     assert ended.code == 0, ended.err
-    assert "- **supported**\n\nCpu, supported:\n" in ended.out
+    assert "- **supported**\n\nOn cpu, supported:\n" in ended.out
     assert ended.out.endswith("All that decides it has results on one kind of device.\n")
-    assert len(list((tmp_path / "mine" / "claims").glob("*.json"))) == 6
+    files = list((tmp_path / "mine" / "claims").glob("*.json"))
+    assert len(files) == 6
     again = two("--run", *words[1:5], "--results", "mine")
     assert "1 supported, 0 refuted, 1 undecided" in again.out
     assert again.err == "linbench: nothing is left to run.\n"
-    assert "supported" not in two("C1").out.split("- Rule")[1].split("**")[1], "the folder results has none"
+    assert "**undecided**" in two("C1").out, "the folder results has none"
+    (tmp_path / "other").mkdir()
+    for path in files:
+        if json.loads(path.read_text())["label"] == "deltanet":
+            path.rename(tmp_path / "other" / path.name)
+        else:
+            path.unlink()
+    assert "1 supported" in two(*words, "--results", "other").out
+    assert len(list((tmp_path / "mine" / "claims").glob("*.json"))) == 3, "what stands in another folder is not run again"
 
 
 def test_as_json_and_as_a_page(two: Callable[..., Any], tmp_path: Path) -> None:
