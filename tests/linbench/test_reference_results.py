@@ -13,7 +13,7 @@ from linbench.report.speed import tables as speed_tables
 from linbench.report.speed_figures import speed_drawings
 from linbench.report.words import save_words
 from linbench.results import Comparison, comparisons
-from linbench.store import SPEED, Store
+from linbench.store import SPEED, Store, below
 
 ROOT = Path(__file__).parents[2]
 STORES = {name: ROOT / "results" / name for name in ("cpu", "cpu/zoo-quick", "h200")}
@@ -104,6 +104,19 @@ def test_the_readme_shows_tables_and_pictures_of_every_result_of_the_cpu() -> No
         if store == "cpu":
             assert f"<!-- results/cpu/tables/{slug}.md -->\n| model" in text
             assert f"(results/cpu/figures/{slug}-" in text
+
+
+@pytest.mark.slow
+def test_the_page_of_claims_is_what_the_kept_results_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    from linbench.claims.claim import claims
+    from linbench.claims.page import page
+    from linbench.claims.stored import Stored
+    from linbench.claims.verdict import verdict
+
+    monkeypatch.chdir(ROOT)
+    stored = Stored(below(Path("results")))
+    made = page([verdict(claim, stored) for claim in claims().values()], stored, command="linbench claims --save docs/claims.md")
+    assert Path("docs/claims.md").read_text(encoding="utf-8") == made
 
 
 def test_hard_tells_the_four_models_apart() -> None:
