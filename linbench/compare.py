@@ -57,7 +57,7 @@ def comparing(
         if len(absent) == len(others) and len(named) < 2:
             kind = rows[0][1][0].identity["device"]
             raise UserError(f"nothing of the suite is stored in {against} as this linbench would run it on {kind}; run it without --against.")
-        missing |= {f"model {model}": f"{against} has no result of it as this linbench would run it here." for model in absent}
+        missing |= {f"model {', '.join(absent)}": f"{against} has no result as this linbench would run it here."}
     wanted = {cell.id: cell for name, cells in rows if name in named for cell in cells if cell.id not in known}
     return Comparing(found, known, list(wanted.values()), missing)
 

@@ -5,7 +5,7 @@ from typing import Any
 from linbench.common.words import counted
 from linbench.gate import Gate, Judged
 from linbench.policy import Policy
-from linbench.report.lines import markdown
+from linbench.report.lines import markdown, probability
 
 LEFT = {"cell", "verdict", "marks"}
 COLUMNS = ["cell", "baseline", "candidate", "difference", "seeds", "p", "verdict", "marks"]
@@ -21,7 +21,7 @@ def _row(one: Judged, policy: Policy) -> list[str]:
     before, after = (_side(side, pair.learnt) for side in (pair.baseline, pair.candidate))
     interval = f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
     verdict = "RED" if one.red else "fell, not shown" if difference.mean < -policy.drop else "ok"
-    return [pair.name, before, after, interval, str(len(pair.candidate)), f"{one.counted:.3f}", verdict, "; ".join(one.marks)]
+    return [pair.name, before, after, interval, str(len(pair.candidate)), probability(one.counted), verdict, "; ".join(one.marks)]
 
 
 def _side(values: Any, learnt: float | None) -> str:

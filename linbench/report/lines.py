@@ -23,6 +23,11 @@ def show(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collect
         print("\n".join(aligned(columns, rows, left=left)))
 
 
+def probability(p: float) -> str:
+    """In words: none is nothing."""
+    return f"{p:.3f}" if p >= 0.0005 else "<0.001"
+
+
 def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[str] = ()) -> list[str]:
     """The names of the columns, then the rows, each a line."""
     every = [list(columns), *map(list, rows)]
