@@ -89,8 +89,11 @@ def figure(measure: Measure, cells: Sequence[Cell], found: Mapping[str, Result])
             missing += 1
             continue
         trouble = next((word for result in results if (word := _trouble(result, measure))), "")
-        value = None if trouble and trouble not in NO_VERDICT else _along(measure, these, results) if measure.along else _value(measure, results[0], measure.at)
-        if value is None or trouble:
+        if trouble and trouble not in NO_VERDICT:
+            aside[seed] = Aside(trouble, None)
+            continue
+        value = _along(measure, these, results) if measure.along else _value(measure, results[0], measure.at)
+        if trouble:
             aside[seed] = Aside(trouble, value)
         else:
             values[seed] = value

@@ -1,6 +1,7 @@
 """Verdicts for readers: a line each, one at length, and all of them as a page."""
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 from linbench.claims.claim import Measure
@@ -129,11 +130,15 @@ def plain(verdict: Verdict) -> dict[str, Any]:
 
 
 def _plain(found: Figure) -> dict[str, Any]:
-    value = found.value if found.values else None
     return {
-        "value": value if value is None or value < float("inf") else "never",
+        "value": _number(found.value if found.values else None),
         "spread": found.spread if found.values else None,
-        "seeds": {str(seed): own if own < float("inf") else "never" for seed, own in found.values.items()},
-        "aside": {str(seed): aside._asdict() for seed, aside in found.aside.items()},
+        "seeds": {str(seed): _number(value) for seed, value in found.values.items()},
+        "aside": {str(seed): {"why": aside.why, "value": _number(aside.value)} for seed, aside in found.aside.items()},
         "missing": found.missing,
     }
+
+
+def _number(value: float | None) -> float | str | None:
+    """JSON has no infinity."""
+    return "never" if value == inf else value

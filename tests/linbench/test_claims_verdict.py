@@ -1,5 +1,6 @@
 """Verdicts on results that were made up."""
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from linbench.cell import Cell, digest
 from linbench.claims.cells import of_measure, parts
 from linbench.claims.claim import Claim, section
 from linbench.claims.figure import Figure, figure
+from linbench.claims.page import plain
 from linbench.claims.stored import Stored
 from linbench.claims.verdict import NOTHING_TRAINED, REFUTED, SUPPORTED, UNDECIDED, decide, verdict
 from linbench.search import default_search, learning_rate
@@ -235,3 +237,12 @@ def test_the_largest_setting_that_reaches_so_much(kept: Callable[..., Stored]) -
 )
 def test_a_figure_in_words(values: dict[int, float], words: str) -> None:
     assert str(Figure(values)) == words
+
+
+def test_what_was_never_reached_is_a_word_in_json(kept: Callable[..., Stored]) -> None:
+    claim = a_claim(measure={"of": "steps to 0.9"})
+    kept(claim, {"delta": [0.9, 0.9, 0.5]})
+    told = plain(verdict(claim, kept(claim, {"sum": [0.9, 0.5]}, marks=["undertrained"])))["devices"][0]["figures"]
+    assert told["delta"] == {"value": "never", "spread": 0.0, "seeds": {"0": 7.0, "1": 7.0, "2": "never"}, "aside": {}, "missing": 0}
+    assert told["sum"]["aside"] == {"0": {"why": "undertrained", "value": 7.0}, "1": {"why": "undertrained", "value": "never"}}
+    json.dumps(told, allow_nan=False)
