@@ -11,7 +11,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, NamedTuple
 
-import yaml
 from pydantic import Field, field_validator
 
 from linbench.claims.rule import Rule
@@ -19,6 +18,7 @@ from linbench.claims.tables import Table
 from linbench.common.errors import UserError, unknown
 from linbench.common.seeds import parse_seeds
 from linbench.common.settings import Settings
+from linbench.documents import read_mapping
 from linbench.suite import Suite, SuiteModel, SuiteTask, load
 
 LEAST_SEEDS = 3
@@ -120,7 +120,7 @@ def claims() -> dict[str, Claim]:
     found: dict[str, Claim] = {}
     for path in sorted((files("linbench") / "claims").iterdir(), key=lambda path: path.name):
         if path.name.endswith(".yaml"):
-            for claim in section(yaml.safe_load(path.read_text(encoding="utf-8")), where=path.name):
+            for claim in section(read_mapping(path, "claims", Section.model_fields), where=path.name):
                 if claim.id in found:
                     raise UserError(f"{path.name}: {claim.id} is there twice.")
                 found[claim.id] = claim

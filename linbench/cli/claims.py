@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from linbench.cli.options import JsonOption, tell_failed, tell_set_aside
+from linbench.cli.options import DeviceOption, DevicesOption, JsonOption, TimeoutOption, WorkersOption, tell_failed, tell_set_aside
 from linbench.common.errors import StorageError, UserError, unknown
 from linbench.common.words import counted, duration
 
@@ -40,14 +40,14 @@ DEFAULT = Path("results")
 
 
 def claims(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[CLAIM]...", help="Such as C17; none: all.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="CLAIM", help="Such as C17; none: all.")] = None,
     tier: Annotated[list[str] | None, typer.Option(metavar="TIER", help="Only those of this cost: T0, T1, T2, T3 or X.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also what is missing to decide each, and what that may cost.")] = False,
     run: Annotated[bool, typer.Option("--run", help="Run what is missing of those that nothing stored decides; results go to the first --results.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N: to run on, and to estimate for.")] = "auto",
-    workers: Annotated[int | None, typer.Option(min=0, help="Processes side by side; default: one for each GPU or core. 0: this process alone.")] = None,
-    devices: Annotated[str | None, typer.Option(metavar="all|N", help="On all GPUs of this host, or on so many of them.")] = None,
-    timeout: Annotated[float, typer.Option(min=1.0, metavar="SECONDS", help="A group that reports nothing for so long is ended.")] = 1800.0,
+    device: DeviceOption = "auto",
+    workers: WorkersOption = None,
+    devices: DevicesOption = None,
+    timeout: TimeoutOption = 1800.0,
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all of them as a page of Markdown.")] = None,
     results: Annotated[
         list[Path] | None,
