@@ -42,11 +42,13 @@ def draws(cells: int, fallen: int, rounds: int) -> list[list[Pair]]:
     return [[Pair(str(i), side(0.8), side(0.7 if i < fallen else 0.8)) for i in range(cells)] for _ in range(rounds)]
 
 
+@pytest.mark.slow
 def test_what_did_not_change_is_rarely_red() -> None:
     alarms = sum(any(one.red for one in judge(pairs, Policy())) for pairs in draws(8, 0, 2000))
     assert 0.02 * 2000 <= alarms <= 0.06 * 2000, "a gate that is never wrong would be one that is never red"
 
 
+@pytest.mark.slow
 def test_a_drop_of_ten_points_is_nearly_always_caught() -> None:
     found = [judge(pairs, Policy()) for pairs in draws(8, 1, 2000)]
     assert sum(one[0].red for one in found) >= 0.94 * 2000

@@ -120,6 +120,7 @@ def test_a_group_that_hangs_is_ended_with_all_that_it_started(mine: Path) -> Non
     assert not any(alive(pid) for pid in children)
 
 
+@pytest.mark.slow
 def test_what_a_worker_cannot_keep_ends_the_run_and_no_cell_has_failed(tmp_path: Path) -> None:
     def full(jobs: Iterable[Job], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
         return outcomes(_full, jobs, workers=1)

@@ -195,6 +195,7 @@ def test_all_other_slices_stand_side_by_side(a_result: Any) -> None:
 CROWD = ("attention", "linear_attention", "transnormer", "performer", "rfa", "retnet", "gla", "mamba2", "hgrn2", "lightning", "deltanet", "kda")
 
 
+@pytest.mark.slow
 def test_a_crowd_of_models_is_drawn_by_generation(a_result: Any, tmp_path: Path) -> None:
     slices_ = SLICES | {"overwrites": overwritten([4, 2, 1], [0, 2, 3])}
     results = [a_result(name, seed, curve=curve(0.1, 0.5, 0.5 + 0.02 * i), slices=slices_) for i, name in enumerate(CROWD) for seed in (0, 1)]

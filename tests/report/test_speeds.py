@@ -221,6 +221,7 @@ def test_the_length_nearest_to_the_tested_one_is_taken(a_result: Any) -> None:
     assert found.loads == {"train": "training at T 256, 1,024 tokens a batch"}
 
 
+@pytest.mark.slow
 def test_figures_carry_the_hash_of_their_results(a_result: Any, tmp_path: Path) -> None:
     cells = [a_result(label, form="controlled") for label in ("deltanet", "attention")]
     results = [a_speed(label, length=length, gpu=True) for label in ("deltanet", "attention", "of_ones_own") for length in (64, 256)]
@@ -241,6 +242,7 @@ def test_figures_carry_the_hash_of_their_results(a_result: Any, tmp_path: Path) 
     assert ladder.slug == "speed-train-forms-of-deltanet-d64-fp32-1024-tokens-a-batch-native-a-cpu-2-threads"
 
 
+@pytest.mark.slow
 def test_a_crowd_is_drawn_by_generations(tmp_path: Path) -> None:
     crowd = ["attention", "fox", "deltanet", "kda", "gla", "retnet", "lstm", "comba", "mamba2", "rwkv7"]
     results = [a_speed(label, length=length, seconds=1.0 + i) for i, label in enumerate(crowd) for length in (64, 256)]
@@ -266,6 +268,7 @@ def test_three_digits(value: float, words: str) -> None:
     assert three_digits(value) == words
 
 
+@pytest.mark.slow
 def test_the_verbs_draw_cells_and_speeds_alike(linbench: Callable[..., Any]) -> None:
     shape = ["--models", "deltanet,linear_attention", "--d-model", "16", "--lengths", "4,8", "--tokens", "16", "--device", "cpu", "--repeat", "1"]
     assert linbench("bench", "length", *shape, "--results", "kept").code == 0
