@@ -9,10 +9,18 @@ import torch
 from linbench.benchmark.layers import Case, Side, inputs
 from linbench.benchmark.presets import Preset
 
+CALLS = 10
+"""For each that other questions have: one is short."""
+
 
 def cases(base: Sequence[Case], preset: Preset) -> list[Case]:
     """Of each after every context: one sequence, and many."""
-    return [replace(case, question="decode", length=length, batch=batch) for case in base for length in preset.lengths for batch in sorted({1, preset.decoded})]
+    return [
+        replace(case, question="decode", length=length, batch=batch, repeats=CALLS * case.repeats)
+        for case in base
+        for length in preset.lengths
+        for batch in sorted({1, preset.decoded})
+    ]
 
 
 def token(case: Case, side: Side) -> Callable[[], Any]:

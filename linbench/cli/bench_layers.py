@@ -36,7 +36,10 @@ BatchOption = Annotated[int | None, typer.Option("--batch", min=1, rich_help_pan
 DtypeOption = Annotated[str | None, typer.Option("--dtype", rich_help_panel=SHAPE, help="bf16 or fp32; default: fp32 on a CPU, else bf16.")]
 PeerOption = Annotated[str | None, typer.Option("--peer", rich_help_panel=TIMING, help="fla, transformers or sdpa: measure its layer too, in turn with ours.")]
 DeviceOption = Annotated[str, typer.Option("--device", rich_help_panel=TIMING, help="auto, cpu, cuda or cuda:N.")]
-RepeatOption = Annotated[int | None, typer.Option("--repeat", min=1, rich_help_panel=TIMING, help="Calls that a median is of; default: 30, on a CPU 20.")]
+RepeatOption = Annotated[
+    int | None,
+    typer.Option("--repeat", min=1, rich_help_panel=TIMING, help="Calls that a median is of, of decoding ten times as many; default: 30, on a CPU 20."),
+]
 AgainOption = Annotated[bool, typer.Option("--again", rich_help_panel=TIMING, help="Measure anew what was measured before.")]
 
 

@@ -8,7 +8,7 @@ from linbench.models.base import GENERATIONS
 from linbench.report.colours import generations, styles_of
 from linbench.report.figures import PANEL_INCHES
 from linbench.report.forms import Ladder, ladders
-from linbench.report.labels import CROWD
+from linbench.report.labels import CROWD, beside
 from linbench.report.pictures import Drawing
 from linbench.report.speed_panels import Line, against_length, against_recall, gains
 from linbench.report.tables import commits
@@ -61,41 +61,48 @@ def _drawing(these: Speeds, of: str, panels: dict[str, list[Line]], caption: str
     """Panels side by side, where lines are a crowd a row of them for each generation."""
 
     def draw(figure: Figure) -> bool:
-        parts = _parts({line.mixer for lines in panels.values() for line in lines}, max(map(len, panels.values())))
+        parts = _parts([line.mixer for line in max(panels.values(), key=len)])
         count = len(parts) * len(panels)
         columns = max(len(panels), min(2, count))
         rows = -(-count // columns)
         figure.set_size_inches((PANEL_INCHES + 1.6) * columns, 3.3 * rows)
-        axes = list(figure.subplots(rows, columns, squeeze=False, sharex=True).flat)
+        axes = list(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey="col" if len(panels) > 1 else "all").flat)
         for empty in axes[count:]:
             figure.delaxes(empty)
-        places = iter(axes)
+        ends, places = [], iter(axes)
         for name, mixers in parts.items():
             for title, lines in panels.items():
                 own = [line for line in lines if line.mixer in mixers]
-                against_length(place := next(places), own, styles_of([line.mixer for line in own]), title)
+                place = next(places)
                 place.set_title(name, fontsize="medium", loc="left")
+                ends.append((place, against_length(place, own, styles_of([line.mixer for line in own]), title)))
+        for place, of_lines in ends:
+            beside(place, of_lines)
         figure.suptitle(f"{TITLES[these.question]}: {these.about}", x=0.01, ha="left", fontsize="medium")
         return True
 
     return Drawing(these.slug(of), draw, caption, fingerprint(these.results))
 
 
-def _parts(mixers: set[str], lines: int) -> dict[str, set[str]]:
-    """A crowd by generations, in their order."""
-    if lines <= CROWD:
-        return {"": mixers}
+def _parts(mixers: Sequence[str]) -> dict[str, set[str]]:
+    """The mixers of lines; where these are a crowd by their generations, the small ones together."""
+    if len(mixers) <= CROWD:
+        return {"": set(mixers)}
     own = {mixer: generations().get(mixer, "of your own") for mixer in mixers}
-    order = [*GENERATIONS, *sorted(set(own.values()) - set(GENERATIONS))]
-    return {name: {mixer for mixer in mixers if own[mixer] == name} for name in order if name in own.values()}
+    order = [name for name in [*GENERATIONS, *sorted(set(own.values()) - set(GENERATIONS))] if name in own.values()]
+    small = [name for name in order if sum(own[mixer] == name for mixer in mixers) <= CROWD // 2]
+    parts = {", ".join(small): {mixer for mixer in mixers if own[mixer] in small}} if small else {}
+    return parts | {name: {mixer for mixer in mixers if own[mixer] == name} for name in order if name not in small}
 
 
 def _of_forms(ladder: Ladder) -> Drawing:
     def draw(figure: Figure) -> bool:
         columns = len(ladder.head_dims)
         figure.set_size_inches((PANEL_INCHES + 1.2) * columns, 3.5)
-        for place, (axes, dim) in enumerate(zip(figure.subplots(1, columns, squeeze=False, sharey=True).flat, ladder.head_dims, strict=True)):
-            gains(axes, ladder, dim, labelled=place == 0)
+        panels = list(figure.subplots(1, columns, squeeze=False, sharey=True).flat)
+        ends = [gains(axes, ladder, dim, labelled=axes is panels[0]) for axes, dim in zip(panels, ladder.head_dims, strict=True)]
+        for axes, own in zip(panels, ends, strict=True):
+            beside(axes, own)
         figure.suptitle(f"{ladder.label}, forward and backward: {ladder.about}", x=0.01, ha="left", fontsize="medium")
         return True
 

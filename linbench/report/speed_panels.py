@@ -25,8 +25,8 @@ class Line(NamedTuple):
     bands: Mapping[int, tuple[float, float]] = {}
 
 
-def against_length(axes: Axes, lines: Sequence[Line], styled: Sequence[Style], title: str) -> None:
-    """Both axes logarithmic, a tick for every length, names beside the ends."""
+def against_length(axes: Axes, lines: Sequence[Line], styled: Sequence[Style], title: str) -> list[Named]:
+    """Both axes logarithmic, a tick for every length. The ends stand `beside` when all panels of one scale are drawn."""
     ends = []
     for line, (colour, dash, mark) in zip(lines, styled, strict=True):
         if not line.points:
@@ -36,26 +36,23 @@ def against_length(axes: Axes, lines: Sequence[Line], styled: Sequence[Style], t
         if line.bands:
             axes.fill_between(at, [line.bands[x][0] for x in at], [line.bands[x][1] for x in at], color=colour, alpha=0.15, linewidth=0)
         ends.append(Named(values[-1], at[-1], line.name, colour))
-    lengths = sorted({at for line in lines for at in line.points})
-    axes.set(xscale="log", yscale="log", xlabel="tokens T of a sequence", ylabel=title)
-    axes.set_xticks(lengths, [_short(length) for length in lengths])
-    _ticks(axes)
-    beside(axes, ends)
+    _scales(axes, sorted({at for line in lines for at in line.points}))
+    axes.set_ylabel(title)
+    return ends
 
 
-def gains(axes: Axes, ladder: "Ladder", head_dim: int, *, labelled: bool) -> None:
-    """How many times as fast as token by token every form is, for one head dimension."""
+def gains(axes: Axes, ladder: "Ladder", head_dim: int, *, labelled: bool) -> list[Named]:
+    """How many times as fast as token by token every form is, for one head dimension. The ends as of `against_length`."""
     ends = []
     for form, colour in zip(ladder.forms, _FORMS, strict=False):
         if found := ladder.gains(form, head_dim):
             axes.plot(list(found), list(found.values()), color=colour, marker="o", markersize=3.2)
             length, gain = list(found.items())[-1]
             ends.append(Named(gain, length, ladder.words[form], colour))
-    axes.set(xscale="log", yscale="log", xlabel="tokens T of a sequence", ylabel="times as fast as token by token" if labelled else None)
+    _scales(axes, ladder.lengths)
+    axes.set_ylabel("times as fast as token by token" if labelled else "")
     axes.set_title(f"head dimension {head_dim}", fontsize="medium", loc="left")
-    axes.set_xticks(ladder.lengths, [_short(length) for length in ladder.lengths])
-    _ticks(axes)
-    beside(axes, ends)
+    return ends
 
 
 _FORMS = ("#555555", "#0072B2", "#009E73", "#D55E00", "#CC79A7")
@@ -82,7 +79,10 @@ def against_recall(axes: Axes, tradeoff: "Tradeoff", question: str) -> None:
     beside(axes, ends)
 
 
-def _ticks(axes: Axes) -> None:
+def _scales(axes: Axes, lengths: Sequence[int]) -> None:
+    """Logarithmic, of lengths and of what is measured."""
+    axes.set(xscale="log", yscale="log", xlabel="tokens T of a sequence")
+    axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
     axes.minorticks_off()

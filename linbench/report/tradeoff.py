@@ -85,7 +85,7 @@ def _tradeoff(comparison: Comparison, measured: Sequence[Speeds]) -> Tradeoff | 
         f"Test accuracy, the mean over seeds with a bar from the worst to the best, against the measured speed of one such layer alone ({about}). A hollow "
         f"mark: undertrained, or its learning rate in doubt. {caption_of(comparison)}",
         (*comparison.results, *used),
-        f"{comparison.slug}-recall-speed",
+        f"recall-speed-{comparison.slug}",
     )
 
 
