@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from linbench.policy import Policy, load
+
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / ".ci" / "compare.sh"
 
@@ -45,6 +47,11 @@ def test_the_action_gives_the_script_what_it_takes() -> None:
     assert set(given) == set(re.findall(r"^  --([a-z]+) ", usage, re.MULTILINE))
     assert {step["env"][variable] for variable in given.values()} == {f"${{{{ inputs.{name} }}}}" for name in given}
     assert set(action["inputs"]) == {*given, "packages", "artifact"}
+
+
+def test_the_policy_of_the_gate_on_linbench_itself_is_one_and_stricter() -> None:
+    (used,) = re.findall(r"--policy (\S+)", (ROOT / ".ci" / "run").read_text(encoding="utf-8"))
+    assert load(ROOT / used).alpha < Policy().alpha
 
 
 def test_the_twelve_lines_are_twelve_and_name_inputs() -> None:

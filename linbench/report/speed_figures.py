@@ -75,6 +75,7 @@ def _drawing(these: Speeds, of: str, panels: dict[str, list[Line]], caption: str
                 own = [line for line in lines if line.mixer in mixers]
                 place = next(places)
                 place.set_title(name, fontsize="medium", loc="left")
+                place.tick_params(labelbottom=True)  # there may be no panel below
                 ends.append((place, against_length(place, own, styles_of([line.mixer for line in own]), title)))
         for place, of_lines in ends:
             beside(place, of_lines)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from linbench.report.forms import Ladder
     from linbench.report.tradeoff import Tradeoff
 
+DECADE = 10
+"""A shorter axis has more ticks to each."""
+
 PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -72,7 +75,8 @@ def against_recall(axes: Axes, tradeoff: "Tradeoff", question: str) -> None:
         axes.plot([rate], [point.mean], marker=mark, markersize=4.5, color=colour, markerfacecolor=face)
         ends.append(Named(point.mean, rate, point.label, colour))
     axes.set(xscale="log", xlabel=f"{tradeoff.loads[question]}, tokens per second", ylabel="test accuracy", ylim=(-0.02, 1.04))
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    slowest, fastest = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if fastest > DECADE * slowest else (1, 1.5, 2, 3, 4, 5, 7)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
     axes.minorticks_off()
     axes.axhline(tradeoff.chance, color="#999999", linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
