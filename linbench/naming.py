@@ -52,6 +52,16 @@ def fewest(groups: Iterable[Sequence[Mapping[str, Any]]], *, but: Collection[str
     return kept
 
 
+def labelled(labels: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Each label, with as few of its settings as tell those apart that share one."""
+    alike: dict[str, list[Mapping[str, Any]]] = {}
+    for label, own in zip(labels, settings, strict=True):
+        alike.setdefault(label, []).append(own)
+    told = {label: fewest([twins]) for label, twins in alike.items()}
+    said = [", ".join(f"{name} {own[name]}" for name in told[label] if name in own) for label, own in zip(labels, settings, strict=True)]
+    return [f"{label} ({words})" if words else label for label, words in zip(labels, said, strict=True)]
+
+
 def _numbered(values: Sequence[Any]) -> list[int]:
     """Equal numbers for what is equal, counted from 0 as they come."""
     numbers = {value: i for i, value in enumerate(dict.fromkeys(values))}

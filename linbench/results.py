@@ -9,7 +9,7 @@ from typing import Any
 
 from linbench.cell import canonical, digest
 from linbench.models.blocks.heads import CONTROLLED
-from linbench.naming import fewest, mixture, told_apart
+from linbench.naming import fewest, labelled, mixture, told_apart
 from linbench.scores import accuracy, at_one_chance
 from linbench.store import NO_VERDICT, Result, fingerprint, rate_of, seed_of
 
@@ -223,7 +223,8 @@ def _comparison(key: str, members: Sequence[Result], tuning: Sequence[Result], o
     by_model: dict[str, list[Result]] = {}
     for result in at_one_chance(members):
         by_model.setdefault(canonical([result["cell"]["model"], result["cell"]["protocol"]["settings"]["lr"]]), []).append(result)
-    labels, groups = _labels(list(by_model.values())), [sorted(group, key=seed_of) for group in by_model.values()]
+    groups = [sorted(group, key=seed_of) for group in by_model.values()]
+    labels = labelled([group[0]["label"] for group in groups], [_flat(group[0]) for group in groups])
     tried: dict[str, list[Result]] = {}
     for result in tuning:
         tried.setdefault(canonical(result["cell"]["model"]), []).append(result)
@@ -235,20 +236,6 @@ def _comparison(key: str, members: Sequence[Result], tuning: Sequence[Result], o
     rows.sort(key=lambda row: (rank.get(row.results[0]["label"], len(rank)), _with_numbers(row.label)))
     cell, presets = members[0]["cell"], {member["preset"] for member in members}
     return Comparison(key, cell["task"]["name"], presets.pop() if len(presets) == 1 else None, cell["model"]["form"], cell["device"], tuple(rows))
-
-
-def _labels(groups: Sequence[Sequence[Result]]) -> list[str]:
-    """The label of each model, with as few settings as tell those apart that share one."""
-    alike: dict[str, list[dict[str, Any]]] = {}
-    for group in groups:
-        alike.setdefault(group[0]["label"], []).append(_flat(group[0]))
-    told = {label: fewest([twins]) for label, twins in alike.items()}
-    labels = []
-    for group in groups:
-        label, flat = group[0]["label"], _flat(group[0])
-        said = ", ".join(f"{name} {flat[name]}" for name in told[label] if name in flat)
-        labels.append(f"{label} ({said})" if said else label)
-    return labels
 
 
 def _width(result: Result) -> Any:

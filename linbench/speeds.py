@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from linbench.naming import fewest
+from linbench.naming import labelled
 from linbench.store import Result
 
 OURS = "linbench"
@@ -191,7 +191,8 @@ def _series(members: Sequence[Result]) -> tuple[Series, ...]:
     for result in members:
         layer = {**result["bench"]["layer"], "backend": result["bench"]["backend"]}
         layers.setdefault(str(sorted(layer.items())), []).append(result)
-    labels = _labels([group[0] for group in layers.values()])
+    firsts = [group[0] for group in layers.values()]
+    labels = labelled([result["label"] for result in firsts], [_flat(result) for result in firsts])
     found = []
     for label, group in zip(labels, layers.values(), strict=True):
         sides = dict.fromkeys(side for result in group for side in (result["sides"] or {OURS: {}}))
@@ -202,18 +203,11 @@ def _series(members: Sequence[Result]) -> tuple[Series, ...]:
     return tuple(sorted(found, key=lambda one: one.name))
 
 
-def _labels(firsts: Sequence[Result]) -> list[str]:
-    alike: dict[str, list[dict[str, Any]]] = {}
-    flats = [{**result["bench"]["layer"], **result["bench"]["layer"]["settings"], "form of kernels": result["bench"]["backend"]} for result in firsts]
-    flats = [{name: value for name, value in flat.items() if name != "settings"} for flat in flats]
-    for result, flat in zip(firsts, flats, strict=True):
-        alike.setdefault(result["label"], []).append(flat)
-    told = {label: fewest([twins]) for label, twins in alike.items()}
-    labels = []
-    for result, flat in zip(firsts, flats, strict=True):
-        said = ", ".join(f"{name} {flat[name]}" for name in told[result["label"]] if name in flat)
-        labels.append(f"{result['label']} ({said})" if said else result["label"])
-    return labels
+def _flat(result: Result) -> dict[str, Any]:
+    """What one layer can differ in from another."""
+    layer = result["bench"]["layer"]
+    flat = {**layer, **layer["settings"], "form of kernels": result["bench"]["backend"]}
+    return {name: value for name, value in flat.items() if name != "settings"}
 
 
 def _inside(value: Any, path: tuple[str, ...]) -> float | None:

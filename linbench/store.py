@@ -106,10 +106,18 @@ class Store:
 
     def all(self, kind: str = CELL) -> list[Result]:
         """Every sound result of a kind, in the order of their ids."""
+        return self.by_kind()[kind]
+
+    def by_kind(self) -> dict[str, list[Result]]:
+        """Every sound result, in the order of their ids; each file is read once."""
         if not self.folder.is_dir():
             raise StorageError(f"there is no results folder {self.folder}; `linbench run` makes one, --results names another.")
         found = (self.get(path.stem) for path in sorted(self.folder.glob("*.json")) if _ID.fullmatch(path.stem))
-        return [result for result in found if result is not None and result.get("kind", CELL) == kind]
+        kinds: dict[str, list[Result]] = {CELL: [], SPEED: []}
+        for result in found:
+            if result is not None:
+                kinds.setdefault(result.get("kind", CELL), []).append(result)
+        return kinds
 
     @property
     def unreadable(self) -> list[Path]:

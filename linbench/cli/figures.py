@@ -20,7 +20,7 @@ def figures(
     from linbench.report.pictures import FORMATS, save, save_figures
     from linbench.report.speed_figures import NAMES, speed_drawings
     from linbench.results import comparisons
-    from linbench.store import SPEED, Store
+    from linbench.store import CELL, SPEED, Store
 
     every, wanted = (*FIGURES, *NAMES), [name.strip().lower() for name in formats.split(",")]
     for kind, given, allowed in (("figure", names or [], every), ("format", wanted, FORMATS)):
@@ -28,9 +28,10 @@ def figures(
             if name not in allowed:
                 raise unknown(kind, name, allowed)
     store, folder = Store(results), to or results / "figures"
-    found, speeds = comparisons(store.all()), store.all(SPEED)
+    kept = store.by_kind()
     tell_set_aside(store.set_aside)
+    found = comparisons(kept[CELL])
     chosen = names or every
-    of_speeds = speed_drawings(speeds, found, [name for name in chosen if name in NAMES])
+    of_speeds = speed_drawings(kept[SPEED], found, [name for name in chosen if name in NAMES])
     for path in [*save_figures(found, folder, [name for name in chosen if name in FIGURES], wanted), *save(of_speeds, folder, wanted)]:
         print(path)

@@ -35,10 +35,11 @@ def table(
     from linbench.report.speed import tables
     from linbench.report.tables import markdown, rich_tables
     from linbench.results import comparisons
-    from linbench.store import SPEED, Store
+    from linbench.store import CELL, SPEED, Store
 
     store = Store(results)
-    found, speeds = comparisons(store.all()), tables(store.all(SPEED))
+    kept = store.by_kind()
+    found, speeds = comparisons(kept[CELL]), tables(kept[SPEED])
     tell_set_aside(store.set_aside)
     if save:
         for path in [*save_tables(found, save), *words.save_words(speeds, save)]:

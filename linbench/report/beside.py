@@ -4,7 +4,7 @@ from typing import Any
 
 from linbench.beside import ALPHA, Line, SideBySide
 from linbench.report.lines import markdown, probability
-from linbench.report.tables import NOTES
+from linbench.report.tables import NOTES, accuracy_words
 from linbench.sizes import TOLERANCE
 
 LEFT = {"task", "model", "verdict", "marks"}
@@ -18,7 +18,7 @@ def rows(found: SideBySide) -> list[list[str]]:
 
 def _row(line: Line) -> list[str]:
     row, difference = line.row, line.difference
-    accuracy = "–" if row.mean is None else f"{row.mean:.3f}" + ("" if row.spread is None else f" ± {row.spread:.3f}")
+    accuracy = accuracy_words(row.mean, row.spread)
     interval = "–" if difference is None else f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
     p = "–" if line.p is None else probability(line.p)
     state, parameters = ("undeclared" if value is None else f"{value:,.0f}" for value in _sizes(line))
