@@ -23,7 +23,8 @@ from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_squa
 
 @triton.jit
 def forward(
-    q, k, v, g, beta, p, b, first, o, last, sums, states, writes, squares, inverses, scale, T, H, HK, K, V,
+    q, k, v, g, beta, p, b, first, o, last, sums, states, writes, squares, inverses, scale, T,
+    H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STATE: tl.constexpr, SAVE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
@@ -97,7 +98,8 @@ def forward(
 
 @triton.jit
 def backward(
-    q, k, v, g, beta, p, b, sums, states, writes, squares, inverses, do, dlast, dq, dk, dv, dg, dsums, dbeta, dp, db, dfirst, scale, T, H, HK, K, V,
+    q, k, v, g, beta, p, b, sums, states, writes, squares, inverses, do, dlast, dq, dk, dv, dg, dsums, dbeta, dp, db, dfirst, scale, T,
+    H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip

@@ -25,6 +25,7 @@ class Launch(NamedTuple):
 
     warps per program: of the fused schedule (forward, backward, none), of the split one (what walks, what does not, `gradients`).
     stages: in how many a kernel loads that goes from chunk to chunk, so that the next comes while it works on one.
+    registers: of a thread in `gradients` at most, so that more of its programs run side by side.
     """
 
     schedule: Literal["fused", "split", "recurrent"]
@@ -34,6 +35,7 @@ class Launch(NamedTuple):
     walk_block: int
     warps: tuple[int, int, int]
     stages: int = 1
+    registers: int | None = None
 
 
 @cache
@@ -67,7 +69,9 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, up
         chunk = 32 if heavy or wide or narrowest < 64 else 64
     few = 4 if not heavy else 1 if chunk == 16 and (two_keys or not wide) else 2
     walk_block = min(value_block, 32 if key_block > 128 else 64)
-    return Launch("split", min(shortest, chunk), min(key_block, 64), min(value_block, 64), walk_block, (4, few, 4), stages=2)
+    stages = 3 if heavy and not wide else 2
+    registers = 168 if two_keys and widest > 64 and not wide else None
+    return Launch("split", min(shortest, chunk), min(key_block, 64), min(value_block, 64), walk_block, (4, few, 4), stages, registers)
 
 
 @cache
@@ -89,7 +93,7 @@ def known(kernel: Any, form: Any) -> bool:
     return form is not None and (id(kernel), form) in _COMPILED
 
 
-def launch(kernel: Any, grid: tuple[int, ...], arguments: Sequence[Any], form: Any, **options: int) -> None:
+def launch(kernel: Any, grid: tuple[int, ...], arguments: Sequence[Any], form: Any, **options: int | None) -> None:
     """Launch a Triton kernel; from the second time on in a tenth of the time that Triton takes to find what it compiled.
 
     form: hashable, and the same only for calls with the same `options` and, but for where tensors lie, the same arguments in all that

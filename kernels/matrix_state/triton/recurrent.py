@@ -16,7 +16,8 @@ def token(base, stride, t, places, width):
 
 @triton.jit
 def recurrent(
-    q, k, v, g, beta, p, b, first, o, last, scale, T, H, HK, K, V,
+    q, k, v, g, beta, p, b, first, o, last, scale, T,
+    H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     ALL_K: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, ERASE: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STATE: tl.constexpr,
 ):  # fmt: skip

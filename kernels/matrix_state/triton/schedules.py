@@ -55,12 +55,12 @@ class Call:
         for name, offset in room.offsets.items():
             self.addresses[name] = start + offset
 
-    def run(self, kernel: Any, grid: tuple[int, ...], kind: int, *, stages: int = 1, **more: Any) -> None:
+    def run(self, kernel: Any, grid: tuple[int, ...], kind: int, *, stages: int = 1, registers: int | None = None, **more: Any) -> None:
         """Launch with the values of the plan and `more`; `kind` is the place in the launch's warps."""
         form = self.plan if self.aligned else None
         values = self.plan.values | (self.addresses if launch.known(kernel, form) else self.views()) | more
         arguments = [values.get(name) for name in kernel.arg_names]
-        launch.launch(kernel, grid, arguments, form, num_warps=self.plan.launch.warps[kind], num_stages=stages)
+        launch.launch(kernel, grid, arguments, form, num_warps=self.plan.launch.warps[kind], num_stages=stages, maxnreg=registers)
 
     def views(self) -> dict[str, Tensor]:
         """All tensors, for a kernel that is not compiled yet."""
@@ -129,7 +129,7 @@ def backward(tensors: Tensors, saved: Tensor, do: Tensor, dlast: Tensor | None, 
         call.walk(split_backward.walk_back)
         if plan.solves:
             call.run(split_backward.value_gradients, (plan.chunks, plan.rows), 1)
-        call.run(split_backward.gradients, (plan.chunks, plan.rows, plan.key_blocks), 2)
+        call.run(split_backward.gradients, (plan.chunks, plan.rows, plan.key_blocks), 2, registers=plan.launch.registers)
         if plan.decay == "scalar":
             call.run(split_backward.summed_gradients, plan.sums_grid, 1, P=plan.key_blocks)
         if dbeta is not None:  # it sums over keys and values

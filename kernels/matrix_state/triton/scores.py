@@ -32,7 +32,7 @@ def scores(
             a_q += tl.where(t[:, None] == t[None, :], tl.sum(q.to(tl.float32) * key.to(tl.float32), axis=1)[:, None], 0.0)
             if TWO:
                 a_qk += tl.where(t[:, None] == t[None, :], tl.sum(q.to(tl.float32) * k.to(tl.float32), axis=1)[:, None], 0.0)
-        for level in range(0, LEVELS):
+        for level in tl.static_range(0, LEVELS):
             here = across(level, t, False)
             left = to_middle(g, level, t, Q_BEFORE if Q else P_BEFORE, DT)
             written = tl.trans((key * left).to(DT))
@@ -41,16 +41,16 @@ def scores(
                 written_k = tl.trans((k * left).to(DT))
             if Q:
                 reader = (q * left).to(DT)
-                a_q += tl.where(here, dot(reader, written, DT), 0.0)
+                a_q = tl.where(here, dot(reader, written, DT), a_q)
                 if TWO:
-                    a_qk += tl.where(here, dot(reader, written_k, DT), 0.0)
+                    a_qk = tl.where(here, dot(reader, written_k, DT), a_qk)
             if P:
                 if Q and Q_BEFORE != P_BEFORE:
                     left = to_middle(g, level, t, P_BEFORE, DT)
                 reader = (p * left).to(DT)
-                a_p += tl.where(here, exact_scores(reader, written, DT), 0.0)
+                a_p = tl.where(here, exact_scores(reader, written, DT), a_p)
                 if TWO:
-                    a_pk += tl.where(here, dot(reader, written_k, DT), 0.0)
+                    a_pk = tl.where(here, dot(reader, written_k, DT), a_pk)
     else:
         if Q:
             a_q = decayed(dot(q, tl.trans(key), DT), g, t, DECAY, Q_BEFORE, Q_BEFORE, False, DT)
@@ -152,7 +152,7 @@ def substituted(x, lower, apart, FIRST: tl.constexpr, END: tl.constexpr, DT: tl.
     With X the inverse of the blocks of s tokens and M what `lower` holds between the two of each 2s, that of 2s is X - X M X. The left
     product comes first: what comes out of it stays in its warp to be a left factor, and M can be read before X is known.
     """
-    for level in range(FIRST, END):
+    for level in tl.static_range(FIRST, END):
         x -= exact_dot(exact_dot(x, tl.where((apart >> level) == 1, lower, 0.0), DT), x, DT)
     return x
 

@@ -32,7 +32,9 @@ def query_scores(
 
 
 @triton.jit
-def decay_sums(g, sums, T, H, HK, K, C: tl.constexpr, DECAY: tl.constexpr, DT: tl.constexpr):
+def decay_sums(
+    g, sums, T, H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, C: tl.constexpr, DECAY: tl.constexpr, DT: tl.constexpr
+):  # fmt: skip
     """Grid (N / AT_ONCE, B H), for a scalar decay: its sums."""
     bh = tl.program_id(1).to(tl.int64)
     _, gates = place(bh, T, H, HK, K)
@@ -42,7 +44,8 @@ def decay_sums(g, sums, T, H, HK, K, C: tl.constexpr, DECAY: tl.constexpr, DT: t
 
 @triton.jit
 def prepare(
-    q, k, v, g, sums, beta, p, b, writes, erasers, squares, inverses, q_start, key_end, k_end, kept, scale, T, H, HK, K, V,
+    q, k, v, g, sums, beta, p, b, writes, erasers, squares, inverses, q_start, key_end, k_end, kept, scale, T,
+    H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
@@ -108,7 +111,8 @@ def prepare(
 
 @triton.jit
 def walk(
-    k, v, sums, b, first, last, states, writes, erasers, key_end, k_end, kept, T, H, HK, K, V,
+    k, v, sums, b, first, last, states, writes, erasers, key_end, k_end, kept, T,
+    H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, ALL_K: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, STATE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (V / BV, B H): the state at the start of every chunk, and the writes z where U was."""
@@ -149,7 +153,8 @@ def walk(
 
 @triton.jit
 def read(
-    q, k, v, sums, o, states, writes, squares, q_start, scale, T, H, HK, K, V,
+    q, k, v, sums, o, states, writes, squares, q_start, scale, T,
+    H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     Q_BEFORE: tl.constexpr, PREPARED: tl.constexpr, SAVE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip

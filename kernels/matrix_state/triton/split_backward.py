@@ -29,7 +29,8 @@ from linbench.kernels.matrix_state.triton.tiles import (
 
 @triton.jit
 def write_gradients(
-    v, sums, do, writes, squares, dsquares, dwrites, scale, T, H, HK, K, V,
+    v, sums, do, writes, squares, dsquares, dwrites, scale, T,
+    H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N, B H): what the outputs of their own chunk give to the writes z, and to q's scores of key and of k."""
@@ -55,7 +56,8 @@ def write_gradients(
 
 @triton.jit
 def walk_back(
-    q, k, sums, b, do, dlast, dfirst, dstates, dwrites, erasers, q_start, key_end, kept, scale, T, H, HK, K, V,
+    q, k, sums, b, do, dlast, dfirst, dstates, dwrites, erasers, q_start, key_end, kept, scale, T,
+    H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, ALL_K: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr,
     STATE: tl.constexpr, DLAST: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
@@ -92,7 +94,8 @@ def walk_back(
 
 @triton.jit
 def gradients(
-    q, k, v, g, sums, beta, p, b, states, writes, dsquares, do, dstates, dwrites, dq, dk, dg, dsums, dbeta, dp, db, scale, T, H, HK, K, V,
+    q, k, v, g, sums, beta, p, b, states, writes, dsquares, do, dstates, dwrites, dq, dk, dg, dsums, dbeta, dp, db, scale, T,
+    H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
@@ -176,7 +179,8 @@ def gradients(
 
 @triton.jit
 def value_gradients(
-    k, v, sums, beta, writes, squares, inverses, dsquares, do, dstates, dwrites, dv, dbeta, k_end, T, H, HK, K, V,
+    k, v, sums, beta, writes, squares, inverses, dsquares, do, dstates, dwrites, dv, dbeta, k_end, T,
+    H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N, B H), where writes depend on the state: what the gradient of the writes gives to the values, and to p's scores of key and of k.
@@ -224,7 +228,9 @@ def value_gradients(
 
 
 @triton.jit
-def summed_gradients(dsums, dg, P, T, H, HK, K, C: tl.constexpr, DECAY: tl.constexpr):
+def summed_gradients(
+    dsums, dg, P, T, H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, C: tl.constexpr, DECAY: tl.constexpr
+):  # fmt: skip
     """Grid (N / AT_ONCE, B H), for a scalar decay: its gradient, from what P blocks of keys left."""
     bh, N = tl.program_id(1).to(tl.int64), tl.cdiv(T, C)
     _, gates = place(bh, T, H, HK, K)

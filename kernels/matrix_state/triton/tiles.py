@@ -44,8 +44,8 @@ def rounded_tf32(x):
 @triton.jit
 def halved(x):
     """x [.., ..] in float32 as two bfloat16 that add up to it, to 16 bits."""
-    high = x.to(tl.bfloat16)
-    return high, (x - high.to(tl.float32)).to(tl.bfloat16)
+    high = ((x.to(tl.int32, bitcast=True) + 32768) & -65536).to(tl.float32, bitcast=True)
+    return high.to(tl.bfloat16), (x - high).to(tl.bfloat16)
 
 
 @triton.jit
@@ -53,10 +53,10 @@ def sum_dot(ones, x, DT: tl.constexpr):
     """ones @ x for a matrix of zeros and ones: sums of log decays, in float32; to 16 bits and more where the factors have 8."""
     if DT == tl.float32:
         high, low = rounded_tf32(x)
-        summed = tl.dot(ones.to(tl.float32), high, tl.dot(ones.to(tl.float32), low, input_precision="tf32"), input_precision="tf32")
+        summed = tl.dot(tl.where(ones, 1.0, 0.0), high, tl.dot(tl.where(ones, 1.0, 0.0), low, input_precision="tf32"), input_precision="tf32")
     else:
         high, low = halved(x)
-        summed = tl.dot(ones.to(tl.bfloat16), high, tl.dot(ones.to(tl.bfloat16), low))
+        summed = tl.dot(tl.where(ones, 1.0, 0.0).to(tl.bfloat16), high, tl.dot(tl.where(ones, 1.0, 0.0).to(tl.bfloat16), low))
     return summed
 
 
@@ -65,10 +65,10 @@ def sum_dot_transposed(x, ones, DT: tl.constexpr):
     """x @ ones, as `sum_dot`."""
     if DT == tl.float32:
         high, low = rounded_tf32(x)
-        summed = tl.dot(high, ones.to(tl.float32), tl.dot(low, ones.to(tl.float32), input_precision="tf32"), input_precision="tf32")
+        summed = tl.dot(high, tl.where(ones, 1.0, 0.0), tl.dot(low, tl.where(ones, 1.0, 0.0), input_precision="tf32"), input_precision="tf32")
     else:
         high, low = halved(x)
-        summed = tl.dot(high, ones.to(tl.bfloat16), tl.dot(low, ones.to(tl.bfloat16)))
+        summed = tl.dot(high, tl.where(ones, 1.0, 0.0).to(tl.bfloat16), tl.dot(low, tl.where(ones, 1.0, 0.0).to(tl.bfloat16)))
     return summed
 
 
