@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -175,10 +176,15 @@ def _parts(comparison: Comparison) -> dict[str, Comparison]:
 
 
 def _divided(name: str, rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Of about one length, no more than `MOST` each; rows of one model stay together as they stand."""
-    count = -(-len(rows) // MOST)
-    size = -(-len(rows) // count)
-    return {f"{name} ({i + 1} of {count})" if count > 1 else name: list(rows[i * size : (i + 1) * size]) for i in range(count)}
+    """Parts of about one length, about `MOST` each; the rows of one model, which stand together, stay together."""
+    count, seen = -(-len(rows) // MOST), 0
+    parts: list[list[Row]] = [[] for _ in range(count)]
+    for _, own in groupby(rows, key=lambda row: row.results[0]["label"]):
+        models = list(own)
+        parts[seen * count // len(rows)] += models
+        seen += len(models)
+    found = [part for part in parts if part]
+    return {f"{name} ({i} of {len(found)})" if len(found) > 1 else name: part for i, part in enumerate(found, 1)}
 
 
 def _any(drawn: Iterable[bool]) -> bool:

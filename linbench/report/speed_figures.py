@@ -46,7 +46,7 @@ def _of(these: Speeds) -> Iterable[Drawing]:
         yield _drawing(these, "bytes", panels, f"{about} {_where(these)}")
         return
     for timing in these.timings:
-        title = f"{TITLES[these.question].lower()}, tokens per second {HOW[timing]}"
+        title = f"{TITLES[these.question].lower()}, tokens per second\n{HOW[timing]}"
         panels = {title: [_line(series, timing) for series in these.series if series.rates(timing)]}
         yield _drawing(these, timing, panels, f"{about} {TIMING[timing]} Bands lie between the fifths. {GROWTH} {_where(these)}")
 

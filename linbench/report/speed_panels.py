@@ -74,7 +74,7 @@ def against_recall(axes: Axes, tradeoff: "Tradeoff", question: str) -> None:
             axes.plot([rate] * 2, [min(point.accuracies), max(point.accuracies)], color=colour, linewidth=0.8)
         axes.plot([rate], [point.mean], marker=mark, markersize=4.5, color=colour, markerfacecolor=face)
         ends.append(Named(point.mean, rate, point.label, colour))
-    axes.set(xscale="log", xlabel=f"{tradeoff.loads[question]}, tokens per second", ylabel="test accuracy", ylim=(-0.02, 1.04))
+    axes.set(xscale="log", xlabel=f"tokens per second,\n{tradeoff.loads[question]}", ylabel="test accuracy", ylim=(-0.02, 1.04))
     slowest, fastest = axes.get_xlim()
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if fastest > DECADE * slowest else (1, 1.5, 2, 3, 4, 5, 7)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))

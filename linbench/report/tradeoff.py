@@ -63,7 +63,8 @@ def _tradeoff(comparison: Comparison, measured: Sequence[Speeds]) -> Tradeoff | 
     if not chosen:
         return None
     rates = {question: _rates(way, rows) for question, way in chosen.items()}
-    labels = [row.results[0]["label"] for row in rows.values()]
+    shown = {layer: row for layer, row in rows.items() if any(layer in of for of in rates.values())}
+    labels = [row.results[0]["label"] for row in shown.values()]
     points = [
         Point(
             row.label if labels.count(label := row.results[0]["label"]) > 1 else label,
@@ -72,14 +73,14 @@ def _tradeoff(comparison: Comparison, measured: Sequence[Speeds]) -> Tradeoff | 
             {question: of[layer][0] for question, of in rates.items() if layer in of},
             any(mark in NO_VERDICT for result in row.results for mark in result["marks"]),
         )
-        for layer, row in rows.items()
+        for layer, row in shown.items()
     ]
     used = [of[layer][1] for of in rates.values() for layer in of]
     loads = {question: _load(these, length) for question, (these, length) in chosen.items()}
     about = "; ".join(f"{words}, {these.precision}, {these.device}" for words, (these, _) in zip(loads.values(), chosen.values(), strict=True))
     return Tradeoff(
         comparison.title,
-        tuple(point for point in points if point.rates),
+        tuple(points),
         loads,
         comparison.results[0]["chance"],
         f"Test accuracy, the mean over seeds with a bar from the worst to the best, against the measured speed of one such layer alone ({about}). A hollow "
