@@ -249,4 +249,4 @@ def device_class(device: str) -> str:
 
 
 def _kernel_versions(families: tuple[str, ...]) -> dict[str, int]:
-    return {family: importlib.import_module(f"linbench.kernels.{family}").VERSION for family in families}
+    return {family: version for family in families if (version := importlib.import_module(f"linbench.kernels.{family}").VERSION)}

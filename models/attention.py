@@ -8,10 +8,12 @@ from torch import Tensor, nn
 
 from linbench.common.errors import UserError
 from linbench.kernels.attention import EMPTY, attention, flops_per_token
+from linbench.kernels.rotary import rotate
+from linbench.kernels.wide import at_least_float32
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.heads import CONTROLLED, FAMILIES, OUTPUT_NORM, HeadProjection, HeadSettings, OutputNorm, QKNorm, Readout, shared
 from linbench.models.blocks.linear import Shared
-from linbench.models.blocks.positions import alibi_slopes, rotate
+from linbench.models.blocks.positions import alibi_slopes, angles
 
 
 class AttentionSettings(HeadSettings):
@@ -49,7 +51,7 @@ class Attention(Mixer):
     """
 
     name = "attention"
-    families = ("attention", *FAMILIES)
+    families = ("attention", "rotary", *FAMILIES)
     generation = "softmax"
     Settings = AttentionSettings
     controlled: ClassVar[dict[str, Any] | None] = {**CONTROLLED, "positions": "none"}
@@ -80,7 +82,8 @@ class Attention(Mixer):
         if state is not None:
             here = here + state.seen[:, None]
         if self.settings.positions == "rope":
-            q, k = rotate(q, here), rotate(k, here)
+            turn = angles(here[:1] if state is None else here, self.project.key_dim, at_least_float32(q.dtype))
+            q, k = rotate(q, *turn), rotate(k, *turn)
         keys, values, there = (k, v, here) if state is None else (torch.cat(both, 1) for both in zip(state[:3], (k, v, here), strict=True))
         kept = self._kept(state, self.log_forget(given))
         o = attention(

@@ -14,6 +14,7 @@ from linbench.kernels.decay_gate import decay_gate
 from linbench.kernels.embedding import embedding
 from linbench.kernels.matrix_state.instances import INSTANCES, Instance, apply, random_inputs
 from linbench.kernels.norms import Activation, l2_norm, rms_norm
+from linbench.kernels.rotary import rotate
 from linbench.kernels.scan import scan
 from linbench.kernels.short_convolution import short_convolution
 from linbench.kernels.wide import at_least_float32
@@ -158,6 +159,23 @@ def _decay_gate(heads: int) -> Trial:
     return Trial(lambda given: (decay_gate(given["step"], given["A_log"], given["bias"]),), truth, inputs)
 
 
+def _rotary(batch: int, length: int, heads: int, dim: int, *, own: bool) -> Trial:
+    """own: every sequence at a place of its own, as after states."""
+    start = torch.arange(float(batch) if own else 1.0)[:, None, None]
+    angle = (start + torch.arange(length)[:, None]) * 10_000 ** (-torch.arange(dim // 2) / (dim // 2))
+
+    def kernel(given: Inputs) -> tuple[Tensor, ...]:
+        here = angle.to(given["x"].device)
+        return (rotate(given["x"], here.cos(), here.sin()),)
+
+    def truth(given: Inputs) -> tuple[Tensor, ...]:
+        here = angle.to(given["x"]).unsqueeze(2)
+        turned = torch.complex(*given["x"].chunk(2, dim=-1)) * torch.polar(torch.ones_like(here), here)
+        return (torch.cat([turned.real, turned.imag], dim=-1),)
+
+    return Trial(kernel, truth, {"x": _normal(length, batch, heads, dim).transpose(0, 1)})
+
+
 def _cross_entropy(rows: int, vocabulary: int) -> Trial:
     targets = torch.randint(vocabulary, (rows,), generator=torch.Generator().manual_seed(0))
     targets[::3] = -100
@@ -205,6 +223,7 @@ OTHERS: dict[str, dict[str, Callable[[], Trial]]] = {
     "l2_norm": {"as published": _l2_norm},
     "rms_norm": {"no gate": partial(_rms_norm, None), "swish gate": partial(_rms_norm, "swish"), "sigmoid gate": partial(_rms_norm, "sigmoid")},
     "decay_gate": {"a few heads": partial(_decay_gate, 3), "channels": partial(_decay_gate, 200)},
+    "rotary": {"one place for all": partial(_rotary, 3, 65, 2, 64, own=False), "places of their own": partial(_rotary, 2, 7, 3, 36, own=True)},
     "embedding": {"small vocabulary": partial(_embedding, 300, 5, 64), "large vocabulary": partial(_embedding, 5000, 3001, 96)},
     "cross_entropy": {"small vocabulary": partial(_cross_entropy, 300, 50), "large vocabulary": partial(_cross_entropy, 60, 5003)},
 }

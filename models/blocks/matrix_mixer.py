@@ -10,12 +10,13 @@ from torch import Tensor
 from linbench.common.errors import UserError
 from linbench.common.settings import Settings
 from linbench.kernels.matrix_state import flops_per_token
+from linbench.kernels.rotary import rotate
 from linbench.kernels.wide import at_least_float32
 from linbench.models.base import LayerInfo, Mixer, Out, StateSize
 from linbench.models.blocks.feature_maps import FeatureMap, feature_map
 from linbench.models.blocks.heads import CONTROLLED, FAMILIES, HeadProjection, HeadSettings, Readout, shared
 from linbench.models.blocks.linear import Shared
-from linbench.models.blocks.positions import rotate
+from linbench.models.blocks.positions import angles
 
 
 class MatrixSettings(HeadSettings):
@@ -36,7 +37,7 @@ class MatrixState(NamedTuple):
 class MatrixMixer(Mixer):
     """A variant adds its gates in `__init__` and its equation in `recur`."""
 
-    families: ClassVar[tuple[str, ...]] = ("matrix_state", *FAMILIES)
+    families: ClassVar[tuple[str, ...]] = ("matrix_state", "rotary", *FAMILIES)
     Settings: ClassVar[type[Settings]] = MatrixSettings
     controlled: ClassVar[dict[str, Any] | None] = {**CONTROLLED, "positions": "none"}
     decays: ClassVar[bool] = False
@@ -77,9 +78,11 @@ class MatrixMixer(Mixer):
         q, k, v, conv = self.project(given, state and state.conv)
         seen = state.seen if state is not None else None
         if self.settings.positions == "rope":
-            here = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
+            here = torch.arange(x.shape[1], device=x.device)[None]
             here = here if seen is None else here + seen[:, None]
-            q, k, seen = rotate(q, here), rotate(k, here.repeat_interleave(self.project.steps, dim=1)), here[:, -1] + 1
+            turn = angles(here, self.project.key_dim, at_least_float32(q.dtype))
+            of_keys = (each[:, :, None].expand(-1, -1, self.project.steps, -1).flatten(1, 2) for each in turn)
+            q, k, seen = rotate(q, *turn), rotate(k, *of_keys), (here[:, -1] + 1).expand(len(x))
         o, memory = self.recur(given, q, k, v, state and state.memory)
         return Out(self.readout(o, given), MatrixState(memory, conv, seen), handed)
 

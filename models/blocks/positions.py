@@ -3,18 +3,13 @@
 import torch
 from torch import Tensor
 
-from linbench.kernels.wide import at_least_float32
 
-
-def rotate(x: Tensor, positions: Tensor, base: float = 10_000.0) -> Tensor:
-    """Rotary embedding (2104.09864) of x [B, T, H, D] at integer `positions` [B, T]; dimension i pairs with i + D/2, angle p * base^(-2i/D)."""
-    half = x.shape[-1] // 2
-    wide = at_least_float32(x.dtype)
-    frequency = base ** (-torch.arange(half, device=x.device, dtype=wide) / half)
-    angle = positions[:, :, None, None].to(wide) * frequency
-    first, second = x.to(wide).chunk(2, dim=-1)
-    cos, sin = angle.cos(), angle.sin()
-    return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1).to(x.dtype)
+def angles(positions: Tensor, dim: int, dtype: torch.dtype, base: float = 10_000.0) -> tuple[Tensor, Tensor]:
+    """Cosine and sine [B or 1, T, dim/2] of rotary angles (2104.09864) at integer `positions` [B or 1, T]: p * base^(-2i/dim)."""
+    half = dim // 2
+    frequency = base ** (-torch.arange(half, device=positions.device, dtype=dtype) / half)
+    angle = positions[:, :, None].to(dtype) * frequency
+    return angle.cos(), angle.sin()
 
 
 def alibi_slopes(heads: int) -> Tensor:

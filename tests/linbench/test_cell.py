@@ -201,6 +201,13 @@ def test_a_changed_kernel_is_a_different_cell(family: str, monkeypatch: pytest.M
     assert one().id != before
 
 
+def test_a_family_that_never_changed_results_is_in_no_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = one("attention")
+    assert "rotary" not in before.identity["model"]["layers"][0]["kernel"]
+    monkeypatch.setattr(importlib.import_module("linbench.kernels.rotary"), "VERSION", 1)
+    assert one("attention").id != before.id
+
+
 def test_an_edited_file_is_a_different_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = (

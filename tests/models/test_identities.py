@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from linbench.kernels.rotary import rotate
 from linbench.models.attention import Attention
 from linbench.models.base import Mixer
 from linbench.models.blocks.gates import ScalarDecay, WriteStrength
-from linbench.models.blocks.positions import alibi_slopes, rotate
+from linbench.models.blocks.positions import alibi_slopes, angles
 from linbench.models.deltanet import DeltaNet
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.linear_attention import LinearAttention
@@ -81,7 +82,8 @@ def test_rotation_keeps_scores_a_function_of_the_distance(generator: torch.Gener
     q, k = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64, generator=generator)
 
     def score(query: int, key: int) -> Tensor:
-        return (rotate(q, torch.tensor([[query]])) * rotate(k, torch.tensor([[key]]))).sum()
+        there, here = (angles(torch.tensor([[at]]), 8, torch.float64) for at in (query, key))
+        return (rotate(q, *there) * rotate(k, *here)).sum()
 
     for distance in (0, 1, 7, 300):
         for start in (1, 50, 4000):
@@ -93,7 +95,7 @@ def test_rotation_keeps_scores_a_function_of_the_distance(generator: torch.Gener
 
 def test_rotation_angles() -> None:
     x = torch.tensor([1.0, 0.0, 0.0, 2.0], dtype=torch.float64).expand(1, 3, 1, 4)
-    y = rotate(x, torch.tensor([[0, 1, 5]]))[0, :, 0]
+    y = rotate(x, *angles(torch.tensor([[0, 1, 5]]), 4, torch.float64))[0, :, 0]
     for row, p in zip(y.tolist(), (0, 1, 5), strict=True):
         slow = p * 10_000**-0.5
         assert row == pytest.approx([math.cos(p), -2 * math.sin(slow), math.sin(p), 2 * math.cos(slow)], abs=1e-12)

@@ -79,7 +79,7 @@ def layer(case: Case, compiling: bool) -> Side:
     ratios = {"expand_v": settings.heads * value_dim / case.width, "expand_v of head_dim": value_dim / key_dim, "expand_ratio": key_dim}
     own = {ours: getattr(settings, theirs, None) for ours, theirs in (("allow_neg_eigval", "neg_eigval"), ("num_householder", "steps"))}
     given = {argument: value for argument, value in own.items() if value is not None}
-    module = built(name, **sizes, **ratios, **given, layer_idx=0, num_hidden_layers=2, **more)
+    module = built(name, **sizes, **ratios, **given, **_normalised(settings), layer_idx=0, num_hidden_layers=2, **more)
 
     def carried(x: Tensor, cache: Any) -> Tensor:
         y: Tensor = module(x, past_key_values=cache, use_cache=True)[0]
@@ -96,6 +96,13 @@ def layer(case: Case, compiling: bool) -> Side:
         return lambda x: carried(x, cache)
 
     return Side(module, lambda x: module(x)[0], lambda x: carried(x, empty()), after)
+
+
+def _normalised(settings: Any) -> dict[str, Any]:
+    """What its linear attention divides by, and the norm that it has in its place unless it is told otherwise."""
+    if not hasattr(settings, "normalise"):
+        return {}
+    return {"do_feature_map_norm": settings.normalise, "output_norm": "rmsnorm" if settings.output_norm == "rms" else "identity"}
 
 
 def built(name: str, **offered: Any) -> nn.Module:

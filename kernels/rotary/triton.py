@@ -1,0 +1,85 @@
+"""The same on a GPU: one launch, which backward turns the other way.
+
+Rows [N, W] are taken a tile at a time, the pairs of a row padded to a power of two. They may lie apart, as q and k do among what one product made.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from linbench.kernels.operators import operator, vmap_rule
+
+
+@triton.jit
+def _turn(x, cos, sin, y, rows, period, stride, W, HALF, BACK: tl.constexpr, TILE: tl.constexpr, BP: tl.constexpr):
+    """Grid (tiles). x [rows, W] with `stride` from row to row, cos and sin [period, HALF] for row mod period, y [rows, W]. BACK: by the negative angle."""
+    row = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)[:, None]
+    pair = tl.arange(0, BP)[None, :]
+    mask = (row < rows) & (2 * pair < W)
+    column, angle = pair // HALF * 2 * HALF + pair % HALF, row % period * HALF + pair % HALF
+    first = tl.load(x + row * stride + column, mask=mask, other=0.0).to(tl.float32)
+    second = tl.load(x + row * stride + column + HALF, mask=mask, other=0.0).to(tl.float32)
+    c, s = tl.load(cos + angle, mask=mask, other=0.0), tl.load(sin + angle, mask=mask, other=0.0)
+    if BACK:
+        s = -s
+    tl.store(y + row * W + column, (first * c - second * s).to(y.dtype.element_ty), mask=mask)
+    tl.store(y + row * W + column + HALF, (first * s + second * c).to(y.dtype.element_ty), mask=mask)
+
+
+def launch(width: int) -> dict[str, int]:
+    """Tiles of 1024 pairs with four warps, wider where a row is."""
+    padded = 1 << (width // 2 - 1).bit_length()
+    return {"TILE": max(1, 1024 // padded), "BP": padded, "num_warps": max(4, min(16, padded // 512))}
+
+
+@operator("rotate")
+def turn(x: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
+    """x [N, W] of heads side by side, cos and sin [P, D/2] in float32, of which P divides N -> [N, W]."""
+    x = x if x.stride(1) == 1 else x.contiguous()
+    shape, y = launch(x.shape[1]), torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    grid = (-(-len(x) // shape["TILE"]),)
+    _turn[grid](x, cos.contiguous(), sin.contiguous(), y, len(x), len(cos), x.stride(0), x.shape[1], cos.shape[1], BACK=back, **shape)
+    return y
+
+
+@turn.register_fake
+def _(x: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _, cos, sin, ctx.back = inputs
+    ctx.save_for_backward(cos, sin)
+
+
+def _differentiate(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    return turn(dy, *ctx.saved_tensors, not ctx.back), None, None, None
+
+
+def _stack(info: Any, in_dims: tuple[int | None, ...], x: Tensor, cos: Tensor, sin: Tensor, back: bool) -> tuple[Tensor, int]:
+    """Replicas become more rows; angles of their own are written out for every row of theirs."""
+    rows = x.shape[0 if in_dims[0] is None else 1 - min(in_dims[0], 1)]
+
+    def for_each_row(table: Tensor, dim: int | None) -> Tensor:
+        moved = table.expand(info.batch_size, *table.shape) if dim is None else table.movedim(dim, 0)
+        return moved.repeat(1, rows // moved.shape[1], 1)
+
+    if in_dims[1] is not None or in_dims[2] is not None:
+        cos, sin = for_each_row(cos, in_dims[1]), for_each_row(sin, in_dims[2])
+        found: tuple[Tensor, int] = vmap_rule(turn, info, (in_dims[0], 0, 0, None), x, cos, sin, back)
+        return found
+    stacked = x.expand(info.batch_size, *x.shape) if in_dims[0] is None else x.movedim(in_dims[0], 0)
+    return turn(stacked.flatten(0, 1), cos, sin, back).unflatten(0, (info.batch_size, -1)), 0
+
+
+turn.register_autograd(_differentiate, setup_context=_save)
+turn.register_vmap(_stack)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Arguments and result as at the door."""
+    y: Tensor = turn(x.reshape(-1, x.shape[2] * x.shape[3]), cos.flatten(0, 1).float(), sin.flatten(0, 1).float(), False)
+    return y.view(x.shape)
