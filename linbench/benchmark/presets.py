@@ -5,13 +5,14 @@ from typing import Any, NamedTuple
 
 from linbench.benchmark import peers
 from linbench.benchmark.layers import Case
-from linbench.cell import Cell
+from linbench.cell import Cell, canonical
 from linbench.check.subject import BARE
 from linbench.common.errors import UserError, unknown
 from linbench.pattern import parse_pattern
 from linbench.plan import STATE_FLOATS, has_heads, plan
 from linbench.precision import pick_precision
 from linbench.registry import registry
+from linbench.suite import expand, load, narrowed
 
 
 class Preset(NamedTuple):
@@ -68,9 +69,13 @@ def base(
     precision: str | None = None,
     peer: str | None = None,
     repeats: int | None = None,
+    suite: str | None = None,
 ) -> list[Case]:
     """A case for each model, whose question and shape are still to be given. Without names of every registered model that has the form, and where a state
     is asked for has heads to be sized by.
+
+    Args:
+        suite: instead of form, settings and the width and heads of the preset: layers as its cells have them, of all its models or of those that are named.
 
     Raises UserError: as `plan`, a pattern of several mixers, or a name that is not there. A peer that cannot be had is told in every row.
     """
@@ -79,7 +84,7 @@ def base(
     named = None if peer is None else (peer, peers.version_of(peer))
     its = pick_precision(precision, device)
     count = repeats or (20 if device == "cpu" else 30)
-    cells = _cells(models, preset, form=form, settings=settings or {}, device=device)
+    cells = _of_suite(suite, models, device=device) if suite else _cells(models, preset, form=form, settings=settings or {}, device=device)
     return [Case("train", cell, preset.decoded, preset.lengths[0], its, peer=named, repeats=count) for cell in cells]
 
 
@@ -96,6 +101,14 @@ def _cells(models: Sequence[str], preset: Preset, *, form: str, settings: Mappin
         if len({layer.entry.name for layer in cell.model.layers}) > 1:
             raise UserError(f"'{cell.model.label}' is a pattern of several mixers; measure them one by one.")
     return cells
+
+
+def _of_suite(name: str, models: Sequence[str], *, device: str) -> list[Cell]:
+    """For each layer a cell that has it; patterns of several mixers are passed over."""
+    found: dict[str, Cell] = {}
+    for cell in expand(narrowed(load(name), models=models), device=device).cells:
+        found.setdefault(canonical([cell.model.form, cell.model.backbone.d_model, cell.model.layers[0].identity()]), cell)
+    return [cell for cell in found.values() if len({layer.entry.name for layer in cell.model.layers}) == 1]
 
 
 def _has_heads(pattern: str) -> bool:

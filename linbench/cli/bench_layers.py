@@ -23,7 +23,10 @@ ModelsOption = Annotated[
         "--models", metavar="NAMES", rich_help_panel=LAYER, help="As of `linbench run --model`, separated by commas; default: all that are registered."
     ),
 ]
-FormOption = Annotated[str, typer.Option("--form", rich_help_panel=LAYER, help="native or controlled.")]
+SuiteOption = Annotated[
+    str | None, typer.Option("--suite", metavar="SUITE", rich_help_panel=LAYER, help="Layers as its cells have them, such as zoo; --models chooses among them.")
+]
+FormOption = Annotated[str | None, typer.Option("--form", rich_help_panel=LAYER, help="native or controlled; default: native.")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", rich_help_panel=LAYER, help="Of the layers: model.NAME.")]
 PresetOption = Annotated[
     str | None, typer.Option("--preset", rich_help_panel=SHAPE, help="tiny, benchmark, lm or long; default: tiny on a CPU, else benchmark.")
@@ -42,10 +45,14 @@ RepeatOption = Annotated[
 ]
 AgainOption = Annotated[bool, typer.Option("--again", rich_help_panel=TIMING, help="Measure anew what was measured before.")]
 
+SIZED_BY = {"--form": "form", "--set": "set_", "--d-model": "d_model", "--heads": "heads"}
+"""What a suite says of its layers."""
+
 
 def length(
     models: ModelsOption = None,
-    form: FormOption = "native",
+    suite: SuiteOption = None,
+    form: FormOption = None,
     set_: SetOption = None,
     preset: PresetOption = None,
     lengths: LengthsOption = None,
@@ -69,7 +76,8 @@ def length(
 
 def prefill(
     models: ModelsOption = None,
-    form: FormOption = "native",
+    suite: SuiteOption = None,
+    form: FormOption = None,
     set_: SetOption = None,
     preset: PresetOption = None,
     lengths: LengthsOption = None,
@@ -93,7 +101,8 @@ def prefill(
 
 def decode(
     models: ModelsOption = None,
-    form: FormOption = "native",
+    suite: SuiteOption = None,
+    form: FormOption = None,
     set_: SetOption = None,
     preset: PresetOption = None,
     lengths: LengthsOption = None,
@@ -117,7 +126,8 @@ def decode(
 
 def memory(
     models: ModelsOption = None,
-    form: FormOption = "native",
+    suite: SuiteOption = None,
+    form: FormOption = None,
     set_: SetOption = None,
     preset: PresetOption = None,
     lengths: LengthsOption = None,
@@ -140,7 +150,7 @@ def memory(
 def forms(
     models: Annotated[str, typer.Option("--models", metavar="NAMES", rich_help_panel=LAYER, help="Whose kernels have these forms.")] = "deltanet",
     head_dims: Annotated[str | None, typer.Option("--head-dims", metavar="NUMBERS", rich_help_panel=SHAPE, help="Default: 32,64,128.")] = None,
-    form: FormOption = "native",
+    form: FormOption = None,
     set_: SetOption = None,
     preset: Annotated[str | None, typer.Option("--preset", rich_help_panel=SHAPE, help="As of the others; default: tiny on a CPU, else forms.")] = None,
     lengths: LengthsOption = None,
@@ -175,6 +185,9 @@ def _run(cases: "Callable[[Callable[[Preset], list[Case]], Preset], list[Case]]"
     from linbench.report.tables import LEFT
     from linbench.store import Store
 
+    suite = given.get("suite")
+    if suite and (told := [name for name, key in SIZED_BY.items() if given[key]]):
+        raise UserError(f"--suite says what layers are like; leave out {', '.join(told)}.")
     where = pick_device(given["device"])
     shape = shaped(
         given["preset"] or ("tiny" if where == "cpu" else otherwise),
@@ -185,7 +198,8 @@ def _run(cases: "Callable[[Callable[[Preset], list[Case]], Preset], list[Case]]"
         decoded=given.get("batch"),
     )
     layers = {
-        "form": given["form"],
+        "suite": suite,
+        "form": given["form"] or "native",
         "settings": parse_settings(given["set_"] or []),
         "device": where,
         "precision": given["dtype"],

@@ -126,6 +126,19 @@ def test_of_all_layers_those_without_heads_cannot_be_given_a_state(monkeypatch: 
     assert "lstm" not in asked
 
 
+def test_layers_of_a_suite_are_as_its_cells_have_them(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "{about: Mine., tasks: [{task: mqar/quick, set: {model.d_model: 32}}, {task: mqar/quick, set: {model.d_model: 64, protocol.lr: 0.01}}, "
+        "{task: mqar/quick, set: {model.d_model: 64}}], models: [deltanet, gla, deltanet+attention], form: controlled, seeds: 0-1, set: {model.heads: 4}}"
+    )
+    found = base([], SMALL, suite=str(path), device="cpu")
+    assert [(case.label, case.width, case.settings.heads, case.cell.model.form) for case in found] == [
+        ("deltanet", 32, 4, "controlled"), ("gla", 32, 4, "controlled"), ("deltanet", 64, 4, "controlled"), ("gla", 64, 4, "controlled"),
+    ]  # fmt: skip
+    assert [case.label for case in base(["gla"], SMALL, suite=str(path), device="cpu")] == ["gla", "gla"]
+
+
 def test_an_identity_is_all_that_names_a_result_and_nothing_else() -> None:
     case = a_case()
     assert case.identity["layer"]["mixer"] == "deltanet"
