@@ -27,8 +27,8 @@ class AttentionSettings(HeadSettings):
 
 
 class Cache(NamedTuple):
-    """Keys [B, S, H, K] and values [B, S, H, V] with their positions [B, S] (`EMPTY`: none yet); how many tokens were seen [B]; the convolution;
-    with forget gates the logarithm of what is left of each key [B, S, H], in at least float32."""
+    """Keys [B, H, S, K] and values [B, H, S, V], a head's side by side, with their positions [B, S]: `EMPTY` where there is none yet, and zeros; how many
+    tokens were seen [B]; the convolution; with forget gates the logarithm of what is left of each key [B, S, H], in at least float32."""
 
     keys: Tensor
     values: Tensor
@@ -36,6 +36,18 @@ class Cache(NamedTuple):
     seen: Tensor
     conv: Tensor | None
     left: Tensor | None = None
+
+
+class Seen(NamedTuple):
+    """Of some tokens: what maps read, q, k and v by head, positions [B, T], the convolution, and sums of log forget gates [B, T, H] in float64."""
+
+    given: Shared
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    here: Tensor
+    conv: Tensor | None
+    kept: Tensor | None
 
 
 class Attention(Mixer):
@@ -68,76 +80,97 @@ class Attention(Mixer):
 
     def forward(self, x: Tensor, state: Cache | None = None, handed: Any = None) -> Out:
         """As `Mixer.forward`. Raises RuntimeError when a cache gets more tokens than its capacity."""
-        return self._attend(x, state, state, handed)
+        if state is None:
+            return self._begun(x, None, handed)
+        new = self._seen(x, state)
+        keys, values = (torch.cat([old.transpose(1, 2), one], dim=1) for old, one in ((state.keys, new.k), (state.values, new.v)))
+        there = torch.cat([state.positions, new.here], dim=1)
+        kept = None if new.kept is None or state.left is None else (new.kept, torch.cat([-state.left.double(), new.kept], dim=1))
+        return Out(self._attended(new, keys, values, there, kept), self._remember(state, new), handed)
 
     def prefill(self, x: Tensor, *, capacity: int, handed: Any = None) -> Out:
         """As `Mixer.prefill`: nobody looks at the empty places of the cache."""
-        return self._attend(x, None, self.init_state(x.shape[0], capacity=capacity), handed)
+        return self._begun(x, self.init_state(x.shape[0], capacity=capacity), handed)
 
-    def _attend(self, x: Tensor, state: Cache | None, cache: Cache | None, handed: Any) -> Out:
-        """x after what `state` holds. What it becomes is `cache` with x remembered."""
+    def decode(self, x: Tensor, state: Cache, handed: Any = None) -> Out:
+        """As `Mixer.decode`: into the cache as it lies, which is then looked at once."""
+        if self.settings.window is not None and x.shape[1] > 1:  # the first of the tokens may see keys that give way to the last
+            return super().decode(x, state, handed)
+        new = self._seen(x, state)
+        cache = self._remember(state, new, within=True)
+        kept = None if new.kept is None or cache.left is None else (new.kept - new.kept[:, -1:], -cache.left.double())
+        return Out(self._attended(new, cache.keys.transpose(1, 2), cache.values.transpose(1, 2), cache.positions, kept), cache, handed)
+
+    def _begun(self, x: Tensor, cache: Cache | None, handed: Any) -> Out:
+        """The start of sequences. `cache`: an empty one, for x to be remembered."""
+        new = self._seen(x, None)
+        o = self._attended(new, new.k, new.v, None, None if new.kept is None else (new.kept, new.kept))
+        return Out(o, None if cache is None else self._remember(cache, new, within=True), handed)
+
+    def _seen(self, x: Tensor, state: Cache | None) -> Seen:
         given = shared(x, self, self.readout)
         q, k, v, conv = self.project(given, state and state.conv)
         here = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
-        if state is not None:
-            here = here + state.seen[:, None]
+        here = here if state is None else here + state.seen[:, None]
         if self.settings.positions == "rope":
             turn = angles(here[:1] if state is None else here, self.project.key_dim, at_least_float32(q.dtype))
             q, k = rotate(q, *turn), rotate(k, *turn)
-        keys, values, there = (k, v, here) if state is None else (torch.cat(both, 1) for both in zip(state[:3], (k, v, here), strict=True))
-        kept = self._kept(state, self.log_forget(given))
+        forgotten = self.log_forget(given)
+        return Seen(given, q, k, v, here, conv, None if forgotten is None else forgotten.double().cumsum(dim=1))
+
+    def _attended(self, new: Seen, keys: Tensor, values: Tensor, there: Tensor | None, kept: tuple[Tensor, Tensor] | None) -> Tensor:
+        """The layer's output. there: positions of the keys, None where they are those of the queries, from zero on."""
         o = attention(
-            q,
+            new.q,
             keys,
             values,
-            query_positions=None if state is None else here,
-            key_positions=None if state is None else there,
+            query_positions=None if there is None else new.here,
+            key_positions=there,
             window=self.settings.window,
             slopes=self.slopes,
             kept=kept,
             scale=self.scale,
+            empty_is_zero=True,
         )
-        return Out(self.readout(o, given), None if cache is None else self._remember(cache, k, v, here, conv, kept), handed)
+        y: Tensor = self.readout(o, new.given)
+        return y
 
     def log_forget(self, x: Shared) -> Tensor | None:
         """Logarithms of gates [B, T, H] by which a token forgets what came before it; None: nothing is forgotten."""
         return None
 
-    def _kept(self, state: Cache | None, log_forget: Tensor | None) -> tuple[Tensor, Tensor] | None:
-        if log_forget is None:
-            return None
-        new = log_forget.double().cumsum(dim=1)
-        return new, new if state is None or state.left is None else torch.cat([-state.left.double(), new], dim=1)
-
-    def _remember(self, state: Cache, k: Tensor, v: Tensor, here: Tensor, conv: Tensor | None, kept: tuple[Tensor, Tensor] | None) -> Cache:
-        places = state.keys.shape[1]
+    def _remember(self, state: Cache, new: Seen, *, within: bool = False) -> Cache:
+        """within: in the tensors of `state` themselves."""
+        places = state.keys.shape[2]
         if self.settings.window is None or places < self.settings.window:
-            torch._assert_async((here[:, -1] < places).all(), f"the cache holds {places} tokens and is full")
-        k, v, here = (new[:, -places:] for new in (k, v, here))
+            torch._assert_async((new.here[:, -1] < places).all(), f"the cache holds {places} tokens and is full")
+        k, v, here = (part[:, -places:] for part in (new.k.to(state.keys.dtype), new.v.to(state.values.dtype), new.here))
+        k, v = k.transpose(1, 2), v.transpose(1, 2)
         place = here % places  # with a window the oldest gives way
-        wide = place[:, :, None, None]
+        wide = place[:, None, :, None]
+        write = Tensor.scatter_ if within else Tensor.scatter
         left = state.left
-        if left is not None and kept is not None:
-            now = kept[0][:, -1:]
-            after = (now - kept[0])[:, -places:].to(left.dtype)
+        if left is not None and new.kept is not None:
+            now = new.kept[:, -1:]
+            after = (now - new.kept)[:, -places:].to(left.dtype)
             left = (left + now).to(left.dtype).scatter(1, place[:, :, None].expand_as(after), after)
         return Cache(
-            state.keys.scatter(1, wide.expand_as(k), k.to(state.keys.dtype)),
-            state.values.scatter(1, wide.expand_as(v), v.to(state.values.dtype)),
-            state.positions.scatter(1, place, here),
-            here[:, -1] + 1,
-            conv,
+            write(state.keys, 2, wide.expand_as(k), k),
+            write(state.values, 2, wide.expand_as(v), v),
+            write(state.positions, 1, place, here),
+            new.here[:, -1] + 1,
+            new.conv,
             left,
         )
 
     def init_state(self, batch: int, *, capacity: int) -> Cache:
-        """An empty cache of `capacity` places, or as many as the window has."""
+        """An empty cache of `capacity` places, or as many as the window has: zeros, as a weight of zero does not silence what is not a number."""
         weight = self.readout.linear.weight
         places = min(capacity, self.settings.window or capacity)
-        shape = batch, places, self.project.heads
+        shape = batch, self.project.heads, places
         return Cache(
-            weight.new_empty(*shape, self.project.key_dim),
-            weight.new_empty(*shape, self.project.value_dim),
+            weight.new_zeros(*shape, self.project.key_dim),
+            weight.new_zeros(*shape, self.project.value_dim),
             torch.full((batch, places), EMPTY, device=weight.device),
             torch.zeros(batch, dtype=torch.int64, device=weight.device),
             self.project.init_state(batch),

@@ -97,6 +97,12 @@ class Mixer(nn.Module, ABC):
         out: Out = self(x, self.init_state(x.shape[0], capacity=capacity), handed)
         return out
 
+    def decode(self, x: Tensor, state: Any, handed: Any = None) -> Out:
+        """x [B, T, D], the next tokens, mostly one, after what `state` holds: as `forward`, but that it may write into the tensors of `state`, so that
+        a cache need not be copied for every token; only what is returned may be carried on from. Not differentiated."""
+        out: Out = self(x, state, handed)
+        return out
+
     @abstractmethod
     def state_floats(self, seq_len: int) -> StateSize | None:
         """Floats carried after `seq_len` tokens; None when undeclared."""

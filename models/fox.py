@@ -52,7 +52,7 @@ class FoX(Attention):
         """As attention's, with nothing to be left of anything."""
         empty = super().init_state(batch, capacity=capacity)
         wide = at_least_float32(empty.keys.dtype)
-        return empty._replace(left=empty.keys.new_zeros(empty.keys.shape[:3], dtype=wide))
+        return empty._replace(left=empty.keys.new_zeros(*empty.positions.shape, self.settings.heads, dtype=wide))
 
     def state_floats(self, seq_len: int) -> StateSize:
         """H (K + V + 1) for each of the last `seq_len` tokens, or of the window."""

@@ -29,6 +29,7 @@ def attention(
     slopes: Tensor | None = None,
     kept: tuple[Tensor, Tensor] | None = None,
     scale: float | Tensor | None = None,
+    empty_is_zero: bool = False,
     backend: str = "auto",
 ) -> Tensor:
     """o_i = sum_j softmax_j(scale q_i . k_j - slope (p_i - p_j) + c_i - c_j) v_j over the keys with p_i - window < p_j <= p_i. arXiv:1706.03762.
@@ -40,6 +41,7 @@ def attention(
         slopes: [H], the linear bias of ALiBi (2108.12409).
         kept: c of queries [B, T, H] and of keys [B, S, H], sums of the logarithms of all forget gates up to and with their own (FoX 2503.02130), best in
             float64: what counts is a difference of large numbers. Every key of a place that is not `EMPTY` has one.
+        empty_is_zero: places without a key hold zeros, so that nothing need be done to silence what they hold.
         scale: factor on the scores, a number or one per head [H]; None is K ** -0.5.
 
     Returns: [B, T, H, V] in the dtype of v.
@@ -61,6 +63,9 @@ def attention(
         raise ValueError(f"kept is [B, T, H] of queries and [B, S, H] of keys, not {[*map(tuple, (x.shape for x in kept))]}")
     if slopes is not None or kept is not None:  # distances beyond 256 are not exact in half precision
         q, k, v = map(widened, (q, k, v))
+    if key_positions is not None and not empty_is_zero:  # a weight of zero does not silence a NaN, so what an empty place holds must go
+        empty = (key_positions == EMPTY)[:, :, None, None]
+        k, v = k.masked_fill(empty, 0.0), v.masked_fill(empty, 0.0)
     if isinstance(scale, Tensor):
         q, scale = q * scale[:, None].to(q.dtype), 1.0
     scale = q.shape[-1] ** -0.5 if scale is None else scale

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.kernels.attention.positions import EMPTY, positions_from_zero, visible
+from linbench.kernels.attention.positions import positions_from_zero, visible
 from linbench.kernels.operators import stacked, vmap_rule
 
 
@@ -21,16 +21,12 @@ def dense(
     kept: tuple[Tensor, Tensor] | None,
     scale: float,
 ) -> Tensor:
-    """Arguments as in `attention`, heads already equal in number."""
+    """Arguments as in `attention`, heads already equal in number; places without a key hold zeros."""
     plain = key_positions is None and window is None and slopes is None and kept is None
     mask = None
     if not plain:
         if query_positions is None or key_positions is None:
             query_positions, key_positions = positions_from_zero(q), positions_from_zero(k)
-        else:
-            # a weight of zero does not silence a NaN, so what an empty place holds must go
-            empty = (key_positions == EMPTY)[:, :, None, None]
-            k, v = k.masked_fill(empty, 0.0), v.masked_fill(empty, 0.0)
         mask = seen = visible(query_positions, key_positions, window)[:, None]  # [B, 1, T, S]
         if slopes is not None:
             distance = (query_positions[:, None, :, None] - key_positions[:, None, None, :]).to(q.dtype)

@@ -137,7 +137,7 @@ def ours(case: Case) -> Side:
 
     def after(batch: int, context: int) -> Callable[[Tensor], Any]:
         state = filled(subject, mixer, batch, context)
-        return lambda x: mixer(x, state)
+        return lambda x: mixer.decode(x, state)
 
     return Side(
         mixer,
@@ -153,7 +153,7 @@ def filled(subject: Subject, mixer: Mixer, batch: int, context: int) -> Any:
     state = subject.fresh(mixer, 1, context + ROOM)
     weight = next(mixer.parameters())
     for start in range(0, context, FILLED_AT_ONCE):
-        state = mixer(random_tokens(1, min(FILLED_AT_ONCE, context - start), subject.width, like=weight), state).state
+        state = mixer.decode(random_tokens(1, min(FILLED_AT_ONCE, context - start), subject.width, like=weight), state).state
     return tree_map(lambda x: x.expand(batch, *x.shape[1:]).contiguous() if isinstance(x, Tensor) else x, state)
 
 

@@ -191,7 +191,7 @@ def test_states_that_are_decoded_from_hold_the_context() -> None:
     subject = Subject(case.cell)
     mixer = subject.build(torch.float32)
     state = filled(subject, mixer, 3, 8)
-    assert (state.seen.tolist(), state.keys.shape[:2]) == ([8] * 3, (3, 8 + ROOM))
+    assert (state.seen.tolist(), state.keys.shape[::2]) == ([8] * 3, (3, 8 + ROOM))
     assert torch.equal(state.positions[:, :8], torch.arange(8).expand(3, 8))
     x = torch.randn(3, 1, 16)
     ours(case).after(3, 8)(x)  # there is room for one more

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo, Mixer
@@ -332,6 +333,24 @@ def test_a_prompt_leaves_the_state_that_it_leaves_after_an_empty_one(build: Buil
     rest, expected = (mixer(x[:, length:], each) for each in (state, expected_state))
     assert relative_error(rest.y, expected.y) < 1e-9
     assert [(part.shape, part.dtype) for part in tensors(rest.state)] == [(part.shape, part.dtype) for part in tensors(expected.state)]
+
+
+@pytest.mark.parametrize("parts", [[1] * 6, [3, 1, 2]])
+@torch.no_grad()
+def test_tokens_are_decoded_as_they_are_read(build: Build, tokens: Callable[..., Tensor], relative_error: Error, parts: list[int]) -> None:
+    mixer, x = build(), tokens(11 + sum(parts))
+    _, state, _ = mixer.prefill(x[:, :11], capacity=x.shape[1])
+    expected = mixer(x[:, 11:], tree_map(lambda part: part.clone() if isinstance(part, Tensor) else part, state))
+    found = []
+    for part in x[:, 11:].split(parts, dim=1):
+        again = mixer.decode(part, state).y  # of the same state, as a benchmark asks
+        y, state, _ = mixer.decode(part, state)
+        assert torch.equal(y, again)
+        found.append(y)
+    assert relative_error(torch.cat(found, dim=1), expected.y) < 1e-9
+    rest = tokens(1)
+    full = mixer.init_state(B, capacity=1)
+    assert relative_error(mixer.decode(rest, full).y, mixer(rest).y) < 1e-9
 
 
 @pytest.mark.parametrize("state", ["none", "fresh"])
