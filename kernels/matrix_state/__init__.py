@@ -70,15 +70,20 @@ def matrix_state(
     with without_autocast(v):
         o, state = _BACKENDS[took](problem)
         if bonus is not None:
-            o = o + scale * _own_write(problem.promoted(), bonus)
+            o = _with_own_write(o, problem, bonus, fused=took == "triton")
     return o.to(v.dtype), state
 
 
-def _own_write(problem: Problem, bonus: Tensor) -> Tensor:
-    """(q_t . (u k_t)) v_t, summed over a token's steps: [B, T, H, V]."""
+def _with_own_write(o: Tensor, problem: Problem, bonus: Tensor, *, fused: bool) -> Tensor:
+    """o_t + scale * (q_t . (u k_t)) v_t, summed over a token's steps: [B, T, H, V]."""
+    if fused and problem.steps == 1 and problem.k.shape[2] == problem.v.shape[2]:
+        from linbench.kernels.matrix_state.triton.bonus import with_own_write
+
+        return with_own_write(o, problem.q, problem.k, problem.v, bonus.expand(problem.k.shape[2:]), problem.scale)
+    problem = problem.promoted()
     k, v = (x.reshape(len(x), -1, problem.steps, *x.shape[2:]) for x in (problem.k, problem.v))
     strength = ((problem.q * bonus.to(problem.q.dtype))[:, :, None] * k).sum(dim=-1, keepdim=True)
-    return torch.sum(strength * v, dim=2)
+    return o + problem.scale * torch.sum(strength * v, dim=2)
 
 
 def flops_per_token(*, heads: int, key_dim: int, value_dim: int, decay: bool, delta: bool, steps: int = 1) -> int:
