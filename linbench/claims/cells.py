@@ -22,9 +22,8 @@ class Part(NamedTuple):
 def parts(claim: Claim, *, device: str = "cpu") -> list[Part]:
     """What decides a claim, as cells on a device; nothing for one that needs none."""
     by_grid: dict[str, dict[str, Cell]] = {}
-    for name in claim.deciding:
-        if claim.measures[name].model:
-            by_grid.setdefault(claim.measures[name].cells, {}).update({cell.id: cell for cell in of_measure(claim, name, device=device)})
+    for name in claim.trained:
+        by_grid.setdefault(claim.measures[name].cells, {}).update({cell.id: cell for cell in of_measure(claim, name, device=device)})
     return [Part(tuple(cells.values()), claim.grids[grid].suite.search) for grid, cells in by_grid.items()]
 
 

@@ -1,11 +1,9 @@
 """Verdicts for readers: a line each, one at length, and all of them as a page."""
 
 from collections.abc import Sequence
-from math import inf
 from typing import Any
 
 from linbench.claims.claim import Measure
-from linbench.claims.figure import Figure, in_words
 from linbench.claims.stored import Stored
 from linbench.claims.verdict import NOTHING_TRAINED, REFUTED, SUPPORTED, UNDECIDED, Ruling, Verdict
 from linbench.common.words import counted
@@ -27,6 +25,11 @@ well as what should succeed, where a gap that should be there is none, or where 
 Three seeds at least count for every figure, shown as mean ± standard deviation. A run that was still getting better (`undertrained`), or whose learning
 rate lies on the edge of all that were tried or beside one that failed (`lr_edge`, `lr_untried`), decides nothing, and no verdict stands that would be
 another without any one seed of any one figure. Results of two kinds of devices never decide a claim together.
+
+A speed is the median over calls that are timed one after the other, ± half of what lies between their fifths: on a GPU of what the device takes alone, on a
+CPU of what a caller waits. No verdict stands that would be another with any one speed at either of its fifths. What was timed while others were at work
+(`busy`) decides nothing and is timed again. What was timed while the clock was held back (`throttled`) counts: full load takes a GPU to its limit of power,
+when it trains as when it is timed, and slows most what needs most power. The mark does not tell power from heat.
 """
 
 
@@ -70,22 +73,15 @@ def _where(ruling: Ruling) -> str:
 
 
 def table(verdict: Verdict, ruling: Ruling) -> str:
-    """Every measure with its figure, seed by seed; those that decide nothing stand last."""
+    """Every measure with its figure and what that is made of; those that decide nothing stand last."""
     claim = verdict.claim
     names = [*claim.deciding, *(name for name in claim.measures if name not in claim.deciding)]
     rows = []
     for name in names:
         found = ruling.figures[name]
-        rows.append([name + ("" if name in claim.deciding else " (beside)"), said(claim.measures[name]), str(found), str(len(found.values)), _by_seed(found)])
-    return markdown(["measure", "of", "figure", "seeds", "by seed"], rows, left=("measure", "of", "figure", "by seed"))
-
-
-def _by_seed(found: Figure) -> str:
-    """Those that count where they differ, then the others."""
-    counting = [in_words(value) for value in found.values.values()] if len(set(found.values.values())) > 1 or found.aside else []
-    others = [f"{aside.why}{'' if aside.value is None else f' at {in_words(aside.value)}'}" for aside in found.aside.values()]
-    missing = [f"{found.missing} missing"] if found.missing else []
-    return ", ".join([*counting, *others, *missing])
+        rows.append([name + ("" if name in claim.deciding else " (beside)"), said(claim.measures[name]), str(found), found.out_of])
+    columns = ["measure", "of", "figure", "out of"]
+    return markdown(columns, rows, left=columns)
 
 
 def said(measure: Measure) -> str:
@@ -123,22 +119,7 @@ def plain(verdict: Verdict) -> dict[str, Any]:
         "verdict": verdict.answer,
         "why": verdict.why,
         "devices": [
-            {"device": ruling.device, "verdict": ruling.answer, "why": ruling.why, "figures": {name: _plain(found) for name, found in ruling.figures.items()}}
+            {"device": ruling.device, "verdict": ruling.answer, "why": ruling.why, "figures": {name: found.plain for name, found in ruling.figures.items()}}
             for ruling in verdict.rulings
         ],
     }
-
-
-def _plain(found: Figure) -> dict[str, Any]:
-    return {
-        "value": _number(found.value if found.values else None),
-        "spread": found.spread if found.values else None,
-        "seeds": {str(seed): _number(value) for seed, value in found.values.items()},
-        "aside": {str(seed): {"why": aside.why, "value": _number(aside.value)} for seed, aside in found.aside.items()},
-        "missing": found.missing,
-    }
-
-
-def _number(value: float | None) -> float | str | None:
-    """JSON has no infinity."""
-    return "never" if value == inf else value

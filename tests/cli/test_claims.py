@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from linbench.benchmark import measured
+from linbench.benchmark.timing import Ceilings
 from linbench.claims import claim as file
 from linbench.claims.claim import section
 
@@ -88,6 +90,37 @@ def test_what_is_missing_is_run_and_decides_and_is_not_run_again(two: Callable[.
             path.unlink()
     assert "1 supported" in two(*words, "--results", "other").out
     assert len(list((tmp_path / "mine" / "claims").glob("*.json"))) == 3, "what stands in another folder is not run again"
+
+
+def test_layers_that_are_missing_are_timed_and_those_that_were_timed_beside_others_again(
+    monkeypatch: pytest.MonkeyPatch, linbench: Callable[..., Any], tmp_path: Path
+) -> None:
+    text = TINY["claims"]["C1"] | {
+        "measure": {"cells": "narrow", "where": {"length": 8}, "of": "training tokens per second"},
+        "supported": "delta / sum > 0", "refuted": "delta / sum <= 0",
+    }  # fmt: skip
+    values = {"title": "A section", "timed": {"narrow": {"preset": "tiny", "lengths": [8]}}, "claims": {"C1": text}}
+    claims = {claim.id: claim for claim in section(values, where="a.yaml")}
+    marks = ["busy"]
+    monkeypatch.setattr(file, "claims", lambda: claims)
+    monkeypatch.setattr(measured, "ceilings", lambda device: Ceilings(1e10, 1e11))  # measuring them takes a second
+    monkeypatch.setattr(measured, "marks", lambda began, device: list(marks))
+
+    left = "2 timings of layers decide it on this kind of device; 2 are left (tier T1).\n"
+    words = ("claims", "C1", "--device", "cpu", "--results", "mine")
+    (tmp_path / "mine").mkdir()
+    assert linbench(*words).out.endswith(left)
+    beside_others = linbench(*words, "--run")
+    assert beside_others.code == 0, beside_others.err
+    assert "- **undecided**: delta, sum: busy\n" in beside_others.out
+    assert beside_others.out.endswith(left)
+    marks.clear()
+    alone = linbench(*words, "--run")
+    assert "measured 2/2 train linear_attention B512xT8 fp32" in alone.err
+    assert "- **supported**\n\nOn cpu, supported:\n" in alone.out
+    assert alone.out.endswith("All that decides it has results on one kind of device.\n")
+    assert len(list((tmp_path / "mine").glob("*.json"))) == 2
+    assert linbench(*words, "--run").err == "linbench: nothing is left to run.\n"
 
 
 def test_as_json_and_as_a_page(two: Callable[..., Any], tmp_path: Path) -> None:
