@@ -28,7 +28,8 @@ def parts(claim: Claim, *, device: str = "cpu") -> list[Part]:
 
 
 def of_measure(claim: Claim, name: str, *, device: str = "cpu") -> list[Cell]:
-    """The cells of a measure in the order of their seeds. Raises UserError: none are meant, or more than one for a seed that `along` does not tell apart."""
+    """The cells of a measure in the order of their seeds. Raises UserError: none are meant, or more than one for a seed that neither `along` nor `across` tells
+    apart."""
     measure = claim.measures[name]
     found = [
         cell
@@ -36,7 +37,7 @@ def of_measure(claim: Claim, name: str, *, device: str = "cpu") -> list[Cell]:
         if cell.model.label == measure.model and all(str(all_settings(cell).get(setting)) == str(wanted) for setting, wanted in measure.where.items())
     ]
     for seed, cells in groupby(sorted(found, key=lambda cell: cell.seed), key=lambda cell: cell.seed):
-        places = [str(all_settings(cell).get(measure.along)) for cell in cells]
+        places = [cell.task_entry.name if measure.across else str(all_settings(cell).get(measure.along)) for cell in cells]
         if len(set(places)) < len(places):
             raise UserError(f"{claim.id}.{name}: of seed {seed} {len(places)} cells are meant; `where` must say which.")
     if not found:

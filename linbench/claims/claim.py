@@ -40,6 +40,7 @@ class Measure(Settings):
     test: dict[str, Any] = Field({}, description="of several tests the one with these settings, by bare names")
     along: str = Field("", description="a slice, or a setting by its dotted name, with `reaching`: the largest value up to which all reach so much")
     reaching: float | None = Field(None, description="of `along`")
+    across: Literal["", "tasks"] = Field("", description="tasks: the mean of those that the cells have, each once for a seed")
     over: Literal["mean", "best"] = Field("mean", description="of seeds; best: as where published figures are the best of some, whatever their marks")
 
 
@@ -232,6 +233,8 @@ def _measure(claim: str, name: str, given: str | Mapping[str, Any], shared: Mapp
         _check_timed(measure, bench, where)
     if bool(measure.along) != (measure.reaching is not None):
         raise UserError(f"{where}: along and reaching go together.")
+    if measure.along and measure.across:
+        raise UserError(f"{where}: along and across do not go together.")
     return measure
 
 

@@ -126,7 +126,7 @@ def figure(measure: Measure, cells: Sequence[Cell], found: Mapping[str, Result])
         if trouble and trouble not in NO_VERDICT:
             aside[seed] = Aside(trouble, None)
             continue
-        value = _along(measure, these, results) if measure.along else _value(measure, results[0], measure.at)
+        value = _along(measure, these, results) if measure.along else fmean(_value(measure, result, measure.at) for result in results)
         if trouble:
             aside[seed] = Aside(trouble, value)
         else:

@@ -90,7 +90,8 @@ def said(measure: Measure) -> str:
     at = [f"{name} {value}" for name, value in measure.at.items()]
     along = [f"largest {measure.along.removeprefix('task.')} up to which it is {measure.reaching:g}"] if measure.reaching is not None else []
     best = ["best of the seeds"] if measure.over == "best" else []
-    return ", ".join([*([measure.model] if measure.model else []), *where, measure.of, *at, *along, *best])
+    across = [f"mean of {measure.across}"] if measure.across else []
+    return ", ".join([*([measure.model] if measure.model else []), *where, measure.of, *across, *at, *along, *best])
 
 
 def page(verdicts: Sequence[Verdict], stored: Stored, *, command: str) -> str:

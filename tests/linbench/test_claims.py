@@ -132,6 +132,10 @@ def test_a_file_is_read() -> None:
         (lambda f: f["claims"]["C1"]["measures"].update(wide={}), "C1.wide: cells are of a model, which is to be named."),
         (lambda f: f["claims"]["C1"]["measures"].update(read={"cells": "sums", "model": "gla"}), "C1.read: a table has no model."),
         (lambda f: f["claims"]["C1"]["measures"].update(wide={"model": "gla", "along": "age"}), "C1.wide: along and reaching go together."),
+        (
+            lambda f: f["claims"]["C1"]["measures"].update(wide={"model": "gla", "along": "age", "reaching": 0.9, "across": "tasks"}),
+            "C1.wide: along and across do not go together.",
+        ),
         (lambda f: f["claims"]["C1"]["measures"].update(wide={"model": "gla", "over": "all"}), "C1.wide.over = all: "),
         (
             lambda f: f["cells"].update(sums=f["cells"]["recall"]),

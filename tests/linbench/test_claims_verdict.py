@@ -229,6 +229,24 @@ def test_the_largest_setting_that_reaches_so_much(kept: Callable[..., Stored]) -
     assert figure(claim.measures["delta"], cells, nothing).value == 0
 
 
+def test_the_mean_of_several_tasks_is_a_figure_for_every_seed(kept: Callable[..., Stored]) -> None:
+    claim = a_claim({"tasks": ["mqar", "induction"]}, measure={"across": "tasks"})
+    of_both = kept(claim, {"delta": [0.8, 0.9, 0.85, 0.9, 0.9, 1.0], "sum": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]})
+    found = verdict(claim, of_both)
+    figures = found.rulings[0].figures
+    assert list(figures["delta"].values.values()) == pytest.approx([0.85, 0.875, 0.95])
+    assert list(figures["sum"].values.values()) == pytest.approx([0.15, 0.35, 0.55])
+    assert found.answer == SUPPORTED
+    assert "| deltanet, accuracy, mean of tasks |" in " ".join("\n".join(detail(found, of_both)).split())
+    (first, *_), alone = of_measure(claim, "delta"), dict(of_both.results)
+    del of_both.results[first.id]
+    assert verdict(claim, of_both).why == "delta: 1 of 3 seeds missing"
+    of_both.results = alone
+    of_both.results[first.id]["marks"] = ["undertrained"]
+    assert verdict(claim, of_both).why == "delta: 2 of 3 seeds count (1 undertrained)"
+    assert verdict(claim, of_both).rulings[0].figures["delta"].aside[0].value == pytest.approx(0.85)
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
