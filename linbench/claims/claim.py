@@ -128,6 +128,12 @@ class Claim:
         return [name for name in self.deciding if self.measures[name].cells in self.benches]
 
     @property
+    def cost(self) -> str:
+        """Its tiers in words."""
+        words = " or ".join(dict.fromkeys((TIERS[self.tiers[0]], TIERS[self.tiers[-1]])))
+        return f"tier {self.text.tier}: {words}" + (" a model on a GPU" if self.tiers[0] in ("T1", "T2", "T3") else "")
+
+    @property
     def tiers(self) -> tuple[str, ...]:
         """The tiers that it lies in."""
         first, _, last = self.text.tier.partition("-")

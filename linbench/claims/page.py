@@ -1,11 +1,12 @@
 """Verdicts for readers: a line each, one at length, and all of them as a page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from linbench.claims.claim import Measure
+from linbench.claims.claim import Claim
+from linbench.claims.needs import unmet
 from linbench.claims.stored import Stored
-from linbench.claims.verdict import NOTHING_TRAINED, REFUTED, SUPPORTED, UNDECIDED, Ruling, Verdict
+from linbench.claims.verdict import NOTHING_TRAINED, REFUTED, SUPPORTED, UNDECIDED, Found, Ruling, Verdict
 from linbench.common.words import counted
 from linbench.report.lines import markdown
 
@@ -56,8 +57,10 @@ def detail(verdict: Verdict, stored: Stored) -> list[str]:
     if claim.supported and claim.refuted:
         lines += [f"- Supported: `{_one_line(claim.supported.text)}`", f"- Refuted: `{_one_line(claim.refuted.text)}`"]
     lines.append(f"- **{verdict.answer}**{': ' + verdict.why if verdict.why else ''}")
+    if claim.measures and not verdict.rulings:
+        lines += ["", "What decides it:", "", table(claim)]
     for ruling in verdict.rulings:
-        lines += ["", f"{_where(ruling)}:", "", table(verdict, ruling)]
+        lines += ["", f"{_where(ruling)}:", "", table(claim, ruling.figures)]
         if (kind := text.figure) and ruling.device != NOTHING_TRAINED:
             lines += [f"\nShown in `{path}`." for path in stored.pictures(verdict.ids(ruling.device, stored), kind)]
     return lines
@@ -72,26 +75,27 @@ def _where(ruling: Ruling) -> str:
     return f"{'With' if ruling.device == NOTHING_TRAINED else 'On'} {ruling.device}{answer}"
 
 
-def table(verdict: Verdict, ruling: Ruling) -> str:
-    """Every measure with its figure and what that is made of; those that decide nothing stand last."""
-    claim = verdict.claim
+def table(claim: Claim, figures: Mapping[str, Found] | None = None) -> str:
+    """Every measure, with figures also what it came to and what that is made of; those that decide nothing stand last."""
     names = [*claim.deciding, *(name for name in claim.measures if name not in claim.deciding)]
-    rows = []
-    for name in names:
-        found = ruling.figures[name]
-        rows.append([name + ("" if name in claim.deciding else " (beside)"), said(claim.measures[name]), str(found), found.out_of])
-    columns = ["measure", "of", "figure", "out of"]
+    rows = [[name + ("" if name in claim.deciding else " (beside)"), said(claim, name)] for name in names]
+    columns = ["measure", "of"]
+    if figures is not None:
+        rows = [[*row, str(figures[name]), figures[name].out_of] for name, row in zip(names, rows, strict=True)]
+        columns += ["figure", "out of"]
     return markdown(columns, rows, left=columns)
 
 
-def said(measure: Measure) -> str:
-    """What it looks at, in words."""
+def said(claim: Claim, name: str) -> str:
+    """What a measure looks at, in words; also where, if that is not the same for all."""
+    measure = claim.measures[name]
     where = [f"{name.partition('.')[2] or name} {value}" for name, value in (measure.where | measure.test).items()]
     at = [f"{name} {value}" for name, value in measure.at.items()]
     along = [f"largest {measure.along.removeprefix('task.')} up to which it is {measure.reaching:g}"] if measure.reaching is not None else []
     best = ["best of the seeds"] if measure.over == "best" else []
     across = [f"mean of {measure.across}"] if measure.across else []
-    return ", ".join([*([measure.model] if measure.model else []), *where, measure.of, *across, *at, *along, *best])
+    place = [f"in {measure.cells}"] if len({one.cells for one in claim.measures.values()}) > 1 else []
+    return ", ".join([*([measure.model] if measure.model else []), *where, measure.of, *across, *at, *along, *best, *place])
 
 
 def page(verdicts: Sequence[Verdict], stored: Stored, *, command: str) -> str:
@@ -117,6 +121,8 @@ def plain(verdict: Verdict) -> dict[str, Any]:
         "id": verdict.claim.id,
         "section": verdict.claim.section,
         **text.model_dump(include={"says", "source", "published", "tier", "setting", "rule", "here", "supported", "refuted"}),
+        "measures": {name: said(verdict.claim, name) for name in verdict.claim.measures},
+        "needs": unmet(verdict.claim),
         "verdict": verdict.answer,
         "why": verdict.why,
         "devices": [
