@@ -19,9 +19,10 @@ HEAD = """# What the literature says, put to the test
 writes this page from what is stored and from what needs no training; `linbench claims C17` has one of them, what would decide it and what that costs,
 `linbench claims C17 --run` runs what is missing.
 
-The rules stood in `linbench/claims` before anything was run for them, with thresholds from where the claims were gathered; where a rule could not be
-carried over as it stands, "here" says what is done in its place. Where none was given for the other side, a claim is refuted where what should fail does as
-well as what should succeed, where a gap that should be there is none, or where a bound does not hold; between the two it is undecided.
+The rules stood in `linbench/claims` before anything was run for them, or what was run was looked at (C76), with thresholds from where the claims were
+gathered; where a rule could not be carried over as it stands, "here" says what is done in its place. Where none was given for the other side, a claim is
+refuted where what should fail does as well as what should succeed, where a gap that should be there is none, or where a bound does not hold; between the two
+it is undecided.
 
 Three seeds at least count for every figure, shown as mean ± standard deviation. A run that was still getting better (`undertrained`), or whose learning
 rate lies on the edge of all that were tried or beside one that failed (`lr_edge`, `lr_untried`), decides nothing, and no verdict stands that would be
