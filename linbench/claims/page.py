@@ -30,8 +30,8 @@ another without any one seed of any one figure. Results of two kinds of devices 
 
 A speed is the median over calls that are timed one after the other, ± half of what lies between their fifths: on a GPU of what the device takes alone, on a
 CPU of what a caller waits. No verdict stands that would be another with any one speed at either of its fifths. What was timed while others were at work
-(`busy`) decides nothing and is timed again. What was timed while the clock was held back (`throttled`) counts: full load takes a GPU to its limit of power,
-when it trains as when it is timed, and slows most what needs most power. The mark does not tell power from heat.
+(`busy`), or in fewer than five calls, decides nothing and is timed again. What was timed while the clock was held back (`throttled`) counts: full load takes
+a GPU to its limit of power, when it trains as when it is timed, and slows most what needs most power. The mark does not tell power from heat.
 """
 
 

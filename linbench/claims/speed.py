@@ -11,6 +11,9 @@ from linbench.claims.claim import Claim
 from linbench.claims.stored import Stored
 from linbench.speeds import AS_CALLED, OURS, REPLAYED, Rate, Series
 
+LEAST_CALLS = 5
+"""Fewer say little of how they spread."""
+
 
 @dataclass(frozen=True)
 class Speed:
@@ -48,7 +51,7 @@ class Speed:
         """What it would be at either fifth, in words."""
         assert self.rate, "as of its value"
         for words, fifth in (("lower", self.rate.low), ("upper", self.rate.high)):
-            yield f"with {name} at its {words} fifth", Speed(Rate(fifth, fifth, fifth))
+            yield f"with {name} at its {words} fifth", Speed(self.rate._replace(median=fifth))
 
     @property
     def out_of(self) -> str:
@@ -67,8 +70,8 @@ class Speed:
 
 
 def speed(claim: Claim, name: str, stored: Stored, kind: str) -> Speed:
-    """A measure's on a kind of device. What was timed while others were at work there decides nothing and is to be timed again; what was timed while the
-    clock was held back counts, as full load takes a GPU to its limit of power."""
+    """A measure's on a kind of device. What was timed while others were at work there, or in a few calls, decides nothing and is to be timed again; what was
+    timed while the clock was held back counts, as full load takes a GPU to its limit of power."""
     result = stored.speeds.get(id_of(claim, name, kind))
     if result is None:
         return Speed(trouble="not timed", missing=True)
@@ -79,8 +82,9 @@ def speed(claim: Claim, name: str, stored: Stored, kind: str) -> Speed:
     rate = Series(result["label"], OURS, {length: result}).rate(length, timing)
     if rate is None:
         return Speed(marks=marks, trouble="could not be replayed")
-    busy = BUSY in marks
-    return Speed(rate, result["sides"][OURS][timing]["calls"], marks, trouble=BUSY if busy else "", missing=busy)
+    calls = int(result["sides"][OURS][timing]["calls"])
+    trouble = BUSY if BUSY in marks else f"fewer than {LEAST_CALLS} calls" if calls < LEAST_CALLS else ""
+    return Speed(rate, calls, marks, trouble, missing=bool(trouble))
 
 
 def id_of(claim: Claim, name: str, kind: str) -> str:

@@ -350,6 +350,9 @@ def test_what_was_timed_beside_others_is_to_be_timed_again_and_at_the_limit_of_p
     assert [case.label for case in untimed(claim, busy, device="cpu")] == ["gla"]
     assert outlook(claim, busy, device="cpu")[:2] == (0, 0)
     assert outlook(claim, busy, device="cpu")[3:] == (2, 1)
+    few = timed(claim, {"gla": STEADY}, sides={"linbench": {"as_called": {"median": 1.0, "low": 1.0, "high": 1.0, "calls": 4}}})
+    found = verdict(claim, few)
+    assert (found.answer, found.why, found.complete) == (UNDECIDED, "gla: fewer than 5 calls", False)
 
 
 def test_what_could_not_be_timed_or_replayed_decides_nothing_and_is_not_tried_again(timed: Callable[..., Stored]) -> None:
@@ -379,7 +382,9 @@ def test_a_speed_as_json(timed: Callable[..., Stored]) -> None:
 
 def test_the_spread_of_a_speed_may_stand_in_a_rule() -> None:
     figures = {"delta": Speed(Rate(100.0, 90.0, 110.0)), "gla": Speed(Rate(50.0, 49.0, 51.0))}
-    assert decide(a_timed_claim(supported="delta - gla > 2 * std(delta)", refuted="delta <= gla"), figures) == (SUPPORTED, "")
+    assert decide(a_timed_claim(supported="delta - gla > 3 * std(delta)", refuted="delta <= gla"), figures) == (SUPPORTED, "")
+    unsure = decide(a_timed_claim(supported="delta - gla > 4.5 * std(delta)", refuted="delta <= gla"), figures)
+    assert unsure == (UNDECIDED, "supported by all medians, undecided with delta at its lower fifth")
 
 
 def test_the_picture_that_shows_speeds_is_named(timed: Callable[..., Stored], tmp_path: Path) -> None:
