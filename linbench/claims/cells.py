@@ -22,14 +22,14 @@ class Part(NamedTuple):
 def parts(claim: Claim, *, device: str = "cpu") -> list[Part]:
     """What decides a claim, as cells on a device; nothing for one that needs none."""
     by_grid: dict[str, dict[str, Cell]] = {}
-    for name in claim.deciding:
-        if claim.measures[name].model:
-            by_grid.setdefault(claim.measures[name].cells, {}).update({cell.id: cell for cell in of_measure(claim, name, device=device)})
+    for name in claim.trained:
+        by_grid.setdefault(claim.measures[name].cells, {}).update({cell.id: cell for cell in of_measure(claim, name, device=device)})
     return [Part(tuple(cells.values()), claim.grids[grid].suite.search) for grid, cells in by_grid.items()]
 
 
 def of_measure(claim: Claim, name: str, *, device: str = "cpu") -> list[Cell]:
-    """The cells of a measure in the order of their seeds. Raises UserError: none are meant, or more than one for a seed that `along` does not tell apart."""
+    """The cells of a measure in the order of their seeds. Raises UserError: none are meant, or more than one for a seed that neither `along` nor `across` tells
+    apart."""
     measure = claim.measures[name]
     found = [
         cell
@@ -37,7 +37,7 @@ def of_measure(claim: Claim, name: str, *, device: str = "cpu") -> list[Cell]:
         if cell.model.label == measure.model and all(str(all_settings(cell).get(setting)) == str(wanted) for setting, wanted in measure.where.items())
     ]
     for seed, cells in groupby(sorted(found, key=lambda cell: cell.seed), key=lambda cell: cell.seed):
-        places = [str(all_settings(cell).get(measure.along)) for cell in cells]
+        places = [cell.task_entry.name if measure.across else str(all_settings(cell).get(measure.along)) for cell in cells]
         if len(set(places)) < len(places):
             raise UserError(f"{claim.id}.{name}: of seed {seed} {len(places)} cells are meant; `where` must say which.")
     if not found:

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
+from linbench.claims.bench import TRAINING, Bench
 from linbench.claims.rule import Rule
 from linbench.claims.tables import Table
 from linbench.common.errors import UserError, unknown
@@ -29,16 +30,17 @@ TIERS = {"T0": "seconds, nothing trained", "T1": "under 3 minutes", "T2": "3 to 
 
 
 class Measure(Settings):
-    """A number for every seed: what to look at in which results, or in which table of what needs no training."""
+    """A number for every seed, or of calls that are timed: what to look at in which results, or in which table of what needs no training."""
 
-    cells: str = Field("", description="the cells or the table of its section; nothing: the only ones")
+    cells: str = Field("", description="the cells, the table or the layers timed of its section; nothing: the only ones")
     model: str = Field("", description="a layer pattern; of a table: none")
-    where: dict[str, Any] = Field({}, description="settings of the cells meant, by dotted names; of a table: what its rows have")
-    of: str = Field("accuracy", description="accuracy, scaled (above chance), `steps to 0.9`, or any metric; of a table: a column")
+    where: dict[str, Any] = Field({}, description="settings of the cells meant, by dotted names; of a table: what its rows have; of layers timed: length")
+    of: str = Field("accuracy", description="accuracy, scaled (above chance), `steps to 0.9`, or any metric; a table's column; `training tokens per second`")
     at: dict[str, int | str] = Field({}, description="of a slice: its value, or a range such as 41-256")
     test: dict[str, Any] = Field({}, description="of several tests the one with these settings, by bare names")
     along: str = Field("", description="a slice, or a setting by its dotted name, with `reaching`: the largest value up to which all reach so much")
     reaching: float | None = Field(None, description="of `along`")
+    across: Literal["", "tasks"] = Field("", description="tasks: the mean of those that the cells have, each once for a seed")
     over: Literal["mean", "best"] = Field("mean", description="of seeds; best: as where published figures are the best of some, whatever their marks")
 
 
@@ -65,7 +67,7 @@ class ClaimText(Settings):
     measures: dict[str, str | dict[str, Any]] = Field({}, description="by names of their own, each a model or a mapping")
     supported: str = Field("", description="the rule that bears it out")
     refuted: str = Field("", description="the rule that refutes it")
-    figure: str = Field("", description="the kind of figure that shows it, such as overwrites")
+    figure: str = Field("", description="the kind of figure that shows it, such as overwrites; of layers timed: replayed")
 
     @field_validator("tier")
     @classmethod
@@ -83,6 +85,14 @@ class Grid(NamedTuple):
     """The name of the shipped suite."""
 
 
+class Places(NamedTuple):
+    """Where the measures of a section may look, by name."""
+
+    grids: Mapping[str, Grid]
+    tables: Mapping[str, Table]
+    benches: Mapping[str, Bench]
+
+
 @dataclass(frozen=True)
 class Claim:
     """A claim with its rules read."""
@@ -93,6 +103,7 @@ class Claim:
     measures: Mapping[str, Measure]
     grids: Mapping[str, Grid]
     tables: Mapping[str, Table]
+    benches: Mapping[str, Bench]
     supported: Rule | None
     refuted: Rule | None
 
@@ -105,6 +116,22 @@ class Claim:
     def deciding(self) -> list[str]:
         """The measures that its rules name; others are shown beside them."""
         return list(dict.fromkeys(name for rule in (self.supported, self.refuted) if rule for name in rule.names))
+
+    @property
+    def trained(self) -> list[str]:
+        """Those of them that are of cells."""
+        return [name for name in self.deciding if self.measures[name].cells in self.grids]
+
+    @property
+    def timed(self) -> list[str]:
+        """Those of them that are of layers timed."""
+        return [name for name in self.deciding if self.measures[name].cells in self.benches]
+
+    @property
+    def cost(self) -> str:
+        """Its tiers in words."""
+        words = " or ".join(dict.fromkeys((TIERS[self.tiers[0]], TIERS[self.tiers[-1]])))
+        return f"tier {self.text.tier}: {words}" + (" a model on a GPU" if self.tiers[0] in ("T1", "T2", "T3") else "")
 
     @property
     def tiers(self) -> tuple[str, ...]:
@@ -140,6 +167,7 @@ class Section(Settings):
     title: str
     cells: dict[str, dict[str, Any]] = Field({}, description="cells by names of their own: as a suite, without models, or part of a shipped one")
     untrained: dict[str, dict[str, Any]] = Field({}, description="tables by names of their own")
+    timed: dict[str, dict[str, Any]] = Field({}, description="shapes that layers are timed at, by names of their own")
     claims: dict[str, dict[str, Any]] = Field(description="by their ids")
 
 
@@ -148,9 +176,10 @@ def section(values: Mapping[str, Any], *, where: str) -> list[Claim]:
     parsed = Section.parse(values, where=where)
     grids = {name: _grid(given, f"{where}: {name}") for name, given in parsed.cells.items()}
     tables = {name: Table.parse(given, where=f"{where}: {name}") for name, given in parsed.untrained.items()}
-    if twice := sorted(grids.keys() & tables.keys()):
-        raise UserError(f"{where}: {twice[0]} names both cells and a table of what needs no training.")
-    found = [_claim(name, given, parsed.title, grids, tables) for name, given in parsed.claims.items()]
+    benches = {name: Bench.parse(given, where=f"{where}: {name}") for name, given in parsed.timed.items()}
+    if twice := sorted((grids.keys() & (tables.keys() | benches.keys())) | (tables.keys() & benches.keys())):
+        raise UserError(f"{where}: {twice[0]} names two of cells, tables of what needs no training, and layers timed.")
+    found = [_claim(name, given, parsed.title, Places(grids, tables, benches)) for name, given in parsed.claims.items()]
     whole = {name: _with_models(grid, found, name, f"{where}: {name}") for name, grid in grids.items()}
     return [replace(claim, grids=whole) for claim in found]
 
@@ -185,29 +214,39 @@ def _is(task: SuiteTask, wanted: SuiteTask) -> bool:
     return task.task == wanted.task and wanted.set.items() <= task.set.items()
 
 
-def _claim(name: str, given: Mapping[str, Any], title: str, grids: Mapping[str, Grid], tables: Mapping[str, Table]) -> Claim:
+def _claim(name: str, given: Mapping[str, Any], title: str, places: Places) -> Claim:
     if not re.fullmatch("C[1-9][0-9]*", name):
         raise UserError(f"{title}: claims are named C1, C2, ..., not {name}.")
     text = ClaimText.parse(given, where=name)
-    measures = {own: _measure(name, own, value, text.measure, grids, tables) for own, value in text.measures.items()}
+    measures = {own: _measure(name, own, value, text.measure, places) for own, value in text.measures.items()}
     if not bool(measures) == bool(text.supported) == bool(text.refuted):
         raise UserError(f"{name}: measures and both rules, supported and refuted, go together.")
     rules = {which: Rule.of(rule, measures, where=f"{name}.{which}") for which in ("supported", "refuted") if (rule := getattr(text, which))}
-    return Claim(name, title, text, measures, grids, tables, rules.get("supported"), rules.get("refuted"))
+    return Claim(name, title, text, measures, *places, rules.get("supported"), rules.get("refuted"))
 
 
-def _measure(
-    claim: str, name: str, given: str | Mapping[str, Any], shared: Mapping[str, Any], grids: Mapping[str, Grid], tables: Mapping[str, Table]
-) -> Measure:
+def _measure(claim: str, name: str, given: str | Mapping[str, Any], shared: Mapping[str, Any], among: Places) -> Measure:
     where = f"{claim}.{name}"
     measure = Measure.parse({**shared, **({"model": given} if isinstance(given, str) else given)}, where=where)
-    places = [*grids, *tables]
+    places = [name for kind in among for name in kind]
     if not measure.cells and len(places) == 1:
         measure = measure.model_copy(update={"cells": places[0]})
     if measure.cells not in places:
         raise unknown(f"cells of {where}", measure.cells, places)
-    if bool(measure.model) != (measure.cells in grids):
-        raise UserError(f"{where}: {'cells are of a model, which is to be named' if measure.cells in grids else 'a table has no model'}.")
+    if bool(measure.model) == (measure.cells in among.tables):
+        raise UserError(f"{where}: {'a table has no model' if measure.model else 'cells are of a model, which is to be named'}.")
+    if bench := among.benches.get(measure.cells):
+        _check_timed(measure, bench, where)
     if bool(measure.along) != (measure.reaching is not None):
         raise UserError(f"{where}: along and reaching go together.")
+    if measure.along and measure.across:
+        raise UserError(f"{where}: along and across do not go together.")
     return measure
+
+
+def _check_timed(measure: Measure, bench: Bench, where: str) -> None:
+    """Raises UserError: it looks at something that such cases do not tell."""
+    if measure.of != TRAINING:
+        raise UserError(f"{where}.of = {measure.of}: of layers timed there are {TRAINING} alone.")
+    if set(measure.where) != {"length"} or measure.where["length"] not in bench.lengths:
+        raise UserError(f"{where}.where says at which length, one of {', '.join(map(str, bench.lengths))}, and nothing else.")

@@ -1,6 +1,6 @@
 """What a measure came to: a number for every seed that counts, and why others do not."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from statistics import fmean, stdev
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from linbench.cell import Cell
 from linbench.claims.claim import LEAST_SEEDS, Measure
+from linbench.common.words import counted
 from linbench.naming import all_settings
 from linbench.results import slices
 from linbench.scores import LEARNED, above_chance, accuracy, steps_to
@@ -37,6 +38,14 @@ class Figure:
     """Seeds whose results decide nothing."""
     best: bool = False
 
+    whole = "all seeds"
+    """By what an answer is found before it is doubted."""
+
+    @property
+    def seen(self) -> bool:
+        """Whether anything was found."""
+        return bool(self.values or self.aside)
+
     @property
     def value(self) -> float:
         """The mean over seeds, or the best of them."""
@@ -59,9 +68,29 @@ class Figure:
         told = ", ".join(f"{reasons.count(reason)} {reason}" for reason in dict.fromkeys(reasons))
         return f"{len(self.values)} of {len(self.values) + len(reasons)} seeds count ({told})"
 
-    def without(self, seed: int) -> "Figure":
-        """Of the other seeds."""
-        return Figure({own: value for own, value in self.values.items() if own != seed}, best=self.best)
+    def others(self, name: str) -> Iterator[tuple[str, "Figure"]]:
+        """What it would be without any one seed, in words; nothing of the best of them."""
+        for seed in () if self.best else self.values:
+            yield f"without seed {seed} of {name}", Figure({own: value for own, value in self.values.items() if own != seed})
+
+    @property
+    def out_of(self) -> str:
+        """How many seeds count and, where they differ, what each came to; then why others do not."""
+        told = ", ".join(map(in_words, self.values.values())) if len(set(self.values.values())) > 1 or self.aside else ""
+        counting = counted(len(self.values), "seed") + (f": {told}" if told else "")
+        others = [f"{aside.why}{'' if aside.value is None else f' at {in_words(aside.value)}'}" for aside in self.aside.values()]
+        return "; ".join([counting, *others, *([f"{self.missing} missing"] if self.missing else [])])
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "value": _number(self.value if self.values else None),
+            "spread": self.spread if self.values else None,
+            "seeds": {str(seed): _number(value) for seed, value in self.values.items()},
+            "aside": {str(seed): {"why": aside.why, "value": _number(aside.value)} for seed, aside in self.aside.items()},
+            "missing": self.missing,
+        }
 
     def __str__(self) -> str:
         if not self.values:
@@ -73,6 +102,11 @@ class Figure:
 def in_words(value: float) -> str:
     """A figure as it is shown."""
     return "never" if value == inf else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3f}"
+
+
+def _number(value: float | None) -> float | str | None:
+    """JSON has no infinity."""
+    return "never" if value == inf else value
 
 
 def figure(measure: Measure, cells: Sequence[Cell], found: Mapping[str, Result]) -> Figure:
@@ -92,7 +126,7 @@ def figure(measure: Measure, cells: Sequence[Cell], found: Mapping[str, Result])
         if trouble and trouble not in NO_VERDICT:
             aside[seed] = Aside(trouble, None)
             continue
-        value = _along(measure, these, results) if measure.along else _value(measure, results[0], measure.at)
+        value = _along(measure, these, results) if measure.along else fmean(_value(measure, result, measure.at) for result in results)
         if trouble:
             aside[seed] = Aside(trouble, value)
         else:

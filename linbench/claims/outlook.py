@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from linbench.claims.cells import parts
 from linbench.claims.claim import Claim
+from linbench.claims.speed import untimed
 from linbench.claims.stored import Stored
 from linbench.estimate import rates, seconds
 from linbench.groups import groups
@@ -17,6 +18,8 @@ class Outlook(NamedTuple):
     left: int
     seconds: float | None
     """By what finished cells took; None where that tells nothing of some."""
+    timings: int
+    untimed: int
 
 
 def outlook(claim: Claim, stored: Stored, *, device: str) -> Outlook:
@@ -30,4 +33,4 @@ def outlook(claim: Claim, stored: Stored, *, device: str) -> Outlook:
         for group in groups([cell for cell in cells if cell.id in missing]):
             costs.append(seconds(group, speeds))
     known = [cost for cost in costs if cost is not None]
-    return Outlook(every, left, sum(known) if len(known) == len(costs) else None)
+    return Outlook(every, left, sum(known) if len(known) == len(costs) else None, len(claim.timed), len(untimed(claim, stored, device=device)))

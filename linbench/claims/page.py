@@ -1,13 +1,12 @@
 """Verdicts for readers: a line each, one at length, and all of them as a page."""
 
-from collections.abc import Sequence
-from math import inf
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from linbench.claims.claim import Measure
-from linbench.claims.figure import Figure, in_words
+from linbench.claims.claim import Claim
+from linbench.claims.needs import unmet
 from linbench.claims.stored import Stored
-from linbench.claims.verdict import NOTHING_TRAINED, REFUTED, SUPPORTED, UNDECIDED, Ruling, Verdict
+from linbench.claims.verdict import NOTHING_TRAINED, REFUTED, SUPPORTED, UNDECIDED, Found, Ruling, Verdict
 from linbench.common.words import counted
 from linbench.report.lines import markdown
 
@@ -20,13 +19,19 @@ HEAD = """# What the literature says, put to the test
 writes this page from what is stored and from what needs no training; `linbench claims C17` has one of them, what would decide it and what that costs,
 `linbench claims C17 --run` runs what is missing.
 
-The rules stood in `linbench/claims` before anything was run for them, with thresholds from where the claims were gathered; where a rule could not be
-carried over as it stands, "here" says what is done in its place. Where none was given for the other side, a claim is refuted where what should fail does as
-well as what should succeed, where a gap that should be there is none, or where a bound does not hold; between the two it is undecided.
+The rules stood in `linbench/claims` before anything was run for them, or what was run was looked at (C76), with thresholds from where the claims were
+gathered; where a rule could not be carried over as it stands, "here" says what is done in its place. Where none was given for the other side, a claim is
+refuted where what should fail does as well as what should succeed, where a gap that should be there is none, or where a bound does not hold; between the two
+it is undecided.
 
 Three seeds at least count for every figure, shown as mean ± standard deviation. A run that was still getting better (`undertrained`), or whose learning
 rate lies on the edge of all that were tried or beside one that failed (`lr_edge`, `lr_untried`), decides nothing, and no verdict stands that would be
 another without any one seed of any one figure. Results of two kinds of devices never decide a claim together.
+
+A speed is the median over calls that are timed one after the other, ± half of what lies between their fifths: on a GPU of what the device takes alone, on a
+CPU of what a caller waits. No verdict stands that would be another with any one speed at either of its fifths. What was timed while others were at work
+(`busy`), or in fewer than five calls, decides nothing and is timed again. What was timed while the clock was held back (`throttled`) counts: full load takes
+a GPU to its limit of power, when it trains as when it is timed, and slows most what needs most power. The mark does not tell power from heat.
 """
 
 
@@ -53,8 +58,10 @@ def detail(verdict: Verdict, stored: Stored) -> list[str]:
     if claim.supported and claim.refuted:
         lines += [f"- Supported: `{_one_line(claim.supported.text)}`", f"- Refuted: `{_one_line(claim.refuted.text)}`"]
     lines.append(f"- **{verdict.answer}**{': ' + verdict.why if verdict.why else ''}")
+    if claim.measures and not verdict.rulings:
+        lines += ["", "What decides it:", "", table(claim)]
     for ruling in verdict.rulings:
-        lines += ["", f"{_where(ruling)}:", "", table(verdict, ruling)]
+        lines += ["", f"{_where(ruling)}:", "", table(claim, ruling.figures)]
         if (kind := text.figure) and ruling.device != NOTHING_TRAINED:
             lines += [f"\nShown in `{path}`." for path in stored.pictures(verdict.ids(ruling.device, stored), kind)]
     return lines
@@ -69,32 +76,27 @@ def _where(ruling: Ruling) -> str:
     return f"{'With' if ruling.device == NOTHING_TRAINED else 'On'} {ruling.device}{answer}"
 
 
-def table(verdict: Verdict, ruling: Ruling) -> str:
-    """Every measure with its figure, seed by seed; those that decide nothing stand last."""
-    claim = verdict.claim
+def table(claim: Claim, figures: Mapping[str, Found] | None = None) -> str:
+    """Every measure, with figures also what it came to and what that is made of; those that decide nothing stand last."""
     names = [*claim.deciding, *(name for name in claim.measures if name not in claim.deciding)]
-    rows = []
-    for name in names:
-        found = ruling.figures[name]
-        rows.append([name + ("" if name in claim.deciding else " (beside)"), said(claim.measures[name]), str(found), str(len(found.values)), _by_seed(found)])
-    return markdown(["measure", "of", "figure", "seeds", "by seed"], rows, left=("measure", "of", "figure", "by seed"))
+    rows = [[name + ("" if name in claim.deciding else " (beside)"), said(claim, name)] for name in names]
+    columns = ["measure", "of"]
+    if figures is not None:
+        rows = [[*row, str(figures[name]), figures[name].out_of] for name, row in zip(names, rows, strict=True)]
+        columns += ["figure", "out of"]
+    return markdown(columns, rows, left=columns)
 
 
-def _by_seed(found: Figure) -> str:
-    """Those that count where they differ, then the others."""
-    counting = [in_words(value) for value in found.values.values()] if len(set(found.values.values())) > 1 or found.aside else []
-    others = [f"{aside.why}{'' if aside.value is None else f' at {in_words(aside.value)}'}" for aside in found.aside.values()]
-    missing = [f"{found.missing} missing"] if found.missing else []
-    return ", ".join([*counting, *others, *missing])
-
-
-def said(measure: Measure) -> str:
-    """What it looks at, in words."""
+def said(claim: Claim, name: str) -> str:
+    """What a measure looks at, in words; also where, if that is not the same for all."""
+    measure = claim.measures[name]
     where = [f"{name.partition('.')[2] or name} {value}" for name, value in (measure.where | measure.test).items()]
     at = [f"{name} {value}" for name, value in measure.at.items()]
     along = [f"largest {measure.along.removeprefix('task.')} up to which it is {measure.reaching:g}"] if measure.reaching is not None else []
     best = ["best of the seeds"] if measure.over == "best" else []
-    return ", ".join([*([measure.model] if measure.model else []), *where, measure.of, *at, *along, *best])
+    across = [f"mean of {measure.across}"] if measure.across else []
+    place = [f"in {measure.cells}"] if len({one.cells for one in claim.measures.values()}) > 1 else []
+    return ", ".join([*([measure.model] if measure.model else []), *where, measure.of, *across, *at, *along, *best, *place])
 
 
 def page(verdicts: Sequence[Verdict], stored: Stored, *, command: str) -> str:
@@ -120,25 +122,12 @@ def plain(verdict: Verdict) -> dict[str, Any]:
         "id": verdict.claim.id,
         "section": verdict.claim.section,
         **text.model_dump(include={"says", "source", "published", "tier", "setting", "rule", "here", "supported", "refuted"}),
+        "measures": {name: said(verdict.claim, name) for name in verdict.claim.measures},
+        "needs": unmet(verdict.claim),
         "verdict": verdict.answer,
         "why": verdict.why,
         "devices": [
-            {"device": ruling.device, "verdict": ruling.answer, "why": ruling.why, "figures": {name: _plain(found) for name, found in ruling.figures.items()}}
+            {"device": ruling.device, "verdict": ruling.answer, "why": ruling.why, "figures": {name: found.plain for name, found in ruling.figures.items()}}
             for ruling in verdict.rulings
         ],
     }
-
-
-def _plain(found: Figure) -> dict[str, Any]:
-    return {
-        "value": _number(found.value if found.values else None),
-        "spread": found.spread if found.values else None,
-        "seeds": {str(seed): _number(value) for seed, value in found.values.items()},
-        "aside": {str(seed): {"why": aside.why, "value": _number(aside.value)} for seed, aside in found.aside.items()},
-        "missing": found.missing,
-    }
-
-
-def _number(value: float | None) -> float | str | None:
-    """JSON has no infinity."""
-    return "never" if value == inf else value

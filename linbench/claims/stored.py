@@ -7,7 +7,8 @@ from pathlib import Path
 from linbench.cell import Cell, digest
 from linbench.results import Comparison, comparisons
 from linbench.search import SearchSettings, at_chosen_rates
-from linbench.store import Result, Store
+from linbench.speeds import Speeds, speeds
+from linbench.store import CELL, SPEED, Result, Store
 from linbench.suite import Suite
 
 
@@ -16,8 +17,8 @@ class Stored:
 
     def __init__(self, stores: Iterable[Store]) -> None:
         self.stores = list({store.folder.resolve(): store for store in stores}.values())
-        self.by_folder = {store.folder: store.all() for store in self.stores}
-        self.results = {result["id"]: result for results in self.by_folder.values() for result in results}
+        self.by_folder = {store.folder: store.by_kind() for store in self.stores}
+        self.results, self.speeds = ({result["id"]: result for kept in self.by_folder.values() for result in kept[kind]} for kind in (CELL, SPEED))
 
     @property
     def set_aside(self) -> list[Path]:
@@ -27,16 +28,22 @@ class Stored:
     @cached_property
     def devices(self) -> list[str]:
         """The kinds of devices that anything was run on."""
-        return sorted({result["cell"]["device"] for result in self.results.values()})
+        return sorted({result[what]["device"] for what, results in (("cell", self.results), ("bench", self.speeds)) for result in results.values()})
 
     @cached_property
-    def _comparisons(self) -> list[tuple[Path, Comparison]]:
-        return [(folder, comparison) for folder, results in self.by_folder.items() for comparison in comparisons(results)]
+    def _shown(self) -> list[tuple[Path, Comparison | Speeds]]:
+        """What is drawn together in each folder."""
+        found: list[tuple[Path, Comparison | Speeds]] = []
+        for folder, kept in self.by_folder.items():
+            found += [(folder, comparison) for comparison in comparisons(kept[CELL])]
+            found += [(folder, alike) for alike in speeds(kept[SPEED])]
+        return found
 
     def pictures(self, ids: Collection[str], kind: str) -> list[Path]:
         """The figures of a kind that are drawn, among others, from results with these ids, and are there."""
-        shown = [(folder, each.slug) for folder, each in self._comparisons if any(result["id"] in ids for result in each.results)]
-        return [path for folder, slug in shown if (path := folder / "figures" / f"{slug}-{kind}.png").is_file()]
+        shown = [(folder, each) for folder, each in self._shown if any(result["id"] in ids for result in each.results)]
+        names = [(folder, each.slug(kind) if isinstance(each, Speeds) else f"{each.slug}-{kind}") for folder, each in shown]
+        return [path for folder, name in names if (path := folder / "figures" / f"{name}.png").is_file()]
 
     @cached_property
     def _asked(self) -> set[tuple[str, str, str]]:

@@ -9,11 +9,15 @@ from linbench.claims.claim import LEAST_SEEDS, Claim
 from linbench.claims.figure import Figure, figure
 from linbench.claims.needs import unmet
 from linbench.claims.rule import NoValueError, Rule
+from linbench.claims.speed import Speed, id_of, speed
 from linbench.claims.stored import Stored
 from linbench.common.seeds import parse_seeds
 from linbench.store import Result
 
 SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
+
+Found = Figure | Speed
+"""What a measure came to."""
 
 NOTHING_TRAINED = "nothing trained"
 """Stands in the place of a device."""
@@ -24,7 +28,7 @@ class Ruling:
     """By what was found on one kind of device; results of two never decide a claim together."""
 
     device: str
-    figures: Mapping[str, Figure]
+    figures: Mapping[str, Found]
     """Every measure's, those that the rules do not name too."""
     answer: str
     why: str
@@ -35,7 +39,7 @@ class Ruling:
     @property
     def seen(self) -> bool:
         """Whether anything was found at all."""
-        return any(found.values or found.aside for found in self.figures.values())
+        return any(found.seen for found in self.figures.values())
 
 
 @dataclass(frozen=True)
@@ -55,8 +59,8 @@ class Verdict:
 
     def ids(self, device: str, stored: Stored) -> set[str]:
         """Of the results on a kind of device that its rules rest on."""
-        names = [name for name in self.claim.deciding if self.claim.measures[name].model]
-        return {result["id"] for name in names for result in _results(self.claim, name, stored, device).values()}
+        trained = {result["id"] for name in self.claim.trained for result in _results(self.claim, name, stored, device).values()}
+        return trained | {id_of(self.claim, name, device) for name in self.claim.timed}
 
 
 def verdict(claim: Claim, stored: Stored) -> Verdict:
@@ -88,8 +92,10 @@ def rule(claim: Claim, stored: Stored, device: str) -> Ruling:
     return Ruling(device, figures, answer, why, complete=not any(found.missing for found in deciding.values()))
 
 
-def _found(claim: Claim, name: str, stored: Stored, device: str) -> Figure:
+def _found(claim: Claim, name: str, stored: Stored, device: str) -> Found:
     measure = claim.measures[name]
+    if measure.cells in claim.benches:
+        return speed(claim, name, stored, device)
     if not measure.model:
         table = claim.tables[measure.cells]
         return Figure({seed: tables.value(table, seed, measure.where, measure.of) for seed in range(LEAST_SEEDS)})
@@ -104,9 +110,9 @@ def _results(claim: Claim, name: str, stored: Stored, device: str) -> dict[str, 
     return stored.find(of_measure(claim, name), claim.grids[claim.measures[name].cells].suite.search, device)
 
 
-def decide(claim: Claim, figures: Mapping[str, Figure]) -> tuple[str, str]:
+def decide(claim: Claim, figures: Mapping[str, Found]) -> tuple[str, str]:
     """By the figures that the rules name: the answer, and of an undecided one why. An answer that would be another without any one seed of any one
-    measure is none."""
+    measure, or with the speed of any one at either of its fifths, is none."""
     trouble: dict[str, list[str]] = {}
     for name, found in figures.items():
         if found.trouble:
@@ -117,14 +123,14 @@ def decide(claim: Claim, figures: Mapping[str, Figure]) -> tuple[str, str]:
     if answer == UNDECIDED:
         return answer, why
     for name, found in figures.items():
-        for seed in () if found.best else found.values:
-            other, _ = _answer(claim, {**figures, name: found.without(seed)})
+        for words, instead in found.others(name):
+            other, _ = _answer(claim, {**figures, name: instead})
             if other != answer:
-                return UNDECIDED, f"{answer} by all seeds, {other} without seed {seed} of {name}"
+                return UNDECIDED, f"{answer} by {found.whole}, {other} {words}"
     return answer, ""
 
 
-def _answer(claim: Claim, figures: Mapping[str, Figure]) -> tuple[str, str]:
+def _answer(claim: Claim, figures: Mapping[str, Found]) -> tuple[str, str]:
     assert claim.supported, "a claim with measures has rules"
     assert claim.refuted, "both"
     try:
@@ -136,5 +142,5 @@ def _answer(claim: Claim, figures: Mapping[str, Figure]) -> tuple[str, str]:
     return (SUPPORTED if borne_out else REFUTED), ""
 
 
-def _holds(rule: Rule, figures: Mapping[str, Figure]) -> bool:
+def _holds(rule: Rule, figures: Mapping[str, Found]) -> bool:
     return rule.holds({name: found.value for name, found in figures.items()}, {name: found.spread for name, found in figures.items()})

@@ -78,7 +78,8 @@ def claims(
     elif as_json:
         from linbench.claims.page import plain
 
-        print(json.dumps([plain(each) for each in found]))
+        told = [plain(each) | ({"ahead": _ahead(each.claim, stored, device)} if names or everything else {}) for each in found]
+        print(json.dumps(told))
     elif names:
         print("\n\n".join(_at_length(each, stored, device) for each in found))
     else:
@@ -116,10 +117,13 @@ def _stored(given: list[Path] | None, *, new: bool) -> "Stored":
 
 def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path, where: dict[str, Any]) -> "list[Result]":
     """What they wait for that is neither a name nor a measure that is not there; cells of all whose learning rates are chosen alike together."""
+    from linbench.benchmark.measured import run
     from linbench.cell import device_class
     from linbench.claims.cells import parts
     from linbench.claims.needs import unmet
+    from linbench.claims.speed import untimed
     from linbench.cli.running import carry_out
+    from linbench.plan import pick_device
     from linbench.store import Store
 
     waiting = [each.claim for each in verdicts if each.claim.measures and not unmet(each.claim)]
@@ -136,7 +140,10 @@ def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path,
             raise
         except UserError as error:  # no learning rate of a model can be chosen: the others have run
             print(f"linbench: {error}", file=sys.stderr)
-    if not together:
+    cases = {case.id: case for claim in waiting for case in untimed(claim, stored, device=pick_device(device))}
+    if cases:
+        done += run(list(cases.values()), Store(folder), again=True, tell=lambda line: print(line, file=sys.stderr, flush=True))
+    if not together and not cases:
         print("linbench: nothing is left to run.", file=sys.stderr)
     return done
 
@@ -158,23 +165,38 @@ def _at_length(verdict: "Verdict", stored: "Stored", device: str) -> str:
     return "\n".join([f"{verdict.claim.id}, {verdict.claim.section}", "", *detail(verdict, stored), "", _outlook(verdict, stored, device)])
 
 
-def _outlook(verdict: "Verdict", stored: "Stored", device: str) -> str:
-    """What decides it, and what is missing of that."""
+def _ahead(claim: "Claim", stored: "Stored", device: str) -> dict[str, Any] | None:
+    """What is left to run on a device, by name of its kind; None of a claim that waits."""
+    from linbench.cell import device_class
     from linbench.claims.needs import unmet
     from linbench.claims.outlook import outlook
     from linbench.plan import pick_device
 
-    claim = verdict.claim
     if unmet(claim) or not claim.measures:
-        return f"It waits for: {'; '.join(unmet(claim)) or 'cells that decide it'}."
-    ahead = outlook(claim, stored, device=pick_device(device))
-    if not ahead.cells:
+        return None
+    where = pick_device(device)
+    return {"device": device_class(where), **outlook(claim, stored, device=where)._asdict()}
+
+
+def _outlook(verdict: "Verdict", stored: "Stored", device: str) -> str:
+    """What decides it, and what is missing of that."""
+    from linbench.claims.needs import unmet
+
+    claim = verdict.claim
+    ahead = _ahead(claim, stored, device)
+    if ahead is None:
+        return f"It waits for: {'; '.join(unmet(claim)) or 'cells that decide it'} ({claim.cost})."
+    if not ahead["cells"] and not ahead["timings"]:
         return "Nothing is trained for it."
-    cost = "nothing finished on this kind of device tells how long that takes" if ahead.seconds is None else f"about {duration(ahead.seconds)}"
     if verdict.complete:
         return "All that decides it has results on one kind of device."
-    runs = f"{counted(ahead.cells, 'run')} decide it on this kind of device, those that choose learning rates among them"
-    return f"{runs}; {ahead.left} are left: {cost} (tier {claim.text.tier})."
+    told = []
+    if ahead["cells"]:
+        cost = "nothing finished there tells how long that takes" if ahead["seconds"] is None else f"about {duration(ahead['seconds'])}"
+        told.append(f"{counted(ahead['cells'], 'run')} decide it, those that choose learning rates among them; {ahead['left']} are left: {cost}")
+    if ahead["timings"]:
+        told.append(f"{counted(ahead['timings'], 'timing')} of layers decide it; {ahead['untimed']} are left")
+    return f"On {ahead['device']} {', and '.join(told)} ({claim.cost})."
 
 
 def _list(verdicts: "list[Verdict]", stored: "Stored", device: str | None) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from linbench.benchmark import measured
+from linbench.benchmark.timing import Ceilings
 from linbench.claims import claim as file
 from linbench.claims.claim import section
 
@@ -62,10 +64,11 @@ def test_a_claim_by_its_name_says_what_would_decide_it(two: Callable[..., Any]) 
     assert out.startswith("C1, A section\n\nBoth learn nothing in ten steps.\n\n- Source: x\n")
     assert "- Supported: `max(delta, sum) < 0.9`\n- Refuted: `max(delta, sum) >= 0.9`\n- **undecided**: nothing of it was run\n" in out
     assert out.endswith(
-        "6 runs decide it on this kind of device, those that choose learning rates among them; 6 are left: "
-        "nothing finished on this kind of device tells how long that takes (tier T1).\n"
+        "On cpu 6 runs decide it, those that choose learning rates among them; 6 are left: "
+        "nothing finished there tells how long that takes (tier T1: under 3 minutes a model on a GPU).\n"
     )
-    assert two("C2").out.endswith("It waits for: model no_such.\n")
+    assert "| sum | linear_attention, accuracy, best of the seeds |" in " ".join(out.split("What decides it:")[1].split())
+    assert two("C2").out.endswith("It waits for: model no_such (tier T2-T3: 3 to 15 minutes or 15 to 60 minutes a model on a GPU).\n")
 
 
 def test_what_is_missing_is_run_and_decides_and_is_not_run_again(two: Callable[..., Any], tmp_path: Path) -> None:
@@ -90,12 +93,49 @@ def test_what_is_missing_is_run_and_decides_and_is_not_run_again(two: Callable[.
     assert len(list((tmp_path / "mine" / "claims").glob("*.json"))) == 3, "what stands in another folder is not run again"
 
 
+def test_layers_that_are_missing_are_timed_and_those_that_were_timed_beside_others_again(
+    monkeypatch: pytest.MonkeyPatch, linbench: Callable[..., Any], tmp_path: Path
+) -> None:
+    text = TINY["claims"]["C1"] | {
+        "measure": {"cells": "narrow", "where": {"length": 8}, "of": "training tokens per second"},
+        "supported": "delta / sum > 0", "refuted": "delta / sum <= 0",
+    }  # fmt: skip
+    values = {"title": "A section", "timed": {"narrow": {"preset": "tiny", "lengths": [8]}}, "claims": {"C1": text}}
+    claims = {claim.id: claim for claim in section(values, where="a.yaml")}
+    marks = ["busy"]
+    monkeypatch.setattr(file, "claims", lambda: claims)
+    monkeypatch.setattr(measured, "ceilings", lambda device: Ceilings(1e10, 1e11))  # measuring them takes a second
+    monkeypatch.setattr(measured, "marks", lambda began, device: list(marks))
+
+    left = "On cpu 2 timings of layers decide it; 2 are left (tier T1: under 3 minutes a model on a GPU).\n"
+    words = ("claims", "C1", "--device", "cpu", "--results", "mine")
+    (tmp_path / "mine").mkdir()
+    assert linbench(*words).out.endswith(left)
+    beside_others = linbench(*words, "--run")
+    assert beside_others.code == 0, beside_others.err
+    assert "- **undecided**: delta, sum: busy\n" in beside_others.out
+    assert beside_others.out.endswith(left)
+    marks.clear()
+    alone = linbench(*words, "--run")
+    assert "measured 2/2 train linear_attention B512xT8 fp32" in alone.err
+    assert "- **supported**\n\nOn cpu, supported:\n" in alone.out
+    assert alone.out.endswith("All that decides it has results on one kind of device.\n")
+    assert len(list((tmp_path / "mine").glob("*.json"))) == 2
+    assert linbench(*words, "--run").err == "linbench: nothing is left to run.\n"
+
+
 def test_as_json_and_as_a_page(two: Callable[..., Any], tmp_path: Path) -> None:
     two("C1", "--run", "--device", "cpu", "--workers", "0")
     first, second = json.loads(two("--json").out)
+    assert "ahead" not in first, "to foresee what is left of all takes a while"
+    first, second = json.loads(two("c1", "c2", "--json", "--device", "cpu").out)
+    assert first["ahead"] | {"seconds": 0.0} == {"device": "cpu", "cells": 6, "left": 0, "seconds": 0.0, "timings": 0, "untimed": 0}
+    assert second["ahead"] is None
     assert (first["id"], first["verdict"], first["devices"][0]["device"]) == ("C1", "supported", "cpu")
     assert set(first["devices"][0]["figures"]["delta"]["seeds"]) == {"0", "1", "2"}
-    assert (second["verdict"], second["why"], second["devices"]) == ("undecided", "needs model no_such", [])
+    assert first["measures"] == {"delta": "deltanet, accuracy, best of the seeds", "sum": "linear_attention, accuracy, best of the seeds"}
+    assert (second["verdict"], second["why"], second["needs"], second["devices"]) == ("undecided", "needs model no_such", ["model no_such"], [])
+    assert (first["needs"], second["measures"]) == ([], {})
     ended = two("--save", "page.md")
     assert (ended.out, ended.err) == ("", "wrote page.md\n")
     page = (tmp_path / "page.md").read_text()
@@ -108,7 +148,7 @@ def test_those_of_a_tier_and_what_is_missing_of_each(two: Callable[..., Any]) ->
     assert "1 claim: " in two("--tier", "T2").out
     assert "C1 " not in two("--tier", "T2").out
     assert "6 are left: " in two("--all", "--device", "cpu").out
-    assert "It waits for: model no_such." in two("--all", "--device", "cpu").out
+    assert "It waits for: model no_such (tier T2-T3: " in two("--all", "--device", "cpu").out
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,18 @@ def test_so_many_of_them(number: int, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(0.4, "0 s"), (59.4, "59 s"), (60, "1 min"), (3599, "59 min"), (3600, "1 h 0 min"), (3600 + 5 * 60 + 59, "1 h 5 min")]
+    ("seconds", "words"),
+    [
+        (0.4, "0 s"),
+        (59.4, "59 s"),
+        (60, "1 min"),
+        (3599, "59 min"),
+        (3600, "1 h 0 min"),
+        (3600 + 5 * 60 + 59, "1 h 5 min"),
+        (47.9 * 3600, "47 h 54 min"),
+        (48 * 3600, "2 days"),
+        (8.6e7, "995 days"),
+    ],
 )
 def test_so_long(seconds: float, words: str) -> None:
     assert duration(seconds) == words

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from linbench.claims import tables
+from linbench.claims.bench import TRAINING
 from linbench.claims.cells import of_measure
 from linbench.claims.claim import LEAST_SEEDS, TIERS, Claim, claims, find, section
 from linbench.claims.needs import lacking_of_model, unmet
@@ -18,7 +19,7 @@ ALL = claims()
 each = pytest.mark.parametrize("claim", ALL.values(), ids=list(ALL))
 trained = pytest.mark.parametrize(
     ("claim", "name"),
-    [(claim, name) for claim in ALL.values() for name, measure in claim.measures.items() if measure.model],
+    [(claim, name) for claim in ALL.values() for name, measure in claim.measures.items() if measure.cells in claim.grids],
     ids=lambda part: getattr(part, "id", part),
 )
 
@@ -29,6 +30,7 @@ WHOLE: dict[str, Any] = {
         "zoo": {"suite": "zoo", "tasks": [{"task": "mqar", "set": {"task.seq_len": 512, "model.d_model": 64}}]},
     },
     "untrained": {"sums": {"of": "blend", "rules": ["sum"]}},
+    "timed": {"narrow": {"preset": "tiny", "lengths": [64, 256]}},
     "claims": {
         "C1": {
             "says": "a", "source": "b", "published": "c", "tier": "T0-T1", "setting": "d", "rule": "e", "measure": {"cells": "recall"},
@@ -74,7 +76,8 @@ def test_what_is_not_installed_is_named_among_the_needs(claim: Claim) -> None:
     for measure in claim.measures.values():
         if measure.model and measure.model not in listed and not {term.name for term in parse_pattern(measure.model)} & needs:
             assert not list(lacking_of_model(measure.model))
-    asked = {task.task.partition("/")[0] for measure in claim.measures.values() if measure.model for task in claim.grids[measure.cells].suite.tasks}
+    grids = [claim.grids[measure.cells] for measure in claim.measures.values() if measure.cells in claim.grids]
+    asked = {task.task.partition("/")[0] for grid in grids for task in grid.suite.tasks}
     assert asked <= registry("task").entries.keys() | set(claim.text.needs.tasks)
 
 
@@ -129,8 +132,27 @@ def test_a_file_is_read() -> None:
         (lambda f: f["claims"]["C1"]["measures"].update(wide={}), "C1.wide: cells are of a model, which is to be named."),
         (lambda f: f["claims"]["C1"]["measures"].update(read={"cells": "sums", "model": "gla"}), "C1.read: a table has no model."),
         (lambda f: f["claims"]["C1"]["measures"].update(wide={"model": "gla", "along": "age"}), "C1.wide: along and reaching go together."),
+        (
+            lambda f: f["claims"]["C1"]["measures"].update(wide={"model": "gla", "along": "age", "reaching": 0.9, "across": "tasks"}),
+            "C1.wide: along and across do not go together.",
+        ),
         (lambda f: f["claims"]["C1"]["measures"].update(wide={"model": "gla", "over": "all"}), "C1.wide.over = all: "),
-        (lambda f: f["cells"].update(sums=f["cells"]["recall"]), "a.yaml: sums names both cells and a table of what needs no training."),
+        (
+            lambda f: f["cells"].update(sums=f["cells"]["recall"]),
+            "a.yaml: sums names two of cells, tables of what needs no training, and layers timed.",
+        ),
+        (lambda f: f["timed"].update(sums=f["timed"]["narrow"]), "a.yaml: sums names two of cells, tables of what needs no training, and layers timed."),
+        (lambda f: f["timed"]["narrow"].update(preset="tinny"), "a.yaml: narrow.preset = tinny: presets are tiny, "),
+        (lambda f: f["timed"]["narrow"].update(lengths=[]), "a.yaml: narrow.lengths = []: "),
+        (lambda f: f["claims"]["C1"]["measures"].update(pace={"cells": "narrow"}), "C1.pace: cells are of a model, which is to be named."),
+        (
+            lambda f: f["claims"]["C1"]["measures"].update(pace={"cells": "narrow", "model": "gla", "where": {"length": 64}}),
+            "C1.pace.of = accuracy: of layers timed there are training tokens per second alone.",
+        ),
+        (
+            lambda f: f["claims"]["C1"]["measures"].update(pace={"cells": "narrow", "model": "gla", "where": {"length": 65}, "of": TRAINING}),
+            "C1.pace.where says at which length, one of 64, 256, and nothing else.",
+        ),
         (lambda f: f["cells"]["recall"].update(seeds="0-1"), "a.yaml: recall: seeds are 0-1; a verdict needs at least 3."),
         (lambda f: f["cells"]["recall"].update(seed="0-1"), "unknown setting 'a.yaml: recall.seed'; did you mean 'a.yaml: recall.seeds'?"),
         (lambda f: f["cells"]["zoo"].update(seeds="0-9"), "a.yaml: zoo: of a shipped suite nothing can be changed, but tasks left out; seeds cannot be given."),

@@ -1,0 +1,99 @@
+"""What a measure of a layer that is timed came to: tokens per second, and how sure that is."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from linbench.benchmark.layers import Case
+from linbench.benchmark.machine import BUSY
+from linbench.cell import device_class
+from linbench.claims.claim import Claim
+from linbench.claims.stored import Stored
+from linbench.speeds import AS_CALLED, OURS, REPLAYED, Rate, Series
+
+LEAST_CALLS = 5
+"""Fewer say little of how they spread."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Of one kind of device. The spread of calls stands in the place of that over seeds."""
+
+    rate: Rate | None = None
+    """None where nothing was timed."""
+    calls: int = 0
+    marks: tuple[str, ...] = ()
+    trouble: str = ""
+    """Why it decides nothing; empty where it does."""
+    missing: bool = False
+    """Whether it is to be timed, or to be timed again."""
+
+    whole = "all medians"
+    """By what an answer is found before it is doubted."""
+
+    @property
+    def seen(self) -> bool:
+        """Whether there is a result."""
+        return self.rate is not None or not self.missing
+
+    @property
+    def value(self) -> float:
+        """The median over calls."""
+        assert self.rate, "of what decides nothing no value is asked for"
+        return self.rate.median
+
+    @property
+    def spread(self) -> float:
+        """Half of what lies between the fifths."""
+        return self.rate.spread * self.rate.median if self.rate else 0.0
+
+    def others(self, name: str) -> Iterator[tuple[str, "Speed"]]:
+        """What it would be at either fifth, in words."""
+        assert self.rate, "as of its value"
+        for words, fifth in (("lower", self.rate.low), ("upper", self.rate.high)):
+            yield f"with {name} at its {words} fifth", Speed(self.rate._replace(median=fifth))
+
+    @property
+    def out_of(self) -> str:
+        """How many calls it is the median of, and how they are marked; or why there is none."""
+        return ", ".join([f"{self.calls} calls", *self.marks]) if self.rate else self.trouble
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """As JSON values."""
+        median, low, high = self.rate or (None, None, None)
+        spread = self.spread if self.rate else None
+        return {"value": median, "spread": spread, "low": low, "high": high, "calls": self.calls, "marks": list(self.marks), "missing": int(self.missing)}
+
+    def __str__(self) -> str:
+        return f"{self.value:,.0f} ± {self.spread:,.0f}" if self.rate else "–"
+
+
+def speed(claim: Claim, name: str, stored: Stored, kind: str) -> Speed:
+    """A measure's on a kind of device. What was timed while others were at work there, or in a few calls, decides nothing and is to be timed again; what was
+    timed while the clock was held back counts, as full load takes a GPU to its limit of power."""
+    result = stored.speeds.get(id_of(claim, name, kind))
+    if result is None:
+        return Speed(trouble="not timed", missing=True)
+    marks = tuple(result["marks"])
+    if result["status"] != "ok":
+        return Speed(marks=marks, trouble=result["status"])
+    length, timing = result["bench"]["shape"]["length"], AS_CALLED if kind == "cpu" else REPLAYED
+    rate = Series(result["label"], OURS, {length: result}).rate(length, timing)
+    if rate is None:
+        return Speed(marks=marks, trouble="could not be replayed")
+    calls = int(result["sides"][OURS][timing]["calls"])
+    trouble = BUSY if BUSY in marks else f"fewer than {LEAST_CALLS} calls" if calls < LEAST_CALLS else ""
+    return Speed(rate, calls, marks, trouble, missing=bool(trouble))
+
+
+def id_of(claim: Claim, name: str, kind: str) -> str:
+    """Of the result of a measure on a kind of device."""
+    measure = claim.measures[name]
+    return claim.benches[measure.cells].id(measure.model, measure.where["length"], kind)
+
+
+def untimed(claim: Claim, stored: Stored, *, device: str) -> list[Case]:
+    """What is to be timed on a device of all that decides a claim."""
+    missing = [claim.measures[name] for name in claim.timed if speed(claim, name, stored, device_class(device)).missing]
+    return [claim.benches[measure.cells].case(measure.model, measure.where["length"], device=device) for measure in missing]
