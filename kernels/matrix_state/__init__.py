@@ -64,7 +64,8 @@ def matrix_state(
     Raises:
         ValueError: shapes that do not fit together, or a name that is not there.
     """
-    took = chosen(backend, _BACKENDS, v, otherwise="chunkwise")
+    alone = q.shape[1] == 1 and not torch.is_grad_enabled()  # a token needs no triangular system
+    took = chosen(backend, _BACKENDS, v, otherwise="reference" if alone else "chunkwise")
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     problem = check(Problem(q, k, v, log_decay, update, read, steps, scale, state), bonus)
     with without_autocast(v):
