@@ -1,19 +1,16 @@
 """Norms over the last dimension, with what follows them: a weight and a gate."""
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
 from linbench.kernels.norms import plain
+from linbench.kernels.norms.plain import ACTIVATIONS, Activation
 from linbench.kernels.operators import Backend, takes_triton
 
-__all__ = ["VERSION", "add_rms_norm", "l2_norm", "rms_norm"]
+__all__ = ["ACTIVATIONS", "VERSION", "Activation", "add_rms_norm", "l2_norm", "layer_norm", "rms_norm"]
 
 VERSION = 2
 """Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
-
-Activation = Literal["swish", "sigmoid"]
 
 
 def l2_norm(x: Tensor, eps: float = 1e-6, *, backend: Backend = "auto") -> Tensor:
@@ -60,8 +57,7 @@ def rms_norm(
     if weight.shape != x.shape[-1:] or (gate is not None and gate.shape != x.shape):
         shapes = [*map(tuple, (x.shape, weight.shape)), None if gate is None else tuple(gate.shape)]
         raise ValueError(f"x [..., D], weight [D] and gate shaped as x, not {shapes}")
-    if activation not in (("swish", "sigmoid") if gate is not None else (None,)):
-        raise ValueError(f"activation must be swish or sigmoid with a gate and None without one, not {activation!r}")
+    _check_activation(activation, gate)
     if not takes_triton(x, backend):
         return plain.rms_norm(x, weight, gate, activation, eps, dtype or x.dtype)
     from linbench.kernels.norms import triton
@@ -91,3 +87,43 @@ def add_rms_norm(
     from linbench.kernels.norms import triton
 
     return triton.add_rms_norm(x, added, weight, eps, dtype or x.dtype)
+
+
+def layer_norm(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    gate: Tensor | None = None,
+    activation: Activation | None = None,
+    eps: float = 1e-5,
+    dtype: torch.dtype | None = None,
+    backend: Backend = "auto",
+) -> Tensor:
+    """((x - mean) / sqrt(variance + eps) * weight + bias) * activation(gate), each head by itself. arXiv:1607.06450.
+
+    Args:
+        x: [..., H, D]. weight: [H, D]. bias: [H, D]; None is none. gate: shaped as x; None is no gate.
+        activation: of the gate, "swish" (g sigmoid(g)) or "sigmoid".
+        dtype: of the result; None is that of x.
+        backend: "auto" takes the fastest that runs on this device.
+
+    Returns: shape of x. Inside, at least float32.
+
+    Raises ValueError: shapes that do not fit together, a gate without activation or an activation without gate, a backend that is not
+    there or does not run on x.
+    """
+    if not weight.shape == (weight if bias is None else bias).shape == x.shape[-2:] or (gate is not None and gate.shape != x.shape):
+        shapes = [None if given is None else tuple(given.shape) for given in (x, weight, bias, gate)]
+        raise ValueError(f"x [..., H, D], weight [H, D], bias [H, D] and gate shaped as x, not {shapes}")
+    _check_activation(activation, gate)
+    if not takes_triton(x, backend):
+        return plain.layer_norm(x, weight, bias, gate, activation, eps, dtype or x.dtype)
+    from linbench.kernels.norms import triton
+
+    return triton.layer_norm(x, weight, bias, gate, activation, eps, dtype or x.dtype)
+
+
+def _check_activation(activation: str | None, gate: Tensor | None) -> None:
+    if activation not in (ACTIVATIONS if gate is not None else (None,)):
+        raise ValueError(f"activation must be swish or sigmoid with a gate and None without one, not {activation!r}")

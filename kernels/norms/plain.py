@@ -1,6 +1,7 @@
 """The same in torch."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +9,8 @@ from torch import Tensor
 
 from linbench.kernels.wide import widened
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"swish": F.silu, "sigmoid": torch.sigmoid}
+Activation = Literal["swish", "sigmoid"]
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"swish": F.silu, "sigmoid": torch.sigmoid}
 
 
 def l2_norm(x: Tensor, eps: float) -> Tensor:
@@ -17,10 +19,20 @@ def l2_norm(x: Tensor, eps: float) -> Tensor:
     return (wide * torch.rsqrt(wide.square().sum(dim=-1, keepdim=True) + eps)).to(x.dtype)
 
 
-def rms_norm(x: Tensor, weight: Tensor, gate: Tensor | None, activation: str | None, eps: float, dtype: torch.dtype) -> Tensor:
+def rms_norm(x: Tensor, weight: Tensor, gate: Tensor | None, activation: Activation | None, eps: float, dtype: torch.dtype) -> Tensor:
     """Arguments and result as at the door."""
     wide = widened(x)
     y = F.rms_norm(wide, weight.shape, weight.to(wide.dtype), eps)
     if gate is not None and activation is not None:
         y = y * ACTIVATIONS[activation](gate.to(wide.dtype))
+    return y.to(dtype)
+
+
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, gate: Tensor | None, activation: Activation | None, eps: float, dtype: torch.dtype) -> Tensor:
+    """Arguments and result as at the door."""
+    wide = widened(x)
+    y = F.layer_norm(wide, wide.shape[-1:], eps=eps) * weight
+    y = y if bias is None else y + bias
+    if gate is not None and activation is not None:
+        y = y * ACTIVATIONS[activation](gate.to(y.dtype))
     return y.to(dtype)

@@ -13,7 +13,7 @@ from linbench.kernels.cross_entropy import cross_entropy
 from linbench.kernels.decay_gate import decay_gate
 from linbench.kernels.embedding import embedding
 from linbench.kernels.matrix_state.instances import INSTANCES, Instance, apply, random_inputs
-from linbench.kernels.norms import Activation, l2_norm, rms_norm
+from linbench.kernels.norms import Activation, l2_norm, layer_norm, rms_norm
 from linbench.kernels.rotary import rotate
 from linbench.kernels.scan import scan
 from linbench.kernels.short_convolution import short_convolution
@@ -151,6 +151,24 @@ def _rms_norm(activation: Activation | None) -> Trial:
     return Trial(lambda given: (rms_norm(given["x"], given["weight"], gate=given.get("gate"), activation=activation),), truth, inputs)
 
 
+def _layer_norm(heads: int, width: int, activation: Activation | None, bias: bool = True) -> Trial:
+    inputs = {"x": 2 + _normal(4, 33, heads, width), "weight": _normal(heads, width)}
+    inputs |= {"bias": _normal(width, heads).mT} if bias else {}
+    inputs |= {"gate": _normal(33, 4, heads, width).transpose(0, 1)} if activation else {}
+
+    def kernel(given: Inputs) -> tuple[Tensor, ...]:
+        return (layer_norm(given["x"], given["weight"], given.get("bias"), gate=given.get("gate"), activation=activation),)
+
+    def truth(given: Inputs) -> tuple[Tensor, ...]:
+        far = given["x"] - given["x"].mean(-1, keepdim=True)
+        y = far / (far.square().mean(-1, keepdim=True) + 1e-5).sqrt() * given["weight"] + given.get("bias", 0.0)
+        if activation is not None:
+            y = y * given["gate"].sigmoid() * (given["gate"] if activation == "swish" else 1.0)
+        return (y,)
+
+    return Trial(kernel, truth, inputs)
+
+
 def _decay_gate(heads: int) -> Trial:
     def truth(given: Inputs) -> tuple[Tensor, ...]:
         return (-given["A_log"].exp() * F.softplus(given["step"] + given["bias"]),)
@@ -222,6 +240,12 @@ OTHERS: dict[str, dict[str, Callable[[], Trial]]] = {
     "scan": {"odd length": partial(_scan, 3, 99, 70), "one token": partial(_scan, 2, 1, 5), "many channels": partial(_scan, 2, 65, 1030)},
     "l2_norm": {"as published": _l2_norm},
     "rms_norm": {"no gate": partial(_rms_norm, None), "swish gate": partial(_rms_norm, "swish"), "sigmoid gate": partial(_rms_norm, "sigmoid")},
+    "layer_norm": {
+        "no gate": partial(_layer_norm, 2, 64, None),
+        "swish gate, odd sizes": partial(_layer_norm, 3, 50, "swish"),
+        "sigmoid gate, no bias": partial(_layer_norm, 2, 64, "sigmoid", bias=False),
+        "wide heads": partial(_layer_norm, 2, 512, "swish"),
+    },
     "decay_gate": {"a few heads": partial(_decay_gate, 3), "channels": partial(_decay_gate, 200)},
     "rotary": {"one place for all": partial(_rotary, 3, 65, 2, 64, own=False), "places of their own": partial(_rotary, 2, 7, 3, 36, own=True)},
     "embedding": {"small vocabulary": partial(_embedding, 300, 5, 64), "large vocabulary": partial(_embedding, 5000, 3001, 96)},

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from linbench.common.errors import UserError
 from linbench.common.settings import Settings
-from linbench.kernels.norms import Activation, l2_norm
+from linbench.kernels.norms import ACTIVATIONS, Activation, l2_norm
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.feature_maps import FeatureMap, FeatureMapName, feature_map
 from linbench.models.blocks.initialise import silent
 from linbench.models.blocks.linear import Linear, LowRank, Shared, linear
-from linbench.models.blocks.norms import GATES, HeadLayerNorm, RMSNorm, l1_norm
+from linbench.models.blocks.norms import HeadLayerNorm, RMSNorm, l1_norm
 
 QKNorm = Literal["none", "l1", "l2", "rms"]
 OutputNorm = Literal["none", "rms", "rms_all", "layer"]
@@ -192,6 +192,6 @@ class Readout(nn.Module):
             o = o if self.norm is None else self.norm(o)
             o = o if added is None else o + added.reshape(o.shape)
             if gate is not None:
-                o = o * (gate if self.activation is None else GATES[self.activation](gate))
+                o = o * (gate if self.activation is None else ACTIVATIONS[self.activation](gate))
         y: Tensor = self.linear(o if self.together else o.flatten(-2))
         return y

@@ -1,16 +1,11 @@
 """Norms that have weights, alone or with the gate that follows them."""
 
-from collections.abc import Callable
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linbench.kernels.norms import Activation, add_rms_norm, rms_norm
+from linbench.kernels.norms import Activation, add_rms_norm, layer_norm, rms_norm
 from linbench.kernels.operators import product_dtype
 from linbench.kernels.wide import widened
-
-GATES: dict[Activation, Callable[[Tensor], Tensor]] = {"swish": F.silu, "sigmoid": torch.sigmoid}
 
 
 class RMSNorm(nn.Module):
@@ -45,12 +40,7 @@ class HeadLayerNorm(nn.Module):
 
     def forward(self, x: Tensor, gate: Tensor | None = None, activation: Activation | None = None) -> Tensor:
         """x [..., H, V]; times activation(gate), shaped as x. Inside, at least float32."""
-        wide = widened(x)
-        y = F.layer_norm(wide, wide.shape[-1:], eps=self.eps) * self.weight
-        y = y if self.bias is None else y + self.bias
-        if gate is not None and activation is not None:
-            y = y * GATES[activation](gate.to(y.dtype))
-        return y.to(product_dtype(x))
+        return layer_norm(x, self.weight, self.bias, gate=gate, activation=activation, eps=self.eps, dtype=product_dtype(x))
 
 
 def l1_norm(x: Tensor, eps: float = 1e-4) -> Tensor:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from linbench.kernels.norms import add_rms_norm, l2_norm, rms_norm
+from linbench.kernels.norms import add_rms_norm, l2_norm, layer_norm, rms_norm
 from linbench.kernels.operators import INTERPRETED, runs_triton
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -36,6 +36,21 @@ def reference_rms(x: Tensor, weight: Tensor, gate: Tensor | None = None, activat
     if gate is not None:
         y = y / (1 + torch.exp(-gate)) * (gate if activation == "swish" else 1)
     return y
+
+
+def reference_layer(x: Tensor, weight: Tensor, *others: Tensor, activation: str | None = None, bias: bool = True) -> Tensor:
+    """Heads one by one."""
+    gate = others[-1] if activation else None
+    y = (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=0, keepdim=True) + EPS).sqrt() * weight
+    y = torch.stack([y[..., head, :] + (others[0][..., head, :] if bias else 0) for head in range(x.shape[-2])], dim=-2)
+    if gate is not None:
+        y = y / (1 + torch.exp(-gate)) * (gate if activation == "swish" else 1)
+    return y
+
+
+def layer(x: Tensor, weight: Tensor, *others: Tensor, activation: str | None = None, bias: bool = True, **options: Any) -> Tensor:
+    gate = others[-1] if activation else None
+    return layer_norm(x, weight, others[0] if bias else None, gate=gate, activation=activation, eps=EPS, **options)
 
 
 def rms(x: Tensor, weight: Tensor, gate: Tensor | None = None, **options: Any) -> Tensor:
@@ -82,16 +97,34 @@ def test_rms_norm_equals_the_reference(draw: Draw, backend: str, activation: str
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(5, 2, 5), (3, 7), (2, 5, 3, 63), (1, 1, 65), (100, 5, 7), (2, 3, 2, 16), (3, 2, 3000)])
+def test_layer_norm_equals_the_reference(draw: Draw, backend: str, activation: str | None, bias: bool, shape: tuple[int, ...]) -> None:
+    assert_parity(layer, reference_layer, layer_inputs(draw, shape, activation, bias), backend, activation=activation, bias=bias)
+
+
+def layer_inputs(draw: Draw, shape: tuple[int, ...], activation: str | None, bias: bool = True, dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:
+    """x, whose mean is far from zero, weight, and bias and gate where they are wanted."""
+    shapes = [shape, shape[-2:], *([shape[-2:]] if bias else []), *([shape] if activation else [])]
+    x, *others = (draw(*size, dtype=dtype) for size in shapes)
+    return x + 3, *others
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_bfloat16_loses_only_its_own_rounding(draw: Draw, backend: str, activation: str | None) -> None:
     inputs = tuple(draw(*shape, dtype=torch.bfloat16) for shape in ((65, 48), (48,), (65, 48)))
     assert_parity(rms, reference_rms, inputs if activation else inputs[:2], backend, activation=activation)
     assert_parity(l2_norm, reference_l2, inputs[:1], backend)
+    assert_parity(layer, reference_layer, layer_inputs(draw, (65, 3, 48), activation, dtype=torch.bfloat16), backend, activation=activation)
 
 
 def test_float64_stays_float64(draw: Draw) -> None:
     x, weight, gate = (draw(*shape, dtype=torch.float64) for shape in ((9, 8), (8,), (9, 8)))
     assert error(l2_norm(x), reference_l2(x)) < 1e-14
     assert error(rms(x, weight, gate, activation="swish"), reference_rms(x, weight, gate, "swish")) < 1e-14
+    inputs = layer_inputs(draw, (9, 3, 8), "swish", dtype=torch.float64)
+    assert error(layer(*inputs, activation="swish"), reference_layer(*inputs, activation="swish")) < 1e-13
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -119,6 +152,7 @@ def test_views_are_taken(draw: Draw, backend: str) -> None:
     assert error(y, expected.double()) < 1e-6
     assert max(error(given, wanted.double()) for given, wanted in zip(grads, expected_grads, strict=True)) < 1e-6
     assert error(l2_norm(views[0], backend=backend), l2_norm(x, backend=backend).double()) < 1e-6
+    assert error(layer_norm(views[0], x[0].mT.contiguous().mT, backend=backend), layer_norm(x, x[0], backend=backend).double()) < 1e-6
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -137,16 +171,28 @@ def test_replicas_stack(draw: Draw, backend: str, activation: str | None) -> Non
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("bias", [True, False])
+def test_replicas_with_heads_stack(draw: Draw, backend: str, activation: str | None, bias: bool) -> None:
+    inputs = tuple(torch.stack(parts) for parts in zip(*(layer_inputs(draw, (5, 3, 8), activation, bias) for _ in range(2)), strict=True))
+    one = partial(layer, activation=activation, bias=bias, backend=backend)
+    y, grads = results(torch.vmap(one), inputs)
+    expected, expected_grads = results(lambda *given: torch.stack([one(*(x[i] for x in given)) for i in range(2)]), inputs)
+    assert error(y, expected.double()) < 1e-6
+    assert max(error(given, wanted.double()) for given, wanted in zip(grads, expected_grads, strict=True)) < 1e-6
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_no_unwritten_memory_is_read(draw: Draw, request: pytest.FixtureRequest, backend: str) -> None:
-    inputs = draw(33, 7), draw(7), draw(33, 7)
-    clean, clean_grads = results(rms, inputs, activation="swish", backend=backend)
-    clean_l2, (clean_l2_grad,) = results(l2_norm, inputs[:1], backend=backend)
+    inputs, heads = (draw(33, 7), draw(7), draw(33, 7)), layer_inputs(draw, (33, 3, 7), "swish")
+
+    def every() -> list[Tensor]:
+        found = [results(norm, given, backend=backend, activation="swish") for norm, given in ((rms, inputs), (layer, heads))]
+        return [x for y, grads in (*found, results(l2_norm, inputs[:1], backend=backend)) for x in (y, *grads)]
+
+    clean = every()
     request.getfixturevalue("poisoned_memory")
-    y, grads = results(rms, inputs, activation="swish", backend=backend)
-    assert all(map(torch.equal, [y, *grads], [clean, *clean_grads]))
-    y, (grad,) = results(l2_norm, inputs[:1], backend=backend)
-    assert torch.equal(y, clean_l2)
-    assert torch.equal(grad, clean_l2_grad)
+    assert all(map(torch.equal, every(), clean))
 
 
 def test_what_does_not_fit_is_refused(draw: Draw) -> None:
@@ -162,6 +208,13 @@ def test_what_does_not_fit_is_refused(draw: Draw) -> None:
         l2_norm(x, backend="fast")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="float64"):
         rms_norm(x.double(), weight, backend="triton")
+    for others in ((x[1:],), (x, x[1:]), (weight,)):
+        with pytest.raises(ValueError, match=r"weight \[H, D\]"):
+            layer_norm(x, *others)
+    with pytest.raises(ValueError, match="gate shaped as x"):
+        layer_norm(x, x, gate=x[:2], activation="swish")
+    with pytest.raises(ValueError, match="activation"):
+        layer_norm(x, x, gate=x)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -209,25 +262,27 @@ def test_a_sum_and_its_norm(draw: Draw, backend: str, narrow: torch.dtype, used:
 
 @pytest.mark.skipif("triton" not in BACKENDS, reason="no Triton here")
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_the_operator_compiles_whole(draw: Draw, activation: str | None) -> None:
-    inputs = draw(5, 8), draw(8), draw(5, 8)
-    inputs = inputs if activation else inputs[:2]
-    y, grads = results(torch.compile(rms, fullgraph=True, backend="aot_eager"), inputs, activation=activation, backend="triton")
-    expected, expected_grads = results(rms, inputs, activation=activation, backend="triton")
+@pytest.mark.parametrize("kind", ["rms", "layer"])
+def test_the_operator_compiles_whole(draw: Draw, kind: str, activation: str | None) -> None:
+    norm = rms if kind == "rms" else layer
+    inputs = (draw(5, 8), draw(8), *([draw(5, 8)] if activation else [])) if kind == "rms" else layer_inputs(draw, (5, 3, 8), activation)
+    y, grads = results(torch.compile(norm, fullgraph=True, backend="aot_eager"), inputs, activation=activation, backend="triton")
+    expected, expected_grads = results(norm, inputs, activation=activation, backend="triton")
     assert all(map(torch.equal, [y, *grads], [expected, *expected_grads]))
-    x, weight, *gate = inputs
-    x, weight, *gate = (leaf.requires_grad_() for leaf in (x, weight[None], *gate))
-    torch.library.opcheck(torch.ops.linbench.norm, (x, None, weight, gate[0] if gate else None, activation or "none", True, EPS, torch.float32))
+    x, weight, *others = (leaf.detach().unsqueeze(-2) if kind == "rms" else leaf.detach() for leaf in inputs)
+    bias, gate = None if kind == "rms" else others[0][None], others[-1] if activation else None
+    x, weight, bias, gate = (None if leaf is None else leaf.requires_grad_() for leaf in (x, weight[None], bias, gate))
+    torch.library.opcheck(torch.ops.linbench.norm, (x, None, weight, bias, gate, kind, activation or "none", EPS, torch.float32))
 
 
 @pytest.mark.skipif("triton" not in BACKENDS, reason="no Triton here")
 def test_many_rows_leave_about_a_thousand_programs() -> None:
-    from linbench.kernels.norms.triton import backward_launch
+    from linbench.kernels.rows import backward_launch
 
-    assert backward_launch(100, 64, weight=True).tiles == 1
-    assert backward_launch(4096 * 32, 64, weight=True).tiles == 4
-    assert backward_launch(10**9, 64, weight=True).tiles == 64
-    assert backward_launch(10**9, 64, weight=False).tiles == 1
+    assert backward_launch(100, 64, summed=True).tiles == 1
+    assert backward_launch(4096 * 32, 64, summed=True).tiles == 4
+    assert backward_launch(10**9, 64, summed=True).tiles == 64
+    assert backward_launch(10**9, 64, summed=False).tiles == 1
 
 
 @pytest.mark.skipif("triton" not in BACKENDS, reason="no Triton here")
@@ -239,6 +294,10 @@ def test_several_tiles_to_a_program(draw: Draw, monkeypatch: pytest.MonkeyPatch)
     inputs = draw(3, 21, 8), draw(3, 8), draw(3, 21, 8)
     _, grads = results(torch.vmap(lambda *given: rms(*given, activation="swish", backend="triton")), inputs)
     _, expected = results(lambda x, weight, gate: reference_rms(x, weight[:, None], gate, "swish"), tuple(x.double() for x in inputs))
+    assert max(map(error, grads, expected)) < LIMITS[torch.float32][1]
+    heads = layer_inputs(draw, (21, 3, 8), "swish")
+    _, grads = results(layer, heads, activation="swish", backend="triton")
+    _, expected = results(reference_layer, tuple(x.double() for x in heads), activation="swish")
     assert max(map(error, grads, expected)) < LIMITS[torch.float32][1]
 
 

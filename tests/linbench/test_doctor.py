@@ -15,17 +15,8 @@ Inputs = dict[str, Tensor]
 
 def test_every_recurrence_and_small_kernel_has_rows_in_both_precisions() -> None:
     found = rows("cpu")
-    assert {row.kernel for row in found} == {
-        *INSTANCES,
-        "scan",
-        "short_convolution",
-        "l2_norm",
-        "rms_norm",
-        "embedding",
-        "decay_gate",
-        "rotary",
-        "cross_entropy",
-    }
+    others = {"scan", "short_convolution", "l2_norm", "rms_norm", "layer_norm", "embedding", "decay_gate", "rotary", "cross_entropy"}
+    assert {row.kernel for row in found} == {*INSTANCES, *others}
     for kernel in {row.kernel for row in found}:
         assert {row.precision for row in found if row.kernel == kernel} == set(LIMITS)
     cases = {row.case: {other.kernel for other in found if other.case == row.case} for row in found}
