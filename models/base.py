@@ -65,7 +65,7 @@ class Mixer(nn.Module, ABC):
     version: ClassVar[int] = 1
     """Raised whenever a change to the file changes results; part of the identity of every cell."""
     families: ClassVar[tuple[str, ...]] = ()
-    """The kernel families it computes with, none when it brings its own; their versions are part of the identity of every cell."""
+    """The kernel families it computes with, none when it brings its own; their versions, but for those of 0, are part of the identity of every cell."""
     generation: ClassVar[str] = "other"
     """Its place in the story, one of `GENERATIONS`, or a word of a user's own."""
     Settings: ClassVar[type[Settings]] = Settings

@@ -1,12 +1,12 @@
 """RWKV-6, Finch: a decay for every row and token, and a token shift that reads the token."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from linbench.kernels.wide import at_least_float32
+from linbench.kernels.channel_decay import channel_decay
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.linear import Linear, LowRank
 from linbench.models.blocks.shift_mixer import Streams
@@ -54,6 +54,7 @@ class RWKV6(RWKV5):
     """
 
     name = "rwkv6"
+    families: ClassVar[tuple[str, ...]] = (*RWKV5.families, "channel_decay")
     channel_mixer = "rwkv6"
     Settings = RWKV6Settings
     letters = "wkvrg"
@@ -74,9 +75,7 @@ class RWKV6(RWKV5):
 
     def log_decay(self, streams: Streams) -> Tensor:
         """[B, T, H, K], in at least float32."""
-        wide = at_least_float32(self.time_decay.dtype)
-        offset: Tensor = self.decay(streams["w"]).to(wide).unflatten(-1, self.time_decay.shape)
-        return -(self.time_decay.to(wide) + offset).exp()
+        return channel_decay(self.decay(streams["w"]), self.time_decay)
 
     def parameter_rules(self) -> dict[str, Rule]:
         """What the token shift starts from does not decay, either."""

@@ -4,10 +4,11 @@ import math
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from linbench.kernels.channel_decay import channel_decay
+from linbench.kernels.erasure import erasure
 from linbench.kernels.matrix_state import LowRank as Transition
 from linbench.kernels.matrix_state import flops_per_token, matrix_state
 from linbench.kernels.wide import at_least_float32
@@ -48,6 +49,7 @@ class RWKV7(ShiftMixer):
 
     name = "rwkv7"
     channel_mixer = "rwkv7"
+    families: ClassVar[tuple[str, ...]] = (*ShiftMixer.families, "channel_decay", "erasure")
     generation = "delta rule"
     Settings = RWKV7Settings
     controlled: ClassVar[dict[str, Any] | None] = {**(ShiftMixer.controlled or {}), "low_rank_gate": False, "bonus": False, "value_residual": False}
@@ -90,7 +92,7 @@ class RWKV7(ShiftMixer):
 
     def log_decay(self, streams: Streams) -> Tensor:
         """[B, T, H, K] in (-0.6066, 0), in at least float32."""
-        return -math.exp(-0.5) * _gate(self.w0, self.w(streams["w"]))
+        return channel_decay(self.w(streams["w"]), self.w0, bound=math.exp(-0.5))
 
     def forward(self, x: Tensor, state: ShiftState | None = None, handed: Any = None) -> Out:
         """As `Mixer.forward`. The first layer hands on a `FirstValue`."""
@@ -99,10 +101,8 @@ class RWKV7(ShiftMixer):
             handed = FirstValue(v, handed)
         if self.v0 is not None and self.v is not None:
             v = (v + (handed.v - v) * _gate(self.v0, self.v(streams["v"]))).to(v.dtype)
-        rate = _gate(self.a0, self.a(streams["a"]))
-        erased = F.normalize((k * self.k_k).to(rate.dtype), dim=-1, eps=1e-12)
-        k = (k * (1 + (rate - 1) * self.k_a)).to(v.dtype)
-        update = Transition((-erased).to(v.dtype), (erased * rate).to(v.dtype))
+        k, *erased = erasure(k, self.a(streams["a"]), self.a0, self.k_k, self.k_a, dtype=v.dtype)  # k~, -c and c a
+        update = Transition(*erased)
         o, memory = matrix_state(r, k, v, log_decay=self.log_decay(streams), update=update, scale=1.0, state=state and state.memory)
         bonus = None if self.r_k is None else (r * k * self.r_k).sum(dim=-1, keepdim=True) * v
         return Out(self.readout(o, streams.get("g", x), bonus), ShiftState(memory, conv, shift), handed)

@@ -16,7 +16,7 @@ _KINDS = {
     "recurrence": ("matrix_state", "Eager", "attention", "Attention"),
     "short convolution": ("short_convolution",),
     "norms": ("linbench_norm", "linbench::norm", "layer_norm", "LayerNorm", "_Norm"),
-    "gates": ("decay_gate", "sigmoid", "Sigmoid", "silu", "Silu"),
+    "gates": ("decay_gate", "channel_decay", "erasure", "sigmoid", "Sigmoid", "silu", "Silu"),
     "head and loss": ("cross_entropy",),
     "embedding": ("embedding", "Embedding"),
     "projections": ("aten::mm", "aten::bmm", "aten::addmm"),

@@ -9,9 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linbench.doctor.errors import Function, Inputs
+from linbench.kernels.channel_decay import channel_decay
 from linbench.kernels.cross_entropy import cross_entropy
 from linbench.kernels.decay_gate import decay_gate
 from linbench.kernels.embedding import embedding
+from linbench.kernels.erasure import erasure
 from linbench.kernels.matrix_state.instances import INSTANCES, Instance, apply, random_inputs
 from linbench.kernels.norms import Activation, l2_norm, layer_norm, rms_norm
 from linbench.kernels.rotary import rotate
@@ -177,6 +179,28 @@ def _decay_gate(heads: int) -> Trial:
     return Trial(lambda given: (decay_gate(given["step"], given["A_log"], given["bias"]),), truth, inputs)
 
 
+def _channel_decay(heads: int, dim: int, bound: float | None) -> Trial:
+    def truth(given: Inputs) -> tuple[Tensor, ...]:
+        logit = given["offset"].view(7, 33, heads, dim) + given["base"]
+        return (-logit.exp() if bound is None else -bound * logit.sigmoid(),)
+
+    inputs = {"offset": 2 * _normal(7, 33, heads * dim), "base": _normal(heads, dim) - 2}
+    return Trial(lambda given: (channel_decay(given["offset"], given["base"], bound=bound),), truth, inputs)
+
+
+def _erasure(heads: int, dim: int) -> Trial:
+    def kernel(given: Inputs) -> tuple[Tensor, ...]:
+        return erasure(given["k"], given["offset"], given["base"], given["k_k"], given["k_a"])
+
+    def truth(given: Inputs) -> tuple[Tensor, ...]:
+        k, rate = given["k"], (given["offset"].view(7, 33, heads, dim) + given["base"]).sigmoid()
+        removed = k * given["k_k"] / (k * given["k_k"]).square().sum(-1, keepdim=True).sqrt()
+        return k + k * given["k_a"] * (rate - 1), -removed, rate * removed
+
+    inputs = {"k": _normal(33, 7, heads, dim).transpose(0, 1), "offset": 2 * _normal(7, 33, heads * dim)}
+    return Trial(kernel, truth, inputs | {name: _normal(heads + i, dim)[i:] for i, name in enumerate(("base", "k_k", "k_a"))})
+
+
 def _rotary(batch: int, length: int, heads: int, dim: int, *, own: bool) -> Trial:
     """own: every sequence at a place of its own, as after states."""
     start = torch.arange(float(batch) if own else 1.0)[:, None, None]
@@ -247,6 +271,8 @@ OTHERS: dict[str, dict[str, Callable[[], Trial]]] = {
         "wide heads": partial(_layer_norm, 2, 512, "swish"),
     },
     "decay_gate": {"a few heads": partial(_decay_gate, 3), "channels": partial(_decay_gate, 200)},
+    "channel_decay": {"free": partial(_channel_decay, 2, 64, None), "bounded, odd sizes": partial(_channel_decay, 3, 50, 0.5)},
+    "erasure": {"as published": partial(_erasure, 2, 64), "odd sizes": partial(_erasure, 3, 50), "wide heads": partial(_erasure, 2, 256)},
     "rotary": {"one place for all": partial(_rotary, 3, 65, 2, 64, own=False), "places of their own": partial(_rotary, 2, 7, 3, 36, own=True)},
     "embedding": {"small vocabulary": partial(_embedding, 300, 5, 64), "large vocabulary": partial(_embedding, 5000, 3001, 96)},
     "cross_entropy": {"small vocabulary": partial(_cross_entropy, 300, 50), "large vocabulary": partial(_cross_entropy, 60, 5003)},

@@ -201,11 +201,16 @@ def test_a_changed_kernel_is_a_different_cell(family: str, monkeypatch: pytest.M
     assert one().id != before
 
 
-def test_a_family_that_never_changed_results_is_in_no_identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = one("attention")
-    assert "rotary" not in before.identity["model"]["layers"][0]["kernel"]
-    monkeypatch.setattr(importlib.import_module("linbench.kernels.rotary"), "VERSION", 1)
-    assert one("attention").id != before.id
+@pytest.mark.parametrize(("model", "family"), [("attention", "rotary"), ("rwkv6", "channel_decay"), ("rwkv7", "erasure")])
+def test_a_family_that_never_changed_results_is_in_no_identity(model: str, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = one(model)
+    assert family not in before.identity["model"]["layers"][0]["kernel"]
+    mixer = before.model.layers[0].entry.cls
+    with monkeypatch.context() as patch:
+        patch.setattr(mixer, "families", tuple(each for each in mixer.families if each != family))
+        assert one(model).id == before.id
+    monkeypatch.setattr(importlib.import_module(f"linbench.kernels.{family}"), "VERSION", 1)
+    assert one(model).id != before.id
 
 
 def test_an_edited_file_is_a_different_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,19 @@ Inputs = dict[str, Tensor]
 
 def test_every_recurrence_and_small_kernel_has_rows_in_both_precisions() -> None:
     found = rows("cpu")
-    others = {"scan", "short_convolution", "l2_norm", "rms_norm", "layer_norm", "embedding", "decay_gate", "rotary", "cross_entropy"}
+    others = {
+        "scan",
+        "short_convolution",
+        "l2_norm",
+        "rms_norm",
+        "layer_norm",
+        "embedding",
+        "decay_gate",
+        "channel_decay",
+        "erasure",
+        "rotary",
+        "cross_entropy",
+    }
     assert {row.kernel for row in found} == {*INSTANCES, *others}
     for kernel in {row.kernel for row in found}:
         assert {row.precision for row in found if row.kernel == kernel} == set(LIMITS)

@@ -1,0 +1,1 @@
+../test_channel_decay.py
