@@ -308,7 +308,9 @@ def test_a_cuda_graph_replays_it(draw: Draw, replayed: Callable[..., Any]) -> No
     leaves, others = [draw(*shape).requires_grad_() for shape in shapes], [draw(*shape) for shape in shapes]
 
     def step() -> tuple[Tensor, ...]:
-        y = rms(*leaves, activation="swish", backend="triton") + l2_norm(leaves[0], backend="triton")
+        x, weight, _ = leaves
+        y = rms(*leaves, activation="swish", backend="triton") + l2_norm(x, backend="triton")
+        y = y + layer_norm(x[:, None], weight[None], weight[None], backend="triton")[:, 0]
         return y, *torch.autograd.grad(y.square().sum(), leaves)
 
     captured = replayed(step, leaves, others)
