@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from linbench.layer_speeds import ASKED, Way, best_way, layer_of
 from linbench.naming import told_apart
 from linbench.results import Row, comparisons
 from linbench.scores import at_one_chance
 from linbench.sizes import TOLERANCE
+from linbench.speeds import Speeds
 from linbench.store import FINAL, NO_VERDICT, Result
 from linbench.suite import Block, SuiteModel
 from linbench.verdicts import Difference, holm, welch
@@ -35,17 +37,32 @@ class SideBySide:
     first: str
     """The variant that the others are compared with."""
     lines: tuple[Line, ...]
+    ways: Mapping[str, Mapping[str, Way]]
+    """By task and question how its layers were measured, where they were."""
+
+    def way(self, line: Line, question: str) -> Way | None:
+        """How layers beside this one were measured."""
+        return self.ways.get(line.task, {}).get(question)
+
+    def unmeasured(self, question: str) -> list[Line]:
+        """Of every layer that was not measured as the others beside it were, or where none was, one line."""
+        found = dict[tuple[str, str], Line]()
+        for line in self.lines:
+            layer, way = layer_of(line.row.results[0]), self.way(line, question)
+            if layer is not None and (way is None or layer not in way.results):
+                found.setdefault((layer, "" if way is None else way.words), line)
+        return list(found.values())
 
 
-def side_by_side(blocks: Sequence[Block], results: Mapping[str, Result]) -> list[SideBySide]:
+def side_by_side(blocks: Sequence[Block], results: Mapping[str, Result], speeds: Sequence[Speeds] = ()) -> list[SideBySide]:
     """A table for each form; all models of a block stand beside its first. `results` by the ids of their cells; models without any are left out, and so is
-    a block whose first has none."""
+    a block whose first has none. `speeds`: what was measured of layers, of which those on the same kind of device count."""
     forms: dict[str, list[tuple[str, list[Row]]]] = {}
     for block, title in zip(blocks, titles(blocks), strict=True):
         rows = _rows(block, results)
         if rows and rows[0].results:
             forms.setdefault(rows[0].results[0]["cell"]["model"]["form"], []).append((title, [row for row in rows if row.results]))
-    return [_table(form, tasks) for form, tasks in forms.items()]
+    return [_table(form, tasks, speeds) for form, tasks in forms.items()]
 
 
 def _rows(block: Block, results: Mapping[str, Result]) -> list[Row]:
@@ -84,7 +101,7 @@ def _mixture(block: Block) -> dict[str, Any]:
     return {name: value for name in ("train", "test", "test_lengths") if (value := getattr(block.task, name))}
 
 
-def _table(form: str, tasks: Sequence[tuple[str, list[Row]]]) -> SideBySide:
+def _table(form: str, tasks: Sequence[tuple[str, list[Row]]], speeds: Sequence[Speeds]) -> SideBySide:
     lines, ps = list[Line](), dict[int, float]()
     for title, (first, *others) in tasks:
         lines.append(Line(title, first, None, None, "compared with"))
@@ -99,7 +116,16 @@ def _table(form: str, tasks: Sequence[tuple[str, list[Row]]]) -> SideBySide:
         assert difference is not None
         verdict = "no difference shown" if p > ALPHA else "better" if difference.mean > 0 else "worse"
         lines[place] = lines[place]._replace(p=p, verdict=verdict)
-    return SideBySide(form, tasks[0][1][0].label, tuple(lines))
+    return SideBySide(form, tasks[0][1][0].label, tuple(lines), {title: _ways(rows, speeds) for title, rows in tasks})
+
+
+def _ways(rows: Sequence[Row], speeds: Sequence[Speeds]) -> dict[str, Way]:
+    """How the layers of these were measured on the kind of device that they were trained on."""
+    cell = rows[0].results[0]["cell"]
+    layers = {layer for row in rows if (layer := layer_of(row.results[0])) is not None}
+    here = [these for these in speeds if these.results[0]["bench"]["device"] == cell["device"]]
+    found = {question: best_way(here, question, layers, length=cell["task"]["settings"].get("seq_len", 0)) for question in ASKED}
+    return {question: way for question, way in found.items() if way is not None}
 
 
 def why_not(row: Row, first: Row) -> str | None:

@@ -9,7 +9,8 @@ from linbench.beside import SideBySide, side_by_side
 from linbench.cell import Cell
 from linbench.common.errors import UserError
 from linbench.search import SearchSettings, at_chosen_rates
-from linbench.store import FINAL, Result, Store, below
+from linbench.speeds import speeds
+from linbench.store import FINAL, SPEED, Result, Store, below
 from linbench.suite import Block, Suite, blocks, narrowed
 
 REFERENCE = "reference"
@@ -20,17 +21,20 @@ SHIPPED = ("cpu", "h200")
 
 @dataclass(frozen=True)
 class Comparing:
-    """Variants on a suite: `known` results by the ids of their cells, the `cells` to be run, and for every name that is left out, why."""
+    """Variants on a suite: `known` results by the ids of their cells, the `cells` to be run, and for every name that is left out, why. stores: those that
+    were read."""
 
     blocks: list[Block]
     known: dict[str, Result]
     cells: list[Cell]
     left_out: dict[str, str]
+    stores: list[Store]
 
-    def tables(self, results: Sequence[Result]) -> list[SideBySide]:
-        """With the results of `cells`, in their order."""
+    def tables(self, results: Sequence[Result], store: Store) -> list[SideBySide]:
+        """With the results of `cells`, in their order, and what is stored of the speed of layers, in that store, too. Raises StorageError."""
         run = {cell.id: result for cell, result in zip(self.cells, results, strict=True)}
-        return side_by_side(self.blocks, self.known | run)
+        every = {result["id"]: result for one in (*self.stores, store) if one.folder.is_dir() for result in one.all(SPEED)}
+        return side_by_side(self.blocks, self.known | run, speeds(every.values()))
 
 
 def comparing(
@@ -59,7 +63,7 @@ def comparing(
             raise UserError(f"nothing of the suite is stored in {against} as this linbench would run it on {kind}; run it without --against.")
         missing |= {f"model {', '.join(absent)}": f"{against} has no result as this linbench would run it here."}
     wanted = {cell.id: cell for name, cells in rows if name in named for cell in cells if cell.id not in known}
-    return Comparing(found, known, list(wanted.values()), missing)
+    return Comparing(found, known, list(wanted.values()), missing, stores)
 
 
 def _why(name: str, missing: dict[str, str]) -> str:

@@ -15,6 +15,9 @@ OURS = "linbench"
 REPLAYED, AS_CALLED = "replayed", "as_called"
 """Two ways of timing a call: from a CUDA graph, the device alone; and as a caller waits for it."""
 
+HOW = {REPLAYED: "on the device alone", AS_CALLED: "as called"}
+"""In words."""
+
 
 class Rate(NamedTuple):
     """Tokens per second: by the median, and by those seconds that a fifth of the calls exceeded (low) and stayed under (high)."""

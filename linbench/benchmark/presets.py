@@ -40,6 +40,11 @@ PRESETS = {
 }
 
 
+def usual(device: str, otherwise: str = "benchmark") -> str:
+    """The preset of a kind of device where none is named: of a GPU `otherwise`."""
+    return "tiny" if device == "cpu" else otherwise
+
+
 def shaped(
     name: str,
     *,
@@ -63,7 +68,7 @@ def base(
     models: Sequence[str],
     preset: Preset,
     *,
-    form: str = "native",
+    form: str | None = None,
     settings: Mapping[str, Any] | None = None,
     device: str,
     precision: str | None = None,
@@ -75,7 +80,8 @@ def base(
     is asked for has heads to be sized by.
 
     Args:
-        suite: instead of form, settings and the width and heads of the preset: layers as its cells have them, of all its models or of those that are named.
+        form: default: native, of a suite its own.
+        suite: instead of settings and the width and heads of the preset: layers as its cells have them, of all its models or of those that are named.
 
     Raises UserError: as `plan`, a pattern of several mixers, or a name that is not there. A peer that cannot be had is told in every row.
     """
@@ -84,7 +90,7 @@ def base(
     named = None if peer is None else (peer, peers.version_of(peer))
     its = pick_precision(precision, device)
     count = repeats or (20 if device == "cpu" else 30)
-    cells = _of_suite(suite, models, device=device) if suite else _cells(models, preset, form=form, settings=settings or {}, device=device)
+    cells = _of_suite(suite, models, form, device=device) if suite else _cells(models, preset, form=form or "native", settings=settings or {}, device=device)
     return [Case("train", cell, preset.decoded, preset.lengths[0], its, peer=named, repeats=count) for cell in cells]
 
 
@@ -103,10 +109,10 @@ def _cells(models: Sequence[str], preset: Preset, *, form: str, settings: Mappin
     return cells
 
 
-def _of_suite(name: str, models: Sequence[str], *, device: str) -> list[Cell]:
+def _of_suite(name: str, models: Sequence[str], form: str | None, *, device: str) -> list[Cell]:
     """For each layer a cell that has it; patterns of several mixers are passed over."""
     found: dict[str, Cell] = {}
-    for cell in expand(narrowed(load(name), models=models), device=device).cells:
+    for cell in expand(narrowed(load(name), models=models, form=form), device=device).cells:
         found.setdefault(canonical([cell.model.form, cell.model.backbone.d_model, cell.model.layers[0].identity()]), cell)
     return [cell for cell in found.values() if len({layer.entry.name for layer in cell.model.layers}) == 1]
 

@@ -26,7 +26,7 @@ ModelsOption = Annotated[
 SuiteOption = Annotated[
     str | None, typer.Option("--suite", metavar="SUITE", rich_help_panel=LAYER, help="Layers as its cells have them, such as zoo; --models chooses among them.")
 ]
-FormOption = Annotated[str | None, typer.Option("--form", rich_help_panel=LAYER, help="native or controlled; default: native.")]
+FormOption = Annotated[str | None, typer.Option("--form", rich_help_panel=LAYER, help="native or controlled; default: native, of a suite its own.")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", rich_help_panel=LAYER, help="Of the layers: model.NAME.")]
 PresetOption = Annotated[
     str | None, typer.Option("--preset", rich_help_panel=SHAPE, help="tiny, benchmark, lm or long; default: tiny on a CPU, else benchmark.")
@@ -45,7 +45,7 @@ RepeatOption = Annotated[
 ]
 AgainOption = Annotated[bool, typer.Option("--again", rich_help_panel=TIMING, help="Measure anew what was measured before.")]
 
-SIZED_BY = {"--form": "form", "--set": "set_", "--d-model": "d_model", "--heads": "heads"}
+SIZED_BY = {"--set": "set_", "--d-model": "d_model", "--heads": "heads"}
 """What a suite says of its layers."""
 
 
@@ -177,7 +177,7 @@ def forms(
 def _run(cases: "Callable[[Callable[[Preset], list[Case]], Preset], list[Case]]", given: dict[str, Any], *, otherwise: str = "benchmark") -> None:
     """Measure, or read what was measured, and print it as `linbench table` does. otherwise: the preset of a GPU."""
     from linbench.benchmark.measured import run
-    from linbench.benchmark.presets import base, shaped
+    from linbench.benchmark.presets import base, shaped, usual
     from linbench.pattern import split_models
     from linbench.plan import pick_device
     from linbench.report.lines import show
@@ -190,7 +190,7 @@ def _run(cases: "Callable[[Callable[[Preset], list[Case]], Preset], list[Case]]"
         raise UserError(f"--suite says what layers are like; leave out {', '.join(told)}.")
     where = pick_device(given["device"])
     shape = shaped(
-        given["preset"] or ("tiny" if where == "cpu" else otherwise),
+        given["preset"] or usual(where, otherwise),
         d_model=given["d_model"],
         heads=given.get("heads"),
         lengths=numbers("--lengths", given["lengths"]),
@@ -199,7 +199,7 @@ def _run(cases: "Callable[[Callable[[Preset], list[Case]], Preset], list[Case]]"
     )
     layers = {
         "suite": suite,
-        "form": given["form"] or "native",
+        "form": given["form"],
         "settings": parse_settings(given["set_"] or []),
         "device": where,
         "precision": given["dtype"],

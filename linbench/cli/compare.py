@@ -54,7 +54,8 @@ def compare(
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,
 ) -> None:
-    """Run what is missing of variants on a suite; then one table for each form: score, difference to the first named with its interval, and a verdict.
+    """Run what is missing of variants on a suite; then one table for each form: score, difference to the first named with its interval, a verdict, sizes, and
+    the speed of their layers where `linbench bench` has measured it.
 
     Variants of different size are told to be that, and have no verdict. Finished cells are not repeated.
     """
@@ -73,19 +74,22 @@ def compare(
         where: dict[str, Any] = {"device": device, "devices": devices, "workers": workers, "silence": timeout}
         done = carry_out(plan.cells, store, search=chosen.search, stack=stack, **where) if plan.cells else []
     # not before: what makes tables takes a second to load
-    from linbench.report.beside import COLUMNS, LEFT, caption, page, plain, rows
+    from linbench.benchmark.command import unmeasured
+    from linbench.report.beside import LEFT, caption, columns, page, plain, rows
     from linbench.report.lines import show
 
+    tables = plan.tables(done, store)
     tell_set_aside(store.set_aside)
-    tables = plan.tables(done)
     if as_json:
         print(json.dumps([plain(table) for table in tables]))
     for table in tables if not as_json else ():
         if format_ is Shown.markdown:
             print(page(table))
         else:
-            show(COLUMNS, rows(table), left=LEFT)
+            show(columns(table), rows(table), left=LEFT)
             print(f"\n{caption(table)}\n")
+    for sentence in (sentence for table in tables for sentence in unmeasured(table, suite=suite, results=str(results))):
+        print(f"linbench: {sentence}", file=sys.stderr)
     tell_failed(done)
 
 

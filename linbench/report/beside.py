@@ -3,26 +3,47 @@
 from typing import Any
 
 from linbench.beside import ALPHA, Line, SideBySide
+from linbench.layer_speeds import ASKED, layer_of
 from linbench.report.lines import markdown, probability
 from linbench.report.tables import NOTES, accuracy_words
+from linbench.report.words import TITLES, three_digits
 from linbench.sizes import TOLERANCE
 
 LEFT = {"task", "model", "verdict", "marks"}
-COLUMNS = ["task", "model", "accuracy", "seeds", "difference", "p", "verdict", "state floats", "parameters", "marks"]
+
+
+def columns(found: SideBySide) -> list[str]:
+    """Speeds stand there where any are known."""
+    speeds = [f"{TITLES[question].lower()}, thousand tokens/s" for question in _known(found)]
+    return ["task", "model", "accuracy", "seeds", "difference", "p", "verdict", "state floats", "parameters", *speeds, "marks"]
+
+
+def _known(found: SideBySide) -> list[str]:
+    return [question for question in ASKED if any(question in ways for ways in found.ways.values())]
 
 
 def rows(found: SideBySide) -> list[list[str]]:
     """One for every variant on every task."""
-    return [_row(line) for line in found.lines]
+    return [_row(found, line) for line in found.lines]
 
 
-def _row(line: Line) -> list[str]:
+def _row(found: SideBySide, line: Line) -> list[str]:
     row, difference = line.row, line.difference
     accuracy = accuracy_words(row.mean, row.spread)
     interval = "–" if difference is None else f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
     p = "–" if line.p is None else probability(line.p)
     state, parameters = ("undeclared" if value is None else f"{value:,.0f}" for value in _sizes(line))
-    return [line.task, row.label, accuracy, str(len(row.accuracies)), interval, p, line.verdict, state, parameters, ", ".join(row.marks)]
+    speeds = [_speed(found, line, question) for question in _known(found)]
+    return [line.task, row.label, accuracy, str(len(row.accuracies)), interval, p, line.verdict, state, parameters, *speeds, ", ".join(row.marks)]
+
+
+def _speed(found: SideBySide, line: Line, question: str) -> str:
+    """A number, why there is none of what was measured, or a dash."""
+    way, layer = found.way(line, question), layer_of(line.row.results[0])
+    if way is None or layer is None:
+        return "–"
+    rate = way.rates.get(layer)
+    return way.why_not(layer) or "–" if rate is None else f"{three_digits(rate.median / 1e3)} ± {rate.spread:.0%}"
 
 
 def _sizes(line: Line) -> tuple[float | None, float | None]:
@@ -41,13 +62,28 @@ def caption(found: SideBySide) -> str:
         f"Difference: to {found.first}, with its own 95 % interval by Welch's t. Better and worse are shown at {ALPHA:g} among all verdicts of "
         f"this table: p is by Holm's correction. Sizes that differ by more than {TOLERANCE:.0%} are not comparable, nor is a state that grows with "
         "the length beside one that does not; results that are undertrained, or whose learning rate was the first or last of all tried, take part "
-        "in no verdict. State floats are those of one sequence at the longest tested length."
+        f"in no verdict. State floats are those of one sequence at the longest tested length.{_speeds(found)}"
+    )
+
+
+def _speeds(found: SideBySide) -> str:
+    """What the columns of speeds mean, where there are any."""
+    told: dict[str, list[str]] = {}
+    for task, ways in found.ways.items():
+        for way in ways.values():
+            told.setdefault(way.about, []).append(task)
+    every = len(found.ways)
+    words = "; ".join(way if len(tasks) == every else f"{', '.join(tasks)}: {way}" for way, tasks in told.items())
+    return words and (
+        " Speeds are of one such layer alone, as `linbench bench` measured it, not of these runs, which may have shared the machine: the median ± half of "
+        f"what lies between the fifths ({words}). Where others were at work meanwhile (busy) or a clock was held back (throttled), there is no number; "
+        "`--again` measures anew."
     )
 
 
 def page(found: SideBySide) -> str:
     """In Markdown."""
-    return f"### Beside {found.first}, {found.form}\n\n{markdown(COLUMNS, rows(found), left=LEFT)}\n\n{caption(found)}\n"
+    return f"### Beside {found.first}, {found.form}\n\n{markdown(columns(found), rows(found), left=LEFT)}\n\n{caption(found)}\n"
 
 
 def plain(found: SideBySide) -> dict[str, Any]:
@@ -68,7 +104,16 @@ def plain(found: SideBySide) -> dict[str, Any]:
                 "verdict": line.verdict,
                 "state_floats": state,
                 "parameters": parameters,
+                "tokens_per_second": {question: _plain(found, line, question) for question in ASKED},
                 "marks": line.row.marks,
             }
         )
     return {"form": found.form, "first": found.first, "rows": lines}
+
+
+def _plain(found: SideBySide, line: Line, question: str) -> dict[str, Any] | None:
+    """A speed with how it was measured; None: it was not, or not soundly."""
+    way, layer = found.way(line, question), layer_of(line.row.results[0])
+    if way is None or layer is None or layer not in way.rates:
+        return None
+    return {**way.rates[layer]._asdict(), "measured": way.about}

@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from linbench.report.tables import commits
-from linbench.report.words import HOW, TIMING, Words
-from linbench.speeds import OURS, Series, Speeds, speeds
+from linbench.report.words import TIMING, Words
+from linbench.speeds import HOW, OURS, Series, Speeds, speeds
 from linbench.store import Result
 
 SLOWEST = "reference"

@@ -6,8 +6,8 @@ import pandas as pd
 
 from linbench.report import forms
 from linbench.report.tables import commits
-from linbench.report.words import GROWTH, HOW, NOTES, ROOFLINE, TIMING, TITLES, Words, three_digits
-from linbench.speeds import OURS, Series, Speeds, roofline, speeds, tokens
+from linbench.report.words import GROWTH, NOTES, ROOFLINE, TIMING, TITLES, Words, three_digits
+from linbench.speeds import HOW, OURS, Series, Speeds, roofline, speeds, tokens
 from linbench.store import Result
 
 

@@ -13,9 +13,9 @@ from linbench.report.pictures import Drawing
 from linbench.report.speed_panels import Line, against_length, against_recall, gains
 from linbench.report.tables import commits
 from linbench.report.tradeoff import Tradeoff, tradeoffs
-from linbench.report.words import GROWTH, HOW, NOTES, TIMING, TITLES
+from linbench.report.words import GROWTH, NOTES, TIMING, TITLES
 from linbench.results import Comparison
-from linbench.speeds import OURS, Series, Speeds, speeds
+from linbench.speeds import HOW, OURS, Series, Speeds, speeds
 from linbench.store import Result, fingerprint
 
 NAMES = ("speed", "forms", "recall-speed")

@@ -1,17 +1,14 @@
 """Recall against speed: stored accuracies of controlled models beside the measured speed of the very same layers."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from linbench.cell import canonical
+from linbench.layer_speeds import ASKED, best_way, layer_of
 from linbench.report.tables import caption as caption_of
-from linbench.results import Comparison, Row
-from linbench.speeds import AS_CALLED, OURS, REPLAYED, Series, Speeds, speeds
-from linbench.store import NO_VERDICT, Result
-
-ASKED = ("train", "decode")
+from linbench.results import Comparison
+from linbench.speeds import Speeds, speeds
+from linbench.store import Result
 
 
 @dataclass(frozen=True)
@@ -52,70 +49,32 @@ def tradeoffs(results: Iterable[Result], comparisons: Sequence[Comparison]) -> l
 
 
 def _tradeoff(comparison: Comparison, measured: Sequence[Speeds]) -> Tradeoff | None:
-    rows = {_layer_of(row): row for row in comparison.rows if row.accuracies and len({canonical(x) for x in _layers(row)}) == 1}
+    rows = {layer: row for row in comparison.rows if row.accuracies and (layer := layer_of(row.results[0])) is not None}
     tested = comparison.results[0]["cell"]["task"]["settings"].get("seq_len", 0)
-    chosen: dict[str, tuple[Speeds, int]] = {}
-    for question in ASKED:
-        ways = [(these, length) for these in measured if these.question == question and these.load != "one sequence" for length in these.lengths]
-        best = max(ways, key=lambda way: (len(_rates(way, rows)), -abs(math.log(way[1] / max(tested, 1))), way[0].load), default=None)
-        if best is not None and len(_rates(best, rows)) > 1:
-            chosen[question] = best
-    if not chosen:
+    found = {question: best_way(measured, question, rows, length=tested) for question in ASKED}
+    ways = {question: way for question, way in found.items() if way is not None and len(way.rates) > 1}
+    if not ways:
         return None
-    rates = {question: _rates(way, rows) for question, way in chosen.items()}
-    shown = {layer: row for layer, row in rows.items() if any(layer in of for of in rates.values())}
+    shown = {layer: row for layer, row in rows.items() if any(layer in way.rates for way in ways.values())}
     labels = [row.results[0]["label"] for row in shown.values()]
     points = [
         Point(
             row.label if labels.count(label := row.results[0]["label"]) > 1 else label,
-            _layers(row)[0]["mixer"],
+            row.results[0]["cell"]["model"]["layers"][0]["mixer"],
             tuple(row.accuracies),
-            {question: of[layer][0] for question, of in rates.items() if layer in of},
-            any(mark in NO_VERDICT for result in row.results for mark in result["marks"]),
+            {question: way.rates[layer].median for question, way in ways.items() if layer in way.rates},
+            not row.in_verdicts,
         )
         for layer, row in shown.items()
     ]
-    used = [of[layer][1] for of in rates.values() for layer in of]
-    loads = {question: _load(these, length) for question, (these, length) in chosen.items()}
-    about = "; ".join(f"{words}, {these.precision}, {these.device}" for words, (these, _) in zip(loads.values(), chosen.values(), strict=True))
+    about = "; ".join(way.about for way in ways.values())
     return Tradeoff(
         comparison.title,
         tuple(points),
-        loads,
+        {question: way.words for question, way in ways.items()},
         comparison.results[0]["chance"],
         f"Test accuracy, the mean over seeds with a bar from the worst to the best, against the measured speed of one such layer alone ({about}). A hollow "
         f"mark: undertrained, or its learning rate in doubt. {caption_of(comparison)}",
-        (*comparison.results, *used),
+        (*comparison.results, *(way.results[layer] for way in ways.values() for layer in way.rates)),
         f"recall-speed-{comparison.slug}",
     )
-
-
-def _load(these: Speeds, length: int) -> str:
-    words = {"train": f"training at T {length:,}", "decode": f"decoding after {length:,} tokens"}[these.question]
-    return f"{words}, {these.load}"
-
-
-def _rates(way: tuple[Speeds, int], rows: dict[str, Row]) -> dict[str, tuple[float, Result]]:
-    """By layer, tokens per second and the result that has them."""
-    these, length = way
-    found = {}
-    for series in these.series:
-        if series.side == OURS and (layer := canonical(series.any["bench"]["layer"])) in rows and (rate := _rate(series, length)) is not None:
-            found[layer] = rate, series.results[length]
-    return found
-
-
-def _rate(series: Series, length: int) -> float | None:
-    rate = series.rate(length, REPLAYED) or series.rate(length, AS_CALLED)
-    return None if rate is None else rate.median
-
-
-def _layers(row: Row) -> list[dict[str, str]]:
-    layers: list[dict[str, str]] = row.results[0]["cell"]["model"]["layers"]
-    return layers
-
-
-def _layer_of(row: Row) -> str:
-    """As a speed's identity has it."""
-    model = row.results[0]["cell"]["model"]
-    return canonical({"form": model["form"], "d_model": model["backbone"]["settings"]["d_model"], **model["layers"][0]})

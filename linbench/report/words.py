@@ -15,8 +15,6 @@ from linbench.store import storage_sentence
 
 TITLES = {"train": "Training", "prefill": "Prompts", "decode": "Decoding", "memory": "Memory"}
 
-HOW = {REPLAYED: "on the device alone", AS_CALLED: "as called"}
-
 NOTES = {
     "train": "Forward and backward of one layer, to the gradients of its input and of every parameter.",
     "prefill": "Forward from an empty state, which is kept; no gradients.",

@@ -1,6 +1,7 @@
 """`linbench compare`."""
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ def test_what_is_missing_is_run_and_shown_side_by_side(compare: Callable[..., An
     assert (first.split()[:2], second.split()[:2]) == (["mqar", "deltanet"], ["mqar", "gla"])
     assert "Difference: to deltanet, with its own 95 % interval" in ended.out
     assert ended.err.count("seed ") == 4
+    how = "linbench bench length --models deltanet,gla --suite tiny.yaml --form native --results results --lengths 16 --device cpu"
+    assert ended.err.splitlines()[-2] == f"linbench: the speed of training is not stored for deltanet, gla; measured by: {how}"
     again = compare("deltanet,gla")
     assert (again.code, again.out, again.err.count("finished earlier")) == (0, ended.out, 4)
     (table,) = json.loads(compare("deltanet", "gla", "--json").out)
@@ -72,3 +75,23 @@ def test_a_sweep_takes_other_models_and_seeds(linbench: Callable[..., Any], tmp_
     (tmp_path / "tiny.yaml").write_text(TINY)
     ended = linbench("sweep", "tiny.yaml", "--model", "gla,retnet", "--seeds", "4-5", "--dry-run", "--device", "cpu")
     assert ended.out.splitlines()[:2] == ["mqar gla seed 4 5: 2 cells, 2 left, no estimate", "mqar retnet seed 4 5: 2 cells, 2 left, no estimate"]
+
+
+@pytest.mark.slow
+def test_what_is_said_to_measure_speeds_does(compare: Callable[..., Any], linbench: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from torch import nn\nclass Mine(nn.Linear):\n    def __init__(self, width):\n        super().__init__(width, width)\n")
+    (tmp_path / "tiny.yaml").write_text(TINY.replace("linear_attention", "{model: gla, set: {model.heads: 4}}"))
+    models = ("deltanet[neg_eigval=true]", "gla", "./mine.py:Mine")
+    ended = compare(*models, "--results", "kept")
+    told = [line for line in ended.err.splitlines() if " is not stored for " in line]
+    assert told[0].startswith("linbench: the speed of training is not stored for deltanet[neg_eigval=true], gla, ./mine.py:Mine; measured by: linbench bench ")
+    assert "tokens/s" not in ended.out
+    commands = [command for line in told for command in line.partition("measured by: ")[2].split("; ")]
+    assert len(commands) == 2, "one for each question"
+    for command in commands:
+        assert linbench(*shlex.split(command)[1:], "--repeat", "1").code == 0
+    again = compare(*models, "--results", "kept")
+    assert " is not stored for " not in again.err
+    assert "training, thousand tokens/s  decoding, thousand tokens/s" in again.out
+    (table,) = json.loads(compare(*models, "--results", "kept", "--json").out)
+    assert [set(row["tokens_per_second"]) for row in table["rows"]] == [{"train", "decode"}] * 3

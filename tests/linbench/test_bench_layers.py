@@ -137,6 +137,7 @@ def test_layers_of_a_suite_are_as_its_cells_have_them(tmp_path: Path) -> None:
         ("deltanet", 32, 4, "controlled"), ("gla", 32, 4, "controlled"), ("deltanet", 64, 4, "controlled"), ("gla", 64, 4, "controlled"),
     ]  # fmt: skip
     assert [case.label for case in base(["gla"], SMALL, suite=str(path), device="cpu")] == ["gla", "gla"]
+    assert {case.cell.model.form for case in base([], SMALL, suite=str(path), form="native", device="cpu")} == {"native"}
 
 
 def test_an_identity_is_all_that_names_a_result_and_nothing_else() -> None:

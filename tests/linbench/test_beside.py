@@ -4,7 +4,10 @@ from typing import Any
 import pytest
 
 from linbench.beside import SideBySide, side_by_side, titles
+from linbench.report.beside import caption, columns, plain, rows
+from linbench.speeds import speeds
 from linbench.suite import Suite, blocks
+from tests.speeds import a_speed, layer_of
 
 TINY = {"task.seq_len": 16, "task.kv_pairs": 2, "task.vocab_size": 16, "model.d_model": 16, "model.heads": 2, "model.layers": 1}
 
@@ -17,7 +20,7 @@ def tiny(models: Sequence[Any], **more: Any) -> Suite:
 def tables(a_result: Callable[..., Any]) -> Callable[..., list[SideBySide]]:
     """Of models with their scores about which seeds lie, and what else is said of their results: (label, score, more)."""
 
-    def make(*models: Any, **suite: Any) -> list[SideBySide]:
+    def make(*models: Any, measured: Sequence[Any] = (), **suite: Any) -> list[SideBySide]:
         found, missing = blocks(tiny([name for name, *_ in models], **suite), device="cpu")
         assert missing == {}
         results = {}
@@ -27,7 +30,9 @@ def tables(a_result: Callable[..., Any]) -> Callable[..., list[SideBySide]]:
                     said = {name: value(i) if callable(value) else value for name, value in more.items()}
                     result = a_result(cell.model.label, cell.seed, score + 0.01 * (i % 3), **said)
                     results[cell.id] = result | {"cell": cell.identity, "preset": cell.preset}
-        return side_by_side(found, results)
+        layers = {result["label"]: layer_of(result) for result in results.values()}
+        known = [a_speed(label, seconds=seconds, bench={"layer": layers[label], **more.pop("bench", {})}, **more) for label, seconds, more in measured]
+        return side_by_side(found, results, speeds(known))
 
     return make
 
@@ -127,3 +132,25 @@ def test_models_of_one_name_are_told_apart(tables: Callable[..., Any]) -> None:
     wide = {"model": "deltanet", "set": {"model.heads": 4}}
     (table,) = tables(("deltanet", 0.6, {}), (wide, 0.8, {}))
     assert [line.row.label for line in table.lines] == ["deltanet", "deltanet (model.heads 4)"]
+
+
+def test_speeds_stand_beside_where_the_very_layers_were_measured(tables: Callable[..., Any]) -> None:
+    measured = [("deltanet", 0.01, {}), ("gla", 0.02, {}), ("retnet", 0.02, {"marks": ["busy"]})]
+    (table,) = tables(*((name, 0.6, {}) for name in ("deltanet", "gla", "retnet", "comba")), measured=measured)
+    assert [column for column in columns(table) if "tokens/s" in column] == ["training, thousand tokens/s"]
+    at = columns(table).index("training, thousand tokens/s")
+    assert [row[at] for row in rows(table)] == ["102 ± 10%", "51.2 ± 10%", "busy", "–"]
+    assert "not of these runs" in caption(table)
+    assert "(training at T 256, 1,024 tokens a batch, as called, fp32, a CPU, 2 threads)" in caption(table)
+    first, *_, last = plain(table)["rows"]
+    assert first["tokens_per_second"]["train"]["median"] == pytest.approx(102_400)
+    assert first["tokens_per_second"]["decode"] is last["tokens_per_second"]["train"] is None
+    assert [line.row.label for line in table.unmeasured("train")] == ["comba"]
+    assert [line.row.label for line in table.unmeasured("decode")] == ["deltanet", "gla", "retnet", "comba"]
+
+
+def test_no_speed_of_another_device_and_no_column_of_none(tables: Callable[..., Any]) -> None:
+    (table,) = tables(("deltanet", 0.6, {}), ("gla", 0.6, {}), measured=[("deltanet", 0.01, {"bench": {"device": "a GPU"}})])
+    assert not [column for column in columns(table) if "tokens/s" in column]
+    assert "Speeds" not in caption(table)
+    assert len(table.unmeasured("train")) == 2

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from linbench.cell import SCHEMA
+from linbench.cell import SCHEMA, digest
 from linbench.common.errors import UserError
 from linbench.compare import comparing, stores_at
 from linbench.store import Store
 from linbench.suite import Suite
+from tests.speeds import a_speed, layer_of
 
 SUITE = Suite.parse(
     {
@@ -68,11 +69,23 @@ def test_what_is_stored_elsewhere_is_read_and_the_suites_own_models_are_never_ru
     assert named(both.cells) == named(plan.cells), "what is stored of a named model is not run again"
 
 
-def test_the_first_is_compared_with_what_was_read(keep: Callable[..., Path], a_result: Callable[..., Any]) -> None:
+def test_the_first_is_compared_with_what_was_read(keep: Callable[..., Path], a_result: Callable[..., Any], tmp_path: Path) -> None:
     plan = comparing(["retnet"], SUITE, against=str(keep(SUITE, "deltanet", "gla")), device="cpu")
     mine = [a_result("retnet", cell.seed, 0.9 + cell.seed / 100) | {"cell": cell.identity} for cell in plan.cells]
-    (table,) = plan.tables(mine)
+    (table,) = plan.tables(mine, Store(tmp_path / "not there"))
     assert [(line.row.label, line.verdict) for line in table.lines] == [("retnet", "compared with"), ("deltanet", "worse"), ("gla", "worse")]
+
+
+def test_speeds_are_read_from_both_stores(keep: Callable[..., Path], a_result: Callable[..., Any], tmp_path: Path) -> None:
+    plan = comparing(["retnet"], SUITE, against=str(keep(SUITE, "deltanet")), device="cpu")
+    mine = [a_result("retnet", cell.seed, 0.9) | {"cell": cell.identity} for cell in plan.cells]
+    own = Store(tmp_path / "own")
+    own.prepare()
+    for store, result in ((plan.stores[0], next(iter(plan.known.values()))), (own, mine[0])):
+        speed = a_speed(result["label"], bench={"layer": layer_of(result)})
+        store.put(speed | {"schema": SCHEMA, "id": digest(speed["id"])})
+    (table,) = plan.tables(mine, own)
+    assert len(table.ways["mqar"]["train"].rates) == 2
 
 
 def test_what_failed_elsewhere_or_is_of_other_code_is_not_read(keep: Callable[..., Path]) -> None:

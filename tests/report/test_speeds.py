@@ -15,45 +15,7 @@ from linbench.report.words import markdown, save_words, three_digits
 from linbench.results import comparisons
 from linbench.speeds import AS_CALLED, OURS, REPLAYED, growth, roofline, speeds
 from linbench.store import Result
-
-
-def a_speed(label: str = "deltanet", length: int = 256, seconds: float = 1.0, **more: Any) -> Result:
-    """A stored result as one would be: a batch of 1,024 tokens, of decoding 4 sequences."""
-    question, peer = more.pop("question", "train"), more.pop("peer", None)
-    batch = more.pop("batch", 4 if question == "decode" else 1024 // length)
-    settings = {"heads": 2, "head_dim": None, "expand_k": 1.0, **more.pop("settings", {})}
-    timing = {"median": seconds, "low": 0.9 * seconds, "high": 1.1 * seconds, "calls": 9}
-    sides: dict[str, Any] = {OURS: {AS_CALLED: timing}}
-    if more.pop("gpu", False):
-        sides[OURS][REPLAYED] = {name: value / 2 for name, value in timing.items()}
-    if peer:
-        sides[peer] = {AS_CALLED: {name: 2 * value for name, value in timing.items()}}
-    bench = {
-        "question": question,
-        "layer": {"form": "native", "d_model": 64, "mixer": label.partition("[")[0], "version": 1, "settings": settings, "kernel": {}, "source": None},
-        "shape": {"batch": batch, "length": length},
-        "precision": "fp32",
-        "backend": "auto",
-        "peer": peer and {"name": peer, "version": "1"},
-        "device": "cpu",
-        **more.pop("bench", {}),
-    }
-    found = {
-        "kind": "speed",
-        "label": label,
-        "bench": bench,
-        "status": "ok",
-        "reason": None,
-        "sides": sides,
-        "marks": [],
-        "state": None,
-        "cost": {"flops": 100.0, "bytes": 30.0},
-        "ceilings": {"flops_per_second": 1000.0, "bytes_per_second": 100.0},
-        "first_call": 3.0,
-        "environment": {"device": {"name": "a CPU"}, "threads": 2, "commit": "abcdef0123456789", "dirty": False},
-        **more,
-    }
-    return {**found, "id": str(sorted(found.items(), key=str))}
+from tests.speeds import a_speed, layer_of
 
 
 def test_growth_is_the_slope_of_logarithms() -> None:
@@ -183,11 +145,6 @@ def test_forms_beside_the_slowest() -> None:
         ("32", "chunkwise, torch", "10.0 x"),
     ]
     assert forms.ladders(results[-2:]) == [], "nothing to be relative to"
-
-
-def layer_of(result: Result) -> dict[str, Any]:
-    model = result["cell"]["model"]
-    return {"form": model["form"], "d_model": model["backbone"]["settings"]["d_model"], **model["layers"][0]}
 
 
 def test_recall_meets_the_speed_of_the_very_same_layers(a_result: Any) -> None:
