@@ -7,6 +7,7 @@ from typing import NamedTuple
 from linbench.common.errors import EXIT_NOT_COMPARABLE, EXIT_REGRESSION, unknown
 from linbench.common.words import counted
 from linbench.matching import Match, matches
+from linbench.pace import Pace, paces
 from linbench.policy import Bimodal, Policy
 from linbench.store import Result
 from linbench.verdicts import Difference, fisher, holm, welch
@@ -54,6 +55,10 @@ class Gate:
     """What could not be compared, a sentence each."""
     new: tuple[str, ...]
     """Rows that the candidate alone has: they are not gated."""
+    speeds: tuple[Pace, ...] = ()
+    """Of what was timed on both sides."""
+    untimed: tuple[str, ...] = ()
+    """Speeds that could not be compared, a sentence each; where they are gated they are among the problems."""
 
     @property
     def red(self) -> list[Judged]:
@@ -61,9 +66,14 @@ class Gate:
         return [one for one in self.judged if one.red]
 
     @property
+    def slower(self) -> list[Pace]:
+        """Those that take longer than they may."""
+        return [one for one in self.speeds if one.red]
+
+    @property
     def exit_code(self) -> int:
         """A regression that was shown outweighs what could not be."""
-        return EXIT_REGRESSION if self.red else EXIT_NOT_COMPARABLE if self.problems else 0
+        return EXIT_REGRESSION if self.red or self.slower else EXIT_NOT_COMPARABLE if self.problems else 0
 
 
 def judge(pairs: Sequence[Pair], policy: Policy) -> list[Judged]:
@@ -82,9 +92,10 @@ def _fewer(pair: Pair) -> float:
     return fisher(after, len(pair.candidate), before, len(pair.baseline), alternative="less")
 
 
-def gate(baseline: Iterable[Result], candidate: Iterable[Result], policy: Policy) -> Gate:
+def gate(baseline: Iterable[Result], candidate: Iterable[Result], policy: Policy, *, speeds: tuple[Sequence[Result], Sequence[Result]] = ((), ())) -> Gate:
     """Rows are matched by task, settings, model, form, protocol and seed; what code they ran is left aside, as that is what is gated. But a task
-    of another version asks another question, and what else matters of the environment must agree.
+    of another version asks another question, and what else matters of the environment must agree. speeds: what both sides have stored of them, which is
+    shown, and gated where the policy says so.
 
     Raises UserError: the policy names a bimodal cell that the baseline does not have.
     """
@@ -102,11 +113,17 @@ def gate(baseline: Iterable[Result], candidate: Iterable[Result], policy: Policy
         elif not differ and seeds:
             gated.append(match)
     problems += [f"{what[0].upper()}{what[1:]}: {'; '.join(names)} cannot be compared." for what, names in changed.items()]
-    if not reported[0]:
+    timed, untimed = paces(*speeds, policy)
+    if policy.slower is not None:
+        problems += untimed
+        if not speeds[0]:
+            problems.append("The policy gates speeds, and the baseline holds none; `linbench bench` measures them.")
+    if not reported[0] and not (timed and policy.slower is not None):
         problems.append("The baseline holds no result that was run to be reported, so there is nothing to gate.")
     judged = judge([Pair(m.name, m.accuracies(m.baseline), m.accuracies(m.candidate), _learnt(m, policy)) for m in gated], policy)
     told = tuple(replace(one, marks=_marks(match)) for one, match in zip(judged, gated, strict=True))
-    return Gate(told, tuple(problems), tuple(match.name for match in found if not match.baseline.results))
+    new = tuple(match.name for match in found if not match.baseline.results)
+    return Gate(told, tuple(problems), new, tuple(timed), tuple(untimed))
 
 
 def _learnt(match: Match, policy: Policy) -> float | None:

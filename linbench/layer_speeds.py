@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from linbench.cell import canonical
-from linbench.speeds import AS_CALLED, HOW, OURS, REPLAYED, Rate, Speeds
+from linbench.speeds import AS_CALLED, HOW, OURS, REPLAYED, Rate, Speeds, asked
 from linbench.store import Result
 
 ASKED = ("train", "decode")
@@ -26,8 +26,7 @@ class Way:
     @property
     def words(self) -> str:
         """What was measured."""
-        what = {"train": f"training at T {self.length:,}", "decode": f"decoding after {self.length:,} tokens"}[self.speeds.question]
-        return f"{what}, {self.speeds.load}"
+        return f"{asked(self.speeds.question, self.length)}, {self.speeds.load}"
 
     @property
     def about(self) -> str:

@@ -1,7 +1,7 @@
 """Which results of two runs answer the same question, whatever code answered it, and under what conditions they did."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,6 @@ def question(result: Result) -> Question:
     cell = result["cell"]
     task, model, protocol = cell["task"], cell["model"], cell["protocol"]
     searched = {"lr": f"searched on seeds {' '.join(map(str, result['search']['seeds']))}"} if result["search"] else {}
-    codeless = {"version": 0, "kernel": {}, "source": None}
     return {
         **cell,
         "schema": 0,
@@ -31,24 +30,34 @@ def question(result: Result) -> Question:
         "model": {
             **model,
             "backbone": {**model["backbone"], "version": 0, "kernel": {}},
-            "layers": [{**layer, **codeless} for layer in model["layers"]],
+            "layers": [{**layer, **_CODELESS} for layer in model["layers"]],
         },
         "protocol": {"version": 0, "settings": {**protocol["settings"], **searched}},
     }
 
 
-def aligned(before: Sequence[Result], after: Sequence[Result]) -> tuple[list[Question], list[Question]]:
+_CODELESS = {"version": 0, "kernel": {}, "source": None}
+
+
+def speed_question(result: Result) -> Question:
+    """What the speed of a layer answers: how long a call takes of a layer so set, at one shape, in one precision, beside one peer or alone. How it is measured
+    belongs to that."""
+    bench = result["bench"]
+    return {**bench, "schema": 0, "device": "", "layer": {**bench["layer"], **_CODELESS}}
+
+
+def aligned(before: Sequence[Result], after: Sequence[Result], asks: Callable[[Result], Question] = question) -> tuple[list[Question], list[Question]]:
     """The questions of both. Where code has a setting more or fewer than it had, those of one label that agree in all others are the same: as `before`
     has them, if there is but one."""
-    old, new = [question(result) for result in before], [question(result) for result in after]
+    old, new = [asks(result) for result in before], [asks(result) for result in after]
     exact = {canonical(asked) for asked in new}
-    left: dict[tuple[str, int], dict[str, Question]] = {}
+    left: dict[tuple[str, int | None], dict[str, Question]] = {}
     for result, asked in zip(before, old, strict=True):
         if canonical(asked) not in exact:
-            left.setdefault((result["label"], asked["seed"]), {})[canonical(asked)] = asked
+            left.setdefault((result["label"], asked.get("seed")), {})[canonical(asked)] = asked
     found = []
     for result, asked in zip(after, new, strict=True):
-        twins = [other for other in left.get((result["label"], asked["seed"]), {}).values() if agree(asked, other)]
+        twins = [other for other in left.get((result["label"], asked.get("seed")), {}).values() if agree(asked, other)]
         found.append(twins[0] if len(twins) == 1 else asked)
     return old, found
 
@@ -68,15 +77,18 @@ def conditions(result: Result) -> dict[str, str]:
 
     Threads and the kind of CPU change the last bits alone, which a test over seeds is there for.
     """
-    cell, packages = result["cell"], result["environment"]["packages"]
+    cell = result["cell"]
     task = cell["task"]
     source = f", source {task['source'][:8]}" if task["source"] else ""
-    told = {
-        "device": cell["device"],
-        "torch": packages.get("torch", "unknown").partition("+")[0],
-        f"task {task['name']}": f"version {task['version']}{source}, of draws {task.get('draws', 0)}",
-    }
-    return told if cell["device"] == "cpu" else {**told, "triton": packages.get("triton", "unknown")}
+    version = f"version {task['version']}{source}, of draws {task.get('draws', 0)}"
+    return {"device": cell["device"], f"task {task['name']}": version, **packages(result, cell["device"])}
+
+
+def packages(result: Result, device: str) -> dict[str, str]:
+    """What computed on that kind of device."""
+    found = result["environment"]["packages"]
+    told = {"torch": found.get("torch", "unknown").partition("+")[0]}
+    return told if device == "cpu" else {**told, "triton": found.get("triton", "unknown")}
 
 
 @dataclass(frozen=True)

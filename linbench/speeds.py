@@ -57,12 +57,7 @@ class Series:
 
     def rate(self, length: int, timing: str) -> Rate | None:
         """At a length; None where nothing was timed that way."""
-        result = self.results.get(length)
-        seconds = None if result is None else result["sides"].get(self.side, {}).get(timing)
-        if result is None or seconds is None:
-            return None
-        count = tokens(result)
-        return Rate(count / seconds["median"], count / seconds["high"], count / seconds["low"])
+        return speed_of(self.results[length], self.side, timing) if length in self.results else None
 
     def rates(self, timing: str) -> dict[int, Rate]:
         """By length, where there are any."""
@@ -139,6 +134,31 @@ def tokens(result: Result) -> int:
     return int(shape["batch"] * (1 if result["bench"]["question"] == "decode" else shape["length"]))
 
 
+def speed_of(result: Result, side: str, timing: str) -> Rate | None:
+    """Of one side; None where nothing was timed that way."""
+    seconds, count = result["sides"].get(side, {}).get(timing), tokens(result)
+    return None if seconds is None else Rate(count / seconds["median"], count / seconds["high"], count / seconds["low"])
+
+
+def asked(question: str, length: int) -> str:
+    """What was timed, in words: `training at T 256`."""
+    return {"train": f"training at T {length:,}", "prefill": f"prompts of {length:,} tokens", "decode": f"decoding after {length:,} tokens"}[question]
+
+
+def machine(result: Result) -> str:
+    """What it was measured on."""
+    found = result["environment"]
+    name = str(found["device"]["name"])
+    return name if result["bench"]["device"] != "cpu" else f"{name}, {found['threads']} thread{'s' * (found['threads'] > 1)}"
+
+
+def told_apart_by(result: Result) -> dict[str, Any]:
+    """What one layer can differ in from another."""
+    layer = result["bench"]["layer"]
+    flat = {**layer, **layer["settings"], "form of kernels": result["bench"]["backend"]}
+    return {name: value for name, value in flat.items() if name != "settings"}
+
+
 def growth(seconds: Mapping[int, float]) -> float | None:
     """The exponent e by which seconds grow with a length T, as T^e: the slope of the logarithms by least squares over all lengths; None for fewer than two.
 
@@ -162,9 +182,8 @@ def roofline(result: Result, side: str, timing: str) -> float | None:
 
 
 def _alike(result: Result) -> tuple[Any, ...]:
-    bench, found = result["bench"], result["environment"]
-    device = found["device"]["name"] if bench["device"] != "cpu" else f"{found['device']['name']}, {found['threads']} thread{'s' * (found['threads'] > 1)}"
-    return bench["question"], bench["layer"]["form"], bench["layer"]["d_model"], bench["precision"], device
+    bench = result["bench"]
+    return bench["question"], bench["layer"]["form"], bench["layer"]["d_model"], bench["precision"], machine(result)
 
 
 def _by_load(question: str, members: Sequence[Result]) -> dict[str, list[Result]]:
@@ -195,7 +214,7 @@ def _series(members: Sequence[Result]) -> tuple[Series, ...]:
         layer = {**result["bench"]["layer"], "backend": result["bench"]["backend"]}
         layers.setdefault(str(sorted(layer.items())), []).append(result)
     firsts = [group[0] for group in layers.values()]
-    labels = labelled([result["label"] for result in firsts], [_flat(result) for result in firsts])
+    labels = labelled([result["label"] for result in firsts], [told_apart_by(result) for result in firsts])
     found = []
     for label, group in zip(labels, layers.values(), strict=True):
         sides = dict.fromkeys(side for result in group for side in (result["sides"] or {OURS: {}}))
@@ -204,13 +223,6 @@ def _series(members: Sequence[Result]) -> tuple[Series, ...]:
             by_length = {result["bench"]["shape"]["length"]: result for result in sorted(having, key=lambda one: one["bench"]["peer"] is not None)}
             found.append(Series(label, side, dict(sorted(by_length.items()))))
     return tuple(sorted(found, key=lambda one: one.name))
-
-
-def _flat(result: Result) -> dict[str, Any]:
-    """What one layer can differ in from another."""
-    layer = result["bench"]["layer"]
-    flat = {**layer, **layer["settings"], "form of kernels": result["bench"]["backend"]}
-    return {name: value for name, value in flat.items() if name != "settings"}
 
 
 def _inside(value: Any, path: tuple[str, ...]) -> float | None:

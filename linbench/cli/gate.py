@@ -21,31 +21,34 @@ Examples:
 def gate(
     baseline: Annotated[Path, typer.Option(metavar="DIR", help="Folder of result files of what stands.")],
     candidate: Annotated[Path, typer.Option(metavar="DIR", help="Folder of result files of what is to take its place.")],
-    policy: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML: drop, alpha, seeds, bimodal, may_differ (docs/ci.md).")] = None,
+    policy: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML: drop, alpha, seeds, bimodal, slower, may_differ (docs/ci.md).")] = None,
     format_: ShownOption = Shown.terminal,
     as_json: JsonOption = False,
 ) -> None:
     """Say whether candidate results are worse than a baseline, cell by cell, whatever code they ran.
 
     Exit code 0: none is. 4: a mean fell by more than two points, and that is shown among all cells. 5: cells are missing, or environments differ in
-    what matters.
+    what matters. Speeds that `linbench bench` has stored on both sides are shown beside, and gated where the policy says how much slower they may be.
     """
     from linbench.gate import gate as compare
     from linbench.policy import load
-    from linbench.report.gated import COLUMNS, LEFT, outcome, page, plain, rows, sentences
+    from linbench.report.gated import COLUMNS, LEFT, SPEEDS, outcome, page, plain, rows, sentences, speeds
     from linbench.report.lines import show
-    from linbench.store import Store
+    from linbench.store import CELL, SPEED, Store
 
     rule = load(policy)
     stores = Store(baseline), Store(candidate)
-    found = compare(stores[0].all(), stores[1].all(), rule)
+    before, after = (store.by_kind() for store in stores)
+    found = compare(before[CELL], after[CELL], rule, speeds=(before[SPEED], after[SPEED]))
     tell_set_aside([path for store in stores for path in store.set_aside])
     if as_json:
         print(json.dumps(plain(found, rule)))
     elif format_ is Shown.markdown:
         print(page(found, rule))
-    elif found.judged:
-        show(COLUMNS, rows(found, rule), left=LEFT)
+    else:
+        for columns, lines in ((COLUMNS, rows(found, rule)), (SPEEDS, speeds(found))):
+            if lines:
+                show(columns, lines, left=LEFT)
     for sentence in sentences(found):
         print(f"linbench: {sentence}", file=sys.stderr)
     print(f"linbench: {outcome(found)}", file=sys.stderr)

@@ -6,7 +6,7 @@ from linbench.beside import ALPHA, Line, SideBySide
 from linbench.layer_speeds import ASKED, layer_of
 from linbench.report.lines import markdown, probability
 from linbench.report.tables import NOTES, accuracy_words
-from linbench.report.words import TITLES, three_digits
+from linbench.report.words import TITLES, thousands
 from linbench.sizes import TOLERANCE
 
 LEFT = {"task", "model", "verdict", "marks"}
@@ -43,7 +43,7 @@ def _speed(found: SideBySide, line: Line, question: str) -> str:
     if way is None or layer is None:
         return "–"
     rate = way.rates.get(layer)
-    return way.why_not(layer) or "–" if rate is None else f"{three_digits(rate.median / 1e3)} ± {rate.spread:.0%}"
+    return way.why_not(layer) or "–" if rate is None else thousands(rate)
 
 
 def _sizes(line: Line) -> tuple[float | None, float | None]:

@@ -4,10 +4,13 @@ from typing import Any
 
 from linbench.common.words import counted
 from linbench.gate import Gate, Judged
+from linbench.pace import Pace
 from linbench.policy import Policy
 from linbench.report.lines import markdown, probability
+from linbench.report.words import thousands
+from linbench.speeds import HOW
 
-LEFT = {"cell", "verdict", "marks"}
+LEFT = {"cell", "speed", "verdict", "marks"}
 COLUMNS = ["cell", "baseline", "candidate", "difference", "seeds", "p", "verdict", "marks"]
 
 
@@ -24,6 +27,23 @@ def _row(one: Judged, policy: Policy) -> list[str]:
     return [pair.name, before, after, interval, str(len(pair.candidate)), probability(one.counted), verdict, "; ".join(one.marks)]
 
 
+SPEEDS = ["speed", "baseline", "candidate", "times as long", "verdict", "marks"]
+"""Columns of the second table."""
+
+
+def speeds(found: Gate) -> list[list[str]]:
+    """One for every call that was timed on both sides."""
+    return [_speed(one) for one in found.speeds]
+
+
+def _speed(one: Pace) -> list[str]:
+    before, after = (thousands(rate) for rate in (one.baseline, one.candidate))
+    least, most = one.between
+    shown = "slower" if least > 1 else "faster" if most < 1 else "no difference shown"
+    verdict = "RED" if one.red else "not judged" if one.marks else shown
+    return [f"{one.name}, {HOW[one.timing]}", before, after, f"{one.times:.2f} [{least:.2f}, {most:.2f}]", verdict, "; ".join(one.marks)]
+
+
 def _side(values: Any, learnt: float | None) -> str:
     mean = f"{sum(values) / len(values):.3f}"
     return mean if learnt is None else f"{mean} ({sum(value >= learnt for value in values)} learnt)"
@@ -31,8 +51,17 @@ def _side(values: Any, learnt: float | None) -> str:
 
 def sentences(found: Gate) -> list[str]:
     """What is red, what could not be compared, and what is new."""
+    marked = [f"{one.name} ({', '.join(one.marks)})" for one in found.speeds if one.marks and one.allowed is not None]
+    doubtful = [f"{counted(len(marked), 'speed')} not judged: {'; '.join(marked)}."] if marked else []
+    left = [sentence for sentence in found.untimed if sentence not in found.problems]
+    others = [f"Of the baseline {counted(len(left), 'speed')} cannot be compared; the first: {left[0]}"] if left else []
     new = [f"Not gated, as the baseline does not have them: {'; '.join(found.new)}."] if found.new else []
-    return [*map(_red, found.red), *found.problems, *new]
+    return [*map(_red, found.red), *map(_slow, found.slower), *found.problems, *doubtful, *others, *new]
+
+
+def _slow(one: Pace) -> str:
+    least, most = one.between
+    return f"{one.name} got slower: it takes {one.times:.2f} times as long ({least:.2f} to {most:.2f} by the fifths), and the policy lets {one.allowed:g} pass."
 
 
 def _red(one: Judged) -> str:
@@ -46,9 +75,12 @@ def _red(one: Judged) -> str:
 
 def outcome(found: Gate) -> str:
     """All in one sentence."""
-    worse, short = len(found.red), len(found.problems)
-    parts = [f"{worse} worse than the baseline"] * bool(worse) + [f"{counted(short, 'reason')} why it is not comparable"] * bool(short)
-    return f"{counted(len(found.judged), 'cell')} gated, {' and '.join(parts) or 'none worse than the baseline'}."
+    worse, slower, short = len(found.red), len(found.slower), len(found.problems)
+    parts = [f"{worse} worse than the baseline"] * bool(worse) + [f"{counted(slower, 'speed')} lower than allowed"] * bool(slower)
+    parts += [f"{counted(short, 'reason')} why it is not comparable"] * bool(short)
+    timed = [one for one in found.speeds if one.allowed is not None and not one.marks]
+    gated = [counted(len(found.judged), "cell"), *([counted(len(timed), "speed")] if timed else [])]
+    return f"{' and '.join(gated)} gated, {' and '.join(parts) or 'none worse than the baseline'}."
 
 
 def caption(policy: Policy) -> str:
@@ -60,11 +92,23 @@ def caption(policy: Policy) -> str:
     )
 
 
+def speed_caption(policy: Policy) -> str:
+    """The rule of speeds."""
+    rule = "Speeds are shown and never red, as the policy does not gate them"
+    if policy.slower is not None:
+        rule = f"A speed is red if the candidate takes more than {policy.slower:g} times as long and the fifths of both sides lie apart"
+    return (
+        f"{rule}. Thousand tokens per second of one layer alone as `linbench bench` stored them, the median ± half of what lies between the fifths; "
+        "times as long: by medians, and by the fifths at the least and at the most. What was busy or throttled on either side is not judged."
+    )
+
+
 def page(found: Gate, policy: Policy) -> str:
     """In Markdown."""
     table = markdown(COLUMNS, rows(found, policy), left=LEFT) if found.judged else "No cell could be gated."
     said = "".join(f"- {sentence}\n" for sentence in sentences(found))
-    return f"### Gate: {outcome(found)}\n\n{said}\n{table}\n\n{caption(policy)}\n"
+    timed = f"\n{markdown(SPEEDS, speeds(found), left=LEFT)}\n\n{speed_caption(policy)}\n" if found.speeds else ""
+    return f"### Gate: {outcome(found)}\n\n{said}\n{table}\n\n{caption(policy)}\n{timed}"
 
 
 def plain(found: Gate, policy: Policy) -> dict[str, Any]:
@@ -84,4 +128,25 @@ def plain(found: Gate, policy: Policy) -> dict[str, Any]:
         }
         for one in found.judged
     ]
-    return {"exit_code": found.exit_code, "policy": policy.model_dump(mode="json"), "cells": cells, "problems": list(found.problems), "new": list(found.new)}
+    timed = [
+        {
+            "speed": one.name,
+            "timing": one.timing,
+            "baseline": one.baseline._asdict(),
+            "candidate": one.candidate._asdict(),
+            "times_as_long": one.times,
+            "between": list(one.between),
+            "red": one.red,
+            "marks": list(one.marks),
+        }
+        for one in found.speeds
+    ]
+    return {
+        "exit_code": found.exit_code,
+        "policy": policy.model_dump(mode="json"),
+        "cells": cells,
+        "speeds": timed,
+        "problems": list(found.problems),
+        "untimed": list(found.untimed),
+        "new": list(found.new),
+    }

@@ -10,7 +10,7 @@ from rich.table import Table
 from linbench.report.exports import write_texts
 from linbench.report.latex import PACKAGES, tabular
 from linbench.report.tables import LEFT, body, drawn
-from linbench.speeds import AS_CALLED, REPLAYED
+from linbench.speeds import AS_CALLED, REPLAYED, Rate
 from linbench.store import storage_sentence
 
 TITLES = {"train": "Training", "prefill": "Prompts", "decode": "Decoding", "memory": "Memory"}
@@ -49,6 +49,11 @@ class Words(NamedTuple):
 def three_digits(value: float) -> str:
     """1,234 or 123 or 12.3 or 0.0123."""
     return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}"
+
+
+def thousands(rate: Rate) -> str:
+    """Thousand tokens per second, with the spread."""
+    return f"{three_digits(rate.median / 1e3)} ± {rate.spread:.0%}"
 
 
 def rich_table(words: Words) -> Table:

@@ -9,17 +9,21 @@ import pytest
 
 from linbench.cell import SCHEMA, digest
 from linbench.store import Store
+from tests.speeds import a_speed
 
 
 @pytest.fixture
 def store(a_result: Callable[..., Any], tmp_path: Path) -> Callable[..., Path]:
-    """A folder with six seeds of DeltaNet about a score."""
+    """A folder with six seeds of DeltaNet about a score, and the seconds that a call takes."""
 
-    def keep(name: str, score: float, **more: Any) -> Path:
+    def keep(name: str, score: float, seconds: float = 0.0, **more: Any) -> Path:
         folder = Store(tmp_path / name)
         folder.prepare()
         for seed in range(6):
             result = a_result(seed=seed, score=score + seed / 100, **more)
+            folder.put(result | {"id": digest(result["id"]), "schema": SCHEMA})
+        speed = a_speed(seconds=seconds, environment={"device": {"name": "a CPU"}, "threads": 2, "packages": {}, "commit": None})
+        for result in [speed] if seconds else []:
             folder.put(result | {"id": digest(result["id"]), "schema": SCHEMA})
         return folder.folder
 
@@ -70,10 +74,23 @@ def test_json_says_it_all(gate: Callable[..., Any], store: Callable[..., Path]) 
     told = json.loads(gate(store("base", 0.8), store("head", 0.6), "--json").out)
     (cell,) = told["cells"]
     assert told["exit_code"] == 4
-    assert told["policy"] == {"drop": 0.02, "alpha": 0.05, "seeds": 6, "bimodal": [], "may_differ": []}
+    assert told["policy"] == {"drop": 0.02, "alpha": 0.05, "seeds": 6, "bimodal": [], "slower": None, "may_differ": []}
     assert cell["red"] is True
     assert cell["baseline"] == pytest.approx([0.8, 0.81, 0.82, 0.83, 0.84, 0.85])
     assert cell["difference"] == pytest.approx(-0.2)
+
+
+def test_speeds_are_shown_and_gated_where_the_policy_says_so(gate: Callable[..., Any], store: Callable[..., Path], tmp_path: Path) -> None:
+    folders = store("base", 0.8, seconds=1.0), store("head", 0.8, seconds=2.0)
+    ended = gate(*folders)
+    assert (ended.code, ended.err) == (0, "linbench: 1 cell gated, none worse than the baseline.\n")
+    assert ended.out.splitlines()[2].split() == ["speed", "baseline", "candidate", "times", "as", "long", "verdict", "marks"]
+    assert ended.out.splitlines()[3].split()[-4:] == ["2.00", "[1.64,", "2.44]", "slower"]
+    (tmp_path / "gate.yaml").write_text("slower: 1.5")
+    ended = gate(*folders, "--policy", "gate.yaml", "--format", "markdown")
+    assert ended.code == 4
+    assert "| RED " in ended.out
+    assert "got slower: it takes 2.00 times as long" in ended.err
 
 
 def test_bad_input_is_one_sentence(gate: Callable[..., Any], store: Callable[..., Path], tmp_path: Path) -> None:
