@@ -53,15 +53,12 @@ def tally(verdicts: Sequence[Verdict]) -> str:
 def detail(verdict: Verdict, stored: Stored) -> list[str]:
     """A claim at length, as Markdown without its heading."""
     claim, text = verdict.claim, verdict.claim.text
-    lines = [text.says, "", f"- Source: {text.source}", f"- Published: {text.published}", f"- Setting: {text.setting}", f"- Rule: {text.rule}"]
-    lines += [f"- Here: {text.here.strip()}"] if text.here else []
-    if claim.supported and claim.refuted:
-        lines += [f"- Supported: `{_one_line(claim.supported.text)}`", f"- Refuted: `{_one_line(claim.refuted.text)}`"]
+    lines = [text.says, "", *(f"- {name}: {f'`{words}`' if name in RULES else words}" for name, words in about(claim).items())]
     lines.append(f"- **{verdict.answer}**{': ' + verdict.why if verdict.why else ''}")
     if claim.measures and not verdict.rulings:
         lines += ["", "What decides it:", "", table(claim)]
     for ruling in verdict.rulings:
-        lines += ["", f"{_where(ruling)}:", "", table(claim, ruling.figures)]
+        lines += ["", f"{where(ruling)}:", "", table(claim, ruling.figures)]
         if (kind := text.figure) and ruling.device != NOTHING_TRAINED:
             lines += [f"\nShown in `{path}`." for path in stored.pictures(verdict.ids(ruling.device, stored), kind)]
     return lines
@@ -71,20 +68,40 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _where(ruling: Ruling) -> str:
+RULES = ("Supported", "Refuted")
+"""Of what is `about` a claim, what is code."""
+
+
+def about(claim: Claim) -> dict[str, str]:
+    """Where it is from, what was published, and its rules in words and as they are applied."""
+    text, rules = claim.text, dict(zip(RULES, (claim.supported, claim.refuted), strict=True))
+    told = {"Source": text.source, "Published": text.published, "Setting": text.setting, "Rule": text.rule, "Here": text.here.strip()}
+    return {name: words for name, words in told.items() if words} | {name: _one_line(rule.text) for name, rule in rules.items() if rule}
+
+
+def where(ruling: Ruling) -> str:
+    """On which kind of device, and what it says there."""
     answer = f", {ruling.answer}" if ruling.answer != UNDECIDED else ""
     return f"{'With' if ruling.device == NOTHING_TRAINED else 'On'} {ruling.device}{answer}"
 
 
+MEASURES = ["measure", "of", "figure", "out of"]
+"""Columns of a ruling."""
+
+
 def table(claim: Claim, figures: Mapping[str, Found] | None = None) -> str:
+    """`measures` as Markdown, without the columns of what they came to where that is not there."""
+    columns = MEASURES if figures is not None else MEASURES[:2]
+    return markdown(columns, measures(claim, figures), left=columns)
+
+
+def measures(claim: Claim, figures: Mapping[str, Found] | None = None) -> list[list[str]]:
     """Every measure, with figures also what it came to and what that is made of; those that decide nothing stand last."""
     names = [*claim.deciding, *(name for name in claim.measures if name not in claim.deciding)]
     rows = [[name + ("" if name in claim.deciding else " (beside)"), said(claim, name)] for name in names]
-    columns = ["measure", "of"]
     if figures is not None:
         rows = [[*row, str(figures[name]), figures[name].out_of] for name, row in zip(names, rows, strict=True)]
-        columns += ["figure", "out of"]
-    return markdown(columns, rows, left=columns)
+    return rows
 
 
 def said(claim: Claim, name: str) -> str:

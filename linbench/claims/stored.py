@@ -3,13 +3,14 @@
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from linbench.cell import Cell, digest
+from linbench.cell import Cell, canonical, digest
 from linbench.results import Comparison, comparisons
 from linbench.search import SearchSettings, at_chosen_rates
 from linbench.speeds import Speeds, speeds
 from linbench.store import CELL, SPEED, Result, Store
-from linbench.suite import Suite
+from linbench.suite import Suite, SuiteTask
 
 
 class Stored:
@@ -46,12 +47,21 @@ class Stored:
         return [path for folder, name in names if (path := folder / "figures" / f"{name}.png").is_file()]
 
     @cached_property
-    def _asked(self) -> set[tuple[str, str, str]]:
-        return {(result["cell"]["device"], result["cell"]["task"]["name"], result["label"]) for result in self.results.values()}
+    def _asked(self) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
+        found: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = {}
+        for result in self.results.values():
+            cell = result["cell"]
+            settings = cell["task"]["settings"]
+            found.setdefault((cell["device"], cell["task"]["name"], result["label"]), {})[canonical(settings)] = settings
+        return {key: list(of.values()) for key, of in found.items()}
 
     def any(self, suite: Suite, model: str, device: str) -> bool:
         """Whether there may be results of a suite's tasks by a model: to look is quick, to work out which cells these would be is not."""
-        return any((device, task.task.partition("/")[0], model) in self._asked for task in suite.tasks)
+        return any(
+            all(settings.get(name) == value for name, value in _fixed(suite, task).items())
+            for task in suite.tasks
+            for settings in self._asked.get((device, task.task.partition("/")[0], model), ())
+        )
 
     def find(self, cells: Sequence[Cell], search: SearchSettings | None, device: str) -> dict[str, Result]:
         """The results that these cells have on that kind of device, at the rate that a search there has found, by the ids of `cells`."""
@@ -61,3 +71,9 @@ class Stored:
 
         meant = at_chosen_rates(cells, found, search) if search else {cell.id: cell for cell in cells}
         return {name: result for name, cell in meant.items() if (result := found(cell))}
+
+
+def _fixed(suite: Suite, task: SuiteTask) -> dict[str, int]:
+    """What every cell of a suite's task has: of whole numbers alone it is plain how a result has them."""
+    given = {name: value for name, value in {**suite.set, **task.set}.items() if name.startswith("task.") and name not in suite.grid}
+    return {name.removeprefix("task."): value for name, value in given.items() if isinstance(value, int)}

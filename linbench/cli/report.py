@@ -12,11 +12,16 @@ def report(
     results: ResultsOption = Path("results"),
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="File to write; default: report.html in the results folder.")] = None,
 ) -> None:
-    """Write all tables and figures of stored results, cards of the models, environment and failures as one HTML file that needs no network."""
-    from linbench.report.page import save_page
-    from linbench.store import Store
+    """Write all tables and figures of stored results, what they say of claims, speeds of layers, cards of the models, environment and failures as one HTML
+    file that needs no network."""
+    from linbench.claims.shown import claimed
+    from linbench.claims.stored import Stored
+    from linbench.report.page import page, save_page
+    from linbench.store import CELL, SPEED, Store
 
     store, path = Store(results), save or results / "report.html"
-    save_page(store, path)
+    stored = Stored([store])
+    kept, aside = stored.by_folder[store.folder], [one.name for one in store.unreadable]
+    save_page(path, page(kept[CELL], title=store.folder.resolve().name, aside=aside, speeds=kept[SPEED], claims=claimed(stored)))
     tell_set_aside(store.set_aside)
     print(path)

@@ -3,7 +3,7 @@
 import base64
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,10 +17,12 @@ from linbench.registry import registry
 from linbench.report.colours import ink, styles
 from linbench.report.figures import FIGURES
 from linbench.report.overview import OVERVIEW, overviews
-from linbench.report.pictures import drawings, words
+from linbench.report.pictures import Drawing, drawings, words
+from linbench.report.speed import tables as speed_tables
+from linbench.report.speed_figures import speed_drawings
 from linbench.report.tables import LEFT, MORE, caption, more_tables, table
 from linbench.results import Comparison, Row, comparisons
-from linbench.store import Result, Store, fingerprint, seed_of, storage_sentence
+from linbench.store import Result, fingerprint, seed_of, storage_sentence
 
 PICTURES_BYTES = 3_800_000
 """Of all pictures in the page: where they have more, the largest are drawn coarser."""
@@ -36,30 +38,49 @@ class Picture(NamedTuple):
     inches: float
 
 
-def save_page(store: Store, path: Path) -> None:
-    """Write the page of a store. Raises StorageError: there is no such folder, or the file cannot be written."""
-    results = store.all()
-    text = page(results, title=store.folder.resolve().name, aside=[one.name for one in store.unreadable])
+class Claimed(NamedTuple):
+    """What results say of a claim. row: its name, verdict, what it says, why it is undecided; about: more of it, by name; figures: every measure, for each kind
+    of device with a heading; ids: of the results that it rests on."""
+
+    row: Sequence[str]
+    about: Mapping[str, str]
+    figures: Sequence[tuple[str, pd.DataFrame]]
+    ids: Collection[str]
+
+
+def save_page(path: Path, text: str) -> None:
+    """Raises StorageError: the file cannot be written."""
     with storage_sentence(path, "cannot write the report"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
 
-def page(results: Sequence[Result], *, title: str, aside: Sequence[str] = ()) -> str:
-    """HTML; the same for the same results. `aside`: names of files that could not be read."""
-    found = comparisons(results)
-    pictures = _pictures(found)
+def page(results: Sequence[Result], *, title: str, aside: Sequence[str] = (), speeds: Sequence[Result] = (), claims: Sequence[Claimed] = ()) -> str:
+    """HTML; the same for the same results. `aside`: names of files that could not be read; `speeds`: results of what benchmarks measured of layers."""
+    found, every = comparisons(results), [*results, *speeds]
+    timed = {drawing.slug: drawing for drawing in speed_drawings(speeds, found)}
+    pictures = _pictures([*(drawing for comparison in found for drawing in drawings(comparison)), *timed.values()])
     room = Environment(loader=PackageLoader("linbench.report", "page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return room.get_template("page.html").render(
         title=title,
         style=_raw("page.css"),
         script=_raw("page.js"),
-        counts={"results": len(results), "comparisons": len(found), "models": len({row.results[0]["label"] for one in found for row in one.rows})},
-        drawn_from=fingerprint(results),
+        counts={
+            "results": len(results),
+            "comparisons": len(found),
+            "models": len({row.results[0]["label"] for one in found for row in one.rows}),
+            "speeds": len(speeds),
+        },
+        drawn_from=fingerprint(every),
         overviews=[{"title": name, "table": _table(frame), "about": OVERVIEW} for name, frame in overviews(found).items()],
+        claims=_claims(claims, {**{(one.slug, one.title): one.results for one in found}, ("speed", "Speed"): speeds}),
         comparisons=[_section(one, pictures) for one in found],
-        cards=_cards(results),
-        environments=_table(_environments(results)),
+        speeds=[{"title": words.title, "table": _table(words.frame), "caption": words.caption} for words in speed_tables(speeds)],
+        speed_figures=[_shown(pictures[slug], slug, timed[slug].caption) for slug in timed if slug in pictures],
+        cards=_cards(
+            {layer["mixer"] for result in results for layer in result["cell"]["model"]["layers"]} | {one["bench"]["layer"]["mixer"] for one in speeds}
+        ),
+        environments=_table(_environments(every)),
         failures=_table(_failures(results)),
         marks=_table(_marks(found)),
         aside=aside,
@@ -71,10 +92,31 @@ def _raw(name: str) -> Markup:
     return Markup((files("linbench.report") / "page" / name).read_text(encoding="utf-8"))
 
 
-def _table(frame: pd.DataFrame) -> dict[str, Any]:
-    """Its columns, each with whether it holds words, and its rows; without marks where there are none."""
-    shown = frame.drop(columns=[name for name in frame.columns if name == "marks" and not frame[name].any()])
-    return {"columns": [(str(name), name in LEFT) for name in shown.columns], "rows": shown.astype(str).to_numpy().tolist()}
+def _table(frame: pd.DataFrame, left: Collection[str] = LEFT) -> dict[str, Any]:
+    """Its columns, each with whether it holds words, and its rows; without marks or notes where there are none."""
+    shown = frame.drop(columns=[name for name in frame.columns if name in {"marks", "notes"} and not frame[name].any()])
+    return {"columns": [(str(name), name in left) for name in shown.columns], "rows": shown.astype(str).to_numpy().tolist()}
+
+
+def _shown(picture: Picture, name: str, words: str) -> dict[str, Any]:
+    """A figure, its name in words, and what stands below it."""
+    return {**picture._asdict(), "name": name.replace("-", " "), "words": words}
+
+
+def _claims(claims: Sequence[Claimed], sections: Mapping[tuple[str, str], Sequence[Result]]) -> dict[str, Any]:
+    """A table of all, then each with what it rests on. sections: of the page, by anchor and title, with what is shown there."""
+    columns = ["claim", "verdict", "says", "why"]
+    ids = {section: {result["id"] for result in results} for section, results in sections.items()}
+    each = [
+        {
+            **dict(zip(columns, claim.row, strict=True)),
+            "about": claim.about,
+            "figures": [(words, _table(frame, frame.columns)) for words, frame in claim.figures],
+            "within": [section for section, own in ids.items() if own & set(claim.ids)],
+        }
+        for claim in claims
+    ]
+    return {"table": _table(pd.DataFrame([claim.row for claim in claims], columns=columns), columns), "each": each}
 
 
 def _section(comparison: Comparison, pictures: dict[str, Picture]) -> dict[str, Any]:
@@ -86,16 +128,16 @@ def _section(comparison: Comparison, pictures: dict[str, Picture]) -> dict[str, 
         "caption": caption(comparison),
         "more": [(MORE[name], {**_table(frame), "colours": colours}) for name, frame in more_tables(comparison).items()],
         "figures": [
-            {**pictures[f"{comparison.slug}-{name}"]._asdict(), "name": name.replace("-", " "), "words": words(comparison, name, settings=False)}
+            _shown(pictures[f"{comparison.slug}-{name}"], name, words(comparison, name, settings=False))
             for name in FIGURES
             if f"{comparison.slug}-{name}" in pictures
         ],
     }
 
 
-def _pictures(found: Sequence[Comparison]) -> dict[str, Picture]:
+def _pictures(drawn: Iterable[Drawing]) -> dict[str, Picture]:
     """By the names of their files: lines where there is room for them, else dots."""
-    every = {drawing.slug: drawing for comparison in found for drawing in drawings(comparison)}
+    every = {drawing.slug: drawing for drawing in drawn}
     pictures = {slug: _as_lines(svg["svg"].decode()) for slug, drawing in every.items() if (svg := drawing.pictures(["svg"]))}
     for slug, lines in sorted(pictures.items(), key=lambda item: len(item[1].source), reverse=True):
         if sum(len(one.source) for one in pictures.values()) > PICTURES_BYTES:
@@ -114,12 +156,11 @@ def _as_lines(svg: str) -> Picture:
     return Picture(Markup(f"data:image/svg+xml;charset=utf-8,{told}"), round(float(size[1]) / 72, 2))
 
 
-def _cards(results: Sequence[Result]) -> list[dict[str, Any]]:
+def _cards(mixers: Collection[str]) -> list[dict[str, Any]]:
     """Of every mixer that occurs and is found here; of others their names alone."""
-    names = sorted({layer["mixer"] for result in results for layer in result["cell"]["model"]["layers"]})
     entries = registry("model").entries
     absent = {"text": "It is not installed where this page was made.", "generation": "", "settings": [], "controlled": []}
-    return [{"name": name, **(_card(entries[name].cls) if name in entries else absent)} for name in names]
+    return [{"name": name, **(_card(entries[name].cls) if name in entries else absent)} for name in sorted(mixers)]
 
 
 def _card(cls: Any) -> dict[str, Any]:
@@ -136,7 +177,11 @@ def _environment(result: Result) -> dict[str, str]:
     told = result["environment"]
     commit = f"{(told['commit'] or 'none known')[:10]}{', with changes' if told.get('dirty') else ''}"
     device = told.get("device", {})
-    where = {"device": device.get("name") or result["cell"]["device"], "cuda": device.get("cuda"), "threads": told.get("threads")}
+    where = {
+        "device": device.get("name") or (result["bench"] if "bench" in result else result["cell"])["device"],
+        "cuda": device.get("cuda"),
+        "threads": told.get("threads"),
+    }
     more = {"python": told.get("python"), "platform": told.get("platform"), **told["packages"]}
     return {"commit": commit, **{name: "–" if value is None else str(value) for name, value in {**where, **more}.items()}}
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from linbench.cell import Cell, digest
+from linbench.claims import shown
 from linbench.claims.bench import TRAINING
 from linbench.claims.cells import of_measure, parts
 from linbench.claims.claim import Claim, section
@@ -123,6 +124,33 @@ def test_results_of_other_settings_do_not_count(kept: Callable[..., Stored]) -> 
     claim, other = a_claim(), a_claim({"set": {"model.d_model": 32}})
     found = verdict(claim, kept(other, {"delta": [0.9, 0.9, 0.9], "sum": [0.5, 0.5, 0.5]}))
     assert (found.answer, found.why, found.rulings) == (UNDECIDED, "nothing of it was run", ())
+
+
+def test_a_look_at_what_may_be_there_misses_nothing(kept: Callable[..., Stored]) -> None:
+    """The numbers that all cells of a suite share tell; what a grid sets, or is written otherwise, does not."""
+    claim = a_claim({"set": {"model.d_model": 16, "task.vocab_size": 32, "task.seq_len": "32"}, "grid": {"task.kv_pairs": [2]}})
+    stored = kept(claim, {"delta": [0.9]})
+    suite = claim.grids["recall"].suite
+    assert stored.any(suite, "deltanet", "cpu")
+    assert not stored.any(suite, "linear_attention", "cpu")
+    assert not stored.any(suite, "deltanet", "NVIDIA H200")
+    for change, there in (({"task.vocab_size": 64}, False), ({"task.seq_len": "64"}, True)):
+        assert stored.any(suite.model_copy(update={"set": {**suite.set, **change}}), "deltanet", "cpu") is there
+    assert stored.any(suite.model_copy(update={"grid": {"task.kv_pairs": [4]}}), "deltanet", "cpu")
+
+
+def test_the_page_has_claims_that_rest_on_what_is_stored(kept: Callable[..., Stored], monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = a_claim()
+    table = replace(claim, id="C2", measures={"delta": claim.measures["delta"].model_copy(update={"model": ""})}, supported=None, refuted=None)
+    monkeypatch.setattr(shown, "claims", lambda: {"C1": claim, "C2": table})
+    stored = kept(claim, {"delta": [0.9, 0.92, 0.94], "sum": [0.5, 0.6, 0.7]})
+    (one,) = shown.claimed(stored)
+    assert one.row == ["C1", "supported", "the delta rule recalls more", ""]
+    assert one.about["Supported"] == "delta - sum >= 0.2"
+    ((where, figures),) = one.figures
+    assert (where, list(figures["figure"])) == ("On cpu, supported", ["0.920 ± 0.020", "0.600 ± 0.100"])
+    assert one.ids == set(stored.results)
+    assert shown.claimed(Stored([])) == []
 
 
 def test_of_a_search_those_at_the_rate_that_it_finds_count(kept: Callable[..., Stored]) -> None:

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from linbench.report.page import page
+from linbench.report.page import Claimed, page
+from tests.speeds import a_speed
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install 'linbench[dev]'")
 
@@ -41,7 +43,12 @@ def browser(driver: Any, a_result: Any, tmp_path: Path) -> Any:
     curve = [{"step": i, "tokens": 100 * i, "accuracy": 0.1 * i, "loss": 1.0, "nll": 1.0} for i in range(1, 5)]
     results = [a_result(name, seed, round(0.9 - 0.15 * i, 2), curve=curve) for i, name in enumerate(NAMES) for seed in (0, 1)]
     results += [a_result("kda", status="oom", metrics={}, reason="too little memory")]
-    (tmp_path / "report.html").write_text(page(results, title="six models"), encoding="utf-8")
+    speeds = [a_speed(name, length=length, seconds=0.01 * (i + 1)) for i, name in enumerate(NAMES) for length in (64, 256)]
+    speeds += [a_speed("kda", marks=["busy"], seconds=1.0)]
+    figures = pd.DataFrame([["delta", "deltanet, accuracy", "0.600", "2 seeds"]], columns=["measure", "of", "figure", "out of"])
+    rows = [["C7", "supported", "The delta rule recalls more.", ""], ["C12", "undecided", "Gates recall more.", "gla: 1 of 3 seeds missing"]]
+    claims = [Claimed(row, {"Source": "a paper", "Supported": "delta > 0.5"}, [("On cpu", figures)], {results[0]["id"]}) for row in rows]
+    (tmp_path / "report.html").write_text(page(results, title="six models", speeds=speeds, claims=claims), encoding="utf-8")
     driver.get((tmp_path / "report.html").as_uri())
     return driver
 
@@ -88,7 +95,45 @@ def test_it_can_be_sorted_filtered_and_opened(browser: Any) -> None:
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
+def test_speeds_are_sorted_and_filtered_as_other_tables_are(browser: Any) -> None:
+    table = browser.find_element("css selector", "#speed table")
+    for sign in (1, -1):
+        column(table, "256")[0].click()
+        assert column(table, "layer")[1] == [*NAMES, "kda"][::sign], "the fastest first, by number and not by letter"
+    column(table, "roofline")[0].click()
+    shares = column(table, "roofline")[1]
+    assert (shares[0], shares[-1]) == ("3000%", "30%"), "a share is a number, the largest first"
+    browser.find_element("css selector", "#speed .filter").send_keys("busy")
+    assert column(table, "layer")[1] == ["kda"]
+    images = browser.find_elements("css selector", "#speed img")
+    assert images
+    assert all(browser.execute_script("return arguments[0].naturalWidth > 0", image) for image in images)
+
+
+def test_a_claim_is_opened_and_leads_to_what_it_rests_on(browser: Any) -> None:
+    table = browser.find_element("css selector", "#claims table")
+    assert column(table, "verdict")[1] == ["supported", "undecided"]
+    column(table, "claim")[0].click()
+    assert column(table, "claim")[1] == ["C7", "C12"]
+    claim = browser.find_element("id", "C7")
+    rule = claim.find_element("css selector", "dl")
+    assert not rule.is_displayed()
+    claim.find_element("css selector", "summary").click()
+    assert rule.is_displayed()
+    assert "delta > 0.5" in rule.text
+    claim.find_element("css selector", "a").click()
+    assert browser.current_url.endswith("#mqar-quick-native")
+
+
+def test_all_that_is_folded_is_open_on_paper(browser: Any) -> None:
+    folded = browser.find_elements("css selector", "details:not([open])")
+    assert folded
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert browser.find_elements("css selector", "details:not([open])") == []
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_is_wider_than_the_screen(browser: Any, width: int) -> None:
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600})
+    browser.execute_script("document.querySelectorAll('details').forEach((one) => (one.open = true))")
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width

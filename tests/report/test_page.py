@@ -3,14 +3,16 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from linbench.cards import card
 from linbench.common.errors import StorageError
 from linbench.models.deltanet import DeltaNet
 from linbench.report import page as module
-from linbench.report.page import page, save_page
-from linbench.store import Store
+from linbench.report.page import Claimed, page, save_page
+from linbench.store import CELL, SPEED, Store
+from tests.speeds import a_speed
 
 HOSTILE = "<script>alert('no')</script>\"'&$\\frac$"
 ROOT = Path(__file__).parents[2]
@@ -55,8 +57,38 @@ def test_it_has_tables_figures_cards_environment_and_failures(results: list[Any]
     assert "0123.json.unreadable-0" in words
 
 
+def claimed(result: Any, words: str = "the delta rule recalls more") -> Claimed:
+    figures = pd.DataFrame([["delta", "deltanet, accuracy", "0.900", "3 seeds"]], columns=["measure", "of", "figure", "out of"])
+    return Claimed(["C7", "supported", words, ""], {"Source": "a paper"}, [("On cpu, supported", figures)], {result["id"]})
+
+
+def test_it_has_speeds_and_what_is_said_of_claims(results: list[Any]) -> None:
+    speeds = [a_speed(label, length=length, seconds=length) for label in ("deltanet", "kda") for length in (64, 256)]
+    text = page(results, title="mine", speeds=speeds, claims=[claimed(results[0]), claimed(speeds[0])])
+    tags = Tags(text)
+    words = " ".join(" ".join(tags.words).split())
+    assert "in 1 comparison, 4 measurements of layers." in words
+    assert "Training, thousand tokens per second, as called: d_model 64" in words
+    assert "growth" in words
+    assert sum(tag == "img" for tag, _ in tags.found) == 2
+    ids = {attributes.get("id") for _, attributes in tags.found}
+    assert {"speed", "claims", "C7", "card-kda"} <= ids, "kda was measured alone"
+    assert "C7 supported the delta rule recalls more Source a paper On cpu, supported" in words
+    (slug,) = {attributes["id"] for tag, attributes in tags.found if attributes.get("class") == "comparison"}
+    assert [attributes["href"] for tag, attributes in tags.found if tag == "a"].count(f"#{slug}") == 2, "a claim says what it rests on"
+    assert [attributes["href"] for tag, attributes in tags.found if tag == "a"].count("#speed") == 2
+    assert page(results, title="mine", speeds=list(reversed(speeds)), claims=[claimed(results[0]), claimed(speeds[0])]) == text
+
+
+def test_speeds_alone_are_a_page() -> None:
+    words = " ".join(" ".join(Tags(page([], title="mine", speeds=[a_speed()])).words).split())
+    assert "0 results of 0 models in 0 comparisons, 1 measurement of layers." in words
+    assert "By task and model" not in words
+    assert "What these results say" not in words
+
+
 def test_hostile_names_are_words_and_nothing_else(results: list[Any]) -> None:
-    tags = Tags(page(results, title=HOSTILE, aside=[HOSTILE]))
+    tags = Tags(page(results, title=HOSTILE, aside=[HOSTILE], speeds=[a_speed(HOSTILE)], claims=[claimed(results[0], HOSTILE)]))
     assert sum(tag == "script" for tag, _ in tags.found) == 1
     assert all("onerror" not in attributes for _, attributes in tags.found)
     (source,) = (attributes["src"] for tag, attributes in tags.found if tag == "img")
@@ -101,12 +133,17 @@ def test_where_there_is_no_room_pictures_are_dots(results: list[Any], monkeypatc
     assert dots.startswith("data:image/png;base64,") == (len(dots) < len(lines))
 
 
-def test_a_folder_that_is_not_there_is_said_to_be(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="there is no results folder"):
-        save_page(Store(tmp_path / "nowhere"), tmp_path / "report.html")
+def test_a_file_that_cannot_be_written_is_said_to_be(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="cannot write the report"):
+        save_page(tmp_path / "file" / "report.html", "")
 
 
 @pytest.mark.slow
-def test_the_page_of_twelve_hundred_results_is_below_five_megabytes(tmp_path: Path) -> None:
-    save_page(Store(ROOT / "results" / "h200"), tmp_path / "report.html")
-    assert (tmp_path / "report.html").stat().st_size < 5_000_000
+def test_the_page_of_sixteen_hundred_results_is_below_five_megabytes() -> None:
+    from linbench.claims.shown import claimed
+    from linbench.claims.stored import Stored
+
+    stored = Stored([Store(ROOT / "results" / "h200")])
+    (kept,) = stored.by_folder.values()
+    assert len(page(kept[CELL], title="h200", speeds=kept[SPEED], claims=claimed(stored)).encode()) < 5_000_000

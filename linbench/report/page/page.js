@@ -1,7 +1,7 @@
 "use strict";
 const cell = (row, column) => row.cells[column].textContent.trim();
 const missing = (text) => ["", "–", "undeclared"].includes(text);
-const isNumber = (text) => /^(≥ )?-?[\d.,]+(e[-+]?\d+)?( |$)/.test(text);
+const isNumber = (text) => /^(≥ )?-?[\d.,]+(e[-+]?\d+)?( |%|$)/.test(text);
 const number = (text) => (missing(text) ? NaN : parseFloat(text.replace(/,|≥ /g, "")));
 
 function sort(head) {
