@@ -103,24 +103,30 @@ def stacked() -> bool:
     return level is not None and level.key() == functorch.TransformType.Vmap
 
 
-def vmap_rule(operator: Any, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+def vmap_rule(operator: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
     """Replicas become more of the batch, under `torch.vmap`.
 
     For operators whose every tensor argument and result, where it is there at all, has a first dimension over which they work
     independently: the batch, or for weights a number of groups that divides it (batch row b of B belongs to group b // (B / groups)).
     """
 
-    def fold(x: Any, dim: int | None) -> Any:
+    def fold(x: Any, dim: Any) -> Any:
+        if isinstance(x, list):
+            return list(map(fold, x, dim))
         if not isinstance(x, Tensor):
             return x
         stacked = x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
         return stacked.flatten(0, 1)
 
+    def unfold(x: Any) -> Any:
+        if isinstance(x, list):
+            return list(map(unfold, x))
+        return x if x is None else x.reshape(info.batch_size, len(x) // info.batch_size, *x.shape[1:])
+
     results = operator(*map(fold, args, in_dims))
-    if isinstance(results, Tensor):
-        return results.reshape(info.batch_size, -1, *results.shape[1:]), 0
-    unfolded = (x if x is None else x.reshape(info.batch_size, len(x) // info.batch_size, *x.shape[1:]) for x in results)
-    return tuple(unfolded), tuple(None if x is None else 0 for x in results)
+    if not isinstance(results, tuple):
+        return unfold(results), 0
+    return tuple(map(unfold, results)), tuple(None if x is None else 0 for x in results)
 
 
 _LIBRARY: Any = torch.library.Library("linbench", "FRAGMENT")  # type: ignore[no-untyped-call]

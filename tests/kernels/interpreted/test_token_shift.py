@@ -1,0 +1,1 @@
+../test_token_shift.py
