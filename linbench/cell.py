@@ -70,7 +70,7 @@ class ModelSpec:
         backbone = {
             "version": backbones.VERSION,
             "settings": self.backbone.model_dump(mode="json", exclude_none=True),
-            "kernel": _kernel_versions(backbones.FAMILIES),
+            "kernel": _kernel_versions(backbones.families(self.backbone)),
         }
         return {"form": self.form, "backbone": backbone, "layers": [layer.identity() for layer in self.layers]}
 

@@ -11,7 +11,7 @@ from linbench.common.io import IO
 from linbench.common.keys import stable_key
 from linbench.common.settings import Settings
 from linbench.models.base import LayerInfo, Mixer, Rule, StateSize
-from linbench.models.blocks.channel_mixers import CHANNEL_MIXERS
+from linbench.models.blocks.channel_mixers import CHANNEL_FAMILIES, CHANNEL_MIXERS
 from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.ends import Decoder, head, loss, reader
 from linbench.models.blocks.norms import HeadLayerNorm, RMSNorm
@@ -22,7 +22,7 @@ VERSION = 2
 """Raised whenever a change here changes results; part of the identity of every cell."""
 
 FAMILIES = ("embedding", "norms", "cross_entropy")
-"""The kernel families that what is around the mixers computes with."""
+"""The kernel families that what is around the mixers computes with, besides those of a channel mixer."""
 
 
 class BackboneSettings(Settings):
@@ -38,6 +38,11 @@ class BackboneSettings(Settings):
     channel_width: int | None = Field(None, ge=1, description="hidden width of the channel mixer; null is 8/3 d_model for swiglu, 4 d_model for rwkv's")
     tie_embeddings: bool = Field(True, description="one matrix for embedding and head")
     embedding_dropout: float = Field(0.0, ge=0, lt=1, description="share of the embedded inputs that training sets to zero, the rest scaled up")
+
+
+def families(settings: BackboneSettings) -> tuple[str, ...]:
+    """The kernel families that what is around the mixers computes with. What a mixer's own channel mixer computes with is among the mixer's."""
+    return *FAMILIES, *CHANNEL_FAMILIES.get(settings.channel_mixer, ())
 
 
 class Layer(NamedTuple):

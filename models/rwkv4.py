@@ -38,7 +38,7 @@ class RWKV4(Mixer):
 
     name = "rwkv4"
     channel_mixer = "rwkv4"
-    families = ("scan",)
+    families = ("scan", "token_shift")
     generation = "gates and decay"
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
@@ -55,7 +55,7 @@ class RWKV4(Mixer):
     def forward(self, x: Tensor, state: RWKV4State | None = None, handed: Any = None) -> Out:
         """As `Mixer.forward`."""
         given = self.init_state(x.shape[0], capacity=x.shape[1]) if state is None else state
-        streams, last = self.shift(x, given.shift)
+        streams, last = self.shift(x, state and state.shift)
         r, k, v = self.receptance(streams["r"]), self.key(streams["k"]), self.value(streams["v"])
         o, memory = wkv(k, v, self.time_decay, self.time_first, given.memory)
         return Out(self.output((torch.sigmoid(r.to(o.dtype)) * o).to(v.dtype)), RWKV4State(memory, last), handed)

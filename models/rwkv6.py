@@ -7,10 +7,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from linbench.kernels.channel_decay import channel_decay
+from linbench.kernels.operators import product_dtype
+from linbench.kernels.token_shift import token_shift_by_token
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.linear import Linear, LowRank
 from linbench.models.blocks.shift_mixer import Streams
-from linbench.models.blocks.token_shift import TokenShift, before, depth, own_share
+from linbench.models.blocks.token_shift import TokenShift, depth, own_share
 from linbench.models.rwkv5 import RWKV5, RWKV5Settings
 
 
@@ -33,12 +35,14 @@ class TokenShiftByToken(TokenShift):
         for up in self.up:
             nn.init.uniform_(up.get_parameter("weight"), -0.01, 0.01)
 
-    def forward(self, x: Tensor, last: Tensor | None) -> tuple[dict[str, Tensor], Tensor]:
-        """As `TokenShift.forward`."""
-        back = before(x, last) - x
-        parts = self.down(x + self.first * back).tanh().chunk(len(self.names), dim=-1)
-        every = zip(self.names, self.mix.unbind(), self.up, parts, strict=True)
-        return {name: x + (mix + up(part)) * back for name, mix, up, part in every}, x[:, -1]
+    def mixed(self, x: Tensor, last: Tensor | None) -> tuple[Tensor, ...]:
+        """As `TokenShift.mixed`."""
+        return token_shift_by_token(x, self.first, self.offset, self.mix, last, dtype=product_dtype(x))
+
+    def offset(self, read: Tensor) -> list[Tensor]:
+        """To the mix of each stream, by a first mixture [B, T, D]."""
+        parts = self.down(read).tanh().chunk(len(self.names), dim=-1)
+        return [up(part) for up, part in zip(self.up, parts, strict=True)]
 
 
 class RWKV6(RWKV5):

@@ -95,3 +95,6 @@ CHANNEL_MIXERS: dict[str, Callable[[LayerInfo, int | None], ChannelMixer]] = {
     "rwkv7": _rwkv7,
 }
 """By the names that users and mixers call them; `none` is none."""
+
+CHANNEL_FAMILIES: dict[str, tuple[str, ...]] = dict.fromkeys(("rwkv4", "rwkv6", "rwkv7"), ("token_shift",))
+"""The kernel families of those that compute with any."""

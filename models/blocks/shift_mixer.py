@@ -50,7 +50,7 @@ class Seen(NamedTuple):
 class ShiftMixer(Mixer):
     """A variant says what its token shift is, and has its equation in `forward`. Its query is called r, receptance."""
 
-    families: ClassVar[tuple[str, ...]] = ("matrix_state", *FAMILIES)
+    families: ClassVar[tuple[str, ...]] = ("matrix_state", "token_shift", *FAMILIES)
     generation = "gates and decay"
     Settings: ClassVar[type[ShiftSettings]] = ShiftSettings
     controlled: ClassVar[dict[str, Any] | None] = {**CONTROLLED, "token_shift": False}

@@ -6,6 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from linbench.kernels.operators import product_dtype
+from linbench.kernels.token_shift import token_shift
 from linbench.models.base import LayerInfo
 
 
@@ -31,16 +33,11 @@ def own_share(width: int, power: float) -> Tensor:
     return (torch.arange(width) / width) ** power
 
 
-def before(x: Tensor, last: Tensor | None) -> Tensor:
-    """x [B, T, D] one token later: first `last` [B, D], the token before x (None: zeros)."""
-    first = torch.zeros_like(x[:, 0]) if last is None else last.to(x.dtype)
-    return torch.cat([first[:, None], x[:, :-1]], dim=1)
-
-
 class TokenShift(nn.Module):
     """x_t + mix * (x_{t-1} - x_t), with a mix per channel for each of several streams, and x_{-1} = 0.
 
-    This is RWKV-6 and 7's convention. RWKV-4 and 5 write mu x_t + (1 - mu) x_{t-1}: mix = 1 - mu.
+    This is RWKV-6 and 7's convention. RWKV-4 and 5 write mu x_t + (1 - mu) x_{t-1}: mix = 1 - mu. Streams are for products of matrices to read: under
+    torch.autocast they come in its dtype.
     """
 
     def __init__(self, mixes: Mapping[str, Tensor]) -> None:
@@ -50,5 +47,8 @@ class TokenShift(nn.Module):
 
     def forward(self, x: Tensor, last: Tensor | None) -> tuple[dict[str, Tensor], Tensor]:
         """x [B, T, D] after `last` [B, D] (None: zeros) -> each stream [B, T, D] by name, and the last token."""
-        streams = x + self.mix[:, None, None] * (before(x, last) - x)
-        return dict(zip(self.names, streams.unbind(), strict=True)), x[:, -1]
+        return dict(zip(self.names, self.mixed(x, last), strict=True)), x[:, -1]
+
+    def mixed(self, x: Tensor, last: Tensor | None) -> tuple[Tensor, ...]:
+        """The streams in their order."""
+        return token_shift(x, self.mix, last, dtype=product_dtype(x))

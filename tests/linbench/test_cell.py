@@ -201,7 +201,9 @@ def test_a_changed_kernel_is_a_different_cell(family: str, monkeypatch: pytest.M
     assert one().id != before
 
 
-@pytest.mark.parametrize(("model", "family"), [("attention", "rotary"), ("rwkv6", "channel_decay"), ("rwkv7", "erasure")])
+@pytest.mark.parametrize(
+    ("model", "family"), [("attention", "rotary"), ("rwkv4", "token_shift"), ("rwkv5", "token_shift"), ("rwkv6", "channel_decay"), ("rwkv7", "erasure")]
+)
 def test_a_family_that_never_changed_results_is_in_no_identity(model: str, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = one(model)
     assert family not in before.identity["model"]["layers"][0]["kernel"]
@@ -211,6 +213,15 @@ def test_a_family_that_never_changed_results_is_in_no_identity(model: str, famil
         assert one(model).id == before.id
     monkeypatch.setattr(importlib.import_module(f"linbench.kernels.{family}"), "VERSION", 1)
     assert one(model).id != before.id
+
+
+def test_what_a_channel_mixer_computes_with_is_in_the_identity_of_models_that_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ids() -> list[str]:
+        return [one(settings={"model.channel_mixer": name}).id for name in ("rwkv4", "rwkv6", "rwkv7", "swiglu", "none")]
+
+    before = ids()
+    monkeypatch.setattr(importlib.import_module("linbench.kernels.token_shift"), "VERSION", 1000)
+    assert [now != then for now, then in zip(ids(), before, strict=True)] == [True, True, True, False, False]
 
 
 def test_an_edited_file_is_a_different_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
