@@ -15,6 +15,7 @@ OTHER = "sums and what is elementwise"
 _KINDS = {
     "recurrence": ("matrix_state", "Eager", "attention", "Attention"),
     "short convolution": ("short_convolution",),
+    "token shift": ("token_shift",),
     "norms": ("linbench_norm", "linbench::norm", "layer_norm", "LayerNorm", "_Norm"),
     "gates": ("decay_gate", "channel_decay", "erasure", "sigmoid", "Sigmoid", "silu", "Silu"),
     "head and loss": ("cross_entropy",),

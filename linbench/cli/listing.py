@@ -9,7 +9,7 @@ import typer
 
 from linbench.cli.options import JsonOption
 
-SURROUNDINGS = {"norms", "short_convolution", "decay_gate", "channel_decay", "erasure", "rotary"}
+SURROUNDINGS = {"norms", "short_convolution", "decay_gate", "channel_decay", "erasure", "rotary", "token_shift"}
 """Kernel families of what stands around a recurrence."""
 
 

@@ -13,6 +13,14 @@ Inputs = dict[str, Tensor]
 Function = Callable[[Inputs], tuple[Tensor, ...]]
 
 
+class Trial(NamedTuple):
+    """A kernel, the truth, and inputs, of which each gets a gradient."""
+
+    kernel: Function
+    truth: Function
+    inputs: Inputs
+
+
 class Errors(NamedTuple):
     """||e|| / ||reference||, the worst of outputs and the worst of gradients with the input's name, and seconds of the kernel's call."""
 

@@ -1,4 +1,4 @@
-"""What is verified: kernels with inputs, and the same mathematics in torch, written independently of them."""
+"""What is verified: every recurrence of `matrix_state`, in cases that suit it, and the small kernels."""
 
 from collections.abc import Callable
 from functools import partial
@@ -6,32 +6,15 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
-from linbench.doctor.errors import Function, Inputs
-from linbench.kernels.channel_decay import channel_decay
-from linbench.kernels.cross_entropy import cross_entropy
-from linbench.kernels.decay_gate import decay_gate
-from linbench.kernels.embedding import embedding
-from linbench.kernels.erasure import erasure
+from linbench.doctor.errors import Inputs, Trial
+from linbench.doctor.small import SMALL
 from linbench.kernels.matrix_state.instances import INSTANCES, Instance, apply, random_inputs
-from linbench.kernels.norms import Activation, l2_norm, layer_norm, rms_norm
-from linbench.kernels.rotary import rotate
-from linbench.kernels.scan import scan
-from linbench.kernels.short_convolution import short_convolution
 from linbench.kernels.wide import at_least_float32
 
 _GATES = {"log_decay", "beta", "bonus", "state"}
 _FORGET = -13.8
 """Logarithm of a decay of 1e-6."""
-
-
-class Trial(NamedTuple):
-    """A kernel, the truth, and inputs, of which each gets a gradient."""
-
-    kernel: Function
-    truth: Function
-    inputs: Inputs
 
 
 class Sizes(NamedTuple):
@@ -99,7 +82,7 @@ def all_trials(device: str) -> dict[str, dict[str, Callable[[torch.dtype], Trial
         name: {about: partial(matrix_state, instance, case) for about, case in CASES.items() if case.suits(name, instance)}
         for name, instance in INSTANCES.items()
     }
-    for name, cases in OTHERS.items():
+    for name, cases in SMALL.items():
         found[name] = {about: partial(lambda make, dtype: _placed(make(), device, dtype), make) for about, make in cases.items()}
     return found
 
@@ -107,174 +90,3 @@ def all_trials(device: str) -> dict[str, dict[str, Callable[[torch.dtype], Trial
 def _placed(trial: Trial, device: str, dtype: torch.dtype) -> Trial:
     wide = at_least_float32(dtype)
     return trial._replace(inputs={name: x.to(device, wide if name in _GATES else dtype) for name, x in trial.inputs.items()})
-
-
-def _normal(*shape: int) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
-
-
-def _convolution(width: int, l2_heads: tuple[int, int] | None, state: bool, silu: bool = True, parts: tuple[int, ...] = (96,)) -> Trial:
-    inputs = {"x": _normal(3, 99, 96), "weight": _normal(width, 96)} | ({"before": _normal(3, width - 1, 96)} if state else {})
-
-    def truth(given: Inputs) -> tuple[Tensor, ...]:
-        x, weight = given["x"], given["weight"]
-        seen = torch.cat([given.get("before", x.new_zeros(len(x), width - 1, x.shape[2])), x], dim=1)
-        y = F.conv1d(seen.mT, weight.mT[:, None], groups=x.shape[2]).mT
-        if silu:
-            y = F.silu(y)
-        if l2_heads is not None:
-            heads, rest = y[..., : l2_heads[0]].reshape(*y.shape[:2], -1, l2_heads[1]), y[..., l2_heads[0] :]
-            y = torch.cat([(heads / (heads.square().sum(-1, keepdim=True) + 1e-6).sqrt()).flatten(-2), rest], dim=-1)
-        return *torch.split(y, list(parts), dim=-1), seen[:, x.shape[1] :]
-
-    def kernel(given: Inputs) -> tuple[Tensor, ...]:
-        y, last = short_convolution(given["x"], given["weight"], given.get("before"), activation="silu" if silu else None, l2_heads=l2_heads, parts=parts)
-        return *y, last
-
-    return Trial(kernel, truth, inputs)
-
-
-def _l2_norm() -> Trial:
-    def truth(given: Inputs) -> tuple[Tensor, ...]:
-        return (given["x"] / (given["x"].square().sum(-1, keepdim=True) + 1e-6).sqrt(),)
-
-    return Trial(lambda given: (l2_norm(given["x"]),), truth, {"x": _normal(4, 33, 96)})
-
-
-def _rms_norm(activation: Activation | None) -> Trial:
-    inputs = {"x": _normal(4, 33, 64), "weight": _normal(64)} | ({"gate": _normal(33, 4, 64).transpose(0, 1)} if activation else {})
-
-    def truth(given: Inputs) -> tuple[Tensor, ...]:
-        y = given["x"] / (given["x"].square().mean(-1, keepdim=True) + 1e-5).sqrt() * given["weight"]
-        if activation is not None:
-            y = y * given["gate"].sigmoid() * (given["gate"] if activation == "swish" else 1.0)
-        return (y,)
-
-    return Trial(lambda given: (rms_norm(given["x"], given["weight"], gate=given.get("gate"), activation=activation),), truth, inputs)
-
-
-def _layer_norm(heads: int, width: int, activation: Activation | None, bias: bool = True) -> Trial:
-    inputs = {"x": 2 + _normal(4, 33, heads, width), "weight": _normal(heads, width)}
-    inputs |= {"bias": _normal(width, heads).mT} if bias else {}
-    inputs |= {"gate": _normal(33, 4, heads, width).transpose(0, 1)} if activation else {}
-
-    def kernel(given: Inputs) -> tuple[Tensor, ...]:
-        return (layer_norm(given["x"], given["weight"], given.get("bias"), gate=given.get("gate"), activation=activation),)
-
-    def truth(given: Inputs) -> tuple[Tensor, ...]:
-        far = given["x"] - given["x"].mean(-1, keepdim=True)
-        y = far / (far.square().mean(-1, keepdim=True) + 1e-5).sqrt() * given["weight"] + given.get("bias", 0.0)
-        if activation is not None:
-            y = y * given["gate"].sigmoid() * (given["gate"] if activation == "swish" else 1.0)
-        return (y,)
-
-    return Trial(kernel, truth, inputs)
-
-
-def _decay_gate(heads: int) -> Trial:
-    def truth(given: Inputs) -> tuple[Tensor, ...]:
-        return (-given["A_log"].exp() * F.softplus(given["step"] + given["bias"]),)
-
-    inputs = {"step": 4 * _normal(7, 33, heads), "A_log": _normal(heads), "bias": _normal(heads) - 4}
-    return Trial(lambda given: (decay_gate(given["step"], given["A_log"], given["bias"]),), truth, inputs)
-
-
-def _channel_decay(heads: int, dim: int, bound: float | None) -> Trial:
-    def truth(given: Inputs) -> tuple[Tensor, ...]:
-        logit = given["offset"].view(7, 33, heads, dim) + given["base"]
-        return (-logit.exp() if bound is None else -bound * logit.sigmoid(),)
-
-    inputs = {"offset": 2 * _normal(7, 33, heads * dim), "base": _normal(heads, dim) - 2}
-    return Trial(lambda given: (channel_decay(given["offset"], given["base"], bound=bound),), truth, inputs)
-
-
-def _erasure(heads: int, dim: int) -> Trial:
-    def kernel(given: Inputs) -> tuple[Tensor, ...]:
-        return erasure(given["k"], given["offset"], given["base"], given["k_k"], given["k_a"])
-
-    def truth(given: Inputs) -> tuple[Tensor, ...]:
-        k, rate = given["k"], (given["offset"].view(7, 33, heads, dim) + given["base"]).sigmoid()
-        removed = k * given["k_k"] / (k * given["k_k"]).square().sum(-1, keepdim=True).sqrt()
-        return k + k * given["k_a"] * (rate - 1), -removed, rate * removed
-
-    inputs = {"k": _normal(33, 7, heads, dim).transpose(0, 1), "offset": 2 * _normal(7, 33, heads * dim)}
-    return Trial(kernel, truth, inputs | {name: _normal(heads + i, dim)[i:] for i, name in enumerate(("base", "k_k", "k_a"))})
-
-
-def _rotary(batch: int, length: int, heads: int, dim: int, *, own: bool) -> Trial:
-    """own: every sequence at a place of its own, as after states."""
-    start = torch.arange(float(batch) if own else 1.0)[:, None, None]
-    angle = (start + torch.arange(length)[:, None]) * 10_000 ** (-torch.arange(dim // 2) / (dim // 2))
-
-    def kernel(given: Inputs) -> tuple[Tensor, ...]:
-        here = angle.to(given["x"].device)
-        return (rotate(given["x"], here.cos(), here.sin()),)
-
-    def truth(given: Inputs) -> tuple[Tensor, ...]:
-        here = angle.to(given["x"]).unsqueeze(2)
-        turned = torch.complex(*given["x"].chunk(2, dim=-1)) * torch.polar(torch.ones_like(here), here)
-        return (torch.cat([turned.real, turned.imag], dim=-1),)
-
-    return Trial(kernel, truth, {"x": _normal(length, batch, heads, dim).transpose(0, 1)})
-
-
-def _cross_entropy(rows: int, vocabulary: int) -> Trial:
-    targets = torch.randint(vocabulary, (rows,), generator=torch.Generator().manual_seed(0))
-    targets[::3] = -100
-
-    def kernel(given: Inputs) -> tuple[Tensor, ...]:
-        return (cross_entropy(given["hidden"], given["weight"], targets.to(given["hidden"].device)),)
-
-    def truth(given: Inputs) -> tuple[Tensor, ...]:
-        return (F.cross_entropy(given["hidden"] @ given["weight"].mT, targets.to(given["hidden"].device)),)
-
-    return Trial(kernel, truth, {"hidden": _normal(rows, 64), "weight": _normal(vocabulary, 64) / 8})
-
-
-def _embedding(rows: int, vocabulary: int, width: int) -> Trial:
-    """Three of four places share a row."""
-    index = torch.randint(vocabulary, (rows,), generator=torch.Generator().manual_seed(0))
-    index[torch.arange(rows) % 4 != 0] = 0
-
-    def kernel(given: Inputs) -> tuple[Tensor, ...]:
-        return (embedding(given["weight"], index.to(given["weight"].device)),)
-
-    def truth(given: Inputs) -> tuple[Tensor, ...]:
-        return (given["weight"][index.to(given["weight"].device)],)
-
-    return Trial(kernel, truth, {"weight": _normal(vocabulary, width)})
-
-
-def _scan(batch: int, length: int, channels: int) -> Trial:
-    def truth(given: Inputs) -> tuple[Tensor, ...]:
-        h = given["state"]
-        every = [h := a * h + b for a, b in zip(given["a"].unbind(1), given["b"].unbind(1), strict=True)]
-        return torch.stack(every, dim=1), h
-
-    inputs = {"a": _normal(batch, length, channels).tanh(), "b": _normal(length, batch, channels).transpose(0, 1), "state": _normal(batch, channels)}
-    return Trial(lambda given: scan(given["a"], given["b"], given["state"]), truth, inputs)
-
-
-OTHERS: dict[str, dict[str, Callable[[], Trial]]] = {
-    "short_convolution": {
-        "kernel 4, unit heads, from a state": partial(_convolution, 4, (64, 32), True, parts=(32, 32, 32)),
-        "kernel 2": partial(_convolution, 2, None, False),
-        "kernel 3, no activation": partial(_convolution, 3, None, True, silu=False),
-    },
-    "scan": {"odd length": partial(_scan, 3, 99, 70), "one token": partial(_scan, 2, 1, 5), "many channels": partial(_scan, 2, 65, 1030)},
-    "l2_norm": {"as published": _l2_norm},
-    "rms_norm": {"no gate": partial(_rms_norm, None), "swish gate": partial(_rms_norm, "swish"), "sigmoid gate": partial(_rms_norm, "sigmoid")},
-    "layer_norm": {
-        "no gate": partial(_layer_norm, 2, 64, None),
-        "swish gate, odd sizes": partial(_layer_norm, 3, 50, "swish"),
-        "sigmoid gate, no bias": partial(_layer_norm, 2, 64, "sigmoid", bias=False),
-        "wide heads": partial(_layer_norm, 2, 512, "swish"),
-    },
-    "decay_gate": {"a few heads": partial(_decay_gate, 3), "channels": partial(_decay_gate, 200)},
-    "channel_decay": {"free": partial(_channel_decay, 2, 64, None), "bounded, odd sizes": partial(_channel_decay, 3, 50, 0.5)},
-    "erasure": {"as published": partial(_erasure, 2, 64), "odd sizes": partial(_erasure, 3, 50), "wide heads": partial(_erasure, 2, 256)},
-    "rotary": {"one place for all": partial(_rotary, 3, 65, 2, 64, own=False), "places of their own": partial(_rotary, 2, 7, 3, 36, own=True)},
-    "embedding": {"small vocabulary": partial(_embedding, 300, 5, 64), "large vocabulary": partial(_embedding, 5000, 3001, 96)},
-    "cross_entropy": {"small vocabulary": partial(_cross_entropy, 300, 50), "large vocabulary": partial(_cross_entropy, 60, 5003)},
-}
-"""Families beside `matrix_state`: by kernel and case, in float64."""

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from linbench.doctor import trials as what
+from linbench.doctor import small
 
 
 def test_all_is_well_on_this_machine(linbench: Callable[..., Any]) -> None:
@@ -21,7 +21,7 @@ def test_all_is_well_on_this_machine(linbench: Callable[..., Any]) -> None:
 
 
 def test_a_wrong_kernel_is_a_no(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(what, "l2_norm", lambda x: x / x.norm(dim=-1, keepdim=True).clamp(max=1.0))
+    monkeypatch.setattr(small, "l2_norm", lambda x: x / x.norm(dim=-1, keepdim=True).clamp(max=1.0))
     ended = linbench("doctor", "rms_norm", "l2_norm", "--device", "cpu", "--json")
     assert ended.code == 1
     found = json.loads(ended.out)

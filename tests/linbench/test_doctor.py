@@ -26,6 +26,7 @@ def test_every_recurrence_and_small_kernel_has_rows_in_both_precisions() -> None
         "channel_decay",
         "erasure",
         "rotary",
+        "token_shift",
         "cross_entropy",
     }
     assert {row.kernel for row in found} == {*INSTANCES, *others}
