@@ -176,13 +176,14 @@ def _parts(comparison: Comparison) -> dict[str, Comparison]:
 
 
 def _divided(name: str, rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Parts of about one length, about `MOST` each; the rows of one model, which stand together, stay together."""
+    """Parts of about one length, about `MOST` each; the rows of one model, which stand together, stay together unless they are more."""
+    models = [list(own) for _, own in groupby(rows, key=lambda row: row.results[0]["label"])]
+    units = [unit for own in models for unit in ([own] if len(own) <= MOST else [[row] for row in own])]
     count, seen = -(-len(rows) // MOST), 0
     parts: list[list[Row]] = [[] for _ in range(count)]
-    for _, own in groupby(rows, key=lambda row: row.results[0]["label"]):
-        models = list(own)
-        parts[seen * count // len(rows)] += models
-        seen += len(models)
+    for unit in units:
+        parts[seen * count // len(rows)] += unit
+        seen += len(unit)
     found = [part for part in parts if part]
     return {f"{name} ({i} of {len(found)})" if len(found) > 1 else name: part for i, part in enumerate(found, 1)}
 
