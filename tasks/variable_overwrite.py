@@ -39,10 +39,11 @@ class VariableOverwrite(Task):
     tell how much a layer can hold, which the controls do.
 
     linbench's own, after the forgetting MQAR of Zoology (arXiv:2312.04927), n-back recall in PaTH (arXiv:2505.16381) and PI-LLM
-    (github.com/zhuangziGiantfish/Unable-to-Forget). Unlike these it has every count of overwrites in every example, never gives a key
-    a value that it had before, and says where errors come from. Of the scores: a key that is overwritten more often was written more
-    recently, unless the schedule is sequential, so look at doublings beside overwrites; and a gate for each channel overwrites as a
-    delta rule does while the keys fit into the channels, so what is said of decay needs more variables than a head has key dimensions.
+    (github.com/zhuangziGiantfish/Unable-to-Forget). Unlike these it has every count of overwrites in every example, never gives a key a value that it
+    had before, and says where errors come from. How much noise there is follows from seq_len: all that no statement takes is filler, so that inert
+    noise statements move it to where the writes are and add none; decoys and mentions take its place. Of the scores: a key that is overwritten more
+    often was written more recently, unless the schedule is sequential, so look at doublings beside overwrites; and a gate for each channel overwrites
+    as a delta rule does while the keys fit into the channels, so what is said of decay needs more variables than a head has key dimensions.
     """
 
     name = "variable_overwrite"
@@ -56,8 +57,8 @@ class VariableOverwrite(Task):
             protocol={"lr": 3e-3, "tokens": 2_048_000},
         ),
         "easy": _preset("4 variables, up to 2 overwrites", 5_000, _EASY),
-        "base": _preset("8 variables, up to 4 overwrites, some noise", 5_000, _BASE),
-        "hard": _preset("16 variables, up to 8 overwrites, noise between every other write", 10_000, _HARD),
+        "base": _preset("8 variables, up to 4 overwrites; three tokens of four are noise", 5_000, _BASE),
+        "hard": _preset("16 variables, up to 8 overwrites; 870 tokens of 1024 are noise, most of them between writes", 10_000, _HARD),
         "hard-4096": _preset("hard, of keys and values too many to learn by heart", 10_000, {**_HARD, "keys": 4096, "values": 4096}),
         "many": _preset(
             "up to 32 overwrites, by doublings", 5_000, {**_BASE, "variables": 7, "overwrites": (0, 1, 2, 4, 8, 16, 32), "values": 1024, "seq_len": 512}

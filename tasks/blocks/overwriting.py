@@ -31,16 +31,22 @@ class VariableOverwriteSettings(Settings):
     )
     keys: int = Field(64, ge=2, description="key tokens, from which an example draws its variables")
     values: int = Field(64, ge=2, description="value tokens; all values of an example differ if these are enough, else those of each key do")
-    noises: int = Field(64, ge=0, description="noise tokens, of which filler is drawn; 0: filler is padding")
+    noises: int = Field(64, ge=0, description="noise tokens, of which filler is drawn: all that is not said, whatever `noise` is; 0: filler is padding")
     schedule: Schedule = Field(
         "interleaved", description="order of writes: any; all first ones, then all second ones, and so on; all of one variable, then of the next"
     )
     statement: Literal["pair", "set", "fused"] = Field(
         "pair", description="a write is: key, value; SET, key, value, SEP; or one position, whose embedding is the sum of the key's and the value's"
     )
-    noise: float = Field(0.0, ge=0, description="noise statements between writes, for every write")
+    noise: float = Field(
+        0.0,
+        ge=0,
+        description="noise statements for every write, each after any of them; inert ones add no noise, of which there is as much as seq_len leaves: more of "
+        "it stands between writes, and less between the questions at the end",
+    )
     noise_kind: Literal["inert", "decoy", "mention"] = Field(
-        "inert", description="a noise statement is: two noise tokens; a write of a key that is never asked for; a variable's key between SEP, without a value"
+        "inert",
+        description="a noise statement is: two noise tokens, as filler; a write of a key that is never asked for; a variable's key between SEP, with no value",
     )
     midstream: int = Field(0, ge=0, description="questions between writes, beside those at the end; each of a variable that was written by then")
     control: Literal["none", "n_back", "return_all"] = Field(

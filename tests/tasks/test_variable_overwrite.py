@@ -194,6 +194,21 @@ def test_filler_is_noise_and_inert_noise_is_more_of_it(chi_squared: Probability)
     assert build(noise=1.0).settings.needed == build().settings.needed + 2 * 11
 
 
+@pytest.mark.parametrize(("which", "inert"), [("base", 196), ("hard", 870)])
+def test_how_much_noise_there_is_follows_from_the_length_and_inert_statements_move_it_to_the_writes(which: str, inert: int) -> None:
+    moved = []
+    for noise in (0.0, 0.25, 1.0):
+        task = build(**{**VariableOverwrite.presets[which].task, "noise": noise})
+        batch = sample(task, 64)
+        is_noise = batch.inputs >= task.settings.first_noise
+        assert (is_noise.sum(dim=1) == inert).all()
+        first_question = batch.positions.min(dim=1, keepdim=True).values
+        moved.append(float((is_noise & (torch.arange(task.seq_len) < first_question)).sum(dim=1).double().mean()))
+    assert moved[0] + 5 < moved[1] < moved[2] - 5
+    decoys = build(**{**VariableOverwrite.presets[which].task, "noise": 1.0, "noise_kind": "decoy"})
+    assert (sample(decoys, 64).inputs >= decoys.settings.first_noise).sum(dim=1).max() == inert - 2 * decoys.settings.decoys
+
+
 def test_decoys_are_keys_that_nobody_asks_for_and_mentions_are_of_those_asked() -> None:
     for kind, asked_for in (("decoy", False), ("mention", True)):
         task = build(noise=1.0, noise_kind=kind, keys=8, seq_len=96)
