@@ -122,7 +122,8 @@ class Task(ABC):
         return 1.0
 
     def longer(self, times: int) -> dict[str, Any]:
-        """The settings that make sequences so many times as long and leave what is to be answered as it is."""
+        """The settings that make sequences so many times as long and leave tokens as they are. What a longer one holds is the task's: with `seq_len` alone
+        mostly the same facts further apart."""
         return {"seq_len": times * self.seq_len}
 
     @abstractmethod

@@ -240,10 +240,10 @@ class Palindrome(_Strings):
         "quick": Preset("minutes on a laptop: strings of 8 to 24 letters", protocol={"tokens": 2_000_000, "lr": 3e-3}),
         **{
             f"kimi-{length}": Preset(
-                f"{length // 2} letters in {length} tokens, for two layers of two heads, at the highest of the rates tried there",
+                f"{length // 2} letters in {length} tokens, for two layers of two heads, 20,000 steps at the highest of the rates tried there",
                 task={"min_length": length // 2, "max_length": length // 2},
                 model={"layers": 2, "heads": 2, "head_dim": 128},
-                protocol={"lr": 1e-3},
+                protocol={"lr": 1e-3, "tokens": 20_000 * 32 * length},
             )
             for length in (256, 512, 1024, 2048)
         },

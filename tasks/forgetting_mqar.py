@@ -48,7 +48,8 @@ class ForgettingMQARSettings(Settings):
 def _published(seq_len: int, kv_pairs: int, examples: int) -> Preset:
     """One cell of the published mixture, trained on its own."""
     return Preset(
-        f"one of the published lengths, {kv_pairs} pairs in {seq_len} tokens, without the others beside it; rates were 10^-3, 10^-2.5, 10^-2, 10^-1.5",
+        f"one of the published lengths, {kv_pairs} pairs in {seq_len} tokens, without the others beside it, which the suite zoology-forgetting has; rates were "
+        "10^-3, 10^-2.5, 10^-2, 10^-1.5",
         task={"seq_len": seq_len, "kv_pairs": kv_pairs, "vocab_size": 8192},
         model={"layers": 2, "norm": "layer", "channel_mixer": "identity", "embedding_dropout": 0.1},
         protocol={

@@ -67,6 +67,7 @@ class ModularArithmetic(Task):
         "grazzi-brackets": _grazzi("in brackets, without *, 3 to 40 tokens", min_length=3, max_length=40, brackets=True, multiplication=False),
         "grazzi-brackets-test": _grazzi("in brackets, without *, 40 to 256 tokens", min_length=40, max_length=256, brackets=True, multiplication=False),
         "grazzi-brackets-products": _grazzi("in brackets, with *, 3 to 40 tokens", min_length=3, max_length=40, brackets=True),
+        "grazzi-brackets-products-test": _grazzi("in brackets, with *, 40 to 256 tokens", min_length=40, max_length=256, brackets=True),
     }
 
     settings: ModularArithmeticSettings

@@ -49,6 +49,13 @@ class SelectiveCopy(MacroAccuracy):
     Settings = SelectiveCopySettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset("8 tokens among 64, fresh examples", task={"seq_len": 64, "num_tokens_to_copy": 8}, protocol={"tokens": 2_000_000, "lr": 3e-3}),
+        "mamba": Preset(
+            "2312.00752: 16 tokens in 4096, two layers of width 64, 400,000 steps of 64 sequences; blanks are placed as MAD places them, and the copy token "
+            "stands once, where there every answer has one",
+            task={"seq_len": 4096},
+            model={"layers": 2, "d_model": 64},
+            protocol={"lr": 1e-4, "batch_size": 64, "tokens": 400_000 * 64 * 4096},
+        ),
         "mad": published("the baseline, 16 tokens among 256"),
         "mad-vocab-128": published("16 tokens of 126 kinds", vocab_size=128),
         "mad-length-1024": published("16 tokens among 1024", seq_len=1024),

@@ -6,8 +6,10 @@ import pytest
 import yaml
 
 from linbench.common.errors import UserError
+from linbench.protocol import Protocol, default_protocol
 from linbench.search import default_search
 from linbench.suite import Suite, expand, load, shipped
+from linbench.tasks.forgetting_mqar import ForgettingMQAR
 
 MISSING = {"zoology-figure2": {"model hyena", "model h3"}, "zoo-quick": {"model rwkv4, controlled"}}
 """What shipped suites name that is not there yet, or not in that form."""
@@ -203,6 +205,23 @@ def test_based_is_the_published_mixture() -> None:
     mixer = cell.model.layers[1].settings
     assert (mixer.heads, mixer.expand_k, mixer.expand_v, mixer.conv) == (2, 1.0, 2.0, 0)  # type: ignore[attr-defined]
     assert {model.model.partition("[")[0].partition("+")[0] for model in figure.models} == {"base_conv"}
+
+
+def test_forgetting_is_trained_on_the_published_mixture_and_tested_up_to_the_longest() -> None:
+    figure = load("zoology-forgetting")
+    few = figure.model_copy(update={"models": figure.models[-1:], "grid": {"model.d_model": (64,), "protocol.lr": (1e-3,)}})
+    (cell,) = expand(few, device="cpu").cells
+    train = [(64, 4, 100_000), (128, 9, 20_000), (256, 16, 20_000), (256, 25, 20_000), (256, 36, 20_000)]
+    assert [(s.task.settings.seq_len, s.task.settings.kv_pairs, s.examples) for s in cell.segments] == train
+    presets = ForgettingMQAR.presets
+    assert [presets[f"zoology-{length}-{pairs}"].task for length, pairs, _ in train] == [s.task.settings.model_dump(exclude_unset=True) for s in cell.segments]
+    tests = [(test.settings.seq_len, test.settings.kv_pairs) for test in cell.tests]
+    assert tests == [*((length, pairs) for length, pairs, _ in train), (512, 64), (1024, 128), (2048, 256)]
+    assert {(task.settings.vocab_size, task.settings.updates) for task in [*cell.tests, *(s.task for s in cell.segments)]} == {(8192, 4)}
+    alone = Protocol.parse({**default_protocol(), **presets["zoology-64-4"].protocol}, where="protocol")
+    changed = {"lr", "examples", "validation_examples", "test_examples"}
+    assert cell.protocol.model_dump(exclude=changed) == alone.model_dump(exclude=changed), "as each of its parts is trained alone"
+    assert figure.grid["protocol.lr"] == (1e-3, 3.16e-3, 1e-2, 3.16e-2)
 
 
 @pytest.mark.slow

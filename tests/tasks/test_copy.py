@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from linbench.common.errors import UserError
+from linbench.protocol import Protocol, default_protocol
 from linbench.tasks.base import IGNORE, Batch, Prediction, Split
 from linbench.tasks.copy import AGAIN, END, LETTERS, START, Copy, CopySettings, Palindrome, StringSettings
 from linbench.tasks.random import Stream
+from linbench.tasks.stack import Stack
 
 N = 20_000
 ALPHA = 1e-3
@@ -183,6 +185,14 @@ def test_impossible_settings_are_refused_in_a_sentence(values: dict[str, Any], s
     with pytest.raises(UserError) as refused:
         copy(**values)
     assert str(refused.value) == sentence
+
+
+@pytest.mark.parametrize("length", [256, 512, 1024, 2048])
+def test_the_two_tasks_of_kimi_linear_are_trained_alike(length: int) -> None:
+    for task in (Palindrome, Stack):
+        preset = task.presets[f"kimi-{length}"]
+        assert Protocol.parse({**default_protocol(), **preset.protocol}, where="protocol").steps(length) == 20_000
+    assert palindrome(**Palindrome.presets[f"kimi-{length}"].task).seq_len == length
 
 
 def test_explain_writes_the_example() -> None:

@@ -166,6 +166,15 @@ def test_every_split_has_every_form_and_operator_in_brackets(split: str) -> None
     assert [sorted(set(tokens[:, at].tolist())) for at in (1, 2, 3)] == [[0, 1, 2, 3, 4], [5, 6, 7], [0, 1, 2, 3, 4]]
 
 
+def test_every_published_setting_has_its_test_which_differs_in_lengths_alone() -> None:
+    trained = [which for which in ModularArithmetic.presets if which.startswith("grazzi") and not which.endswith("-test")]
+    assert len(trained) == 3
+    for which in trained:
+        train, judged = (ModularArithmetic.presets[name] for name in (which, f"{which}-test"))
+        assert judged.task == {**train.task, "min_length": 40, "max_length": 256}
+        assert judged.model == train.model
+
+
 def test_longer_sequences_are_longer_at_both_ends() -> None:
     assert build().longer(2) == {"min_length": 10, "max_length": 38}
 

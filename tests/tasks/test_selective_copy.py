@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from linbench.common.errors import UserError
+from linbench.protocol import Protocol, default_protocol
 from linbench.tasks.base import IGNORE, Batch, Prediction
 from linbench.tasks.selective_copy import SelectiveCopy, SelectiveCopySettings
 
@@ -111,6 +112,14 @@ def test_impossible_settings_are_refused_with_what_would_do(values: dict[str, An
         build(**{**values, "num_tokens_to_copy": possible})
         with pytest.raises(UserError):
             build(**{**values, "num_tokens_to_copy": possible + 1})
+
+
+def test_mambas_setting_is_the_published_one() -> None:
+    preset = SelectiveCopy.presets["mamba"]
+    s, protocol = build(**preset.task).settings, Protocol.parse({**default_protocol(), **preset.protocol}, where="protocol")
+    assert (s.seq_len, s.vocab_size, s.num_tokens_to_copy) == (4096, 16, 16)
+    assert preset.model == {"layers": 2, "d_model": 64}
+    assert (protocol.steps(s.seq_len), protocol.batch_size, protocol.lr) == (400_000, 64, 1e-4)
 
 
 def test_an_example_in_words() -> None:
