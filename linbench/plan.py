@@ -66,9 +66,8 @@ def plan(
     """
     if not models:
         raise UserError("name at least one model with --model; `linbench list models` has them.")
-    given = _by_room(settings or {})
     built, task_entry, chosen = make_task(task, preset=preset, settings=settings)
-    alone = [_by_room(more) for more in own or [{}] * len(models)]
+    given, *alone = (_by_room(more, type(built)) for more in (settings or {}, *(own or [{}] * len(models))))
     if any(more["task"] for more in alone):
         raise UserError("a model cannot have task settings of its own: then it would be another task; give them to the task.")
     segments, tests = _segments(built, train), _tests(built, test, test_lengths)
@@ -104,7 +103,7 @@ def make_task(task: str, *, preset: str | None, settings: Mapping[str, Any] | No
     entry = registry("task").find(task)
     cls: type[Task] = entry.cls
     chosen = _preset(cls, task, preset)
-    return _sensible(cls(cls.Settings.parse({**chosen.task, **_by_room(settings or {})["task"]}, where="task"))), entry, chosen
+    return _sensible(cls(cls.Settings.parse({**chosen.task, **_by_room(settings or {}, cls)["task"]}, where="task"))), entry, chosen
 
 
 def _sensible(task: Task) -> Task:
@@ -156,12 +155,14 @@ def _refuse_two_sizes(rooms: Sequence[Mapping[str, Mapping[str, Any]]]) -> None:
         raise UserError("protocol.examples and train both say how many examples are trained on; give one of the two.")
 
 
-def _by_room(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    rooms: dict[str, dict[str, Any]] = {"task": {}, "model": {}, "protocol": {}}
+def _by_room(settings: Mapping[str, Any], task: type[Task]) -> dict[str, dict[str, Any]]:
+    rooms: dict[str, dict[str, Any]] = {"protocol": {}, "model": {}, "task": {}}
     for name, value in settings.items():
         room, _, rest = name.partition(".")
         if room not in rooms or not rest:
-            raise unknown("setting", name, [f"{room}.NAME" for room in rooms])
+            fields = {"protocol": Protocol.model_fields, "model": BackboneSettings.model_fields, "task": task.Settings.model_fields}
+            bare = {field: f"{room}.{field}" for room in rooms for field in fields[room]}
+            raise unknown("setting", name, [f"{room}.NAME" for room in rooms], short=bare)
         rooms[room][rest] = value
     return rooms
 

@@ -41,7 +41,7 @@ class SuiteTask(Part):
     task: str = Field(description="a name, or NAME/PRESET")
     train: tuple[dict[str, Any], ...] = Field((), description="a mixture: for every segment settings of the task by bare names, and its examples")
     test: tuple[dict[str, Any], ...] = Field((), description="for every test settings of the task by bare names; none: the task itself")
-    test_lengths: str = Field("", description="multiples of the task's length to test at, such as 1x,2x,4x")
+    test_lengths: str | None = Field(None, description="multiples of the task's length to test at, such as 1x,2x,4x")
 
 
 class SuiteModel(Part):
@@ -167,7 +167,7 @@ def blocks(suite: Suite, *, precision: str | None = None, device: str = "auto") 
                 own=[model.set | ({} if precision is None else {"protocol.precision": precision}) for model in able],
                 train=task.train,
                 test=task.test,
-                test_lengths=parse_lengths(task.test_lengths),
+                test_lengths=() if task.test_lengths is None else parse_lengths(task.test_lengths),
                 device=device,
             )
             found.append(Block(task, point, [(model, cells[i * len(seeds) : (i + 1) * len(seeds)]) for i, model in enumerate(able)]))

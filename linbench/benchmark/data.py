@@ -36,7 +36,7 @@ class Drawn(NamedTuple):
 
 
 def plan(names: Sequence[str] = ()) -> list[Drawn]:
-    """TASK: at all its presets; TASK/PRESET: at that; nothing: all that linbench ships. Raises UserError: no such task or preset."""
+    """TASK: at all its presets; TASK/PRESET: at that; nothing: all that linbench ships; each once. Raises UserError: no such task or preset."""
     found = registry("task")
     wanted = []
     for name in names or [entry.name for entry in found.entries.values() if entry.source == SHIPPED]:
@@ -45,7 +45,7 @@ def plan(names: Sequence[str] = ()) -> list[Drawn]:
         if preset and preset not in presets:
             raise unknown(f"preset of {task}", preset, presets)
         wanted += [Drawn(task, which) for which in ([preset] if preset else presets)]
-    return wanted
+    return list(dict.fromkeys(wanted))
 
 
 def run(

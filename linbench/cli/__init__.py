@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from types import FrameType
-from typing import Annotated, ClassVar, NoReturn
+from typing import Annotated, Any, ClassVar, NoReturn
 
 import typer
 
@@ -64,6 +64,7 @@ def main() -> NoReturn:
     except UserError as error:
         code = _say(f"linbench: {error}", error.exit_code)
     except Signalled as signalled:
+        _hear_no_more()
         word, code = Signalled.words[signalled.args[0]]
         _say(f"linbench: {word}; finished cells are kept, and the same command again goes on from there.", code)
     except BrokenPipeError:  # whoever read us has seen enough
@@ -71,8 +72,7 @@ def main() -> NoReturn:
         code = 0
     except Exception as error:
         if isinstance(error, _click_errors()):
-            error.show()  # type: ignore[attr-defined]
-            code = error.exit_code  # type: ignore[attr-defined]
+            code = _say_usage(error)
         elif place := _users_place(error):
             code = _say(f"linbench: your code failed at {place}{type(error).__name__}: {error}", EXIT_USAGE)
         else:
@@ -80,6 +80,7 @@ def main() -> NoReturn:
 
             traceback.print_exc()
             code = _say("linbench: this is a bug in linbench, not in what you typed; please report it with the lines above.", EXIT_BUG)
+    _hear_no_more()
     sys.exit(code)
 
 
@@ -95,8 +96,24 @@ def _click_errors() -> type[Exception]:
     return next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 
+def _say_usage(error: Any) -> int:
+    """The parser's own error in one sentence, but for help where there is nothing else to show."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return int(error.exit_code)
+    said = error.format_message().rstrip(".")
+    more = f"; {error.ctx.command_path} -h tells more" if getattr(error, "ctx", None) else ""
+    return _say(f"linbench: {said[:1].lower()}{said[1:]}{more}.", error.exit_code)
+
+
 def _signalled(number: int, frame: FrameType | None) -> NoReturn:
     raise Signalled(number)
+
+
+def _hear_no_more() -> None:
+    """The process is ending: a signal that comes again, as `timeout` sends it, has nothing left to end."""
+    for number in Signalled.words:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _say(sentence: str, code: int) -> int:

@@ -57,9 +57,9 @@ def tell_failed(results: Sequence[dict[str, Any]]) -> None:
 
 
 def task_settings(pairs: Sequence[str], verb: str) -> dict[str, Any]:
-    """As `parse_settings`, for a verb that makes a task alone. Raises UserError: as it does, or a setting of something else."""
+    """As `parse_settings`, for a verb that makes a task alone. Raises UserError: as it does, or a setting of a model or protocol."""
     settings = parse_settings(pairs)
-    if other := next((setting for setting in settings if not setting.startswith("task.")), None):
+    if other := next((setting for setting in settings if setting.startswith(("model.", "protocol."))), None):
         raise UserError(f"{verb} takes settings of the task, as task.NAME; {other} changes nothing that is shown.")
     return settings
 

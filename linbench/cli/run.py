@@ -48,7 +48,7 @@ def run(
         typer.Option(help="native: as published. controlled: the same surroundings for all, so that only the recurrence differs."),
     ] = None,
     stack: Annotated[int | None, typer.Option(min=1, help="Cells trained as one program at most; default: as suits the device.")] = None,
-    test_lengths: Annotated[str, typer.Option(metavar="1x,2x,...", help="Test on sequences so many times as long, each test by itself.")] = "",
+    test_lengths: Annotated[str | None, typer.Option(metavar="1x,2x,...", help="Test on sequences so many times as long, each test by itself.")] = None,
     search: Annotated[bool, typer.Option("--search", help="Choose each model's learning rate on tuning seeds first, all on one grid.")] = False,
     protocol: Annotated[str | None, typer.Option(help="A published protocol, such as zoology; without it the default.")] = None,
     precision: Annotated[str | None, typer.Option(help="fp32, or bf16 in products of matrices: a row of its own.")] = None,
@@ -82,7 +82,7 @@ def run(
             if "protocol.precision" in settings:
                 raise UserError("--precision and --set protocol.precision both say the precision; give one of the two.")
             settings["protocol.precision"] = precision
-        lengths = parse_lengths(test_lengths)
+        lengths = [] if test_lengths is None else parse_lengths(test_lengths)
         numbers = parse_seeds(seeds)
         cells = plan(task, models, preset=preset, form=form, protocol=protocol, seeds=numbers, settings=settings, test_lengths=lengths, device=device)
         store = Store(results)

@@ -88,8 +88,10 @@ def _baselines(name: str, task: Any) -> list[list[str]]:
 
 
 def _pairs(preset: Any) -> str:
+    from linbench.common.settings import written
+
     rooms = (("task", preset.task), ("model", preset.model), ("protocol", preset.protocol))
-    return " ".join(f"{room}.{name}={value}" for room, values in rooms for name, value in values.items())
+    return " ".join(f"{room}.{name}={written(value)}" for room, values in rooms for name, value in values.items())
 
 
 def _model(cls: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Errors that a user can cause: one sentence that says what was given, what is allowed, and the nearest match."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 EXIT_NO = 1
@@ -30,9 +30,10 @@ class PluginError(UserError):
     """Code that the user brought failed; the message names their file and line."""
 
 
-def unknown(kind: str, given: str, allowed: Iterable[str]) -> UserError:
-    """The error for a name that is not one of `allowed`, with the nearest match when there is one."""
+def unknown(kind: str, given: str, allowed: Iterable[str], *, short: Mapping[str, str] | None = None) -> UserError:
+    """The error for a name that is not one of `allowed`, with the nearest match when there is one. short: what stands for a name that is meant."""
     names = sorted(allowed)
-    near = get_close_matches(given, names, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'? " if near else ""
+    meant = {name: name for name in names} | dict(short or {})
+    near = get_close_matches(given, meant, n=1, cutoff=0.5)
+    hint = f"did you mean '{meant[near[0]]}'? " if near else ""
     return UserError(f"unknown {kind} '{given}'; {hint}Allowed: {', '.join(names) or 'none'}.")

@@ -21,13 +21,30 @@ class Settings(BaseModel):
         Raises UserError: one sentence about the first value that is wrong.
         """
         try:
-            return cls.model_validate({name: None if value == "null" else value for name, value in values.items()})
+            return cls.model_validate({name: cls._read(name, value) for name, value in values.items()})
         except ValidationError as invalid:
-            raise cls._sentence(invalid.errors()[0], where) from None
+            raise cls._sentence(invalid.errors()[0], where, values) from None
 
     @classmethod
-    def _sentence(cls, error: ErrorDetails, where: str) -> UserError:
+    def _read(cls, name: str, value: Any) -> Any:
+        """A value as a command line has it: null, or several numbers as 0,1,2, in brackets or not."""
+        if not isinstance(value, str) or not cls._has_numbers(name):
+            return None if value == "null" else value
+        parts = value.strip().removeprefix("(").removesuffix(")").rstrip(", ")
+        return parts.split(",") if parts else ()
+
+    @classmethod
+    def _has_numbers(cls, name: str) -> bool:
+        annotation = cls.model_fields[name].annotation if name in cls.model_fields else None
+        return get_origin(annotation) is tuple and get_args(annotation)[0] in (int, float)
+
+    @classmethod
+    def _sentence(cls, error: ErrorDetails, where: str, values: Mapping[str, Any]) -> UserError:
         name = ".".join([where, *map(str, error["loc"])])
+        if error["loc"] and cls._has_numbers(field := str(error["loc"][0])) and field in values:
+            kind = "whole numbers" if get_args(cls.model_fields[field].annotation)[0] is int else "numbers"
+            given = "nothing" if values[field] == "" else values[field]
+            return UserError(f"{where}.{field} = {given}: {kind} with commas between them would do, such as 0,1,2.")
         if error["type"] == "extra_forbidden":
             return unknown("setting", name, (f"{where}.{field}" for field in cls.model_fields))
         if error["type"] == "missing":
@@ -40,7 +57,7 @@ class Settings(BaseModel):
     @classmethod
     def describe(cls) -> list[tuple[str, str, str, str]]:
         """(name, type, default, description) of every setting, in order of declaration."""
-        return [(name, _type_name(field.annotation), _default(field.default), field.description or "") for name, field in cls.model_fields.items()]
+        return [(name, _type_name(field.annotation), written(field.default), field.description or "") for name, field in cls.model_fields.items()]
 
 
 def _type_name(annotation: Any) -> str:
@@ -50,5 +67,8 @@ def _type_name(annotation: Any) -> str:
     return text.replace("typing.", "").replace("Literal", "").strip("[]").replace("'", "").replace(", ", " | ")
 
 
-def _default(value: Any) -> str:
+def written(value: Any) -> str:
+    """A value as a command line takes it."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(written, value))
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

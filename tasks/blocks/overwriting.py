@@ -1,8 +1,8 @@
 """The settings of `variable_overwrite`, and what follows from them alone: how many statements there are, of which tokens."""
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from linbench.common.settings import Settings
 from linbench.tasks.blocks.statements import length
@@ -59,12 +59,6 @@ class VariableOverwriteSettings(Settings):
         description="RESET statements, each after as many writes of other variables; only what comes after the last is asked for, of keys that did not "
         "come before, so that to ignore them is a matter of room alone",
     )
-
-    @field_validator("overwrites", mode="before")
-    @classmethod
-    def _from_text(cls, value: Any) -> Any:
-        """As a command line has them: 0,1,2."""
-        return value.split(",") if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

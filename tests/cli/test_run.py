@@ -66,7 +66,9 @@ def test_test_lengths_are_tests_of_their_own(linbench: Callable[..., Any], tiny:
     assert [test["seq_len"] for test in result["tests"]] == [16, 32]
     assert [test["settings"]["kv_pairs"] for test in result["tests"]] == [2, 2]
     assert list(Path("results/figures").glob("*-lengths.png"))
-    assert linbench("run", "mqar", "--model", "deltanet", "--test-lengths", "two", *tiny).code == 2
+    for wrong in ("two", ""):
+        ended = linbench("run", "mqar", "--model", "deltanet", "--test-lengths", wrong, *tiny)
+        assert (ended.code, ended.err) == (2, f"linbench: test lengths are multiples of the task's such as 1x,2x,4x, not '{wrong}'.\n")
 
 
 def test_finished_cells_are_not_repeated_unless_asked(linbench: Callable[..., Any], tiny: list[str]) -> None:

@@ -10,6 +10,7 @@ class Knobs(Settings):
     pairs: int = Field(8, ge=1, description="how many")
     rate: float = 0.1
     gate: bool = True
+    counts: tuple[int, ...] = Field((0, 1, 2), min_length=1)
 
     @model_validator(mode="after")
     def _possible(self) -> "Knobs":
@@ -25,10 +26,15 @@ def test_strings_of_a_command_line_are_converted() -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"pair": 3}, "unknown setting 'task.pair'; did you mean 'task.pairs'? Allowed: task.gate, task.pairs, task.rate."),
+        ({"pair": 3}, "unknown setting 'task.pair'; did you mean 'task.pairs'? Allowed: task.counts, task.gate, task.pairs, task.rate."),
         ({"pairs": "many"}, "task.pairs = many: input should be a valid integer, unable to parse string as an integer."),
         ({"pairs": 0}, "task.pairs = 0: input should be greater than or equal to 1."),
         ({"pairs": 40}, "task: at most 16 pairs, not 40."),
+        ({"counts": "0,x"}, "task.counts = 0,x: whole numbers with commas between them would do, such as 0,1,2."),
+        ({"counts": "(0,,1)"}, "task.counts = (0,,1): whole numbers with commas between them would do, such as 0,1,2."),
+        ({"counts": [0, 0.5]}, "task.counts = [0, 0.5]: whole numbers with commas between them would do, such as 0,1,2."),
+        ({"counts": ""}, "task.counts = nothing: whole numbers with commas between them would do, such as 0,1,2."),
+        ({"counts": []}, "task.counts = []: whole numbers with commas between them would do, such as 0,1,2."),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(values: dict[str, object], sentence: str) -> None:
@@ -38,13 +44,23 @@ def test_what_is_wrong_is_said_in_one_sentence(values: dict[str, object], senten
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize("text", ["4,5", "(4,5)", "(4, 5)", " 4 , 5, "])
+def test_several_numbers_are_written_with_commas_in_brackets_or_not(text: str) -> None:
+    assert Knobs.parse({"counts": text}, where="task").counts == (4, 5)
+
+
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
         Knobs().pairs = 3  # type: ignore[misc]
 
 
 def test_description_lists_every_knob() -> None:
-    assert Knobs.describe() == [("pairs", "int", "8", "how many"), ("rate", "float", "0.1", ""), ("gate", "bool", "true", "")]
+    assert Knobs.describe() == [
+        ("pairs", "int", "8", "how many"),
+        ("rate", "float", "0.1", ""),
+        ("gate", "bool", "true", ""),
+        ("counts", "int, ...", "0,1,2", ""),
+    ]
 
 
 def test_far_names_get_no_hint() -> None:

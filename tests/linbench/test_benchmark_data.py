@@ -18,6 +18,7 @@ ON_GPU = {"task": "mqar", "preset": "quick", "seq_len": 64, "tokens_per_second":
 def test_a_task_is_all_its_presets_and_nothing_is_every_task() -> None:
     assert plan(["mqar/quick-hard"]) == [Drawn("mqar", "quick-hard")]
     assert plan(["mqar"]) == [Drawn("mqar", preset) for preset in MQAR.presets]
+    assert plan(["mqar/quick-hard", "mqar", "mqar"]) == [Drawn("mqar", "quick-hard"), *(row for row in plan(["mqar"]) if row.preset != "quick-hard")]
     assert set(plan(["mqar"])) <= set(plan())
     with pytest.raises(UserError, match="did you mean 'quick'"):
         plan(["mqar/quik"])
