@@ -121,6 +121,11 @@ class Task(ABC):
         """The accuracy of the exact solver, in expectation."""
         return 1.0
 
+    @property
+    def optimum_places(self) -> int:
+        """Decimal places that `optimum` is shown with: fewer than four where it is an estimate that has fewer."""
+        return 4
+
     def longer(self, times: int) -> dict[str, Any]:
         """The settings that make sequences so many times as long and leave tokens as they are. What a longer one holds is the task's: with `seq_len` alone
         mostly the same facts further apart."""

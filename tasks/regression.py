@@ -7,7 +7,8 @@ least squares is what MesaNet keeps; `linbench untrained regression` has the err
 """
 
 from functools import cache
-from typing import Any, ClassVar, Literal, Self
+from math import floor, log10
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -21,6 +22,9 @@ from linbench.tasks.random import Stream
 
 ROUNDING = 1e-9
 """The least variance of noise that the exact solver takes for granted: what it sees of a target is rounded to float32."""
+
+SEQUENCES = 4096
+"""Whose points the optimum is an average over, where it has no closed form."""
 
 
 class RegressionSettings(Settings):
@@ -39,6 +43,8 @@ class RegressionSettings(Settings):
     def _possible(self) -> Self:
         if self.dimension == 1 and self.condition != 1:
             raise ValueError(f"points of one dimension have one axis, and condition must be 1, not {self.condition:g}")
+        if self.drift and self.points == 2:
+            raise ValueError("with drift each of 2 points is of another function, of which nothing was told; points must be at least 3")
         return self
 
 
@@ -92,8 +98,15 @@ class Regression(Task):
         return 0.0
 
     def optimum(self) -> float:
-        """Expected of the posterior mean, whose error depends on the points alone: its average over the points of 1024 sequences drawn for this."""
-        return _optimum(self.settings)
+        """Expected of the posterior mean, whose error depends on the points alone. Without noise n points tell n of `dimension` directions of w, which is a
+        share of n / dimension of the next value's square where all variances are equal; else an average over the points of sequences drawn for this."""
+        return _optimum(self.settings).value
+
+    @property
+    def optimum_places(self) -> int:
+        """As many as four standard errors leave."""
+        error = _optimum(self.settings).standard_error
+        return super().optimum_places if error == 0 else max(1, min(super().optimum_places, floor(-log10(4 * error))))
 
     def longer(self, times: int) -> dict[str, Any]:
         """More points."""
@@ -127,8 +140,7 @@ class Regression(Task):
         x = stream.child("points").normals(s.points * s.dimension).double().view(-1, s.points, s.dimension)
         if s.condition == 1:
             return x
-        variances = s.condition ** (-torch.arange(s.dimension, dtype=torch.float64, device=x.device) / (s.dimension - 1))
-        x = x * (variances * s.dimension / variances.sum()).sqrt()
+        x = x * self.variances(x.device).sqrt()
         axes = stream.child("axes").normals(s.dimension * s.dimension).double().view(-1, s.dimension, s.dimension)
         for first in range(s.dimension - 1):  # reflections that send an axis to a random direction among those left: together a uniform rotation
             mirror = axes[:, first, None, first:]
@@ -136,6 +148,12 @@ class Regression(Task):
             left = x[..., first:]
             x = torch.cat([x[..., :first], left - 2 * mirror * (left * mirror).sum(dim=2, keepdim=True) / mirror.square().sum(dim=2, keepdim=True)], dim=2)
         return x
+
+    def variances(self, device: torch.device) -> Tensor:
+        """[dimension], along the axes before they are turned; 1 on average."""
+        s = self.settings
+        falling = s.condition ** (-torch.arange(s.dimension, dtype=torch.float64, device=device) / max(s.dimension - 1, 1))
+        return falling * s.dimension / falling.sum()
 
     def told(self, batch: Batch) -> Told:
         """What the tokens say."""
@@ -146,10 +164,11 @@ class Regression(Task):
     def solve(self, batch: Batch) -> Tensor:
         """The posterior mean: ridge regression with the variance of the noise as penalty, on what was told since the function last changed."""
         s = self.settings
-        return ridge(self.told(batch), penalty=self._penalty, anew=s.points // 2 if s.drift else None)[:, :, None].float()
+        return ridge(self.told(batch), penalty=self.penalty, anew=s.points // 2 if s.drift else None)[:, :, None].float()
 
     @property
-    def _penalty(self) -> float:
+    def penalty(self) -> float:
+        """The variance of the noise, of a rounding at least."""
         return max(self.settings.noise**2, ROUNDING)
 
     def baselines(self, batch: Batch) -> dict[str, Prediction]:
@@ -158,7 +177,7 @@ class Regression(Task):
         found = {
             "averaging": averaging(told),
             **{f"least mean squares, beta {beta:g}": least_mean_squares(told, beta=beta) for beta in (1.0, 0.5)},
-            f"least squares, penalty {self._penalty:g}": ridge(told, penalty=self._penalty),
+            f"least squares, penalty {self.penalty:g}": ridge(told, penalty=self.penalty),
             "3 nearest points": nearest(told, count=3),
         }
         return {name: Prediction(answers[:, :, None].float(), torch.zeros_like(answers)) for name, answers in found.items()}
@@ -176,15 +195,27 @@ class Regression(Task):
         return f"A linear function of {s.dimension} numbers is told at {s.points} points, of which a few are: {points}.{change}"
 
 
+class _Optimum(NamedTuple):
+    """standard_error: 0 where it is exact."""
+
+    value: float
+    standard_error: float
+
+
 @cache
-def _optimum(settings: RegressionSettings) -> float:
-    stream = Stream.of(torch.arange(1024), seed=0, split="optimum")
-    x = Regression(settings).draw_points(stream)
-    penalty = Regression(settings)._penalty
-    explained = squares = 0.0
-    for point, gram, _ in moments(Told(x, torch.zeros_like(x[:, :, 0])), settings.points // 2 if settings.drift else None):
-        factor = torch.linalg.cholesky(gram + penalty * torch.eye(settings.dimension, dtype=torch.float64))
-        spread = penalty * torch.cholesky_solve(point[:, :, None], factor)[:, :, 0]  # the posterior covariance times x
-        explained += float((point * (point - spread)).sum(dim=1).mean())
-        squares += float(point.square().sum(dim=1).mean()) + settings.noise**2
-    return explained / squares
+def _optimum(settings: RegressionSettings) -> _Optimum:
+    points, dimension = settings.points, settings.dimension
+    if settings.noise == 0 and settings.condition == 1:
+        half = points // 2 if settings.drift else 0
+        told = sum(min(n, dimension) for since in (half, points - half) for n in range(since))
+        return _Optimum(told / (points * dimension), 0.0)
+    task = Regression(settings)
+    penalty, variances = task.penalty, task.variances(torch.device("cpu"))
+    normals = Stream.of(torch.arange(SEQUENCES), seed=0, split="optimum").child("points").normals(points * dimension)
+    x = normals.double().view(-1, points, dimension) * variances.sqrt()  # how axes are turned changes no error
+    left = torch.zeros_like(x[:, 0, 0])
+    for _, gram, _ in moments(Told(x, torch.zeros_like(x[:, :, 0])), points // 2 if settings.drift else None):
+        factor = torch.linalg.cholesky(gram + penalty * torch.eye(dimension, dtype=torch.float64))
+        left += penalty * (torch.cholesky_inverse(factor).diagonal(dim1=1, dim2=2) * variances).sum(dim=1)  # of w's posterior, at the next point
+    explained = (1 - left / (points * dimension)) / (1 + settings.noise**2 / dimension)
+    return _Optimum(float(explained.mean()), float(explained.std()) / SEQUENCES**0.5)

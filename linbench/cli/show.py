@@ -61,7 +61,7 @@ def _task(name: str, preset: str | None, pairs: list[str]) -> dict[str, Any]:
         "knobs": _aligned(task.Settings.describe()),
         "presets": _aligned(presets),
         "size": f"{task.seq_len} tokens, {f'at most {task.answers} answers' if task.answers > 1 else 'one answer'} due",
-        "scored": f"chance {task.chance():.4f}, {task.bound} {task.optimum():.4f}; by {slices or 'nothing else'}",
+        "scored": f"chance {task.chance():.4f}, {task.bound} {task.optimum():.{task.optimum_places}f}; by {slices or 'nothing else'}",
         "splits": str(collisions(task, protocol)),
         **({"baselines": _baselines(name, task)} if has_baselines(type(task)) else {}),
         "one example": example,

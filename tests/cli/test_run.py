@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -130,11 +131,15 @@ def test_a_task_is_shown_with_its_own_settings_and_no_others(linbench: Callable[
     assert "one answer due" in linbench("show", "task", "parity", "--preset", "grazzi").out
     ended = linbench("show", "task", "mqar", "--set", "model.d_model=8")
     assert (ended.code, ended.err) == (2, "linbench: show takes settings of the task, as task.NAME; model.d_model changes nothing that is shown.\n")
+    assert "did you mean 'task.kv_pairs'? " in linbench("show", "task", "mqar", "--set", "kv_pairs=3").err
+    assert "task.overwrites=0,1,2,4 " in shown
+    assert "asked" in linbench("show", "task", "variable_overwrite", "--set", "task.overwrites=(0, 1)").out
 
 
 def test_a_task_is_shown_with_its_baselines_and_what_its_bound_is(linbench: Callable[..., Any]) -> None:
     shown = linbench("show", "task", "regression", "--preset", "noisy", "--set", "task.points=4").out
-    assert "optimum 0." in shown
+    assert re.search(r"optimum 0\.\d{2,3};", shown), "an estimate, with the places it has"
+    assert "optimum 0.8594;" in linbench("show", "task", "regression").out
     assert "\nbaselines\n  averaging " in shown
     assert "  least squares, penalty 1 " in shown
     assert shown.count("  mse ") == 5

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from linbench.common.errors import UserError
 from linbench.common.io import IO
+from linbench.tasks import regression
 from linbench.tasks.base import Batch, Prediction
 from linbench.tasks.blocks.estimators import averaging, least_mean_squares, ridge
 from linbench.tasks.regression import Regression, RegressionSettings
@@ -115,7 +116,39 @@ def test_without_noise_the_solver_is_exact_from_as_many_points_as_dimensions() -
     assert (mse[6:] < 1e-6).all()
     left = 1 - torch.arange(5) / 5  # the share of w that the points before do not show
     assert torch.allclose(mse[:5], left.double(), atol=0.17)
-    assert task.optimum() == pytest.approx(1 - 3 / 9, abs=0.01)  # 1 - (d + 1) / (2 N)
+    assert task.optimum() == pytest.approx(1 - 3 / 9)  # 1 - (d + 1) / (2 N)
+
+
+@pytest.mark.parametrize(("which", "expected"), [("quick", 1 - 4.5 / 32), ("garg-20-41", 1 - 10.5 / 41), ("drift", 1 - 9 / 32)])
+def test_without_noise_the_optimum_is_exact(which: str, expected: float) -> None:
+    task = build(**Regression.presets[which].task)
+    assert task.optimum() == pytest.approx(expected, abs=1e-12)
+    assert task.optimum_places == 4
+
+
+@pytest.mark.parametrize(
+    "values", [{"points": 3, "drift": True}, {"dimension": 1, "points": 2}, {"dimension": 6, "points": 5}, {"dimension": 3, "points": 21, "drift": True}]
+)
+def test_the_exact_optimum_is_that_of_simulated_points(values: dict[str, Any]) -> None:
+    """A hair of noise, with which there is no closed form, changes it by next to nothing."""
+    exact, simulated = build(**values), build(**values, noise=1e-4)
+    assert simulated.optimum() == pytest.approx(exact.optimum(), abs=2e-3)
+    assert simulated.optimum() != exact.optimum()
+
+
+@pytest.mark.parametrize("values", [{"noise": 1.0}, {"condition": 100.0}, {"dimension": 2, "points": 3, "noise": 0.5, "drift": True}])
+def test_an_estimated_optimum_is_as_good_as_its_places(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second estimate from eight times as many sequences agrees in all of them."""
+    task = build(**values)
+    first, places = task.optimum(), task.optimum_places
+    assert 1 <= places < 4
+    monkeypatch.setattr(regression, "SEQUENCES", 8 * regression.SEQUENCES)
+    regression._optimum.cache_clear()
+    try:
+        assert abs(task.optimum() - first) < 10.0**-places
+        assert task.optimum() != first
+    finally:
+        regression._optimum.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -178,6 +211,7 @@ def test_more_points_are_told_where_sequences_are_longer() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
+        ({"points": 2, "drift": True}, "task: with drift each of 2 points is of another function, of which nothing was told; points must be at least 3."),
         ({"dimension": 1, "condition": 10.0}, "task: points of one dimension have one axis, and condition must be 1, not 10."),
         ({"condition": 0.5}, "task.condition = 0.5: input should be greater than or equal to 1."),
         ({"noise": -1}, "task.noise = -1: input should be greater than or equal to 0."),
