@@ -93,6 +93,7 @@ def test_what_is_missing_is_run_and_decides_and_is_not_run_again(two: Callable[.
     assert len(list((tmp_path / "mine" / "claims").glob("*.json"))) == 3, "what stands in another folder is not run again"
 
 
+@pytest.mark.slow
 def test_layers_that_are_missing_are_timed_and_those_that_were_timed_beside_others_again(
     monkeypatch: pytest.MonkeyPatch, linbench: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -136,6 +136,7 @@ def test_the_exact_optimum_is_that_of_simulated_points(values: dict[str, Any]) -
     assert simulated.optimum() != exact.optimum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [{"noise": 1.0}, {"condition": 100.0}, {"dimension": 2, "points": 3, "noise": 0.5, "drift": True}])
 def test_an_estimated_optimum_is_as_good_as_its_places(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A second estimate from eight times as many sequences agrees in all of them."""
