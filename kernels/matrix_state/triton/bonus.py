@@ -1,6 +1,7 @@
 """What a token's own write adds where it is read before it, o_t + scale (q_t . (u k_t)) v_t: one launch forward, one and a sum backward.
 
-A program takes a tile of tokens of one head. Backward it takes several and leaves what they add to the gradient of u in a place of its own.
+A program takes a tile of tokens of one head, as in kernels/rows.py. Backward it takes several and leaves what they add to the gradient of u in a
+place of its own.
 """
 
 from typing import Any
@@ -12,21 +13,15 @@ from torch import Tensor
 
 from linbench.kernels.matrix_state.triton.launch import power_of_two
 from linbench.kernels.operators import fold_replicas, operator, summed
-
-
-@triton.jit
-def _places(tile, replica, tokens, H, K, V, TILE: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr):
-    """Offsets and masks of a tile [TILE, BK] of keys and [TILE, BV] of values, of the head that the program has."""
-    token = tile * TILE + tl.arange(0, TILE)[:, None]
-    row, key, value = (replica * tokens + token) * H + tl.program_id(1), tl.arange(0, BK)[None, :], tl.arange(0, BV)[None, :]
-    return row * K + key, (token < tokens) & (key < K), row * V + value, (token < tokens) & (value < V)
+from linbench.kernels.rows import backward_launch, place
 
 
 @triton.jit
 def _forward(o, q, k, v, u, y, scale, tokens, tiles, H, K, V, TILE: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr):
     """Grid (replicas * tiles, H). q, k [replicas * tokens, H, K], o, v, y [.., H, V], u [replicas, H, K]."""
     program = tl.program_id(0).to(tl.int64)
-    keys, in_keys, values, in_values = _places(program % tiles, program // tiles, tokens, H, K, V, TILE, BK, BV)
+    keys, in_keys = place(program % tiles, program // tiles, tl.program_id(1), tokens, H, K, TILE, BK)
+    values, in_values = place(program % tiles, program // tiles, tl.program_id(1), tokens, H, V, TILE, BV)
     key = tl.arange(0, BK)[None, :]
     weight = scale * tl.load(u + (program // tiles * H + tl.program_id(1)) * K + key, mask=key < K, other=0.0).to(tl.float32)
     strength = tl.load(q + keys, mask=in_keys, other=0.0).to(tl.float32) * tl.load(k + keys, mask=in_keys, other=0.0).to(tl.float32) * weight
@@ -45,7 +40,8 @@ def _backward(
     weight = scale * tl.load(u + (replica * H + tl.program_id(1)) * K + key, mask=key < K, other=0.0).to(tl.float32)
     sums = tl.zeros([TILE, BK], tl.float32)
     for i in range(TILES):
-        keys, in_keys, values, in_values = _places(program % programs + i * programs, replica, tokens, H, K, V, TILE, BK, BV)
+        keys, in_keys = place(program % programs + i * programs, replica, tl.program_id(1), tokens, H, K, TILE, BK)
+        values, in_values = place(program % programs + i * programs, replica, tl.program_id(1), tokens, H, V, TILE, BV)
         q_here, k_here = tl.load(q + keys, mask=in_keys, other=0.0).to(tl.float32), tl.load(k + keys, mask=in_keys, other=0.0).to(tl.float32)
         v_here, slope = tl.load(v + values, mask=in_values, other=0.0).to(tl.float32), tl.load(dy + values, mask=in_values, other=0.0).to(tl.float32)
         strength = tl.sum(q_here * k_here * weight, axis=1, keep_dims=True)
@@ -76,13 +72,12 @@ def forward(o: Tensor, q: Tensor, k: Tensor, v: Tensor, u: Tensor, scale: float)
 
 @operator("bonus_backward", differentiable=False)
 def backward(q: Tensor, k: Tensor, v: Tensor, u: Tensor, dy: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of q, k, v, and of u in float32. A program takes up to 64 tiles, but so that a thousand programs are left."""
+    """Gradients of q, k, v, and of u in float32."""
     q, k, v, u, dy = (x.contiguous() for x in (q, k, v, u, dy))
     (replicas, heads, key_dim), value_dim, tile = u.shape, v.shape[3], shape(u.shape[2], v.shape[3])
     tokens = v.shape[0] * v.shape[1] // replicas
-    tiles = -(-tokens // tile["TILE"])
-    each = max(1, min(64, power_of_two(replicas * tiles * heads // 1024 + 1) // 16))
-    programs = -(-tiles // each)
+    each = backward_launch(replicas * tokens * heads, max(key_dim, value_dim), summed=True).tiles
+    programs = -(-tokens // (tile["TILE"] * each))
     dq, dk, dv, sums = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), u.new_empty(replicas, programs, heads, key_dim, dtype=torch.float32)
     _backward[(replicas * programs, heads)](
         q, k, v, u, dy, dq, dk, dv, sums, scale, tokens, programs, heads, key_dim, value_dim, TILES=each, **tile
