@@ -43,7 +43,8 @@ class Comba(GatedDeltaNet):
         """The equation."""
         erased = (torch.sigmoid(self.erase)[:, None] * k).to(k.dtype)
         corrected = (q - self.correction[:, None] * k).to(q.dtype)
-        return matrix_state(corrected, k, v, log_decay=self.decay(x), update=Delta(self.beta(x), erased, "undecayed"), state=memory)
+        update = Delta(self.beta(x), erased, "undecayed", neg_eigval=self.settings.reflects)
+        return matrix_state(corrected, k, v, log_decay=self.decay(x), update=update, state=memory)
 
     def parameter_rules(self) -> dict[str, Rule]:
         """Nor on the numbers per head."""

@@ -17,6 +17,11 @@ class DeltaSettings(MatrixSettings):
 
     neg_eigval: bool = Field(False, description="beta in (0, 2) instead of (0, 1): a write can reflect, which parity needs (2411.12537)")
 
+    @property
+    def reflects(self) -> bool:
+        """Whether beta |k|^2 may exceed 1."""
+        return self.neg_eigval or self.qk_norm == "none"
+
 
 class DeltaNet(MatrixMixer):
     """S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}^T k_t)^T,  o_t = S_t^T q_t / sqrt(K).
@@ -39,4 +44,4 @@ class DeltaNet(MatrixMixer):
 
     def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
         """The equation."""
-        return matrix_state(q, k, v, update=Delta(self.beta(x)), state=memory)
+        return matrix_state(q, k, v, update=Delta(self.beta(x), neg_eigval=self.settings.reflects), state=memory)

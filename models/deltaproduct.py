@@ -52,4 +52,5 @@ class DeltaProduct(MatrixMixer):
     def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
         """The equation; beta [B, T, n H] has the steps of a token one after the other, as keys and values do."""
         beta = self.beta(x).reshape(*v.shape[:3])
-        return matrix_state(q, k, v, log_decay=self.log_decay(x), update=Delta(beta), steps=self.settings.steps, state=memory)
+        update = Delta(beta, neg_eigval=self.settings.reflects)
+        return matrix_state(q, k, v, log_decay=self.log_decay(x), update=update, steps=self.settings.steps, state=memory)

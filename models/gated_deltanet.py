@@ -43,7 +43,8 @@ class GatedDeltaNet(DeltaNet):
 
     def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
         """The equation."""
-        return matrix_state(q, k, v, log_decay=self.decay(x), update=Delta(self.beta(x)), state=memory)
+        update = Delta(self.beta(x), neg_eigval=self.settings.reflects)
+        return matrix_state(q, k, v, log_decay=self.decay(x), update=update, state=memory)
 
     def parameter_rules(self) -> dict[str, Rule]:
         """No weight decay on what parameterises the forgetting."""

@@ -8,16 +8,19 @@ from torch import Tensor
 
 from linbench.kernels.matrix_state import Add, Delta, LowRank, Update, matrix_state
 from linbench.kernels.matrix_state.problem import Read
+from linbench.kernels.matrix_state.update import Reads
 from linbench.kernels.wide import at_least_float32
 
 
 class Instance(NamedTuple):
-    """decay: per head and token, or also per row of the state. update: what is written; "erase" is a delta rule with its own erase key."""
+    """decay: per head and token, or also per row of the state. update: what is written; "erase" is a delta rule with its own erase key, and with
+    `neg_eigval` beta goes up to 2 instead of 1."""
 
     decay: Literal["none", "scalar", "vector"]
     update: Literal["add", "delta", "erase", "low_rank"]
     read: Read = "after"
     steps: int = 1
+    neg_eigval: bool = True
 
 
 INSTANCES = {
@@ -52,7 +55,7 @@ def random_inputs(
 ) -> dict[str, Tensor]:
     """Signed random inputs by name, the same on every device: q, k, v, and of log_decay, beta, erase_key, a, b, bonus and state what applies.
 
-    Keys are unit vectors, beta lies in (0, 2), per-token log decays are -exp(N(0, 1)) / 4. Gates and the state are float32 or better.
+    Keys are unit vectors, beta lies in (0, 2) or (0, 1), per-token log decays are -exp(N(0, 1)) / 4. Gates and the state are float32 or better.
     """
     generator = torch.Generator().manual_seed(seed)
     key_heads = heads if key_heads is None else key_heads
@@ -69,7 +72,7 @@ def random_inputs(
     if instance.decay != "none":
         gates["log_decay"] = -normal(batch, length, heads, *([key_dim] if instance.decay == "vector" else [])).exp() / 4
     if instance.update in ("delta", "erase"):
-        gates["beta"] = 2 * normal(batch, instance.steps * length, heads).sigmoid()
+        gates["beta"] = (1 + instance.neg_eigval) * normal(batch, instance.steps * length, heads).sigmoid()
     if instance.update == "erase":
         inputs["erase_key"] = 0.7 * inputs["k"]
     if instance.update == "low_rank":
@@ -86,7 +89,8 @@ def apply(instance: Instance, inputs: dict[str, Tensor], *, backend: str = "auto
     """The recurrence of `inputs` (as from `random_inputs`): o and the final state."""
     update: Update = Add()
     if instance.update in ("delta", "erase"):
-        update = Delta(inputs["beta"], inputs.get("erase_key"), "undecayed" if instance.update == "erase" else "decayed")
+        reads: Reads = "undecayed" if instance.update == "erase" else "decayed"
+        update = Delta(inputs["beta"], inputs.get("erase_key"), reads, instance.neg_eigval)
     elif instance.update == "low_rank":
         update = LowRank(inputs["a"], inputs["b"])
     q, k, v = inputs["q"], inputs["k"], inputs["v"]

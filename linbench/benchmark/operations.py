@@ -82,6 +82,11 @@ def _recurrence(instance: Instance) -> Operation:
     return Operation(inputs, call, partial(recurrence_flops, instance), partial(call, backend="chunkwise"))
 
 
+def _published(instance: Instance) -> Instance:
+    """Of the delta rules, only that of several steps is published with negative eigenvalues."""
+    return instance._replace(neg_eigval=instance.steps > 1)
+
+
 def _tiled(x: Tensor, shape: Shape, batch: int, length: int) -> Tensor:
     """[batch, steps length, ...] -> [B, steps T, ...]: random numbers take long to draw, and speed does not depend on their repeating."""
     repeats = (-(-shape.B // batch), -(-shape.T // length), *[1] * (x.dim() - 2))
@@ -118,7 +123,7 @@ def _convolve(given: Inputs) -> Tensor:
     return y
 
 
-OPERATIONS: dict[str, Operation] = {name: _recurrence(instance) for name, instance in INSTANCES.items()} | {
+OPERATIONS: dict[str, Operation] = {name: _recurrence(_published(instance)) for name, instance in INSTANCES.items()} | {
     "short_convolution": _small(_convolve, lambda s: {"x": (s.B, s.T, 3 * s.H * s.D), "weight": (4, 3 * s.H * s.D)}),
     "l2_norm": _small(lambda given: l2_norm(given["x"]), lambda s: {"x": _like_heads(s)}),
     "rms_norm": _small(

@@ -30,12 +30,14 @@ class Sizes(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A switch beside those of an instance: sizes on a CPU and on a GPU, what is done to the inputs, and which instances it is for."""
+    """A switch beside those of an instance: sizes on a CPU and on a GPU, what is done to the inputs, which instances it is for, and whether
+    I - beta k k^T may have a negative eigenvalue."""
 
     cpu: Sizes
     gpu: Sizes
     change: Callable[[Inputs], Inputs] = lambda inputs: inputs
     suits: Callable[[str, Instance], bool] = lambda name, instance: True
+    neg_eigval: bool = True
 
 
 def _extreme(inputs: Inputs) -> Inputs:
@@ -54,6 +56,10 @@ def _some(name: str, instance: Instance) -> bool:
     return name in {"scalar_decay", "gla", "gated_deltanet", "kda", "rwkv7"}
 
 
+def _delta(name: str, instance: Instance) -> bool:
+    return instance.update in ("delta", "erase")
+
+
 _CPU, _GPU = Sizes(2, 70, 2, 16, 16), Sizes(2, 100, 4, 64, 64)
 CASES = {
     "as published": Case(_CPU, _GPU._replace(length=257)),
@@ -64,7 +70,8 @@ CASES = {
     "widest heads": Case(_CPU._replace(key_dim=96, value_dim=33), Sizes(1, 65, 2, 256, 256), suits=_some),
     "decays of 1e-6 and 1": Case(_CPU, _GPU, _extreme, lambda name, instance: instance.decay != "none"),
     # where nothing decays, each token keeps what rounding did to those before: at 70 tokens float32's own rounding would come up to the limit
-    "near-parallel keys, beta 1.99": Case(_CPU._replace(length=25), _GPU, _near_parallel, lambda name, instance: instance.update in ("delta", "erase")),
+    "near-parallel keys, beta 1.99": Case(_CPU._replace(length=25), _GPU, _near_parallel, _delta),
+    "beta below 1, from a state": Case(_CPU._replace(state=True), _GPU._replace(batch=64, length=99, state=True), suits=_delta, neg_eigval=False),
 }
 """On a GPU the sizes reach every schedule and tile of the launch rule: "from a state" has rows enough to fill the device."""
 
@@ -74,6 +81,7 @@ def all_trials(device: str) -> dict[str, dict[str, Callable[[torch.dtype], Trial
     small = device == "cpu"
 
     def matrix_state(instance: Instance, case: Case, dtype: torch.dtype) -> Trial:
+        instance = instance._replace(neg_eigval=case.neg_eigval)
         inputs = case.change(random_inputs(instance, **(case.cpu if small else case.gpu)._asdict(), dtype=torch.float64))
         kernel, truth = partial(apply, instance), partial(apply, instance, backend="reference")
         return _placed(Trial(kernel, truth, inputs), device, dtype)

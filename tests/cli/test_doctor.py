@@ -15,9 +15,9 @@ def test_all_is_well_on_this_machine(linbench: Callable[..., Any]) -> None:
     assert any(line.startswith("packages: ") and "torch" in line for line in lines)
     assert any(line.startswith("kernels run: ") for line in lines)
     rows = [line for line in lines if line.startswith(("l2_norm", "deltanet"))]
-    assert len(rows) == 8
+    assert len(rows) == 10
     assert all(line.endswith("  ok") for line in rows)
-    assert ended.err.splitlines()[0].startswith("1/8 l2_norm, as published, fp32: ok")
+    assert ended.err.splitlines()[0].startswith("1/10 l2_norm, as published, fp32: ok")
 
 
 def test_a_wrong_kernel_is_a_no(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,14 @@ from typing import Any
 import pytest
 import torch
 import triton.language as tl
+from triton._C.libtriton import ir
 from triton.runtime import interpreter
 
 
 def mend(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the interpreter compute as a GPU does where it does not, and take about half the time."""
     bfloat16_as_numbers(monkeypatch)
+    tf32_as_such(monkeypatch)
     floats_as_tensors(monkeypatch)
     patch_once(monkeypatch)
 
@@ -37,6 +39,22 @@ def bfloat16_as_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builder, "binary_op", exact_binary)
     monkeypatch.setattr(builder, "create_dot", lambda self, x, y, *more: dot(self, widened(x), widened(y), *more))
     monkeypatch.setattr(builder, "get_bf16", lambda self, value: rounded([value]), raising=False)
+
+
+def tf32_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It multiplies float32 in full where a tensor core reads no more than 11 bits of it, and cuts off the others."""
+    builder, handle = interpreter.InterpreterBuilder, interpreter.TensorHandle
+    dot = builder.create_dot
+
+    def cut(x: Any) -> Any:
+        return handle((x.data.view("int32") & -8192).view("float32"), x.dtype.scalar) if x.dtype.scalar == tl.float32 else x
+
+    def create_dot(self: Any, x: Any, y: Any, onto: Any, precision: Any, *more: Any) -> Any:
+        if precision == ir.INPUT_PRECISION.TF32:
+            x, y = cut(x), cut(y)
+        return dot(self, x, y, onto, precision, *more)
+
+    monkeypatch.setattr(builder, "create_dot", create_dot)
 
 
 def floats_as_tensors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from linbench.kernels.matrix_state.instances import INSTANCES, random_inputs
 from tests.kernels.interpreting import mend
-from tests.kernels.matrix_state_parity import EXTREMES, LIMITS, excesses, force, forgetful, reference, results
+from tests.kernels.matrix_state_parity import EXTREMES, LIMITS, excesses, force, forgetful, near_parallel, reference, results
 
 
 class Mutant(NamedTuple):
@@ -35,7 +35,7 @@ MUTANTS = {
     "pairs are taken both ways": Mutant("decay", " == 1) & (i > j)", " == 1)", "gla split"),
     "reading before the decay is ignored": Mutant("decay", "    if BEFORE:\n        summed", "    if not BEFORE:\n        summed", "rwkv6 fused"),
     "the inverse leaves out its last level": Mutant("scores", "range(FIRST, END)", "range(FIRST, END - 1)", "deltanet fused"),
-    "the inverse leaves out what is between blocks of 16": Mutant("scores", "4, LEVELS, DT)", "4, LEVELS - 1, DT)", "kda fused forgetful"),
+    "the inverse leaves out what is between blocks of 16": Mutant("scores", "4, LEVELS, FINE, DT)", "4, LEVELS - 1, FINE, DT)", "kda fused forgetful"),
     "the inverse has the wrong sign": Mutant("scores", "x -= exact_dot", "x += exact_dot", "deltanet fused"),
     "a gradient is summed over the tokens before instead of after": Mutant("decay", "reverse=True", "reverse=False", "scalar_decay fused"),
     "long sums lose what rounding leaves": Mutant("decay", "+ (read_lost", "+ 0 * (read_lost", "scalar_decay fused forgetful"),
@@ -52,6 +52,8 @@ MUTANTS = {
     "the values' part of beta's gradient is left out": Mutant("split_backward", "dbeta_n += tl.sum(", "dbeta_n -= tl.sum(", "deltanet split"),
     "gradients of scores are mixed up": Mutant("chunk", "(chunk * COUNT + which)", "(chunk * COUNT)", "deltanet split"),
     "the state does not erase": Mutant("split", "- dot(w, state, DT)", "- 0 * dot(w, state, DT)", "gated_deltanet split"),
+    "writes lose their low half": Mutant("tiles", "dot(a, low, DT, onto)", "onto", "deltanet split parallel"),
+    "products of the inverse lose a low half": Mutant("tiles", "dot(high, low_b, DT, onto)", "onto", "deltanet fused parallel"),
     "the states of chunks are kept in reverse": Mutant("split", "store_rows(states + (bh * N + n)", "store_rows(states + (bh * N + N - 1 - n)", "gla split"),
 }  # fmt: skip
 
@@ -61,6 +63,7 @@ SIZES = {
     "groups": {"batch": 1, "heads": 4, "key_heads": 2, "length": 1},
     "forgetful": {"batch": 1, "heads": 1, "length": 33},
     "wide": {"batch": 1, "heads": 1, "length": 3, "key_dim": 24},
+    "parallel": {"batch": 1, "heads": 1, "length": 65, "dtype": torch.bfloat16},
 }
 
 
@@ -70,10 +73,12 @@ def check(name: str) -> dict[str, float]:
     inputs = random_inputs(INSTANCES[instance], **{"key_dim": 16, "value_dim": 24} | SIZES[kind], state=True)
     if kind == "forgetful":
         inputs = forgetful(inputs, EXTREMES[1])
+    if kind == "parallel":
+        inputs = near_parallel(inputs)
     with pytest.MonkeyPatch.context() as monkeypatch:
         mend(monkeypatch)
-        force(monkeypatch, schedule, chunk=32 if kind == "forgetful" else 16, key_block=16, value_block=16, walk_block=16)
-        return excesses(results(INSTANCES[instance], inputs, "triton"), reference(INSTANCES[instance], inputs), LIMITS[torch.float32])
+        force(monkeypatch, schedule, chunk=32 if kind in ("forgetful", "parallel") else 16, key_block=16, value_block=16, walk_block=16)
+        return excesses(results(INSTANCES[instance], inputs, "triton"), reference(INSTANCES[instance], inputs), LIMITS[inputs["v"].dtype])
 
 
 if __name__ == "__main__":

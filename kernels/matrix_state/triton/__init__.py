@@ -16,8 +16,9 @@ def triton(problem: Problem) -> tuple[Tensor, Tensor]:
         beta, p, kind = update.beta, update.erase_key, "delta"
     elif isinstance(update, LowRank):
         p, b, kind = update.a, update.b, "low_rank"
+    neg_eigval = isinstance(update, Delta) and update.neg_eigval
     p_before = kind == "low_rank" or (isinstance(update, Delta) and update.reads == "undecayed")
     if state is not None:
         state = state.float()
-    o, last = matrix_state(q, k, v, log_decay, beta, p, b, state, scale, kind, read == "before", p_before, torch.is_grad_enabled())
+    o, last = matrix_state(q, k, v, log_decay, beta, p, b, state, scale, kind, read == "before", p_before, neg_eigval, torch.is_grad_enabled())
     return problem.outputs(o), last

@@ -12,7 +12,7 @@ import triton.language as tl
 
 from linbench.kernels.matrix_state.triton.decay import keys_from_start, keys_to_end, store_decay_parts, sum_along, values_from_start, values_to_end
 from linbench.kernels.matrix_state.triton.scores import key_gradients, unit_triangular_inverse
-from linbench.kernels.matrix_state.triton.tiles import dot, store_rows
+from linbench.kernels.matrix_state.triton.tiles import dot, fine_dot, rounded, store_rows
 
 
 @triton.jit
@@ -44,9 +44,9 @@ def stored_gradients(dsquares, chunk, which, C: tl.constexpr, UPDATE: tl.constex
 
 
 @triton.jit
-def inverse_of_writes(a_p, beta, t, LEVELS: tl.constexpr, UPDATE: tl.constexpr, DT: tl.constexpr):
+def inverse_of_writes(a_p, beta, t, LEVELS: tl.constexpr, UPDATE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr):
     """X [C, C], from the scores of p and key."""
-    return unit_triangular_inverse(beta[:, None] * a_p if UPDATE == "delta" else -a_p, t, LEVELS, DT)
+    return unit_triangular_inverse(beta[:, None] * a_p if UPDATE == "delta" else -a_p, t, LEVELS, FINE, DT)
 
 
 @triton.jit
@@ -56,9 +56,9 @@ def recalled(x, state, g, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, DT: tl.c
 
 
 @triton.jit
-def handed_on(state, x_t, y, g, g_t, t, DECAY: tl.constexpr, DT: tl.constexpr):
+def handed_on(state, x_t, y, g, g_t, t, DECAY: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr):
     """The state [K, V] that the chunk ends with, with what writes y [C, V] under keys x [K, C] add to it."""
-    return dot(keys_to_end(x_t, g_t, t, DECAY, True, DT), values_to_end(y, g, DECAY, DT), DT, state)
+    return fine_dot(keys_to_end(x_t, g_t, t, DECAY, True, DT).to(DT), rounded(values_to_end(y, g, DECAY, DT), FINE, DT), DT, state)
 
 
 @triton.jit
@@ -68,9 +68,9 @@ def taken_over(x, dstate, g, t, DECAY: tl.constexpr, DT: tl.constexpr):
 
 
 @triton.jit
-def looked_at(dstate, x_t, y, g, g_t, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
+def looked_at(dstate, x_t, y, g, g_t, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr):
     """The gradient of the state [K, V] at the chunk's start, with what comes from the gradient y [C, V] of what x [K, C] read of it."""
-    return dot(keys_from_start(x_t, g_t, t, DECAY, BEFORE, True, DT), values_from_start(y, g, DECAY, BEFORE, DT), DT, dstate)
+    return fine_dot(keys_from_start(x_t, g_t, t, DECAY, BEFORE, True, DT).to(DT), rounded(values_from_start(y, g, DECAY, BEFORE, DT), FINE, DT), DT, dstate)
 
 
 @triton.jit

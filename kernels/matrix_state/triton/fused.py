@@ -18,7 +18,16 @@ from linbench.kernels.matrix_state.triton.chunk import (
 )
 from linbench.kernels.matrix_state.triton.decay import AT_ONCE, decay_gradients, load_decay, sum_decays, whole
 from linbench.kernels.matrix_state.triton.scores import inverse_dot, score_gradient, scores, store_inverse, transposed_inverse_dot
-from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_square_transposed, load_transposed, store_rows, store_square
+from linbench.kernels.matrix_state.triton.tiles import (
+    dot,
+    fine_dot,
+    load_rows,
+    load_square_transposed,
+    load_transposed,
+    rounded,
+    store_rows,
+    store_square,
+)
 
 
 @triton.jit
@@ -26,7 +35,7 @@ def forward(
     q, k, v, g, beta, p, b, first, o, last, sums, states, writes, squares, inverses, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
-    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STATE: tl.constexpr, SAVE: tl.constexpr, DT: tl.constexpr,
+    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STATE: tl.constexpr, SAVE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (B H). Tensors as the operator has them; SAVE keeps what `backward` needs."""
     bh = tl.program_id(0).to(tl.int64)
@@ -66,7 +75,7 @@ def forward(
 
         a_q, a_p, a_qk, a_pk = scores(q_n, p_n, key, k_n, g_n, rows, C, LEVELS, DECAY, True, UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT)
         if UPDATE != "add":
-            x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, DT)
+            x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, FINE, DT)
             if SAVE:
                 store_inverse(inverses, chunk, x, C, DT)
         v_n = load_rows(v + values, rows, T, H * V, vs, V).to(DT)
@@ -77,10 +86,10 @@ def forward(
                 r = beta_n[:, None] * (v_n - r)
             else:
                 r = dot(a_pk, v_n, DT, r)
-            z = inverse_dot(x, r, DT).to(DT)
+            z = rounded(inverse_dot(x, rounded(r, FINE, DT), DT), FINE, DT)
             if SAVE:
                 store_rows(writes + values, rows, T, H * V, vs, V, z)
-        o_n = dot(scale * a_q, z, DT, scale * recalled(q_n, state, g_n, rows, DECAY, Q_BEFORE, DT))
+        o_n = fine_dot(rounded(scale * a_q, FINE, DT), z, DT, scale * recalled(q_n, state, g_n, rows, DECAY, Q_BEFORE, DT))
         if UPDATE == "low_rank":
             o_n = dot(scale * a_qk, v_n, DT, o_n)
             if SAVE:
@@ -90,9 +99,9 @@ def forward(
         if SAVE:
             store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, scale * a_q)
             store_rows(states + chunk * K * V, ks, K, V, vs, V, state)
-        state = handed_on(whole(state, g_t, C, DECAY), key_t, z, g_n, g_t, rows, DECAY, DT)
+        state = handed_on(whole(state, g_t, C, DECAY), key_t, z, g_n, g_t, rows, DECAY, FINE, DT)
         if UPDATE == "low_rank":
-            state = handed_on(state, k_t, v_n, g_n, g_t, rows, DECAY, DT)
+            state = handed_on(state, k_t, v_n, g_n, g_t, rows, DECAY, False, DT)
     store_rows(last + bh * K * V, ks, K, V, vs, V, state)
 
 
@@ -101,7 +110,8 @@ def backward(
     q, k, v, g, beta, p, b, sums, states, writes, squares, inverses, do, dlast, dq, dk, dv, dg, dsums, dbeta, dp, db, dfirst, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
-    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr, DT: tl.constexpr,
+    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr,
+    FINE: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (B H). dq, dk, dp and db come per value head: [B, T, H, K]."""
     bh = tl.program_id(0).to(tl.int64)
@@ -143,7 +153,7 @@ def backward(
         dr, dv_n = dz, dz
         if UPDATE != "add":
             z = load_rows(writes + values, rows, T, H * V, vs, V)
-            dr = transposed_inverse_dot(inverses, chunk, dz, C, DT)
+            dr = transposed_inverse_dot(inverses, chunk, rounded(dz, FINE_BACK, DT), C, DT)
             if UPDATE == "delta":
                 dv_n = beta_n[:, None] * dr
             else:
@@ -157,27 +167,28 @@ def backward(
         seen = (-dr if UPDATE == "delta" else dr).to(DT)
         dbeta_n = tl.sum(dr * v_n, axis=1) if UPDATE == "delta" else beta_n
         dq_n, dp_n, dkey, dk_n = state_products(do_n, v_n, z, seen, state_t, tl.trans(dstate.to(DT)), UPDATE, DT)
-        da = score_gradient(do_n, z, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, DT)
-        da_t = score_gradient(do_n, z, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, True, DT)
+        da = score_gradient(do_n, z, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, FINE_BACK, DT)
+        da_t = score_gradient(do_n, z, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, True, False, DT)
         dl, dl_t, da_k, da_kt, dl_k, dl_kt = da, da_t, da, da_t, da, da_t
         if UPDATE != "add":
-            dl = score_gradient(seen, z, 1.0, g_n, rows, DECAY, P_BEFORE, True, False, DT)
-            dl_t = score_gradient(seen, z, 1.0, g_n, rows, DECAY, P_BEFORE, True, True, DT)
+            dl = score_gradient(seen, z, 1.0, g_n, rows, DECAY, P_BEFORE, True, False, FINE, DT)
+            # a decay gets the difference of what dl and dl_t give: only alike do they cancel within a pair
+            dl_t = score_gradient(seen, z, 1.0, g_n, rows, DECAY, P_BEFORE, True, True, FINE and DECAY == "scalar", DT)
         if UPDATE == "low_rank":
-            da_k = score_gradient(do_n, v_n, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, DT)
-            da_kt = score_gradient(do_n, v_n, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, True, DT)
-            dl_k = score_gradient(seen, v_n, 1.0, g_n, rows, DECAY, P_BEFORE, True, False, DT)
-            dl_kt = score_gradient(seen, v_n, 1.0, g_n, rows, DECAY, P_BEFORE, True, True, DT)
+            da_k = score_gradient(do_n, v_n, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, False, DT)
+            da_kt = score_gradient(do_n, v_n, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, True, False, DT)
+            dl_k = score_gradient(seen, v_n, 1.0, g_n, rows, DECAY, P_BEFORE, True, False, False, DT)
+            dl_kt = score_gradient(seen, v_n, 1.0, g_n, rows, DECAY, P_BEFORE, True, True, False, DT)
         store_key_gradients(
             q_n, k_n, key, p_n, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta_n, dbeta_n, g_n, dq_n, dp_n, dkey, dk_n, kept, scale,
             dq, dk, dg, dsums, dbeta, dp, db, gates, decays, g_stride, chunk, rows, ks, T, H, K,
             LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, DT,
         )  # fmt: skip
-        dstate = looked_at(whole(dstate, g_t, C, DECAY), q_t, scale * do_n, g_n, g_t, rows, DECAY, Q_BEFORE, DT)
+        dstate = looked_at(whole(dstate, g_t, C, DECAY), q_t, scale * do_n, g_n, g_t, rows, DECAY, Q_BEFORE, False, DT)
         if UPDATE == "delta":
-            dstate = looked_at(dstate, p_t, -dv_n, g_n, g_t, rows, DECAY, P_BEFORE, DT)
+            dstate = looked_at(dstate, p_t, -dv_n, g_n, g_t, rows, DECAY, P_BEFORE, FINE_BACK, DT)
         elif UPDATE == "low_rank":
-            dstate = looked_at(dstate, p_t, dr, g_n, g_t, rows, DECAY, P_BEFORE, DT)
+            dstate = looked_at(dstate, p_t, dr, g_n, g_t, rows, DECAY, P_BEFORE, False, DT)
     if DECAY == "scalar":
         tl.debug_barrier()
         for block in range(0, tl.cdiv(N, AT_ONCE)):

@@ -30,10 +30,11 @@ def forward(
     update: str,
     q_before: bool,
     p_before: bool,
+    neg_eigval: bool,
     save: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """o, the final state, and what `backward` needs if asked to `save` it."""
-    return schedules.forward((q, k, v, g, beta, p, b, state), Switches(scale, update, q_before, p_before), save)
+    return schedules.forward((q, k, v, g, beta, p, b, state), Switches(scale, update, q_before, p_before, neg_eigval), save)
 
 
 @operator("matrix_state_backward", differentiable=False)
@@ -53,16 +54,17 @@ def backward(
     update: str,
     q_before: bool,
     p_before: bool,
+    neg_eigval: bool,
 ) -> Gradients:
     """Gradients of q, k, v, g, beta, p, b and the initial state; empty for what was not given."""
-    gradients = schedules.backward((q, k, v, g, beta, p, b, state), saved, do, dlast, Switches(scale, update, q_before, p_before))
+    gradients = schedules.backward((q, k, v, g, beta, p, b, state), saved, do, dlast, Switches(scale, update, q_before, p_before, neg_eigval))
     return cast("Gradients", tuple(v.new_empty(len(v), 0) if x is None else x for x in gradients))
 
 
 @forward.register_fake
 def _(*args: Any) -> Any:
-    *tensors, scale, update, q_before, p_before, save = args
-    plan = plan_of((*tensors, None, None), Switches(scale, update, q_before, p_before), save)
+    *tensors, scale, update, q_before, p_before, neg_eigval, save = args
+    plan = plan_of((*tensors, None, None), Switches(scale, update, q_before, p_before, neg_eigval), save)
     o, last = results(tensors[2].contiguous(), plan)
     return o, last, plan.saved.empty(o)
 
@@ -73,7 +75,7 @@ def _(*args: Any) -> Any:
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *tensors, ctx.scale, ctx.update, ctx.q_before, ctx.p_before, _ = inputs
+    *tensors, ctx.scale, ctx.update, ctx.q_before, ctx.p_before, ctx.neg_eigval, _ = inputs
     ctx.save_for_backward(*tensors, output[2])
     ctx.set_materialize_grads(False)
 
@@ -81,8 +83,8 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> 
 def _differentiate(ctx: Any, do: Tensor | None, dlast: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
     saved = ctx.saved_tensors
     do = torch.zeros_like(saved[2]) if do is None else do
-    gradients = backward(*saved, do, dlast, ctx.scale, ctx.update, ctx.q_before, ctx.p_before)
-    return *(None if given is None else x for x, given in zip(gradients, saved[:8], strict=True)), None, None, None, None, None
+    gradients = backward(*saved, do, dlast, ctx.scale, ctx.update, ctx.q_before, ctx.p_before, ctx.neg_eigval)
+    return *(None if given is None else x for x, given in zip(gradients, saved[:8], strict=True)), *(None,) * 6
 
 
 forward.register_autograd(_differentiate, setup_context=_remember)
@@ -96,8 +98,8 @@ class Eager(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *args: Any) -> Any:
         """o and the final state."""
-        tensors, ctx.switches = args[:8], Switches(*args[8:12])
-        o, last, saved = schedules.forward(tensors, ctx.switches, args[12])
+        tensors, ctx.switches = args[:8], Switches(*args[8:13])
+        o, last, saved = schedules.forward(tensors, ctx.switches, args[13])
         ctx.save_for_backward(*tensors, saved)
         ctx.set_materialize_grads(False)
         return o, last
@@ -107,7 +109,7 @@ class Eager(torch.autograd.Function):
         """As the operator."""
         *tensors, saved = ctx.saved_tensors
         do = torch.zeros_like(tensors[2]) if do is None else do
-        return *schedules.backward(tensors, saved, do, dlast, ctx.switches), None, None, None, None, None
+        return *schedules.backward(tensors, saved, do, dlast, ctx.switches), *(None,) * 6
 
 
 def matrix_state(*args: Any) -> tuple[Tensor, Tensor]:

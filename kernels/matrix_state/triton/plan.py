@@ -28,6 +28,7 @@ class Switches(NamedTuple):
     update: str
     q_before: bool
     p_before: bool
+    neg_eigval: bool
 
 
 class Form(NamedTuple):
@@ -88,6 +89,10 @@ class Plan:
         self.solves, self.gradient = switches.update != "add", form.gradient
         self.decay = "none" if given["g"] is None else "vector" if form.decays == 4 else "scalar"
         self.dtype = given["v"] if given["v"] in _TYPES else torch.float32
+        self.fine = switches.update == "delta" and switches.neg_eigval and self.decay != "vector" and self.dtype != torch.float32
+        """Whether writes, and gradients of scores that they were made with, count to 16 bits: those of near-parallel keys cancel."""
+        self.fine_back = self.fine and self.decay == "none"
+        """Whether gradients of writes do, too, and writes on the way back: where nothing decays, all later tokens add to them."""
         self.launch = launch.rule(
             rows=self.rows,
             length=self.length,
@@ -107,7 +112,8 @@ class Plan:
             "T": self.length, "H": self.heads, "HK": self.key_heads, "K": self.key_dim, "V": self.value_dim, "C": chunk,
             "LEVELS": chunk.bit_length() - 1, "BK": self.launch.key_block, "BV": self.launch.value_block, "ALL_K": launch.power_of_two(self.key_dim),
             "DECAY": self.decay, "UPDATE": switches.update, "ERASE": given["p"] is not None, "Q_BEFORE": switches.q_before, "P_BEFORE": switches.p_before,
-            "STATE": given["first"] is not None, "DLAST": given["dlast"] is not None, "SAVE": form.gradient, "DT": _TYPES[self.dtype], "scale": switches.scale,
+            "STATE": given["first"] is not None, "DLAST": given["dlast"] is not None, "SAVE": form.gradient, "FINE": self.fine, "FINE_BACK": self.fine_back,
+            "DT": _TYPES[self.dtype], "scale": switches.scale,
         }  # fmt: skip
         self.saved, self.scratch = self._saved(switches.update), self._scratch(switches.update)
 
@@ -121,6 +127,7 @@ class Plan:
         exact, chunked = self.dtype == torch.float32, self.launch.schedule != "recurrent"
         kept = chunked and (self.gradient or self.split)  # one kernel of the split schedule hands it to the next
         decays = self.split and self.decay == "vector"
+        wide_writes = self.fine_back or (self.fine and self.split)
 
         def keys(wanted: bool) -> tuple[tuple[int, ...], torch.dtype] | None:
             return ((self.batch, self.length, self.heads, self.key_dim), self.dtype) if wanted else None
@@ -130,7 +137,7 @@ class Plan:
             {
                 "sums": ((*by_chunk, 2 if exact else 1, chunk), torch.float32) if self.decay == "scalar" and chunked else None,
                 "states": ((*by_chunk, self.key_dim, self.value_dim), self.dtype) if kept else None,
-                "writes": (self.values_shape, self.dtype) if kept and self.solves else None,
+                "writes": (self.values_shape, torch.float32 if wide_writes else self.dtype) if kept and self.solves else None,
                 "squares": ((*by_chunk, SQUARES[update][0], chunk, chunk), self.dtype) if kept else None,
                 "inverses": ((*by_chunk, 1 if exact else 2, chunk, chunk), self.dtype) if kept and self.solves else None,
                 "erasers": keys(self.solves and self.split),
@@ -148,8 +155,8 @@ class Plan:
             {
                 "dsums": ((self.key_blocks, *by_chunk, 3, chunk), torch.float32) if self.decay == "scalar" else None,
                 "dstates": ((*by_chunk, self.key_dim, self.value_dim), self.dtype) if self.split else None,
-                "dsquares": ((*by_chunk, SQUARES[update][1], chunk, chunk), self.dtype) if self.split else None,
-                "dwrites": (self.values_shape, self.dtype) if self.split and self.solves else None,
+                "dsquares": ((*by_chunk, SQUARES[update][1], chunk, chunk), torch.float32 if self.fine else self.dtype) if self.split else None,
+                "dwrites": (self.values_shape, torch.float32 if self.fine_back else self.dtype) if self.split and self.solves else None,
                 "dbeta": ((self.key_blocks + 1, self.batch, self.length, self.heads), torch.float32) if self.split and update == "delta" else None,
             },
         )

@@ -90,12 +90,12 @@ def forward(tensors: Tensors, switches: Switches, save: bool) -> tuple[Tensor, T
         call.walk(recurrent.recurrent)
     elif plan.split:
         decays = plan.decay == "vector"
-        prepared = decays or plan.solves
+        prepared = decays or switches.update == "low_rank"
         if plan.decay == "scalar":
             call.run(split.decay_sums, plan.sums_grid, 1)
-        if prepared:
+        if decays or plan.solves:
             keys = min(plan.launch.key_block, launch.FEW_KEYS) if decays else plan.launch.key_block
-            call.run(split.prepare, (plan.chunks, plan.rows), 1, BK=keys)
+            call.run(split.prepare, (plan.chunks, plan.rows), 1, BK=keys, PREPARED=prepared)
         call.walk(split.walk)
         call.run(split.read, (plan.chunks, plan.rows), 1, PREPARED=prepared)
     else:

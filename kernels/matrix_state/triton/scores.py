@@ -4,14 +4,14 @@ import triton
 import triton.language as tl
 
 from linbench.kernels.matrix_state.triton.decay import across, between, to_middle
-from linbench.kernels.matrix_state.triton.tiles import dot, exact_dot, halved, load_square_transposed, store_square
+from linbench.kernels.matrix_state.triton.tiles import dot, exact_dot, fine_dot, halved, load_square_transposed, rounded, store_square
 
 
 @triton.jit
 def exact_scores(p, y_t, DT: tl.constexpr):
     """p @ y_t, of which the inverse is made; 16-bit factors have exact products anyway."""
     if DT == tl.float32:
-        a = exact_dot(p.to(DT), y_t.to(DT), DT)
+        a = exact_dot(p.to(DT), y_t.to(DT), False, DT)
     else:
         a = dot(p, y_t, DT)
     return a
@@ -64,17 +64,19 @@ def scores(
 
 
 @triton.jit
-def score_gradient(x, z, factor, g, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr):
+def score_gradient(
+    x, z, factor, g, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr
+):  # fmt: skip
     """[C, C] (TRANSPOSED: its transpose): gradient of the products under `scores`, but for a vector decay, which has its part in every level.
 
-    x: [C, V], gradient of what was read; z: [C, V], what was written.
+    x: [C, V], gradient of what was read; z: [C, V], what was written, which counts to 16 bits if it is not transposed and has them.
     """
     if TRANSPOSED:
         a = factor * dot(z, tl.trans(x), DT)
     else:
-        a = factor * dot(x, tl.trans(z), DT)
+        a = factor * fine_dot(x, tl.trans(z), DT)
     if DECAY != "vector":
-        a = decayed(a, g, t, DECAY, BEFORE, STRICT, TRANSPOSED, DT).to(DT)
+        a = rounded(decayed(a, g, t, DECAY, BEFORE, STRICT, TRANSPOSED, DT), FINE, DT)
     return a
 
 
@@ -123,9 +125,9 @@ def key_gradients(
                     dp += reads * dot(tl.where(here, dl_k, 0.0), written_k, DT)
                     dk += left * dot(tl.where(here_t, dl_kt, 0.0), eraser, DT)
     else:
-        dq, dkey = dot(da, key, DT, dq), dot(da_t, q, DT, dkey)
+        dq, dkey = fine_dot(da, key, DT, dq), dot(da_t, q, DT, dkey)
         if P:
-            dp, dkey = dot(dl, key, DT, dp), dot(dl_t, p, DT, dkey)
+            dp, dkey = fine_dot(dl, key, DT, dp), fine_dot(dl_t, p, DT, dkey)
         if TWO:
             dq, dk = dot(da_k, k, DT, dq), dot(da_kt, q, DT, dk)
             dp, dk = dot(dl_k, k, DT, dp), dot(dl_kt, p, DT, dk)
@@ -133,7 +135,7 @@ def key_gradients(
 
 
 @triton.jit
-def unit_triangular_inverse(lower, t, LEVELS: tl.constexpr, DT: tl.constexpr):
+def unit_triangular_inverse(lower, t, LEVELS: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr):
     """(I + lower)^-1 for a strictly lower triangular [C, C], by blockwise substitution; up to 16 tokens in the diagonal blocks alone.
 
     Every factor is a true inverse, so near-parallel keys with beta near two lose nothing, as they do by repeated squaring.
@@ -141,19 +143,19 @@ def unit_triangular_inverse(lower, t, LEVELS: tl.constexpr, DT: tl.constexpr):
     i, blocks = tl.arange(0, 16), diagonal_blocks(lower)
     apart = i[:, None] ^ i[None, :]
     x = tl.where(apart == 0, 1.0, 0.0) - tl.where(apart == 1, blocks, 0.0)
-    x = block_diagonal(substituted(x, blocks, apart, 1, 4, DT))
-    return substituted(x, lower, t[:, None] ^ t[None, :], 4, LEVELS, DT)
+    x = block_diagonal(substituted(x, blocks, apart, 1, 4, FINE, DT))
+    return substituted(x, lower, t[:, None] ^ t[None, :], 4, LEVELS, FINE, DT)
 
 
 @triton.jit
-def substituted(x, lower, apart, FIRST: tl.constexpr, END: tl.constexpr, DT: tl.constexpr):
+def substituted(x, lower, apart, FIRST: tl.constexpr, END: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr):
     """x [.., S, S], which inverts diagonal blocks of 2^FIRST tokens of I + lower, taken to those of 2^END.
 
     With X the inverse of the blocks of s tokens and M what `lower` holds between the two of each 2s, that of 2s is X - X M X. The left
     product comes first: what comes out of it stays in its warp to be a left factor, and M can be read before X is known.
     """
     for level in tl.static_range(FIRST, END):
-        x -= exact_dot(exact_dot(x, tl.where((apart >> level) == 1, lower, 0.0), DT), x, DT)
+        x -= exact_dot(exact_dot(x, tl.where((apart >> level) == 1, lower, 0.0), FINE, DT), x, FINE, DT)
     return x
 
 
@@ -175,12 +177,11 @@ def block_diagonal(blocks):
 
 @triton.jit
 def inverse_dot(x, b, DT: tl.constexpr):
-    """x @ b for an inverse x [C, C] in float32, whose rounding would be amplified when keys are near-parallel: to 16 bits where b has 8."""
+    """x @ b for an inverse x [C, C] in float32, whose rounding would be amplified when keys are near-parallel: to 16 bits beside 16-bit inputs."""
     if DT == tl.float32:
-        product = exact_dot(x, b.to(DT), DT)
+        product = exact_dot(x, b.to(DT), False, DT)
     else:
-        high, low = halved(x)
-        product = dot(high, b, DT, dot(low, b, DT))
+        product = fine_dot(x, b, DT)
     return product
 
 
@@ -199,8 +200,8 @@ def store_inverse(inverses, chunk, x, C: tl.constexpr, DT: tl.constexpr):
 def transposed_inverse_dot(inverses, chunk, b, C: tl.constexpr, DT: tl.constexpr):
     """`inverse_dot` with the transpose of what `store_inverse` stored."""
     if DT == tl.float32:
-        product = exact_dot(load_square_transposed(inverses + chunk * C * C, C), b.to(DT), DT)
+        product = exact_dot(load_square_transposed(inverses + chunk * C * C, C), b.to(DT), False, DT)
     else:
         low = load_square_transposed(inverses + (chunk * 2 + 1) * C * C, C)
-        product = dot(load_square_transposed(inverses + chunk * 2 * C * C, C), b, DT, dot(low, b, DT))
+        product = fine_dot(load_square_transposed(inverses + chunk * 2 * C * C, C), b, DT, dot(low, b, DT))
     return product

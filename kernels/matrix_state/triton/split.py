@@ -1,7 +1,7 @@
 """The split schedule, forward: what needs no state runs for all chunks at once, and only the state itself is handed from chunk to chunk.
 
-`prepare`, `walk`, `read`. Without a vector decay, and where writes do not depend on the state, there would only be q's scores to prepare,
-and `read` computes them. Solving ahead of the state takes its part of the writes out: z = U - W S with U = X beta v, W = X beta e^G p
+`prepare`, `walk`, `read`. With neither a vector decay nor two keys `read`, which has q at hand, computes its scores; then, unless writes depend
+on the state, there is nothing to prepare. Solving ahead of the state takes its part of the writes out: z = U - W S with U = X beta v, W = X beta e^G p
 (delta), or U = X A_ak v, W = -X e^G a. What is handed on and read has its vector decay by then, so that for the state itself there is
 none: INSIDE is the decay that is left.
 """
@@ -12,7 +12,7 @@ import triton.language as tl
 from linbench.kernels.matrix_state.triton.chunk import handed_on, inverse_of_writes, place, place_of_decays, recalled, stored_scores
 from linbench.kernels.matrix_state.triton.decay import kept_rows, keys_from_start, keys_to_end, load_decay, scalar_decay, sum_decays, values_from_start, whole
 from linbench.kernels.matrix_state.triton.scores import inverse_dot, scores, store_inverse
-from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_square, load_transposed, store_rows, store_square
+from linbench.kernels.matrix_state.triton.tiles import dot, fine_dot, load_rows, load_square, load_transposed, rounded, store_rows, store_square
 
 
 @triton.jit
@@ -47,12 +47,12 @@ def prepare(
     q, k, v, g, sums, beta, p, b, writes, erasers, squares, inverses, q_start, key_end, k_end, kept, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
-    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
+    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, PREPARED: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N, B H), for a vector decay, or where writes depend on the state: all of a chunk that needs no state.
 
-    q's scores, and of a low-rank update p's of k (in `squares`). Of a vector decay q since the chunk's start and keys up to its end
-    [B, T, H, K], and what it keeps [B, H, N, K]. Of writes that depend on the state the inverse, and U [B, T, H, V] (in `writes`) and W
+    q's scores if they are to be PREPARED, and of a low-rank update p's of k (in `squares`). Of a vector decay q since the chunk's start and
+    keys up to its end [B, T, H, K], and what it keeps [B, H, N, K]. Of writes that depend on the state the inverse, and U [B, T, H, V] (in `writes`) and W
     [B, T, H, K].
     """
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -80,7 +80,7 @@ def prepare(
                 store_rows(k_end + gates * K, rows, T, H * K, ks, K, keys_to_end(k_n, g_n, rows, DECAY, False, DT))
             tl.store(kept + chunk * K + ks, tl.exp2(tl.sum(g_n, axis=0)), mask=ks < K)
         of_q, of_p, _qk, of_pk = scores(
-            q_n, p_n, key, k_n, g_n, rows, C, LEVELS, DECAY, UPDATE != "low_rank", UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT
+            q_n, p_n, key, k_n, g_n, rows, C, LEVELS, DECAY, PREPARED and UPDATE != "low_rank", UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT
         )
         a_q, a_p, a_pk = a_q + of_q, a_p + of_p, a_pk + of_pk
     if UPDATE == "low_rank":
@@ -88,12 +88,13 @@ def prepare(
         a_qk = query_scores(q + keys, k + keys, g, sums, chunk, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, DT)
         store_square(stored_scores(squares, chunk, 1, C, UPDATE), C, scale * a_qk)
         store_square(stored_scores(squares, chunk, 2, C, UPDATE), C, a_pk)
-    store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, scale * a_q)
+    if PREPARED:
+        store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, scale * a_q)
     if UPDATE != "add":
         beta_n = tl.zeros([C], tl.float32)
         if UPDATE == "delta":
             beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
-        x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, DT)
+        x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, FINE, DT)
         store_inverse(inverses, chunk, x, C, DT)
         for block in range(0, tl.cdiv(K, BK)):
             ks = block * BK + tl.arange(0, BK)
@@ -101,19 +102,20 @@ def prepare(
             g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, DT)
             recall = values_from_start(keys_from_start(p_n, g_n, rows, DECAY, P_BEFORE, False, DT), g_n, DECAY, P_BEFORE, DT)
             recall = beta_n[:, None] * recall if UPDATE == "delta" else -recall
-            store_rows(erasers + gates * K, rows, T, H * K, ks, K, inverse_dot(x, recall, DT))
+            store_rows(erasers + gates * K, rows, T, H * K, ks, K, inverse_dot(x, recall.to(DT), DT))
         for block in range(0, tl.cdiv(V, BV)):
             vs = block * BV + tl.arange(0, BV)
             u = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
             u = beta_n[:, None] * u if UPDATE == "delta" else dot(a_pk, u, DT)
-            store_rows(writes + gates * V, rows, T, H * V, vs, V, inverse_dot(x, u, DT))
+            store_rows(writes + gates * V, rows, T, H * V, vs, V, inverse_dot(x, u.to(DT), DT))
 
 
 @triton.jit
 def walk(
     k, v, sums, b, first, last, states, writes, erasers, key_end, k_end, kept, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
-    C: tl.constexpr, ALL_K: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, STATE: tl.constexpr, DT: tl.constexpr,
+    C: tl.constexpr, ALL_K: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, STATE: tl.constexpr,
+    FINE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (V / BV, B H): the state at the start of every chunk, and the writes z where U was."""
     vs, bh = tl.program_id(0) * BV + tl.arange(0, BV), tl.program_id(1).to(tl.int64)
@@ -140,14 +142,14 @@ def walk(
         z = v_n
         if UPDATE != "add":
             w = load_rows(erasers + gates * K, rows, T, H * K, ks, K)
-            z = (load_rows(writes + gates * V, rows, T, H * V, vs, V) - dot(w, state, DT)).to(DT)
+            z = rounded(load_rows(writes + gates * V, rows, T, H * V, vs, V) - dot(w, state, DT), FINE, DT)
             store_rows(writes + gates * V, rows, T, H * V, vs, V, z)
         if DECAY == "vector":
             state *= kept_rows(kept + (bh * N + n) * K, ks, K)
-        state = handed_on(whole(state, g_n, C, INSIDE), key_t, z, g_n, g_n, rows, INSIDE, DT)
+        state = handed_on(whole(state, g_n, C, INSIDE), key_t, z, g_n, g_n, rows, INSIDE, FINE, DT)
         if UPDATE == "low_rank":
             k_t = load_transposed(plain, rows, T, key_stride, ks, K).to(DT)
-            state = handed_on(state, k_t, v_n, g_n, g_n, rows, INSIDE, DT)
+            state = handed_on(state, k_t, v_n, g_n, g_n, rows, INSIDE, False, DT)
     store_rows(last + bh * K * V, ks, K, V, vs, V, state)
 
 
@@ -156,7 +158,7 @@ def read(
     q, k, v, sums, o, states, writes, squares, q_start, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
-    Q_BEFORE: tl.constexpr, PREPARED: tl.constexpr, SAVE: tl.constexpr, DT: tl.constexpr,
+    Q_BEFORE: tl.constexpr, PREPARED: tl.constexpr, SAVE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N, B H): the outputs."""
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -182,7 +184,7 @@ def read(
             else:
                 q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
             o_n += scale * recalled(q_n, load_rows(states, ks, K, V, vs, V), g_n, rows, INSIDE, Q_BEFORE, DT)
-        o_n = dot(a_q, load_rows((v if UPDATE == "add" else writes) + gates * V, rows, T, H * V, vs, V), DT, o_n)
+        o_n = fine_dot(rounded(a_q, FINE, DT), load_rows((v if UPDATE == "add" else writes) + gates * V, rows, T, H * V, vs, V), DT, o_n)
         if UPDATE == "low_rank":
             a_qk = load_square(stored_scores(squares, chunk, 1, C, UPDATE), C)
             o_n = dot(a_qk, load_rows(v + gates * V, rows, T, H * V, vs, V), DT, o_n)

@@ -18,10 +18,12 @@ from linbench.kernels.matrix_state.triton.decay import decay_gradients, kept_row
 from linbench.kernels.matrix_state.triton.scores import decayed, transposed_inverse_dot
 from linbench.kernels.matrix_state.triton.tiles import (
     dot,
+    fine_dot,
     load_rows,
     load_square,
     load_square_transposed,
     load_transposed,
+    rounded,
     store_rows,
     store_square,
 )
@@ -31,7 +33,8 @@ from linbench.kernels.matrix_state.triton.tiles import (
 def write_gradients(
     v, sums, do, writes, squares, dsquares, dwrites, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
-    C: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr, DT: tl.constexpr,
+    C: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr,
+    FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N, B H): what the outputs of their own chunk give to the writes z, and to q's scores of key and of k."""
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -44,8 +47,8 @@ def write_gradients(
         vs = block * BV + tl.arange(0, BV)
         do_n = load_rows(do + gates * V, rows, T, H * V, vs, V).to(DT)
         store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dot(a_t, do_n, DT))
-        z = load_rows((v if UPDATE == "add" else writes) + gates * V, rows, T, H * V, vs, V).to(DT)
-        da = dot(do_n, tl.trans(z), DT, da)
+        z = rounded(load_rows((v if UPDATE == "add" else writes) + gates * V, rows, T, H * V, vs, V), FINE_BACK, DT)
+        da = fine_dot(do_n, tl.trans(z), DT, da)
         if UPDATE == "low_rank":
             da_k = dot(do_n, tl.trans(load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)), DT, da_k)
     g_n = scalar_decay(sums, chunk, C, DECAY, DT)
@@ -59,7 +62,7 @@ def walk_back(
     q, k, sums, b, do, dlast, dfirst, dstates, dwrites, erasers, q_start, key_end, kept, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, ALL_K: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr,
-    STATE: tl.constexpr, DLAST: tl.constexpr, DT: tl.constexpr,
+    STATE: tl.constexpr, DLAST: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (V / BV, B H): the gradient of the state at the end of every chunk, and all of the gradient of the writes z."""
     vs, bh = tl.program_id(0) * BV + tl.arange(0, BV), tl.program_id(1).to(tl.int64)
@@ -85,9 +88,9 @@ def walk_back(
         store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dz)
         if DECAY == "vector":
             dstate *= kept_rows(kept + (bh * N + n) * K, ks, K)
-        dstate = looked_at(whole(dstate, g_n, C, INSIDE), q_t, scale * do_n, g_n, g_n, rows, INSIDE, Q_BEFORE, DT)
+        dstate = looked_at(whole(dstate, g_n, C, INSIDE), q_t, scale * do_n, g_n, g_n, rows, INSIDE, Q_BEFORE, False, DT)
         if UPDATE != "add":
-            dstate -= dot(load_transposed(erasers + gates * K, rows, T, H * K, ks, K), dz, DT)
+            dstate -= fine_dot(load_transposed(erasers + gates * K, rows, T, H * K, ks, K), rounded(dz, FINE_BACK, DT), DT)
     if STATE:
         store_rows(dfirst + bh * K * V, ks, K, V, vs, V, dstate)
 
@@ -97,7 +100,7 @@ def gradients(
     q, k, v, g, sums, beta, p, b, states, writes, dsquares, do, dstates, dwrites, dq, dk, dg, dsums, dbeta, dp, db, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
-    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
+    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, FINE: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N, B H, K / BK): all that is left to do once the states, the scores and their gradients are known.
 
@@ -152,14 +155,14 @@ def gradients(
         if UPDATE == "low_rank":
             dk_n += through[3]
     da, da_t = (
-        load_square(stored_gradients(dsquares, chunk, 0, C, UPDATE), C),
+        rounded(load_square(stored_gradients(dsquares, chunk, 0, C, UPDATE), C), FINE_BACK, DT),
         load_square_transposed(stored_gradients(dsquares, chunk, 0, C, UPDATE), C),
     )
     dl, dl_t, da_k, da_kt, dl_k, dl_kt = da, da_t, da, da_t, da, da_t
     if UPDATE != "add":
         dl, dl_t = (
-            load_square(stored_gradients(dsquares, chunk, 1, C, UPDATE), C),
-            load_square_transposed(stored_gradients(dsquares, chunk, 1, C, UPDATE), C),
+            rounded(load_square(stored_gradients(dsquares, chunk, 1, C, UPDATE), C), FINE, DT),
+            rounded(load_square_transposed(stored_gradients(dsquares, chunk, 1, C, UPDATE), C), FINE and DECAY == "scalar", DT),
         )
     if UPDATE == "low_rank":
         da_k, da_kt = (
@@ -181,7 +184,8 @@ def gradients(
 def value_gradients(
     k, v, sums, beta, writes, squares, inverses, dsquares, do, dstates, dwrites, dv, dbeta, k_end, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
-    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
+    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, P_BEFORE: tl.constexpr,
+    FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N, B H), where writes depend on the state: what the gradient of the writes gives to the values, and to p's scores of key and of k.
 
@@ -200,11 +204,11 @@ def value_gradients(
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
         dr = transposed_inverse_dot(inverses, chunk, load_rows(dwrites + gates * V, rows, T, H * V, vs, V), C, DT)
-        z = load_rows(writes + gates * V, rows, T, H * V, vs, V)
+        z = rounded(load_rows(writes + gates * V, rows, T, H * V, vs, V), FINE_BACK, DT)
         v_n = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
         seen = (-dr if UPDATE == "delta" else dr).to(DT)
         store_rows(dwrites + gates * V, rows, T, H * V, vs, V, seen)
-        dl = dot(seen, tl.trans(z), DT, dl)
+        dl = fine_dot(seen, tl.trans(z), DT, dl)
         if UPDATE == "delta":
             dbeta_n += tl.sum(dr * v_n, axis=1)
             dv_n = beta_n[:, None] * dr

@@ -73,9 +73,41 @@ def sum_dot_transposed(x, ones, DT: tl.constexpr):
 
 
 @triton.jit
-def exact_dot(a, b, DT: tl.constexpr):
-    """a @ b of two float32 matrices, of which a triangular inverse is made: in float32, or beside 16-bit inputs with factors of 11 bits."""
-    return tl.dot(a, b, input_precision="ieee" if DT == tl.float32 else "tf32")
+def fine_dot(a, b, DT: tl.constexpr, onto=None):
+    """`dot`, but that beside 16-bit inputs a float32 factor counts to 16 bits, as the sum of two halves; one of DT is taken as it is."""
+    if DT == tl.float32:
+        product = dot(a, b, DT, onto)
+    elif a.dtype == tl.float32:
+        high, low = halved(a)
+        if b.dtype == tl.float32:
+            high_b, low_b = halved(b)
+            product = dot(high, high_b, DT, dot(low, high_b, DT, dot(high, low_b, DT, onto)))
+        else:
+            product = dot(high, b, DT, dot(low, b, DT, onto))
+    elif b.dtype == tl.float32:
+        high, low = halved(b)
+        product = dot(a, high, DT, dot(a, low, DT, onto))
+    else:
+        product = dot(a, b, DT, onto)
+    return product
+
+
+@triton.jit
+def rounded(x, FINE: tl.constexpr, DT: tl.constexpr):
+    """x as a factor of `fine_dot`: as it is if FINE, else as one of DT."""
+    if not FINE:
+        x = x.to(DT)
+    return x
+
+
+@triton.jit
+def exact_dot(a, b, FINE: tl.constexpr, DT: tl.constexpr):
+    """a @ b of two float32 matrices, of which a triangular inverse is made: in float32, or beside 16-bit inputs with factors of 11 bits, of 16 if FINE."""
+    if FINE:
+        product = fine_dot(a, b, tl.bfloat16)
+    else:
+        product = tl.dot(a, b, input_precision="ieee" if DT == tl.float32 else "tf32")
+    return product
 
 
 @triton.jit

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from linbench.doctor.trials import CASES
 from linbench.kernels.matrix_state.instances import INSTANCES, apply, random_inputs
 from tests.kernels.interpreting import mend
 from tests.kernels.matrix_state_parity import (
@@ -100,6 +101,17 @@ def test_near_parallel_keys_with_beta_near_two(monkeypatch: pytest.MonkeyPatch, 
     instance = INSTANCES[row["instance"]]
     force(monkeypatch, row["schedule"], chunk=row["chunk"])
     assert_parity(instance, near_parallel(random_inputs(instance, **ONE, length=65, state=row["state"])), "triton")
+
+
+@schedules
+@pytest.mark.parametrize("name", ["deltanet", "gated_deltanet", "gated_deltaproduct"])
+def test_so_do_bfloat16_keys_a_thousandth_apart(monkeypatch: pytest.MonkeyPatch, name: str, schedule: str) -> None:
+    """The inputs with which `linbench doctor` verifies a GPU, in the chunks that the launch rule chooses there."""
+    force(monkeypatch, schedule, chunk=32 if schedule == "fused" else 64, key_block=64, value_block=64, walk_block=64)
+    case = CASES["near-parallel keys, beta 1.99"]
+    instance = INSTANCES[name]._replace(neg_eigval=case.neg_eigval)
+    inputs = case.change(random_inputs(instance, **case.gpu._asdict(), dtype=torch.float64))
+    assert_parity(instance, {which: x.to(torch.float32 if which in ("beta", "log_decay") else torch.bfloat16) for which, x in inputs.items()}, "triton")
 
 
 @pytest.mark.parametrize("name", INSTANCES)
