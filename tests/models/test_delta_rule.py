@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import Mixer
 from linbench.models.blocks.heads import shared
 from linbench.models.blocks.linear import Shared
@@ -274,3 +275,27 @@ def test_rules_spare_what_must_not_decay(cls: type[Mixer], expected: set[str]) -
     rules = build(cls).parameter_rules()
     assert rules.keys() == expected
     assert all(rule.decay is False for rule in rules.values())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("qk_norm", ["l2", "none"])
+@pytest.mark.parametrize("neg_eigval", [False, True])
+@pytest.mark.parametrize("cls", [DeltaNet, GatedDeltaNet, Comba, DeltaProduct, GatedDeltaProduct])
+def test_no_negative_eigenvalue_is_promised_that_could_come(
+    x: Tensor, monkeypatch: pytest.MonkeyPatch, cls: type[Mixer], neg_eigval: bool, qk_norm: str
+) -> None:
+    mixer, updates = build(cls, neg_eigval=neg_eigval, qk_norm=qk_norm), []
+
+    def seen(q: Tensor, k: Tensor, v: Tensor, **more: Any) -> Any:
+        updates.append((k, more["update"]))
+        return matrix_state(q, k, v, **more)
+
+    for module in ("deltanet", "gated_deltanet", "comba", "deltaproduct"):
+        monkeypatch.setattr(f"linbench.models.{module}.matrix_state", seen)
+    inside(mixer, 100 * x)
+    ((k, update),) = updates
+    erase = k if update.erase_key is None else update.erase_key
+    along = update.beta * (k * erase).sum(dim=-1)
+    assert update.neg_eigval == (neg_eigval or qk_norm == "none")
+    assert update.neg_eigval or along.max() <= 1 + 1e-9
+    assert not neg_eigval or qk_norm == "none" or along.max() > 1
