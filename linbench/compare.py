@@ -14,7 +14,7 @@ from linbench.store import FINAL, SPEED, Result, Store, below
 from linbench.suite import Block, Suite, blocks, narrowed
 
 REFERENCE = "reference"
-"""Stands for the results that come with a checkout of linbench, in these folders."""
+"""Stands for the results that come with linbench, in these folders."""
 
 SHIPPED = ("cpu", "h200")
 
@@ -86,17 +86,13 @@ def stored(cells: Sequence[Cell], stores: Sequence[Store], search: SearchSetting
 
 
 def stores_at(name: str) -> list[Store]:
-    """Those in the folder of that name and below; for `reference` those that come with the checkout that linbench runs from.
+    """Those in the folder of that name and below; for `reference` those that come with linbench.
 
     Raises UserError: there is none.
     """
-    home = Path(linbench.__file__).resolve().parents[1] / "results"
+    home = Path(linbench.__file__).resolve().parent / REFERENCE
     folders = [home / kind for kind in SHIPPED] if name == REFERENCE else [Path(name)]
     found = [store for folder in folders for store in below(folder)]
-    if not found and name == REFERENCE:
-        raise UserError(
-            f"this linbench was installed without its reference results; clone its repository and give the folder: --against {home.name}/{SHIPPED[0]}."
-        )
     if not found:
         raise UserError(f"there are no results in {name} to compare against; name a folder that has some, or {REFERENCE}.")
     return found
