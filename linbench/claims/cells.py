@@ -1,6 +1,7 @@
 """From measures to the cells that they are of."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
@@ -19,17 +20,17 @@ class Part(NamedTuple):
     search: SearchSettings | None
 
 
-def parts(claim: Claim, *, device: str = "cpu") -> list[Part]:
-    """What decides a claim, as cells on a device; nothing for one that needs none."""
+def parts(claim: Claim, *, device: str = "cpu", longer: int = 1) -> list[Part]:
+    """What decides a claim, as cells on a device, trained so many times as long as is written; nothing for one that needs none."""
     by_grid: dict[str, dict[str, Cell]] = {}
     for name in claim.trained:
-        by_grid.setdefault(claim.measures[name].cells, {}).update({cell.id: cell for cell in of_measure(claim, name, device=device)})
+        by_grid.setdefault(claim.measures[name].cells, {}).update({cell.id: cell for cell in of_measure(claim, name, device=device, longer=longer)})
     return [Part(tuple(cells.values()), claim.grids[grid].suite.search) for grid, cells in by_grid.items()]
 
 
-def of_measure(claim: Claim, name: str, *, device: str = "cpu") -> list[Cell]:
-    """The cells of a measure in the order of their seeds. Raises UserError: none are meant, or more than one for a seed that neither `along` nor `across` tells
-    apart."""
+def of_measure(claim: Claim, name: str, *, device: str = "cpu", longer: int = 1) -> list[Cell]:
+    """The cells of a measure in the order of their seeds, trained so many times as long. Raises UserError: none are meant, or more than one for a seed that
+    neither `along` nor `across` tells apart."""
     measure = claim.measures[name]
     found = [
         cell
@@ -42,7 +43,13 @@ def of_measure(claim: Claim, name: str, *, device: str = "cpu") -> list[Cell]:
             raise UserError(f"{claim.id}.{name}: of seed {seed} {len(places)} cells are meant; `where` must say which.")
     if not found:
         raise UserError(f"{claim.id}.{name}: no cell of {measure.cells} is of {measure.model} with {dict(measure.where)}.")
-    return sorted(found, key=lambda cell: cell.seed)
+    return [_trained(cell, longer) for cell in sorted(found, key=lambda cell: cell.seed)]
+
+
+def _trained(cell: Cell, longer: int) -> Cell:
+    protocol = cell.protocol
+    epochs = None if protocol.epochs is None else longer * protocol.epochs
+    return replace(cell, protocol=protocol.model_copy(update={"tokens": longer * protocol.tokens, "epochs": epochs}))
 
 
 _CELLS: dict[tuple[str, str], Sequence[Cell]] = {}

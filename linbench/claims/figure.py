@@ -12,7 +12,7 @@ from linbench.common.words import counted
 from linbench.naming import all_settings
 from linbench.results import slices
 from linbench.scores import LEARNED, above_chance, accuracy, steps_to
-from linbench.store import NO_VERDICT, Result
+from linbench.store import NO_VERDICT, UNDERTRAINED, Result
 
 STEPS = "steps to 0.9"
 """Of training, until validation accuracy is that high."""
@@ -67,6 +67,11 @@ class Figure:
         reasons = [aside.why for aside in self.aside.values()]
         told = ", ".join(f"{reasons.count(reason)} {reason}" for reason in dict.fromkeys(reasons))
         return f"{len(self.values)} of {len(self.values) + len(reasons)} seeds count ({told})"
+
+    @property
+    def short(self) -> bool:
+        """Whether more training may be all that it lacks."""
+        return bool(self.trouble) and not self.missing and all(aside.why == UNDERTRAINED for aside in self.aside.values())
 
     def others(self, name: str) -> Iterator[tuple[str, "Figure"]]:
         """What it would be without any one seed, in words; nothing of the best of them."""

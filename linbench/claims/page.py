@@ -26,7 +26,9 @@ it is undecided.
 
 Three seeds at least count for every figure, shown as mean ± standard deviation. A run that was still getting better (`undertrained`), or whose learning
 rate lies on the edge of all that were tried or beside one that failed (`lr_edge`, `lr_untried`), decides nothing, and no verdict stands that would be
-another without any one seed of any one figure. Results of two kinds of devices never decide a claim together.
+another without any one seed of any one figure. Where all that a claim lacks is that runs were still getting better, every run of it is asked again with twice
+the training, searches too, and once more with four times; no budget is looked at beyond the first that is enough. Results of two kinds of devices never
+decide a claim together.
 
 A speed is the median over calls that are timed one after the other, ± half of what lies between their fifths: on a GPU of what the device takes alone, on a
 CPU of what a caller waits. No verdict stands that would be another with any one speed at either of its fifths. What was timed while others were at work
@@ -60,7 +62,7 @@ def detail(verdict: Verdict, stored: Stored) -> list[str]:
     for ruling in verdict.rulings:
         lines += ["", f"{where(ruling)}:", "", table(claim, ruling.figures)]
         if (kind := text.figure) and ruling.device != NOTHING_TRAINED:
-            lines += [f"\nShown in `{path}`." for path in stored.pictures(verdict.ids(ruling.device, stored), kind)]
+            lines += [f"\nShown in `{path}`." for path in stored.pictures(verdict.ids(ruling, stored), kind)]
     return lines
 
 
@@ -82,7 +84,8 @@ def about(claim: Claim) -> dict[str, str]:
 def where(ruling: Ruling) -> str:
     """On which kind of device, and what it says there."""
     answer = f", {ruling.answer}" if ruling.answer != UNDECIDED else ""
-    return f"{'With' if ruling.device == NOTHING_TRAINED else 'On'} {ruling.device}{answer}"
+    training = f", with {ruling.longer} times the training" if ruling.longer > 1 else ""
+    return f"{'With' if ruling.device == NOTHING_TRAINED else 'On'} {ruling.device}{training}{answer}"
 
 
 MEASURES = ["measure", "of", "figure", "out of"]
@@ -144,7 +147,8 @@ def plain(verdict: Verdict) -> dict[str, Any]:
         "verdict": verdict.answer,
         "why": verdict.why,
         "devices": [
-            {"device": ruling.device, "verdict": ruling.answer, "why": ruling.why, "figures": {name: found.plain for name, found in ruling.figures.items()}}
+            {"device": ruling.device, "longer": ruling.longer, "verdict": ruling.answer, "why": ruling.why}
+            | {"figures": {name: found.plain for name, found in ruling.figures.items()}}
             for ruling in verdict.rulings
         ],
     }

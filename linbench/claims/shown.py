@@ -18,7 +18,7 @@ def claimed(stored: Stored) -> list[Claimed]:
             line(each),
             about(each.claim),
             [(where(ruling), pd.DataFrame(measures(each.claim, ruling.figures), columns=MEASURES)) for ruling in each.rulings],
-            {name for ruling in each.rulings for name in each.ids(ruling.device, stored)},
+            {name for ruling in each.rulings for name in each.ids(ruling, stored)},
         )
         for each in found
     ]

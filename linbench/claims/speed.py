@@ -28,6 +28,9 @@ class Speed:
     missing: bool = False
     """Whether it is to be timed, or to be timed again."""
 
+    short = False
+    """More training says nothing of speed."""
+
     whole = "all medians"
     """By what an answer is found before it is doubted."""
 

@@ -1,7 +1,7 @@
 """What a claim comes to: supported, refuted or undecided, with the figures that say so."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from linbench.claims import tables
 from linbench.claims.cells import of_measure
@@ -19,6 +19,9 @@ SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
 Found = Figure | Speed
 """What a measure came to."""
 
+BUDGETS = (1, 2, 4)
+"""Of the training that is written: where all that is lacking is that runs were still getting better, the next is asked for, of all runs."""
+
 NOTHING_TRAINED = "nothing trained"
 """Stands in the place of a device."""
 
@@ -35,6 +38,10 @@ class Ruling:
     """Of an undecided one."""
     complete: bool
     """Whether every result that it rests on is there."""
+    longer: int = 1
+    """How many times as long as is written all of it was trained."""
+    short: bool = False
+    """Whether more training may be all that it lacks."""
 
     @property
     def seen(self) -> bool:
@@ -54,13 +61,18 @@ class Verdict:
 
     @property
     def complete(self) -> bool:
-        """Whether on some kind of device all results that it rests on are there."""
-        return any(ruling.complete for ruling in self.rulings)
+        """Whether on some kind of device all results that it rests on are there, and none asks for more training."""
+        return any(ruling.complete and not ruling.short for ruling in self.rulings)
 
-    def ids(self, device: str, stored: Stored) -> set[str]:
-        """Of the results on a kind of device that its rules rest on."""
-        trained = {result["id"] for name in self.claim.trained for result in _results(self.claim, name, stored, device).values()}
-        return trained | {id_of(self.claim, name, device) for name in self.claim.timed}
+    @property
+    def short(self) -> bool:
+        """Whether it asks for more training."""
+        return not self.complete and any(ruling.short for ruling in self.rulings)
+
+    def ids(self, ruling: Ruling, stored: Stored) -> set[str]:
+        """Of the results that one of its rulings rests on."""
+        found = [_results(self.claim, name, stored, ruling.device, ruling.longer) for name in self.claim.trained]
+        return {result["id"] for results in found for result in results.values()} | {id_of(self.claim, name, ruling.device) for name in self.claim.timed}
 
 
 def verdict(claim: Claim, stored: Stored) -> Verdict:
@@ -85,14 +97,35 @@ def _said(ruling: Ruling, among: list[Ruling]) -> str:
 
 
 def rule(claim: Claim, stored: Stored, device: str) -> Ruling:
-    """By one kind of device, or by what needs none."""
-    figures = {name: _found(claim, name, stored, device) for name in claim.measures}
+    """By one kind of device, or by what needs none; by the longest training that was asked for, since none is asked for where a shorter one decides."""
+    ruling = _ruled(claim, stored, device, BUDGETS[0])
+    for longer in BUDGETS[1:]:
+        if not ruling.short:
+            return ruling
+        again = _ruled(claim, stored, device, longer)
+        if not any(again.figures[name].seen for name in claim.trained):
+            return ruling
+        ruling = again
+    return replace(ruling, short=False)
+
+
+def budget(claim: Claim, stored: Stored, device: str) -> int:
+    """Which of `BUDGETS` it asks for on a kind of device."""
+    ruling = rule(claim, stored, device)
+    return BUDGETS[BUDGETS.index(ruling.longer) + ruling.short]
+
+
+def _ruled(claim: Claim, stored: Stored, device: str, longer: int) -> Ruling:
+    figures = {name: _found(claim, name, stored, device, longer) for name in claim.measures}
     deciding = {name: figures[name] for name in claim.deciding}
     answer, why = decide(claim, deciding)
-    return Ruling(device, figures, answer, why, complete=not any(found.missing for found in deciding.values()))
+    why = f"with {longer} times the training {why}" if why and longer > 1 else why
+    troubled = [found for found in deciding.values() if found.trouble]
+    short = bool(troubled) and all(found.short for found in troubled)
+    return Ruling(device, figures, answer, why, complete=not any(found.missing for found in deciding.values()), longer=longer, short=short)
 
 
-def _found(claim: Claim, name: str, stored: Stored, device: str) -> Found:
+def _found(claim: Claim, name: str, stored: Stored, device: str, longer: int) -> Found:
     measure = claim.measures[name]
     if measure.cells in claim.benches:
         return speed(claim, name, stored, device)
@@ -102,12 +135,12 @@ def _found(claim: Claim, name: str, stored: Stored, device: str) -> Found:
     suite = claim.grids[measure.cells].suite
     if not stored.any(suite, measure.model, device):
         return Figure({}, missing=len(parse_seeds(suite.seeds)))
-    return figure(measure, of_measure(claim, name), _results(claim, name, stored, device))
+    return figure(measure, of_measure(claim, name, longer=longer), _results(claim, name, stored, device, longer))
 
 
-def _results(claim: Claim, name: str, stored: Stored, device: str) -> dict[str, Result]:
+def _results(claim: Claim, name: str, stored: Stored, device: str, longer: int) -> dict[str, Result]:
     """Of the cells of a measure, by their ids."""
-    return stored.find(of_measure(claim, name), claim.grids[claim.measures[name].cells].suite.search, device)
+    return stored.find(of_measure(claim, name, longer=longer), claim.grids[claim.measures[name].cells].suite.search, device)
 
 
 def decide(claim: Claim, figures: Mapping[str, Found]) -> tuple[str, str]:

@@ -43,7 +43,10 @@ def claims(
     names: Annotated[list[str] | None, typer.Argument(metavar="CLAIM", help="Such as C17; none: all.")] = None,
     tier: Annotated[list[str] | None, typer.Option(metavar="TIER", help="Only those of this cost: T0, T1, T2, T3 or X.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also what is missing to decide each, and what that may cost.")] = False,
-    run: Annotated[bool, typer.Option("--run", help="Run what is missing of those that nothing stored decides; results go to the first --results.")] = False,
+    run: Annotated[
+        bool,
+        typer.Option("--run", help="Run what nothing stored decides, with up to four times the training; results go to the first --results."),
+    ] = False,
     device: DeviceOption = "auto",
     workers: WorkersOption = None,
     devices: DevicesOption = None,
@@ -69,9 +72,15 @@ def claims(
         found = [verdict(claim, stored) for claim in chosen]
         if run:
             where: dict[str, Any] = {"name": "local", "device": device, "devices": devices, "workers": workers, "silence": timeout}
-            done = _run([each for each in found if not each.complete], stored, device, (results or [DEFAULT])[0], where)
-            stored = _stored(results, new=run)
-            found = [verdict(claim, stored) for claim in chosen]
+            waiting = [each for each in found if not each.complete]
+            while waiting:
+                more = _run(waiting, stored, device, (results or [DEFAULT])[0], where)
+                done += more
+                stored = _stored(results, new=run)
+                found = [verdict(claim, stored) for claim in chosen]
+                waiting = [each for each in found if more and each.short]
+            if not done:
+                print("linbench: nothing is left to run.", file=sys.stderr)
     tell_set_aside(stored.set_aside)
     if save:
         _save(save, found, stored, names or [], tier or [])
@@ -122,16 +131,18 @@ def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path,
     from linbench.claims.cells import parts
     from linbench.claims.needs import unmet
     from linbench.claims.speed import untimed
+    from linbench.claims.verdict import budget
     from linbench.cli.running import carry_out
     from linbench.plan import pick_device
     from linbench.store import Store
 
     waiting = [each.claim for each in verdicts if each.claim.measures and not unmet(each.claim)]
     together: dict[str, tuple[dict[str, Cell], SearchSettings | None]] = {}
-    for part in (part for claim in waiting for part in parts(claim, device=device)):
-        there = stored.find(part.cells, part.search, device_class(part.cells[0].device))
-        cells, _ = together.setdefault(str(part.search), ({}, part.search))
-        cells |= {cell.id: cell for cell in part.cells if cell.id not in there}
+    kind = device_class(pick_device(device))
+    for part in (part for claim in waiting for part in parts(claim, device=device, longer=budget(claim, stored, kind))):
+        there = stored.find(part.cells, part.search, kind)
+        if missing := {cell.id: cell for cell in part.cells if cell.id not in there}:
+            together.setdefault(str(part.search), ({}, part.search))[0].update(missing)
     done: list[Result] = []
     for found, search in together.values():
         try:
@@ -143,8 +154,6 @@ def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path,
     cases = {case.id: case for claim in waiting for case in untimed(claim, stored, device=pick_device(device))}
     if cases:
         done += run(list(cases.values()), Store(folder), again=True, tell=lambda line: print(line, file=sys.stderr, flush=True))
-    if not together and not cases:
-        print("linbench: nothing is left to run.", file=sys.stderr)
     return done
 
 

@@ -43,7 +43,7 @@ def compare(
     seeds: SeedsOption = None,
     against: Annotated[
         str | None,
-        typer.Option(metavar="reference|DIR", help="Beside the suite's own models, too, as stored there: of these none is trained. reference: what comes with linbench."),
+        typer.Option(metavar="reference|DIR", help="Beside the suite's own models, too, as stored there: none of these is trained. reference: with linbench."),
     ] = None,
     workers: WorkersOption = None,
     devices: DevicesOption = None,

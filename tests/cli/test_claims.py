@@ -1,5 +1,6 @@
 """`linbench claims`."""
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from linbench import measure
 from linbench.benchmark import measured
 from linbench.benchmark.timing import Ceilings
 from linbench.claims import claim as file
@@ -91,6 +93,21 @@ def test_what_is_missing_is_run_and_decides_and_is_not_run_again(two: Callable[.
             path.unlink()
     assert "1 supported" in two(*words, "--results", "other").out
     assert len(list((tmp_path / "mine" / "claims").glob("*.json"))) == 3, "what stands in another folder is not run again"
+
+
+@pytest.mark.slow
+def test_what_was_still_getting_better_is_run_again_with_twice_the_training(
+    monkeypatch: pytest.MonkeyPatch, linbench: Callable[..., Any], tmp_path: Path
+) -> None:
+    values = copy.deepcopy(TINY)
+    values["claims"]["C1"]["measure"] = {}
+    claims = {claim.id: claim for claim in section(values, where="a.yaml")}
+    monkeypatch.setattr(file, "claims", lambda: claims)
+    monkeypatch.setattr(measure, "undertrained", lambda curve: curve[-1]["tokens"] < 1000)
+    words = ("claims", "C1", "--run", "--device", "cpu", "--workers", "0", "--results", "mine")
+    assert "- **supported**\n\nOn cpu, with 2 times the training, supported:\n" in linbench(*words).out
+    assert len(list((tmp_path / "mine").glob("*.json"))) == 12
+    assert linbench(*words).err == "linbench: nothing is left to run.\n"
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from linbench.claims.outlook import outlook
 from linbench.claims.page import detail, plain
 from linbench.claims.speed import Speed, untimed
 from linbench.claims.stored import Stored
-from linbench.claims.verdict import NOTHING_TRAINED, REFUTED, SUPPORTED, UNDECIDED, decide, verdict
+from linbench.claims.verdict import NOTHING_TRAINED, REFUTED, SUPPORTED, UNDECIDED, budget, decide, verdict
 from linbench.search import default_search, learning_rate
 from linbench.speeds import Rate
 from linbench.store import SPEED, Result, Store
@@ -49,11 +49,11 @@ def a_result(cell: Cell, score: float, device: str, **more: Any) -> Result:
 def kept(tmp_path: Path) -> Callable[..., Stored]:
     """A store in which every seed of a measure has the scores given."""
 
-    def keep(claim: Claim, scores: dict[str, Sequence[float]], device: str = "cpu", **more: Any) -> Stored:
+    def keep(claim: Claim, scores: dict[str, Sequence[float]], device: str = "cpu", longer: int = 1, **more: Any) -> Stored:
         store = Store(tmp_path)
         store.prepare()
         for name, values in scores.items():
-            for cell, score in zip(of_measure(claim, name), values, strict=False):
+            for cell, score in zip(of_measure(claim, name, longer=longer), values, strict=False):
                 store.put(a_result(cell, score, device, **more))
         return Stored([store])
 
@@ -89,7 +89,35 @@ def test_what_is_marked_decides_nothing(kept: Callable[..., Stored], mark: str) 
     kept(claim, {"delta": [0.9, 0.9, 0.9], "sum": [0.5, 0.5, 0.5]})
     found = verdict(claim, kept(claim, {"sum": [0.5, 0.5]}, marks=[mark]))
     assert (found.answer, found.why) == (UNDECIDED, f"sum: 1 of 3 seeds count (2 {mark})")
-    assert found.complete, "to run it again would change nothing"
+    assert found.complete is (mark != "undertrained"), "to run it again would change nothing, but longer"
+
+
+def test_where_training_was_too_short_all_is_asked_again_with_twice_as_much(kept: Callable[..., Stored]) -> None:
+    claim = a_claim()
+    kept(claim, {"delta": [0.9, 0.9, 0.9]})
+    once = kept(claim, {"sum": [0.1, 0.1, 0.5]}, marks=["undertrained"])
+    assert (verdict(claim, once).short, budget(claim, once, "cpu")) == (True, 2)
+    (wanted,) = parts(claim, longer=2)
+    assert {cell.protocol.tokens for cell in wanted.cells} == {2 * cell.protocol.tokens for cell in parts(claim)[0].cells}
+
+    partly = kept(claim, {"delta": [0.95, 0.95, 0.95]}, longer=2)
+    assert verdict(claim, partly).why == "with 2 times the training sum: 3 of 3 seeds missing"
+    assert (verdict(claim, partly).short, budget(claim, partly, "cpu")) == (False, 2)
+    whole = kept(claim, {"sum": [0.6, 0.6, 0.6]}, longer=2)
+    twice = verdict(claim, whole)
+    assert (twice.answer, twice.complete, twice.rulings[0].figures["sum"].value) == (SUPPORTED, True, 0.6)
+    assert "On cpu, with 2 times the training, supported:" in detail(twice, whole)
+    assert plain(twice)["devices"][0]["longer"] == 2
+    assert len(twice.ids(twice.rulings[0], whole)) == 6
+
+
+def test_nor_is_more_than_four_times_the_training_asked_for(kept: Callable[..., Stored]) -> None:
+    claim = a_claim({"set": {"model.d_model": 16, "protocol.examples": 64, "protocol.epochs": 3}})
+    for longer in (1, 2, 4):
+        stored = kept(claim, {"delta": [0.9, 0.9, 0.9], "sum": [0.1, 0.1, 0.5]}, longer=longer, marks=["undertrained"])
+    found = verdict(claim, stored)
+    assert (found.answer, found.short, found.complete, budget(claim, stored, "cpu")) == (UNDECIDED, False, True, 4)
+    assert {cell.protocol.epochs for cell in parts(claim, longer=4)[0].cells} == {12}
 
 
 def test_the_best_of_seeds_counts_whatever_its_marks(kept: Callable[..., Stored]) -> None:
@@ -173,7 +201,7 @@ def test_of_a_search_those_at_the_rate_that_it_finds_count(kept: Callable[..., S
     found = verdict(claim, stored)
     assert list(found.rulings[0].figures["delta"].values.values()) == [0.2, 0.3, 0.4]
     assert found.why == "refuted by all seeds, undecided without seed 0 of delta"
-    assert len(found.ids("cpu", stored)) == 6
+    assert len(found.ids(found.rulings[0], stored)) == 6
     for left in [name for name, result in stored.results.items() if result["purpose"] == "tuning"][:1]:
         del stored.results[left]
     assert "3 of 3 seeds missing" in verdict(claim, stored).why
@@ -419,7 +447,9 @@ def test_the_picture_that_shows_speeds_is_named(timed: Callable[..., Stored], tm
     claim = a_timed_claim(figure="replayed")
     stored = timed(claim, {"delta": STEADY, "gla": STEADY}, kind="NVIDIA H200")
     picture = tmp_path / "figures" / "speed-train-replayed-d64-bf16-4096-tokens-a-batch-native-nvidia-h200.png"
-    assert stored.pictures(verdict(claim, stored).ids("NVIDIA H200", stored), "replayed") == []
+    found = verdict(claim, stored)
+    ids = found.ids(found.rulings[0], stored)
+    assert stored.pictures(ids, "replayed") == []
     picture.parent.mkdir()
     picture.touch()
     assert f"\nShown in `{picture}`." in detail(verdict(claim, stored), stored)
