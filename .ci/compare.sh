@@ -15,16 +15,17 @@ usage: compare.sh --models NAMES --out DIR [options]      in a checkout of the r
   --form FORM       native or controlled, whatever the suite says
   --device DEVICE   default: auto
   --workers N       processes side by side, as `linbench sweep` takes them
+  --time LENGTHS    such as 64,256: the variants' layers are timed, too, training, prompts and decoding at these lengths, base and head in turn
 
 Ends as `linbench gate` does: 0, 4 for a regression, 5 if it cannot be told; without --base as `linbench compare` does.
 TEXT
 }
 set -euo pipefail
 
-models='' out='' base='' suite=quick seeds=0-5 rounds=3 policy='' against='' form='' device=auto workers=''
+models='' out='' base='' suite=quick seeds=0-5 rounds=3 policy='' against='' form='' device=auto workers='' time=''
 while [ $# -gt 0 ]; do
     case $1 in
-        --models | --out | --base | --suite | --seeds | --rounds | --policy | --against | --form | --device | --workers)
+        --models | --out | --base | --suite | --seeds | --rounds | --policy | --against | --form | --device | --workers | --time)
             [ $# -ge 2 ] || { echo "compare.sh: $1 needs a value." >&2; exit 2; }
             printf -v "${1#--}" %s "$2"
             shift 2
@@ -94,6 +95,16 @@ for part in $parts; do
     done
     [ ${#sides[@]} = 1 ] || sides=("${sides[1]}" "${sides[0]}")  # what goes first in one round goes last in the next
 done
+
+if [ -n "$time" ]; then
+    for verb in length decode; do
+        for side in "${sides[@]}"; do
+            echo "compare.sh: $side, bench $verb" >&2
+            may_fail on "$side" bench "$verb" --suite "$suite" --models "$models" --lengths "$time" --device "$device" ${form:+--form "$form"} \
+                --results "$out/$side.results" > /dev/null
+        done
+    done
+fi
 
 code=0
 on head compare "$models" --suite "$suite" --seeds "$seeds" "${how[@]}" ${against:+--against "$against"} --results "$out/head.results" \

@@ -115,19 +115,24 @@ def test_a_change_that_forgets_is_red_from_end_to_end(repository: Callable[..., 
     """Three variants, six seeds, base and head in turn: in the head one of them writes nothing."""
     base = repository({"mine.py": MINE.replace("VALUES", "v"), "tiny.yaml": SUITE})
     repository({"mine.py": MINE.replace("VALUES", "0 * v")})
-    ended = script("--models", "./mine.py:Mine,deltanet,linear_attention", "--rounds", "2", "--base", base)
+    ended = script("--models", "./mine.py:Mine,deltanet,linear_attention", "--rounds", "2", "--base", base, "--time", "16")
     assert ended.returncode == 4, ended.stderr
     rounds = [line for line in ended.stderr.splitlines() if line.startswith("compare.sh: ")]
-    assert rounds == [f"compare.sh: {side}, seeds {seeds}" for side, seeds in (("base", "0,1,2"), ("head", "0,1,2"), ("head", "3,4,5"), ("base", "3,4,5"))]
+    trained = [f"{side}, seeds {seeds}" for side, seeds in (("base", "0,1,2"), ("head", "0,1,2"), ("head", "3,4,5"), ("base", "3,4,5"))]
+    timed = [f"{side}, bench {verb}" for verb in ("length", "decode") for side in ("base", "head")]
+    assert rounds == [f"compare.sh: {words}" for words in trained + timed]
     out = tmp_path / "out"
     comment = (out / "comment.md").read_text(encoding="utf-8")
     assert (tmp_path / "summary.md").read_text(encoding="utf-8") == comment
     assert "### Gate: 3 cells gated, 1 worse than the baseline." in comment
     assert "- mqar native, ./mine.py:Mine got worse: accuracy was " in comment
     assert "### Beside ./mine.py:Mine, native" in comment
+    assert "deltanet native, training at T 16" in comment
+    assert "is not stored for" not in ended.stderr
     stored = {side: [json.loads(path.read_text()) for path in (out / f"{side}.results").glob("*.json")] for side in ("base", "head")}
-    assert {side: len(results) for side, results in stored.items()} == {"base": 18, "head": 18}
-    before, after = ({r["cell"]["seed"]: r["metrics"] for r in results if r["label"] == "deltanet"} for results in stored.values())
+    cells = {side: [result for result in results if "cell" in result] for side, results in stored.items()}
+    assert {side: len(results) for side, results in cells.items()} == {"base": 18, "head": 18}
+    before, after = ({r["cell"]["seed"]: r["metrics"] for r in results if r["label"] == "deltanet"} for results in cells.values())
     assert before == after, "what did not change is the same to the bit"
     assert "<html" in (out / "report.html").read_text(encoding="utf-8")
     assert not (out / "base.tree").exists()
