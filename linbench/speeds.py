@@ -39,6 +39,8 @@ class Series:
     label: str
     side: str
     results: Mapping[int, Result]
+    apart: frozenset[int] = frozenset()
+    """Of a peer: at which lengths ours beside it was measured in another run."""
 
     @property
     def name(self) -> str:
@@ -128,6 +130,24 @@ def speeds(results: Iterable[Result], *, form: str = "auto") -> list[Speeds]:
 _ORDER = ("train", "prefill", "decode", "memory")
 
 
+def current(results: Iterable[Result]) -> Result:
+    """Of what was measured of one layer at one shape, beside peers or alone, that which stands for our side: by the latest code, and of what
+    that measured beside a peer before alone, as a ratio is best of one run.
+
+    A result that does not say when it was measured, as none did once, is older than those that do. Of two such by different code the one without a peer is
+    later: beside a peer our side is measured as well, so that who has that asks for ours alone only to have it anew.
+    """
+    every = list(results)
+    latest = max(every, key=lambda one: (one.get("when", ""), one["bench"]["peer"] is None))
+    return max((one for one in every if _code(one) == _code(latest)), key=lambda one: (one["bench"]["peer"] is not None, one.get("when", "")))
+
+
+def _code(result: Result) -> tuple[Any, ...]:
+    """By which it was measured; of changes that were not committed nobody knows whether they are the same."""
+    found = result["environment"]
+    return found["commit"], found["packages"], result["id"] if found["dirty"] else None
+
+
 def tokens(result: Result) -> int:
     """That one call takes in."""
     shape = result["bench"]["shape"]
@@ -208,7 +228,7 @@ def _rounded(result: Result) -> int:
 
 
 def _series(members: Sequence[Result]) -> tuple[Series, ...]:
-    """By label, told apart by settings where these differ; what was measured beside a peer counts before what was measured alone."""
+    """By label, told apart by settings where these differ; of ours what is `current`, of a peer what was measured last."""
     layers: dict[str, list[Result]] = {}
     for result in members:
         layer = {**result["bench"]["layer"], "backend": result["bench"]["backend"]}
@@ -217,12 +237,19 @@ def _series(members: Sequence[Result]) -> tuple[Series, ...]:
     labels = labelled([result["label"] for result in firsts], [told_apart_by(result) for result in firsts])
     found = []
     for label, group in zip(labels, layers.values(), strict=True):
-        sides = dict.fromkeys(side for result in group for side in (result["sides"] or {OURS: {}}))
-        for side in sides:
-            having = [result for result in group if side == OURS or side in result["sides"]]
-            by_length = {result["bench"]["shape"]["length"]: result for result in sorted(having, key=lambda one: one["bench"]["peer"] is not None)}
-            found.append(Series(label, side, dict(sorted(by_length.items()))))
+        ours = _by_length(group)
+        found.append(Series(label, OURS, ours))
+        for side in dict.fromkeys(side for result in group for side in result["sides"] if side != OURS):
+            theirs = _by_length(result for result in group if side in result["sides"])
+            found.append(Series(label, side, theirs, frozenset(at for at, result in theirs.items() if result["id"] != ours[at]["id"])))
     return tuple(sorted(found, key=lambda one: one.name))
+
+
+def _by_length(members: Iterable[Result]) -> dict[int, Result]:
+    at: dict[int, list[Result]] = {}
+    for result in members:
+        at.setdefault(result["bench"]["shape"]["length"], []).append(result)
+    return {length: current(at[length]) for length in sorted(at)}
 
 
 def _inside(value: Any, path: tuple[str, ...]) -> float | None:

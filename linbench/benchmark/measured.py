@@ -4,6 +4,7 @@ import gc
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import torch
@@ -39,7 +40,7 @@ def run(cases: Sequence[Case], store: Store, *, again: bool = False, tell: Calla
     A result holds, beside the identity (`bench`): status (`ok`, `undeclared`, `oom`, `failed`) with a reason; `sides`, ours and the peer's, with the seconds of
     a call as called and replayed (median, fifths, how many) or a reason, and bytes of memory; `state` by its tensors and as declared; `cost`: what a call
     takes of floating-point operations and bytes, at the least; `ceilings` of the device in this run; seconds of the first call; marks (`busy`,
-    `throttled`, `state_size`); and the environment.
+    `throttled`, `state_size`); when that was (UTC); and the environment.
 
     Raises StorageError.
     """
@@ -127,6 +128,7 @@ def result_of(case: Case, outcome: Outcome, peak: Ceilings | None, first: float 
         "id": case.id,
         "label": case.label,
         "bench": case.identity,
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
         **found,
         "first_call": found["first_call"] if first is None else first,
         "ceilings": None if peak is None else peak._asdict(),

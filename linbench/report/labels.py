@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from scipy.optimize import isotonic_regression
 
 from linbench.report.colours import ink
-from linbench.results import Comparison, Row
+from linbench.results import Row
 
 CROWD = 8
 """More lines than these cannot be told apart in one panel."""
@@ -70,9 +70,8 @@ def spaced(heights: Sequence[float], gap: float) -> list[float]:
     return [min(max(float(own), LOWEST), HIGHEST - steps[-1]) + step for own, step in zip(level, steps, strict=True)]
 
 
-def chance(axes: Axes, comparison: Comparison) -> None:
+def chance(axes: Axes, level: float) -> None:
     """A dashed line at it."""
-    level = comparison.results[0]["chance"]
     axes.axhline(level, color="#999999", linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
     axes.annotate("chance", (0, level), (2, 2), xycoords=("axes fraction", "data"), textcoords="offset points", color=GUIDE, fontsize=7.5, ha="left")
 

@@ -73,7 +73,7 @@ def learning_curves(axes: Axes, comparison: Comparison) -> bool:
         axes.plot(tokens, mean, color=colour, linestyle=dash)
         axes.plot(tokens[-1:], mean[-1:], marker=mark, markersize=4.5, color=colour, markerfacecolor=face(row, colour))
         ends.append(Named(mean[-1], tokens[-1], row.label, colour))
-    chance(axes, comparison)
+    chance(axes, comparison.results[0]["chance"])
     axes.set(xlabel="tokens seen in training", ylabel="validation accuracy", ylim=(-0.02, 1.04))
     beside(axes, ends, missing)
     axes.set_xlim(left=0)
@@ -133,7 +133,7 @@ def _against(axes: Axes, comparison: Comparison, of: Callable[[Result], list[Poi
         axes.plot(at, mean, color=colour, linestyle=dash, marker=mark, markersize=3.2, markerfacecolor=face(row, colour))
         ends += [Named(y, x, row.label, colour) for x, y in zip(at, mean, strict=True) if math.isfinite(y)][-1:]
     if metric == "accuracy":
-        chance(axes, comparison)
+        chance(axes, comparison.results[0]["chance"])
     axes.set(ylabel=WORDS.get(metric, metric.replace("_", " ")), ylim=(-0.02, 1.04))
     if named and ends:
         beside(axes, ends, missing)

@@ -98,7 +98,7 @@ def _by_size(axes: Axes, comparison: Comparison, whole: Comparison, of: Size) ->
     margin = math.exp(MARGIN * span)
     axes.set_xlim(sizes[0] / margin, max(one.at for one in every) * margin)
     axes.set(ylabel="test accuracy", ylim=(-0.02, 1.04))
-    chance(axes, comparison)
+    chance(axes, comparison.results[0]["chance"])
     found = [end._replace(name=name + _lacking(models[name], of, whole)) for name, end in ends.items()]
     beside(axes, found, [unmeasured(row) for row in comparison.rows if row.mean is None])
     return True

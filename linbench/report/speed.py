@@ -88,7 +88,8 @@ def _notes(series: Series) -> str:
     for length, result in series.results.items():
         side = result["sides"].get(series.side, {})
         words = [*result["marks"]] if result["status"] == "ok" else [f"{result['status']}: {result['reason']}"]
-        for word in [*words, *(side[name] for name in ("reason", "note") if name in side)]:
+        apart = [f"ours of another run, {commits([result])}"] if length in series.apart and "reason" not in side else []
+        for word in [*words, *apart, *(side[name] for name in ("reason", "note") if name in side)]:
             said.setdefault(word, []).append(length)
     every = len(series.results)
     return "; ".join(word if len(at) == every else f"{word} at {', '.join(f'{length:,}' for length in at)}" for word, at in said.items())

@@ -39,22 +39,30 @@ def _of(these: Speeds) -> Iterable[Drawing]:
     about = f"{NOTES[these.question]}"
     if these.question == "memory":
         sizes = {"peak of training, MiB": (("sides", OURS, "peak_bytes"), 2**20), "state of one sequence, KiB": (("state", "bytes"), 2**10)}
-        panels = {
-            title: [Line(series.name, series.mixer, {at: value / unit for at, value in series.numbers(pick).items()}) for series in these.series]
-            for title, (pick, unit) in sizes.items()
-        }
+        panels = {title: [_sizes(series, pick, unit) for series in these.series] for title, (pick, unit) in sizes.items()}
         yield _drawing(these, "bytes", panels, f"{about} {_where(these)}")
         return
     for timing in these.timings:
         title = f"{TITLES[these.question].lower()}, tokens per second\n{HOW[timing]}"
         panels = {title: [_line(series, timing) for series in these.series if series.rates(timing)]}
-        yield _drawing(these, timing, panels, f"{about} {TIMING[timing]} Bands lie between the fifths. {GROWTH} {_where(these)}")
+        yield _drawing(these, timing, panels, f"{about} {TIMING[timing]} Bands lie between the fifths. {GROWTH} It stands beside each name. {_where(these)}")
 
 
 def _line(series: Series, timing: str) -> Line:
     rates, growth = series.rates(timing), series.growth(timing)
-    name = series.name if growth is None else f"{series.name}  {growth:.2f}"
-    return Line(name, series.mixer, {at: rate.median for at, rate in rates.items()}, {at: (rate.low, rate.high) for at, rate in rates.items()})
+    exponent = "" if growth is None else f"  T^{growth:.2f}"
+    points, bands = {at: rate.median for at, rate in rates.items()}, {at: (rate.low, rate.high) for at, rate in rates.items()}
+    return Line(f"{series.name}{exponent}{_cut_short(series)}", series.mixer, points, bands)
+
+
+def _sizes(series: Series, pick: tuple[str, ...], unit: int) -> Line:
+    return Line(f"{series.name}{_cut_short(series)}", series.mixer, {at: value / unit for at, value in series.numbers(pick).items()})
+
+
+def _cut_short(series: Series) -> str:
+    """What keeps a line from going on, in a word: `, oom at 65,536`."""
+    failed = {at: result["status"] for at, result in series.results.items() if result["status"] != "ok"}
+    return f", {failed[min(failed)]} at {min(failed):,}" if failed else ""
 
 
 def _drawing(these: Speeds, of: str, panels: dict[str, list[Line]], caption: str) -> Drawing:
@@ -75,7 +83,7 @@ def _drawing(these: Speeds, of: str, panels: dict[str, list[Line]], caption: str
                 own = [line for line in lines if line.mixer in mixers]
                 place = next(places)
                 place.set_title(name, fontsize="medium", loc="left")
-                place.tick_params(labelbottom=True)  # there may be no panel below
+                place.tick_params(labelbottom=True, labelleft=True)  # there may be no panel below; panels of a row stand far apart
                 ends.append((place, against_length(place, own, styles_of([line.mixer for line in own]), title)))
         for place, of_lines in ends:
             beside(place, of_lines)
@@ -115,7 +123,7 @@ def _of_recall(tradeoff: Tradeoff) -> Drawing:
         figure.set_size_inches(2 * (PANEL_INCHES + 1.4), max(3.6, 0.17 * len(tradeoff.points)))
         for axes, question in zip(figure.subplots(1, len(tradeoff.loads), squeeze=False).flat, tradeoff.loads, strict=True):
             against_recall(axes, tradeoff, question)
-        figure.suptitle(f"{tradeoff.title}: recall against speed", x=0.01, ha="left", fontsize="medium")
+        figure.suptitle(f"{tradeoff.title}: accuracy against speed", x=0.01, ha="left", fontsize="medium")
         return True
 
     return Drawing(tradeoff.slug, draw, tradeoff.caption, fingerprint(tradeoff.results))

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator
 
 from linbench.report.colours import Style, styles_of
-from linbench.report.labels import Named, beside
+from linbench.report.labels import Named, beside, chance
 
 if TYPE_CHECKING:
     from linbench.report.forms import Ladder
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 DECADE = 10
 """A shorter axis has more ticks to each."""
+
+BELOW, ABOVE = 0.03, 0.04
+"""Of the height from the worst accuracy, or chance, to 1: what is left free."""
 
 PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -65,6 +68,7 @@ _FORMS = ("#555555", "#0072B2", "#009E73", "#D55E00", "#CC79A7")
 def against_recall(axes: Axes, tradeoff: "Tradeoff", question: str) -> None:
     """Accuracy against tokens per second, a dot and a name for each model; hollow where its accuracy takes part in no verdict."""
     points = [point for point in tradeoff.points if question in point.rates]
+    lowest = min([tradeoff.chance, *(accuracy for point in points for accuracy in point.accuracies)])
     styled = styles_of([point.mixer for point in points])
     ends = []
     for point, (colour, _, mark) in zip(points, styled, strict=True):
@@ -74,12 +78,13 @@ def against_recall(axes: Axes, tradeoff: "Tradeoff", question: str) -> None:
             axes.plot([rate] * 2, [min(point.accuracies), max(point.accuracies)], color=colour, linewidth=0.8)
         axes.plot([rate], [point.mean], marker=mark, markersize=4.5, color=colour, markerfacecolor=face)
         ends.append(Named(point.mean, rate, point.label, colour))
-    axes.set(xscale="log", xlabel=f"tokens per second,\n{tradeoff.loads[question]}", ylabel="test accuracy", ylim=(-0.02, 1.04))
+    axes.set(xscale="log", xlabel=f"tokens per second,\n{tradeoff.loads[question]}", ylabel="test accuracy")
+    axes.set_ylim(lowest - BELOW * (1 - lowest), 1 + ABOVE * (1 - lowest))
     slowest, fastest = axes.get_xlim()
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if fastest > DECADE * slowest else (1, 1.5, 2, 3, 4, 5, 7)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
     axes.minorticks_off()
-    axes.axhline(tradeoff.chance, color="#999999", linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
+    chance(axes, tradeoff.chance)
     beside(axes, ends)
 
 

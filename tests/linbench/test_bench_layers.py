@@ -4,6 +4,7 @@ import importlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -382,6 +383,7 @@ def test_on_a_gpu_everything_is_compiled_first_and_once(rehearsal: Rehearsal, tm
     found = run(cases, tmp_path)
     assert [name.split()[0] for name in rehearsal.compiled] == ["train", "prefill", "train", "prefill", "memory"]
     assert len(rehearsal.measured) == len(cases)
+    assert all(datetime.fromisoformat(one["when"]).tzinfo == UTC for one in found)
     assert [one["first_call"] for one in found] == [5.0, 5.0, 0.1, 5.0, 5.0, 0.1, 5.0], "that of the step that compiled, where there was one"
 
 

@@ -13,7 +13,7 @@ from linbench.report.speed_figures import speed_drawings
 from linbench.report.tradeoff import tradeoffs
 from linbench.report.words import markdown, save_words, three_digits
 from linbench.results import comparisons
-from linbench.speeds import AS_CALLED, OURS, REPLAYED, growth, roofline, speeds
+from linbench.speeds import AS_CALLED, OURS, REPLAYED, current, growth, roofline, speeds
 from linbench.store import Result
 from tests.speeds import a_speed, layer_of
 
@@ -77,6 +77,45 @@ def test_what_was_measured_beside_a_peer_counts_and_the_peer_has_a_line_of_its_o
     assert ours.rate(256, AS_CALLED) == pytest.approx((1024 / 3, 1024 / 3.3, 1024 / 2.7))
     assert list(theirs.results) == [256]
     assert theirs.rate(256, AS_CALLED) == pytest.approx((1024 / 6, 1024 / 6.6, 1024 / 5.4))
+
+
+COMMIT = a_speed()["environment"]["commit"]
+
+
+def by(commit: str, **more: Any) -> dict[str, Any]:
+    return {"environment": {**a_speed()["environment"], "commit": commit, **more}}
+
+
+def test_ours_is_by_the_latest_code_and_the_peer_stays_with_a_note() -> None:
+    beside, alone = a_speed(peer="fla", seconds=3.0), a_speed(seconds=2.0, **by("fedcba9876543210"))
+    for results in ([beside, alone], [alone, beside]):
+        (group,) = speeds(results)
+        ours, theirs = group.series
+        assert ours.results == {256: alone}, "asked for again by other code"
+        assert theirs.results == {256: beside}
+        rows = tables(results)[0].frame.to_dict("records")
+        assert [row["notes"] for row in rows] == ["", f"ours of another run, commit {COMMIT[:10]}"]
+    (words,) = tables([a_speed(peer="fla")])
+    assert [row["notes"] for row in words.frame.to_dict("records")] == ["", ""], "of one run"
+
+
+def test_when_something_was_measured_decides_where_it_is_known() -> None:
+    first, second = "2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00"
+    alone = a_speed(seconds=2.0, when=first, **by("fedcba9876543210"))
+    beside = a_speed(seconds=3.0, when=second, peer="fla")
+    assert current([alone, beside]) == current([beside, alone]) == beside, "although it was measured beside a peer"
+    assert current([{**alone, "when": second}, {**beside, "when": first}])["bench"]["peer"] is None
+    assert current([alone, a_speed(peer="fla")]) == alone, "what does not say when is older"
+    again = a_speed(seconds=4.0, when=second)
+    assert current([a_speed(peer="fla", when=first), again])["bench"]["peer"], "of one code what was measured together"
+    changed = by(COMMIT, dirty=True)
+    assert current([a_speed(peer="fla", when=first, **changed), {**again, **changed}])["when"] == second, "of changes nobody knows of which"
+
+
+def test_a_peer_without_the_layer_has_no_note_of_another_run() -> None:
+    refused = a_speed(sides={**a_speed()["sides"], "fla": {"reason": "has no layer"}}, bench={"peer": {"name": "fla", "version": "1"}})
+    (words,) = tables([refused, a_speed(**by("fedcba9876543210"))])
+    assert [row["notes"] for row in words.frame.to_dict("records")] == ["", "has no layer"]
 
 
 def test_a_table_of_training() -> None:
@@ -206,6 +245,15 @@ def test_a_crowd_is_drawn_by_generations(tmp_path: Path) -> None:
     save(speed_drawings(results, []), tmp_path)
     (svg,) = tmp_path.glob("*.svg")
     assert all(words in svg.read_text() for words in (*crowd, "gates and decay", "delta rule", "softmax revisited"))
+
+
+@pytest.mark.slow
+def test_a_line_that_ends_early_says_why(tmp_path: Path) -> None:
+    failed = {"status": "oom", "reason": "CUDA out of memory", "sides": {}, "cost": None}
+    results = [a_speed("fox", length=length) for length in (64, 256)] + [a_speed("fox", length=1024, **failed)]
+    save(speed_drawings([*results, a_speed(length=64), a_speed(length=1024)], []), tmp_path)
+    (svg,) = tmp_path.glob("*.svg")
+    assert ", oom at 1,024" in svg.read_text()
 
 
 def test_one_length_is_no_curve() -> None:
