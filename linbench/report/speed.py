@@ -36,7 +36,7 @@ def _timed(these: Speeds, timing: str) -> Words:
             {
                 "layer": series.name,
                 **cells,
-                "growth": "–" if growth is None else f"{growth:.2f}",
+                "growth": "–" if growth is None else f"{growth:z.2f}",
                 "kFLOP a token": _per_token(series, longest, "flops", 1e3),
                 "bytes a token": _per_token(series, longest, "bytes", 1),
                 "roofline": "–" if share is None or series.side != OURS else f"{share:.0%}",

@@ -50,7 +50,7 @@ def _of(these: Speeds) -> Iterable[Drawing]:
 
 def _line(series: Series, timing: str) -> Line:
     rates, growth = series.rates(timing), series.growth(timing)
-    exponent = "" if growth is None else f"  T^{growth:.2f}"
+    exponent = "" if growth is None else f"  T^{growth:z.2f}"
     points, bands = {at: rate.median for at, rate in rates.items()}, {at: (rate.low, rate.high) for at, rate in rates.items()}
     return Line(f"{series.name}{exponent}{_cut_short(series)}", series.mixer, points, bands)
 

@@ -247,6 +247,11 @@ def test_a_crowd_is_drawn_by_generations(tmp_path: Path) -> None:
     assert all(words in svg.read_text() for words in (*crowd, "gates and decay", "delta rule", "softmax revisited"))
 
 
+def test_growth_of_next_to_nothing_has_no_sign() -> None:
+    (words,) = tables([a_speed(length=length, seconds=seconds, question="decode") for length, seconds in ((64, 1.0), (256, 0.999))])
+    assert [row["growth"] for row in words.frame.to_dict("records")] == ["0.00"]
+
+
 @pytest.mark.slow
 def test_a_line_that_ends_early_says_why(tmp_path: Path) -> None:
     failed = {"status": "oom", "reason": "CUDA out of memory", "sides": {}, "cost": None}
