@@ -71,7 +71,8 @@ def _walk(k: Tensor, v: Tensor, log_f: Tensor, log_g: Tensor, state: Tensor | No
     state = torch.zeros_like(gained[:, :, 0]) if state is None else state
     f, g = (x.sum(dim=-2).exp() for x in (log_f, log_g))
     states = []
-    for n in range(k.shape[2]):
+    # not by index: the gradient of every chunk would be as large as all
+    for keep_key, keep_value, write in zip(f.unbind(dim=2), g.unbind(dim=2), gained.unbind(dim=2), strict=True):
         states.append(state)
-        state = f[:, :, n, :, None] * g[:, :, n, None, :] * state + gained[:, :, n]
+        state = keep_key[..., None] * keep_value[..., None, :] * state + write
     return torch.stack(states, dim=2), state
