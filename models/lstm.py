@@ -12,7 +12,7 @@ from linbench.common.settings import Settings
 from linbench.kernels.operators import without_autocast
 from linbench.kernels.wide import at_least_float32
 from linbench.models.base import LayerInfo, Mixer, Out, StateSize
-from linbench.models.blocks.convolution import ShortConvolution
+from linbench.models.blocks.convolution import INPUT_CONVOLUTION, InputConvolution
 from linbench.models.blocks.heads import FAMILIES
 from linbench.models.blocks.initialise import silent
 from linbench.models.blocks.linear import Linear
@@ -23,7 +23,7 @@ class LSTMSettings(Settings):
     """Classical: nothing around the cell."""
 
     expand: float = Field(1.0, gt=0, description="width of the cell over d_model")
-    conv: int = Field(0, ge=0, le=4, description="kernel of the short convolution on the layer's input, with SiLU; 0 is none")
+    conv: int = INPUT_CONVOLUTION
     output_norm: Literal["none", "rms"] = Field("none", description="norm of the cell's output")
 
 
@@ -57,7 +57,7 @@ class LSTM(Mixer):
         if width != int(width):
             raise UserError(f"model.expand = {settings.expand} makes a cell of width {width:g} of d_model = {layer.d_model}; choose one that makes it whole.")
         self.width = int(width)
-        self.conv = ShortConvolution(layer.d_model, settings.conv) if settings.conv else None
+        self.conv = InputConvolution(layer.d_model, settings.conv)
         self.project = Linear(layer.d_model, 4 * self.width)
         self.recurrent = nn.Linear(self.width, 4 * self.width)
         nn.init.zeros_(self.recurrent.bias)
@@ -67,9 +67,7 @@ class LSTM(Mixer):
 
     def forward(self, x: Tensor, state: LSTMState | None = None, handed: Any = None) -> Out:
         """As `Mixer.forward`."""
-        inner, conv = x, None
-        if self.conv is not None:
-            (inner,), conv = self.conv(x, state and state.conv)
+        inner, conv = self.conv(x, state and state.conv)
         gates = self.project(inner)
         wide = at_least_float32(gates.dtype)
         if state is None:
@@ -91,12 +89,11 @@ class LSTM(Mixer):
         """Zeros; the size does not depend on `capacity`."""
         weight = self.linear.weight
         memory = weight.new_zeros(batch, 2, self.width, dtype=at_least_float32(weight.dtype))
-        return LSTMState(memory, None if self.conv is None else weight.new_zeros(batch, *self.conv.state_shape))
+        return LSTMState(memory, self.conv.init_state(batch))
 
     def state_floats(self, seq_len: int) -> StateSize:
         """2 W for the cell, (kernel - 1) D for the convolution."""
-        inputs, channels = (0, 0) if self.conv is None else self.conv.state_shape
-        return StateSize(recurrent=2 * self.width, convolution=inputs * channels)
+        return StateSize(recurrent=2 * self.width, convolution=self.conv.state_floats())
 
     def recurrence_flops(self, seq_len: int) -> float:
         """The products of gates; U h counts among the linear layers."""

@@ -1,27 +1,43 @@
 """RWKV-4: for each channel an average of the past, weighted by keys, that fades with distance."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
+from linbench.common.settings import Settings
 from linbench.kernels.scan import flops_per_token, scan
 from linbench.kernels.wide import at_least_float32
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
+from linbench.models.blocks.convolution import INPUT_CONVOLUTION, InputConvolution
+from linbench.models.blocks.heads import CONTROLLED, FAMILIES
 from linbench.models.blocks.initialise import orthogonal, silent
 from linbench.models.blocks.linear import Linear
+from linbench.models.blocks.norms import RMSNorm
 from linbench.models.blocks.token_shift import TokenShift, depth, own_share, places
 
 NOTHING = -1e38
 """The logarithm of no weight at all: it is finite, so that differences are."""
 
 
+class RWKV4Settings(Settings):
+    """Published: token shift, and receptance as a gate."""
+
+    token_shift: bool = Field(True, description="each projection reads its own mixture of a token and the one before")
+    conv: int = INPUT_CONVOLUTION
+    output_norm: Literal["none", "rms"] = Field("none", description="norm of the average, over all channels")
+    output_gate: Literal["none", "sigmoid"] = Field("sigmoid", description="receptance, after the norm")
+
+
 class RWKV4State(NamedTuple):
-    """memory [B, 3, D] in at least float32: both sums over e^peak, and peak; the last token [B, D]."""
+    """memory [B, 3, D] in at least float32: both sums over e^peak, and peak; what the short convolution remembers [B, kernel-1, D] and the last token [B, D],
+    None without these."""
 
     memory: Tensor
-    shift: Tensor
+    conv: Tensor | None
+    shift: Tensor | None
 
 
 class RWKV4(Mixer):
@@ -29,54 +45,72 @@ class RWKV4(Mixer):
 
     Peng et al. 2023, arXiv:2305.13048; w = exp(time_decay) and u per channel. r, k and v each read a mixture of a token and the one before.
 
-    State: three numbers per channel (both sums and the logarithm of their scale), constant in length, and D for the token shift.
+    State: three numbers per channel (both sums and the logarithm of their scale), constant in length; D for the token shift, (kernel - 1) D for a convolution.
     Known for: a transformer-like layer whose state is a vector. Channels forget at rates of their own, half of them within about a token in
     the first layer. There is no query: what a channel recalls does not depend on what is asked, and recall of many pairs is out of reach.
     Value starts orthogonal, receptance, key and output at zero, as published. RWKV's own channel mixer, which has a shift of its own, follows with
-    `channel_mixer=own`. There is no controlled form: neither q, k and v in heads nor an output norm to hold equal.
+    `channel_mixer=own`. In the controlled form the short convolution is on the layer's input, as the LSTM's is: k is the logarithm of a weight, which SiLU
+    would keep from falling. Without heads the norm is over all channels. The maps that remain start as published.
     """
 
     name = "rwkv4"
     channel_mixer = "rwkv4"
-    families = ("scan", "token_shift")
+    families: ClassVar[tuple[str, ...]] = ("scan", "token_shift", *FAMILIES)
     generation = "gates and decay"
+    Settings = RWKV4Settings
+    controlled: ClassVar[dict[str, Any] | None] = {"token_shift": False} | {name: CONTROLLED[name] for name in ("conv", "output_norm", "output_gate")}
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
         width, (risen, left) = layer.d_model, depth(layer)
         whole = 1 - own_share(width, left)
-        self.shift = TokenShift({"k": whole, "v": whole - 0.3 * risen, "r": 1 - own_share(width, left / 2)})
-        self.receptance, self.key = silent(Linear(width, width)), silent(Linear(width, width))
+        mixes = {"k": whole, "v": whole - 0.3 * risen}
+        gated = settings.output_gate == "sigmoid"
+        if gated:
+            mixes["r"] = 1 - own_share(width, left / 2)
+        self.conv = InputConvolution(width, settings.conv)
+        self.shift = TokenShift(mixes) if settings.token_shift else None
+        self.receptance = silent(Linear(width, width)) if gated else None
+        self.key = silent(Linear(width, width))
         self.value, self.output = Linear(width, width), silent(Linear(width, width))
         orthogonal(self.value, gain=1.0)
+        self.norm = RMSNorm(width) if settings.output_norm == "rms" else None
         self.time_decay = nn.Parameter(-5 + 8 * places(width) ** (0.7 + 1.3 * risen))
         self.time_first = nn.Parameter(math.log(0.3) + 0.5 * ((torch.arange(width) + 1) % 3 - 1))
 
     def forward(self, x: Tensor, state: RWKV4State | None = None, handed: Any = None) -> Out:
         """As `Mixer.forward`."""
         given = self.init_state(x.shape[0], capacity=x.shape[1]) if state is None else state
-        streams, last = self.shift(x, state and state.shift)
-        r, k, v = self.receptance(streams["r"]), self.key(streams["k"]), self.value(streams["v"])
+        read, conv = self.conv(x, state and state.conv)
+        streams, last = (dict.fromkeys("kvr", read), None) if self.shift is None else self.shift(read, state and state.shift)
+        r = None if self.receptance is None else self.receptance(streams["r"])
+        k, v = self.key(streams["k"]), self.value(streams["v"])
         o, memory = wkv(k, v, self.time_decay, self.time_first, given.memory)
-        return Out(self.output((torch.sigmoid(r.to(o.dtype)) * o).to(v.dtype)), RWKV4State(memory, last), handed)
+        o = o if self.norm is None else self.norm(o)
+        o = o if r is None else torch.sigmoid(r.to(o.dtype)) * o
+        return Out(self.output(o.to(v.dtype)), RWKV4State(memory, conv, last), handed)
 
     def init_state(self, batch: int, *, capacity: int) -> RWKV4State:
         """Empty sums; the size does not depend on `capacity`."""
         weight = self.output.weight
         sums = weight.new_zeros(batch, 2, self.layer.d_model, dtype=at_least_float32(weight.dtype))
-        return RWKV4State(torch.cat([sums, torch.full_like(sums[:, :1], NOTHING)], dim=1), weight.new_zeros(batch, self.layer.d_model))
+        memory = torch.cat([sums, torch.full_like(sums[:, :1], NOTHING)], dim=1)
+        return RWKV4State(memory, self.conv.init_state(batch), None if self.shift is None else weight.new_zeros(batch, self.layer.d_model))
 
     def state_floats(self, seq_len: int) -> StateSize:
-        """3 D, and D for the token shift."""
-        return StateSize(recurrent=3 * self.layer.d_model, shift=self.layer.d_model)
+        """3 D, (kernel - 1) D for the convolution, D for the token shift."""
+        width = self.layer.d_model
+        return StateSize(recurrent=3 * width, convolution=self.conv.state_floats(), shift=0 if self.shift is None else width)
 
     def recurrence_flops(self, seq_len: int) -> float:
-        """Both sums; a product to write; and to read two multiply-adds, a quotient and the product with receptance."""
-        return flops_per_token(2 * self.layer.d_model) + 7 * self.layer.d_model
+        """Both sums; a product to write; and to read two multiply-adds, a quotient and the product with receptance, where there is one."""
+        each = 6 if self.receptance is None else 7
+        return flops_per_token(2 * self.layer.d_model) + each * self.layer.d_model
 
     def parameter_rules(self) -> dict[str, Rule]:
         """Nothing decays that is not a map, whatever its shape."""
-        return {name: Rule(decay=False) for name in ("shift.mix", "time_decay", "time_first")}
+        kept = ("shift.mix", "time_decay", "time_first")
+        return {name: Rule(decay=False) for name, _ in self.named_parameters() if name in kept}
 
 
 def wkv(k: Tensor, v: Tensor, time_decay: Tensor, u: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:

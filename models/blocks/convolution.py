@@ -1,12 +1,16 @@
 """The short causal convolution in front of a recurrence (H3 2212.14052, Mamba 2312.00752): how a token sees its neighbour."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from linbench.kernels.short_convolution import Activation, short_convolution
+
+INPUT_CONVOLUTION: Any = Field(0, ge=0, le=4, description="kernel of the short convolution on the layer's input, with SiLU; 0 is none")
 
 
 class ShortConvolution(nn.Module):
@@ -47,3 +51,26 @@ class ShortConvolution(nn.Module):
         y = (y + self.bias).to(x.dtype)
         y = y if self.activation is None else F.silu(y)
         return torch.split(y, list(self.parts or y.shape[-1:]), dim=-1), state
+
+
+class InputConvolution(nn.Module):
+    """A layer's input as its maps read it: after a short convolution with SiLU, or as it is where the kernel is 0. For mixers without q, k and v in heads."""
+
+    def __init__(self, channels: int, kernel: int) -> None:
+        super().__init__()
+        self.short = ShortConvolution(channels, kernel) if kernel else None
+
+    def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """x [B, T, D] after `state` [B, kernel-1, D] (None: zeros) -> what is read [B, T, D], and state."""
+        if self.short is None:
+            return x, None
+        (read,), state = self.short(x, state)
+        return read, state
+
+    def init_state(self, batch: int) -> Tensor | None:
+        """Zeros; None without a convolution."""
+        return None if self.short is None else self.short.weight.new_zeros(batch, *self.short.state_shape)
+
+    def state_floats(self) -> int:
+        """(kernel - 1) D, or none."""
+        return 0 if self.short is None else self.short.state_shape[0] * self.short.state_shape[1]

@@ -11,8 +11,8 @@ from linbench.search import default_search
 from linbench.suite import Suite, expand, load, shipped
 from linbench.tasks.forgetting_mqar import ForgettingMQAR
 
-MISSING = {"zoology-figure2": {"model hyena", "model h3"}, "zoo-quick": {"model rwkv4, controlled"}}
-"""What shipped suites name that is not there yet, or not in that form."""
+MISSING = {"zoology-figure2": {"model hyena", "model h3"}}
+"""What shipped suites name that is not there yet."""
 
 SMALL: dict[str, Any] = {"about": "a test", "tasks": ["mqar"], "models": ["deltanet", "attention"]}
 

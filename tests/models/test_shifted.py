@@ -80,13 +80,43 @@ def averages(k: Tensor, v: Tensor, w: Tensor, u: Tensor) -> Tensor:
     return torch.stack(outputs, dim=1)
 
 
+def convolved(x: Tensor, weight: Tensor) -> Tensor:
+    """Each channel with its own filter [kernel, D], the last of which is for the token itself, then SiLU."""
+    late = F.pad(x.mT, (weight.shape[0] - 1, 0))
+    return F.silu(F.conv1d(late, weight.mT[:, None], groups=D)).mT
+
+
 @torch.no_grad()
-def test_rwkv4_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
-    mixer = randomise(build(RWKV4))
-    read = mixed(mixer, x, "rkv")
-    r, k, v = (read[letter] @ linear.weight.mT for letter, linear in zip("rkv", (mixer.receptance, mixer.key, mixer.value), strict=True))
-    o = averages(k, v, mixer.time_decay.exp(), mixer.time_first)
-    assert relative_error(mixer(x).y, (torch.sigmoid(r) * o) @ mixer.output.weight.mT) < 1e-10
+@pytest.mark.parametrize("token_shift", [True, False])
+@pytest.mark.parametrize("conv", [0, 4])
+@pytest.mark.parametrize("output_norm", ["none", "rms"])
+@pytest.mark.parametrize("output_gate", ["sigmoid", "none"])
+def test_rwkv4_is_its_equation(
+    x: Tensor, randomise: Randomise, relative_error: Error, token_shift: bool, conv: int, output_norm: str, output_gate: str
+) -> None:
+    mixer = randomise(build(RWKV4, token_shift=token_shift, conv=conv, output_norm=output_norm, output_gate=output_gate))
+    gated = output_gate == "sigmoid"
+    seen = convolved(x, mixer.conv.short.weight) if conv else x
+    read = mixed(mixer, seen, "rkv" if gated else "kv") if token_shift else dict.fromkeys("rkv", seen)
+    o = averages(read["k"] @ mixer.key.weight.mT, read["v"] @ mixer.value.weight.mT, mixer.time_decay.exp(), mixer.time_first)
+    if output_norm == "rms":
+        o = o / (o.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * mixer.norm.weight
+    if gated:
+        o = torch.sigmoid(read["r"] @ mixer.receptance.weight.mT) * o
+    assert relative_error(mixer(x).y, o @ mixer.output.weight.mT) < 1e-10
+
+
+def test_rwkv4_controlled_has_just_what_it_uses() -> None:
+    """Filters of four, three maps, decay and bonus, a norm; neither receptance nor mixes of a token shift."""
+    mixer = controlled(RWKV4)
+    sizes = {name: parameter.numel() for name, parameter in mixer.named_parameters()}
+    maps = dict.fromkeys(("key.weight", "value.weight", "output.weight"), D * D)
+    assert sizes == {**maps, "conv.short.weight": 4 * D, "time_decay": D, "time_first": D, "norm.weight": D}
+    state = mixer.init_state(B, capacity=T)
+    assert (state.memory.shape, state.conv.shape, state.shift) == ((B, 3, D), (B, 3, D), None)
+    native = build(RWKV4)
+    for name in ("time_decay", "time_first", "key.weight", "output.weight"):
+        assert torch.equal(mixer.get_parameter(name), native.get_parameter(name)), name
 
 
 @pytest.mark.parametrize(("dtype", "limit"), [(torch.float64, 1e-10), (torch.float32, 2e-5)])
@@ -138,7 +168,7 @@ def test_rwkv4_starts_as_published() -> None:
     torch.testing.assert_close(first.value.weight @ first.value.weight.mT, torch.eye(D, dtype=torch.float64), rtol=0, atol=1e-6)
 
 
-FORMS = [(cls, form) for cls in (RWKV4, RWKV5, RWKV6, RWKV7) for form in ("native", "controlled") if form == "native" or cls.controlled]
+FORMS = [(cls, form) for cls in (RWKV4, RWKV5, RWKV6, RWKV7) for form in ("native", "controlled")]
 
 
 @pytest.mark.parametrize(("cls", "form"), FORMS)
@@ -392,18 +422,26 @@ def test_what_is_no_map_does_not_decay(cls: type[Mixer]) -> None:
     maps = {f"{name}.weight" for name, module in mixer.named_modules() if isinstance(module, nn.Linear)}
     assert {name for name, parameter in mixer.named_parameters() if parameter.dim() > 1} - set(rules) == maps
     assert {name for name, rule in rules.items() if rule.lr_scale != 1} == ({"w0"} if cls is RWKV7 else set())
-    if cls.controlled is None:
-        return
     around = {name for name in RULES[cls] if not name.startswith("shift.")} - {"readout.norm.bias", "v0", "r_k"}
     assert set(controlled(cls).parameter_rules()) == around
 
 
-@pytest.mark.parametrize(("cls", "off"), [(RWKV5, {"output_gate": "none"}), (RWKV6, {"output_gate": "none"}), (RWKV7, {"low_rank_gate": False})])
-def test_without_a_gate_nothing_is_made_for_it(cls: type[Mixer], off: dict[str, Any]) -> None:
-    assert "g" in build(cls).shift.names
+@pytest.mark.parametrize(
+    ("cls", "letter", "off"),
+    [
+        (RWKV4, "r", {"output_gate": "none"}),
+        (RWKV5, "g", {"output_gate": "none"}),
+        (RWKV6, "g", {"output_gate": "none"}),
+        (RWKV7, "g", {"low_rank_gate": False}),
+    ],
+)
+def test_without_a_gate_nothing_is_made_for_it(cls: type[Mixer], letter: str, off: dict[str, Any]) -> None:
+    assert letter in build(cls).shift.names
     mixer = build(cls, **off)
-    assert "g" not in mixer.shift.names
-    mixer.readout.linear.weight.data.normal_(generator=torch.Generator().manual_seed(0))
+    assert letter not in mixer.shift.names
+    generator = torch.Generator().manual_seed(0)
+    for linear in [mixer.key, mixer.output] if cls is RWKV4 else [mixer.readout.linear]:
+        linear.weight.data.normal_(generator=generator)
     x = torch.randn(B, T, D, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     mixer(x).y.square().sum().backward()
     assert all(parameter.grad is not None for parameter in mixer.shift.parameters())

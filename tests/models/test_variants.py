@@ -219,8 +219,11 @@ DELTA_RULE = {
 # q, k, v, output and gate; decay and bonus; a group norm
 EAGLE = 5 * D * D + 2 * D + 2 * D
 SHIFTED = {
-    # receptance, key, value and output; three streams; decay and bonus
-    "rwkv4": Variant(RWKV4, {}, 4 * D * D + 3 * D + 2 * D, lambda _: (3 * D, 0), None, shift=D),
+    # receptance, key, value and output; three streams; decay and bonus; in the controlled form the convolution is on the layer's input alone
+    "rwkv4": Variant(RWKV4, {}, 4 * D * D + 3 * D + 2 * D, lambda _: (3 * D, 0), lambda _: (3 * D, 3 * D), shift=D),
+    "rwkv4 with a convolution": Variant(
+        RWKV4, {"conv": 4, "output_norm": "rms"}, 4 * D * D + 3 * D + 2 * D + 4 * D + D, lambda _: (3 * D, 3 * D), lambda _: (3 * D, 3 * D), shift=D
+    ),
     "rwkv5": Variant(RWKV5, {}, EAGLE + 4 * D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV), shift=D),
     "rwkv5 with a convolution": Variant(RWKV5, {"conv": 4}, EAGLE + 4 * D + FILTER, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV), shift=D),
     # five streams with a mix each and a first one for all, their maps of rank 32 and the decay's of rank 64
