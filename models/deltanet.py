@@ -19,8 +19,8 @@ class DeltaSettings(MatrixSettings):
 
     @property
     def reflects(self) -> bool:
-        """Whether beta |k|^2 may exceed 1."""
-        return self.neg_eigval or self.qk_norm == "none"
+        """Whether beta |k|^2 may exceed 1: keys are no longer than 1 by their l1 and l2 norms alone."""
+        return self.neg_eigval or self.qk_norm not in ("l1", "l2")
 
 
 class DeltaNet(MatrixMixer):

@@ -43,7 +43,8 @@ class RWKV7(ShiftMixer):
     State: H K V, constant in length, and D for the token shift; the first layer's values go from layer to layer, not from token to token.
     Known for: state tracking, since a transition is diagonal plus rank one with a rate of its own for every row, and recall by overwriting.
     What is erased is what the memory recalled before its decay. Eigenvalues of the transition lie in (-0.455, 1): exact reflections are out of reach.
-    Maps of low rank are at least 32 wide, and start at zero and orthogonal. RWKV's own channel mixer, which has a shift of its own, follows with
+    Maps of low rank are at least 32 wide, and start at zero and orthogonal; they decay as all maps do, where published training spares all but the
+    large ones. RWKV's own channel mixer, which has a shift of its own, follows with
     `channel_mixer=own`. In the controlled form there is no bonus, no residual of values, and q, k, v start as everywhere.
     """
 

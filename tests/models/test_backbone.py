@@ -289,6 +289,14 @@ def test_rules_name_every_parameter_and_spare_what_must_not_decay() -> None:
     assert all(rule == Rule() for name, rule in rules.items() if name not in spared)
 
 
+def test_norms_and_filters_of_heads_do_not_decay_though_they_are_matrices() -> None:
+    model = build([DeltaNet, Attention], layer={"output_norm": "layer", "conv": 4})
+    matrices = [name for name, x in model.named_parameters() if x.dim() > 1]
+    spared = {name for name, rule in model.parameter_rules().items() if name in matrices and rule.decay is False}
+    assert spared == {name for name in matrices if "norm" in name or "conv" in name}
+    assert len(spared) >= 6
+
+
 def test_vectors_in_and_vectors_out() -> None:
     model = build([DeltaNet], io=IO(None, None, d_in=5, d_out=3))
     inputs, positions = torch.randn(2, 6, 5, generator=torch.Generator().manual_seed(0)), torch.tensor([[1, 5], [0, 2]])
