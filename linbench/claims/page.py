@@ -1,6 +1,8 @@
 """Verdicts for readers: a line each, one at length, and all of them as a page."""
 
 from collections.abc import Mapping, Sequence
+from os.path import relpath
+from pathlib import Path
 from typing import Any
 
 from linbench.claims.claim import Claim
@@ -37,9 +39,19 @@ a GPU to its limit of power, when it trains as when it is timed, and slows most 
 """
 
 
+MANY = 4
+"""More figures than these stand at length alone."""
+
+
 def line(verdict: Verdict) -> list[str]:
-    """Its id, answer, what it says, and why it is undecided."""
-    return [verdict.claim.id, verdict.answer, verdict.claim.text.says, verdict.why]
+    """Its id, answer, what it says, and why: the figures that decide it, or why it is undecided."""
+    return [verdict.claim.id, verdict.answer, verdict.claim.text.says, verdict.why or _by(verdict)]
+
+
+def _by(verdict: Verdict) -> str:
+    ruling = next(ruling for ruling in verdict.rulings if ruling.answer == verdict.answer)
+    told = [f"{name} {ruling.figures[name]}" for name in verdict.claim.deciding]
+    return ", ".join(told) if len(told) <= MANY else f"by {counted(len(told), 'figure')}"
 
 
 def tally(verdicts: Sequence[Verdict]) -> str:
@@ -52,8 +64,8 @@ def tally(verdicts: Sequence[Verdict]) -> str:
     )
 
 
-def detail(verdict: Verdict, stored: Stored) -> list[str]:
-    """A claim at length, as Markdown without its heading."""
+def detail(verdict: Verdict, stored: Stored, *, beside: Path | None = None) -> list[str]:
+    """A claim at length, as Markdown without its heading. beside: the folder that it is written to, where pictures are to be seen in it."""
     claim, text = verdict.claim, verdict.claim.text
     lines = [text.says, "", *(f"- {name}: {f'`{words}`' if name in RULES else words}" for name, words in about(claim).items())]
     lines.append(f"- **{verdict.answer}**{': ' + verdict.why if verdict.why else ''}")
@@ -62,8 +74,12 @@ def detail(verdict: Verdict, stored: Stored) -> list[str]:
     for ruling in verdict.rulings:
         lines += ["", f"{where(ruling)}:", "", table(claim, ruling.figures)]
         if (kind := text.figure) and ruling.device != NOTHING_TRAINED:
-            lines += [f"\nShown in `{path}`." for path in stored.pictures(verdict.ids(ruling, stored), kind)]
+            lines += [f"\n{_shown(path, beside)}" for path in stored.pictures(verdict.ids(ruling, stored), kind)]
     return lines
+
+
+def _shown(picture: Path, beside: Path | None) -> str:
+    return f"Shown in `{picture}`." if beside is None else f"![{picture.stem}]({Path(relpath(picture, beside)).as_posix()})"
 
 
 def _one_line(text: str) -> str:
@@ -119,8 +135,8 @@ def said(claim: Claim, name: str) -> str:
     return ", ".join([*([measure.model] if measure.model else []), *where, measure.of, *across, *at, *along, *best, *place])
 
 
-def page(verdicts: Sequence[Verdict], stored: Stored, *, command: str) -> str:
-    """All of them as Markdown: a table for each section, then every claim at length."""
+def page(verdicts: Sequence[Verdict], stored: Stored, *, command: str, beside: Path = Path()) -> str:
+    """All of them as Markdown, to be written into a folder: a table for each section, then every claim at length."""
     parts = [HEAD.format(command=command), tally(verdicts) + "\n"]
     sections = list(dict.fromkeys(verdict.claim.section for verdict in verdicts))
     for section in sections:
@@ -131,7 +147,7 @@ def page(verdicts: Sequence[Verdict], stored: Stored, *, command: str) -> str:
         parts.append(f"## {section}: at length\n")
         for verdict in verdicts:
             if verdict.claim.section == section:
-                parts.append("\n".join([f"### {verdict.claim.id}", "", *detail(verdict, stored)]) + "\n")
+                parts.append("\n".join([f"### {verdict.claim.id}", "", *detail(verdict, stored, beside=beside)]) + "\n")
     return "\n".join(parts)
 
 

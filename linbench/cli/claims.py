@@ -162,7 +162,7 @@ def _save(path: Path, verdicts: "list[Verdict]", stored: "Stored", names: list[s
 
     command = " ".join(["linbench claims", *names, *(f"--tier {tier}" for tier in tiers), f"--save {path}"])
     try:
-        path.write_text(page(verdicts, stored, command=command), encoding="utf-8")
+        path.write_text(page(verdicts, stored, command=command, beside=path.parent), encoding="utf-8")
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}.") from None
     print(f"wrote {path}", file=sys.stderr)

@@ -16,7 +16,7 @@ from linbench.claims.cells import of_measure, parts
 from linbench.claims.claim import Claim, section
 from linbench.claims.figure import Figure, figure
 from linbench.claims.outlook import outlook
-from linbench.claims.page import detail, plain
+from linbench.claims.page import detail, line, plain
 from linbench.claims.speed import Speed, untimed
 from linbench.claims.stored import Stored
 from linbench.claims.verdict import NOTHING_TRAINED, REFUTED, SUPPORTED, UNDECIDED, budget, decide, verdict
@@ -344,7 +344,7 @@ def a_timing(claim: Claim, name: str, seconds: Sequence[float], kind: str, **mor
     taken = {"median": seconds[0], "low": seconds[1], "high": seconds[2], "calls": 20}
     slower = {how: value if how == "calls" else 10 * value for how, value in taken.items()}
     side = {"as_called": taken} if kind == "cpu" else {"as_called": slower, "replayed": taken}
-    environment = {"device": {"name": kind}, "threads": 1}
+    environment = {"device": {"name": kind}, "threads": 1, "commit": "ab", "dirty": False, "packages": {}}
     return {
         "id": digest(bench), "schema": bench["schema"], "kind": SPEED, "label": case.label, "bench": bench, "status": "ok", "reason": None, "marks": [],
         "sides": {"linbench": side}, "environment": environment,
@@ -452,4 +452,6 @@ def test_the_picture_that_shows_speeds_is_named(timed: Callable[..., Stored], tm
     assert stored.pictures(ids, "replayed") == []
     picture.parent.mkdir()
     picture.touch()
-    assert f"\nShown in `{picture}`." in detail(verdict(claim, stored), stored)
+    assert f"\nShown in `{picture}`." in detail(found, stored)
+    assert f"\n![{picture.stem}](../figures/{picture.name})" in detail(found, stored, beside=tmp_path / "docs")
+    assert line(found)[3].startswith("delta ")
