@@ -173,7 +173,7 @@ def test_the_page_has_claims_that_rest_on_what_is_stored(kept: Callable[..., Sto
     monkeypatch.setattr(shown, "claims", lambda: {"C1": claim, "C2": table})
     stored = kept(claim, {"delta": [0.9, 0.92, 0.94], "sum": [0.5, 0.6, 0.7]})
     (one,) = shown.claimed(stored)
-    assert one.row == ["C1", "supported", "the delta rule recalls more", ""]
+    assert one.row == ["C1", "supported", "the delta rule recalls more", "delta 0.920 ± 0.020, sum 0.600 ± 0.100"]
     assert one.about["Supported"] == "delta - sum >= 0.2"
     ((where, figures),) = one.figures
     assert (where, list(figures["figure"])) == ("On cpu, supported", ["0.920 ± 0.020", "0.600 ± 0.100"])
