@@ -58,7 +58,7 @@ class LayerSpec:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A whole model. `label` is the pattern as the user wrote it; the identity is in the layers."""
+    """A whole model. `label` is the pattern as the user wrote it, tidied; the identity is in the layers."""
 
     label: str
     form: Form

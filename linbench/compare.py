@@ -7,7 +7,7 @@ from pathlib import Path
 import linbench
 from linbench.beside import SideBySide, side_by_side
 from linbench.cell import Cell
-from linbench.common.errors import UserError
+from linbench.common.errors import UserError, nearest
 from linbench.search import SearchSettings, at_chosen_rates
 from linbench.speeds import speeds
 from linbench.store import FINAL, SPEED, Result, Store, below
@@ -94,5 +94,6 @@ def stores_at(name: str) -> list[Store]:
     folders = [home / kind for kind in SHIPPED] if name == REFERENCE else [Path(name)]
     found = [store for folder in folders for store in below(folder)]
     if not found:
-        raise UserError(f"there are no results in {name} to compare against; name a folder that has some, or {REFERENCE}.")
+        hint = "" if Path(name).exists() else nearest(name, {REFERENCE: REFERENCE})
+        raise UserError(f"there are no results in {name} to compare against; {hint or f'name a folder that has some, or {REFERENCE}.'}")
     return found

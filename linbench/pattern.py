@@ -7,6 +7,9 @@ from linbench.common.errors import UserError
 
 _TERM = re.compile(r"(?:(?P<count>\d+)x)?(?P<name>[^\[\]]+?)(?:\[(?P<settings>[^\[\]]*)\])?")
 
+_SIGN = re.compile(r"\s*([+,\[\]]|=(?=[^\[]*\]))\s*")
+"""What parts of a pattern are told apart by; = only within brackets."""
+
 
 class Term(NamedTuple):
     """One layer of a pattern: a model's name and the settings written beside it."""
@@ -28,8 +31,13 @@ def parse_pattern(text: str) -> list[Term]:
 
 
 def split_models(text: str) -> list[str]:
-    """`a,b[x=1,y=2]` -> two patterns."""
-    return [part.strip() for part in _split(text, ",") if part.strip()]
+    """`a,b[x=1,y=2]` -> two patterns, each as `tidy` has it."""
+    return [tidy(part) for part in _split(text, ",") if part.strip()]
+
+
+def tidy(text: str) -> str:
+    """A pattern without spaces about its signs: those within a name stay, as folders may have such names."""
+    return _SIGN.sub(r"\1", text.strip())
 
 
 def _setting(pair: str, text: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from linbench.common.settings import Settings
 from linbench.curriculum import Segment
 from linbench.models.backbone import BackboneSettings
 from linbench.models.base import Mixer
-from linbench.pattern import parse_pattern
+from linbench.pattern import parse_pattern, tidy
 from linbench.protocol import Protocol, default_protocol, published
 from linbench.registry import Entry, registry
 from linbench.sizes import sized, widened
@@ -160,7 +160,12 @@ def _by_room(settings: Mapping[str, Any], task: type[Task]) -> dict[str, dict[st
     for name, value in settings.items():
         room, _, rest = name.partition(".")
         if room not in rooms or not rest:
-            fields = {"protocol": Protocol.model_fields, "model": BackboneSettings.model_fields, "task": task.Settings.model_fields}
+            of_models = [BackboneSettings, *(entry.cls.Settings for entry in registry("model").entries.values())]
+            fields = {
+                "protocol": [*Protocol.model_fields],
+                "model": [field for each in of_models for field in each.model_fields],
+                "task": [*task.Settings.model_fields],
+            }
             bare = {field: f"{room}.{field}" for room in rooms for field in fields[room]}
             raise unknown("setting", name, [f"{room}.NAME" for room in rooms], short=bare)
         rooms[room][rest] = value
@@ -258,7 +263,7 @@ def _model(text: str, form: Form, from_preset: Mapping[str, Any], given: Mapping
             for name in (term.name, entry.name):
                 values |= {k.removeprefix(f"{name}."): v for k, v in source.items() if k.startswith(f"{name}.")}
         layers.append(LayerSpec(entry, mixer.Settings.parse(values | dict(term.settings), where="model")))
-    return ModelSpec("".join(text.split()), form, backbone.model_copy(update={"layers": count}), tuple(layers))
+    return ModelSpec(tidy(text), form, backbone.model_copy(update={"layers": count}), tuple(layers))
 
 
 def _refuse_unused(given: Mapping[str, Any], specs: Sequence[ModelSpec]) -> None:

@@ -3,6 +3,7 @@
 import inspect
 import math
 from collections.abc import Mapping
+from types import MethodType
 from typing import Annotated, Any
 
 import yaml
@@ -25,7 +26,7 @@ def wrap(module: type[nn.Module]) -> type[Mixer]:
     a module that takes none is built without.
     """
     own = module.__init__ is not nn.Module.__init__
-    parameters = {name: p for name, p in inspect.signature(module.__init__).parameters.items() if own and name != "self"}
+    parameters = dict(inspect.signature(MethodType(module.__init__, module)).parameters) if own else {}  # without the module itself, whatever it is called
     named = [name for name, p in parameters.items() if p.kind in {p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY}]
     unnamed = [name for name in named[:1] if parameters[name].default is inspect.Parameter.empty]
     width = next(iter([*(name for name in WIDTH_NAMES if name in named), *unnamed]), None)

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import signal
 import sys
 from types import FrameType
@@ -10,7 +11,7 @@ from typing import Annotated, Any, ClassVar, NoReturn
 import typer
 
 from linbench.cli import bench, check, claims, compare, doctor, figures, gate, listing, report, run, show, sweep, table, untrained
-from linbench.common.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE, UserError
+from linbench.common.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE, UserError, nearest_quoted
 
 app = typer.Typer(
     name="linbench",
@@ -101,7 +102,10 @@ def _say_usage(error: Any) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         return int(error.exit_code)
-    said = error.format_message().rstrip(".")
+    said = error.format_message().rstrip(".").replace(": Value error, ", ": ")
+    choice = re.search("'([^']*)' is not one of (.*)", said)
+    if choice and (hint := nearest_quoted(*choice.groups())):
+        said = f"{said}; {hint.removesuffix('?')}"
     more = f"; {error.ctx.command_path} -h tells more" if getattr(error, "ctx", None) else ""
     return _say(f"linbench: {said[:1].lower()}{said[1:]}{more}.", error.exit_code)
 

@@ -66,7 +66,7 @@ def compare(
     from linbench.suite import load
 
     with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
-        names = ["".join(name.split()) for text in models for name in split_models(text)]
+        names = [name for text in models for name in split_models(text)]
         chosen = load(suite)
         plan = comparing(names, chosen, seeds=seeds, form=form, against=against, device=device)
         tell_left_out(plan.left_out)

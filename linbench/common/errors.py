@@ -1,5 +1,6 @@
 """Errors that a user can cause: one sentence that says what was given, what is allowed, and the nearest match."""
 
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
@@ -33,7 +34,16 @@ class PluginError(UserError):
 def unknown(kind: str, given: str, allowed: Iterable[str], *, short: Mapping[str, str] | None = None) -> UserError:
     """The error for a name that is not one of `allowed`, with the nearest match when there is one. short: what stands for a name that is meant."""
     names = sorted(allowed)
-    meant = {name: name for name in names} | dict(short or {})
+    hint = nearest(given, {name: name for name in names} | dict(short or {}))
+    return UserError(f"unknown {kind} '{given}'; {hint and f'{hint} '}Allowed: {', '.join(names) or 'none'}.")
+
+
+def nearest(given: str, meant: Mapping[str, str]) -> str:
+    """A question after the value whose key is most like what was given; empty: none is."""
     near = get_close_matches(given, meant, n=1, cutoff=0.5)
-    hint = f"did you mean '{meant[near[0]]}'? " if near else ""
-    return UserError(f"unknown {kind} '{given}'; {hint}Allowed: {', '.join(names) or 'none'}.")
+    return f"did you mean '{meant[near[0]]}'?" if near else ""
+
+
+def nearest_quoted(given: str, text: str) -> str:
+    """The same of the words that stand in single quotes there, as libraries write what they allow."""
+    return nearest(given, {word: word for word in re.findall("'([^']*)'", text)})

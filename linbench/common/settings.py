@@ -6,7 +6,14 @@ from typing import Any, Self, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from linbench.common.errors import UserError, unknown
+from linbench.common.errors import UserError, nearest_quoted, unknown
+
+_WOULD_DO = {
+    **dict.fromkeys(("bool_parsing", "bool_type"), "true or false"),
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_parsing", "float_type"), "a number"),
+}
+"""What a setting takes, by pydantic's name for the error of a value of another kind."""
 
 
 class Settings(BaseModel):
@@ -49,10 +56,13 @@ class Settings(BaseModel):
             return unknown("setting", name, (f"{where}.{field}" for field in cls.model_fields))
         if error["type"] == "missing":
             return UserError(f"{name} must be given.")
+        if would_do := _WOULD_DO.get(error["type"]):
+            return UserError(f"{name} = {error['input']}: {would_do} would do.")
         message = error["msg"].removeprefix("Value error, ")
         if not error["loc"]:
             return UserError(f"{where}: {message}.")
-        return UserError(f"{name} = {error['input']}: {message[0].lower()}{message[1:]}.")
+        hint = nearest_quoted(str(error["input"]), error["ctx"]["expected"]) if error["type"] == "literal_error" else ""
+        return UserError(f"{name} = {error['input']}: {message[0].lower()}{message[1:]}{f'; {hint}' if hint else '.'}")
 
     @classmethod
     def describe(cls) -> list[tuple[str, str, str, str]]:

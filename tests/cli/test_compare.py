@@ -55,6 +55,20 @@ def test_a_layer_of_ones_own_beside_stored_ones(compare: Callable[..., Any], lin
     assert ended.out.count("not comparable: ./mine.py:Mine does not declare its state") == 2
 
 
+def test_a_path_may_have_spaces_in_every_verb(compare: Callable[..., Any], linbench: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "my layers").mkdir()
+    (tmp_path / "my layers" / "mine.py").write_text(
+        "from torch import nn\nclass Mine(nn.Linear):\n    def __init__(it, width):\n        super().__init__(width, width)\n"
+    )
+    mine = "./my layers/mine.py:Mine"
+    ended = compare(f" {mine} ,deltanet", "--seeds", "0")
+    assert ended.code == 0, ended.err
+    assert f"Difference: to {mine}, " in ended.out
+    ended = linbench("sweep", "tiny.yaml", "--model", f"{mine}, deltanet", "--seeds", "0", "--device", "cpu", "--workers", "0", "--dry-run")
+    assert (ended.code, ended.out.splitlines()[-1]) == (0, "2 cells in 2 groups, all finished.")
+    assert {row["model"] for row in json_rows(linbench)} == {mine, "deltanet"}
+
+
 def test_a_failure_has_its_code_and_no_verdict(compare: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("from torch import nn\nclass Mine(nn.Module):\n    def forward(self, x):\n        raise RuntimeError('no')\n")
     ended = compare("deltanet", "./mine.py:Mine")

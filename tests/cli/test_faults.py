@@ -233,3 +233,16 @@ def test_our_own_bugs_are_called_bugs(linbench: Callable[..., Any], monkeypatch:
     assert ended.code == 70
     assert "TypeError" in ended.err
     assert "this is a bug in linbench" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["table", "--format", "latec"], "linbench: invalid value for '--format': 'latec' is not one of 'terminal', 'markdown', 'csv', 'latex', 'json'; "),
+        (["list", "modles"], "linbench: invalid value for 'tasks|models|suites': 'modles' is not one of 'tasks', 'models', 'suites'; "),
+    ],
+)
+def test_a_choice_that_is_none_names_the_nearest(linbench: Callable[..., Any], words: list[str], said: str) -> None:
+    near = {"table": "latex", "list": "models"}[words[0]]
+    ended = linbench(*words)
+    assert (ended.code, ended.err) == (2, f"{said}did you mean '{near}'; linbench {words[0]} -h tells more.\n")

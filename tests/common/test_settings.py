@@ -1,3 +1,5 @@
+from typing import Literal
+
 import pytest
 from pydantic import Field, model_validator
 
@@ -11,6 +13,7 @@ class Knobs(Settings):
     rate: float = 0.1
     gate: bool = True
     counts: tuple[int, ...] = Field((0, 1, 2), min_length=1)
+    norm: Literal["l2", "rms"] = "l2"
 
     @model_validator(mode="after")
     def _possible(self) -> "Knobs":
@@ -26,8 +29,13 @@ def test_strings_of_a_command_line_are_converted() -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"pair": 3}, "unknown setting 'task.pair'; did you mean 'task.pairs'? Allowed: task.counts, task.gate, task.pairs, task.rate."),
-        ({"pairs": "many"}, "task.pairs = many: input should be a valid integer, unable to parse string as an integer."),
+        ({"pair": 3}, "unknown setting 'task.pair'; did you mean 'task.pairs'? Allowed: task.counts, task.gate, task.norm, task.pairs, task.rate."),
+        ({"pairs": "many"}, "task.pairs = many: a whole number would do."),
+        ({"pairs": 2.5}, "task.pairs = 2.5: a whole number would do."),
+        ({"rate": "fast"}, "task.rate = fast: a number would do."),
+        ({"gate": "ture"}, "task.gate = ture: true or false would do."),
+        ({"norm": "l3"}, "task.norm = l3: input should be 'l2' or 'rms'; did you mean 'l2'?"),
+        ({"norm": "batch"}, "task.norm = batch: input should be 'l2' or 'rms'."),
         ({"pairs": 0}, "task.pairs = 0: input should be greater than or equal to 1."),
         ({"pairs": 40}, "task: at most 16 pairs, not 40."),
         ({"counts": "0,x"}, "task.counts = 0,x: whole numbers with commas between them would do, such as 0,1,2."),
@@ -60,6 +68,7 @@ def test_description_lists_every_knob() -> None:
         ("rate", "float", "0.1", ""),
         ("gate", "bool", "true", ""),
         ("counts", "int, ...", "0,1,2", ""),
+        ("norm", "l2 | rms", "l2", ""),
     ]
 
 

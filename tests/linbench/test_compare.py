@@ -118,6 +118,7 @@ def test_the_reference_is_what_comes_with_linbench() -> None:
         (["deltanet"], {}, "one variant alone is compared with nothing; name another, or --against reference."),
         (["deltanet", "deltanet"], {}, "one variant alone is compared with nothing"),
         (["deltanet", "gla"], {"against": "nowhere"}, "there are no results in nowhere to compare against; name a folder that has some, or reference."),
+        (["deltanet"], {"against": "refrence"}, "there are no results in refrence to compare against; did you mean 'reference'?"),
         (["deltanet", "deltanat"], {}, "deltanat cannot be compared on this suite: unknown model 'deltanat'; did you mean 'deltanet'?"),
         (["deltanet", "base_conv"], {"form": "controlled"}, "base_conv cannot be compared on this suite: base_conv has no controlled form. With --form native"),
         (["base_conv", "deltanet"], {"form": "controlled"}, "base_conv cannot be compared on this suite: base_conv has no controlled form."),

@@ -23,6 +23,10 @@ def test_models_are_split_at_commas_outside_brackets() -> None:
     assert split_models("a, b[x=1,y=2],c+d") == ["a", "b[x=1,y=2]", "c+d"]
 
 
+def test_spaces_about_signs_go_and_those_within_a_name_stay() -> None:
+    assert split_models(" 3xa + b[ x = 1, y=2 ] ,./my layers/x = y.py:Mine") == ["3xa+b[x=1,y=2]", "./my layers/x = y.py:Mine"]
+
+
 @pytest.mark.parametrize("text", ["", "+", "a+", "0xa", "a[x]", "a[x=1", "a]b"])
 def test_what_is_no_pattern_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="write N"):

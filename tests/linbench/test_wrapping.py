@@ -56,3 +56,8 @@ def test_what_is_no_yaml_is_refused_in_one_sentence(mine: str) -> None:
     with pytest.raises(UserError) as refused:
         one(mine, floor="[1")
     assert str(refused.value) == "model.floor = [1: it is read as YAML, and is none; quote what is text."
+
+
+def test_the_module_itself_is_no_setting_whatever_it_is_called(mine: str) -> None:
+    Path("mine.py").write_text(MINE.replace("self, ", "s, "))
+    assert one(mine).model.layers[0].settings.model_dump() == {"floor": float("-inf")}
