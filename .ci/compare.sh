@@ -18,6 +18,7 @@ usage: compare.sh --models NAMES --out DIR [options]      in a checkout of the r
   --time LENGTHS    such as 64,256: the variants' layers are timed, too, training, prompts and decoding at these lengths, base and head in turn
 
 Ends as `linbench gate` does: 0, 4 for a regression, 5 if it cannot be told; without --base as `linbench compare` does.
+2: what was given is wrong, which is told before anything is trained.
 TEXT
 }
 set -euo pipefail
@@ -52,8 +53,12 @@ add_side() {  # NAME CHECKOUT
     fi
 }
 
+using() {  # NAME WORDS...: python with the code of that side
+    (cd "$out/$1.checkout" && PYTHONPATH="$out/$1.packages${PYTHONPATH:+:$PYTHONPATH}" "$python" -P "${@:2}")
+}
+
 on() {  # NAME WORDS...: linbench with the code of that side
-    (cd "$out/$1.checkout" && PYTHONPATH="$out/$1.packages${PYTHONPATH:+:$PYTHONPATH}" "$python" -P -m linbench "${@:2}")
+    using "$1" -m linbench "${@:2}"
 }
 
 # cells that failed (3) are for the gate to name
@@ -61,10 +66,36 @@ may_fail() {
     "$@" || { local code=$?; [ $code = 3 ] || return $code; }
 }
 
+# whatever is wrong with what was given is told before anything is trained
+if [ -n "$base" ] && ! git cat-file -e "$base^{commit}" 2> /dev/null; then
+    git fetch --quiet --depth 1 origin "$base" 2> /dev/null || { echo "compare.sh: --base $base is no commit of this repository, nor one that origin has." >&2; exit 2; }
+    base=$(git rev-parse FETCH_HEAD)
+fi
 add_side head "$head"
+parts=$(using head - "$models" "$suite" "$seeds" "$rounds" "$form" "$against" "$device" <<'PY'
+import sys
+from contextlib import redirect_stdout
+from linbench.common.errors import UserError
+from linbench.common.seeds import parse_seeds
+from linbench.compare import comparing
+from linbench.pattern import split_models
+from linbench.suite import load
+models, suite, given, rounds, form, against, device = sys.argv[1:]
+try:
+    if not rounds.isdecimal() or int(rounds) < 1:
+        raise UserError(f"--rounds {rounds}: a whole number of at least 1 would do.")
+    seeds, count = parse_seeds(given), int(rounds)
+    with redirect_stdout(sys.stderr):  # a plugin may print
+        comparing(split_models(models), load(suite), seeds=given, form=form or None, against=against or None, device=device)
+except UserError as error:
+    print(f"compare.sh: {error}", file=sys.stderr)
+    sys.exit(error.exit_code)
+parts = (seeds[len(seeds) * i // count : len(seeds) * (i + 1) // count] for i in range(count))
+print(*(",".join(map(str, part)) for part in parts if part))
+PY
+)
 sides=(head)
 if [ -n "$base" ]; then
-    git cat-file -e "$base^{commit}" 2>/dev/null || git fetch --quiet --depth 1 origin "$base"
     rm -rf "$out/base.tree"
     git worktree prune
     git worktree add --quiet --force --detach "$out/base.tree" "$base"
@@ -74,19 +105,6 @@ if [ -n "$base" ]; then
 fi
 
 cd "$out"
-parts=$("$python" - "$seeds" "$rounds" <<'PY'
-import sys
-from linbench.common.errors import UserError
-from linbench.common.seeds import parse_seeds
-try:
-    seeds, rounds = parse_seeds(sys.argv[1]), int(sys.argv[2])
-except (UserError, ValueError) as error:
-    print(f"compare.sh: {error}", file=sys.stderr)
-    sys.exit(2)
-parts = (seeds[len(seeds) * i // rounds : len(seeds) * (i + 1) // rounds] for i in range(rounds))
-print(*(",".join(map(str, part)) for part in parts if part))
-PY
-)
 how=(--device "$device" ${form:+--form "$form"} ${workers:+--workers "$workers"})
 for part in $parts; do
     for side in "${sides[@]}"; do

@@ -74,6 +74,23 @@ def test_bad_input_is_refused(words: list[str], said: str) -> None:
     assert said in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--models", "deltanet,gla", "--rounds", "0"], "compare.sh: --rounds 0: a whole number of at least 1 would do.\n"),
+        (["--models", "delatnet,gla"], "compare.sh: delatnet cannot be compared on this suite: unknown model 'delatnet'; did you mean 'deltanet'?"),
+        (["--models", "deltanet,gla", "--base", "nosuchref"], "compare.sh: --base nosuchref is no commit of this repository, nor one that origin has.\n"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_is_trained(
+    repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path, words: list[str], said: str
+) -> None:
+    base = repository({"tiny.yaml": SUITE})
+    ended = script(*words, *([] if "--base" in words else ["--base", base]))
+    assert (ended.returncode, ended.stderr.startswith(said), ended.stderr.count("\n")) == (2, True, 1)
+    assert not list(tmp_path.glob("out/*.results"))
+
+
 @pytest.fixture
 def repository(tmp_path: Path) -> Callable[[dict[str, str]], str]:
     """Somebody's repository: commits files, and tells which commit that is."""
