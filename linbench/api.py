@@ -1,5 +1,6 @@
 """The same in Python as on the command line: `linbench.run` and `linbench.load`."""
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,12 @@ def run(
 
 def load(results: str | Path = "results") -> pd.DataFrame:
     """Every stored result: one row per cell, with its settings as `task.NAME`, `protocol.NAME` and `model.NAME` (those of
-    mixers where all layers are alike).
+    mixers where all layers are alike). Of each file that is unreadable there is a warning.
 
     Raises StorageError: there is no such folder.
     """
-    return frame(Store(results).all())
+    store = Store(results)
+    found = store.all()
+    for path in store.set_aside:
+        warnings.warn(f"a result is unreadable and does not count: {path}", stacklevel=2)
+    return frame(found)

@@ -12,6 +12,9 @@ from linbench.policy import Bimodal, Policy
 from linbench.store import Result
 from linbench.verdicts import Difference, fisher, holm, welch
 
+_ROUNDING = 1e-9
+"""What floats may make of a fall: 0.9 - 0.88 is more than 0.02 to them. Shares of a million answers are a thousand times as far apart."""
+
 
 class Pair(NamedTuple):
     """One row of a table as both sides have it: test accuracies, one per seed. learnt: where it is bimodal, from which on a seed has learnt."""
@@ -41,6 +44,8 @@ class Judged:
     """One-sided: that it fell."""
     counted: float
     """p among all that are gated, by Holm."""
+    fell: bool
+    """By more than the policy lets pass."""
     red: bool
     marks: tuple[str, ...] = ()
     """Of both sides, for the reader: they excuse nothing, as both had the same budget."""
@@ -80,9 +85,10 @@ def judge(pairs: Sequence[Pair], policy: Policy) -> list[Judged]:
     """All of them together. Each needs two seeds or more on both sides."""
     differences = [welch(pair.candidate, pair.baseline, alternative="less") for pair in pairs]
     ps = [difference.p if pair.learnt is None else _fewer(pair) for pair, difference in zip(pairs, differences, strict=True)]
+    falls = [-difference.mean - policy.drop > _ROUNDING for difference in differences]
     return [
-        Judged(pair, difference, p, counted, red=difference.mean < -policy.drop and counted <= policy.alpha)
-        for pair, difference, p, counted in zip(pairs, differences, ps, holm(ps), strict=True)
+        Judged(pair, difference, p, counted, fell, red=fell and counted <= policy.alpha)
+        for pair, difference, p, counted, fell in zip(pairs, differences, ps, holm(ps), falls, strict=True)
     ]
 
 
@@ -104,14 +110,17 @@ def gate(baseline: Iterable[Result], candidate: Iterable[Result], policy: Policy
     found = matches(*reported)
     gated, problems, changed = list[Match](), list[str](), dict[str, list[str]]()
     for match in (match for match in found if match.baseline.results):
-        problems += match.missing
+        missing = list(match.missing)
         differ, seeds = match.changed(policy.may_differ), len(match.seeds)
         for what in differ:
             changed.setdefault(what, []).append(match.name)
         if match.candidate.results and seeds < policy.seeds:
-            problems.append(f"{match.name} has {counted(seeds, 'seed')} with a number on both sides, and the policy asks for {policy.seeds}.")
+            left = f"{counted(seeds, 'seed')} with a number on both sides"
+            asks = f"the policy asks for {policy.seeds}"
+            missing[-1:] = [f"{missing[-1].removesuffix('.')} (left: {left}; {asks})." if missing else f"{match.name} has {left}, and {asks}."]
         elif not differ and seeds:
             gated.append(match)
+        problems += missing
     problems += [f"{what[0].upper()}{what[1:]}: {'; '.join(names)} cannot be compared." for what, names in changed.items()]
     timed, untimed = paces(*speeds, policy)
     if policy.slower is not None:

@@ -51,10 +51,11 @@ def fingerprint(results: Iterable[Result]) -> str:
 class Store:
     """A folder of result files named by their cells' ids, or those of what benchmarks measured."""
 
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+    def __init__(self, folder: str | Path, option: str = "--results") -> None:
+        self.folder, self.option = Path(folder), option
+        """`option`: by which the user has named the folder."""
         self.set_aside: list[Path] = []
-        """Files found unreadable since this store was opened, under their new names."""
+        """Files found unreadable since this store was opened, as they are called now: one whose cell is run again gets another name, and stays."""
 
     def prepare(self) -> None:
         """Make the folder and see that it can be written, before anything is spent on what could not be kept.
@@ -72,34 +73,33 @@ class Store:
                 probe.flush()
 
     def get(self, cell_id: str) -> Result | None:
-        """The result of a cell, or None, as for one of an older schema. A file that is torn, altered or misnamed is set aside, so that its
-        cell runs again.
+        """The result of a cell, or None, as for one of an older schema. A file that is torn, altered or misnamed is left aside, so that its cell runs again,
+        and stays as it is, since who reads may not be who writes here.
 
         Raises StorageError: the file is there and cannot be read, or comes from a newer linbench.
         """
         path = self._path(cell_id)
-        with storage_sentence(path, "cannot read"):
-            try:
-                text = path.read_bytes()
-            except FileNotFoundError:
-                return None
-        try:
-            result: Result = json.loads(text)
-            checksum = result.pop("checksum")
-            sound = checksum == digest(result) and result["id"] == cell_id
-        except (ValueError, KeyError, TypeError, AttributeError):
-            sound = False
-        if not sound:
-            self._put_aside(path)
+        text = _content(path)
+        if text is None:
+            return None
+        result = _sound(text, cell_id)
+        if result is None:
+            if path not in self.set_aside:
+                self.set_aside.append(path)
             return None
         if result["schema"] > SCHEMA:
             raise StorageError(f"{path} was written by a newer linbench (schema {result['schema']}, this one knows {SCHEMA}); update linbench.")
         return result if result["schema"] == SCHEMA else None
 
     def put(self, result: Result) -> Path:
-        """Keep a result: written aside, flushed to the disk, then renamed. Raises StorageError; nothing is left behind then."""
+        """Keep a result: written aside, flushed to the disk, then renamed. What stands in its place and is unreadable is kept under another name.
+
+        Raises StorageError; nothing is left behind then.
+        """
         path = self._path(result["id"])
         text = canonical({**result, "checksum": digest(result)})
+        if (torn := _content(path)) is not None and _sound(torn, result["id"]) is None:
+            self._put_aside(path)
         with storage_sentence(self.folder, "cannot keep results in"):
             write_whole(path, text.encode())
         return path
@@ -111,7 +111,7 @@ class Store:
     def by_kind(self) -> dict[str, list[Result]]:
         """Every sound result, in the order of their ids; each file is read once."""
         if not self.folder.is_dir():
-            raise StorageError(f"there is no results folder {self.folder}; `linbench run` makes one, --results names another.")
+            raise StorageError(f"there is no results folder {self.folder}; `linbench run` makes one, {self.option} names another.")
         found = (self.get(path.stem) for path in sorted(self.folder.glob("*.json")) if _ID.fullmatch(path.stem))
         kinds: dict[str, list[Result]] = {CELL: [], SPEED: []}
         for result in found:
@@ -121,8 +121,8 @@ class Store:
 
     @property
     def unreadable(self) -> list[Path]:
-        """All files that were ever set aside."""
-        return sorted(self.folder.glob(f"*{_ASIDE}-*"))
+        """All files that were ever set aside, and those that would be."""
+        return sorted({*self.folder.glob(f"*{_ASIDE}-*"), *self.set_aside})
 
     @contextmanager
     def claim(self, cell_id: str) -> Iterator[bool]:
@@ -153,9 +153,28 @@ class Store:
         with storage_sentence(path, "cannot set aside"):
             try:
                 path.rename(aside)
-            except FileNotFoundError:  # another reader was quicker
+            except FileNotFoundError:  # another writer was quicker
                 return
-        self.set_aside.append(aside)
+        self.set_aside = [*(other for other in self.set_aside if other != path), aside]
+
+
+def _content(path: Path) -> bytes | None:
+    """None: there is no such file."""
+    with storage_sentence(path, "cannot read"):
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+
+def _sound(text: bytes, cell_id: str) -> Result | None:
+    """The result of that cell without its checksum. None: the text is torn, altered, or another's."""
+    try:
+        result: Result = json.loads(text)
+        checksum = result.pop("checksum")
+        return result if checksum == digest(result) and result["id"] == cell_id else None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def rate_of(result: Result) -> float:
@@ -174,14 +193,14 @@ def below(folder: Path) -> list[Store]:
 
 
 @contextmanager
-def storage_sentence(path: Path, doing: str) -> Iterator[None]:
-    """The operating system's refusal as one sentence. Raises StorageError."""
+def storage_sentence(path: Path, doing: str, option: str = "--results") -> Iterator[None]:
+    """The operating system's refusal as one sentence; `option`: by which the user can name another place. Raises StorageError."""
     reasons = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EROFS: "it is read-only", errno.EACCES: "permission denied"}
     try:
         yield
     except OSError as error:
         reason = reasons.get(error.errno or 0, error.strerror or str(error))
-        raise StorageError(f"{doing} {path}: {reason}; free it or choose another folder with --results.") from error
+        raise StorageError(f"{doing} {path}: {reason}; free it or choose another folder with {option}.") from error
 
 
 def _acquired(lock: BaseFileLock) -> bool:

@@ -10,7 +10,7 @@ from linbench.report.page import Claimed
 
 
 def claimed(stored: Stored) -> list[Claimed]:
-    """Of every claim that rests on models some of which are among these results, its verdict by these alone."""
+    """Of every claim that rests on models some of which are among these results, its verdict by all of them and by no others."""
     resting = [claim for claim in claims().values() if any(claim.measures[name].model for name in claim.deciding)]
     found = [each for each in (verdict(claim, stored) for claim in resting) if each.rulings]
     return [

@@ -137,7 +137,7 @@ def _kept(run: Callable[[Callable[[dict[str, Any]], None]], dict[str, Any]], dev
 
     def keep(found: dict[str, Any]) -> None:
         if save is not None:
-            with storage_sentence(save, "cannot write"):
+            with storage_sentence(save, "cannot write", "--save"):
                 save.write_text(json.dumps({"environment": where, **found}), encoding="utf-8")
 
     return {"environment": where, **run(keep)}

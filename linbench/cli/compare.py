@@ -79,7 +79,7 @@ def compare(
     from linbench.report.lines import show
 
     tables = plan.tables(done, store)
-    tell_set_aside(store.set_aside)
+    tell_set_aside([path for one in (*plan.stores, store) for path in one.set_aside])
     if as_json:
         print(json.dumps([plain(table) for table in tables]))
     for table in tables if not as_json else ():

@@ -1,5 +1,6 @@
 """`linbench figures`: stored results as pictures."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -33,5 +34,8 @@ def figures(
     found = comparisons(kept[CELL])
     chosen = names or every
     of_speeds = speed_drawings(kept[SPEED], found, [name for name in chosen if name in NAMES])
-    for path in [*save_figures(found, folder, [name for name in chosen if name in FIGURES], wanted), *save(of_speeds, folder, wanted)]:
+    drawn = [*save_figures(found, folder, [name for name in chosen if name in FIGURES], wanted), *save(of_speeds, folder, wanted)]
+    for path in drawn:
         print(path)
+    if not drawn:
+        print(f"linbench: the results in {results} have nothing that {' or '.join(names) if names else 'a figure'} shows; nothing was drawn.", file=sys.stderr)

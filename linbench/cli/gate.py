@@ -37,7 +37,7 @@ def gate(
     from linbench.store import CELL, SPEED, Store
 
     rule = load(policy)
-    stores = Store(baseline), Store(candidate)
+    stores = Store(baseline, "--baseline"), Store(candidate, "--candidate")
     before, after = (store.by_kind() for store in stores)
     found = compare(before[CELL], after[CELL], rule, speeds=(before[SPEED], after[SPEED]))
     tell_set_aside([path for store in stores for path in store.set_aside])
@@ -46,7 +46,7 @@ def gate(
     elif format_ is Shown.markdown:
         print(page(found, rule))
     else:
-        for columns, lines in ((COLUMNS, rows(found, rule)), (SPEEDS, speeds(found))):
+        for columns, lines in ((COLUMNS, rows(found)), (SPEEDS, speeds(found))):
             if lines:
                 show(columns, lines, left=LEFT)
     for sentence in sentences(found):

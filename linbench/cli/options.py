@@ -36,9 +36,9 @@ ShownOption = Annotated[Shown, typer.Option("--format", help="terminal, or markd
 
 
 def tell_set_aside(paths: Sequence[Path]) -> None:
-    """One line on standard error for each result file that could not be trusted."""
+    """One line on standard error for each result file that cannot be trusted."""
     for path in paths:
-        print(f"linbench: a result was unreadable and does not count; the file is now {path}.", file=sys.stderr)
+        print(f"linbench: a result is unreadable and does not count: {path}.", file=sys.stderr)
 
 
 def tell_left_out(missing: Mapping[str, str]) -> None:

@@ -12,16 +12,16 @@ def report(
     results: ResultsOption = Path("results"),
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="File to write; default: report.html in the results folder.")] = None,
 ) -> None:
-    """Write all tables and figures of stored results, what they say of claims, speeds of layers, cards of the models, environment and failures as one HTML
-    file that needs no network."""
+    """Write all tables and figures of stored results, what they and those in folders below say of claims, speeds of layers, cards of the models, environment
+    and failures as one HTML file that needs no network."""
     from linbench.claims.shown import claimed
     from linbench.claims.stored import Stored
     from linbench.report.page import page, save_page
-    from linbench.store import CELL, SPEED, Store
+    from linbench.store import CELL, SPEED, Store, below
 
     store, path = Store(results), save or results / "report.html"
-    stored = Stored([store])
-    kept, aside = stored.by_folder[store.folder], [one.name for one in store.unreadable]
+    stored = Stored([store, *(other for other in below(results) if other.folder != store.folder)])
+    kept, aside = stored.by_folder[store.folder], [str(one.relative_to(results)) for other in stored.stores for one in other.unreadable]
     save_page(path, page(kept[CELL], title=store.folder.resolve().name, aside=aside, speeds=kept[SPEED], claims=claimed(stored)))
-    tell_set_aside(store.set_aside)
+    tell_set_aside(stored.set_aside)
     print(path)

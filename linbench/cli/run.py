@@ -104,7 +104,7 @@ def run(
             console.print(*rich_tables(comparison))
     else:
         print("\n".join(markdown(comparison) for comparison in shown))
-    for path in save_figures(shown, store.folder / "figures", AFTER_A_RUN):
+    for path in save_figures(shown, store.folder / "figures", AFTER_A_RUN, option="--results"):
         if path.suffix != ".txt":
             print(f"drew {path}", file=sys.stderr)
     tell_failed(found)

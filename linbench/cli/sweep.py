@@ -95,6 +95,7 @@ def sweep(
             done = carry_out(cells, store, search=chosen.search, stack=stack, retry=retry is not None, name=executor, **where)
     if dry_run:
         _tell_plan(cells, store, stack, search=chosen.search, retry=retry is not None, as_json=as_json)
+        tell_set_aside(store.set_aside)
         return
     # not before: what makes tables takes a second to load
     from linbench.report.tables import markdown

@@ -62,7 +62,7 @@ def save_tables(comparisons: Sequence[Comparison], folder: Path) -> list[Path]:
     """Markdown, CSV, LaTeX and JSON of every comparison, and another CSV file by test and of other metrics, where there are any; Markdown and CSV of
     accuracy by task and model."""
     written = []
-    with storage_sentence(folder, "cannot write tables to"):
+    with storage_sentence(folder, "cannot write tables to", "--save"):
         folder.mkdir(parents=True, exist_ok=True)
         for comparison in comparisons:
             texts = {suffix: text(comparison) for suffix, text in TEXTS.items()}

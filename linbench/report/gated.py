@@ -6,7 +6,7 @@ from linbench.common.words import counted
 from linbench.gate import Gate, Judged
 from linbench.pace import Pace
 from linbench.policy import Policy
-from linbench.report.lines import markdown, probability
+from linbench.report.lines import equal, markdown, probability
 from linbench.report.words import thousands
 from linbench.speeds import HOW
 
@@ -14,16 +14,16 @@ LEFT = {"cell", "speed", "verdict", "marks"}
 COLUMNS = ["cell", "baseline", "candidate", "difference", "seeds", "p", "verdict", "marks"]
 
 
-def rows(found: Gate, policy: Policy) -> list[list[str]]:
+def rows(found: Gate) -> list[list[str]]:
     """One for every cell that was gated."""
-    return [_row(one, policy) for one in found.judged]
+    return [_row(one) for one in found.judged]
 
 
-def _row(one: Judged, policy: Policy) -> list[str]:
+def _row(one: Judged) -> list[str]:
     pair, difference = one.pair, one.difference
     before, after = (_side(side, pair.learnt) for side in (pair.baseline, pair.candidate))
     interval = f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
-    verdict = "RED" if one.red else "fell, not shown" if difference.mean < -policy.drop else "ok"
+    verdict = "RED" if one.red else "fell, not shown" if one.fell else "ok"
     return [pair.name, before, after, interval, str(len(pair.candidate)), probability(one.counted), verdict, "; ".join(one.marks)]
 
 
@@ -65,7 +65,7 @@ def _slow(one: Pace) -> str:
 
 
 def _red(one: Judged) -> str:
-    pair, gone = one.pair, f"p = {one.counted:.2g} among all cells that are gated"
+    pair, gone = one.pair, f"p {equal(one.counted)} among all cells that are gated"
     if pair.counts is not None:
         before, after = pair.counts
         return f"{pair.name} got worse: {before} of {len(pair.baseline)} seeds learnt it before, {after} of {len(pair.candidate)} do now ({gone})."
@@ -105,7 +105,7 @@ def speed_caption(policy: Policy) -> str:
 
 def page(found: Gate, policy: Policy) -> str:
     """In Markdown."""
-    table = markdown(COLUMNS, rows(found, policy), left=LEFT) if found.judged else "No cell could be gated."
+    table = markdown(COLUMNS, rows(found), left=LEFT) if found.judged else "No cell could be gated."
     said = "".join(f"- {sentence}\n" for sentence in sentences(found))
     timed = f"\n{markdown(SPEEDS, speeds(found), left=LEFT)}\n\n{speed_caption(policy)}\n" if found.speeds else ""
     return f"### Gate: {outcome(found)}\n\n{said}\n{table}\n\n{caption(policy)}\n{timed}"

@@ -28,6 +28,12 @@ def probability(p: float) -> str:
     return f"{p:.3f}" if p >= 0.0005 else "<0.001"
 
 
+def equal(p: float) -> str:
+    """The same after the word: = 0.012, < 0.001."""
+    told = probability(p)
+    return f"< {told[1:]}" if told.startswith("<") else f"= {told}"
+
+
 def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[str] = ()) -> list[str]:
     """The names of the columns, then the rows, each a line."""
     every = [list(columns), *map(list, rows)]

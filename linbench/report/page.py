@@ -50,7 +50,7 @@ class Claimed(NamedTuple):
 
 def save_page(path: Path, text: str) -> None:
     """Raises StorageError: the file cannot be written."""
-    with storage_sentence(path, "cannot write the report"):
+    with storage_sentence(path, "cannot write the report", "--save"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 

@@ -64,15 +64,21 @@ def drawings(comparison: Comparison, names: Sequence[str] = tuple(FIGURES)) -> l
     ]
 
 
-def save_figures(comparisons: Sequence[Comparison], folder: Path, names: Sequence[str] = tuple(FIGURES), formats: Sequence[str] = USUAL) -> list[Path]:
+def save_figures(
+    comparisons: Sequence[Comparison], folder: Path, names: Sequence[str] = tuple(FIGURES), formats: Sequence[str] = USUAL, *, option: str = "--save"
+) -> list[Path]:
     """Every figure of every comparison that has what it shows, as `save`."""
-    return save([drawing for comparison in comparisons for drawing in drawings(comparison, names)], folder, formats)
+    return save([drawing for comparison in comparisons for drawing in drawings(comparison, names)], folder, formats, option=option)
 
 
-def save(every: Iterable[Drawing], folder: Path, formats: Sequence[str] = USUAL) -> list[Path]:
-    """Every figure with its caption beside it as text. The files carry the hash of the results they were drawn from."""
+def save(every: Iterable[Drawing], folder: Path, formats: Sequence[str] = USUAL, *, option: str = "--save") -> list[Path]:
+    """Every figure with its caption beside it as text. The files carry the hash of the results they were drawn from. option: by which the user can name
+    another folder.
+
+    Raises StorageError.
+    """
     written = []
-    with storage_sentence(folder, "cannot draw to"):
+    with storage_sentence(folder, "cannot draw to", option):
         folder.mkdir(parents=True, exist_ok=True)
         for drawing in every:
             pictures = drawing.pictures(formats)

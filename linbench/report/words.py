@@ -85,7 +85,7 @@ def plain(words: Words) -> dict[str, Any]:
 def save_words(found: Sequence[Words], folder: Path) -> list[Path]:
     """One Markdown and one CSV file for each."""
     written = []
-    with storage_sentence(folder, "cannot write tables to"):
+    with storage_sentence(folder, "cannot write tables to", "--save"):
         folder.mkdir(parents=True, exist_ok=True)
         for words in found:
             written += write_texts(folder / words.slug, {".md": markdown(words), ".csv": csv(words)})

@@ -46,7 +46,8 @@ def test_what_is_no_worse_is_let_pass(gate: Callable[..., Any], store: Callable[
 def test_a_regression_has_a_code_and_a_sentence(gate: Callable[..., Any], store: Callable[..., Path]) -> None:
     ended = gate(store("base", 0.8), store("head", 0.6))
     assert ended.code == 4
-    assert ended.err.splitlines()[0].startswith("linbench: mqar quick native, deltanet got worse: accuracy was 0.825 and is 0.625 over 6 seeds (p = ")
+    said = "accuracy was 0.825 and is 0.625 over 6 seeds (p < 0.001 among all cells that are gated)."
+    assert ended.err.splitlines()[0] == f"linbench: mqar quick native, deltanet got worse: {said}"
     assert ended.err.splitlines()[1] == "linbench: 1 cell gated, 1 worse than the baseline."
     assert ended.out.splitlines()[1].split()[-2:] == ["<0.001", "RED"]
 
@@ -93,9 +94,20 @@ def test_speeds_are_shown_and_gated_where_the_policy_says_so(gate: Callable[...,
     assert "got slower: it takes 2.00 times as long" in ended.err
 
 
+def test_an_unreadable_file_of_a_baseline_stays_as_it_is_and_is_named_every_time(gate: Callable[..., Any], store: Callable[..., Path]) -> None:
+    base = store("base", 0.8)
+    torn = min(base.glob("*.json"))
+    torn.write_text("{")
+    before = sorted(base.iterdir())
+    for _ in range(2):
+        ended = gate(base, store("head", 0.8))
+        assert ended.err.startswith(f"linbench: a result is unreadable and does not count: {torn}.\n")
+    assert (sorted(base.iterdir()), torn.read_text()) == (before, "{")
+
+
 def test_bad_input_is_one_sentence(gate: Callable[..., Any], store: Callable[..., Path], tmp_path: Path) -> None:
     ended = gate(store("base", 0.8), "nowhere")
-    assert (ended.code, ended.err) == (6, "linbench: there is no results folder nowhere; `linbench run` makes one, --results names another.\n")
+    assert (ended.code, ended.err) == (6, "linbench: there is no results folder nowhere; `linbench run` makes one, --candidate names another.\n")
     (tmp_path / "gate.yaml").write_text("seed: 3")
     ended = gate("base", "base", "--policy", "gate.yaml")
     assert (ended.code, ended.err.startswith("linbench: unknown setting 'policy.seed'; did you mean 'policy.seeds'?")) == (2, True)

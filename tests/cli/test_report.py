@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from linbench.cell import SCHEMA, digest
+from linbench.store import Store
+
 
 @pytest.fixture
 def stored(linbench: Callable[..., Any], tiny: list[str]) -> None:
@@ -53,8 +56,9 @@ def test_the_report_is_one_file(linbench: Callable[..., Any]) -> None:
     torn.write_text("{")
     ended = linbench("report", "--save", "elsewhere/page.html")
     assert ended.code == 0
-    assert "unreadable" in ended.err
-    assert f"{torn.name}.unreadable-0" in Path("elsewhere/page.html").read_text()
+    assert ended.err == f"linbench: a result is unreadable and does not count: {torn}.\n"
+    assert torn.name in Path("elsewhere/page.html").read_text()
+    assert torn.read_text() == "{"
 
 
 def test_no_report_of_what_is_not_there_or_into_what_cannot_be_written(linbench: Callable[..., Any]) -> None:
@@ -63,3 +67,30 @@ def test_no_report_of_what_is_not_there_or_into_what_cannot_be_written(linbench:
     Path("file").write_text("in the way")
     ended = linbench("report", "--save", "file/report.html")
     assert (ended.code, ended.err.count("\n")) == (6, 1)
+    for verb in (["report", "--save", "file/report.html"], ["table", "--save", "file"], ["figures", "--save", "file"]):
+        assert "choose another folder with --save" in linbench(*verb).err
+
+
+def test_where_there_is_nothing_to_draw_that_is_said(linbench: Callable[..., Any]) -> None:
+    Path("results").mkdir()
+    ended = linbench("figures", "learning-rates")
+    said = "linbench: the results in results have nothing that learning-rates shows; nothing was drawn.\n"
+    assert (ended.code, ended.out, ended.err) == (0, "", said)
+
+
+def test_what_the_report_says_of_claims_rests_on_folders_below_too(
+    linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, a_result: Callable[..., Any]
+) -> None:
+    import linbench.claims.shown as shown
+
+    read: list[set[str]] = []
+    monkeypatch.setattr(shown, "claimed", lambda stored: read.append(set(stored.results)) or [])
+    for folder, seed in (("results", 0), ("results/claims", 1)):
+        store = Store(folder)
+        store.prepare()
+        result = a_result(seed=seed)
+        store.put(result | {"id": digest(result["id"]), "schema": SCHEMA})
+    ended = linbench("report")
+    assert ended.code == 0, ended.err
+    assert [len(ids) for ids in read] == [2]
+    assert "1 results of 1 models" in Path("results/report.html").read_text()

@@ -96,6 +96,8 @@ def test_a_drop_within_two_points_is_never_red_and_one_without_spread_always(a_r
     assert gated(flat(0.8), flat(0.779)).exit_code == 4
     assert gated(flat(0.8), flat(0.779), drop=0.03).exit_code == 0
     assert gated(flat(0.8), flat(0.8)).exit_code == 0
+    assert gated(flat(0.9), flat(0.88)).exit_code == 0, "two points are not more than two, whatever floats make of them"
+    assert not gated(flat(0.9), flat(0.88)).judged[0].fell
 
 
 def test_all_cells_are_counted_together(runs: Callable[..., Any]) -> None:
@@ -124,12 +126,13 @@ def test_what_is_missing_is_named(runs: Callable[..., Any], a_result: Callable[.
     kda = runs("kda")
     assert sentences(runs() + kda, runs()) == (5, ("mqar quick native, kda is missing in the candidate.",))
     few = "mqar quick native, deltanet has {} with a number on both sides, and the policy asks for 6."
-    assert sentences(runs(), runs(seeds=range(4))) == (5, ("mqar quick native, deltanet has no seed 4, 5 in the candidate.", few.format("4 seeds")))
+    left = "(left: {} with a number on both sides; the policy asks for 6)."
+    assert sentences(runs(), runs(seeds=range(4))) == (5, (f"mqar quick native, deltanet has no seed 4, 5 in the candidate {left.format('4 seeds')}",))
     assert sentences(runs(seeds=range(7)), runs()) == (5, ("mqar quick native, deltanet has no seed 6 in the candidate.",))
     assert sentences(runs(), runs(seeds=range(7))) == (0, ())
     failed = [*runs(seeds=range(5)), a_result(seed=5, status="failed", metrics={}, reason="mine.py line 3: RuntimeError: no.")]
     said = "mqar quick native, deltanet, seed 5: failed in the {}, mine.py line 3: RuntimeError: no."
-    assert sentences(runs(), failed) == (5, (said.format("candidate"), few.format("5 seeds")))
+    assert sentences(runs(), failed) == (5, (f"{said.format('candidate').removesuffix('.')} {left.format('5 seeds')}",))
     assert sentences(failed, runs(), seeds=5) == (5, (said.format("baseline"),))
     assert sentences(runs(seeds=[0]), runs(seeds=[0])) == (5, (few.format("1 seed"),))
     assert sentences(runs(seeds=range(3)), runs(seeds=range(3)), seeds=3) == (0, ())
@@ -142,7 +145,8 @@ def test_a_seed_that_is_there_twice_is_named(runs: Callable[..., Any]) -> None:
         result["cell"]["model"]["layers"][0]["version"] = 2
     code, problems = sentences(runs(), runs() + newer[:1])
     assert (code, problems[0]) == (
-        5, "mqar quick native, deltanet has 2 results of seed 0 in the candidate, of different code; give folders that hold one run each.",
+        5, "mqar quick native, deltanet has 2 results of seed 0 in the candidate, of different code; give folders that hold one run each "
+        "(left: 5 seeds with a number on both sides; the policy asks for 6).",
     )  # fmt: skip
 
 

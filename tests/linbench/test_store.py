@@ -39,30 +39,44 @@ def test_a_number_that_json_does_not_have_is_refused_and_leaves_nothing(store: S
     assert [path.name for path in store.folder.iterdir()] == [".locks"]
 
 
-def test_truncated_files_are_set_aside_never_trusted(store: Store) -> None:
-    whole = store.put(a_result()).read_bytes()
+def test_truncated_files_are_never_trusted_and_are_kept_when_another_takes_their_place(store: Store) -> None:
+    path = store.put(a_result())
+    whole = path.read_bytes()
     lengths = sorted({*range(0, len(whole), max(1, len(whole) // 50)), len(whole) - 1})
     for length in lengths:
-        (store.folder / f"{ID}.json").write_bytes(whole[:length])
+        path.write_bytes(whole[:length])
         assert store.get(ID) is None
-    assert len(store.set_aside) == len(lengths)
-    assert not (store.folder / f"{ID}.json").exists()
-    assert store.all() == []
+        store.put(a_result())
+        assert store.get(ID) == a_result()
+    assert [aside.stat().st_size for aside in store.set_aside] == lengths
+    assert store.unreadable == sorted(store.set_aside)
 
 
-def test_of_two_readers_of_a_torn_file_one_sets_it_aside_and_neither_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_reads_alone_changes_nothing_and_names_what_is_unreadable_every_time(store: Store) -> None:
+    path = store.put(a_result())
+    path.write_bytes(b"{")
+    before = sorted(store.folder.iterdir())
+    for _ in range(2):
+        reader = Store(store.folder)
+        assert (reader.all(), reader.get(ID)) == ([], None)
+        assert reader.set_aside == reader.unreadable == [path]
+    assert (sorted(store.folder.iterdir()), path.read_bytes()) == (before, b"{")
+
+
+def test_of_two_writers_over_a_torn_file_one_keeps_it_and_neither_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     path = store.put(a_result())
     path.write_bytes(b"{")
     other, loads = Store(store.folder), json.loads
 
     def slowly(text: bytes) -> Any:
         monkeypatch.setattr(json, "loads", loads)
-        assert other.get(ID) is None, "the other reads it in the meantime"
+        path.rename(path.with_name(f"{path.name}.unreadable-0"))  # the other does so in the meantime
         return loads(text)
 
     monkeypatch.setattr(json, "loads", slowly)
-    assert store.get(ID) is None
-    assert (len(other.set_aside), len(store.set_aside)) == (1, 0)
+    store.put(a_result())
+    assert (len(store.set_aside), len(store.unreadable)) == (0, 1)
+    assert other.get(ID) == a_result()
 
 
 def test_flipped_bits_are_found(store: Store) -> None:
@@ -73,7 +87,7 @@ def test_flipped_bits_are_found(store: Store) -> None:
         torn[draw.randrange(len(torn))] ^= 1 << draw.randrange(8)
         (store.folder / f"{ID}.json").write_bytes(bytes(torn))
         assert store.get(ID) is None
-    assert len(store.set_aside) == 50
+    assert store.set_aside == [store.folder / f"{ID}.json"]
 
 
 def test_a_file_under_another_cells_name_is_not_its_result(store: Store) -> None:

@@ -84,7 +84,7 @@ def test_speeds_alone_are_a_page() -> None:
     words = " ".join(" ".join(Tags(page([], title="mine", speeds=[a_speed()])).words).split())
     assert "0 results of 0 models in 0 comparisons, 1 measurement of layers." in words
     assert "By task and model" not in words
-    assert "What these results say" not in words
+    assert "say of claims" not in words
 
 
 def test_hostile_names_are_words_and_nothing_else(results: list[Any]) -> None:
