@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import Literal
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from linbench.common.words import counted
 from linbench.models.base import GENERATIONS
 from linbench.report.colours import generation
 from linbench.report.errors import by_kind
@@ -16,6 +18,7 @@ from linbench.report.panels import by_length, by_slice, learning_curves
 from linbench.report.sizes import by_model, by_state, by_width
 from linbench.report.windows import by_rate
 from linbench.results import Comparison, Row, slices
+from linbench.store import seed_of
 
 PANEL_INCHES = 3.9
 """The width of each of several panels."""
@@ -73,32 +76,33 @@ def lengths(figure: Figure, comparison: Comparison) -> bool:
 
 
 def state(figure: Figure, comparison: Comparison) -> bool:
-    """Test accuracy against the floats that one sequence carries from token to token: the mean over seeds, bars from the worst to the best; a line through the
-    sizes of one model. Marks of about one size stand side by side. Grey: the Pareto front, the most that any model reaches that carries no more, and
-    the models of other panels. A hollow mark: undertrained, or its learning rate in doubt, and no part of the front. A colour for each generation,
-    with a shade for each variant."""
-    return _any(by_state(axes, part, comparison) for part, (axes,) in _panels(figure, comparison))
+    """Test accuracy, of several tests their mean, against the floats that one sequence of the longest tested length carries from token to token: the mean
+    over seeds, faint bars from the worst to the best, which lie upon each other where models are of one size; a line through the sizes of one model.
+    Grey: the Pareto front, the most that any model reaches that carries no more, and the models of other panels. A hollow mark: undertrained, or its
+    learning rate in doubt, and no part of the front. A colour for each generation, with a shade for each variant."""
+    return _any(by_state(axes, part, comparison) for part, (axes,) in _panels(figure, comparison, widths="together"))
 
 
 def width(figure: Figure, comparison: Comparison) -> bool:
-    """Test accuracy against the width of the model: the mean over seeds, bars from the worst to the best; marks of one width stand side by side. Grey: the
-    models of other panels. A hollow mark: undertrained, or its learning rate in doubt. A name says where a model was not measured at every width."""
-    return _any(by_width(axes, part, comparison) for part, (axes,) in _panels(figure, comparison))
+    """Test accuracy, of several tests their mean, against the width of the model: the mean over seeds, bars from the worst to the best; marks of one width
+    stand side by side. Grey: the models of other panels. A hollow mark: undertrained, or its learning rate in doubt. A name says where a model was not
+    measured at every width."""
+    return _any(by_width(axes, part, comparison) for part, (axes,) in _panels(figure, comparison, widths="together"))
 
 
 def models(figure: Figure, comparison: Comparison) -> bool:
-    """Test accuracy of every model, the best above: a small dot for each seed, a large one for their mean, hollow where it was undertrained or its learning
-    rate was in doubt. A model of several sizes has a dot for each, the larger the more it carries. A colour for each generation,
-    with a shade for each variant."""
+    """Test accuracy of every model, of several tests their mean, the best above: a small dot for each seed, a large one for their mean, hollow where it was
+    undertrained or its learning rate was in doubt. A model of several sizes has a line of dots for each: the dots of a greater width are larger and stand
+    above; of one width, what carries more stands above. A colour for each generation, with a shade for each variant."""
     _for_names(figure, comparison)
     return len(comparison.rows) > CROWD and by_model(figure.add_subplot(), comparison)
 
 
 def rates(figure: Figure, comparison: Comparison) -> bool:
-    """Validation accuracy of the tuning runs by learning rate, the model with the widest window above: a cell for every rate that was tried, the darker
-    the better, with a strip for each tuning seed and their mean as a number. A ring: the rate that was chosen. A frame: the window around the best
-    rate in which accuracy is at least 0.9; beside it how many decades wide it is, on straight lines between the rates that were tried, ≥ where it is
-    open at the last of them."""
+    """Validation accuracy of the tuning runs by learning rate, the model with the widest window above: a cell for every rate that was tried, the darker the
+    better, with a strip for each tuning seed and their mean as a number, which is rounded, but never up to 0.90. Bold and underlined: the rate that was
+    chosen. A frame: the window around the best rate in which accuracy is at least 0.9; beside it how many decades wide it is, on straight lines between
+    the rates that were tried, ≥ where it is open at the last of them."""
     _for_names(figure, comparison, inches=0.21)
     return by_rate(figure.add_subplot(), comparison)
 
@@ -135,18 +139,21 @@ def draw(figure: Figure, comparison: Comparison, name: str) -> bool:
     """One of `FIGURES`, with its title; False where there is nothing to draw."""
     if not FIGURES[name](figure, comparison):
         return False
-    title = f"{comparison.title}, {comparison.form} form, {_seeds(comparison)}"
+    title = f"{comparison.title}, {comparison.form} form, {_seeds(comparison, tuning=name == 'learning-rates')}"
     figure.suptitle(title, x=0.01, ha="left", fontsize=mpl.rcParams["axes.titlesize"])
     return True
 
 
-def _panels(figure: Figure, comparison: Comparison, across: int = 1) -> list[tuple[Comparison, list[Axes]]]:
-    """`across` panels side by side, for all models, or, where these are a crowd, for those of each generation."""
+def _panels(figure: Figure, comparison: Comparison, across: int = 1, *, widths: Literal["apart", "together"] = "apart") -> list[tuple[Comparison, list[Axes]]]:
+    """`across` panels side by side, for all models, or, where these are a crowd, for those of each generation, and of each width where these are to stand
+    apart."""
     parts = _parts(comparison)
+    if len(comparison.rows) > CROWD and widths == "apart":
+        parts = {own: one for name, part in parts.items() for own, one in _of_each_width(name, part).items()}
     columns = across if across > 1 else min(2, len(parts))
     rows = -(-len(parts) * across // columns)
     width = figure.get_figwidth() if columns == 1 else PANEL_INCHES * columns
-    longer = max(0, max(len(row.label) for row in comparison.rows) - NAME)
+    longer = max(0, max(len(row.label) for part in parts.values() for row in part.rows) - NAME)
     width += LETTER_INCHES * longer * (columns if across == 1 else 1)
     figure.set_size_inches(width, figure.get_figheight() * rows)
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
@@ -188,6 +195,21 @@ def _divided(name: str, rows: Sequence[Row]) -> dict[str, list[Row]]:
     return {f"{name} ({i} of {len(found)})" if len(found) > 1 else name: part for i, part in enumerate(found, 1)}
 
 
+def _of_each_width(name: str, part: Comparison) -> dict[str, Comparison]:
+    """A part of several widths divided by them; labels do not repeat the width where it alone told models apart."""
+    by_width: dict[int, list[Row]] = {}
+    for row in sorted(part.rows, key=lambda row: row.width):
+        by_width.setdefault(row.width, []).append(row)
+    if len(by_width) == 1:
+        return {name: part}
+    found = {}
+    for width, rows in by_width.items():
+        labels = [row.results[0]["label"] for row in rows]
+        own = (replace(row, label=label) if labels.count(label) == 1 else row for row, label in zip(rows, labels, strict=True))
+        found[f"{name}, width {width}"] = replace(part, rows=tuple(own))
+    return found
+
+
 def _any(drawn: Iterable[bool]) -> bool:
     """Whether anything was drawn; every panel is tried."""
     return any(list(drawn))
@@ -196,9 +218,11 @@ def _any(drawn: Iterable[bool]) -> bool:
 def _for_names(figure: Figure, comparison: Comparison, inches: float = 0.17) -> None:
     """Room for a row with a name for each model, so many inches from the next, and more where they are few."""
     each = inches if len(comparison.rows) > CROWD else FEW_INCHES
-    figure.set_size_inches(figure.get_figwidth() + 1.2, AROUND_INCHES + each * len(comparison.rows))
+    longer = max(0, max(len(row.label) for row in comparison.rows) - 2 * NAME)
+    figure.set_size_inches(figure.get_figwidth() + 1.2 + LETTER_INCHES * longer, AROUND_INCHES + each * len(comparison.rows))
 
 
-def _seeds(comparison: Comparison) -> str:
-    count = max(len(row.results) for row in comparison.rows)
-    return "1 seed" if count == 1 else f"{count} seeds"
+def _seeds(comparison: Comparison, *, tuning: bool) -> str:
+    """How many there are of every model, or those of the runs that chose its learning rate."""
+    count = max(len({seed_of(result) for result in (row.tuning if tuning else row.results)}) for row in comparison.rows)
+    return counted(count, "tuning seed" if tuning else "seed")

@@ -1,7 +1,7 @@
 """Words in figures: names beside what they name, the level of chance, and what is missing."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from scipy.optimize import isotonic_regression
@@ -15,6 +15,10 @@ CROWD = 8
 MISSING = "#8A8A8A"
 GUIDE = "#777777"
 """Of lines and words that are no model's."""
+
+CHANCE = "grey dashes: chance"
+CHANCE_LINE: dict[str, Any] = {"color": "#999999", "linewidth": 0.8, "linestyle": (0, (2, 2)), "zorder": 0}
+"""How it is named in the label of an axis, and drawn."""
 
 LINE_INCHES = 0.145
 """From one name to the next."""
@@ -71,9 +75,9 @@ def spaced(heights: Sequence[float], gap: float) -> list[float]:
 
 
 def chance(axes: Axes, level: float) -> None:
-    """A dashed line at it."""
-    axes.axhline(level, color="#999999", linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
-    axes.annotate("chance", (0, level), (2, 2), xycoords=("axes fraction", "data"), textcoords="offset points", color=GUIDE, fontsize=7.5, ha="left")
+    """A line at it, named beside the axis, where no curve passes."""
+    axes.axhline(level, **CHANCE_LINE)
+    axes.set_ylabel(f"{axes.get_ylabel()}; {CHANCE}")
 
 
 def unmeasured(row: Row) -> str:

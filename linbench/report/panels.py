@@ -28,10 +28,11 @@ WORDS = {
     "overwrites": "how often the value had been overwritten",
     "slot": "place of the question, 0 nearest to the pairs",
     "writes_between": "writes of other keys in between",
+    "parity length": "place in the sequence: bits up to the answer",
     "accuracy": "test accuracy",
     "stale": "answers that are an older value",
 }
-"""Of slices and metrics, where the name does not say it."""
+"""Of slices and metrics, where the name does not say it; with its task before it a slice whose name says something else there."""
 
 Point = tuple[float, float]
 
@@ -73,8 +74,8 @@ def learning_curves(axes: Axes, comparison: Comparison) -> bool:
         axes.plot(tokens, mean, color=colour, linestyle=dash)
         axes.plot(tokens[-1:], mean[-1:], marker=mark, markersize=4.5, color=colour, markerfacecolor=face(row, colour))
         ends.append(Named(mean[-1], tokens[-1], row.label, colour))
-    chance(axes, comparison.results[0]["chance"])
     axes.set(xlabel="tokens seen in training", ylabel="validation accuracy", ylim=(-0.02, 1.04))
+    chance(axes, comparison.results[0]["chance"])
     beside(axes, ends, missing)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(5))
@@ -92,7 +93,7 @@ def by_slice(axes: Axes, comparison: Comparison, slice_: str, metric: str = "acc
         return _binned(one, edges, metric) if metric in one else None
 
     drawn = _against(axes, comparison, of, metric, named=named)
-    axes.set_xlabel(WORDS.get(slice_, slice_.replace("_", " ")))
+    axes.set_xlabel(WORDS.get(f"{comparison.task} {slice_}") or WORDS.get(slice_, slice_.replace("_", " ")))
     axes.set_xlim(left=0 if min(edges, default=0) > 0 else None)
     if len(edges) <= APART:
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
@@ -132,9 +133,9 @@ def _against(axes: Axes, comparison: Comparison, of: Callable[[Result], list[Poi
         mean = over_seeds(axes, at, [[y for _, y in points] for points in found], colour, models=len(comparison.rows))
         axes.plot(at, mean, color=colour, linestyle=dash, marker=mark, markersize=3.2, markerfacecolor=face(row, colour))
         ends += [Named(y, x, row.label, colour) for x, y in zip(at, mean, strict=True) if math.isfinite(y)][-1:]
+    axes.set(ylabel=WORDS.get(metric, metric.replace("_", " ")), ylim=(-0.02, 1.04))
     if metric == "accuracy":
         chance(axes, comparison.results[0]["chance"])
-    axes.set(ylabel=WORDS.get(metric, metric.replace("_", " ")), ylim=(-0.02, 1.04))
     if named and ends:
         beside(axes, ends, missing)
     return bool(ends)

@@ -16,7 +16,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from linbench.report.figures import FIGURES, draw
-from linbench.report.tables import caption
+from linbench.report.tables import setting
 from linbench.results import Comparison
 from linbench.store import storage_sentence
 
@@ -92,7 +92,7 @@ def save(every: Iterable[Drawing], folder: Path, formats: Sequence[str] = USUAL,
 
 def words(comparison: Comparison, name: str, *, settings: bool = True) -> str:
     """What a figure shows: its caption, without the hash; without the `settings` what is drawn alone."""
-    return " ".join((FIGURES[name].__doc__ or "").split()) + (f" {caption(comparison)}" if settings else "")
+    return " ".join((FIGURES[name].__doc__ or "").split()) + (f" {setting(comparison)}" if settings else "")
 
 
 @contextmanager

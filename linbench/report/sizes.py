@@ -8,22 +8,28 @@ from statistics import fmean
 from typing import Literal, NamedTuple
 
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator
 
 from linbench.report.colours import Style, ink
-from linbench.report.labels import GUIDE, MISSING, Named, beside, chance, unmeasured
+from linbench.report.labels import CHANCE, CHANCE_LINE, GUIDE, MISSING, Named, beside, chance, unmeasured
 from linbench.report.panels import face, styled
 from linbench.results import Comparison, Row
 
 ALIKE = 1.06
-"""Sizes of a smaller ratio are about the same: their marks would cover each other."""
+"""Sizes of a smaller ratio are about the same: a figure of them alone would say nothing."""
 
 ASIDE = 0.025
-"""How far such marks are moved apart: a share of the axis."""
+"""How far marks of one width, of which there are but a few, are moved apart: a share of the axis."""
 
 MARGIN = 0.18
-"""On either side: of the axis."""
+"""On either side: of what lies between the sizes."""
 
+BAR = 0.6
+"""The opacity of a bar: several of one size can be seen through each other."""
+
+BETWEEN = 0.36
+"""From the first to the last size of one model in its row."""
 
 Size = Literal["state_floats", "width"]
 """A property of rows."""
@@ -84,12 +90,13 @@ def _by_size(axes: Axes, comparison: Comparison, whole: Comparison, of: Size) ->
     models = _models(comparison)
     points = [(name, one) for name, model in models.items() for one in _sized(model.rows, of)]
     span = math.log(sizes[-1] / sizes[0])
-    at = _aside([one for _, one in points], span)
+    at = _aside([one for _, one in points], span) if of == "width" else [one.at for _, one in points]
     ends: dict[str, Named] = {}
     for (name, one), x in sorted(zip(points, at, strict=True), key=lambda pair: pair[0][1].at):
         (colour, dash, mark), row = models[name].style, one.row
         bars = [[one.mean - min(row.accuracies)], [max(row.accuracies) - one.mean]] if len(row.accuracies) > 1 else None
-        axes.errorbar([x], [one.mean], yerr=bars, color=colour, marker=mark, markersize=4, markerfacecolor=face(row, colour), capsize=1.5, elinewidth=0.8)
+        axes.errorbar([x], [one.mean], yerr=bars, fmt="none", ecolor=colour, elinewidth=0.8, capsize=2, alpha=BAR)
+        axes.plot([x], [one.mean], color=colour, marker=mark, markersize=4, markerfacecolor=face(row, colour), zorder=3)
         if name in ends:
             axes.plot([ends[name].at, x], [ends[name].value, one.mean], color=colour, linestyle=dash, linewidth=0.8, zorder=1.5)
         ends[name] = Named(one.mean, x, name, colour)
@@ -120,11 +127,10 @@ def _told_apart(sizes: Sequence[float]) -> list[float]:
 
 
 def _aside(points: Sequence[Sized], span: float) -> list[float]:
-    """Where each is drawn: those of about one size side by side, the lowest to the left. `span`: of the axis, as a logarithm."""
-    firsts = _told_apart([one.at for one in points])
+    """Where each is drawn: those of one size side by side, the lowest to the left. `span`: of the axis, as a logarithm."""
     found = [one.at for one in points]
-    for i, first in enumerate(firsts):
-        group = [j for j, one in enumerate(points) if first <= one.at and (i + 1 == len(firsts) or one.at < firsts[i + 1])]
+    for size in {one.at for one in points}:
+        group = [j for j, one in enumerate(points) if one.at == size]
         for place, j in enumerate(sorted(group, key=lambda j: points[j].mean)):
             found[j] *= math.exp(ASIDE * span * (place - (len(group) - 1) / 2))
     return found
@@ -150,22 +156,33 @@ def by_model(axes: Axes, comparison: Comparison) -> bool:
     models = _models(comparison)
     means = {name: [row.mean for row in model.measured if row.mean is not None] for name, model in models.items()}
     order = sorted(means, key=lambda name: fmean(means[name]) if means[name] else -1.0)
+    widths = sorted({row.width for model in models.values() for row in model.measured})
     for height, name in enumerate(order):
         model = models[name]
-        for place, row in enumerate(sorted(model.measured, key=lambda row: row.state_floats)):
-            size, colour, mean = 4.5 + 2 * place, model.style.colour, row.mean or 0.0
-            axes.plot([min(row.accuracies), max(row.accuracies)], [height] * 2, color=colour, linewidth=0.7, alpha=0.6)
-            axes.plot(row.accuracies, [height] * len(row.accuracies), linestyle="", marker="o", markersize=size / 2, color=colour, alpha=0.5)
-            axes.plot([mean], [height], marker="o", markersize=size, color=colour, markerfacecolor=face(row, colour), alpha=0.9)
+        for place, row in enumerate(sorted(model.measured, key=lambda row: (row.width, row.state_floats))):
+            size, colour, mean = _dot(widths.index(row.width)), model.style.colour, row.mean or 0.0
+            at = height + BETWEEN * (place - (len(model.measured) - 1) / 2) / max(1, len(model.measured) - 1)
+            axes.plot([min(row.accuracies), max(row.accuracies)], [at] * 2, color=colour, linewidth=0.7, alpha=0.6)
+            axes.plot(row.accuracies, [at] * len(row.accuracies), linestyle="", marker="o", markersize=size / 2, color=colour, alpha=0.5)
+            axes.plot([mean], [at], marker="o", markersize=size, color=colour, markerfacecolor=face(row, colour), alpha=0.9)
         absent = [unmeasured(row).removeprefix(f"{name}: ") for row in model.rows if row.mean is None]
         if absent:
             axes.text(0.5, height, "; ".join(absent), color=MISSING, style="italic", fontsize=7.5, ha="center", va="center")
     axes.set_yticks(range(len(order)), order, fontsize=7.5)
     for name, tick in zip(order, axes.get_yticklabels(), strict=True):
         tick.set_color(ink(models[name].style.colour) if models[name].measured else MISSING)
-    axes.axvline(comparison.results[0]["chance"], color="#999999", linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
-    axes.set(xlabel="test accuracy; dashed: chance", xlim=(-0.02, 1.04), ylim=(-0.7, len(order) - 0.3))
+    axes.axvline(comparison.results[0]["chance"], **CHANCE_LINE)
+    axes.set(xlabel=f"test accuracy; {CHANCE}", xlim=(-0.02, 1.04), ylim=(-0.7, len(order) - 0.3))
+    figure = axes.get_figure(root=True)
+    if len(widths) > 1 and figure is not None:
+        dots = [Line2D([], [], linestyle="", marker="o", markersize=_dot(i), color=GUIDE, label=f"width {width}") for i, width in enumerate(widths)]
+        figure.legend(handles=dots, loc="outside lower right", ncols=len(dots), fontsize=7.5, handletextpad=0.1)
     return sum(map(bool, means.values())) > 1
+
+
+def _dot(place: int) -> float:
+    """The size of the dot of a width, by its place among all."""
+    return 4.0 + 2 * place
 
 
 def _models(comparison: Comparison) -> dict[str, Model]:

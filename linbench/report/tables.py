@@ -107,20 +107,32 @@ def matching(comparison: Comparison) -> str:
 
 def caption(comparison: Comparison) -> str:
     """What was asked, how it was trained, on what, and what the columns mean."""
+    tests, tested = (f" of {len(comparison.tests)} tests, each counting as much", "longest tested") if comparison.tests else ("", "tested")
+    return (
+        f"{_trained(comparison)} "
+        f"Accuracy on the test split{tests}, mean ± standard deviation over seeds; "
+        f"chance is {comparison.results[0]['chance']:.3f}, and scaled is (accuracy - chance) / (1 - chance). "
+        f"State floats are those of one sequence at the {tested} length, all layers. "
+        f"Steps to 0.9: of training, until validation accuracy is that high. "
+        f"Seconds: median wall time of a run, no measure of a layer's speed."
+    )
+
+
+def setting(comparison: Comparison) -> str:
+    """For figures, which have no columns: what was asked, how it was trained, on what, and chance."""
+    return f"{_trained(comparison)} Chance is {comparison.results[0]['chance']:.3f}."
+
+
+def _trained(comparison: Comparison) -> str:
+    """What was asked, how it was trained, and on what."""
     first = comparison.results[0]
     protocol, task = first["cell"]["protocol"]["settings"], _task(first["cell"]["task"])
-    tests, tested = (f" of {len(comparison.tests)} tests, each counting as much", "longest tested") if comparison.tests else ("", "tested")
     model = ", ".join(f"{name} {value}" for name, value in comparison.shared_settings.items())
     rates, seeds = (", ".join(map(str, sorted({pick(result) for result in comparison.results}))) for pick in (rate_of, seed_of))
     return (
         f"{comparison.title} ({task}); {_budget(protocol)} in batches of {protocol['batch_size']}, learning rate {rates}{_searched(comparison)}, "
         f"{protocol['precision']}; models alike in {model}; seeds {seeds}; {comparison.device}; {commits(comparison.results)}. "
-        f"{NOTES[comparison.form]}{matching(comparison)} "
-        f"Accuracy on the test split{tests}, mean ± standard deviation over seeds; "
-        f"chance is {first['chance']:.3f}, and scaled is (accuracy - chance) / (1 - chance). "
-        f"State floats are those of one sequence at the {tested} length, all layers. "
-        f"Steps to 0.9: of training, until validation accuracy is that high. "
-        f"Seconds: median wall time of a run, no measure of a layer's speed."
+        f"{NOTES[comparison.form]}{matching(comparison)}"
     )
 
 

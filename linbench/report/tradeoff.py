@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from linbench.layer_speeds import ASKED, best_way, layer_of
-from linbench.report.tables import caption as caption_of
+from linbench.report.tables import setting
 from linbench.results import Comparison
 from linbench.speeds import Speeds, speeds
 from linbench.store import Result
@@ -74,7 +74,7 @@ def _tradeoff(comparison: Comparison, measured: Sequence[Speeds]) -> Tradeoff | 
         {question: way.words for question, way in ways.items()},
         comparison.results[0]["chance"],
         f"Test accuracy, the mean over seeds with a bar from the worst to the best, against the measured speed of one such layer alone ({about}). A hollow "
-        f"mark: undertrained, or its learning rate in doubt. {caption_of(comparison)}",
+        f"mark: undertrained, or its learning rate in doubt. {setting(comparison)}",
         (*comparison.results, *(way.results[layer] for way in ways.values() for layer in way.rates)),
         f"recall-speed-{comparison.slug}",
     )

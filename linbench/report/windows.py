@@ -19,7 +19,10 @@ Tried = list[tuple[float, list[float]]]
 """Learning rates in their order, with the accuracy of every tuning seed."""
 
 PALEST, DARKEST = 0.98, 0.7
-"""Greys of accuracies 0 and 1, on which words, rings and frames can be seen."""
+"""Greys of accuracies 0 and 1, on which words, lines and frames can be seen."""
+
+UNDER = 0.33
+"""Of a cell: how far below its middle the line under a number is, and how far it goes either way."""
 
 
 class Window(NamedTuple):
@@ -31,12 +34,13 @@ class Window(NamedTuple):
     open: bool
 
     def __str__(self) -> str:
-        return f"{'≥ ' if self.open else ''}{self.high - self.low:.1f}"
+        width = f"{self.high - self.low:.1f}"
+        return f"≥ {width}" if self.open else "< 0.1" if width == "0.0" else width
 
 
 def by_rate(axes: Axes, comparison: Comparison) -> bool:
     """A row for every model that was searched for, the widest window above: a cell for every rate tried, the darker the better, with a strip for each tuning
-    seed and their mean in words; a ring around the rate that was chosen, a frame around the window, its width in decades beside it."""
+    seed and their mean in words, bold and underlined for the rate that was chosen; a frame around the window, its width in decades beside it."""
     every = [(row, style, tried(row)) for row, style in styled(comparison.rows)]
     found = sorted((one for one in every if one[2]), key=lambda one: _rank(one[2]))
     missing = [row for row, _, of in every if not of]
@@ -44,13 +48,13 @@ def by_rate(axes: Axes, comparison: Comparison) -> bool:
         return False
     rates = sorted({rate for *_, of in found for rate, _ in of})
     for height, (row, style, of) in enumerate(found):
-        for rate, values in of:
-            _cell(axes, rates.index(rate), height, values)
         chosen = rate_of(row.results[0])
-        if chosen in rates:
-            axes.plot([rates.index(chosen)], [height], marker="o", markersize=12, markerfacecolor="none", color=style.colour, markeredgewidth=1.3)
+        for rate, values in of:
+            _cell(axes, rates.index(rate), height, values, bold=rate == chosen)
+        if chosen in dict(of):
+            axes.plot([rates.index(chosen) - UNDER, rates.index(chosen) + UNDER], [height - UNDER] * 2, color=style.colour, linewidth=1.3)
         _frame(axes, rates, height, of, style)
-    axes.text(len(rates) - 0.3, len(found) - 0.35, "decades", fontsize=7.5, color=GUIDE, va="bottom")
+    axes.text(len(rates) - 0.3, len(found) - 0.35, "width of the frame\nin decades", fontsize=7.5, color=GUIDE, va="bottom")
     for height in range(-len(missing), 0):
         axes.text(len(rates) / 2 - 0.5, height, "not searched for", color=MISSING, style="italic", fontsize=7.5, ha="center", va="center")
     axes.set_yticks(range(-len(missing), len(found)), [row.label for row in [*missing, *(row for row, *_ in found)]], fontsize=7.5)
@@ -61,7 +65,8 @@ def by_rate(axes: Axes, comparison: Comparison) -> bool:
     axes.grid(False)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    axes.set(xlabel="learning rate", xlim=(-0.55, len(rates) - 0.45), ylim=(-len(missing) - 0.55, len(found) - 0.45))
+    axes.set_xlabel(f"learning rate\nbold, underlined: chosen; frame: accuracy ≥ {LEARNED:g}")
+    axes.set(xlim=(-0.55, len(rates) - 0.45), ylim=(-len(missing) - 0.55, len(found) - 0.45))
     return True
 
 
@@ -71,13 +76,18 @@ def _power(rate: float) -> str:
     return f"{float(digits):g}e{int(exponent)}"
 
 
-def _cell(axes: Axes, place: int, height: int, values: Sequence[float]) -> None:
+def _rounded(mean: float) -> str:
+    """To hundredths, and below `LEARNED` never up to it."""
+    return f"{mean:.2f}" if mean >= LEARNED or round(mean, 2) < LEARNED else f"<{LEARNED:.2f}"
+
+
+def _cell(axes: Axes, place: int, height: int, values: Sequence[float], *, bold: bool) -> None:
     for strip, value in enumerate(sorted(values)):
         grey = PALEST + (DARKEST - PALEST) * value
         bottom = height - 0.45 + 0.9 * strip / len(values)
         axes.add_patch(Rectangle((place - 0.47, bottom), 0.94, 0.9 / len(values), facecolor=(grey,) * 3, linewidth=0))
-    mean = sum(values) / len(values)
-    axes.text(place, height, f"{mean:.2f}", fontsize=6.5, ha="center", va="center_baseline", color="#222222")
+    said, weight = _rounded(sum(values) / len(values)), "bold" if bold else "normal"
+    axes.text(place, height, said, fontsize=6.5, ha="center", va="center_baseline", color="#222222", weight=weight)
 
 
 def _frame(axes: Axes, rates: Sequence[float], height: int, of: Tried, style: Style) -> None:

@@ -1,5 +1,6 @@
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,24 @@ def test_a_generation_of_very_many_has_several_panels(a_result: Any) -> None:
     figure = Figure()
     assert curves(figure, comparisons([a_result("gla", heads=i + 1, curve=curve(0.1, 0.5)) for i in range(2 * MOST + 1)])[0])
     assert [axes.get_title(loc="left") for axes in figure.axes] == [f"gates and decay ({i} of 3)" for i in (1, 2, 3)]
+
+
+def test_the_text_of_a_figure_says_nothing_of_columns(a_result: Any, tmp_path: Path) -> None:
+    save_figures(comparisons([a_result(curve=curve(0.1, 0.5))]), tmp_path, ["learning-curves"])
+    text = (tmp_path / "mqar-quick-native-learning-curves.txt").read_text()
+    assert "Chance is 0.125." in text
+    assert not any(column in text for column in ("±", "scaled", "Steps to", "Seconds"))
+
+
+def test_a_crowd_of_two_widths_has_panels_for_each_and_names_without_it(a_result: Any) -> None:
+    results = [a_result(name, d_model=width, curve=curve(0.1, 0.5)) for name in CROWD[:6] for width in (32, 64)]
+    figure = Figure()
+    assert curves(figure, comparisons(results)[0])
+    parts = [f"{name}, width {width}" for name in ("softmax, gates and decay", "linear attention") for width in (32, 64)]
+    assert [axes.get_title(loc="left") for axes in figure.axes] == parts
+    named = [{text.get_text() for text in axes.texts} for axes in figure.axes]
+    assert {axes.get_ylabel() for axes in figure.axes} == {"validation accuracy; grey dashes: chance"}
+    assert named == [{"attention", "retnet"}] * 2 + [{*CROWD[1:5]}] * 2
 
 
 def test_nothing_stored_nothing_drawn(a_result: Any, tmp_path: Path) -> None:
@@ -192,6 +211,14 @@ def test_all_other_slices_stand_side_by_side(a_result: Any) -> None:
     assert lines(figure.axes[1]) == [([0, 1], [0.5, 1.0])]
 
 
+def test_an_axis_says_what_a_slice_is_in_its_task(a_result: Any) -> None:
+    each = {"length": {"at": [1, 2], "accuracy": {"sum": [1, 2], "weight": [2, 2]}}}
+    for task, said in (("parity", "place in the sequence: bits up to the answer"), ("modular_arithmetic", "length")):
+        figure = Figure()
+        assert others(figure, replace(comparisons([a_result(slices=each)])[0], task=task))
+        assert figure.axes[0].get_xlabel() == said
+
+
 CROWD = ("attention", "linear_attention", "transnormer", "performer", "rfa", "retnet", "gla", "mamba2", "hgrn2", "lightning", "deltanet", "kda")
 
 
@@ -209,10 +236,10 @@ def test_a_crowd_of_models_is_drawn_by_generation(a_result: Any, tmp_path: Path)
             assert [title for axes in figure.axes if (title := axes.get_title(loc="left"))] == parts
     figure = Figure()
     curves(figure, found)
-    named = [{text.get_text().strip() for text in axes.texts} - {"chance"} for axes in figure.axes]
+    named = [{text.get_text().strip() for text in axes.texts} for axes in figure.axes]
     assert named == [{*CROWD} - {*CROWD[5:10]}, {*CROWD[5:10]}]
     for axes in figure.axes:
-        assert max(text.get_position()[1] for text in axes.texts if text.get_text() != "chance") <= 1.04, "no name stands above its axes"
+        assert max(text.get_position()[1] for text in axes.texts) <= 1.04, "no name stands above its axes"
     save_figures([found], tmp_path)
     assert {path.stem.removeprefix("mqar-quick-native-") for path in tmp_path.glob("*.png")} == {"learning-curves", "distance", "overwrites", "models"}
 

@@ -4,6 +4,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from linbench.report.colours import MARKS
 from linbench.report.figures import FIGURES
 from linbench.results import comparisons
 
@@ -50,12 +51,24 @@ def test_a_crowd_shows_the_front_of_all_in_every_panel_and_the_others_in_grey(a_
         assert len(others.get_xdata()) == 5  # type: ignore[arg-type]
 
 
-def test_marks_of_one_size_stand_side_by_side_the_lowest_to_the_left(a_result: Any) -> None:
+def marks(axes: Axes) -> list[tuple[float, float]]:
+    """Where they stand, the lowest first."""
+    own = [line for line in axes.lines if line.get_marker() in MARKS and len(line.get_xdata()) == 1]  # type: ignore[arg-type]
+    return sorted(((float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in own), key=lambda at: at[1])  # type: ignore[index]
+
+
+def test_every_mark_stands_at_its_state_floats_also_beside_others_of_about_that_size(a_result: Any) -> None:
     results = [a_result(name, score=score, recurrent=floats) for name, score, floats in (("gla", 0.9, 100), ("kda", 0.2, 102), ("retnet", 0.5, 1000))]
     (axes,) = drawn("state", results)
-    at = {round(float(line.get_ydata()[0]), 1): float(line.get_xdata()[0]) for line in axes.lines if len(line.get_xdata()) == 1}  # type: ignore[arg-type, index]
-    assert at[0.2] < 100 < at[0.9] < 110
-    assert at[0.5] == pytest.approx(1000)
+    assert marks(axes) == [(102, 0.2), (1000, 0.5), (100, 0.9)]
+
+
+def test_marks_of_one_width_stand_side_by_side_the_lowest_to_the_left(a_result: Any) -> None:
+    rows = (("gla", 0.9, 32), ("kda", 0.2, 32), ("retnet", 0.5, 64))
+    (axes,) = drawn("width", [a_result(name, score=score, d_model=width) for name, score, width in rows])
+    (low, _), (alone, _), (high, _) = marks(axes)
+    assert low < 32 < high < 34
+    assert alone == pytest.approx(64)
 
 
 def test_accuracy_against_width_says_where_a_model_was_not_measured(a_result: Any) -> None:
@@ -71,3 +84,14 @@ def test_every_model_is_among_models_those_without_a_number_too(a_result: Any) -
     (axes,) = drawn("models", [*(a_result(name) for name in names), a_result("gla", status="failed", metrics={})])
     assert axes.get_yticklabels()[0].get_text() == "gla"
     assert words(axes) == {"failed 1/1"}
+
+
+def test_two_widths_of_a_model_have_each_their_line_of_dots_and_a_key(a_result: Any) -> None:
+    names = [f"./mine{i}.py:Mine" for i in range(5)]
+    figure = Figure()
+    (found,) = comparisons([a_result(name, seed, 0.1 * i, d_model=width) for i, name in enumerate(names) for width in (32, 64) for seed in (0, 1)])
+    assert FIGURES["models"](figure, found)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["width 32", "width 64"]
+    heights = {round(float(line.get_ydata()[0]), 3) for line in figure.axes[0].lines if line.get_marker() == "o"}  # type: ignore[index]
+    assert len(heights) == 2 * len(names)

@@ -43,6 +43,7 @@ def test_a_rate_at_which_training_diverged_counts_as_chance_and_one_without_a_nu
         ((0.1, 0.1, 1.0, 0.1), "0.2"),
         ((0.1, 0.9, 1.0, 1.0), "≥ 2.0"),
         ((1.0, 0.1, 0.1, 1.0), "≥ 0.1"),  # around the best alone
+        ((0.1, 0.1, 0.91, 0.1), "< 0.1"),
         ((0.1, 0.89, 0.1, 0.1), "None"),
     ],
 )
@@ -50,7 +51,7 @@ def test_the_window_is_as_wide_as_nine_tenths_are_reached(accuracies: tuple[floa
     assert str(window([(rate, [value]) for rate, value in zip(GRID, accuracies, strict=True)])) == said
 
 
-def test_every_rate_has_a_strip_for_each_seed_the_chosen_a_ring_and_the_window_a_frame(a_result: Any) -> None:
+def test_every_rate_has_a_strip_for_each_seed_the_chosen_a_line_and_the_window_a_frame(a_result: Any) -> None:
     (found,) = comparisons([*searched(a_result, "deltanet", 0.1, 0.95, 0.99, 0.2, seeds=(1000, 1001)), a_result("gla")])
     figure = Figure()
     assert rates(figure, found)
@@ -62,6 +63,16 @@ def test_every_rate_has_a_strip_for_each_seed_the_chosen_a_ring_and_the_window_a
     (frame,) = (patch for patch in axes.patches if isinstance(patch, Rectangle) and patch.get_linewidth() > 0)
     assert len(strips) == 8
     assert (frame.get_x(), frame.get_width()) == (pytest.approx(0.52), pytest.approx(1.96))
-    (ring,) = axes.lines
-    assert list(ring.get_xdata()) == [GRID.index(1e-2)]  # type: ignore[arg-type]
+    (under,) = axes.lines
+    assert sum(under.get_xdata()) / 2 == pytest.approx(GRID.index(1e-2))  # type: ignore[arg-type]
+    assert [text.get_text() for text in axes.texts if text.get_weight() == "bold"] == ["0.98"]
     assert not rates(Figure(), comparisons([a_result("gla")])[0])
+
+
+def test_what_is_below_the_bound_is_not_rounded_up_to_it(a_result: Any) -> None:
+    (found,) = comparisons(searched(a_result, "deltanet", 0.1, 0.8951, 0.8999))
+    figure = Figure()
+    assert rates(figure, found)
+    words = {text.get_text() for text in figure.axes[0].texts}
+    assert {"<0.90", "–"} <= words
+    assert "0.90" not in words
