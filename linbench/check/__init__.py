@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from linbench.check.laws import LAWS
+from linbench.check.laws import LAWS, construction
 from linbench.check.subject import Subject, UndeclaredError
 from linbench.loading import theirs
 
@@ -27,12 +27,15 @@ class Finding(NamedTuple):
 
 
 def check(subject: Subject, tell: Callable[[Finding], None] = lambda finding: None) -> list[Finding]:
-    """Every law in turn; whatever a mixer raises is its own fault, and named with its place. `tell` hears each finding as soon as it is there."""
+    """Every law in turn; whatever a mixer raises is its own fault, and named with its place. What cannot be built is asked nothing more. `tell` hears each
+    finding as soon as it is there."""
     findings = []
     for name, law in LAWS.items():
         verdict, found = _judged(law, subject)
         findings.append(Finding(name, verdict, found, (law.__doc__ or "").strip()))
         tell(findings[-1])
+        if law is construction and not findings[-1].ok:
+            break
     return findings
 
 

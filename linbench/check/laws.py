@@ -1,15 +1,19 @@
 """The laws, each from a subject to whether it holds and what was found."""
 
+import itertools
 import random
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from linbench.check.subject import ROWS, Subject, UndeclaredError, difference, tensors
+from linbench.check.subject import PLACES, ROWS, Subject, UndeclaredError, difference, tensors
 from linbench.kernels.operators import preferring
 from linbench.loading import theirs
 from linbench.models.backbone import Backbone, Layer
+from linbench.models.base import Mixer
 from linbench.stack import Stack
 
 Found = tuple[bool, str]
@@ -17,8 +21,17 @@ Found = tuple[bool, str]
 LENGTH = 70
 """More than a chunk of 64, and no multiple of anything."""
 
+SPLITS = {LENGTH: (1, 5, 35, 63, 64, 65, LENGTH - 1), 300: (200,)}
+"""By the length of sequences, the tokens from which on others are put: the longer holds several blocks of 128, and is split within the second."""
+
 TRAINED = 64
 """The length that stability is judged from."""
+
+
+def construction(subject: Subject) -> Found:
+    """It can be built as the first and as the second of two layers."""
+    first, second = (sum(p.numel() for p in subject.build(index=index).parameters()) for index in PLACES)
+    return True, f"{first:,} parameters" + (f", {second:,} in the second layer" if second != first else "")
 
 
 @torch.no_grad()
@@ -36,34 +49,43 @@ def shapes(subject: Subject) -> Found:
 
 @torch.no_grad()
 def causality(subject: Subject) -> Found:
-    """Other tokens from t on leave every output before t as it was, bit for bit (or within the rounding that a mixer declares)."""
-    mixer, x = subject.build(torch.float32), subject.tokens(LENGTH, torch.float32)
-    whole, worst, where = mixer(x).y, 0.0, 0
-    for t in (1, 5, 35, 63, 64, 65, LENGTH - 1):
-        other = torch.cat([x[:, :t], 3 * subject.tokens(LENGTH, torch.float32, seed=t)[:, t:] + 1], dim=1)
-        y = mixer(other).y
-        if torch.equal(y[:, t:], whole[:, t:]):
-            return False, f"outputs from {t} on do not depend on the tokens there"
-        moved = difference(y[:, :t], whole[:, :t])
-        if moved > worst or not torch.equal(y[:, :t], whole[:, :t]):
-            worst, where = max(moved, worst), t
-    limit = 0.0 if subject.cls.causality == "exact" else 1e-5
-    return worst <= limit and (where == 0 or limit > 0), f"outputs before {where} move by {worst:.1e}" if where else "identical bits"
+    """Other tokens from t on leave every output before t as it was, in training, too, bit for bit (or within the rounding that a mixer declares)."""
+    limit, worst = 0.0 if subject.cls.causality == "exact" else 1e-5, 0.0
+    for index, training, (length, splits) in itertools.product(PLACES, (False, True), SPLITS.items()):
+        called, said = partial(subject.called, index=index, training=training), _said(index, training)
+        x = subject.tokens(length, torch.float32)
+        whole = called(x)
+        for t in splits:
+            other = torch.cat([x[:, :t], 3 * subject.tokens(length, torch.float32, seed=t)[:, t:] + 1], dim=1)
+            y = called(other)
+            if not training and torch.equal(y[:, t:], whole[:, t:]):  # training may leave a whole layer out
+                return False, f"outputs from {t} on do not depend on the tokens there{said}"
+            if (moved := difference(y[:, :t], whole[:, :t])) > limit:
+                return False, f"outputs before {t} of {length} move by {moved:.1e}{said}"
+            worst = max(moved, worst)
+    return True, f"moves by {worst:.1e}" if worst else "identical bits"
 
 
 @torch.no_grad()
 def streaming(subject: Subject) -> Found:
-    """A sequence stopped anywhere and carried on, token by token too, gives what it gives as a whole: to 1e-9 in float64."""
-    mixer, x = subject.build(), subject.tokens(LENGTH)
-    whole, pick = mixer(x).y, random.Random(0)
+    """A sequence stopped anywhere and carried on, token by token too, by prefill and decode too, gives what it gives as a whole: to 1e-9 in float64."""
+    x, pick = subject.tokens(LENGTH), random.Random(0)
     cuts = [[], list(range(1, LENGTH)), [1], [63], [64], [65], *(sorted(pick.sample(range(1, LENGTH), count)) for count in (1, 2, 3, 5))]
-    worst, points = max(((difference(subject.streamed(mixer, x, points)[0], whole), points) for points in cuts), key=lambda pair: pair[0])
-    kinds = [_kind(part) for part in tensors(subject.fresh(mixer, ROWS, LENGTH))]
-    after = [_kind(part) for part in tensors(subject.streamed(mixer, x, [9])[1])]
-    if kinds != after:
-        return False, f"the state was {kinds} and became {after}"
-    at = "token by token" if len(points) > 6 else f"stopped at {', '.join(map(str, points)) or 'the end only'}"
-    return worst <= 1e-9, f"differs by {worst:.1e}" + (f", {at}" if worst > 1e-9 else f" over {len(cuts)} ways")
+    errors = {}
+    for index, decoding in itertools.product(PLACES, (False, True)):
+        mixer = subject.placed(index)
+        how = (", by prefill and decode" if decoding else "") + PLACES[index]
+        kinds, after = (list(map(_kind, tensors(held))) for held in (subject.fresh(mixer, ROWS, LENGTH), subject.streamed(mixer, x, [9], decoding=decoding)[1]))
+        if kinds != after:
+            return False, f"the state was {kinds} and became {after}{how}"
+        whole = mixer(x).y
+        for points in cuts:
+            at = "token by token" if len(points) > 6 else f"stopped at {', '.join(map(str, points)) or 'the end only'}"
+            errors[f", {at}{how}"] = difference(subject.streamed(mixer, x, points, decoding=decoding)[0], whole)
+        if _writes(mixer, x, subject.fresh(mixer, ROWS, LENGTH)):
+            return False, f"forward writes into the state that it is given{PLACES[index]}"
+    held, found = _within(1e-9, errors, "differs")
+    return held, f"{found} over {len(errors)} ways" if held else found
 
 
 @torch.no_grad()
@@ -71,13 +93,15 @@ def forms(subject: Subject) -> Found:
     """The fast form of its kernels gives what their step-by-step references give: to 1e-9 in float64."""
     if not subject.cls.families:
         raise UndeclaredError("it computes with no kernel family of linbench")
-    mixer, x = subject.build(), subject.tokens(LENGTH)
-    with preferring("reference") as asked:
-        slow = mixer(x).y
-    if not asked:
-        raise UndeclaredError("its kernels have one form")
-    error = difference(mixer(x).y, slow)
-    return error <= 1e-9, f"differs by {error:.1e}"
+    x, errors = subject.tokens(LENGTH), {}
+    for index, said in PLACES.items():
+        mixer = subject.placed(index)
+        with preferring("reference") as asked:
+            slow = mixer(x).y
+        if not asked:
+            raise UndeclaredError("its kernels have one form")
+        errors[said] = difference(mixer(x).y, slow)
+    return _within(1e-9, errors, "differs")
 
 
 def gradients(subject: Subject) -> Found:
@@ -111,13 +135,18 @@ def gradients(subject: Subject) -> Found:
 
 @torch.no_grad()
 def neighbours(subject: Subject) -> Found:
-    """A row of a batch does not depend on the others, nor on its place among them: to 1e-12 in float64."""
-    mixer, x = subject.build(), subject.tokens(LENGTH, rows=3)
-    whole = mixer(x).y
+    """A row of a batch does not depend on the others, in training, too, nor on its place among them: to 1e-12 in float64."""
+    x, errors = subject.tokens(LENGTH, rows=3), {}
     changed = torch.cat([x[:1], 5 * x[1:] + 1])
-    errors = [difference(mixer(changed).y[:1], whole[:1]), difference(mixer(x.flip(0)).y.flip(0), whole)]
-    errors += [difference(mixer(x[row : row + 1]).y, whole[row : row + 1]) for row in range(3)]
-    return max(errors) <= 1e-12, f"moves by {max(errors):.1e}"
+    for index, training in itertools.product(PLACES, (False, True)):
+        called = partial(subject.called, index=index, training=training)
+        whole = called(x)
+        found = [difference(called(changed)[:1], whole[:1])]
+        if not training:  # where each row may be given random numbers of its own
+            found.append(difference(called(x.flip(0)).flip(0), whole))
+            found += [difference(called(x[row : row + 1]), whole[row : row + 1]) for row in range(3)]
+        errors[_said(index, training)] = max(found)
+    return _within(1e-12, errors, "moves")
 
 
 @torch.no_grad()
@@ -178,7 +207,9 @@ def determinism(subject: Subject) -> Found:
     mixer, x = subject.build(torch.float32), subject.tokens(LENGTH, torch.float32)
     if not torch.equal(mixer(x).y, mixer(x).y):
         return False, "two calls differ"
-    return torch.equal(mixer(x).y, subject.build(torch.float32)(x).y), "identical bits"
+    if not torch.equal(mixer(x).y, subject.build(torch.float32)(x).y):
+        return False, "the same seed gives other weights"
+    return True, "identical bits"
 
 
 @torch.no_grad()
@@ -210,6 +241,7 @@ def autocast(subject: Subject) -> Found:
 
 
 LAWS: dict[str, Callable[[Subject], Found]] = {
+    "construction": construction,
     "shapes and dtypes": shapes,
     "causality": causality,
     "streaming": streaming,
@@ -223,6 +255,29 @@ LAWS: dict[str, Callable[[Subject], Found]] = {
     "replicas": replicas,
     "autocast": autocast,
 }
+
+
+def _said(index: int, training: bool) -> str:
+    return (", in training" if training else "") + PLACES[index]
+
+
+def _within(limit: float, errors: dict[str, float], verb: str) -> Found:
+    """Of errors by where they were found, from the plainest place on: the first that is too large and its place, or else the largest."""
+    for said, error in errors.items():
+        if error > limit:
+            return False, f"{verb} by {error:.1e}{said}"
+    return True, f"{verb} by {max(errors.values()):.1e}"
+
+
+def _writes(mixer: Mixer, x: Tensor, state: Any) -> bool:
+    """Whether forward changes a state that it is given: an empty one, and for one token or many a later one."""
+    for part in torch.split(x, [9, 1, x.shape[1] - 10], dim=1):
+        held = [each.clone() for each in tensors(state)]
+        after = mixer(part, state).state
+        if not all(map(torch.equal, held, tensors(state))):
+            return True
+        state = after
+    return False
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -23,14 +23,19 @@ def check(
 ) -> None:
     """Put a mixer through the laws that any must keep: causality, streaming, gradients, state size, stability and more, a row each with what was found.
 
-    It is built as the first of two layers, in float32 and float64 on the CPU, with the weights it starts with; what starts at zero is drawn. Exit code 1 if any
-    law is broken. What a mixer does not declare is no fault.
+    It is built as the first of two layers, in float32 and float64 on the CPU, with the weights it starts with; what starts at zero is drawn. Causality and the
+    batch's neighbours are looked at as in training, too, and these, streaming and the chunkwise form in the second layer as well. Exit code 1 if any law is
+    broken. What a mixer does not declare is no fault.
     """
     from linbench.check import check as examine
     from linbench.check.learning import learns
-    from linbench.check.subject import BARE, Subject
+    from linbench.check.subject import BARE, LARGEST, Subject
+    from linbench.pattern import split_models
     from linbench.plan import plan
     from linbench.report.lines import show
+
+    if len(given := split_models(model)) > 1:
+        raise UserError(f"check takes one model at a time, not '{model}'; check {' and '.join(given)} one by one.")
 
     def planned(preset: str) -> "Cell":
         (cell,) = plan("mqar", [model], preset=preset, form=form, settings=parse_settings(set_ or []), device="cpu")
@@ -39,12 +44,15 @@ def check(
     cell = planned(BARE)
     if len({layer.entry.name for layer in cell.model.layers}) > 1:
         raise UserError(f"'{model}' is a pattern of several mixers; check them one by one.")
+    subject = Subject(cell)
+    if (size := subject.size() or 0) > LARGEST:
+        raise UserError(f"a layer of '{model}' has {size:,} parameters and floats of state with these settings; a check takes {LARGEST:,} at most.")
 
     def tell(finding: "Finding") -> None:
         print(f"{finding.law}: {finding.verdict}", file=sys.stderr, flush=True)
 
-    findings = examine(Subject(cell), tell)
-    if learn:
+    findings = examine(subject, tell)
+    if learn and findings[0].ok:  # what cannot be built cannot learn
         findings.append(learns(planned("quick")))
         tell(findings[-1])
     wrong = [finding for finding in findings if not finding.ok]
