@@ -248,6 +248,7 @@ def test_the_preset_of_a_check_sets_nothing_of_a_model() -> None:
     assert not MQAR.presets[BARE].model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cls", "law"), CAUGHT.items())
 def test_each_fault_is_found_by_its_law(mine: Callable[[str], str], cls: str, law: str) -> None:
     assert verdicts(mine(cls))[law] == "WRONG"

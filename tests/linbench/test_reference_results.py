@@ -115,7 +115,7 @@ def test_the_page_of_claims_is_what_the_kept_results_say(monkeypatch: pytest.Mon
 
     monkeypatch.chdir(ROOT)
     stored = Stored(below(Path("results")))
-    made = page([verdict(claim, stored) for claim in claims().values()], stored, command="linbench claims --save docs/claims.md")
+    made = page([verdict(claim, stored) for claim in claims().values()], stored, command="linbench claims --save docs/claims.md", beside=Path("docs"))
     assert Path("docs/claims.md").read_text(encoding="utf-8") == made
 
 
