@@ -118,6 +118,8 @@ def test_a_loss_that_is_no_number_is_a_diverged_cell_and_the_others_go_on(linben
     assert "diverged 1/1" in row
     again = linbench("run", "mqar", "--model", f"{faulty},deltanet", *tiny)
     assert (again.code, again.err.count("finished earlier")) == (3, 2)
+
+
 @pytest.mark.slow
 def test_weights_that_turn_nan_unseen_by_the_training_loss_are_found_by_validation(linbench: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
     text = "from torch import nn\nclass Late(nn.Module):\n    def __init__(self, dim):\n        super().__init__()\n        self.linear = nn.Linear(dim, dim)\n"

@@ -32,6 +32,8 @@ BOTH = "deltanet,gated_deltanet"
 def measured(results: list[dict[str, Any]]) -> list[Any]:
     """All that must not depend on when and where it was run."""
     return [{name: value for name, value in result.items() if name not in {"seconds", "environment"}} for result in results]
+
+
 @pytest.mark.slow
 def test_side_by_side_table_and_figures(linbench: Callable[..., Any], tiny: list[str]) -> None:
     ended = linbench("run", "mqar", "--model", BOTH, "--seeds", "0,1", *tiny)
@@ -135,6 +137,8 @@ def test_a_task_is_shown_with_its_own_settings_and_no_others(linbench: Callable[
     assert "did you mean 'task.kv_pairs'? " in linbench("show", "task", "mqar", "--set", "kv_pairs=3").err
     assert "task.overwrites=0,1,2,4 " in shown
     assert "asked" in linbench("show", "task", "variable_overwrite", "--set", "task.overwrites=(0, 1)").out
+
+
 @pytest.mark.slow
 def test_a_task_is_shown_with_its_baselines_and_what_its_bound_is(linbench: Callable[..., Any]) -> None:
     shown = linbench("show", "task", "regression", "--preset", "noisy", "--set", "task.points=4").out

@@ -22,6 +22,8 @@ def sweep(linbench: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
 def lines(text: str) -> list[str]:
     """What is told of finished cells."""
     return [line for line in text.splitlines() if " seed " in line and "/" in line.split()[0]]
+
+
 @pytest.mark.slow
 def test_a_suite_runs_and_is_not_repeated(sweep: Callable[..., Any]) -> None:
     ended = sweep()
