@@ -138,7 +138,8 @@ def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path,
 
     waiting = [each.claim for each in verdicts if each.claim.measures and not unmet(each.claim)]
     together: dict[str, tuple[dict[str, Cell], SearchSettings | None]] = {}
-    kind = device_class(pick_device(device))
+    place = pick_device(device)
+    kind = device_class(place)
     for part in (part for claim in waiting for part in parts(claim, device=device, longer=budget(claim, stored, kind))):
         there = stored.find(part.cells, part.search, kind)
         if missing := {cell.id: cell for cell in part.cells if cell.id not in there}:
@@ -151,7 +152,7 @@ def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path,
             raise
         except UserError as error:  # no learning rate of a model can be chosen: the others have run
             print(f"linbench: {error}", file=sys.stderr)
-    cases = {case.id: case for claim in waiting for case in untimed(claim, stored, device=pick_device(device))}
+    cases = {case.id: case for claim in waiting for case in untimed(claim, stored, device=place)}
     if cases:
         done += run(list(cases.values()), Store(folder), again=True, tell=lambda line: print(line, file=sys.stderr, flush=True))
     return done
