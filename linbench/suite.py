@@ -39,6 +39,7 @@ class SuiteTask(Part):
     """A task of a suite."""
 
     task: str = Field(description="a name, or NAME/PRESET")
+    form: str | None = Field(None, description="native or controlled, where it is not that of the suite")
     train: tuple[dict[str, Any], ...] = Field((), description="a mixture: for every segment settings of the task by bare names, and its examples")
     test: tuple[dict[str, Any], ...] = Field((), description="for every test settings of the task by bare names; none: the task itself")
     test_lengths: str | None = Field(None, description="multiples of the task's length to test at, such as 1x,2x,4x")
@@ -127,7 +128,8 @@ def load(name: str) -> Suite:
 def narrowed(suite: Suite, *, models: Sequence[str] = (), seeds: str | None = None, form: str | None = None) -> Suite:
     """The suite with other models than its own, in their order, each with what the suite sets for one of that name; with other seeds; in one form."""
     own = [[part for part in suite.models if part.model == name] or [SuiteModel(model=name)] for name in models]
-    values = {"models": tuple(part for parts in own for part in parts), "seeds": seeds, "form": form}
+    tasks = tuple(task.model_copy(update={"form": None}) for task in suite.tasks) if form else ()
+    values = {"tasks": tasks, "models": tuple(part for parts in own for part in parts), "seeds": seeds, "form": form}
     return suite.model_copy(update={name: value for name, value in values.items() if value})
 
 
@@ -151,7 +153,8 @@ def blocks(suite: Suite, *, precision: str | None = None, device: str = "auto") 
     seeds, found = parse_seeds(suite.seeds), list[Block]()
     for task in tasks:
         name, _, preset = task.task.partition("/")
-        form = suite.form or make_task(name, preset=preset or None)[2].model.get("form", "native")
+        asked = task.form or suite.form
+        form = asked or make_task(name, preset=preset or None)[2].model.get("form", "native")
         able = [model for model in models if form != "controlled" or _has_controlled(model.model, missing)]
         if any(f"model.{STATE_FLOATS}" in settings for settings in (suite.set, suite.grid, task.set)):
             able = [model for model in able if _can_be_sized(model.model, missing)]
@@ -160,7 +163,7 @@ def blocks(suite: Suite, *, precision: str | None = None, device: str = "auto") 
                 name,
                 [model.model for model in able],
                 preset=preset or None,
-                form=suite.form,
+                form=asked,
                 protocol=suite.protocol,
                 seeds=seeds,
                 settings={**suite.set, **task.set, **point},

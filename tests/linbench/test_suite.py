@@ -8,7 +8,7 @@ import yaml
 from linbench.common.errors import UserError
 from linbench.protocol import Protocol, default_protocol
 from linbench.search import default_search
-from linbench.suite import Suite, expand, load, shipped
+from linbench.suite import Suite, expand, load, narrowed, shipped
 from linbench.tasks.forgetting_mqar import ForgettingMQAR
 
 MISSING = {"zoology-figure2": {"model hyena", "model h3"}}
@@ -43,6 +43,16 @@ def test_models_without_the_form_that_is_asked_for_are_left_out_and_named() -> N
     }  # fmt: skip
     assert found.missing == {f"model {name}, controlled": "base_conv has no controlled form." for name in ("base_conv", "base_conv+deltanet")}
     assert expand(suite(models=["base_conv"], form="controlled"), device="cpu").cells == []
+
+
+def test_a_task_stands_in_the_form_it_names_or_in_that_of_the_suite_or_in_the_one_asked_for() -> None:
+    both = suite(tasks=["mqar/quick", {"task": "mqar/quick", "form": "native"}, "mqar/quick-hard"], models=["deltanet"], form="controlled")
+
+    def forms(suite: Suite) -> list[tuple[int, str]]:
+        return [(cell.task.settings.model_dump()["kv_pairs"], cell.model.form) for cell in expand(suite, device="cpu").cells]
+
+    assert forms(both) == [(8, "controlled"), (8, "native"), (16, "controlled")]
+    assert forms(narrowed(both, form="native")) == [(8, "native"), (16, "native")]
 
 
 def test_models_without_heads_are_left_out_and_named_where_all_are_sized() -> None:
