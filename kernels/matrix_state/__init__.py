@@ -10,9 +10,9 @@ from linbench.kernels.matrix_state.problem import Problem, Read, check
 from linbench.kernels.matrix_state.reference import reference
 from linbench.kernels.matrix_state.scan import scan
 from linbench.kernels.matrix_state.update import Add, Delta, LowRank, Update
-from linbench.kernels.operators import chosen, without_autocast
+from linbench.kernels.operators import chosen, runs_triton, without_autocast
 
-__all__ = ["VERSION", "Add", "Delta", "LowRank", "Update", "flops_per_token", "matrix_state"]
+__all__ = ["VERSION", "Add", "Delta", "LowRank", "Update", "flops_per_token", "matrix_state", "widens"]
 
 VERSION = 4
 """Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
@@ -85,6 +85,13 @@ def _with_own_write(o: Tensor, problem: Problem, bonus: Tensor, *, fused: bool) 
     k, v = (x.reshape(len(x), -1, problem.steps, *x.shape[2:]) for x in (problem.k, problem.v))
     strength = ((problem.q * bonus.to(problem.q.dtype))[:, :, None] * k).sum(dim=-1, keepdim=True)
     return o + problem.scale * torch.sum(strength * v, dim=2)
+
+
+def widens(v: Tensor) -> bool:
+    """Whether one more column of values [B, T, H, V] doubles the tiles of Triton's kernels where they are large: it costs less in a call of its own, but for
+    a token alone."""
+    values = v.shape[-1]
+    return runs_triton(v) and v.shape[1] > 1 and values >= 64 and values.bit_count() == 1
 
 
 def flops_per_token(*, heads: int, key_dim: int, value_dim: int, decay: bool, delta: bool, steps: int = 1) -> int:

@@ -7,7 +7,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from linbench.kernels.matrix_state import matrix_state
+from linbench.kernels.matrix_state import matrix_state, widens
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
 
@@ -48,8 +48,15 @@ def normalised(
 
     Arguments and results as `matrix_state`, with state [B, H, K, V+1]; `denominator` is given and returns [B, T, H, 1].
     """
-    with_ones = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)
-    o, state = matrix_state(q, k, with_ones, log_decay=log_decay, scale=scale, state=state)
+    ones = torch.ones_like(v[..., :1])
+
+    def read(values: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        return matrix_state(q, k, values, log_decay=log_decay, scale=scale, state=state)
+
+    if widens(v):
+        (o, memory), (total, z) = read(v, None if state is None else state[..., :-1]), read(ones, None if state is None else state[..., -1:])
+        return (o / denominator(total)).to(v.dtype), torch.cat([memory, z], dim=-1)
+    o, state = read(torch.cat([v, ones], dim=-1), state)
     return (o[..., :-1] / denominator(o[..., -1:])).to(v.dtype), state
 
 

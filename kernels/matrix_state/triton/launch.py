@@ -63,7 +63,7 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, up
         few = 1 if narrowest == 16 else 2
         warps = (4, 4, 0) if narrowest == 64 and light else (2, 4, 0) if narrowest == 64 else (few, few, 0)
         return Launch("fused", chunk, key_block, value_block, value_block, warps, stages=2 if narrowest == 64 else 1)
-    if widest > 128 or exact or two_keys or (heavy and (wide or widest <= 64)):
+    if key_block > 128 or (widest > 128 and not light) or exact or two_keys or (heavy and (wide or widest <= 64)):
         chunk = 16
     else:
         chunk = 32 if heavy or wide or narrowest < 64 else 64
