@@ -54,4 +54,6 @@ def table(
     else:
         of_cells = {Format.markdown: markdown, Format.csv: csv, Format.latex: latex}[chosen]
         of_speeds = {Format.markdown: words.markdown, Format.csv: words.csv, Format.latex: words.latex}[chosen]
-        print("\n".join([*map(of_cells, found), *map(of_speeds, speeds)]))
+        texts = [(f"{one.title}, {one.form}, {one.device}", of_cells(one)) for one in found] + [(one.title, of_speeds(one)) for one in speeds]
+        titled = chosen is Format.csv and len(texts) > 1  # the others say themselves what they are of
+        print("\n".join(f"# {title}\n{text}" if titled else text for title, text in texts))

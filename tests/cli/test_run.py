@@ -247,7 +247,10 @@ def test_tables_and_figures_come_from_stored_results_alone(linbench: Callable[..
     files = sorted(path.name for path in Path("a").iterdir())
     assert len(files) == 2 * (4 + 3 * 3), "their sizes are too much alike for figures against size"
     assert all((Path("a") / name).read_bytes() == (Path("b") / name).read_bytes() for name in files)
-    assert linbench("table", "--format", "csv").out.splitlines()[0].startswith("model,accuracy,scaled,seeds,parameters")
+    lines = linbench("table", "--format", "csv").out.splitlines()
+    titles = [i for i, line in enumerate(lines) if line.startswith("# ")]
+    assert [lines[i] for i in titles] == ["# mqar, controlled, cpu", "# mqar, native, cpu"], "of two tables each says what it is of"
+    assert all(lines[i + 1].startswith("model,accuracy,scaled,seeds,parameters") for i in titles)
     assert len(json.loads(linbench("table", "--json").out)) == 2
 
 
