@@ -16,6 +16,7 @@ from linbench.models.blocks.heads import CONTROLLED, FAMILIES
 from linbench.models.blocks.initialise import orthogonal, silent
 from linbench.models.blocks.linear import Linear
 from linbench.models.blocks.norms import RMSNorm
+from linbench.models.blocks.running import running_maximum
 from linbench.models.blocks.token_shift import TokenShift, depth, own_share, places
 
 NOTHING = -1e38
@@ -124,7 +125,7 @@ def wkv(k: Tensor, v: Tensor, time_decay: Tensor, u: Tensor, memory: Tensor) -> 
     *sums, peak = memory.unbind(dim=1)
     faded = torch.arange(k.shape[1] + 1, device=k.device)[:, None] * w.detach()
     risen = torch.cat([peak.detach()[:, None], k.detach() + faded[1:]], dim=1)
-    peaks = risen.cummax(dim=1).values - faded
+    peaks = running_maximum(risen) - faded
     before, after = peaks[:, :-1], peaks[:, 1:]
     left, weight = (before - after - w).exp(), (k - after).exp()
     start = torch.cat(sums, dim=-1)

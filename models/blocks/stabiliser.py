@@ -5,6 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from linbench.models.blocks.running import running_maximum, running_sum
+
 
 class Stabilised(NamedTuple):
     """What a memory divided by e^m forgets by, log_decay <= 0, and writes with, strength <= 1, and m itself: [B, T, H]."""
@@ -24,8 +26,8 @@ def stabilised(log_forget: Tensor, log_input: Tensor, before: Tensor) -> Stabili
         log_forget, log_input: [B, T, H], log_forget <= 0. before: m before the first token [B, H].
     """
     forget, write, start = (x.double() for x in (log_forget, log_input, before[:, None]))  # or F would lose what m differs by
-    forgotten = forget.detach().cumsum(dim=1)
-    maximum = forgotten + torch.maximum((write.detach() - forgotten).cummax(dim=1).values, start.detach())
+    forgotten = running_sum(forget.detach())
+    maximum = forgotten + torch.maximum(running_maximum(write.detach() - forgotten), start.detach())
     fallen = torch.cat([start.detach(), maximum[:, :-1]], dim=1) - maximum
     fallen = torch.minimum(fallen, -forget.detach())  # but for rounding it is: nothing grows
     made = forget + fallen, (write - maximum).exp(), maximum

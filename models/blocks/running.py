@@ -1,0 +1,30 @@
+"""Running sums and maxima over many tokens, by as many threads as there are chunks: torch's own go from token to token."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+CHUNK = 512
+"""Tokens that one thread goes through; so many, and fewer, are summed in torch's own order."""
+
+
+def running_sum(x: Tensor) -> Tensor:
+    """x_1 + ... + x_t of x [B, T, D]."""
+    return _running(x, lambda part, dim: part.cumsum(dim), torch.add, nothing=0.0)
+
+
+def running_maximum(x: Tensor) -> Tensor:
+    """max(x_1, ..., x_t) of x [B, T, D]."""
+    return _running(x, lambda part, dim: part.cummax(dim).values, torch.maximum, nothing=float("-inf"))
+
+
+def _running(x: Tensor, along: Callable[[Tensor, int], Tensor], joined: Callable[[Tensor, Tensor], Tensor], *, nothing: float) -> Tensor:
+    """Chunk by chunk; to each is then joined what all chunks before came to."""
+    length = x.shape[1]
+    if length <= CHUNK:
+        return along(x, 1)
+    chunks = along(F.pad(x, (0, 0, 0, -length % CHUNK), value=nothing).view(len(x), -1, CHUNK, x.shape[2]), 2)
+    before = F.pad(along(chunks[:, :-1, -1], 1), (0, 0, 1, 0), value=nothing)
+    return joined(chunks, before[:, :, None]).flatten(1, 2)[:, :length]
