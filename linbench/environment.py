@@ -26,6 +26,7 @@ def environment(device: str) -> dict[str, Any]:
     }
 
 
+@cache
 def _version(name: str) -> str | None:
     try:
         return version(name)

@@ -149,6 +149,12 @@ def linbench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
         signal.signal(number, handler)
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run draws nothing, which takes four times as long as training with `tiny` settings."""
+    monkeypatch.setattr("linbench.report.figures.AFTER_A_RUN", ())
+
+
 @pytest.fixture(scope="session")
 def tiny() -> list[str]:
     """Settings with which a run takes well under a second."""

@@ -77,7 +77,7 @@ def test_bad_input_is_refused(words: list[str], said: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--models", "deltanet,gla", "--rounds", "0"], "compare.sh: --rounds 0: a whole number of at least 1 would do.\n"),
+        pytest.param(["--models", "deltanet,gla", "--rounds", "0"], "compare.sh: --rounds 0: a whole number of at least 1 would do.\n", marks=pytest.mark.slow),
         (["--models", "delatnet,gla"], "compare.sh: delatnet cannot be compared on this suite: unknown model 'delatnet'; did you mean 'deltanet'?"),
         (["--models", "deltanet,gla", "--base", "nosuchref"], "compare.sh: --base nosuchref is no commit of this repository, nor one that origin has.\n"),
     ],
@@ -182,6 +182,7 @@ def test_a_package_is_installed_and_without_a_base_nothing_is_gated(repository: 
     assert len(list((tmp_path / "out" / "head.results").glob("*.json"))) == 4
 
 
+@pytest.mark.slow
 def test_what_linbench_refuses_ends_the_script(repository: Callable[..., str], script: Callable[..., Any]) -> None:
     repository({"tiny.yaml": SUITE})
     ended = script("--models", "deltanet,gla", "--seeds", "x")

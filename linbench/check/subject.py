@@ -41,7 +41,7 @@ class Subject:
     def build(self, dtype: torch.dtype = torch.float64, *, seed: int = 0, index: int = 0) -> Mixer:
         """The mixer of that layer as it starts, but that weights of zero are drawn: what ends in them would be silent, and hide what lies behind."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(stable_key("check", seed))
+            torch.default_generator.manual_seed(stable_key("check", seed))
             mixer = self.cls(self.layer.settings, LayerInfo(index, 2, self.width))
             for parameter in mixer.parameters():
                 if not parameter.detach().any():
@@ -57,7 +57,7 @@ class Subject:
         """y of that layer's mixer, as in training or not, with the same random numbers every time; built anew, since one may keep running statistics."""
         mixer = self.placed(index, x.dtype).train(training)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(stable_key("check call"))
+            torch.default_generator.manual_seed(stable_key("check call"))
             y: Tensor = mixer(x).y
         return y
 

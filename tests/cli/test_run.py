@@ -73,6 +73,7 @@ def test_test_lengths_are_tests_of_their_own(linbench: Callable[..., Any], tiny:
         assert (ended.code, ended.err) == (2, f"linbench: test lengths are multiples of the task's such as 1x,2x,4x, not '{wrong}'.\n")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_finished_cells_are_not_repeated_unless_asked(linbench: Callable[..., Any], tiny: list[str]) -> None:
     words = ("run", "mqar", "--model", "deltanet", *tiny)
     linbench(*words)
@@ -84,6 +85,7 @@ def test_finished_cells_are_not_repeated_unless_asked(linbench: Callable[..., An
     assert path.stat().st_mtime_ns != before
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_an_unreadable_result_is_set_aside_and_its_cell_runs_again(linbench: Callable[..., Any], tiny: list[str]) -> None:
     words = ("run", "mqar", "--model", "deltanet", *tiny)
     linbench(*words)
@@ -98,6 +100,7 @@ def test_an_unreadable_result_is_set_aside_and_its_cell_runs_again(linbench: Cal
     assert "finished earlier" in linbench(*words).err
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     "model", ["gated_deltanet", *(pytest.param(name, marks=pytest.mark.slow) for name in ("attention", "linear_attention", "deltanet+attention[window=4]"))]
 )
@@ -107,6 +110,7 @@ def test_the_same_command_twice_gives_the_same_bits(linbench: Callable[..., Any]
     assert len(found[0][0]["curve"]) == 5
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_a_cells_result_does_not_depend_on_what_ran_before_it(linbench: Callable[..., Any], tiny: list[str]) -> None:
     alone = json.loads(linbench("run", "mqar", "--model", "deltanet", "--json", "--results", "one", *tiny).out)
@@ -114,11 +118,13 @@ def test_a_cells_result_does_not_depend_on_what_ran_before_it(linbench: Callable
     assert measured(alone) == measured(after[1:])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_seeds_differ(linbench: Callable[..., Any], tiny: list[str]) -> None:
     first, second = json.loads(linbench("run", "mqar", "--model", "deltanet", "--seeds", "0-1", "--json", *tiny).out)
     assert first["curve"] != second["curve"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_users_module_by_path_is_trained_and_shown(linbench: Callable[..., Any], tiny: list[str]) -> None:
     Path("mine.py").write_text(MINE)
     ended = linbench("run", "mqar", "--model", "./mine.py:RunningMean,mine.py:RunningMean+deltanet", "--set", "model.gain=0.5", *tiny)
@@ -182,6 +188,7 @@ class Open(nn.Module):
 }
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLAIN)
 def test_ordinary_constructors_get_the_width_and_what_the_user_says(linbench: Callable[..., Any], tiny: list[str], name: str) -> None:
@@ -191,6 +198,7 @@ def test_ordinary_constructors_get_the_width_and_what_the_user_says(linbench: Ca
         assert linbench("run", "mqar", "--model", f"./{name}.py", "--set", "model.sizes=[1,2]", *tiny).code == 0
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_settings_of_one_mixer_reach_it_however_its_path_is_written(linbench: Callable[..., Any], tiny: list[str]) -> None:
     Path("mine.py").write_text(MINE)
     for spelling in ("model.mine.py:RunningMean.gain=0.5", "model../mine.py:RunningMean.gain=0.5"):
@@ -198,6 +206,7 @@ def test_settings_of_one_mixer_reach_it_however_its_path_is_written(linbench: Ca
         assert result["cell"]["model"]["layers"][0]["settings"] == {"gain": 0.5}
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_a_module_and_a_neighbour_in_the_working_folder_are_found(linbench: Callable[..., Any], tiny: list[str]) -> None:
     Path("a_neighbour.py").write_text(MINE)
@@ -207,6 +216,7 @@ def test_a_module_and_a_neighbour_in_the_working_folder_are_found(linbench: Call
     assert len(json.loads(ended.out)) == 2
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_an_edited_file_is_run_as_it_is_now_also_in_one_process(linbench: Callable[..., Any], tiny: list[str]) -> None:
     scores = []
@@ -217,10 +227,12 @@ def test_an_edited_file_is_run_as_it_is_now_also_in_one_process(linbench: Callab
     assert scores[0]["curve"] != scores[1]["curve"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_same_model_named_twice_is_one_cell(linbench: Callable[..., Any], tiny: list[str]) -> None:
     assert len(json.loads(linbench("run", "mqar", "--model", "deltanet,deltanet,2xdeltanet", "--json", *tiny).out)) == 1
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_python_gives_the_same(linbench: Callable[..., Any], tiny: list[str]) -> None:
     settings = dict(pair.split("=") for pair in tiny[3::2])
     frame = package.run("mqar", "deltanet", seeds=[0, 1], settings=settings, results="results", device="cpu")

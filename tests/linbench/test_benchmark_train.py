@@ -17,9 +17,10 @@ SMALL = Shape(2, 16, 16)
 
 
 @pytest.fixture(autouse=True)
-def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A window is as long as what is drawn at once lasts."""
+def short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window is at least as long as what is drawn at once lasts."""
     monkeypatch.setitem(batches.AT_ONCE, "cpu", 256)
+    monkeypatch.setattr(train, "_WINDOW_SECONDS", 0.02)
 
 
 def row(**changes: Any) -> Row:

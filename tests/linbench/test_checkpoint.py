@@ -93,7 +93,7 @@ def test_what_modules_draw_and_count_goes_on_too(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("step", [pytest.param(step, marks=() if step == 10 else pytest.mark.slow) for step in range(2, 19)])
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_mixture_goes_on_at_the_batch_where_it_was(tmp_path: Path, count: int, step: int) -> None:
     """Nine steps an epoch: within a segment, between two and between epochs."""
     train = [{"seq_len": 8, "examples": 10}, {"kv_pairs": 4, "examples": 18}, {"seq_len": 32, "examples": 3}]
@@ -149,7 +149,7 @@ def test_why_a_group_could_not_be_stacked_is_not_forgotten(tmp_path: Path, monke
     assert "could not be stacked: mine.py line 8" in resumed["stack"]["note"]
 
 
-@pytest.mark.parametrize("harm", ["cut off", "a bit", "empty"])
+@pytest.mark.parametrize("harm", ["a bit", pytest.param("cut off", marks=pytest.mark.slow), pytest.param("empty", marks=pytest.mark.slow)])
 def test_a_checkpoint_that_was_harmed_is_not_trusted(tmp_path: Path, harm: str) -> None:
     group = cells(seeds=[0])
     with pytest.raises(BrokenOff):

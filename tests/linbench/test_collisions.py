@@ -35,7 +35,8 @@ def test_the_words() -> None:
     assert str(Collisions(1000, 96, 65536, 198019)) == "9.6% of 1,000 test examples are among the first 65,536 of 198,019 to train on"
 
 
+@pytest.mark.parametrize("most", [1 << 11, pytest.param(1 << 13, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", [name for name, entry in registry("task").entries.items() if entry.source == SHIPPED])
-def test_what_is_tested_by_default_is_new(name: str) -> None:
-    counted = found(name, most=1 << 13)
+def test_what_is_tested_by_default_is_new(name: str, most: int) -> None:
+    counted = found(name, most=most)
     assert counted.shared <= counted.tested // 100

@@ -119,10 +119,12 @@ def test_a_module_that_keeps_what_it_computed_stops_early_too(tmp_path: Path, mo
 
 
 TESTS = [{}, {"seq_len": 32, "kv_pairs": 4}, {"kv_pairs": 4}]
+FEW = {"protocol.tokens": 5 * 8 * 16}
+"""One step for each evaluation."""
 
 
 def examined(test: Sequence[dict[str, Any]], seeds: Sequence[int], **settings: Any) -> list[Cell]:
-    return plan("mqar", ["deltanet"], device="cpu", seeds=seeds, settings=TINY | {"task.power_a": 1} | settings, test=test)
+    return plan("mqar", ["deltanet"], device="cpu", seeds=seeds, settings=TINY | FEW | {"task.power_a": 1} | settings, test=test)
 
 
 @pytest.mark.parametrize("seeds", [pytest.param([0], marks=pytest.mark.slow), [0, 1]])
@@ -153,8 +155,8 @@ def test_all_tests_are_worth_their_mean() -> None:
 
 
 def test_sizes_are_told_at_the_longest_test() -> None:
-    attention = plan("mqar", ["attention"], device="cpu", settings=TINY, test=TESTS)
-    (result,), (longest,) = results(attention), results(plan("mqar", ["attention"], device="cpu", settings=TINY, test=TESTS[1:2]))
+    attention = plan("mqar", ["attention"], device="cpu", settings=TINY | FEW, test=TESTS)
+    (result,), (longest,) = results(attention), results(plan("mqar", ["attention"], device="cpu", settings=TINY | FEW, test=TESTS[1:2]))
     assert result["model"] == longest["model"]
     assert result["model"]["state"]["cache"] == 2 * 32 * 2 * 16
 
@@ -247,7 +249,7 @@ def test_what_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch, fits: int,
         return train(training, *args)
 
     monkeypatch.setattr(what, "train", narrow)
-    found = results(cells(seeds=range(5)))
+    found = results(cells(seeds=range(5), **FEW))
     if fits:
         assert sorted((result["stack"]["size"] for result in found), reverse=True) == sorted((n for n in sizes for _ in range(n)), reverse=True)
         assert all(result["status"] == "ok" for result in found)

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,62 +14,66 @@ from linbench.report.speed import tables as speed_tables
 from linbench.report.speed_figures import speed_drawings
 from linbench.report.words import save_words
 from linbench.results import Comparison, comparisons
-from linbench.store import SPEED, Store, below
+from linbench.store import CELL, SPEED, Result, Store, below
 
 ROOT = Path(__file__).parents[2]
 STORES = {name: ROOT / "results" / name for name in ("cpu", "cpu/zoo-quick", "h200")}
-SPEEDS = {name: Store(folder).all(SPEED) for name, folder in STORES.items()}
-KEPT = {(name, comparison.slug): comparison for name, folder in STORES.items() for comparison in comparisons(Store(folder).all())}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-each = pytest.mark.parametrize(("store", "slug"), KEPT, ids=str)
 REDRAW = "`make figures RESULTS=results/cpu`, and so for each of the stores, makes them anew"
 each_store = pytest.mark.parametrize("store", STORES)
 
 
+@cache
+def kept(store: str) -> dict[str, list[Result]]:
+    return Store(STORES[store]).by_kind()
+
+
+@cache
 def compared(store: str) -> list[Comparison]:
-    return [found for (name, _), found in KEPT.items() if name == store]
+    return comparisons(kept(store)[CELL])
 
 
 def test_there_are_reference_results() -> None:
-    assert {slug for store, slug in KEPT if store == "cpu"} == {"mqar-quick-native", "mqar-quick-hard-controlled", "variable_overwrite-quick-controlled"}
-    assert {comparison.task for (store, _), comparison in KEPT.items() if store == "h200"} == {"mqar", "variable_overwrite", "parity"}
+    assert {found.slug for found in compared("cpu")} == {"mqar-quick-native", "mqar-quick-hard-controlled", "variable_overwrite-quick-controlled"}
+    assert {found.task for found in compared("h200")} == {"mqar", "variable_overwrite", "parity"}
 
 
-@each
-def test_they_are_of_one_kind_of_device(store: str, slug: str) -> None:
-    assert {result["cell"]["device"] for result in KEPT[store, slug].results} == {"NVIDIA H200" if store == "h200" else "cpu"}
+@each_store
+def test_they_are_of_one_kind_of_device(store: str) -> None:
+    assert {result["cell"]["device"] for found in compared(store) for result in found.results} == {"NVIDIA H200" if store == "h200" else "cpu"}
 
 
 @each_store
 def test_they_are_of_committed_code(store: str) -> None:
-    results = [*Store(STORES[store]).all(), *SPEEDS[store]]
+    results = [*kept(store)[CELL], *kept(store)[SPEED]]
     assert all(result["environment"]["commit"] and result["environment"]["dirty"] is False for result in results)
 
 
 @each_store
 def test_kept_tables_are_those_of_the_kept_results(store: str, tmp_path: Path) -> None:
     """Byte for byte; none is missing and none is left over."""
-    written = [*save_tables(compared(store), tmp_path), *save_words(speed_tables(SPEEDS[store]), tmp_path)]
+    written = [*save_tables(compared(store), tmp_path), *save_words(speed_tables(kept(store)[SPEED]), tmp_path)]
     made = {path.name: path.read_bytes() for path in written}
-    kept = {path.name: path.read_bytes() for path in (STORES[store] / "tables").iterdir()}
-    assert sorted(kept) == sorted(made), REDRAW
-    assert [name for name in made if kept[name] != made[name]] == [], REDRAW
+    there = {path.name: path.read_bytes() for path in (STORES[store] / "tables").iterdir()}
+    assert sorted(there) == sorted(made), REDRAW
+    assert [name for name in made if there[name] != made[name]] == [], REDRAW
 
 
-@each
-def test_kept_figures_were_drawn_from_the_kept_results(store: str, slug: str) -> None:
+@each_store
+def test_kept_figures_were_drawn_from_the_kept_results(store: str) -> None:
     """Of what is not kept there is nothing to draw."""
     folder = STORES[store] / "figures"
-    every = drawings(KEPT[store, slug])
-    kept = [drawing for drawing in every if (folder / f"{drawing.slug}.txt").exists()]
-    assert f"{slug}-learning-curves" in [drawing.slug for drawing in kept]
-    assert [drawing.slug for drawing in every if drawing not in kept and drawing.draw(Figure())] == [], REDRAW
-    assert_kept(kept, folder)
+    for comparison in compared(store):
+        every = drawings(comparison)
+        there = [drawing for drawing in every if (folder / f"{drawing.slug}.txt").exists()]
+        assert f"{comparison.slug}-learning-curves" in [drawing.slug for drawing in there]
+        assert [drawing.slug for drawing in every if drawing not in there and drawing.draw(Figure())] == [], REDRAW
+        assert_kept(there, folder)
 
 
 @each_store
 def test_kept_figures_of_speeds_were_drawn_from_the_kept_results(store: str) -> None:
-    assert_kept(speed_drawings(SPEEDS[store], compared(store)), STORES[store] / "figures")
+    assert_kept(speed_drawings(kept(store)[SPEED], compared(store)), STORES[store] / "figures")
 
 
 def assert_kept(found: list[Drawing], folder: Path) -> None:
@@ -81,7 +86,7 @@ def assert_kept(found: list[Drawing], folder: Path) -> None:
 @each_store
 def test_no_figure_is_kept_without_results(store: str) -> None:
     slugs = {drawing.slug for comparison in compared(store) for drawing in drawings(comparison)}
-    slugs |= {drawing.slug for drawing in speed_drawings(SPEEDS[store], compared(store))}
+    slugs |= {drawing.slug for drawing in speed_drawings(kept(store)[SPEED], compared(store))}
     wanted = {f"{slug}.{suffix}" for slug in slugs for suffix in ("txt", *USUAL)}
     assert [path.name for path in (STORES[store] / "figures").iterdir() if path.name not in wanted] == [], REDRAW
 
@@ -100,10 +105,9 @@ def test_every_table_that_is_shown_is_a_kept_one(page: Path) -> None:
 
 def test_the_readme_shows_tables_and_pictures_of_every_result_of_the_cpu() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    for store, slug in KEPT:
-        if store == "cpu":
-            assert f"<!-- results/cpu/tables/{slug}.md -->\n| model" in text
-            assert f"(results/cpu/figures/{slug}-" in text
+    for comparison in compared("cpu"):
+        assert f"<!-- results/cpu/tables/{comparison.slug}.md -->\n| model" in text
+        assert f"(results/cpu/figures/{comparison.slug}-" in text
 
 
 @pytest.mark.slow
@@ -121,7 +125,7 @@ def test_the_page_of_claims_is_what_the_kept_results_say(monkeypatch: pytest.Mon
 
 def test_hard_tells_the_four_models_apart() -> None:
     """In the mean every model is a twentieth from the next; the sum is below, and softmax above, every seed of all others."""
-    hard = KEPT["cpu", "mqar-quick-hard-controlled"]
+    (hard,) = (found for found in compared("cpu") if found.slug == "mqar-quick-hard-controlled")
     ranked = sorted(hard.rows, key=lambda row: row.mean or 0.0)
     assert [row.label for row in ranked] == ["linear_attention", "gated_deltanet", "deltanet", "attention"]
     assert all(len(row.accuracies) == 3 for row in ranked)

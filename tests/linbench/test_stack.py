@@ -15,8 +15,8 @@ from linbench.plan import plan
 from linbench.stack import Stack
 from linbench.tasks.base import Batch
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("linear_attention", "deltanet", "gated_deltanet+attention")]
-MODELS = ["attention", "gated_deltanet", *SLOW]
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("attention", "linear_attention", "deltanet", "gated_deltanet+attention")]
+MODELS = ["gated_deltanet", *SLOW]
 RATES = [1e-3, 3e-3, 1e-2]
 
 

@@ -66,14 +66,15 @@ def test_epochs_are_of_a_fixed_set(setting: dict[str, object]) -> None:
     ("steps", "evaluations", "reads", "read_at"),
     [
         (60, 20, 200, range(3, 61, 3)),
-        (250, 5, 200, [start + after for start in range(0, 250, 50) for after in (20, 40, 50)]),
-        (250, 5, 10, range(25, 251, 25)),
+        (50, 5, 200, [start + after for start in range(0, 50, 10) for after in (4, 8, 10)]),
+        (50, 5, 10, range(5, 51, 5)),
     ],
 )
 def test_the_loss_is_read_at_evaluations_and_otherwise_seldom(
     steps: int, evaluations: int, reads: int, read_at: Sequence[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(train, "READS", reads)
+    monkeypatch.setattr(train, "APART", 4)
     tiny = {"task__seq_len": 8, "task__kv_pairs": 2, "task__vocab_size": 8, "model__d_model": 8, "model__heads": 1, "model__layers": 1}
     few = {"protocol__batch_size": 1, "protocol__validation_examples": 1, "protocol__test_examples": 1, "protocol__evaluations": evaluations}
     reports: list[Report] = []

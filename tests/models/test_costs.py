@@ -29,7 +29,7 @@ def build(name: str, form: str = "native", dtype: torch.dtype = torch.float32) -
     settings: dict[str, Any] = dict(cls.controlled or {}) if form == "controlled" else {}
     settings |= {"heads": 1} if "heads" in cls.Settings.model_fields else {}
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         return cls(cls.Settings.parse(settings, where="model"), LayerInfo(1, 2, D)).to(dtype).eval()
 
 

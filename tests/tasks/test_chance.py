@@ -66,7 +66,9 @@ PRESETS = [
     for name, cls in SHIPPED_TASKS.items()
     for which, preset in cls.presets.items()
 ]
-SETTINGS = PRESETS + [pytest.param(name, values, id=f"{name}-{i}") for name, others in OTHERS.items() for i, values in enumerate(others)]
+SETTINGS = PRESETS + [
+    pytest.param(name, values, id=f"{name}-{i}", marks=pytest.mark.slow if i else ()) for name, others in OTHERS.items() for i, values in enumerate(others)
+]
 
 
 def examples(task: Task) -> tuple[Batch, Batch]:
