@@ -4,10 +4,9 @@ from typing import NamedTuple
 
 from linbench.cell import device_class
 from linbench.claims.cells import parts
-from linbench.claims.claim import Claim
 from linbench.claims.speed import untimed
 from linbench.claims.stored import Stored
-from linbench.claims.verdict import budget
+from linbench.claims.verdict import Verdict
 from linbench.estimate import rates, seconds
 from linbench.groups import groups
 from linbench.search import ahead
@@ -24,11 +23,11 @@ class Outlook(NamedTuple):
     untimed: int
 
 
-def outlook(claim: Claim, stored: Stored, *, device: str) -> Outlook:
-    """Of a claim on a device."""
-    every, left, costs = 0, 0, list[float | None]()
+def outlook(verdict: Verdict, stored: Stored, *, device: str) -> Outlook:
+    """Of a claim on a device, by the verdict of what is stored."""
+    claim, every, left, costs = verdict.claim, 0, 0, list[float | None]()
     speeds = rates(stored.results.values(), device)
-    for part in parts(claim, device=device, longer=budget(claim, stored, device_class(device))):
+    for part in parts(claim, device=device, longer=verdict.budget(device_class(device))):
         tuning, missing = ahead(part.cells, stored.results.get, part.search, retry=False)
         cells = [*tuning, *part.cells]
         every, left = every + len(cells), left + len(missing)

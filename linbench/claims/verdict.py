@@ -44,6 +44,11 @@ class Ruling:
     """Whether more training may be all that it lacks."""
 
     @property
+    def budget(self) -> int:
+        """Which of `BUDGETS` it asks for."""
+        return BUDGETS[BUDGETS.index(self.longer) + self.short]
+
+    @property
     def seen(self) -> bool:
         """Whether anything was found at all."""
         return any(found.seen for found in self.figures.values())
@@ -68,6 +73,10 @@ class Verdict:
     def short(self) -> bool:
         """Whether it asks for more training."""
         return not self.complete and any(ruling.short for ruling in self.rulings)
+
+    def budget(self, device: str) -> int:
+        """Which of `BUDGETS` it asks for on a kind of device: the first where nothing was found."""
+        return next((ruling.budget for ruling in self.rulings if ruling.device == device), BUDGETS[0])
 
     def ids(self, ruling: Ruling, stored: Stored) -> set[str]:
         """Of the results that one of its rulings rests on."""
@@ -107,12 +116,6 @@ def rule(claim: Claim, stored: Stored, device: str) -> Ruling:
             return ruling
         ruling = again
     return replace(ruling, short=False)
-
-
-def budget(claim: Claim, stored: Stored, device: str) -> int:
-    """Which of `BUDGETS` it asks for on a kind of device."""
-    ruling = rule(claim, stored, device)
-    return BUDGETS[BUDGETS.index(ruling.longer) + ruling.short]
 
 
 def _ruled(claim: Claim, stored: Stored, device: str, longer: int) -> Ruling:

@@ -87,7 +87,7 @@ def claims(
     elif as_json:
         from linbench.claims.page import plain
 
-        told = [plain(each) | ({"ahead": _ahead(each.claim, stored, device)} if names or everything else {}) for each in found]
+        told = [plain(each) | ({"ahead": _ahead(each, stored, device)} if names or everything else {}) for each in found]
         print(json.dumps(told))
     elif names:
         print("\n\n".join(_at_length(each, stored, device) for each in found))
@@ -131,16 +131,15 @@ def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path,
     from linbench.claims.cells import parts
     from linbench.claims.needs import unmet
     from linbench.claims.speed import untimed
-    from linbench.claims.verdict import budget
     from linbench.cli.running import carry_out
     from linbench.plan import pick_device
     from linbench.store import Store
 
-    waiting = [each.claim for each in verdicts if each.claim.measures and not unmet(each.claim)]
+    waiting = [each for each in verdicts if each.claim.measures and not unmet(each.claim)]
     together: dict[str, tuple[dict[str, Cell], SearchSettings | None]] = {}
     place = pick_device(device)
     kind = device_class(place)
-    for part in (part for claim in waiting for part in parts(claim, device=device, longer=budget(claim, stored, kind))):
+    for part in (part for each in waiting for part in parts(each.claim, device=device, longer=each.budget(kind))):
         there = stored.find(part.cells, part.search, kind)
         if missing := {cell.id: cell for cell in part.cells if cell.id not in there}:
             together.setdefault(str(part.search), ({}, part.search))[0].update(missing)
@@ -152,7 +151,7 @@ def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path,
             raise
         except UserError as error:  # no learning rate of a model can be chosen: the others have run
             print(f"linbench: {error}", file=sys.stderr)
-    cases = {case.id: case for claim in waiting for case in untimed(claim, stored, device=place)}
+    cases = {case.id: case for each in waiting for case in untimed(each.claim, stored, device=place)}
     if cases:
         done += run(list(cases.values()), Store(folder), again=True, tell=lambda line: print(line, file=sys.stderr, flush=True))
     return done
@@ -175,17 +174,17 @@ def _at_length(verdict: "Verdict", stored: "Stored", device: str) -> str:
     return "\n".join([f"{verdict.claim.id}, {verdict.claim.section}", "", *detail(verdict, stored), "", _outlook(verdict, stored, device)])
 
 
-def _ahead(claim: "Claim", stored: "Stored", device: str) -> dict[str, Any] | None:
+def _ahead(verdict: "Verdict", stored: "Stored", device: str) -> dict[str, Any] | None:
     """What is left to run on a device, by name of its kind; None of a claim that waits."""
     from linbench.cell import device_class
     from linbench.claims.needs import unmet
     from linbench.claims.outlook import outlook
     from linbench.plan import pick_device
 
-    if unmet(claim) or not claim.measures:
+    if unmet(verdict.claim) or not verdict.claim.measures:
         return None
     where = pick_device(device)
-    return {"device": device_class(where), **outlook(claim, stored, device=where)._asdict()}
+    return {"device": device_class(where), **outlook(verdict, stored, device=where)._asdict()}
 
 
 def _outlook(verdict: "Verdict", stored: "Stored", device: str) -> str:
@@ -193,7 +192,7 @@ def _outlook(verdict: "Verdict", stored: "Stored", device: str) -> str:
     from linbench.claims.needs import unmet
 
     claim = verdict.claim
-    ahead = _ahead(claim, stored, device)
+    ahead = _ahead(verdict, stored, device)
     if ahead is None:
         return f"It waits for: {'; '.join(unmet(claim)) or 'cells that decide it'} ({claim.cost})."
     if not ahead["cells"] and not ahead["timings"]:

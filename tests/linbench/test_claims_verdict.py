@@ -1,63 +1,20 @@
 """Verdicts on results that were made up."""
 
-import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from linbench.cell import Cell, digest
 from linbench.claims import shown
-from linbench.claims.bench import TRAINING
 from linbench.claims.cells import of_measure, parts
-from linbench.claims.claim import Claim, section
-from linbench.claims.figure import Figure, figure
-from linbench.claims.outlook import outlook
-from linbench.claims.page import detail, line, plain
-from linbench.claims.speed import Speed, untimed
+from linbench.claims.claim import section
+from linbench.claims.figure import Figure
+from linbench.claims.page import detail, plain
 from linbench.claims.stored import Stored
-from linbench.claims.verdict import NOTHING_TRAINED, REFUTED, SUPPORTED, UNDECIDED, budget, decide, verdict
+from linbench.claims.verdict import NOTHING_TRAINED, REFUTED, SUPPORTED, UNDECIDED, decide, verdict
 from linbench.search import default_search, learning_rate
-from linbench.speeds import Rate
-from linbench.store import SPEED, Result, Store
-
-CLAIM: dict[str, Any] = {
-    "says": "the delta rule recalls more", "source": "x", "published": "y", "tier": "T1", "setting": "z", "rule": "w",
-    "measures": {"delta": "deltanet", "sum": "linear_attention"}, "supported": "delta - sum >= 0.2", "refuted": "delta <= sum",
-}  # fmt: skip
-
-
-def a_claim(cells: dict[str, Any] | None = None, **changes: Any) -> Claim:
-    small = {"tasks": ["mqar"], "seeds": "0-2", "set": {"model.d_model": 16}} | (cells or {})
-    (claim,) = section({"title": "t", "cells": {"recall": small}, "claims": {"C1": CLAIM | changes}}, where="a.yaml")
-    return claim
-
-
-def a_result(cell: Cell, score: float, device: str, **more: Any) -> Result:
-    identity = {**cell.identity, "device": device}
-    return {
-        "id": digest(identity), "schema": identity["schema"], "label": cell.model.label, "purpose": cell.purpose, "search": None, "cell": identity,
-        "chance": 0.25, "status": "ok", "reason": None, "marks": [], "metrics": {"accuracy": score, "nll": 1.0}, "slices": {},
-        "curve": [{"accuracy": score, "step": 7}], "model": {}, "seconds": 1.0,
-    } | more  # fmt: skip
-
-
-@pytest.fixture
-def kept(tmp_path: Path) -> Callable[..., Stored]:
-    """A store in which every seed of a measure has the scores given."""
-
-    def keep(claim: Claim, scores: dict[str, Sequence[float]], device: str = "cpu", longer: int = 1, **more: Any) -> Stored:
-        store = Store(tmp_path)
-        store.prepare()
-        for name, values in scores.items():
-            for cell, score in zip(of_measure(claim, name, longer=longer), values, strict=False):
-                store.put(a_result(cell, score, device, **more))
-        return Stored([store])
-
-    return keep
+from linbench.store import Result
+from tests.linbench.claiming import CLAIM, a_claim, a_result
 
 
 @pytest.mark.parametrize(
@@ -96,13 +53,13 @@ def test_where_training_was_too_short_all_is_asked_again_with_twice_as_much(kept
     claim = a_claim()
     kept(claim, {"delta": [0.9, 0.9, 0.9]})
     once = kept(claim, {"sum": [0.1, 0.1, 0.5]}, marks=["undertrained"])
-    assert (verdict(claim, once).short, budget(claim, once, "cpu")) == (True, 2)
+    assert (verdict(claim, once).short, verdict(claim, once).budget("cpu")) == (True, 2)
     (wanted,) = parts(claim, longer=2)
     assert {cell.protocol.tokens for cell in wanted.cells} == {2 * cell.protocol.tokens for cell in parts(claim)[0].cells}
 
     partly = kept(claim, {"delta": [0.95, 0.95, 0.95]}, longer=2)
     assert verdict(claim, partly).why == "with 2 times the training sum: 3 of 3 seeds missing"
-    assert (verdict(claim, partly).short, budget(claim, partly, "cpu")) == (False, 2)
+    assert (verdict(claim, partly).short, verdict(claim, partly).budget("cpu")) == (False, 2)
     whole = kept(claim, {"sum": [0.6, 0.6, 0.6]}, longer=2)
     twice = verdict(claim, whole)
     assert (twice.answer, twice.complete, twice.rulings[0].figures["sum"].value) == (SUPPORTED, True, 0.6)
@@ -116,7 +73,7 @@ def test_nor_is_more_than_four_times_the_training_asked_for(kept: Callable[..., 
     for longer in (1, 2, 4):
         stored = kept(claim, {"delta": [0.9, 0.9, 0.9], "sum": [0.1, 0.1, 0.5]}, longer=longer, marks=["undertrained"])
     found = verdict(claim, stored)
-    assert (found.answer, found.short, found.complete, budget(claim, stored, "cpu")) == (UNDECIDED, False, True, 4)
+    assert (found.answer, found.short, found.complete, found.budget("cpu")) == (UNDECIDED, False, True, 4)
     assert {cell.protocol.epochs for cell in parts(claim, longer=4)[0].cells} == {12}
 
 
@@ -228,230 +185,3 @@ def test_rules_that_both_hold_or_have_no_value_decide_nothing() -> None:
     figures = {"delta": Figure({0: 0.5, 1: 0.5, 2: 0.5}), "sum": Figure({0: 0.0, 1: 0.0, 2: 0.0})}
     assert decide(a_claim(supported="delta > sum", refuted="delta > 0.1 + sum"), figures) == (UNDECIDED, "both its rules hold, so that one of them is wrong")
     assert decide(a_claim(supported="delta / sum > 2", refuted="delta <= sum"), figures) == (UNDECIDED, "something is divided by zero")
-
-
-def slice_(**values: Sequence[float]) -> dict[str, Any]:
-    """Sums and weights of 10 places each."""
-    return {
-        "at": list(range(len(next(iter(values.values()))))),
-        **{name: {"sum": [10 * v for v in these], "weight": [10] * len(these)} for name, these in values.items()},
-    }
-
-
-def test_figures_look_at_metrics_slices_tests_steps_and_settings() -> None:
-    tests = {"task.min_length": 4, "task.max_length": 8}
-    (claim,) = section(
-        {
-            "title": "t",
-            "cells": {"parity": {"tasks": [{"task": "parity", "set": tests, "test": [{"max_length": 8}, {"max_length": 16}]}], "seeds": "0-2"}},
-            "claims": {"C1": CLAIM},
-        },
-        where="a.yaml",
-    )
-    cells = of_measure(claim, "delta")
-    parts_of = [
-        {"settings": test.settings.model_dump(mode="json"), "chance": 0.5, "metrics": {"accuracy": score}, "slices": {"length": slice_(accuracy=values)}}
-        for test, score, values in zip(cells[0].tested_on, (0.9, 0.7), ([1.0, 1.0, 0.8], [1.0, 0.9, 0.2, 0.95]), strict=True)
-    ]
-    curve = [{"accuracy": 0.5, "step": 10}, {"accuracy": 0.9, "step": 20}, {"accuracy": 1.0, "step": 30}]
-    found = {cell.id: a_result(cell, 0.8, "cpu", tests=parts_of, curve=curve, chance=0.5) for cell in cells}
-
-    def read(**measure: Any) -> float:
-        return figure(claim.measures["delta"].model_copy(update=measure), cells, found).value
-
-    assert read() == pytest.approx(0.8)
-    assert read(of="scaled") == pytest.approx(0.6)
-    assert read(test={"max_length": 16}) == pytest.approx(0.7)
-    assert read(test={"max_length": 16}, of="scaled") == pytest.approx(0.4)
-    assert read(test={"max_length": 16}, at={"length": 2}) == pytest.approx(0.2)
-    assert read(test={"max_length": 16}, at={"length": "1-2"}) == pytest.approx(0.55)
-    assert read(at={"length": 2}) == pytest.approx((0.8 + 0.2) / 2), "of all tests together"
-    assert read(of="steps to 0.9") == 20
-    assert read(test={"max_length": 16}, along="length", reaching=0.9) == 1, "and not 3, beyond a place that failed"
-    assert read(test={"max_length": 8}, along="length", reaching=0.9) == 1
-    never = {name: result | {"curve": curve[:1]} for name, result in found.items()}
-    assert figure(claim.measures["delta"].model_copy(update={"of": "steps to 0.9"}), cells, never).value == math.inf
-
-
-def test_the_largest_setting_that_reaches_so_much(kept: Callable[..., Stored]) -> None:
-    claim = a_claim({"grid": {"task.kv_pairs": [2, 4, 8]}}, measure={"along": "task.kv_pairs", "reaching": 0.9})
-    cells = of_measure(claim, "delta")
-    scores = {2: 1.0, 4: 0.95, 8: 0.5}
-    found = {cell.id: a_result(cell, scores[cell.task.settings.kv_pairs], "cpu") for cell in cells}
-    assert figure(claim.measures["delta"], cells, found) == Figure({0: 4.0, 1: 4.0, 2: 4.0})
-    del found[cells[0].id]
-    assert figure(claim.measures["delta"], cells, found).missing == 1
-    nothing = {name: result | {"metrics": {"accuracy": 0.1}} for name, result in found.items()}
-    assert figure(claim.measures["delta"], cells, nothing).value == 0
-
-
-def test_the_mean_of_several_tasks_is_a_figure_for_every_seed(kept: Callable[..., Stored]) -> None:
-    claim = a_claim({"tasks": ["mqar", "induction"]}, measure={"across": "tasks"})
-    of_both = kept(claim, {"delta": [0.8, 0.9, 0.85, 0.9, 0.9, 1.0], "sum": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]})
-    found = verdict(claim, of_both)
-    figures = found.rulings[0].figures
-    assert list(figures["delta"].values.values()) == pytest.approx([0.85, 0.875, 0.95])
-    assert list(figures["sum"].values.values()) == pytest.approx([0.15, 0.35, 0.55])
-    assert found.answer == SUPPORTED
-    assert "| deltanet, accuracy, mean of tasks |" in " ".join("\n".join(detail(found, of_both)).split())
-    (first, *_), alone = of_measure(claim, "delta"), dict(of_both.results)
-    del of_both.results[first.id]
-    assert verdict(claim, of_both).why == "delta: 1 of 3 seeds missing"
-    of_both.results = alone
-    of_both.results[first.id]["marks"] = ["undertrained"]
-    assert verdict(claim, of_both).why == "delta: 2 of 3 seeds count (1 undertrained)"
-    assert verdict(claim, of_both).rulings[0].figures["delta"].aside[0].value == pytest.approx(0.85)
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({0: 0.5, 1: 0.6, 2: 0.7}, "0.600 ± 0.100"),
-        ({0: 0.5}, "0.500"),
-        ({0: 1500.0, 1: 1500.0, 2: 3000.0}, "2,000"),
-        ({0: 20.0, 1: math.inf, 2: 20.0}, "never"),
-        ({}, "–"),
-    ],
-)
-def test_a_figure_in_words(values: dict[int, float], words: str) -> None:
-    assert str(Figure(values)) == words
-
-
-def test_what_was_never_reached_is_a_word_in_json(kept: Callable[..., Stored]) -> None:
-    claim = a_claim(measure={"of": "steps to 0.9"})
-    kept(claim, {"delta": [0.9, 0.9, 0.5]})
-    told = plain(verdict(claim, kept(claim, {"sum": [0.9, 0.5]}, marks=["undertrained"])))["devices"][0]["figures"]
-    assert told["delta"] == {"value": "never", "spread": 0.0, "seeds": {"0": 7.0, "1": 7.0, "2": "never"}, "aside": {}, "missing": 0}
-    assert told["sum"]["aside"] == {"0": {"why": "undertrained", "value": 7.0}, "1": {"why": "undertrained", "value": "never"}}
-    json.dumps(told, allow_nan=False)
-
-
-def a_timed_claim(length: int = 64, **changes: Any) -> Claim:
-    """That DeltaNet trains at half the speed of GLA, or faster."""
-    text = {
-        "measure": {"cells": "narrow", "where": {"length": length}, "of": TRAINING}, "measures": {"delta": "deltanet", "gla": "gla"},
-        "supported": "delta / gla >= 0.5", "refuted": "delta / gla < 0.5",
-    }  # fmt: skip
-    values = {"title": "t", "timed": {"narrow": {"preset": "tiny", "lengths": [length]}}, "claims": {"C1": CLAIM | text | changes}}
-    (claim,) = section(values, where="a.yaml")
-    return claim
-
-
-def a_timing(claim: Claim, name: str, seconds: Sequence[float], kind: str, **more: Any) -> Result:
-    """With a batch of 4,096 tokens taking so many seconds: the median, and the fifths. On a GPU a caller waits ten times as long as the device takes."""
-    case = untimed(claim, Stored([]), device="cpu")[list(claim.measures).index(name)]
-    bench = {**case.identity, "device": kind, "precision": "fp32" if kind == "cpu" else "bf16"}
-    taken = {"median": seconds[0], "low": seconds[1], "high": seconds[2], "calls": 20}
-    slower = {how: value if how == "calls" else 10 * value for how, value in taken.items()}
-    side = {"as_called": taken} if kind == "cpu" else {"as_called": slower, "replayed": taken}
-    environment = {"device": {"name": kind}, "threads": 1, "commit": "ab", "dirty": False, "packages": {}}
-    return {
-        "id": digest(bench), "schema": bench["schema"], "kind": SPEED, "label": case.label, "bench": bench, "status": "ok", "reason": None, "marks": [],
-        "sides": {"linbench": side}, "environment": environment,
-    } | more  # fmt: skip
-
-
-@pytest.fixture
-def timed(tmp_path: Path) -> Callable[..., Stored]:
-    """A store with such timings by measure."""
-
-    def keep(claim: Claim, seconds: dict[str, Sequence[float]], kind: str = "cpu", **more: Any) -> Stored:
-        store = Store(tmp_path)
-        store.prepare()
-        for name, these in seconds.items():
-            store.put(a_timing(claim, name, these, kind, **more))
-        return Stored([store])
-
-    return keep
-
-
-STEADY = (1.0, 0.99, 1.01)
-
-
-@pytest.mark.parametrize("kind", ["cpu", "NVIDIA H200"])
-@pytest.mark.parametrize(
-    ("delta", "gla", "answer", "why"),
-    [
-        (STEADY, STEADY, SUPPORTED, ""),
-        ((3.0, 2.97, 3.03), STEADY, REFUTED, ""),
-        ((1.9, 1.8, 2.1), STEADY, UNDECIDED, "supported by all medians, refuted with delta at its lower fifth"),
-        ((2.1, 1.9, 2.2), STEADY, UNDECIDED, "refuted by all medians, supported with delta at its upper fifth"),
-        ((1.9, 1.9, 1.9), (1.0, 0.9, 1.0), UNDECIDED, "supported by all medians, refuted with gla at its upper fifth"),
-        (STEADY, None, UNDECIDED, "gla: not timed"),
-        (None, None, UNDECIDED, "nothing of it was run"),
-    ],
-)
-def test_of_layers_timed_a_verdict_is_that_of_medians_if_no_fifth_makes_another(
-    timed: Callable[..., Stored], kind: str, delta: Sequence[float] | None, gla: Sequence[float] | None, answer: str, why: str
-) -> None:
-    """On a GPU by what the device takes alone, on a CPU by what a caller waits."""
-    claim = a_timed_claim()
-    found = verdict(claim, timed(claim, {name: seconds for name, seconds in (("delta", delta), ("gla", gla)) if seconds}, kind))
-    assert (found.answer, found.why) == (answer, why)
-    assert [ruling.device for ruling in found.rulings] == ([kind] if delta or gla else [])
-    if delta:
-        assert found.rulings[0].figures["delta"].value == pytest.approx(4096 / delta[0])
-
-
-def test_what_was_timed_beside_others_is_to_be_timed_again_and_at_the_limit_of_power_not(timed: Callable[..., Stored]) -> None:
-    claim = a_timed_claim()
-    throttled = timed(claim, {"delta": STEADY, "gla": STEADY}, marks=["throttled"])
-    assert verdict(claim, throttled).answer == SUPPORTED
-    delta = verdict(claim, throttled).rulings[0].figures["delta"]
-    assert (str(delta), delta.out_of) == ("4,096 ± 41", "20 calls, throttled")
-    assert untimed(claim, throttled, device="cpu") == []
-    busy = timed(claim, {"gla": STEADY}, marks=["busy", "throttled"])
-    found = verdict(claim, busy)
-    assert (found.answer, found.why, found.complete) == (UNDECIDED, "gla: busy", False)
-    assert [case.label for case in untimed(claim, busy, device="cpu")] == ["gla"]
-    assert outlook(claim, busy, device="cpu")[:2] == (0, 0)
-    assert outlook(claim, busy, device="cpu")[3:] == (2, 1)
-    few = timed(claim, {"gla": STEADY}, sides={"linbench": {"as_called": {"median": 1.0, "low": 1.0, "high": 1.0, "calls": 4}}})
-    found = verdict(claim, few)
-    assert (found.answer, found.why, found.complete) == (UNDECIDED, "gla: fewer than 5 calls", False)
-
-
-def test_what_could_not_be_timed_or_replayed_decides_nothing_and_is_not_tried_again(timed: Callable[..., Stored]) -> None:
-    claim = a_timed_claim()
-    timed(claim, {"delta": STEADY})
-    found = verdict(claim, timed(claim, {"gla": STEADY}, status="oom", sides={}))
-    assert (found.answer, found.why, found.complete) == (UNDECIDED, "gla: oom", True)
-    timed(claim, {"delta": STEADY}, kind="NVIDIA H200")
-    only_called = {"linbench": {"as_called": {"median": 1.0, "low": 1.0, "high": 1.0, "calls": 5}, "note": "not captured"}}
-    stored = timed(claim, {"gla": STEADY}, kind="NVIDIA H200", sides=only_called)
-    assert verdict(claim, stored).why == "NVIDIA H200: gla: could not be replayed; cpu: gla: oom"
-
-
-def test_speeds_at_other_shapes_do_not_count(timed: Callable[..., Stored]) -> None:
-    claim, other = a_timed_claim(), a_timed_claim(length=128)
-    stored = timed(other, {"delta": STEADY, "gla": STEADY})
-    assert verdict(claim, stored).why == "nothing of it was run"
-    assert [len(untimed(one, stored, device="cpu")) for one in (claim, other)] == [2, 0]
-
-
-def test_a_speed_as_json(timed: Callable[..., Stored]) -> None:
-    claim = a_timed_claim()
-    told = plain(verdict(claim, timed(claim, {"delta": (2.0, 1.0, 4.0)}, marks=["throttled"])))["devices"][0]["figures"]
-    assert told["delta"] == {"value": 2048, "spread": 1536, "low": 1024, "high": 4096, "calls": 20, "marks": ["throttled"], "missing": 0}
-    assert told["gla"] == {"value": None, "spread": None, "low": None, "high": None, "calls": 0, "marks": [], "missing": 1}
-
-
-def test_the_spread_of_a_speed_may_stand_in_a_rule() -> None:
-    figures = {"delta": Speed(Rate(100.0, 90.0, 110.0)), "gla": Speed(Rate(50.0, 49.0, 51.0))}
-    assert decide(a_timed_claim(supported="delta - gla > 3 * std(delta)", refuted="delta <= gla"), figures) == (SUPPORTED, "")
-    unsure = decide(a_timed_claim(supported="delta - gla > 4.5 * std(delta)", refuted="delta <= gla"), figures)
-    assert unsure == (UNDECIDED, "supported by all medians, undecided with delta at its lower fifth")
-
-
-def test_the_picture_that_shows_speeds_is_named(timed: Callable[..., Stored], tmp_path: Path) -> None:
-    claim = a_timed_claim(figure="replayed")
-    stored = timed(claim, {"delta": STEADY, "gla": STEADY}, kind="NVIDIA H200")
-    picture = tmp_path / "figures" / "speed-train-replayed-d64-bf16-4096-tokens-a-batch-native-nvidia-h200.png"
-    found = verdict(claim, stored)
-    ids = found.ids(found.rulings[0], stored)
-    assert stored.pictures(ids, "replayed") == []
-    picture.parent.mkdir()
-    picture.touch()
-    assert f"\nShown in `{picture}`." in detail(found, stored)
-    assert f"\n![{picture.stem}](../figures/{picture.name})" in detail(found, stored, beside=tmp_path / "docs")
-    assert line(found)[3].startswith("delta ")

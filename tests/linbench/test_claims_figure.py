@@ -1,0 +1,112 @@
+"""What a claim reads out of results: one number for every seed."""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from linbench.claims.cells import of_measure
+from linbench.claims.claim import section
+from linbench.claims.figure import Figure, figure
+from linbench.claims.page import detail, plain
+from linbench.claims.stored import Stored
+from linbench.claims.verdict import SUPPORTED, verdict
+from tests.linbench.claiming import CLAIM, a_claim, a_result
+
+
+def slice_(**values: Sequence[float]) -> dict[str, Any]:
+    """Sums and weights of 10 places each."""
+    return {
+        "at": list(range(len(next(iter(values.values()))))),
+        **{name: {"sum": [10 * v for v in these], "weight": [10] * len(these)} for name, these in values.items()},
+    }
+
+
+def test_figures_look_at_metrics_slices_tests_steps_and_settings() -> None:
+    tests = {"task.min_length": 4, "task.max_length": 8}
+    (claim,) = section(
+        {
+            "title": "t",
+            "cells": {"parity": {"tasks": [{"task": "parity", "set": tests, "test": [{"max_length": 8}, {"max_length": 16}]}], "seeds": "0-2"}},
+            "claims": {"C1": CLAIM},
+        },
+        where="a.yaml",
+    )
+    cells = of_measure(claim, "delta")
+    parts_of = [
+        {"settings": test.settings.model_dump(mode="json"), "chance": 0.5, "metrics": {"accuracy": score}, "slices": {"length": slice_(accuracy=values)}}
+        for test, score, values in zip(cells[0].tested_on, (0.9, 0.7), ([1.0, 1.0, 0.8], [1.0, 0.9, 0.2, 0.95]), strict=True)
+    ]
+    curve = [{"accuracy": 0.5, "step": 10}, {"accuracy": 0.9, "step": 20}, {"accuracy": 1.0, "step": 30}]
+    found = {cell.id: a_result(cell, 0.8, "cpu", tests=parts_of, curve=curve, chance=0.5) for cell in cells}
+
+    def read(**measure: Any) -> float:
+        return figure(claim.measures["delta"].model_copy(update=measure), cells, found).value
+
+    assert read() == pytest.approx(0.8)
+    assert read(of="scaled") == pytest.approx(0.6)
+    assert read(test={"max_length": 16}) == pytest.approx(0.7)
+    assert read(test={"max_length": 16}, of="scaled") == pytest.approx(0.4)
+    assert read(test={"max_length": 16}, at={"length": 2}) == pytest.approx(0.2)
+    assert read(test={"max_length": 16}, at={"length": "1-2"}) == pytest.approx(0.55)
+    assert read(at={"length": 2}) == pytest.approx((0.8 + 0.2) / 2), "of all tests together"
+    assert read(of="steps to 0.9") == 20
+    assert read(test={"max_length": 16}, along="length", reaching=0.9) == 1, "and not 3, beyond a place that failed"
+    assert read(test={"max_length": 8}, along="length", reaching=0.9) == 1
+    never = {name: result | {"curve": curve[:1]} for name, result in found.items()}
+    assert figure(claim.measures["delta"].model_copy(update={"of": "steps to 0.9"}), cells, never).value == math.inf
+
+
+def test_the_largest_setting_that_reaches_so_much(kept: Callable[..., Stored]) -> None:
+    claim = a_claim({"grid": {"task.kv_pairs": [2, 4, 8]}}, measure={"along": "task.kv_pairs", "reaching": 0.9})
+    cells = of_measure(claim, "delta")
+    scores = {2: 1.0, 4: 0.95, 8: 0.5}
+    found = {cell.id: a_result(cell, scores[cell.task.settings.kv_pairs], "cpu") for cell in cells}
+    assert figure(claim.measures["delta"], cells, found) == Figure({0: 4.0, 1: 4.0, 2: 4.0})
+    del found[cells[0].id]
+    assert figure(claim.measures["delta"], cells, found).missing == 1
+    nothing = {name: result | {"metrics": {"accuracy": 0.1}} for name, result in found.items()}
+    assert figure(claim.measures["delta"], cells, nothing).value == 0
+
+
+def test_the_mean_of_several_tasks_is_a_figure_for_every_seed(kept: Callable[..., Stored]) -> None:
+    claim = a_claim({"tasks": ["mqar", "induction"]}, measure={"across": "tasks"})
+    of_both = kept(claim, {"delta": [0.8, 0.9, 0.85, 0.9, 0.9, 1.0], "sum": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]})
+    found = verdict(claim, of_both)
+    figures = found.rulings[0].figures
+    assert list(figures["delta"].values.values()) == pytest.approx([0.85, 0.875, 0.95])
+    assert list(figures["sum"].values.values()) == pytest.approx([0.15, 0.35, 0.55])
+    assert found.answer == SUPPORTED
+    assert "| deltanet, accuracy, mean of tasks |" in " ".join("\n".join(detail(found, of_both)).split())
+    (first, *_), alone = of_measure(claim, "delta"), dict(of_both.results)
+    del of_both.results[first.id]
+    assert verdict(claim, of_both).why == "delta: 1 of 3 seeds missing"
+    of_both.results = alone
+    of_both.results[first.id]["marks"] = ["undertrained"]
+    assert verdict(claim, of_both).why == "delta: 2 of 3 seeds count (1 undertrained)"
+    assert verdict(claim, of_both).rulings[0].figures["delta"].aside[0].value == pytest.approx(0.85)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({0: 0.5, 1: 0.6, 2: 0.7}, "0.600 ± 0.100"),
+        ({0: 0.5}, "0.500"),
+        ({0: 1500.0, 1: 1500.0, 2: 3000.0}, "2,000"),
+        ({0: 20.0, 1: math.inf, 2: 20.0}, "never"),
+        ({}, "–"),
+    ],
+)
+def test_a_figure_in_words(values: dict[int, float], words: str) -> None:
+    assert str(Figure(values)) == words
+
+
+def test_what_was_never_reached_is_a_word_in_json(kept: Callable[..., Stored]) -> None:
+    claim = a_claim(measure={"of": "steps to 0.9"})
+    kept(claim, {"delta": [0.9, 0.9, 0.5]})
+    told = plain(verdict(claim, kept(claim, {"sum": [0.9, 0.5]}, marks=["undertrained"])))["devices"][0]["figures"]
+    assert told["delta"] == {"value": "never", "spread": 0.0, "seeds": {"0": 7.0, "1": 7.0, "2": "never"}, "aside": {}, "missing": 0}
+    assert told["sum"]["aside"] == {"0": {"why": "undertrained", "value": 7.0}, "1": {"why": "undertrained", "value": "never"}}
+    json.dumps(told, allow_nan=False)
