@@ -6,6 +6,7 @@ from torch import Tensor
 
 from linbench.kernels.matrix_state import matrix_state
 from linbench.kernels.operators import runs_triton
+from tests.kernels.comparing import assert_near, results
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 pytestmark = pytest.mark.skipif(not runs_triton(torch.empty(0, device=DEVICE)), reason="no Triton here")
@@ -34,20 +35,6 @@ def reference(o: Tensor, q: Tensor, k: Tensor, v: Tensor, u: Tensor) -> Tensor:
     return o + 0.7 * (q * u * k).sum(dim=-1, keepdim=True) * v
 
 
-def results(function: Callable[..., Tensor], inputs: Inputs) -> Inputs:
-    """The result, and the gradients of a loss that weighs every number of it."""
-    leaves = [x.clone().requires_grad_() for x in inputs]
-    y = function(*leaves)
-    loss = (y.double() * torch.linspace(-1, 2, y.numel(), device=DEVICE, dtype=torch.float64).view(y.shape).sin()).sum()
-    return [y.detach(), *torch.autograd.grad(loss, leaves)]
-
-
-def assert_near(given: Inputs, expected: Inputs, limit: float) -> None:
-    for x, wanted in zip(given, expected, strict=True):
-        assert x.shape == wanted.shape
-        assert float((x.double() - wanted).norm() / wanted.norm()) < limit
-
-
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1, 1), (2, 63, 2, 16, 40), (3, 65, 3, 48, 16), (1, 100, 2, 200, 33), (40, 70, 5, 16, 16)])
 @pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 1e-6), (torch.bfloat16, 1.5e-2)])
 def test_it_equals_the_reference(make: Callable[..., Inputs], shape: tuple[int, ...], dtype: torch.dtype, limit: float) -> None:
@@ -61,7 +48,7 @@ def test_replicas_stack(make: Callable[..., Inputs]) -> None:
     inputs = make(2, 33, 2, 16, 24, lead=(3,))
     together = results(lambda *given: torch.vmap(own)(*given), inputs)
     alone = results(lambda *given: torch.stack([own(*(x[i] for x in given)) for i in range(3)]), inputs)
-    assert_near(together, [x.double() for x in alone], 1e-6)
+    assert_near(together, alone, 1e-6)
 
 
 def test_no_unwritten_memory_is_read(make: Callable[..., Inputs], request: pytest.FixtureRequest) -> None:

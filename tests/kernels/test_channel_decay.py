@@ -7,6 +7,7 @@ from torch import Tensor
 
 from linbench.kernels.channel_decay import channel_decay
 from linbench.kernels.operators import INTERPRETED, runs_triton
+from tests.kernels.comparing import assert_near, results
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BACKENDS = [*(["torch"] if not INTERPRETED else []), *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else [])]
@@ -31,21 +32,6 @@ def make(generator: torch.Generator) -> Make:
 def reference(offset: Tensor, base: Tensor, bound: float | None) -> Tensor:
     logit = offset.unflatten(-1, base.shape) + base
     return -logit.exp() if bound is None else -bound / (1 + torch.exp(-logit))
-
-
-def results(function: Callable[..., Tensor], inputs: tuple[Tensor, ...], **options: object) -> list[Tensor]:
-    """The result, and the gradients of a loss that weighs every number of it."""
-    leaves = [x.clone().requires_grad_() for x in inputs]
-    y = function(*leaves, **options)
-    loss = (y.double() * torch.linspace(-1, 2, y.numel(), device=DEVICE, dtype=torch.float64).view(y.shape).sin()).sum()
-    return [y.detach(), *torch.autograd.grad(loss, leaves)]
-
-
-def assert_near(given: list[Tensor], expected: list[Tensor], limit: float) -> None:
-    for x, wanted in zip(given, expected, strict=True):
-        assert x.shape == wanted.shape
-        measured = float((x.double() - wanted).norm() / wanted.norm())
-        assert measured < limit, measured
 
 
 def exact(inputs: tuple[Tensor, ...], bound: float | None) -> list[Tensor]:
@@ -92,7 +78,7 @@ def test_replicas_stack(make: Make, backend: str, bound: float | None) -> None:
     inputs = make(40, 3, 5, lead=(3,))
     together = results(lambda *given: torch.vmap(lambda *one: channel_decay(*one, bound=bound, backend=backend))(*given), inputs)
     alone = results(lambda *given: torch.stack([channel_decay(*(x[i] for x in given), bound=bound, backend=backend) for i in range(3)]), inputs)
-    assert_near(together, [x.double() for x in alone], 1e-6)
+    assert_near(together, alone, 1e-6)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from linbench.kernels.cross_entropy import cross_entropy, operator
 from linbench.kernels.operators import INTERPRETED, runs_triton
+from tests.kernels.comparing import error
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BACKENDS = [*(["torch"] if not INTERPRETED else []), *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else [])]
@@ -55,13 +56,6 @@ def results(function: Callable[..., Tensor], inputs: Inputs, **options: Any) -> 
     loss = function(*leaves, targets, **options)
     (loss * torch.linspace(1.7, 3, loss.numel(), device=DEVICE).view(loss.shape)).sum().backward()
     return loss.detach(), [x.grad for x in leaves]
-
-
-def error(given: Tensor, expected: Tensor) -> float:
-    """||given - expected|| / ||expected||; infinite where anything is NaN."""
-    assert given.shape == expected.shape
-    measured = float((given.double() - expected).norm() / expected.norm())
-    return measured if measured == measured else float("inf")
 
 
 def assert_parity(backend: str, inputs: Inputs) -> None:

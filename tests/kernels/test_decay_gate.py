@@ -6,6 +6,7 @@ from torch import Tensor
 
 from linbench.kernels.decay_gate import decay_gate
 from linbench.kernels.operators import INTERPRETED, runs_triton
+from tests.kernels.comparing import assert_near, results
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BACKENDS = [*(["torch"] if not INTERPRETED else []), *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else [])]
@@ -28,21 +29,6 @@ def make(generator: torch.Generator) -> Callable[..., Inputs]:
 
 def reference(step: Tensor, A_log: Tensor, bias: Tensor) -> Tensor:
     return -torch.exp(A_log) * torch.log1p(torch.exp(step + bias))
-
-
-def results(function: Callable[..., Tensor], inputs: Inputs, **options: str) -> list[Tensor]:
-    """The result, and the gradients of a loss that weighs every number of it."""
-    leaves = [x.clone().requires_grad_() for x in inputs]
-    y = function(*leaves, **options)
-    loss = (y.double() * torch.linspace(-1, 2, y.numel(), device=DEVICE, dtype=torch.float64).view(y.shape).sin()).sum()
-    return [y.detach(), *torch.autograd.grad(loss, leaves)]
-
-
-def assert_near(given: list[Tensor], expected: list[Tensor], limit: float) -> None:
-    for x, wanted in zip(given, expected, strict=True):
-        assert x.shape == wanted.shape
-        measured = float((x.double() - wanted).norm() / wanted.norm())
-        assert measured < limit, measured
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -74,7 +60,7 @@ def test_replicas_stack(make: Callable[..., Inputs], backend: str) -> None:
     inputs = make(40, 3, lead=(3,))
     together = results(lambda *given: torch.vmap(lambda *one: decay_gate(*one, backend=backend))(*given), inputs)
     alone = results(lambda *given: torch.stack([decay_gate(*(x[i] for x in given), backend=backend) for i in range(3)]), inputs)
-    assert_near(together, [x.double() for x in alone], 1e-6)
+    assert_near(together, alone, 1e-6)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

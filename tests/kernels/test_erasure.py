@@ -6,6 +6,7 @@ from torch import Tensor
 
 from linbench.kernels.erasure import erasure
 from linbench.kernels.operators import INTERPRETED, runs_triton
+from tests.kernels.comparing import assert_near, results
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BACKENDS = [*(["torch"] if not INTERPRETED else []), *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else [])]
@@ -34,22 +35,6 @@ def reference(k: Tensor, offset: Tensor, base: Tensor, k_k: Tensor, k_a: Tensor)
     c = k * k_k
     c = c / c.square().sum(dim=-1, keepdim=True).sqrt()
     return k * (rate * k_a + 1 - k_a), -c, rate * c
-
-
-def results(function: Callable[..., tuple[Tensor, ...]], inputs: Inputs, **options: object) -> list[Tensor]:
-    """What it returns, and the gradients of a loss that weighs every number of that."""
-    leaves = [x.clone().requires_grad_() for x in inputs]
-    made = function(*leaves, **options)
-    all_of_it = torch.stack([y.double() for y in made])
-    loss = (all_of_it * torch.linspace(-1, 2, all_of_it.numel(), device=DEVICE, dtype=torch.float64).view(all_of_it.shape).sin()).sum()
-    return [*(y.detach() for y in made), *torch.autograd.grad(loss, leaves)]
-
-
-def assert_near(given: list[Tensor], expected: list[Tensor], limit: float) -> None:
-    for x, wanted in zip(given, expected, strict=True):
-        assert x.shape == wanted.shape
-        measured = float((x.double() - wanted).norm() / wanted.norm())
-        assert measured < limit, measured
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -99,7 +84,7 @@ def test_views_are_taken(make: Make, backend: str) -> None:
     inputs = make(4, 6, 3, 8)
     views = (*(x.transpose(0, 1).contiguous().transpose(0, 1) for x in inputs[:2]), *(x.mT.contiguous().mT for x in inputs[2:]))
     assert not any(view.is_contiguous() for view in views)
-    assert_near(results(erasure, views, backend=backend), [x.double() for x in results(erasure, inputs, backend=backend)], 1e-6)
+    assert_near(results(erasure, views, backend=backend), results(erasure, inputs, backend=backend), 1e-6)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

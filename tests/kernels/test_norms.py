@@ -1,3 +1,4 @@
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from linbench.kernels.norms import add_rms_norm, l2_norm, layer_norm, rms_norm
 from linbench.kernels.operators import INTERPRETED, runs_triton
+from tests.kernels.comparing import assert_near, error, results
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BACKENDS = [*(["torch"] if not INTERPRETED else []), *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else [])]
@@ -57,25 +59,10 @@ def rms(x: Tensor, weight: Tensor, gate: Tensor | None = None, **options: Any) -
     return rms_norm(x, weight, gate=gate, eps=EPS, **options)
 
 
-def results(function: Norm, inputs: tuple[Tensor, ...], **options: Any) -> tuple[Tensor, list[Tensor]]:
-    """Output, and the gradients of a loss that weighs every number of it."""
-    leaves = [x.clone().requires_grad_() for x in inputs]
-    y = function(*leaves, **options)
-    (y.double() * torch.linspace(-1, 2, y.numel(), device=DEVICE, dtype=torch.float64).view(y.shape).sin()).sum().backward()
-    return y.detach(), [x.grad for x in leaves]
-
-
-def error(given: Tensor, expected: Tensor) -> float:
-    """||given - expected|| / ||expected||; infinite where anything is NaN."""
-    assert given.shape == expected.shape
-    measured = float((given.double() - expected).norm() / expected.norm())
-    return measured if measured == measured else float("inf")
-
-
 def assert_parity(function: Norm, expected: Norm, inputs: tuple[Tensor, ...], backend: str, **options: Any) -> None:
     dtype = inputs[0].dtype
-    y, grads = results(function, inputs, backend=backend, **options)
-    wanted, wanted_grads = results(expected, tuple(x.double() for x in inputs), **options)
+    y, *grads = results(function, inputs, backend=backend, **options)
+    wanted, *wanted_grads = results(expected, tuple(x.double() for x in inputs), **options)
     assert all(x.dtype == dtype for x in (y, *grads))
     assert error(y, wanted) < LIMITS[dtype][0]
     assert max(map(error, grads, wanted_grads)) < LIMITS[dtype][1]
@@ -130,14 +117,14 @@ def test_float64_stays_float64(draw: Draw) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_weight_may_be_wider_than_what_it_weighs(draw: Draw, backend: str) -> None:
     x, weight = draw(9, 8, dtype=torch.bfloat16), draw(8)
-    y, (dx, dweight) = results(rms, (x, weight), backend=backend)
+    y, dx, dweight = results(rms, (x, weight), backend=backend)
     assert (y.dtype, dx.dtype, dweight.dtype) == (torch.bfloat16, torch.bfloat16, torch.float32)
     assert error(y, reference_rms(x.double(), weight.double())) < LIMITS[torch.bfloat16][0]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_zero_stays_zero(backend: str) -> None:
-    y, (dx,) = results(l2_norm, (torch.zeros(3, 8, device=DEVICE),), backend=backend)
+    y, dx = results(l2_norm, (torch.zeros(3, 8, device=DEVICE),), backend=backend)
     assert not y.any()
     assert dx.isfinite().all()
 
@@ -147,12 +134,9 @@ def test_views_are_taken(draw: Draw, backend: str) -> None:
     x, weight, gate = draw(4, 6, 8), draw(8), draw(4, 6, 8)
     views = x.mT.contiguous().mT, torch.stack([weight, weight], -1)[:, 0], gate.transpose(0, 1).contiguous().transpose(0, 1)
     assert not any(view.is_contiguous() for view in views)
-    y, grads = results(rms, views, activation="swish", backend=backend)
-    expected, expected_grads = results(rms, (x, weight, gate), activation="swish", backend=backend)
-    assert error(y, expected.double()) < 1e-6
-    assert max(error(given, wanted.double()) for given, wanted in zip(grads, expected_grads, strict=True)) < 1e-6
-    assert error(l2_norm(views[0], backend=backend), l2_norm(x, backend=backend).double()) < 1e-6
-    assert error(layer_norm(views[0], x[0].mT.contiguous().mT, backend=backend), layer_norm(x, x[0], backend=backend).double()) < 1e-6
+    assert_near(results(rms, views, activation="swish", backend=backend), results(rms, (x, weight, gate), activation="swish", backend=backend), 1e-6)
+    assert error(l2_norm(views[0], backend=backend), l2_norm(x, backend=backend)) < 1e-6
+    assert error(layer_norm(views[0], x[0].mT.contiguous().mT, backend=backend), layer_norm(x, x[0], backend=backend)) < 1e-6
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -164,10 +148,7 @@ def test_replicas_stack(draw: Draw, backend: str, activation: str | None) -> Non
     def norms(x: Tensor, *others: Tensor) -> Tensor:
         return l2_norm(rms(x, *others, activation=activation, backend=backend) + 1, backend=backend)
 
-    y, grads = results(torch.vmap(norms), inputs)
-    expected, expected_grads = results(lambda *given: torch.stack([norms(*(x[i] for x in given)) for i in range(3)]), inputs)
-    assert error(y, expected.double()) < 1e-6
-    assert max(error(given, wanted.double()) for given, wanted in zip(grads, expected_grads, strict=True)) < 1e-6
+    assert_near(results(torch.vmap(norms), inputs), results(lambda *given: torch.stack([norms(*(x[i] for x in given)) for i in range(3)]), inputs), 1e-6)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -176,10 +157,7 @@ def test_replicas_stack(draw: Draw, backend: str, activation: str | None) -> Non
 def test_replicas_with_heads_stack(draw: Draw, backend: str, activation: str | None, bias: bool) -> None:
     inputs = tuple(torch.stack(parts) for parts in zip(*(layer_inputs(draw, (5, 3, 8), activation, bias) for _ in range(2)), strict=True))
     one = partial(layer, activation=activation, bias=bias, backend=backend)
-    y, grads = results(torch.vmap(one), inputs)
-    expected, expected_grads = results(lambda *given: torch.stack([one(*(x[i] for x in given)) for i in range(2)]), inputs)
-    assert error(y, expected.double()) < 1e-6
-    assert max(error(given, wanted.double()) for given, wanted in zip(grads, expected_grads, strict=True)) < 1e-6
+    assert_near(results(torch.vmap(one), inputs), results(lambda *given: torch.stack([one(*(x[i] for x in given)) for i in range(2)]), inputs), 1e-6)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -187,8 +165,8 @@ def test_no_unwritten_memory_is_read(draw: Draw, request: pytest.FixtureRequest,
     inputs, heads = (draw(33, 7), draw(7), draw(33, 7)), layer_inputs(draw, (33, 3, 7), "swish")
 
     def every() -> list[Tensor]:
-        found = [results(norm, given, backend=backend, activation="swish") for norm, given in ((rms, inputs), (layer, heads))]
-        return [x for y, grads in (*found, results(l2_norm, inputs[:1], backend=backend)) for x in (y, *grads)]
+        weighed = (results(norm, given, backend=backend, activation="swish") for norm, given in ((rms, inputs), (layer, heads)))
+        return [*itertools.chain.from_iterable(weighed), *results(l2_norm, inputs[:1], backend=backend)]
 
     clean = every()
     request.getfixturevalue("poisoned_memory")
@@ -220,8 +198,8 @@ def test_what_does_not_fit_is_refused(draw: Draw) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_result_comes_in_the_dtype_that_is_asked_for(draw: Draw, backend: str) -> None:
     inputs = draw(40, 65), draw(65)
-    y, grads = results(rms, inputs, dtype=torch.bfloat16, backend=backend)
-    wanted, wanted_grads = results(reference_rms, tuple(x.double() for x in inputs))
+    y, *grads = results(rms, inputs, dtype=torch.bfloat16, backend=backend)
+    wanted, *wanted_grads = results(reference_rms, tuple(x.double() for x in inputs))
     assert y.dtype == torch.bfloat16
     assert all(x.dtype == torch.float32 for x in grads)
     assert error(y, wanted) < LIMITS[torch.bfloat16][0]
@@ -245,7 +223,7 @@ def test_a_sum_and_its_norm(draw: Draw, backend: str, narrow: torch.dtype, used:
     def reference(x: Tensor, added: Tensor, weight: Tensor) -> Tensor:
         return parts(x + added, reference_rms(x + added, weight[:, None, None] if lead else weight))
 
-    y, grads = results(function, inputs, backend=backend) if used != "sum" else (None, None)
+    y, *grads = results(function, inputs, backend=backend) if used != "sum" else [None]
     if used == "sum":
         leaves = [x.clone().requires_grad_() for x in inputs]
         total = function(*leaves, backend=backend)
@@ -254,7 +232,7 @@ def test_a_sum_and_its_norm(draw: Draw, backend: str, narrow: torch.dtype, used:
         assert torch.equal(dx, torch.ones_like(dx))
         assert torch.equal(dadded, torch.ones_like(dadded))
         return
-    wanted, wanted_grads = results(reference, tuple(x.double() for x in inputs))
+    wanted, *wanted_grads = results(reference, tuple(x.double() for x in inputs))
     assert [x.dtype for x in grads] == [x.dtype for x in inputs]
     assert error(y, wanted) < LIMITS[narrow][0]
     assert max(map(error, grads, wanted_grads)) < LIMITS[narrow][1]
@@ -266,9 +244,9 @@ def test_a_sum_and_its_norm(draw: Draw, backend: str, narrow: torch.dtype, used:
 def test_the_operator_compiles_whole(draw: Draw, kind: str, activation: str | None) -> None:
     norm = rms if kind == "rms" else layer
     inputs = (draw(5, 8), draw(8), *([draw(5, 8)] if activation else [])) if kind == "rms" else layer_inputs(draw, (5, 3, 8), activation)
-    y, grads = results(torch.compile(norm, fullgraph=True, backend="aot_eager"), inputs, activation=activation, backend="triton")
-    expected, expected_grads = results(norm, inputs, activation=activation, backend="triton")
-    assert all(map(torch.equal, [y, *grads], [expected, *expected_grads]))
+    compiled = torch.compile(norm, fullgraph=True, backend="aot_eager")
+    given, expected = (results(function, inputs, activation=activation, backend="triton") for function in (compiled, norm))
+    assert all(map(torch.equal, given, expected))
     x, weight, *others = (leaf.detach().unsqueeze(-2) if kind == "rms" else leaf.detach() for leaf in inputs)
     bias, gate = None if kind == "rms" else others[0][None], others[-1] if activation else None
     x, weight, bias, gate = (None if leaf is None else leaf.requires_grad_() for leaf in (x, weight[None], bias, gate))
@@ -292,12 +270,12 @@ def test_several_tiles_to_a_program(draw: Draw, monkeypatch: pytest.MonkeyPatch)
     rule = triton.backward_launch
     monkeypatch.setattr(triton, "backward_launch", lambda *args, **options: rule(*args, **options)._replace(rows=2, tiles=4))
     inputs = draw(3, 21, 8), draw(3, 8), draw(3, 21, 8)
-    _, grads = results(torch.vmap(lambda *given: rms(*given, activation="swish", backend="triton")), inputs)
-    _, expected = results(lambda x, weight, gate: reference_rms(x, weight[:, None], gate, "swish"), tuple(x.double() for x in inputs))
+    _, *grads = results(torch.vmap(lambda *given: rms(*given, activation="swish", backend="triton")), inputs)
+    _, *expected = results(lambda x, weight, gate: reference_rms(x, weight[:, None], gate, "swish"), tuple(x.double() for x in inputs))
     assert max(map(error, grads, expected)) < LIMITS[torch.float32][1]
     heads = layer_inputs(draw, (21, 3, 8), "swish")
-    _, grads = results(layer, heads, activation="swish", backend="triton")
-    _, expected = results(reference_layer, tuple(x.double() for x in heads), activation="swish")
+    _, *grads = results(layer, heads, activation="swish", backend="triton")
+    _, *expected = results(reference_layer, tuple(x.double() for x in heads), activation="swish")
     assert max(map(error, grads, expected)) < LIMITS[torch.float32][1]
 
 

@@ -6,6 +6,8 @@ from torch import Tensor
 
 from linbench.kernels.operators import INTERPRETED, runs_triton
 from linbench.kernels.rotary import rotate
+from tests.kernels import comparing
+from tests.kernels.comparing import assert_near
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BACKENDS = [*(["torch"] if not INTERPRETED else []), *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else [])]
@@ -32,18 +34,9 @@ def reference(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def results(function: Callable[..., Tensor], inputs: Inputs, **options: str) -> list[Tensor]:
-    """The result, and the gradient of x of a loss that weighs every number of it."""
-    x, cos, sin = inputs
-    leaf = x.detach().requires_grad_()
-    y = function(leaf, cos, sin, **options)
-    loss = (y.double() * torch.linspace(-1, 2, y.numel(), device=DEVICE, dtype=torch.float64).view(y.shape).sin()).sum()
-    return [y.detach(), *torch.autograd.grad(loss, leaf)]
-
-
-def assert_near(given: list[Tensor], expected: list[Tensor], limit: float) -> None:
-    for x, wanted in zip(given, expected, strict=True):
-        assert x.shape == wanted.shape
-        assert float((x.double() - wanted).norm() / wanted.norm()) < limit
+    """The result, and the gradient of x: angles have none."""
+    x, *angle = inputs
+    return comparing.results(lambda leaf: function(leaf, *angle, **options), [x])
 
 
 def exact(inputs: Inputs) -> list[Tensor]:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from linbench.kernels.operators import INTERPRETED, runs_triton
 from linbench.kernels.scan import scan
+from tests.kernels.comparing import assert_near, results
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BACKENDS = [*(["chunkwise"] if not INTERPRETED else []), *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else [])]
@@ -29,21 +30,6 @@ def make(generator: torch.Generator) -> Callable[..., Inputs]:
         return tuple(x.to(DEVICE, dtype) for x in both)
 
     return build
-
-
-def results(function: Callable[..., tuple[Tensor, Tensor]], inputs: Inputs, **options: Any) -> list[Tensor]:
-    """h and the last step, and the gradients of a loss that weighs every number of both."""
-    leaves = [x.clone().requires_grad_() for x in inputs]
-    made = function(*leaves, **options)
-    loss = sum((y.double() * torch.linspace(-1, 2, y.numel(), device=DEVICE, dtype=torch.float64).view(y.shape).sin()).sum() for y in made)
-    return [*(y.detach() for y in made), *torch.autograd.grad(loss, leaves)]
-
-
-def assert_near(given: list[Tensor], expected: list[Tensor], limit: float) -> None:
-    for x, wanted in zip(given, expected, strict=True):
-        assert x.shape == wanted.shape
-        measured = float((x.double() - wanted).norm() / wanted.norm())
-        assert measured < limit, measured
 
 
 def by_hand(a: Tensor, b: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ from torch import Tensor
 from linbench.kernels.operators import INTERPRETED, runs_triton
 from linbench.kernels.token_shift import token_shift, token_shift_by_token
 from linbench.kernels.token_shift.launch import Launch, backward_launch, forward_launch
+from tests.kernels.comparing import error
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BACKENDS = [*(["torch"] if not INTERPRETED else []), *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else [])]
@@ -60,13 +61,6 @@ def results(function: Callable[..., Tensor], inputs: tuple[Tensor | None, ...], 
     y = function(*leaves, **options)
     weights = (torch.arange(y.numel(), device=DEVICE) % 251 - 100).view(y.shape) / 128
     return [y.detach(), *torch.autograd.grad((y.double() * weights).sum(), [x for x in leaves if x is not None])]
-
-
-def error(given: Tensor, expected: Tensor) -> float:
-    """||given - expected|| / ||expected||; infinite where anything is NaN."""
-    assert given.shape == expected.shape
-    measured = float((given.double() - expected).norm() / expected.norm())
-    return measured if measured == measured else float("inf")
 
 
 def assert_parity(backend: str, inputs: Inputs, **options: Any) -> None:

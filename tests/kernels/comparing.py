@@ -1,0 +1,33 @@
+"""What the tests of small kernels share: what they return with every gradient, and how far it is off."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def results(function: Callable[..., Any], inputs: Iterable[Tensor | None], **options: Any) -> list[Tensor]:
+    """What it returns, be it one tensor or several, and the gradients of a loss that weighs every number of that, for each input that there is."""
+    leaves = [None if x is None else x.detach().requires_grad_() for x in inputs]  # strided as they are given
+    made = function(*leaves, **options)
+    outputs = [made] if isinstance(made, Tensor) else list(made)
+    numbers = torch.cat([y.double().flatten() for y in outputs])
+    weights = torch.linspace(-1, 2, len(numbers), device=numbers.device, dtype=torch.float64).sin()
+    gradients = torch.autograd.grad((numbers * weights).sum(), [x for x in leaves if x is not None])
+    return [*(y.detach() for y in outputs), *gradients]
+
+
+def error(given: Tensor, expected: Tensor) -> float:
+    """||given - expected|| / ||expected||; infinite where anything is NaN or all that is expected is zero, and 0 where nothing is expected."""
+    assert given.shape == expected.shape
+    if not expected.numel():
+        return 0.0
+    expected = expected.double()
+    measured = float((given.double() - expected).norm() / expected.norm())
+    return measured if measured == measured else float("inf")
+
+
+def assert_near(given: Sequence[Tensor], expected: Sequence[Tensor], limit: float) -> None:
+    errors = [error(x, wanted) for x, wanted in zip(given, expected, strict=True)]
+    assert max(errors) < limit, errors
