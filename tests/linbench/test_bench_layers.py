@@ -4,7 +4,6 @@ import importlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,41 +11,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from linbench.benchmark import layers, measured, peers, presets, timing
-from linbench.benchmark.decode import cases as decode_cases
-from linbench.benchmark.forms import cases as form_cases
-from linbench.benchmark.layers import ROOM, Case, Side, filled, ours
-from linbench.benchmark.length import cases as length_cases
+from linbench.benchmark import measured, peers
+from linbench.benchmark.layers import ROOM, Side, filled, ours
 from linbench.benchmark.memory import held_at_most
-from linbench.benchmark.prefill import cases as prefill_cases
-from linbench.benchmark.presets import PRESETS, Preset, base, shaped
-from linbench.benchmark.timing import Ceilings, Spread
+from linbench.benchmark.presets import PRESETS, base
+from linbench.benchmark.timing import Ceilings
 from linbench.check.subject import Subject, tensors
-from linbench.common.errors import UserError
 from linbench.models.costs import work_bytes, work_flops
 from linbench.registry import registry
 from linbench.speeds import OURS
 from linbench.store import SPEED, Store
-from linbench.workers import Outcome
-
-SMALL = Preset("for tests", d_model=16, heads=2, lengths=(4, 8), tokens=16, decoded=3)
-
-PLAIN = """
-import torch
-from torch import nn
-
-class Mine(nn.Module):
-    def __init__(self, d_model):
-        super().__init__()
-        self.linear = nn.Linear(d_model, d_model)
-
-    def forward(self, x):
-        if x.shape[1] == 13:
-            raise ValueError("thirteen tokens")
-        if x.shape[1] == 17:
-            raise torch.OutOfMemoryError("out of memory")
-        return self.linear(x).cumsum(dim=1)
-"""
+from tests.linbench.benching import PLAIN, SMALL, a_case, run
 
 
 @pytest.fixture(autouse=True)
@@ -62,104 +37,6 @@ def mine(tmp_path: Path) -> Iterator[str]:
     path.write_text(PLAIN)
     yield f"{path}:Mine"
     registry.cache_clear()
-
-
-def a_case(model: str = "deltanet", **more: Any) -> Case:
-    (case,) = base([model], SMALL, device="cpu", repeats=1)
-    return replace(case, **{"batch": 2, "length": 8, **more})
-
-
-def run(cases: list[Case], folder: Path, **more: Any) -> list[dict[str, Any]]:
-    return measured.run(cases, Store(folder), tell=lambda line: None, **more)
-
-
-def test_shapes() -> None:
-    assert shaped("tiny", lengths=[512, 64, 64], tokens=1024, heads=1)._asdict() == {
-        **PRESETS["tiny"]._asdict(),
-        "lengths": (64, 512),
-        "tokens": 1024,
-        "heads": 1,
-    }
-    assert (SMALL.batch(4), SMALL.batch(8), SMALL.batch(12)) == (4, 2, 1)
-    with pytest.raises(UserError, match="did you mean 'tiny'"):
-        shaped("tinny")
-    with pytest.raises(UserError, match="a batch of 16 tokens does not hold a sequence of 32"):
-        shaped("tiny", lengths=[32], tokens=16)
-
-
-def test_what_each_verb_asks() -> None:
-    one = base(["deltanet"], SMALL, device="cpu")
-
-    def asked(found: list[Case]) -> list[tuple[str, int, int]]:
-        return [(case.question, case.batch, case.length) for case in found]
-
-    assert asked(length_cases(one, SMALL)) == [(question, batch, length) for batch, length in ((4, 4), (2, 8)) for question in ("train", "prefill", "memory")]
-    assert asked(prefill_cases(one, SMALL)) == [("prefill", 1, 4), ("prefill", 4, 4), ("prefill", 1, 8), ("prefill", 2, 8)]
-    assert asked(decode_cases(one, SMALL)) == [("decode", 1, 4), ("decode", 3, 4), ("decode", 1, 8), ("decode", 3, 8)]
-    found = form_cases(lambda preset: base(["deltanet"], preset, device="cpu"), SMALL, [4, 16])
-    assert [case.backend for case in found[:3]] == ["reference", "scan", "chunkwise"]
-    assert [case.settings.heads for case in found] == [4] * 6 + [1] * 6
-    with pytest.raises(UserError, match="--head-dims 5 does not divide --d-model 16"):
-        form_cases(lambda preset: [], SMALL, [5])
-
-
-def test_layers_have_the_width_and_the_heads_of_the_preset_unless_told_otherwise() -> None:
-    found = base([], SMALL, device="cpu")
-    assert {case.mixer for case in found} >= {"attention", "deltanet", "lstm", "base_conv", "rwkv7"}
-    assert {case.width for case in found} == {16}
-    assert {case.settings.heads for case in found if "heads" in type(case.settings).model_fields} == {2}
-    (own,) = base(["deltanet"], SMALL, settings={"model.heads": 4, "model.d_model": 32}, device="cpu", form="controlled")
-    assert (own.settings.heads, own.width, own.cell.model.form) == (4, 32, "controlled")
-    controlled = {case.mixer for case in base([], SMALL, device="cpu", form="controlled")}
-    assert "lstm" in controlled
-    assert "base_conv" not in controlled
-    with pytest.raises(UserError, match="is a pattern of several mixers"):
-        base(["deltanet+attention"], SMALL, device="cpu")
-    with pytest.raises(UserError, match="did you mean 'sdpa'"):
-        base(["deltanet"], SMALL, device="cpu", peer="sdp")
-
-
-def test_of_all_layers_those_without_heads_cannot_be_given_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(presets, "plan", lambda task, models, **_: asked.extend(models) or [])
-    base([], SMALL, settings={"model.state_floats": 8192}, device="cpu", form="controlled")
-    assert "deltanet" in asked
-    assert "lstm" not in asked
-
-
-def test_layers_of_a_suite_are_as_its_cells_have_them(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(
-        "{about: Mine., tasks: [{task: mqar/quick, set: {model.d_model: 32}}, {task: mqar/quick, set: {model.d_model: 64, protocol.lr: 0.01}}, "
-        "{task: mqar/quick, set: {model.d_model: 64}}], models: [deltanet, gla, deltanet+attention], form: controlled, seeds: 0-1, set: {model.heads: 4}}"
-    )
-    found = base([], SMALL, suite=str(path), device="cpu")
-    assert [(case.label, case.width, case.settings.heads, case.cell.model.form) for case in found] == [
-        ("deltanet", 32, 4, "controlled"), ("gla", 32, 4, "controlled"), ("deltanet", 64, 4, "controlled"), ("gla", 64, 4, "controlled"),
-    ]  # fmt: skip
-    assert [case.label for case in base(["gla"], SMALL, suite=str(path), device="cpu")] == ["gla", "gla"]
-    assert {case.cell.model.form for case in base([], SMALL, suite=str(path), form="native", device="cpu")} == {"native"}
-
-
-def test_an_identity_is_all_that_names_a_result_and_nothing_else() -> None:
-    case = a_case()
-    assert case.identity["layer"]["mixer"] == "deltanet"
-    assert case.identity["layer"]["kernel"]["matrix_state"] > 0
-    others = [
-        replace(case, **change)
-        for change in ({"question": "prefill"}, {"batch": 3}, {"length": 9}, {"precision": "bf16"}, {"backend": "scan"}, {"peer": ("sdpa", "1.0")})
-    ]
-    others += [replace(others[-1], peer=("sdpa", "1.1")), a_case("gated_deltanet"), a_case("deltanet[neg_eigval=true]")]
-    assert len({one.id for one in [case, *others]}) == 1 + len(others)
-    assert replace(case, repeats=7).id == case.id
-
-
-def test_the_source_of_a_plugin_is_part_of_it(mine: str) -> None:
-    before = a_case(mine)
-    path = Path(mine.partition(":")[0])
-    path.write_text(PLAIN + "\n# another\n")
-    registry.cache_clear()
-    assert a_case(mine).id != before.id
 
 
 @pytest.mark.parametrize("question", ["train", "prefill", "decode"])
@@ -340,93 +217,6 @@ def test_a_layer_that_fails_costs_the_exit_code(linbench: Callable[..., Any], mi
     assert "failed: mine.py line 12: ValueError: thirteen tokens at 13" in ended.out
 
 
-class Rehearsal:
-    """A GPU that is not there: what would be called in which processes, and what came of it."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.compiled: list[str] = []
-        self.measured: list[str] = []
-        self.dying: set[str] = set()
-        monkeypatch.setattr(measured, "outcomes", self.outcomes)
-        monkeypatch.setattr(measured, "environment", lambda device: {"device": {"name": "a GPU"}})
-        monkeypatch.setattr(layers, "device_class", lambda device: "a GPU")
-
-    def outcomes(self, function: Any, arguments: Any, *, workers: int, seconds: float) -> Iterator[tuple[int, Outcome]]:
-        assert workers > 0
-        for place, argument in enumerate(arguments):
-            if function is measured.ceilings:
-                yield place, Outcome(Ceilings(1e10, 1e11))
-            elif function is measured.compile_all:
-                self.compiled.append(str(argument))
-                yield place, Outcome(5.0)
-            else:
-                self.measured.append(f"{argument} {argument.peer and argument.peer[0]}")
-                if argument.peer is not None and argument.peer[0] in self.dying:
-                    yield place, Outcome(failure="its process died with SIGSEGV")
-                else:
-                    sides = {OURS: {"as_called": {"median": 1.0, "low": 1.0, "high": 1.0, "calls": 5}}}
-                    yield place, Outcome({**measured._nothing(), "sides": sides, "first_call": 0.1, "environment": {}})
-
-
-@pytest.fixture
-def rehearsal(monkeypatch: pytest.MonkeyPatch) -> Rehearsal:
-    return Rehearsal(monkeypatch)
-
-
-def on_a_gpu(case: Case) -> Case:
-    return replace(case, cell=replace(case.cell, device="cuda:0"))
-
-
-def test_on_a_gpu_everything_is_compiled_first_and_once(rehearsal: Rehearsal, tmp_path: Path) -> None:
-    cases = [on_a_gpu(case) for case in length_cases(base(["deltanet"], SMALL, device="cpu"), SMALL)]
-    cases.append(replace(cases[-1], length=2))  # memory alone
-    found = run(cases, tmp_path)
-    assert [name.split()[0] for name in rehearsal.compiled] == ["train", "prefill", "train", "prefill", "memory"]
-    assert len(rehearsal.measured) == len(cases)
-    assert all(datetime.fromisoformat(one["when"]).tzinfo == UTC for one in found)
-    assert [one["first_call"] for one in found] == [5.0, 5.0, 0.1, 5.0, 5.0, 0.1, 5.0], "that of the step that compiled, where there was one"
-
-
-def test_a_peer_that_breaks_the_process_costs_its_own_side(rehearsal: Rehearsal, tmp_path: Path) -> None:
-    rehearsal.dying.add("fla")
-    case = on_a_gpu(replace(a_case(), peer=("fla", "0.6")))
-    (found,) = run([case], tmp_path)
-    assert rehearsal.measured == [f"{case} fla", f"{case} None"]
-    assert (found["status"], found["sides"]["fla"]) == ("ok", {"reason": "its process died with SIGSEGV"})
-    assert found["bench"]["peer"] == {"name": "fla", "version": "0.6"}
-
-
-def test_long_calls_are_not_captured_and_those_that_cannot_be_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    medians = {"short": 0.01, "refusing": 0.02, "long": 1.5}
-    monkeypatch.setattr(layers, "as_called", lambda calls, **_: {name: Spread(medians[name], 0.0, 2.0, 5) for name in calls})
-    asked: list[str] = []
-
-    def replay(calls: Any, *, repeats: int) -> Any:
-        asked.extend(calls)
-        return {"short": Spread(0.005, 0.005, 0.005, repeats)}, {"refusing": "not captured: it looks at a number"}
-
-    monkeypatch.setattr(layers, "replayed_where_possible", replay)
-    found = layers._seconds(on_a_gpu(a_case()), dict.fromkeys(medians, lambda: None))
-    assert asked == ["short", "refusing"]
-    assert found["short"]["replayed"]["median"] == 0.005
-    assert {name: side.get("note") for name, side in found.items()} == {
-        "short": None,
-        "refusing": "not captured: it looks at a number",
-        "long": "not captured: a call takes more than 1 s",
-    }
-
-
-def test_what_cannot_be_captured_together_is_tried_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def replay(calls: Any, *, repeats: int) -> Any:
-        if "bad" in calls:
-            raise RuntimeError("could not be captured: it waits")
-        return {name: Spread(1.0, 1.0, 1.0, repeats) for name in calls}
-
-    monkeypatch.setattr(timing, "replayed", replay)
-    seconds, reasons = timing.replayed_where_possible({"good": int, "bad": int, "fine": int}, repeats=3)
-    assert (list(seconds), reasons) == (["good", "fine"], {"bad": "not captured: RuntimeError: could not be captured: it waits"})
-
-
 @pytest.mark.filterwarnings("ignore")  # theirs
 @pytest.mark.parametrize("name", ["fla", "transformers"])
 def test_layers_of_peers_are_of_the_size_of_ours(name: str) -> None:
@@ -435,15 +225,3 @@ def test_layers_of_peers_are_of_the_size_of_ours(name: str) -> None:
     for case in base(list(getattr(module, "LAYERS", ["gated_deltanet"])), PRESETS["benchmark"], device="cpu"):
         theirs, own = (sum(p.numel() for p in side.module.parameters()) for side in (module.layer(case, False), ours(case)))
         assert theirs == pytest.approx(own, rel=0.02), case.mixer
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("question", ["train", "prefill", "decode", "memory"])
-def test_on_a_gpu_calls_are_replayed_too(question: str, tmp_path: Path) -> None:
-    cases = [replace(base([model], SMALL, device="cuda:0", repeats=5)[0], question=question, batch=2, length=64) for model in ("attention", "gated_deltanet")]
-    for found in run(cases, tmp_path):
-        assert (found["status"], found["reason"]) == ("ok", None)
-        if question == "memory":
-            assert found["sides"][OURS]["peak_bytes"] > 0
-        else:
-            assert 0 < found["sides"][OURS]["replayed"]["median"] < 1, found["sides"][OURS].get("note")
