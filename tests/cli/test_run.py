@@ -1,8 +1,7 @@
-"""The verbs as a user meets them, in one process and with tiny settings."""
+"""`linbench run` as a user meets it, in one process and with tiny settings."""
 
 import json
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,22 +9,7 @@ from typing import Any
 import pytest
 
 import linbench as package
-from linbench.models.base import GENERATIONS
 
-MINE = """
-import torch
-from torch import nn
-
-class RunningMean(nn.Module):
-    '''The mean of all that was seen.'''
-    def __init__(self, dim, gain=1.0):
-        super().__init__()
-        self.linear, self.gain = nn.Linear(dim, dim), gain
-
-    def forward(self, x):
-        count = torch.arange(1, x.shape[1] + 1, device=x.device)
-        return self.gain * self.linear(x).cumsum(1) / count[:, None]
-"""
 BOTH = "deltanet,gated_deltanet"
 
 
@@ -125,109 +109,6 @@ def test_seeds_differ(linbench: Callable[..., Any], tiny: list[str]) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_users_module_by_path_is_trained_and_shown(linbench: Callable[..., Any], tiny: list[str]) -> None:
-    Path("mine.py").write_text(MINE)
-    ended = linbench("run", "mqar", "--model", "./mine.py:RunningMean,mine.py:RunningMean+deltanet", "--set", "model.gain=0.5", *tiny)
-    assert ended.code == 0
-    assert "| undeclared" in ended.out
-    assert "mine.py:RunningMean+deltanet" in ended.out
-    assert linbench("run", "mqar", "--model", "mine.py:RunningMean", "--set", "model.gian=1", *tiny).err.count("did you mean 'model.gain'") == 1
-
-
-def test_a_task_is_shown_with_its_own_settings_and_no_others(linbench: Callable[..., Any]) -> None:
-    shown = linbench("show", "task", "variable_overwrite").out
-    assert "overwrites  int, ..." in shown
-    assert "one answer due" in linbench("show", "task", "parity", "--preset", "grazzi").out
-    ended = linbench("show", "task", "mqar", "--set", "model.d_model=8")
-    assert (ended.code, ended.err) == (2, "linbench: show takes settings of the task, as task.NAME; model.d_model changes nothing that is shown.\n")
-    assert "did you mean 'task.kv_pairs'? " in linbench("show", "task", "mqar", "--set", "kv_pairs=3").err
-    assert "task.overwrites=0,1,2,4 " in shown
-    assert "asked" in linbench("show", "task", "variable_overwrite", "--set", "task.overwrites=(0, 1)").out
-
-
-@pytest.mark.slow
-def test_a_task_is_shown_with_its_baselines_and_what_its_bound_is(linbench: Callable[..., Any]) -> None:
-    shown = linbench("show", "task", "regression", "--preset", "noisy", "--set", "task.points=4").out
-    assert re.search(r"optimum 0\.\d{2,3};", shown), "an estimate, with the places it has"
-    assert "optimum 0.8594;" in linbench("show", "task", "regression").out
-    assert "\nbaselines\n  averaging " in shown
-    assert "  least squares, penalty 1 " in shown
-    assert shown.count("  mse ") == 5
-    told = linbench("show", "task", "formal_language", "--set", "task.automata=50", "--set", "task.held_out=20").out
-    assert ", upper bound 0.9" in told
-    assert "optimum" not in told
-    assert "`linbench untrained formal_language` tells them by visits and word" in told
-    assert "\nbaselines\n" not in linbench("show", "task", "parity").out
-
-
-PLAIN = {
-    "bare": """
-class Bare(nn.Module):
-    def forward(self, x):
-        return x
-""",
-    "default": """
-class Default(nn.Module):
-    def __init__(self, dim, act=nn.GELU, heads=8, sizes=(1, 2)):
-        super().__init__()
-        assert heads == 8
-        self.act = act()
-
-    def forward(self, x):
-        return self.act(x)
-""",
-    "open": """
-class Open(nn.Module):
-    def __init__(self, hidden_size, **more):
-        super().__init__()
-        assert more in ({}, {'sizes': [1, 2]}), more
-
-    def forward(self, x):
-        return x, None
-""",
-}
-
-
-@pytest.mark.usefixtures("undrawn")
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PLAIN)
-def test_ordinary_constructors_get_the_width_and_what_the_user_says(linbench: Callable[..., Any], tiny: list[str], name: str) -> None:
-    Path(f"{name}.py").write_text("from torch import nn\n" + PLAIN[name])
-    assert linbench("run", "mqar", "--model", f"{name}.py", *tiny).code == 0
-    if name != "bare":
-        assert linbench("run", "mqar", "--model", f"./{name}.py", "--set", "model.sizes=[1,2]", *tiny).code == 0
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_settings_of_one_mixer_reach_it_however_its_path_is_written(linbench: Callable[..., Any], tiny: list[str]) -> None:
-    Path("mine.py").write_text(MINE)
-    for spelling in ("model.mine.py:RunningMean.gain=0.5", "model../mine.py:RunningMean.gain=0.5"):
-        (result,) = json.loads(linbench("run", "mqar", "--model", "./mine.py:RunningMean", "--set", spelling, "--json", *tiny).out)
-        assert result["cell"]["model"]["layers"][0]["settings"] == {"gain": 0.5}
-
-
-@pytest.mark.usefixtures("undrawn")
-@pytest.mark.slow
-def test_a_module_and_a_neighbour_in_the_working_folder_are_found(linbench: Callable[..., Any], tiny: list[str]) -> None:
-    Path("a_neighbour.py").write_text(MINE)
-    Path("uses_it.py").write_text("print('loud')\nfrom a_neighbour import RunningMean\nclass Mine(RunningMean):\n    pass\n")
-    ended = linbench("run", "mqar", "--model", "uses_it:Mine", "--model", "./uses_it.py:Mine", "--json", *tiny)
-    assert ended.code == 0
-    assert len(json.loads(ended.out)) == 2
-
-
-@pytest.mark.usefixtures("undrawn")
-@pytest.mark.slow
-def test_an_edited_file_is_run_as_it_is_now_also_in_one_process(linbench: Callable[..., Any], tiny: list[str]) -> None:
-    scores = []
-    for gain in ("1.0", "0.0"):
-        Path("mine.py").write_text(MINE.replace("gain=1.0", f"gain={gain}"))
-        scores.append(json.loads(linbench("run", "mqar", "--model", "./mine.py:RunningMean", "--json", *tiny).out)[0])
-    assert scores[0]["id"] != scores[1]["id"]
-    assert scores[0]["curve"] != scores[1]["curve"]
-
-
-@pytest.mark.usefixtures("undrawn")
 def test_the_same_model_named_twice_is_one_cell(linbench: Callable[..., Any], tiny: list[str]) -> None:
     assert len(json.loads(linbench("run", "mqar", "--model", "deltanet,deltanet,2xdeltanet", "--json", *tiny).out)) == 1
 
@@ -264,66 +145,6 @@ def test_tables_and_figures_come_from_stored_results_alone(linbench: Callable[..
     assert [lines[i] for i in titles] == ["# mqar, controlled, cpu", "# mqar, native, cpu"], "of two tables each says what it is of"
     assert all(lines[i + 1].startswith("model,accuracy,scaled,seeds,parameters") for i in titles)
     assert len(json.loads(linbench("table", "--json").out)) == 2
-
-
-def test_lists_and_cards(linbench: Callable[..., Any]) -> None:
-    models = linbench("list", "models")
-    rows = [line.split("\t") for line in models.out.splitlines()]
-    names, generations = [row[0] for row in rows], [row[1] for row in rows]
-    assert list(dict.fromkeys(generations)) == [one for one in GENERATIONS if one in generations], "grouped by generation, in the order of the story"
-    assert ["deltanet", "delta rule", "matrix_state"] in [row[:3] for row in rows]
-    assert {"attention", "base_conv", "deltanet", "gated_deltanet", "linear_attention"} <= set(names)
-    assert "mqar\tremember\tWhich value followed this key, for each of many keys?" in linbench("list", "tasks").out
-    asked = [row["asks"] for row in json.loads(linbench("list", "tasks", "--json").out)["tasks"]]
-    assert len([one for one, before in zip(asked, [None, *asked], strict=False) if one != before]) == len(set(asked)), "grouped by what they ask"
-    assert {row["name"] for row in json.loads(linbench("list", "models", "--json").out)["models"]} >= {"attention"}
-    task = linbench("show", "task", "mqar", "--set", "task.kv_pairs=2", "--set", "task.power_a=1").out
-    for part in ("kv_pairs", "quick-hard", "means", "does not tell", "remember: ", "chance 0.5000", "distance (below 64)", "none of 2,048 test examples"):
-        assert part in task
-    card = linbench("show", "model", "gated_deltanet").out
-    for part in ("2412.06464", "neg_eigval", "the controlled form sets", "conv = 4"):
-        assert part in card
-    assert json.loads(linbench("show", "model", "attention", "--json").out)["name"] == "attention"
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["run", "mqr", "--model", "deltanet"], "unknown task 'mqr'; did you mean 'mqar'?"),
-        (["run", "mqar", "--model", "deltnet"], "unknown model 'deltnet'; did you mean 'deltanet'?"),
-        (["run", "mqar", "--model", "deltanet", "--preset", "quck"], "did you mean 'quick'?"),
-        (["run", "mqar", "--model", "deltanet", "--seeds", "x"], "seeds are numbers such as 0,1,2 or 0-4, not 'x'; the largest is 9223372036854775807."),
-        (["run", "mqar", "--model", "deltanet", "--seeds", "4-0"], "not '4-0'"),
-        (["run", "mqar", "--model", "deltanet", "--seeds", "²"], "not '²'"),
-        (["run", "mqar", "--model", "deltanet", "--seeds", "0-99999999999"], "seeds are at most 10000 at once, not '0-99999999999'."),
-        (["run", "mqar", "--model", "deltanet", "--seeds", "18446744073709551616"], "not '18446744073709551616'; the largest is 9223372036854775807."),
-        (["run", "mqar", "--model", "deltanet", "--set", "heads"], "--set takes NAME=VALUE"),
-        (["run", "mqar", "--model", "deltanet", "--search", "--set", "protocol.lr=1e-3"], "protocol.lr = 1e-3: the learning rate is searched for; give one"),
-        (["run", "mqar", "--model", "deltanet", "--precision", "bf16", "--set", "protocol.precision=fp32"], "both say the precision; give one of the two"),
-        (["run", "mqar", "--model", "deltanet", "--set", "protocol.clip=inf"], "protocol.clip = inf: input should be a finite number"),
-        (["run", "mqar", "--model", "00xdeltanet"], "is not a layer pattern"),
-        (["run", "mqar", "--model", "3xdeltanet+attention", "--set", "model.layers=2"], "4, 8, ... would do"),
-        (["run", "mqar", "--model", "torch.nn:MultiheadAttention"], "model.num_heads must be given"),
-        (["run", "mqar", "--model", "torch.nn.functional:pi"], "unknown class in torch.nn.functional 'pi'"),
-        (["run", "mqar", "--model", "deltanet", "--set", "task.seq_len=63"], "63 is odd, 64 would do"),
-        (["run", "mqar", "--model", ""], "name at least one model"),
-        (["show", "model", "deltnet"], "did you mean 'deltanet'?"),
-        (["figures", "learning-curve"], "did you mean 'learning-curves'?"),
-        (["run", "mqar", "--model", "./no.py:Mine"], "there is no file ./no.py"),
-    ],
-)
-def test_a_mistake_is_one_sentence_and_exit_2(linbench: Callable[..., Any], words: list[str], sentence: str) -> None:
-    ended = linbench(*words)
-    assert ended.code == 2
-    assert sentence in ended.err
-    assert ended.err.count("\n") == 1
-    assert ended.out == ""
-    assert not Path("results").exists()
-
-
-def test_unknown_options_and_verbs_exit_2(linbench: Callable[..., Any]) -> None:
-    assert linbench("run", "mqar", "--model", "deltanet", "--sedes", "1").code == 2
-    assert linbench("runn").code == 2
 
 
 @pytest.mark.parametrize(

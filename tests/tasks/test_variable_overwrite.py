@@ -1,111 +1,24 @@
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from linbench.common.errors import UserError
-from linbench.tasks.base import IGNORE, Batch, Mean, Prediction
-from linbench.tasks.blocks.overwriting import ASK, FIRST_KEY, PAD, SEP, SET
+from linbench.tasks.base import IGNORE, Batch
+from linbench.tasks.blocks.overwriting import FIRST_KEY
 from linbench.tasks.variable_overwrite import VariableOverwrite
+from tests.tasks.overwriting import SETTINGS, Said, build, read, sample
 
 ALPHA = 1e-3
-SETTINGS: dict[str, dict[str, Any]] = {
-    "defaults": {},
-    "padding": {"noises": 0},
-    "no room to spare": {"seq_len": 34},
-    "set": {"statement": "set", "noise": 0.5, "seq_len": 80},
-    "fused": {"statement": "fused", "seq_len": 32, "noise": 0.5},
-    "blockwise": {"schedule": "blockwise", "variables": 6, "seq_len": 80},
-    "sequential": {"schedule": "sequential", "overwrites": (1, 2)},
-    "decoys": {"noise": 0.75, "noise_kind": "decoy", "keys": 6, "seq_len": 96},
-    "mentions": {"noise": 0.75, "noise_kind": "mention", "seq_len": 96},
-    "fused mentions": {"statement": "fused", "noise": 0.75, "noise_kind": "mention", "seq_len": 32, "noises": 0},
-    "midstream": {"midstream": 9, "seq_len": 80},
-    "midstream fused among decoys": {"midstream": 5, "statement": "fused", "noise": 0.5, "noise_kind": "decoy"},
-    "few values": {"values": 5, "midstream": 3, "noise": 0.5, "noise_kind": "decoy", "seq_len": 80},
-    "n-back": {"control": "n_back", "n": 3, "overwrites": (0, 2, 2, 4)},
-    "return all": {"control": "return_all", "seq_len": 80},
-    "return all fused": {"control": "return_all", "statement": "fused", "seq_len": 40},
-    "reset": {"reset": 2, "seq_len": 128},
-    "reset, return all, sequential, sets": {"reset": 1, "control": "return_all", "statement": "set", "schedule": "sequential", "seq_len": 160},
-    "reset fused blockwise": {"reset": 1, "statement": "fused", "schedule": "blockwise", "seq_len": 64},
-}
+
 Probability = Callable[..., float]
-
-
-def build(**values: Any) -> VariableOverwrite:
-    return VariableOverwrite(VariableOverwrite.Settings.parse(values, where="task"))
-
-
-def sample(task: VariableOverwrite, count: int, **more: Any) -> Batch:
-    return task.sample(torch.arange(count), **{"seed": 0, "split": "train", **more})
 
 
 @pytest.fixture(params=SETTINGS)
 def task(request: pytest.FixtureRequest) -> VariableOverwrite:
     return build(**SETTINGS[request.param])
-
-
-class Said(NamedTuple):
-    """A statement as it is read: where its key stands, its kind, its key and its value or, of a question, how far back."""
-
-    at: int
-    kind: str
-    key: int = -1
-    other: int = -1
-
-
-def read(task: VariableOverwrite, inputs: Tensor) -> list[Said]:
-    """The statements of one sequence, token by token; all else must be filler."""
-    s = task.settings
-    tokens = inputs.tolist()
-    reset = s.reset_mark if s.reset else -1
-    older = {mark: back for back, mark in enumerate(s.marks) if back}
-
-    def of(token: int) -> str:
-        bounds = ((FIRST_KEY, s.first_value, "key"), (s.first_value, s.first_noise, "value"), (s.first_noise, s.first_noise + s.noises, "filler"))
-        return next((name for low, high, name in bounds if low <= token < high), "filler" if token == PAD and not s.noises else "mark")
-
-    def fused(t: int) -> Said | None:
-        a, b = tokens[t]
-        if of(a) == "key":
-            kind = "write" if of(b) == "value" else "mention" if b == SEP else "ask"
-            assert kind != "ask" or (b in older or b == PAD)
-            return Said(t, kind, a, older.get(b, 0) if kind == "ask" else b)
-        if a == reset:
-            assert b == PAD
-            return Said(t, "reset")
-        assert of(a) == of(b) == "filler"
-        return None
-
-    def apart(t: int) -> tuple[Said | None, int]:
-        here, rest = tokens[t], tokens[t + 1 : t + 4]
-        if here == SET:
-            assert (s.statement, of(rest[0]), of(rest[1]), rest[2]) == ("set", "key", "value", SEP)
-            return Said(t + 1, "write", rest[0], rest[1]), 4
-        if of(here) == "key":
-            assert (s.statement, of(rest[0])) == ("pair", "value")
-            return Said(t, "write", here, rest[0]), 2
-        if here == SEP:
-            assert (of(rest[0]), rest[1]) == ("key", SEP)
-            return Said(t + 1, "mention", rest[0]), 3
-        if here == ASK or here in older:
-            assert (of(rest[0]), of(rest[1])) == ("key", "filler")
-            return Said(t + 1, "ask", rest[0], older.get(here, 0)), 3
-        if here == reset:
-            return Said(t, "reset"), 1
-        assert of(here) == "filler"
-        return None, 1
-
-    found, t = [], 0
-    while t < len(tokens):
-        said, length = (fused(t), 1) if s.width > 1 else apart(t)
-        found += [said] if said else []
-        t += length
-    return found
 
 
 def test_labels_slices_and_facts_are_those_of_the_sequence_as_it_is_read(task: VariableOverwrite) -> None:
@@ -273,131 +186,6 @@ def test_chance_is_what_the_last_value_of_all_gets(control: dict[str, Any]) -> N
             right += due.count(latest.other)
     assert right / batch.targets.numel() == pytest.approx(task.chance())
     assert task.chance() == {"n_back": 1 / 3, "return_all": 5 / 12}.get(task.settings.control, 1 / 5)
-
-
-def hand_made() -> tuple[VariableOverwrite, Batch]:
-    """Key 4 is given 20, 21, 22, 23, key 5 is given 35: both are asked for at the end, key 4 before that."""
-    task = build(variables=2, overwrites=(3, 0), keys=16, values=16, noises=2, midstream=1, seq_len=24)
-    assert task.settings.first_value == 20
-    tokens = [4, 20, 4, 21, 5, 35, ASK, 4, 36, 4, 22, 4, 23, ASK, 4, 36, ASK, 5, 36, 37, 37, 36, 36, 37]
-    history = torch.tensor([[[21, 20, IGNORE, IGNORE], [23, 22, 21, 20], [35, IGNORE, IGNORE, IGNORE]]])
-    slices = {"overwrites": [1, 3, 0], "doublings": [2, 1, 3], "writes_between": [1, 0, 2]}
-    targets = torch.tensor([[21, 23, 35]])
-    return task, Batch(torch.tensor([tokens]), torch.tensor([[7, 14, 17]]), targets, {k: torch.tensor([v]) for k, v in slices.items()}, {"history": history})
-
-
-def means_of(task: VariableOverwrite, batch: Batch, answers: list[int], logits: Tensor | None = None) -> dict[str, list[float]]:
-    prediction = Prediction(torch.tensor([answers]), torch.zeros(1, 3), logits)
-    return {name: mean.value.double()[0].tolist() for name, mean in task.means(batch, prediction).items()}
-
-
-@pytest.mark.parametrize(
-    ("answers", "kinds"),
-    [
-        ([21, 23, 35], ["accuracy"] * 3),
-        ([20, 22, 4], ["stale_previous stale_first", "stale_previous", "alien"]),
-        ([35, 20, 23], ["cross", "stale_first", "cross"]),
-        ([22, 21, 36], ["alien", "stale_middle", "alien"]),  # 22 had not been written by then
-        ([23, 35, 0], ["alien", "cross", "alien"]),
-    ],
-)
-def test_every_answer_has_an_origin(answers: list[int], kinds: list[str]) -> None:
-    task, batch = hand_made()
-    assert torch.equal(task.solve(batch), batch.targets)
-    found = means_of(task, batch, answers)
-    for n, kind in enumerate(kinds):
-        true = {name for name in ("accuracy", "stale_previous", "stale_first", "stale_middle", "cross", "alien") if found[name][n]}
-        assert true == set(kind.split())
-        assert found["stale"][n] == ("stale" in kind)
-
-
-def test_origins_add_up(task: VariableOverwrite) -> None:
-    batch = sample(task, 64, split="test")
-    noise = torch.Generator().manual_seed(0)
-    answers = torch.randint(task.io.vocab_out or 0, batch.targets.shape, generator=noise)
-    history = batch.facts["history"]
-    old = history.gather(2, torch.randint(history.shape[2], (*batch.targets.shape, 1), generator=noise))[:, :, 0].clamp(min=0)
-    which = torch.randint(3, batch.targets.shape, generator=noise)
-    answers = torch.where(which == 0, old, torch.where(which == 1, batch.targets[:, torch.randperm(task.answers, generator=noise)], answers))
-    means = task.means(batch, Prediction(answers, torch.zeros(answers.shape)))
-    assert torch.equal(sum(means[name].value.long() for name in ("accuracy", "stale", "cross", "alien")), torch.ones_like(answers))
-    assert ("stale_newer" in means) == (task.settings.control != "none")
-    parts = sum(mean.value.long() for name, mean in means.items() if name.startswith("stale_") and name != "stale_excess")
-    assert torch.equal(parts.clamp(max=1), means["stale"].value.long())
-    assert {"accuracy", "stale", "cross", "alien"} <= {name.partition("/")[0] for name in task.score(batch, Prediction(answers, torch.zeros(answers.shape)))}
-
-
-def ratio(mean: Mean) -> float:
-    assert mean.weight is not None
-    return float(mean.value.double().sum() / mean.weight.sum())
-
-
-@pytest.mark.parametrize("name", ["defaults", "few values", "decoys", "midstream", "return all"])
-def test_errors_at_random_have_no_excess_of_stale_values(name: str) -> None:
-    """Every value of the context but the right one, each once, is answered: so the excess is exactly 1."""
-    task = build(**SETTINGS[name])
-    stale = weight = 0.0
-    for row in range(6):
-        batch = task.sample(torch.tensor([row]), seed=0, split="test")
-        candidates = {x.other for x in read(task, batch.inputs[0]) if x.kind == "write"}
-        for candidate in sorted(candidates):
-            means = task.means(batch, Prediction(torch.full_like(batch.targets, candidate), torch.zeros(batch.targets.shape)))
-            counts = ~means["alien"].value & (batch.targets != candidate)  # by then
-            excess = means["stale_excess"]
-            assert excess.weight is not None
-            stale, weight = stale + float(excess.value[counts].double().sum()), weight + float(excess.weight[counts].sum())
-    assert stale / weight == pytest.approx(1)
-
-
-def test_excess_of_stale_values_by_hand() -> None:
-    task, batch = hand_made()
-    found = task.means(batch, Prediction(torch.tensor([[20, 35, 23]]), torch.zeros(1, 3)))
-    assert ratio(found["stale_excess"]) == pytest.approx(1 / (1 / 2 + 3 / 4 + 0))
-    assert found["informed_chance"].value[0].tolist() == pytest.approx([1 / 3, 1 / 5, 1 / 5])
-
-
-def test_weight_on_old_values_and_margin_by_hand() -> None:
-    task, batch = hand_made()
-    logits = torch.zeros(1, 3, task.io.vocab_out or 0)
-    assert not {"margin", "weight_on_old_0", "recalled"} & means_of(task, batch, [0, 0, 0]).keys()
-    logits[0, 1, [23, 22, 21]] = torch.tensor([50.0, 50.0, 49.0])
-    logits[0, 0, 20] = 2.0
-    found = task.means(batch, Prediction(batch.targets, torch.zeros(1, 3), logits))
-    e = torch.e
-    for j, mass in enumerate([1 / (2 + 1 / e), 1 / (2 + 1 / e), 1 / (2 * e + 1), 0.0]):
-        mean = found[f"weight_on_old_{j}"]
-        assert mean.weight is not None
-        assert float(mean.value[0, 1]) == pytest.approx(mass, abs=1e-6)
-        assert mean.weight[0].tolist() == [float(j <= r) for r in (1, 3, 0)]
-        assert not mean.value[mean.weight == 0].any()
-    assert "weight_on_old_4" not in found
-    margin = found["margin"]
-    assert margin.weight is not None
-    assert margin.value[0].tolist() == [-2.0, 0.0, 0.0]
-    assert margin.weight[0].tolist() == [1.0, 1.0, 0.0]
-
-
-def test_the_curve_of_old_values_reaches_as_far_as_there_are_overwrites() -> None:
-    task = build(variables=2, overwrites=(0, 17), seq_len=64)
-    batch = sample(task, 5)
-    logits = torch.full((*batch.targets.shape, task.io.vocab_out or 0), -50.0).scatter(2, batch.facts["history"][:, :, 17:].clamp(min=0), 50.0)
-    found = task.score(batch, Prediction(logits.argmax(dim=2), torch.zeros(batch.targets.shape), logits))
-    curve = {j: (round(float(x), 6), float(n)) for j in range(18) for x, n in [found[f"weight_on_old_{j}"]]}
-    assert curve == {0: (0.0, 10.0), **dict.fromkeys(range(1, 17), (0.0, 5.0)), 17: (5.0, 5.0)}
-    assert "weight_on_old_18" not in found
-
-
-def test_values_known_without_their_order_are_recalled() -> None:
-    task = build(control="return_all", seq_len=80)
-    batch = sample(task, 20)
-    held = batch.facts["history"].clamp(min=0)
-    oldest_first = torch.arange(1.0, 6.0).expand(held.shape)
-    logits = torch.zeros(*batch.targets.shape, task.io.vocab_out or 0).scatter(2, held, oldest_first)
-    logits[:, :, PAD] = 0
-    known = task.score(batch, Prediction(logits.argmax(dim=2), torch.zeros(batch.targets.shape), logits))["recalled"]
-    none = task.score(batch, Prediction(logits.argmax(dim=2), torch.zeros(batch.targets.shape), -logits))["recalled"]
-    assert float(known[0]) == float(known[1]) == 20 * 11
-    assert float(none[0]) == 0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,100 @@
+"""Modules of one's own, by path and by name."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MINE = """
+import torch
+from torch import nn
+
+class RunningMean(nn.Module):
+    '''The mean of all that was seen.'''
+    def __init__(self, dim, gain=1.0):
+        super().__init__()
+        self.linear, self.gain = nn.Linear(dim, dim), gain
+
+    def forward(self, x):
+        count = torch.arange(1, x.shape[1] + 1, device=x.device)
+        return self.gain * self.linear(x).cumsum(1) / count[:, None]
+"""
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_users_module_by_path_is_trained_and_shown(linbench: Callable[..., Any], tiny: list[str]) -> None:
+    Path("mine.py").write_text(MINE)
+    ended = linbench("run", "mqar", "--model", "./mine.py:RunningMean,mine.py:RunningMean+deltanet", "--set", "model.gain=0.5", *tiny)
+    assert ended.code == 0
+    assert "| undeclared" in ended.out
+    assert "mine.py:RunningMean+deltanet" in ended.out
+    assert linbench("run", "mqar", "--model", "mine.py:RunningMean", "--set", "model.gian=1", *tiny).err.count("did you mean 'model.gain'") == 1
+
+
+PLAIN = {
+    "bare": """
+class Bare(nn.Module):
+    def forward(self, x):
+        return x
+""",
+    "default": """
+class Default(nn.Module):
+    def __init__(self, dim, act=nn.GELU, heads=8, sizes=(1, 2)):
+        super().__init__()
+        assert heads == 8
+        self.act = act()
+
+    def forward(self, x):
+        return self.act(x)
+""",
+    "open": """
+class Open(nn.Module):
+    def __init__(self, hidden_size, **more):
+        super().__init__()
+        assert more in ({}, {'sizes': [1, 2]}), more
+
+    def forward(self, x):
+        return x, None
+""",
+}
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLAIN)
+def test_ordinary_constructors_get_the_width_and_what_the_user_says(linbench: Callable[..., Any], tiny: list[str], name: str) -> None:
+    Path(f"{name}.py").write_text("from torch import nn\n" + PLAIN[name])
+    assert linbench("run", "mqar", "--model", f"{name}.py", *tiny).code == 0
+    if name != "bare":
+        assert linbench("run", "mqar", "--model", f"./{name}.py", "--set", "model.sizes=[1,2]", *tiny).code == 0
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_settings_of_one_mixer_reach_it_however_its_path_is_written(linbench: Callable[..., Any], tiny: list[str]) -> None:
+    Path("mine.py").write_text(MINE)
+    for spelling in ("model.mine.py:RunningMean.gain=0.5", "model../mine.py:RunningMean.gain=0.5"):
+        (result,) = json.loads(linbench("run", "mqar", "--model", "./mine.py:RunningMean", "--set", spelling, "--json", *tiny).out)
+        assert result["cell"]["model"]["layers"][0]["settings"] == {"gain": 0.5}
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.slow
+def test_a_module_and_a_neighbour_in_the_working_folder_are_found(linbench: Callable[..., Any], tiny: list[str]) -> None:
+    Path("a_neighbour.py").write_text(MINE)
+    Path("uses_it.py").write_text("print('loud')\nfrom a_neighbour import RunningMean\nclass Mine(RunningMean):\n    pass\n")
+    ended = linbench("run", "mqar", "--model", "uses_it:Mine", "--model", "./uses_it.py:Mine", "--json", *tiny)
+    assert ended.code == 0
+    assert len(json.loads(ended.out)) == 2
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.slow
+def test_an_edited_file_is_run_as_it_is_now_also_in_one_process(linbench: Callable[..., Any], tiny: list[str]) -> None:
+    scores = []
+    for gain in ("1.0", "0.0"):
+        Path("mine.py").write_text(MINE.replace("gain=1.0", f"gain={gain}"))
+        scores.append(json.loads(linbench("run", "mqar", "--model", "./mine.py:RunningMean", "--json", *tiny).out)[0])
+    assert scores[0]["id"] != scores[1]["id"]
+    assert scores[0]["curve"] != scores[1]["curve"]

@@ -1,0 +1,201 @@
+"""Mixers that break a law each, and some that break none."""
+
+FRAME = """
+import torch
+from torch import nn
+from linbench.kernels.operators import chosen
+from linbench.models.base import Mixer, Out, StateSize
+from linbench.models.deltanet import DeltaNet
+from linbench.models.rwkv7 import RWKV7
+
+
+class Leaks(DeltaNet):
+    name = "leaks"
+    def forward(self, x, state=None, handed=None):
+        y, state, handed = super().forward(x, state, handed)
+        return Out(y / y.norm(dim=1, keepdim=True), state, handed)
+
+
+class Forgets(DeltaNet):
+    name = "forgets"
+    def forward(self, x, state=None, handed=None):
+        state = state and state._replace(conv=torch.zeros_like(state.conv))
+        return super().forward(x, state, handed)
+
+
+class Drifts(DeltaNet):
+    name = "drifts"
+    def forward(self, x, state=None, handed=None):
+        y, state, handed = super().forward(x, state, handed)
+        time = torch.arange(x.shape[1], dtype=x.dtype)
+        return Out(y * 1.01 ** time[:, None], state, handed)
+
+
+class Touches(DeltaNet):
+    name = "touches"
+    def forward(self, x, state=None, handed=None):
+        return super().forward(x - 0.1 * x.mean(dim=0, keepdim=True), state, handed)
+
+
+class Understates(DeltaNet):
+    name = "understates"
+    def state_floats(self, seq_len):
+        return StateSize(recurrent=super().state_floats(seq_len).recurrent)
+
+
+class Overflows(DeltaNet):
+    name = "overflows"
+    def forward(self, x, state=None, handed=None):
+        y, state, handed = super().forward(x, state, handed)
+        return Out(y * x.mean(dim=-1, keepdim=True).exp(), state, handed)
+
+
+class Rolls(DeltaNet):
+    name = "rolls"
+    def forward(self, x, state=None, handed=None):
+        y, state, handed = super().forward(x, state, handed)
+        return Out(y + 0.01 * torch.rand(()).to(y.dtype), state, handed)
+
+
+class Detaches(DeltaNet):
+    name = "detaches"
+    def forward(self, x, state=None, handed=None):
+        y, state, handed = super().forward(x, state, handed)
+        return Out(y * (1 + x.detach().mean(dim=-1, keepdim=True)), state, handed)
+
+
+class LeaksLate(DeltaNet):
+    name = "leaks late"
+    def forward(self, x, state=None, handed=None):
+        y, state, handed = super().forward(x, state, handed)
+        early, late = y[:, :128], y[:, 128:]
+        return Out(torch.cat([early + late.mean(dim=1, keepdim=True), late], dim=1) if late.shape[1] else y, state, handed)
+
+
+class LeaksBehind(DeltaNet):
+    name = "leaks behind"
+    def forward(self, x, state=None, handed=None):
+        y, state, handed = super().forward(x, state, handed)
+        return Out(y + self.layer.index * y.mean(dim=1, keepdim=True), state, handed)
+
+
+class HandsOnTheFuture(RWKV7):
+    name = "hands on the future"
+    def forward(self, x, state=None, handed=None):
+        y, state, handed = super().forward(x, state, handed)
+        return Out(y, state, handed._replace(v=handed.v.flip(1)))
+
+
+class ForgetsBehind(DeltaNet):
+    name = "forgets behind"
+    def forward(self, x, state=None, handed=None):
+        if state and self.layer.index:
+            state = state._replace(memory=torch.zeros_like(state.memory))
+        return super().forward(x, state, handed)
+
+
+class FormsDiffer(DeltaNet):
+    name = "forms differ"
+    def recur(self, x, q, k, v, memory):
+        o, memory = super().recur(x, q, k, v, memory)
+        fast = chosen("auto", ("reference", "fast"), q, otherwise="fast") == "fast"
+        return (1 + self.layer.index * fast) * o, memory
+
+
+class Decodes(DeltaNet):
+    name = "decodes"
+    def decode(self, x, state, handed=None):
+        y, state, handed = super().decode(x, state, handed)
+        return Out(2 * y, state, handed)
+
+
+class Prefills(DeltaNet):
+    name = "prefills"
+    def prefill(self, x, *, capacity, handed=None):
+        y, _, handed = self(x, None, handed)
+        return Out(y, self.init_state(len(x), capacity=capacity), handed)
+
+
+class Writes(DeltaNet):
+    name = "writes"
+    def forward(self, x, state=None, handed=None):
+        out = super().forward(x, state, handed)
+        if state is not None:
+            state.memory.copy_(out.state.memory)
+        return out
+
+
+class Misplaces(DeltaNet):
+    name = "misplaces"
+    def __init__(self, settings, layer):
+        super().__init__(settings, layer)
+        if layer.index:
+            raise ValueError("only the first, please")
+
+
+class Normed(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.norm, self.linear = nn.BatchNorm1d(d_model), nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        return self.linear(self.norm(x.flatten(0, 1)).view_as(x))
+
+
+class Centred(nn.Module):
+    "By a mean of earlier batches, and with dropout: sound, though no two calls in training give the same."
+    def __init__(self, d_model):
+        super().__init__()
+        self.linear, self.dropout = nn.Linear(d_model, d_model), nn.Dropout(0.2)
+        self.register_buffer("mean", torch.zeros(d_model))
+
+    def forward(self, x):
+        y = self.dropout(self.linear(x - self.mean))
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * x.mean(dim=(0, 1))
+        return y
+
+
+class Skips(nn.Module):
+    "Nearly always in training, as stochastic depth does."
+    def __init__(self, d_model):
+        super().__init__()
+        self.linear = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        return self.linear(x) * (torch.rand(()) < (0.01 if self.training else 1)).to(x.dtype)
+
+
+class Unbuildable(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        raise ValueError("not today")
+
+    def forward(self, x):
+        return x
+
+
+class Raises(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.linear = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        raise ValueError("no such luck")
+
+
+class Plain(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.linear = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        return self.linear(x).cumsum(dim=1) / torch.arange(1, x.shape[1] + 1, dtype=x.dtype)[:, None]
+"""
+
+CAUGHT = {
+    "Leaks": "causality", "Forgets": "streaming", "Drifts": "ten times as long", "Touches": "batch neighbours", "Understates": "state size",
+    "Overflows": "extreme inputs", "Rolls": "determinism", "Detaches": "gradients", "LeaksLate": "causality", "LeaksBehind": "causality",
+    "HandsOnTheFuture": "causality", "ForgetsBehind": "streaming", "FormsDiffer": "chunkwise form", "Decodes": "streaming", "Prefills": "streaming",
+    "Writes": "streaming", "Misplaces": "construction",
+}  # fmt: skip

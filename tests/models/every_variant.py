@@ -1,0 +1,266 @@
+"""Every variant, with its parameters and its state as published."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from linbench.models.attention import Attention
+from linbench.models.base import Mixer
+from linbench.models.base_conv import BaseConv
+from linbench.models.comba import Comba
+from linbench.models.deltanet import DeltaNet
+from linbench.models.deltaproduct import DeltaProduct
+from linbench.models.dfw import DFW
+from linbench.models.fox import FoX
+from linbench.models.gated_deltanet import GatedDeltaNet
+from linbench.models.gated_deltaproduct import GatedDeltaProduct
+from linbench.models.gla import GLA
+from linbench.models.hgrn2 import HGRN2
+from linbench.models.kda import KDA
+from linbench.models.lightning import Lightning
+from linbench.models.linear_attention import LinearAttention
+from linbench.models.lstm import LSTM
+from linbench.models.mamba2 import Mamba2
+from linbench.models.mlstm import MLSTM
+from linbench.models.normalised_deltanet import NormalisedDeltaNet
+from linbench.models.performer import Performer
+from linbench.models.retnet import RetNet
+from linbench.models.rfa import RFA
+from linbench.models.rwkv4 import RWKV4
+from linbench.models.rwkv5 import RWKV5
+from linbench.models.rwkv6 import RWKV6
+from linbench.models.rwkv7 import RWKV7
+from linbench.models.transnormer import TransNormer
+
+B, D, HEADS = 2, 16, 2
+
+
+class Variant(NamedTuple):
+    """A mixer, the settings that make it this variant, how many parameters it has as published, and its state in either form: (memory,
+    convolution) as a function of length, no controlled form where that is None."""
+
+    cls: type[Mixer]
+    settings: dict[str, Any]
+    parameters: int
+    native_state: Callable[[int], tuple[int, int]]
+    controlled_state: Callable[[int], tuple[int, int]] | None
+    shift: int = 0
+    """As published; in the controlled form there is none."""
+
+    def parsed(self, form: str) -> Any:
+        around = {"heads": HEADS} if "heads" in self.cls.Settings.model_fields else {}
+        return self.cls.Settings.parse({**around, **((self.cls.controlled or {}) if form == "controlled" else {}), **self.settings}, where="model")
+
+
+CONV = 3 * 3 * D  # three inputs of q, k and v
+CACHE, WINDOW, KERNEL = 2 * D, 3, 3
+HEAD = D // HEADS
+MATRIX = HEADS * HEAD**2
+QKVO, FILTER, NORM, GATE = 4 * D * D, 4 * 3 * D, HEAD, D * HEADS  # projections; a convolution on q, k and v; an output norm; a gate for each head
+
+SOFTMAX = {
+    "attention": Variant(Attention, {}, QKVO, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)),
+    "attention without positions": Variant(Attention, {"positions": "none"}, QKVO, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)),
+    "attention with alibi": Variant(Attention, {"positions": "alibi"}, QKVO, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)),
+    "attention with a window": Variant(Attention, {"window": WINDOW}, QKVO, lambda n: (min(n, WINDOW) * CACHE, 0), lambda n: (min(n, WINDOW) * CACHE, CONV)),
+}
+
+REVISITED = {
+    "fox": Variant(FoX, {}, QKVO + GATE + HEADS, lambda n: (n * (CACHE + HEADS), 0), lambda n: (n * (CACHE + HEADS), CONV)),
+    "fox with a window and positions": Variant(
+        FoX,
+        {"window": WINDOW, "positions": "rope"},
+        QKVO + GATE + HEADS,
+        lambda n: (min(n, WINDOW) * (CACHE + HEADS), 0),
+        lambda n: (min(n, WINDOW) * (CACHE + HEADS), CONV),
+    ),
+    "fox with alibi": Variant(FoX, {"positions": "alibi"}, QKVO + GATE + HEADS, lambda n: (n * (CACHE + HEADS), 0), lambda n: (n * (CACHE + HEADS), CONV)),
+}
+
+SUMS = {
+    "linear attention": Variant(LinearAttention, {}, QKVO, lambda _: (MATRIX + D, 0), lambda _: (MATRIX + D, CONV)),
+    "linear attention unnormalised": Variant(LinearAttention, {"normalise": False}, QKVO + NORM, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)),
+    "linear attention with positions": Variant(
+        LinearAttention, {"normalise": False, "positions": "rope"}, QKVO + NORM, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)
+    ),
+}
+
+SUMS |= {
+    f"linear attention with {name}": Variant(
+        LinearAttention,
+        {"feature_map": name, "qk_norm": norm},
+        QKVO + learned * 2 * HEAD**2,
+        lambda _, times=times: (times * (MATRIX + D), 0),
+        lambda _, times=times: (times * (MATRIX + D), CONV),
+    )
+    # how many times as many features as dimensions, and how many learned matrices for queries and as many for keys
+    for name, norm, times, learned in (("dpfp-3", "l1", 6, 0), ("hedgehog", "l1", 2, 1), ("t2r", "none", 1, 1))
+}
+
+SUMS["linear attention with hadamard"] = Variant(
+    LinearAttention, {"feature_map": "hadamard", "normalise": False}, QKVO + 4 * HEAD**2 + NORM, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)
+)
+
+SUMS["transnormer"] = Variant(TransNormer, {}, 5 * D * D + D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV))  # with a gate, and a norm over all heads
+
+SUMS |= {
+    "performer": Variant(Performer, {}, QKVO, lambda _: (HEADS * 16 * (HEAD + 1), 0), lambda _: (HEADS * 16 * (HEAD + 1), CONV)),  # 16 = 8 log 8, rounded down
+    "performer with relu": Variant(
+        Performer,
+        {"feature_map": "favor-relu", "features": 11},
+        QKVO,
+        lambda _: (HEADS * 11 * (HEAD + 1), 0),
+        lambda _: (HEADS * 11 * (HEAD + 1), CONV),
+    ),
+}
+
+SUMS |= {
+    name: Variant(RFA, settings, QKVO + D + more, lambda _, size=size: (size, 0), lambda _, size=size: (size, CONV))
+    # sigma has D numbers; the gate a weight and a bias
+    for name, settings, more, size in (
+        ("rfa", {}, 0, HEADS * 128 * (HEAD + 1)),
+        ("rfa with a gate", {"gated": True}, GATE + HEADS, HEADS * 128 * (HEAD + 1)),
+        ("rfa unnormalised", {"gated": True, "normalise": False, "directions": 10, "orthogonal": True}, GATE + HEADS + NORM, HEADS * 20 * HEAD),
+    )
+}
+
+EXPONENTIAL_GATES = {
+    # keys of D / 2, in all; q, k, v, o and the output gate are 4 D^2 together
+    name: Variant(
+        MLSTM,
+        settings,
+        4 * D * D + D + 2 * (GATE + HEADS),
+        lambda _: (HEADS * (4 * (HEAD + 1) + 1), 0),
+        lambda _: (HEADS * (HEAD * (HEAD + 1) + 1), CONV),
+    )
+    for name, settings in (("mlstm", {}), ("mlstm without a cap", {"soft_cap": None}))
+}
+
+DECAYS = {
+    "retnet": Variant(RetNet, {}, 8 * D * D + 2 * HEAD, lambda _: (2 * MATRIX, 0), lambda _: (MATRIX, CONV)),
+    "retnet of even decays": Variant(RetNet, {"decay_law": "linspace"}, 8 * D * D + 2 * HEAD, lambda _: (2 * MATRIX, 0), lambda _: (MATRIX, CONV)),
+    "lightning": Variant(Lightning, {}, 5 * D * D + D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)),
+    # the gate goes from D to 16 and from there, with a bias, to keys of D / 2 in all
+    "gla": Variant(GLA, {}, 4 * D * D + NORM + 16 * D + 16 * D // 2 + D // 2, lambda _: (MATRIX // 2, 0), lambda _: (MATRIX, CONV)),
+    "hgrn2": Variant(HGRN2, {}, 4 * D * D + D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)),
+    # x, z and o of 2 D each, B and C of HEAD for all heads together; the convolution with its biases; a norm of 2 D; d with its two numbers a head; D
+    "mamba2": Variant(
+        Mamba2,
+        {},
+        6 * D * D + 2 * HEAD * D + 5 * (2 * D + 2 * HEAD) + 2 * D + GATE + 3 * HEADS,
+        lambda _: (2 * MATRIX, 3 * (2 * D + 2 * HEAD)),
+        lambda _: (MATRIX, CONV),
+    ),
+    "mamba2 of two groups": Variant(
+        Mamba2,
+        {"groups": 2},
+        8 * D * D + 5 * 4 * D + 2 * D + GATE + 3 * HEADS,
+        lambda _: (2 * MATRIX, 3 * 4 * D),
+        lambda _: (MATRIX, CONV),
+    ),
+    # q, k, v and o, and a gate with its bias for each channel of keys of D / 2 and of values
+    "dfw": Variant(DFW, {}, 3 * D * D + NORM + (D + 1) * (D // 2 + D), lambda _: (MATRIX // 2, 0), lambda _: (MATRIX, CONV)),
+}
+
+DELTA_RULE = {
+    "deltanet": Variant(DeltaNet, {}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
+    "deltanet with another activation": Variant(
+        DeltaNet, {"qk_activation": "none", "feature_map": "relu"}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)
+    ),
+    "deltanet with neg_eigval": Variant(DeltaNet, {"neg_eigval": True}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
+    "normalised deltanet": Variant(NormalisedDeltaNet, {}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX + D, CONV), lambda _: (MATRIX + D, CONV)),
+    # keys of 0.75 D in all, values of 1.5 D; q, k, v, o and the output gate are 6 D^2 together
+    "gated deltanet": Variant(
+        GatedDeltaNet,
+        {},
+        6 * D * D + 4 * 3 * D + 12 + 2 * GATE + 2 * HEADS,
+        lambda _: (HEADS * 6 * 12, 3 * HEADS * (6 + 6 + 12)),
+        lambda _: (MATRIX, CONV),
+    ),
+    # two numbers more for each head
+    "comba": Variant(
+        Comba,
+        {},
+        6 * D * D + 4 * 3 * D + 12 + 2 * GATE + 4 * HEADS,
+        lambda _: (HEADS * 6 * 12, 3 * HEADS * (6 + 6 + 12)),
+        lambda _: (MATRIX, CONV),
+    ),
+    # keys, values, filters and betas twice
+    "deltaproduct": Variant(
+        DeltaProduct,
+        {},
+        (12 + 2 * 12 + 2 * 24 + 24 + 24) * D + 4 * (12 + 2 * 12 + 2 * 24) + 12 + 2 * GATE,
+        lambda _: (HEADS * 6 * 12, 3 * (12 + 2 * 12 + 2 * 24)),
+        lambda _: (MATRIX, 3 * 5 * D),
+    ),
+    "deltaproduct of three with positions": Variant(
+        DeltaProduct,
+        {"steps": 3, "positions": "rope"},
+        (12 + 3 * 12 + 3 * 24 + 24 + 24) * D + 4 * (12 + 3 * 12 + 3 * 24) + 12 + 3 * GATE,
+        lambda _: (HEADS * 6 * 12, 3 * (12 + 3 * 12 + 3 * 24)),
+        lambda _: (MATRIX, 3 * 7 * D),
+    ),
+    "gated deltaproduct": Variant(
+        GatedDeltaProduct,
+        {},
+        (12 + 2 * 12 + 2 * 24 + 24 + 24) * D + 4 * (12 + 2 * 12 + 2 * 24) + 12 + 3 * GATE + 2 * HEADS,
+        lambda _: (HEADS * 6 * 12, 3 * (12 + 2 * 12 + 2 * 24)),
+        lambda _: (MATRIX, 3 * 5 * D),
+    ),
+    # decay and output gate of rank HEAD; A_log for each head, dt_bias for each channel
+    "kda": Variant(KDA, {}, QKVO + FILTER + NORM + GATE + 2 * (2 * D * HEAD) + HEADS + D, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
+    "kda with a safe decay": Variant(
+        KDA, {"safe_decay": True}, QKVO + FILTER + NORM + GATE + 2 * (2 * D * HEAD) + HEADS + D, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)
+    ),
+}
+
+# q, k, v, output and gate; decay and bonus; a group norm
+EAGLE = 5 * D * D + 2 * D + 2 * D
+
+SHIFTED = {
+    # receptance, key, value and output; three streams; decay and bonus; in the controlled form the convolution is on the layer's input alone
+    "rwkv4": Variant(RWKV4, {}, 4 * D * D + 3 * D + 2 * D, lambda _: (3 * D, 0), lambda _: (3 * D, 3 * D), shift=D),
+    "rwkv4 with a convolution": Variant(
+        RWKV4, {"conv": 4, "output_norm": "rms"}, 4 * D * D + 3 * D + 2 * D + 4 * D + D, lambda _: (3 * D, 3 * D), lambda _: (3 * D, 3 * D), shift=D
+    ),
+    "rwkv5": Variant(RWKV5, {}, EAGLE + 4 * D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV), shift=D),
+    "rwkv5 with a convolution": Variant(RWKV5, {"conv": 4}, EAGLE + 4 * D + FILTER, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV), shift=D),
+    # five streams with a mix each and a first one for all, their maps of rank 32 and the decay's of rank 64
+    "rwkv6": Variant(RWKV6, {}, EAGLE + 6 * D + 2 * 5 * 32 * D + 2 * 64 * D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV), shift=D),
+    # q, k, v and output; decay, rate, k_k, k_a and r_k; a group norm; maps of rank 32 for decay, rate and gate
+    "rwkv7": Variant(RWKV7, {}, 4 * D * D + 5 * D + 2 * D + 6 * D + 2 * 3 * 32 * D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV), shift=D),
+}
+
+OTHERS = {
+    "base conv": Variant(BaseConv, {}, D * D + D + (KERNEL + 1) * D, lambda _: (0, (KERNEL - 1) * D), None),
+    "lstm": Variant(LSTM, {}, 4 * (2 * D * D + D) + D * D, lambda _: (2 * D, 0), lambda _: (2 * D, 3 * D)),
+}
+
+VARIANTS = {**SOFTMAX, **SUMS, **DECAYS, **DELTA_RULE, **SHIFTED, **REVISITED, **EXPONENTIAL_GATES, **OTHERS}
+QUICK = {"attention", "attention with a window", "base conv", "gated deltanet", "linear attention", "mamba2", "rwkv7"}
+"""In every check; the others with the slow tests."""
+
+CASES = [
+    pytest.param((name, form), id=f"{name}-{form}", marks=() if name in QUICK else pytest.mark.slow)
+    for form in ("native", "controlled")
+    for name, variant in VARIANTS.items()
+    if form == "native" or variant.controlled_state
+]
+DTYPES = {torch.float64: 1e-9, torch.float32: 1e-4}
+"""What is calculated in, and how near it is to be."""
+
+Build = Callable[..., Mixer]
+Error = Callable[[Tensor, Tensor], float]
+
+
+def tensors(state: Any) -> Iterator[Tensor]:
+    if isinstance(state, Tensor):
+        yield state
+    elif isinstance(state, tuple | list):
+        for part in state:
+            yield from tensors(part)
+    else:
+        assert state is None

@@ -1,0 +1,99 @@
+"""Variable overwrite, built, drawn and read."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from linbench.tasks.base import Batch
+from linbench.tasks.blocks.overwriting import ASK, FIRST_KEY, PAD, SEP, SET
+from linbench.tasks.variable_overwrite import VariableOverwrite
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "padding": {"noises": 0},
+    "no room to spare": {"seq_len": 34},
+    "set": {"statement": "set", "noise": 0.5, "seq_len": 80},
+    "fused": {"statement": "fused", "seq_len": 32, "noise": 0.5},
+    "blockwise": {"schedule": "blockwise", "variables": 6, "seq_len": 80},
+    "sequential": {"schedule": "sequential", "overwrites": (1, 2)},
+    "decoys": {"noise": 0.75, "noise_kind": "decoy", "keys": 6, "seq_len": 96},
+    "mentions": {"noise": 0.75, "noise_kind": "mention", "seq_len": 96},
+    "fused mentions": {"statement": "fused", "noise": 0.75, "noise_kind": "mention", "seq_len": 32, "noises": 0},
+    "midstream": {"midstream": 9, "seq_len": 80},
+    "midstream fused among decoys": {"midstream": 5, "statement": "fused", "noise": 0.5, "noise_kind": "decoy"},
+    "few values": {"values": 5, "midstream": 3, "noise": 0.5, "noise_kind": "decoy", "seq_len": 80},
+    "n-back": {"control": "n_back", "n": 3, "overwrites": (0, 2, 2, 4)},
+    "return all": {"control": "return_all", "seq_len": 80},
+    "return all fused": {"control": "return_all", "statement": "fused", "seq_len": 40},
+    "reset": {"reset": 2, "seq_len": 128},
+    "reset, return all, sequential, sets": {"reset": 1, "control": "return_all", "statement": "set", "schedule": "sequential", "seq_len": 160},
+    "reset fused blockwise": {"reset": 1, "statement": "fused", "schedule": "blockwise", "seq_len": 64},
+}
+
+
+def build(**values: Any) -> VariableOverwrite:
+    return VariableOverwrite(VariableOverwrite.Settings.parse(values, where="task"))
+
+
+def sample(task: VariableOverwrite, count: int, **more: Any) -> Batch:
+    return task.sample(torch.arange(count), **{"seed": 0, "split": "train", **more})
+
+
+class Said(NamedTuple):
+    """A statement as it is read: where its key stands, its kind, its key and its value or, of a question, how far back."""
+
+    at: int
+    kind: str
+    key: int = -1
+    other: int = -1
+
+
+def read(task: VariableOverwrite, inputs: Tensor) -> list[Said]:
+    """The statements of one sequence, token by token; all else must be filler."""
+    s = task.settings
+    tokens = inputs.tolist()
+    reset = s.reset_mark if s.reset else -1
+    older = {mark: back for back, mark in enumerate(s.marks) if back}
+
+    def of(token: int) -> str:
+        bounds = ((FIRST_KEY, s.first_value, "key"), (s.first_value, s.first_noise, "value"), (s.first_noise, s.first_noise + s.noises, "filler"))
+        return next((name for low, high, name in bounds if low <= token < high), "filler" if token == PAD and not s.noises else "mark")
+
+    def fused(t: int) -> Said | None:
+        a, b = tokens[t]
+        if of(a) == "key":
+            kind = "write" if of(b) == "value" else "mention" if b == SEP else "ask"
+            assert kind != "ask" or (b in older or b == PAD)
+            return Said(t, kind, a, older.get(b, 0) if kind == "ask" else b)
+        if a == reset:
+            assert b == PAD
+            return Said(t, "reset")
+        assert of(a) == of(b) == "filler"
+        return None
+
+    def apart(t: int) -> tuple[Said | None, int]:
+        here, rest = tokens[t], tokens[t + 1 : t + 4]
+        if here == SET:
+            assert (s.statement, of(rest[0]), of(rest[1]), rest[2]) == ("set", "key", "value", SEP)
+            return Said(t + 1, "write", rest[0], rest[1]), 4
+        if of(here) == "key":
+            assert (s.statement, of(rest[0])) == ("pair", "value")
+            return Said(t, "write", here, rest[0]), 2
+        if here == SEP:
+            assert (of(rest[0]), rest[1]) == ("key", SEP)
+            return Said(t + 1, "mention", rest[0]), 3
+        if here == ASK or here in older:
+            assert (of(rest[0]), of(rest[1])) == ("key", "filler")
+            return Said(t + 1, "ask", rest[0], older.get(here, 0)), 3
+        if here == reset:
+            return Said(t, "reset"), 1
+        assert of(here) == "filler"
+        return None, 1
+
+    found, t = [], 0
+    while t < len(tokens):
+        said, length = (fused(t), 1) if s.width > 1 else apart(t)
+        found += [said] if said else []
+        t += length
+    return found
