@@ -7,8 +7,9 @@ import sys
 import traceback
 from collections.abc import Callable
 from functools import cache
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from linbench.common.errors import PluginError, UserError, unknown
@@ -27,18 +28,26 @@ def import_path(path: Path) -> ModuleType:
     name = f"linbench_plugin_{digest_of(str(resolved).encode() + resolved.read_bytes())[:16]}_{resolved.stem}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, resolved)
-    if spec is None or spec.loader is None:
+    loader = _AsItIsNow(name, str(resolved))
+    spec = importlib.util.spec_from_file_location(name, resolved, loader=loader)
+    if spec is None:
         raise UserError(f"{path} is not a Python file.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     _reach(resolved.parent)
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
     return module
+
+
+class _AsItIsNow(SourceFileLoader):
+    """Without the bytecode beside it, which may be that of an earlier file: Python tells them apart by size and second alone."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _reach(folder: Path) -> None:
