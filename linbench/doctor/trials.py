@@ -60,6 +60,10 @@ def _delta(name: str, instance: Instance) -> bool:
     return instance.update in ("delta", "erase")
 
 
+def _sum(name: str, instance: Instance) -> bool:
+    return instance.update == "add" and instance.decay != "vector"
+
+
 _CPU, _GPU = Sizes(2, 70, 2, 16, 16), Sizes(2, 100, 4, 64, 64)
 CASES = {
     "as published": Case(_CPU, _GPU._replace(length=257)),
@@ -68,6 +72,8 @@ CASES = {
     "shared keys, K and V differ": Case(Sizes(2, 65, 4, 16, 24, 2, True), Sizes(2, 100, 4, 64, 128, 2, True), suits=_some),
     "wide heads": Case(_CPU._replace(key_dim=64, value_dim=64), _GPU._replace(key_dim=128, value_dim=128), suits=_some),
     "widest heads": Case(_CPU._replace(key_dim=96, value_dim=33), Sizes(1, 65, 2, 256, 256), suits=_some),
+    "values wider than keys": Case(_CPU._replace(value_dim=40), Sizes(2, 257, 2, 128, 256), suits=_sum),
+    "one value": Case(_CPU._replace(value_dim=1), Sizes(2, 257, 2, 128, 1), suits=_sum),  # as the sum of the weights is read
     "decays of 1e-6 and 1": Case(_CPU, _GPU, _extreme, lambda name, instance: instance.decay != "none"),
     # where nothing decays, each token keeps what rounding did to those before: at 70 tokens float32's own rounding would come up to the limit
     "near-parallel keys, beta 1.99": Case(_CPU._replace(length=25), _GPU, _near_parallel, _delta),
