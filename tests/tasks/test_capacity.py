@@ -10,8 +10,9 @@ import torch
 from linbench.common.errors import UserError
 from linbench.common.io import IO
 from linbench.protocol import Protocol, default_protocol
-from linbench.tasks.base import IGNORE, Batch, Prediction
+from linbench.tasks.base import Batch, Prediction
 from linbench.tasks.capacity import Capacity, CapacitySettings
+from tests.tasks.unanswered import unanswered
 
 ALPHA = 1e-3
 N = 20_000
@@ -170,7 +171,7 @@ def test_chance_is_the_commonest_value_of_all_writes() -> None:
 def test_the_solver_reads_the_writes_alone() -> None:
     task = build(keys=8, writes="replaced", delay=3)
     batch = sample(task, 40)
-    bare = Batch(batch.inputs, batch.positions, torch.full_like(batch.targets, IGNORE), {})
+    bare = unanswered(batch)
     assert torch.equal(task.solve(bare), batch.targets)
     swapped = batch.inputs.clone()
     swapped[:, :16, 1] = torch.where(swapped[:, :16, 1] == 9, 10, torch.where(swapped[:, :16, 1] == 10, 9, swapped[:, :16, 1]))

@@ -11,6 +11,7 @@ from linbench.common.io import IO
 from linbench.tasks.base import IGNORE, Batch, Prediction, Split
 from linbench.tasks.blocks.automata import Automata
 from linbench.tasks.formal_language import VISITS, FormalLanguage, FormalLanguageSettings
+from tests.tasks.unanswered import unanswered
 
 ALPHA = 1e-3
 Probability = Callable[..., float]
@@ -48,7 +49,7 @@ def words_of(task: FormalLanguage, batch: Batch) -> list[list[list[int]]]:
 
 
 def solved(task: FormalLanguage, batch: Batch) -> Prediction:
-    answers = task.solve(Batch(batch.inputs, batch.positions, torch.full_like(batch.targets, IGNORE), {}))
+    answers = task.solve(unanswered(batch))
     return Prediction(answers, torch.zeros(answers.shape))
 
 

@@ -8,12 +8,13 @@ import torch
 from linbench.tasks.base import IGNORE, Batch, Prediction
 from linbench.tasks.fuzzy_recall import FuzzyRecall
 from tests.tasks.recalling import SETTINGS, build, sample
+from tests.tasks.unanswered import unanswered
 
 N = 20_000
 
 
 def solved(task: FuzzyRecall, batch: Batch) -> float:
-    answers = task.solve(batch._replace(targets=torch.full_like(batch.targets, IGNORE), slices={}))
+    answers = task.solve(unanswered(batch))
     right, counted = task.score(batch, Prediction(answers, torch.zeros(answers.shape)))["accuracy"]
     return float(right / counted)
 
@@ -32,7 +33,7 @@ def test_the_solver_by_hand() -> None:
 def test_the_solver_is_right_wherever_the_key_was_shown(values: dict[str, Any]) -> None:
     task = build(**values)
     batch = sample(task, 300)
-    answers = task.solve(batch._replace(targets=torch.full_like(batch.targets, IGNORE), slices={}))
+    answers = task.solve(unanswered(batch))
     known = batch.due & (batch.slices["seen"] > 0)
     assert known.any()
     assert torch.equal(answers[known], batch.targets[known])

@@ -11,6 +11,7 @@ from linbench.common.errors import UserError
 from linbench.common.io import IO
 from linbench.tasks.base import IGNORE, Batch, Prediction, Split
 from linbench.tasks.in_context_recall import InContextRecall, NoisyRecall
+from tests.tasks.unanswered import unanswered
 
 N = 10_000
 ALPHA = 1e-3
@@ -194,7 +195,7 @@ def test_the_solver_reads_the_sequence_by_hand() -> None:
 def test_the_solver_is_always_right(values: dict[str, Any]) -> None:
     task = build(**values)
     batch = sample(task, 300)
-    answers = task.solve(batch._replace(targets=torch.full_like(batch.targets, IGNORE), slices={}))
+    answers = task.solve(unanswered(batch))
     scores = task.score(batch, Prediction(answers, torch.zeros(answers.shape)))
     right, counted = scores["accuracy"]
     assert right == counted == batch.due.sum()

@@ -18,7 +18,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from linbench.common.errors import UserError
 from linbench.registry import SHIPPED, registry
 from linbench.tasks import random
-from linbench.tasks.base import IGNORE, Batch, Prediction, Question, Split, Task
+from linbench.tasks.base import Batch, Prediction, Question, Split, Task
+from tests.tasks.unanswered import unanswered
 
 DIGESTS = Path(__file__).parent / "digests"
 DIGESTED = 64
@@ -66,11 +67,6 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(x, b[name]) for name, x in a.items())
 
 
-def seen(batch: Batch) -> Batch:
-    """What a model may see."""
-    return Batch(batch.inputs, batch.positions, torch.full_like(batch.targets, IGNORE), {}, {})
-
-
 def check_structure(task: Task, batch: Batch, count: int) -> None:
     io, T, N = task.io, task.seq_len, task.answers
     assert (io.vocab_in is None) != (io.d_in is None)
@@ -104,7 +100,7 @@ def check_structure(task: Task, batch: Batch, count: int) -> None:
 def accuracy(task: Task, batches: Iterable[Batch]) -> float:
     right = counted = 0.0
     for batch in batches:
-        answers = task.solve(seen(batch))
+        answers = task.solve(unanswered(batch))
         value, weight = task.score(batch, Prediction(answers, torch.zeros(batch.positions.shape)))["accuracy"]
         right, counted = right + float(value), counted + float(weight)
     assert counted > 0
@@ -162,13 +158,13 @@ def check_nothing_later_is_needed(task: Task, batch: Batch) -> None:
     """The solver answers the same when all after a place is that of other examples; the answers of a code are due after the last token."""
     if task.io.readout == "code":
         return
-    expected = task.solve(seen(batch))
+    expected = task.solve(unanswered(batch))
     other = sample(task, len(batch.positions), first=100).inputs
     for n in {0, task.answers // 2, task.answers - 1}:
         at = batch.positions[:, n]
         late = torch.arange(task.seq_len) > at[:, None]
         late = late.view(*late.shape, *[1] * (batch.inputs.dim() - 2))
-        found = task.solve(seen(batch._replace(inputs=torch.where(late, other, batch.inputs))))
+        found = task.solve(unanswered(batch._replace(inputs=torch.where(late, other, batch.inputs))))
         due = batch.due[:, n]
         assert torch.equal(found[:, n][due], expected[:, n][due])
 
@@ -215,7 +211,7 @@ def test_baselines_know_no_more_than_a_model_and_do_no_better_than_the_best(name
     batch, other = sample(task, 64, split="test"), sample(task, 64, first=100).inputs
     at = task.answers // 2
     late = (torch.arange(task.seq_len) > batch.positions[:, at, None]).view(64, task.seq_len, *[1] * (batch.inputs.dim() - 2))
-    cut = task.baselines(seen(batch._replace(inputs=torch.where(late, other, batch.inputs))))
+    cut = task.baselines(unanswered(batch._replace(inputs=torch.where(late, other, batch.inputs))))
     for which, baseline in task.baselines(batch).items():
         assert baseline.answers.shape == batch.targets.shape
         assert torch.equal(baseline.answers[:, at], cut[which].answers[:, at]), which

@@ -9,6 +9,7 @@ from linbench.common.errors import UserError
 from linbench.common.io import IO
 from linbench.tasks.base import IGNORE, Batch, Prediction
 from linbench.tasks.mqar import MQAR, MQARSettings
+from tests.tasks.unanswered import unanswered
 
 N = 20_000
 ALPHA = 1e-3
@@ -185,7 +186,7 @@ def test_published_filler_is_any_token(chi_squared: Probability) -> None:
 
 
 def solved(task: MQAR, batch: Batch) -> Prediction:
-    answers = task.solve(Batch(batch.inputs, batch.positions, torch.full_like(batch.targets, IGNORE), {}))
+    answers = task.solve(unanswered(batch))
     return Prediction(answers, torch.zeros(answers.shape))
 
 

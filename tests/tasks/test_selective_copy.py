@@ -10,6 +10,7 @@ from linbench.common.errors import UserError
 from linbench.protocol import Protocol, default_protocol
 from linbench.tasks.base import IGNORE, Batch, Prediction
 from linbench.tasks.selective_copy import SelectiveCopy, SelectiveCopySettings
+from tests.tasks.unanswered import unanswered
 
 N = 20_000
 ALPHA = 1e-3
@@ -77,7 +78,7 @@ def test_the_solver_leaves_out_the_blanks() -> None:
 def test_the_solver_is_always_right(values: dict[str, Any]) -> None:
     task = build(**values)
     batch = sample(task, 500)
-    answers = task.solve(batch._replace(targets=torch.full_like(batch.targets, IGNORE), slices={}))
+    answers = task.solve(unanswered(batch))
     scores = task.score(batch, Prediction(answers, torch.zeros(answers.shape)))
     assert scores["accuracy"] == (500 * task.answers, 500 * task.answers)
     assert scores["macro_accuracy"] == (4, 4)
