@@ -15,7 +15,7 @@ LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
 
 
 AT_ONCE: tl.constexpr = tl.constexpr(16)
-"""Chunks over whose tokens `sum_decays` and `decay_gradients` sum side by side."""
+"""Chunks over whose tokens `sum_decays`, `lay_out` and `decay_gradients` go side by side."""
 
 
 @triton.jit
@@ -38,6 +38,16 @@ def sum_decays(g, sums, bh, block, N, T, stride, C: tl.constexpr, DT: tl.constex
         summed = tl.cumsum(x, axis=1)
         at = sums + (bh * N + n) * C + i
     tl.store(at, summed, mask=n < N)
+
+
+@triton.jit
+def lay_out(gate, laid, bh, block, N, T, stride, C: tl.constexpr):
+    """For `AT_ONCE` chunks of recurrence bh: a gate of every token in float32, zero past the end; laid [B, H, N, C], where the next chunk's can
+    be loaded while a kernel works on one: of 16 bits that do not lie in a row they cannot."""
+    n = block * AT_ONCE + tl.arange(0, AT_ONCE)[:, None]
+    i = tl.arange(0, C)[None, :]
+    t = n * C + i
+    tl.store(laid + (bh * N + n) * C + i, tl.load(gate + t * stride, mask=t < T, other=0.0).to(tl.float32), mask=n < N)
 
 
 @triton.jit
