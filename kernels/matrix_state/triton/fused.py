@@ -166,7 +166,9 @@ def backward(
         if DECAY != "none":
             kept = kept_gradient(tl.sum(state_t * tl.trans(dstate), axis=0), g_t, C, DECAY)
         seen = (-dr if UPDATE == "delta" else dr).to(DT)
-        dbeta_n = tl.sum(dr * v_n, axis=1) if UPDATE == "delta" else beta_n
+        dbeta_n = beta_n
+        if UPDATE == "delta":
+            dbeta_n = dr * v_n if BV == BK else tl.sum(dr * v_n, axis=1)
         dq_n, dp_n, dkey, dk_n = state_products(do_n, v_n, z, seen, state_t, tl.trans(dstate.to(DT)), UPDATE, DT)
         da = score_gradient(do_n, z, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, FINE_BACK, DT)
         da_t = score_gradient(do_n, z, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, True, False, DT)
@@ -199,6 +201,6 @@ def backward(
     if DECAY == "scalar":
         tl.debug_barrier()
         for block in range(0, tl.cdiv(N, AT_ONCE)):
-            decay_gradients(dsums, dg + decays, bh, block, 1, 0, N, T, g_stride, C)
+            decay_gradients(dsums, dg + decays, bh, block, 1, 0, N, T, g_stride, C, Q_BEFORE or P_BEFORE)
     if STATE:
         store_rows(dfirst + bh * K * V, ks, K, V, vs, V, dstate)
