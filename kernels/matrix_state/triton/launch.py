@@ -62,7 +62,7 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, up
         chunk = min(shortest, narrowest, 64 if light else 16 if heavy or exact else 32)
         few = 1 if narrowest == 16 else 2
         warps = (4, 4, 0) if narrowest == 64 and light else (2, 4, 0) if narrowest == 64 else (few, few, 0)
-        return Launch("fused", chunk, key_block, value_block, value_block, warps, stages=2 if narrowest == 64 else 1)
+        return Launch("fused", chunk, key_block, value_block, value_block, warps, stages=1 if narrowest < 64 else 2 if light else 3)
     if key_block > 128 or (widest > 128 and not light) or exact or two_keys or (heavy and (wide or widest <= 64)):
         chunk = 16
     else:
