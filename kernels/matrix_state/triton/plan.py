@@ -140,7 +140,7 @@ class Plan:
                 "states": ((*by_chunk, self.key_dim, self.value_dim), self.dtype) if kept else None,
                 "writes": (self.values_shape, torch.float32 if wide_writes else self.dtype) if kept and self.solves else None,
                 "squares": ((*by_chunk, SQUARES[update][0], chunk, chunk), self.dtype) if kept else None,
-                "inverses": ((*by_chunk, 1 if exact else 2, chunk, chunk), self.dtype) if kept and self.solves else None,
+                "inverses": ((*by_chunk, 1 if exact else 2, chunk, chunk), self.dtype) if kept and self.solves and self.gradient else None,
                 "erasers": keys(self.solves and self.split),
                 "q_start": keys(decays),
                 "key_end": keys(decays),
