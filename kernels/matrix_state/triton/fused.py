@@ -168,7 +168,7 @@ def backward(
         seen = (-dr if UPDATE == "delta" else dr).to(DT)
         dbeta_n = beta_n
         if UPDATE == "delta":
-            dbeta_n = dr * v_n if BV == BK else tl.sum(dr * v_n, axis=1)
+            dbeta_n = dr * v_n if BV == BK and DT != tl.float32 else tl.sum(dr * v_n, axis=1)  # one order of float32's sums whatever the sizes
         dq_n, dp_n, dkey, dk_n = state_products(do_n, v_n, z, seen, state_t, tl.trans(dstate.to(DT)), UPDATE, DT)
         da = score_gradient(do_n, z, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, FINE_BACK, DT)
         da_t = score_gradient(do_n, z, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, True, False, DT)
