@@ -107,6 +107,17 @@ def sums_by_token(a, b):
 
 
 @triton.jit
+def _add_four(a, b, c, d, a_more, b_more, c_more, d_more):
+    return a + a_more, b + b_more, c + c_more, d + d_more
+
+
+@triton.jit
+def four_sums_by_token(a, b, c, d):
+    """As `sums_by_token`, of four."""
+    return tl.reduce((a, b, c, d), 1, _add_four)
+
+
+@triton.jit
 def store_key_gradients(
     q, k, key, p, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta, dbeta_n, g, dq_n, dp_n, dkey, dk_n, kept, scale,
     dq, dk, dg, dsums, dbeta, dp, db, gates, decays, g_stride, chunk, rows, ks, T, H, K,
@@ -116,8 +127,8 @@ def store_key_gradients(
     """Gradients of q, k, key, p, beta and the log decay, from those through the states (`state_products`) and of the chunk's scores.
 
     da and dl: gradients of q's and p's scores of key (the delta rule subtracts what p reads, and dl is that of beta p); da_k and dl_k of k,
-    where this is another key; each with its transpose. dbeta_n: [C], its part from the values; kept: as from `kept_gradient`. Where k is
-    also the erase key, what p gets is k's.
+    where this is another key; each with its transpose. dbeta_n: [C], its part from the values, or what over the last axis sums to it, in the shape
+    of keys; kept: as from `kept_gradient`. Where k is also the erase key, what p gets is k's.
 
     A log decay acts between a write and a reading. So its gradient sums reader . gradient over the readers from it on (after it, if
     they read before the decay) less the same of the chunk's writes, and writer . gradient over the writes before it that reach the next
@@ -143,8 +154,14 @@ def store_key_gradients(
         dkey += own_k
     store_rows(dq + base, rows, T, H * K, ks, K, dq_n)
     erased = reader * dp_n  # with the very reader that writes met, so that what belongs to one pair cancels
+    TOGETHER: tl.constexpr = UPDATE == "delta" and len(dbeta_n.shape) == 2
+    recall = p * dp_n
     if UPDATE == "delta":
-        tl.store(dbeta + gates + rows * H, (dbeta_n + tl.sum(p * dp_n, axis=1)).to(dbeta.dtype.element_ty), mask=rows < T)
+        if not TOGETHER:
+            dbeta_n += tl.sum(recall, axis=1)
+        elif DECAY != "scalar":
+            dbeta_n, of_recall = sums_by_token(dbeta_n, recall)
+            dbeta_n += of_recall
         dp_n = beta[:, None] * dp_n
     if UPDATE != "add":
         if ERASE:
@@ -170,5 +187,11 @@ def store_key_gradients(
                 dg_n += sum_along(after, rows, "after", DT)
             store_rows(dg + decays, rows, T, g_stride, ks, K, dg_n)
         else:
-            later, earlier = sums_by_token(from_on, passed_on)
+            if TOGETHER:
+                dbeta_n, of_recall, later, earlier = four_sums_by_token(dbeta_n, recall, from_on, passed_on)
+                dbeta_n += of_recall
+            else:
+                later, earlier = sums_by_token(from_on, passed_on)
             store_decay_parts(dsums, chunk, kept, later, earlier, after, Q_BEFORE or P_BEFORE, rows.shape[0])
+    if UPDATE == "delta":
+        tl.store(dbeta + gates + rows * H, dbeta_n.to(dbeta.dtype.element_ty), mask=rows < T)

@@ -15,7 +15,7 @@ LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
 
 
 AT_ONCE: tl.constexpr = tl.constexpr(16)
-"""Chunks over whose tokens `sum_decays` and `decay_gradients` sum side by side."""
+"""Chunks over whose tokens `sum_decays`, `lay_out` and `decay_gradients` go side by side."""
 
 
 @triton.jit
@@ -41,7 +41,17 @@ def sum_decays(g, sums, bh, block, N, T, stride, C: tl.constexpr, DT: tl.constex
 
 
 @triton.jit
-def decay_gradients(dsums, dg, bh, block, P, stride_p, N, T, stride, C: tl.constexpr):
+def lay_out(gate, laid, bh, block, N, T, stride, C: tl.constexpr):
+    """For `AT_ONCE` chunks of recurrence bh: a gate of every token in float32, zero past the end; laid [B, H, N, C], where the next chunk's can
+    be loaded while a kernel works on one: of 16 bits that do not lie in a row they cannot."""
+    n = block * AT_ONCE + tl.arange(0, AT_ONCE)[:, None]
+    i = tl.arange(0, C)[None, :]
+    t = n * C + i
+    tl.store(laid + (bh * N + n) * C + i, tl.load(gate + t * stride, mask=t < T, other=0.0).to(tl.float32), mask=n < N)
+
+
+@triton.jit
+def decay_gradients(dsums, dg, bh, block, P, stride_p, N, T, stride, C: tl.constexpr, BEFORE: tl.constexpr):
     """For `AT_ONCE` chunks of recurrence bh: the gradient dg of its log decay, from dsums [P, B, H, N, 3, C] as `store_decay_parts` left them."""
     n = block * AT_ONCE + tl.arange(0, AT_ONCE)[:, None]
     i = tl.arange(0, C)[None, :]
@@ -50,7 +60,7 @@ def decay_gradients(dsums, dg, bh, block, P, stride_p, N, T, stride, C: tl.const
     for _ in range(0, P):
         later += tl.load(at, mask=n < N, other=0.0)
         earlier += tl.load(at + C, mask=n < N, other=0.0)
-        own += tl.load(at + 2 * C, mask=n < N, other=0.0)
+        own += tl.load(at + (2 * C if BEFORE else C), mask=n < N, other=0.0)
         at += stride_p
     t = n * C + i
     total = tl.cumsum(later, axis=1, reverse=True) + tl.cumsum(earlier, axis=1) - own
@@ -61,17 +71,15 @@ def decay_gradients(dsums, dg, bh, block, P, stride_p, N, T, stride, C: tl.const
 def store_decay_parts(dsums, chunk, kept, later, earlier, after, BEFORE: tl.constexpr, C: tl.constexpr):
     """What the log decay of a token gets: later [C] of itself and the tokens after it, `after` [C, K] (if any reads BEFORE its decay) of
     those after it, `earlier` [C] of those before it, and kept [1] whatever the token. To be summed by `decay_gradients`, which takes out again
-    what was not the token's own."""
+    what was not the token's own: `earlier`, but where any reads BEFORE."""
     i = tl.arange(0, C)
     dsums += chunk * 3 * C
-    own = earlier
     if BEFORE:
         after_n = tl.sum(after, axis=1)
+        own = earlier + after_n
         later += after_n
-        own += after_n
-    tl.store(dsums + i, later + tl.where(i == C - 1, kept, 0.0))
-    tl.store(dsums + C + i, earlier)
-    tl.store(dsums + 2 * C + i, own)
+        tl.store(dsums + 2 * C + i, own)
+    tl.store(dsums + i[:, None] + tl.arange(0, 2)[None, :] * C, tl.join(later + tl.where(i == C - 1, kept, 0.0), earlier))  # to other threads at once
 
 
 @triton.jit

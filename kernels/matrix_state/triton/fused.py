@@ -16,7 +16,7 @@ from linbench.kernels.matrix_state.triton.chunk import (
     stored_scores,
     taken_over,
 )
-from linbench.kernels.matrix_state.triton.decay import AT_ONCE, decay_gradients, load_decay, sum_decays, whole
+from linbench.kernels.matrix_state.triton.decay import AT_ONCE, decay_gradients, lay_out, load_decay, sum_decays, whole
 from linbench.kernels.matrix_state.triton.scores import inverse_dot, score_gradient, scores, store_inverse, transposed_inverse_dot
 from linbench.kernels.matrix_state.triton.tiles import (
     dot,
@@ -32,7 +32,7 @@ from linbench.kernels.matrix_state.triton.tiles import (
 
 @triton.jit
 def forward(
-    q, k, v, g, beta, p, b, first, o, last, sums, states, writes, squares, inverses, scale, T,
+    q, k, v, g, beta, p, b, first, o, last, sums, betas, states, writes, squares, inverses, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STATE: tl.constexpr, SAVE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr,
@@ -49,6 +49,10 @@ def forward(
     if DECAY == "scalar":
         for block in range(0, tl.cdiv(N, AT_ONCE)):
             sum_decays(g, sums, bh, block, N, T, g_stride, C, DT)
+    if UPDATE == "delta":
+        for block in range(0, tl.cdiv(N, AT_ONCE)):
+            lay_out(beta + gates, betas, bh, block, N, T, H, C)
+    if DECAY == "scalar" or UPDATE == "delta":
         tl.debug_barrier()  # other threads will read them
     state = tl.zeros([BK, BV], tl.float32)
     if STATE:
@@ -71,7 +75,7 @@ def forward(
         else:
             k_t, key_t = tl.trans(k_n), tl.trans(key)
         if UPDATE == "delta":
-            beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
+            beta_n = tl.load(betas + chunk * C + tl.arange(0, C))
 
         a_q, a_p, a_qk, a_pk = scores(q_n, p_n, key, k_n, g_n, rows, C, LEVELS, DECAY, True, UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT)
         if UPDATE != "add":
@@ -99,6 +103,8 @@ def forward(
         if SAVE:
             store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, scale * a_q)
             store_rows(states + chunk * K * V, ks, K, V, vs, V, state)
+        if UPDATE == "delta" and DECAY != "vector":  # from one copy for all its uses k could not be loaded ahead
+            key_t = load_transposed(k + keys, rows, T, HK * K, ks, K).to(DT)
         state = handed_on(whole(state, g_t, C, DECAY), key_t, z, g_n, g_t, rows, DECAY, FINE, DT)
         if UPDATE == "low_rank":
             state = handed_on(state, k_t, v_n, g_n, g_t, rows, DECAY, False, DT)
@@ -107,7 +113,7 @@ def forward(
 
 @triton.jit
 def backward(
-    q, k, v, g, beta, p, b, sums, states, writes, squares, inverses, do, dlast, dq, dk, dv, dg, dsums, dbeta, dp, db, dfirst, scale, T,
+    q, k, v, g, beta, p, b, sums, betas, states, writes, squares, inverses, do, dlast, dq, dk, dv, dg, dsums, dbeta, dp, db, dfirst, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr,
@@ -129,25 +135,19 @@ def backward(
         n = N - 1 - m
         rows = n * C + tl.arange(0, C)
         chunk = bh * N + n
-        q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
+        # what is loaded ahead stands where it is first used, so that it takes no registers before, and what is not stands here
+        v_n, beta_n = load_rows(v + values, rows, T, H * V, vs, V).to(DT), tl.zeros([C], tl.float32)
+        if UPDATE == "delta":
+            beta_n = tl.load(betas + chunk * C + tl.arange(0, C))
         k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
-        v_n = load_rows(v + values, rows, T, H * V, vs, V).to(DT)
         do_n = load_rows(do + values, rows, T, H * V, vs, V).to(DT)
-        state_t = load_transposed(states + chunk * K * V, ks, K, V, vs, V)
         g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, DT)
         g_t = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, True, DT)
-        key, p_n, z, beta_n = k_n, k_n, v_n, tl.zeros([C], tl.float32)
+        key, p_n, z = k_n, k_n, v_n
         if UPDATE == "low_rank":
             key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
         if ERASE:
             p_n = load_rows(p + keys, rows, T, HK * K, ks, K).to(DT)
-        if DECAY == "vector":
-            q_t = load_transposed(q + keys, rows, T, HK * K, ks, K).to(DT)
-            p_t = load_transposed((p if ERASE else k) + keys, rows, T, HK * K, ks, K).to(DT)
-        else:
-            q_t, p_t = tl.trans(q_n), tl.trans(p_n)
-        if UPDATE == "delta":
-            beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
 
         dz = dot(load_square_transposed(stored_scores(squares, chunk, 0, C, UPDATE), C), do_n, DT, taken_over(key, dstate, g_n, rows, DECAY, DT))
         dr, dv_n = dz, dz
@@ -161,11 +161,14 @@ def backward(
                 dv_n = dot(load_square_transposed(stored_scores(squares, chunk, 2, C, UPDATE), C), dr, DT, dv_n)
         store_rows(dv + values, rows, T, H * V, vs, V, dv_n)
 
+        state_t = load_transposed(states + chunk * K * V, ks, K, V, vs, V)
         kept = tl.zeros([1], tl.float32)
         if DECAY != "none":
             kept = kept_gradient(tl.sum(state_t * tl.trans(dstate), axis=0), g_t, C, DECAY)
         seen = (-dr if UPDATE == "delta" else dr).to(DT)
-        dbeta_n = tl.sum(dr * v_n, axis=1) if UPDATE == "delta" else beta_n
+        dbeta_n = beta_n
+        if UPDATE == "delta":
+            dbeta_n = dr * v_n if BV == BK and DT != tl.float32 else tl.sum(dr * v_n, axis=1)  # one order of float32's sums whatever the sizes
         dq_n, dp_n, dkey, dk_n = state_products(do_n, v_n, z, seen, state_t, tl.trans(dstate.to(DT)), UPDATE, DT)
         da = score_gradient(do_n, z, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, FINE_BACK, DT)
         da_t = score_gradient(do_n, z, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, True, False, DT)
@@ -179,6 +182,12 @@ def backward(
             da_kt = score_gradient(do_n, v_n, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, True, False, DT)
             dl_k = score_gradient(seen, v_n, 1.0, g_n, rows, DECAY, P_BEFORE, True, False, False, DT)
             dl_kt = score_gradient(seen, v_n, 1.0, g_n, rows, DECAY, P_BEFORE, True, True, False, DT)
+        q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
+        if DECAY == "vector":
+            q_t = load_transposed(q + keys, rows, T, HK * K, ks, K).to(DT)
+            p_t = load_transposed((p if ERASE else k) + keys, rows, T, HK * K, ks, K).to(DT)
+        else:
+            q_t, p_t = tl.trans(q_n), tl.trans(p_n)
         store_key_gradients(
             q_n, k_n, key, p_n, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta_n, dbeta_n, g_n, dq_n, dp_n, dkey, dk_n, kept, scale,
             dq, dk, dg, dsums, dbeta, dp, db, gates, decays, g_stride, chunk, rows, ks, T, H, K,
@@ -192,6 +201,6 @@ def backward(
     if DECAY == "scalar":
         tl.debug_barrier()
         for block in range(0, tl.cdiv(N, AT_ONCE)):
-            decay_gradients(dsums, dg + decays, bh, block, 1, 0, N, T, g_stride, C)
+            decay_gradients(dsums, dg + decays, bh, block, 1, 0, N, T, g_stride, C, Q_BEFORE or P_BEFORE)
     if STATE:
         store_rows(dfirst + bh * K * V, ks, K, V, vs, V, dstate)

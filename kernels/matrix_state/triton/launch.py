@@ -25,7 +25,7 @@ class Launch(NamedTuple):
 
     warps per program: of the fused schedule (forward, backward, none), of the split one (what walks, what does not, `gradients`).
     stages: in how many a kernel loads that goes from chunk to chunk, so that the next comes while it works on one.
-    registers: of a thread in `gradients` at most, so that more of its programs run side by side.
+    registers: of a thread at most, so that more programs run side by side, of the split schedule: in `gradients`, and in all else that does not walk.
     """
 
     schedule: Literal["fused", "split", "recurrent"]
@@ -35,7 +35,7 @@ class Launch(NamedTuple):
     walk_block: int
     warps: tuple[int, int, int]
     stages: int = 1
-    registers: int | None = None
+    registers: tuple[int | None, int | None] = (None, None)
 
 
 @cache
@@ -62,7 +62,7 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, up
         chunk = min(shortest, narrowest, 64 if light else 16 if heavy or exact else 32)
         few = 1 if narrowest == 16 else 2
         warps = (4, 4, 0) if narrowest == 64 and light else (2, 4, 0) if narrowest == 64 else (few, few, 0)
-        return Launch("fused", chunk, key_block, value_block, value_block, warps, stages=2 if narrowest == 64 else 1)
+        return Launch("fused", chunk, key_block, value_block, value_block, warps, stages=1 if narrowest < 64 else 2 if light else 3)
     if key_block > 128 or (widest > 128 and not light) or exact or two_keys or (heavy and (wide or widest <= 64)):
         chunk = 16
     else:
@@ -70,7 +70,8 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, up
     few = 4 if not heavy else 1 if chunk == 16 and (two_keys or not wide) else 2
     walk_block = min(value_block, 32 if key_block > 128 else 64)
     stages = 3 if heavy and not wide else 2
-    registers = 168 if two_keys and widest > 64 and not wide else None
+    three = 168  # registers with which three programs of four warps fit where two did
+    registers = (three if two_keys and widest > 64 and not wide else None, three if chunk == 64 and update != "add" else None)
     return Launch("split", min(shortest, chunk), min(key_block, 64), min(value_block, 64), walk_block, (4, few, 4), stages, registers)
 
 

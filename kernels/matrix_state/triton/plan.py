@@ -72,10 +72,10 @@ class Room:
 class Plan:
     """Of a form: sizes, `launch`, the `values` of the kernels' parameters that are no tensors, and two rooms.
 
-    saved: what the kernels of forward hand to each other and to backward. sums: of a scalar decay, as from `decay.sum_decays`. states
-    [B, H, N, K, V]: at the start of chunks. writes [B, T, H, V]: z. squares [B, H, N, S, C, C]: scores. inverses [B, H, N, 1, C, C], or of
-    16 bits twice. In the split schedule also erasers [B, T, H, K]: W; and for a vector decay q_start, key_end and k_end [B, T, H, K], and
-    kept [B, H, N, K].
+    saved: what the kernels of forward hand to each other and to backward. sums: of a scalar decay, as from `decay.sum_decays`. betas
+    [B, H, N, C]: in the fused schedule, as from `decay.lay_out`. states [B, H, N, K, V]: at the start of chunks. writes [B, T, H, V]: z.
+    squares [B, H, N, S, C, C]: scores. inverses [B, H, N, 1, C, C], or of 16 bits twice. In the split schedule also erasers [B, T, H, K]: W;
+    and for a vector decay q_start, key_end and k_end [B, T, H, K], and kept [B, H, N, K].
 
     scratch: what the kernels of backward hand to each other. dsums [P, B, H, N, 3, C]: of a scalar decay, a part from each of P blocks of
     keys. In the split schedule also dstates, dsquares and dwrites, and dbeta [P + 1, B, T, H]: a part from each block, and of the values.
@@ -136,10 +136,11 @@ class Plan:
             self.batch,
             {
                 "sums": ((*by_chunk, 2 if exact else 1, chunk), torch.float32) if self.decay == "scalar" and chunked else None,
+                "betas": ((*by_chunk, chunk), torch.float32) if update == "delta" and self.launch.schedule == "fused" else None,
                 "states": ((*by_chunk, self.key_dim, self.value_dim), self.dtype) if kept else None,
                 "writes": (self.values_shape, torch.float32 if wide_writes else self.dtype) if kept and self.solves else None,
                 "squares": ((*by_chunk, SQUARES[update][0], chunk, chunk), self.dtype) if kept else None,
-                "inverses": ((*by_chunk, 1 if exact else 2, chunk, chunk), self.dtype) if kept and self.solves else None,
+                "inverses": ((*by_chunk, 1 if exact else 2, chunk, chunk), self.dtype) if kept and self.solves and self.gradient else None,
                 "erasers": keys(self.solves and self.split),
                 "q_start": keys(decays),
                 "key_end": keys(decays),

@@ -66,6 +66,10 @@ class Call:
         """All tensors, for a kernel that is not compiled yet."""
         return self.tensors | {name: room.view(memory, name) for room, memory in self.rooms for name in room.contents}
 
+    def chunk(self, kernel: Any, **more: Any) -> None:
+        """Launch what goes through all chunks side by side."""
+        self.run(kernel, (self.plan.chunks, self.plan.rows), 1, registers=self.plan.launch.registers[1], **more)
+
     def walk(self, kernel: Any, **more: Any) -> None:
         """Launch what goes through all tokens for every row and block of values."""
         block = self.plan.launch.walk_block
@@ -95,9 +99,9 @@ def forward(tensors: Tensors, switches: Switches, save: bool) -> tuple[Tensor, T
             call.run(split.decay_sums, plan.sums_grid, 1)
         if decays or plan.solves:
             keys = min(plan.launch.key_block, launch.FEW_KEYS) if decays else plan.launch.key_block
-            call.run(split.prepare, (plan.chunks, plan.rows), 1, BK=keys, PREPARED=prepared)
+            call.chunk(split.prepare, BK=keys, PREPARED=prepared)
         call.walk(split.walk)
-        call.run(split.read, (plan.chunks, plan.rows), 1, PREPARED=prepared)
+        call.chunk(split.read, PREPARED=prepared)
     else:
         call.run(fused.forward, (plan.rows,), 0, stages=plan.launch.stages)
     return o, last, saved
@@ -125,11 +129,11 @@ def backward(tensors: Tensors, saved: Tensor, do: Tensor, dlast: Tensor | None, 
     if plan.split:
         if not plan.solves:
             call.place(dwrites=dv)
-        call.run(split_backward.write_gradients, (plan.chunks, plan.rows), 1)
+        call.chunk(split_backward.write_gradients)
         call.walk(split_backward.walk_back)
         if plan.solves:
-            call.run(split_backward.value_gradients, (plan.chunks, plan.rows), 1)
-        call.run(split_backward.gradients, (plan.chunks, plan.rows, plan.key_blocks), 2, registers=plan.launch.registers)
+            call.chunk(split_backward.value_gradients)
+        call.run(split_backward.gradients, (plan.chunks, plan.rows, plan.key_blocks), 2, registers=plan.launch.registers[0])
         if plan.decay == "scalar":
             call.run(split_backward.summed_gradients, plan.sums_grid, 1, P=plan.key_blocks)
         if dbeta is not None:  # it sums over keys and values

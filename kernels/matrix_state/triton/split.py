@@ -47,13 +47,14 @@ def prepare(
     q, k, v, g, sums, beta, p, b, writes, erasers, squares, inverses, q_start, key_end, k_end, kept, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
-    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, PREPARED: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr,
+    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, PREPARED: tl.constexpr, SAVE: tl.constexpr, FINE: tl.constexpr,
+    DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N, B H), for a vector decay, or where writes depend on the state: all of a chunk that needs no state.
 
     q's scores if they are to be PREPARED, and of a low-rank update p's of k (in `squares`). Of a vector decay q since the chunk's start and
-    keys up to its end [B, T, H, K], and what it keeps [B, H, N, K]. Of writes that depend on the state the inverse, and U [B, T, H, V] (in `writes`) and W
-    [B, T, H, K].
+    keys up to its end [B, T, H, K], and what it keeps [B, H, N, K]. Of writes that depend on the state the inverse (SAVE: only backward reads
+    it), and U [B, T, H, V] (in `writes`) and W [B, T, H, K].
     """
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
     keys, gates = place(bh, T, H, HK, K)
@@ -95,7 +96,8 @@ def prepare(
         if UPDATE == "delta":
             beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
         x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, FINE, DT)
-        store_inverse(inverses, chunk, x, C, DT)
+        if SAVE:
+            store_inverse(inverses, chunk, x, C, DT)
         for block in range(0, tl.cdiv(K, BK)):
             ks = block * BK + tl.arange(0, BK)
             p_n = load_rows((p if ERASE else k) + keys, rows, T, HK * K, ks, K).to(DT)
