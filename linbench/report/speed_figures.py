@@ -112,7 +112,8 @@ def _of_forms(ladder: Ladder) -> Drawing:
         ends = [gains(axes, ladder, dim, labelled=axes is panels[0]) for axes, dim in zip(panels, ladder.head_dims, strict=True)]
         for axes, own in zip(panels, ends, strict=True):
             beside(axes, own)
-        figure.suptitle(f"{ladder.label}, forward and backward: {ladder.about}", x=0.01, ha="left", fontsize="medium")
+        lines = f"{ladder.label}, forward and backward:", ladder.about
+        figure.suptitle(("\n" if columns == 1 else " ").join(lines), x=0.01, ha="left", fontsize="medium")  # one panel is narrower than both
         return True
 
     return Drawing(ladder.slug, draw, ladder.caption, fingerprint(ladder.results))

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
 from linbench.report import forms
-from linbench.report.pictures import save
+from linbench.report.pictures import save, style
 from linbench.report.speed import tables
 from linbench.report.speed_figures import speed_drawings
 from linbench.report.tradeoff import tradeoffs
@@ -236,6 +237,16 @@ def test_figures_carry_the_hash_of_their_results(a_result: Any, tmp_path: Path) 
     assert "of_ones_own" in (tmp_path / f"{trained}.svg").read_text()
     (ladder,) = speed_drawings(results, comparisons(cells), ["forms"])
     assert ladder.slug == "speed-train-forms-of-deltanet-d64-fp32-1024-tokens-a-batch-native-a-cpu-2-threads"
+
+
+def test_the_title_of_forms_fits_a_single_panel() -> None:
+    (drawing,) = speed_drawings([form(name, 16, length, 1.0) for name in ("reference", "scan") for length in (64, 256)], [], ["forms"])
+    with style():
+        figure = Figure()
+        assert drawing.draw(figure)
+        figure.draw_without_rendering()
+    (title,) = figure.texts
+    assert title.get_window_extent().x1 <= figure.bbox.x1
 
 
 @pytest.mark.slow
