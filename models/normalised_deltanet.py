@@ -17,6 +17,7 @@ class NormalisedDeltaSettings(DeltaSettings):
 
     feature_map: Literal["elu+1", "relu"] = Field("elu+1", description="applied to q and k, before the norm")
     qk_norm: Literal["none", "l2"] = Field("l2", description="norm of q and k per head, the last thing before the recurrence")
+    positions: Literal["none"] = Field("none", description="q and k are not rotated: what is divided by could vanish")
 
 
 class NormalisedDeltaNet(DeltaNet):

@@ -1,7 +1,7 @@
 """The sum of the weights as one more column of a memory: read like the values, and what they are divided by."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -22,6 +22,12 @@ class NormalisedSettings(MatrixSettings):
         if str(values.get("normalise", True)).lower() in {"false", "off", "no", "0"}:
             return {"output_norm": "rms", **values}
         return values
+
+    @model_validator(mode="after")
+    def _weights_that_are_not_turned(self) -> Self:
+        if self.normalise and self.positions == "rope":
+            raise ValueError("positions = rope turns q and k, and then the sum of their weights may vanish; it goes with normalise = false")
+        return self
 
 
 class NormalisedMixer(MatrixMixer):

@@ -2,8 +2,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from linbench.common.errors import UserError
 from linbench.models.blocks import normaliser
 from linbench.models.blocks.normaliser import normalised
+from linbench.registry import registry
 
 
 def results(apart: bool, given: dict[str, Tensor | None], monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
@@ -34,3 +36,11 @@ def test_the_sum_of_the_weights_is_the_same_beside_the_values_and_in_a_call_of_i
     }
     for beside, apart in zip(results(False, given, monkeypatch), results(True, given, monkeypatch), strict=True):
         torch.testing.assert_close(apart, beside)
+
+
+@pytest.mark.parametrize("model", ["linear_attention", "performer", "rfa"])
+def test_what_is_divided_by_is_not_rotated(model: str) -> None:
+    settings = registry("model").find(model).cls.Settings
+    with pytest.raises(UserError, match="it goes with normalise = false"):
+        settings.parse({"positions": "rope"}, where="model")
+    assert settings.parse({"positions": "rope", "normalise": "false"}, where="model").positions == "rope"
