@@ -1,6 +1,7 @@
 """Whether the machine was this benchmark's alone, and ran at full speed: what a result is marked by where not."""
 
 import ctypes
+import gc
 import os
 import time
 from functools import cache
@@ -34,6 +35,13 @@ class Moment(NamedTuple):
 def moment() -> Moment:
     """Now."""
     return Moment(time.perf_counter(), time.process_time(), _busy_seconds())
+
+
+def give_back(device: str) -> None:
+    """Memory of a GPU that this process holds and does not use: graphs that were captured keep theirs until Python collects them, and torch keeps it then."""
+    if device != "cpu":
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def marks(began: Moment, device: str) -> list[str]:

@@ -1,18 +1,15 @@
 """Cases of layers from beginning to end: what is stored already is read, the rest measured and kept, a file for each."""
 
-import gc
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-import torch
-
 from linbench.benchmark import memory
 from linbench.benchmark.decode import token
 from linbench.benchmark.layers import Case, Make, compiled, computing, timed, training
-from linbench.benchmark.machine import marks, moment
+from linbench.benchmark.machine import give_back, marks, moment
 from linbench.benchmark.prefill import prompt
 from linbench.benchmark.timing import Ceilings, ceilings
 from linbench.cell import SCHEMA
@@ -70,9 +67,8 @@ def _measured(cases: Sequence[Case], tell: Callable[[str], None]) -> Iterable[tu
         side_by_side = max(1, min(12, (os.cpu_count() or 1) - 2))
         asked = {case.id for case in cases}
         apart = [place for place, case in enumerate(cases) if case.question != "memory" or replace(case, question="train").id not in asked]  # the same kernels
-        for done, (place, outcome) in enumerate(outcomes(compile_all, [cases[place] for place in apart], workers=side_by_side, seconds=COMPILE_SECONDS), 1):
-            firsts[apart[place]] = outcome.value
-            tell(f"compiled {done}/{len(apart)} {cases[apart[place]]}{f': {outcome.failure}' if outcome.failure else ''}")
+        firsts, crowded = _compiled(cases, apart, side_by_side, tell)
+        firsts |= _compiled(cases, crowded, 1, tell)[0]
     for place, outcome in outcomes(measure, cases, workers=int(cuda), seconds=SECONDS):
         case = cases[place]
         if outcome.failure and case.peer is not None and cuda:  # it may be the peer that broke the process
@@ -83,9 +79,23 @@ def _measured(cases: Sequence[Case], tell: Callable[[str], None]) -> Iterable[tu
         yield place, result_of(case, outcome, peak.value, firsts.get(place))
 
 
+def _compiled(cases: Sequence[Case], places: Sequence[int], side_by_side: int, tell: Callable[[str], None]) -> tuple[dict[int, float | None], list[int]]:
+    """Of the cases at these places the seconds of the first call, and those for which memory did not suffice."""
+    firsts: dict[int, float | None] = {}
+    crowded: list[int] = []
+    for which, outcome in outcomes(compile_all, [cases[place] for place in places], workers=side_by_side, seconds=COMPILE_SECONDS):
+        firsts[places[which]] = outcome.value
+        if outcome.failure and "out of memory" in outcome.failure:
+            crowded.append(places[which])
+        tell(f"compiled {len(firsts)}/{len(places)} {cases[places[which]]}{f': {outcome.failure}' if outcome.failure else ''}")
+    return firsts, crowded
+
+
 def compile_all(case: Case) -> float:
     """Everything that the case launches: many at once, before anything is timed. Seconds of our first call."""
-    return compiled(case, CALLS[case.question])
+    seconds = compiled(case, CALLS[case.question])
+    give_back(case.device)  # others are compiled meanwhile
+    return seconds
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -104,9 +114,7 @@ def measure(case: Case) -> dict[str, Any]:
     except Exception as error:  # a layer's own fault, ours or a user's: recorded with its place, and the rest goes on
         oom = out_of_memory(error)
         found = {**_nothing(), "status": "oom" if oom else "failed", "reason": str(error).splitlines()[0] if oom else theirs(error)}
-    if case.device != "cpu":
-        gc.collect()  # what was captured, or failed, would keep its memory from the next case
-        torch.cuda.empty_cache()
+    give_back(case.device)  # the next case needs it
     return {**found, "environment": environment(case.device)}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from linbench.benchmark import peers
 from linbench.benchmark.measure import Measured, Task, compile_all, first_call, measure
 from linbench.benchmark.operations import OPERATIONS, SHAPES, Shape
-from linbench.benchmark.timing import Ceilings, ceilings
+from linbench.benchmark.timing import Ceilings, ceilings, least_call
 from linbench.common.errors import unknown
 from linbench.precision import pick_precision
 from linbench.speeds import OURS
@@ -48,7 +48,8 @@ def run(tasks: Sequence[Task], *, first_calls: bool = False, tell: Tell, keep: C
     device, peer = tasks[0].device, tasks[0].peer
     cores, cuda = os.cpu_count() or 1, device != "cpu"
     best: Ceilings = _only(outcomes(ceilings, [device], workers=int(cuda)))
-    found: dict[str, Any] = {"ceilings": best._asdict(), "peer": peer, "notes": _notes(tasks[0]), "rows": []}
+    least: dict[str, float] = _only(outcomes(least_call, [device], workers=int(cuda)))
+    found: dict[str, Any] = {"ceilings": best._asdict(), "least_call": least, "peer": peer, "notes": _notes(tasks[0]), "rows": []}
     if cuda:
         steps = outcomes(compile_all, tasks, workers=max(1, min(12, cores - 2)), seconds=COMPILE_SECONDS)
         for count, (place, outcome) in enumerate(steps, 1):

@@ -96,7 +96,10 @@ def sentences(found: dict[str, Any]) -> list[str]:
         lines.append(f"{line['shape']}, {line['peer']} / ours {what}: geometric mean {mean}, least {least}.")
     best = found["ceilings"]
     ceilings = f"Times in ms. Copy {best['bytes_per_second'] / 1e9:,.0f} GB/s, matrix product {best['flops_per_second'] / 1e12:,.2f} TFLOP/s."
-    return [*lines, ceilings, *found["notes"]]
+    least = (
+        f"As called nothing takes less than {_ms(found['least_call']['forward'])}, forward and backward {_ms(found['least_call']['both'])}: one number negated."
+    )
+    return [*lines, ceilings, least, *found["notes"]]
 
 
 def _words(value: float | None, words: Callable[[float], str]) -> str:

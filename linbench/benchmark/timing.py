@@ -151,6 +151,15 @@ def ceilings(device: str) -> Ceilings:
     return Ceilings(2 * source.nbytes / seconds["copy"].low, 2 * width**3 / seconds["product"].low)
 
 
+def least_call(device: str) -> dict[str, float]:
+    """Seconds that a caller waits at the least: for one number to be negated (`forward`), and for that and its gradient (`both`)."""
+    if device.startswith("cuda"):
+        torch.cuda.set_device(device)
+    x = torch.ones(1, device=device, requires_grad=True)
+    calls = {"forward": lambda: -x, "both": lambda: torch.autograd.grad(-x, x)}
+    return {name: seconds.median for name, seconds in as_called(calls, repeats=100, cuda=device != "cpu").items()}
+
+
 def _scratch() -> torch.Tensor:
     """To be overwritten, so that nothing else is left in a GPU's cache."""
     return torch.empty(_CACHE_BYTES, dtype=torch.int8, device="cuda")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from linbench.benchmark import peers
+from linbench.benchmark.machine import give_back
 from linbench.benchmark.parts import parts
 from linbench.benchmark.shapes import parsed, written
 from linbench.cell import Cell
@@ -155,6 +156,7 @@ def compile_all(row: Row) -> None:
         Step(training, 0, 0)()
         if row.peer is not None:
             peers.trainer(row.peer, group[0], compiling=True)()
+    give_back(row.device)  # others are compiled meanwhile
 
 
 def measure(row: Row) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """On a GPU: in processes of their own, compiled first, and replayed where that can be."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ class Rehearsal:
         self.compiled: list[str] = []
         self.measured: list[str] = []
         self.dying: set[str] = set()
+        self.large: set[str] = set()
         monkeypatch.setattr(measured, "outcomes", self.outcomes)
         monkeypatch.setattr(measured, "environment", lambda device: {"device": {"name": "a GPU"}})
         monkeypatch.setattr(layers, "device_class", lambda device: "a GPU")
@@ -36,7 +38,8 @@ class Rehearsal:
                 yield place, Outcome(Ceilings(1e10, 1e11))
             elif function is measured.compile_all:
                 self.compiled.append(str(argument))
-                yield place, Outcome(5.0)
+                crowded = workers > 1 and str(argument) in self.large
+                yield place, Outcome(failure="OutOfMemoryError: CUDA out of memory.") if crowded else Outcome(5.0)
             else:
                 self.measured.append(f"{argument} {argument.peer and argument.peer[0]}")
                 if argument.peer is not None and argument.peer[0] in self.dying:
@@ -63,6 +66,14 @@ def test_on_a_gpu_everything_is_compiled_first_and_once(rehearsal: Rehearsal, tm
     assert len(rehearsal.measured) == len(cases)
     assert all(datetime.fromisoformat(one["when"]).tzinfo == UTC for one in found)
     assert [one["first_call"] for one in found] == [5.0, 5.0, 0.1, 5.0, 5.0, 0.1, 5.0], "that of the step that compiled, where there was one"
+
+
+def test_what_needs_much_memory_is_compiled_again_alone(rehearsal: Rehearsal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    case, other = (on_a_gpu(replace(a_case(), length=length)) for length in (64, 32))
+    rehearsal.large.add(str(case))
+    assert [found["first_call"] for found in run([case, other], tmp_path)] == [5.0, 5.0]
+    assert rehearsal.compiled == [str(case), str(other), str(case)]
 
 
 def test_a_peer_that_breaks_the_process_costs_its_own_side(rehearsal: Rehearsal, tmp_path: Path) -> None:
