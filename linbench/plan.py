@@ -14,6 +14,7 @@ from linbench.curriculum import Segment
 from linbench.models.backbone import BackboneSettings
 from linbench.models.base import Mixer
 from linbench.pattern import parse_pattern, tidy
+from linbench.presets import has, presets_with
 from linbench.protocol import Protocol, default_protocol, published
 from linbench.registry import Entry, registry
 from linbench.sizes import sized, widened
@@ -182,20 +183,15 @@ def _preset(cls: type[Task], task: str, preset: str | None) -> Preset:
 
 def _matching_preset(task: Task, spec: ModelSpec, protocol: Protocol) -> str | None:
     """The preset that task, model and protocol still are, if any."""
-    has = [
+    layers = [
         spec.backbone.model_dump()
         | {"form": spec.form}
         | {f"{prefix}{name}": value for name, value in layer.settings.model_dump().items() for prefix in ("", f"{layer.entry.name}.")}
         for layer in spec.layers
         if not layer.entry.cls.opaque
     ]
-    for name, preset in task.presets.items():
-        same_task = task.Settings.parse(preset.task, where="task") == task.settings
-        same_protocol = Protocol.parse({**default_protocol(), **preset.protocol}, where="protocol") == protocol
-        wanted = {"form": "native", **preset.model}
-        if same_task and same_protocol and all(layer.get(key, value) == value for layer in has for key, value in wanted.items()):
-            return name
-    return None
+    found = presets_with(type(task), task.settings.model_dump(mode="json"), protocol.model_dump(mode="json"))
+    return next((name for name, asked in found if all(has(layer, asked) for layer in layers)), None)
 
 
 def _sized(text: str, form: Form, from_preset: Mapping[str, Any], given: Mapping[str, Any], task: Task) -> ModelSpec:

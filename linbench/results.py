@@ -10,6 +10,7 @@ from typing import Any
 from linbench.cell import canonical, digest
 from linbench.models.blocks.heads import CONTROLLED
 from linbench.naming import fewest, labelled, mixture, told_apart
+from linbench.presets import preset_of
 from linbench.scores import accuracy, at_one_chance
 from linbench.store import NO_VERDICT, Result, fingerprint, rate_of, seed_of
 
@@ -107,15 +108,17 @@ class Comparison:
     form: str
     device: str
     rows: tuple[Row, ...]
+    called: str | None = None
+    """The preset that readers know it by: its own, or the one that it is but for form and learning rate."""
     told: str = ""
-    """Where its preset does not tell it apart from others of its task and form that stand beside it: the settings that do."""
+    """Where presets do not tell those of its task and form apart that stand beside it: the settings that do, of all of its task."""
     slug: str = ""
     """A name for files."""
 
     @property
     def title(self) -> str:
         """A name for readers."""
-        return " ".join(part for part in (self.task, self.preset, self.told) if part)
+        return " ".join(part for part in (self.task, self.called, self.told) if part)
 
     @property
     def tests(self) -> list[str]:
@@ -177,19 +180,26 @@ def _with_numbers(title: str) -> list[str | int]:
 
 
 def _told_apart(found: Sequence[Comparison]) -> list[Comparison]:
-    """With the names that they have beside each other: by settings, all of one task and form alike, unless each of these is another preset."""
+    """With the names that they have beside each other: by settings, unless those of a task and form are each another preset; all of a task by the same."""
     groups: dict[tuple[str, str], list[Comparison]] = {}
     for c in found:
         groups.setdefault((c.task, c.form), []).append(c)
+    alike = {key: [_settings(c) for c in own] for key, own in groups.items() if not _each_another_preset(own)}
     named = []
-    for alike in groups.values():
-        presets, every = [c.preset for c in alike], [_settings(c) for c in alike]
-        names = [] if None not in presets and len(set(presets)) == len(presets) else fewest([every])
-        for c, settings in zip(alike, every, strict=True):
+    for (task, form), own in groups.items():
+        names = fewest([every for (other, _), every in alike.items() if other == task]) if (task, form) in alike else []
+        presets = [c.preset for c in own]
+        for c, settings in zip(own, alike.get((task, form), [{}] * len(own)), strict=True):
             alone = c.preset if presets.count(c.preset) == 1 else None
-            slug = "-".join([c.task, *([alone] if alone else [part for part in (c.preset, c.key[:8]) if part]), c.form])
-            named.append(replace(c, told=" / ".join(f"{name} {settings.get(name)}" for name in names), slug=slug))
+            slug = "-".join([task, *([alone] if alone else [part for part in (c.preset, c.key[:8]) if part]), form])
+            told = " / ".join(f"{name} {settings[name]}" for name in names if name in settings)
+            named.append(replace(c, told=told, slug=slug))
     return named
+
+
+def _each_another_preset(alike: Sequence[Comparison]) -> bool:
+    called = [c.called for c in alike]
+    return None not in called and len(set(called)) == len(called)
 
 
 def _settings(c: Comparison) -> dict[str, Any]:
@@ -235,7 +245,9 @@ def _comparison(key: str, members: Sequence[Result], tuning: Sequence[Result], o
     rank = {label: i for i, label in enumerate(order)}
     rows.sort(key=lambda row: (rank.get(row.results[0]["label"], len(rank)), _with_numbers(row.label)))
     cell, presets = members[0]["cell"], {member["preset"] for member in members}
-    return Comparison(key, cell["task"]["name"], presets.pop() if len(presets) == 1 else None, cell["model"]["form"], cell["device"], tuple(rows))
+    preset = presets.pop() if len(presets) == 1 else None
+    called = preset or preset_of([member["cell"] for member in members])
+    return Comparison(key, cell["task"]["name"], preset, cell["model"]["form"], cell["device"], tuple(rows), called)
 
 
 def _width(result: Result) -> Any:

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from linbench.frames import frame
+from linbench.plan import plan
 from linbench.results import comparisons
 from linbench.scores import accuracies_by_test, accuracy
 
@@ -58,6 +59,25 @@ def test_comparisons_of_a_sweep_over_settings_are_all_named_by_them(a_result: An
     assert titles(a_result(), a_result(heads=4, preset=None)) == ["mqar"], "a table some of whose models are not as the preset has them"
     surrounded = [a_result(form="controlled", surroundings={"conv": conv}) for conv in (0, 4)]
     assert titles(*surrounded) == ["mqar quick model.conv 0", "mqar quick model.conv 4"]
+
+
+def test_comparisons_of_a_task_are_named_by_the_same_settings_in_every_form(a_result: Any) -> None:
+    swept = [a_result(kv_pairs=pairs, preset=None) for pairs in (4, 12)]
+    wider = a_result(kv_pairs=12, form="controlled", preset=None, surroundings={"conv": 0})
+    titles = [(c.title, c.form) for c in comparisons([*swept, wider])]
+    assert titles == [("mqar kv_pairs 4", "native"), ("mqar kv_pairs 12", "controlled"), ("mqar kv_pairs 12", "native")]
+
+
+def test_a_preset_in_another_form_is_named_in_titles_and_files_keep_their_names(a_result: Any) -> None:
+    def found(**settings: Any) -> Any:
+        cells = plan("mqar", ["deltanet", "gla"], preset="quick-hard", form="native", settings={"protocol.lr": 0.1, **settings}, device="cpu")
+        (comparison,) = comparisons([a_result(cell.model.label) | {"preset": cell.preset, "cell": cell.identity} for cell in cells])
+        return comparison
+
+    one = found()
+    assert (one.preset, one.title, one.slug) == (None, "mqar quick-hard", f"mqar-{one.key[:8]}-native")
+    for other in ({"task.kv_pairs": 12}, {"protocol.tokens": 1_000_000}, {"model.heads": 2}):
+        assert found(**other).title == "mqar"
 
 
 def test_models_of_two_widths_are_matched_width_by_width_and_told_apart_by_that_alone(a_result: Any) -> None:
