@@ -101,8 +101,9 @@ def models(figure: Figure, comparison: Comparison) -> bool:
 def rates(figure: Figure, comparison: Comparison) -> bool:
     """Validation accuracy of the tuning runs by learning rate, the model with the widest window above: a cell for every rate that was tried, the darker the
     better, with a strip for each tuning seed and their mean as a number, which is rounded, but never up to 0.90. Bold and underlined: the rate that was
-    chosen. A frame: the window around the best rate in which accuracy is at least 0.9; beside it how many decades wide it is, on straight lines between
-    the rates that were tried, ≥ where it is open at the last of them."""
+    chosen. Not bold, the line hollow: it is in doubt, as the first or last of those tried, beside one that could not be tried, or a guess, where the best
+    of them led no further than a twentieth of the way from chance to 1. A frame: the window around the best rate in which accuracy is at least 0.9;
+    beside it how many decades wide it is, on straight lines between the rates that were tried, ≥ where it is open at the last of them."""
     _for_names(figure, comparison, inches=0.21)
     return by_rate(figure.add_subplot(), comparison)
 

@@ -12,8 +12,8 @@ from linbench.report.colours import Style, ink
 from linbench.report.labels import GUIDE, MISSING
 from linbench.report.panels import styled
 from linbench.results import Comparison, Row
-from linbench.scores import LEARNED, validation_accuracy
-from linbench.store import rate_of, seed_of
+from linbench.scores import LEARNED, above_chance, validation_accuracy
+from linbench.store import EDGE, UNTRIED, rate_of, seed_of
 
 Tried = list[tuple[float, list[float]]]
 """Learning rates in their order, with the accuracy of every tuning seed."""
@@ -23,6 +23,12 @@ PALEST, DARKEST = 0.98, 0.7
 
 UNDER = 0.33
 """Of a cell: how far below its middle the line under a number is, and how far it goes either way."""
+
+HOLLOW_POINTS, WITHIN_POINTS = 3.2, 1.6
+"""The thickness of such a line where it is hollow, and of the white in it."""
+
+GUESSED = 0.05
+"""Where the best of all rates led no further from chance to 1, that it was chosen says little."""
 
 
 class Window(NamedTuple):
@@ -40,7 +46,8 @@ class Window(NamedTuple):
 
 def by_rate(axes: Axes, comparison: Comparison) -> bool:
     """A row for every model that was searched for, the widest window above: a cell for every rate tried, the darker the better, with a strip for each tuning
-    seed and their mean in words, bold and underlined for the rate that was chosen; a frame around the window, its width in decades beside it."""
+    seed and their mean in words, bold and underlined for the rate that was chosen, or with a hollow line where it is in doubt; a frame around the window,
+    its width in decades beside it."""
     every = [(row, style, tried(row)) for row, style in styled(comparison.rows)]
     found = sorted((one for one in every if one[2]), key=lambda one: _rank(one[2]))
     missing = [row for row, _, of in every if not of]
@@ -49,10 +56,11 @@ def by_rate(axes: Axes, comparison: Comparison) -> bool:
     rates = sorted({rate for *_, of in found for rate, _ in of})
     for height, (row, style, of) in enumerate(found):
         chosen = rate_of(row.results[0])
+        doubted = in_doubt(row, of)
         for rate, values in of:
-            _cell(axes, rates.index(rate), height, values, bold=rate == chosen)
+            _cell(axes, rates.index(rate), height, values, bold=rate == chosen and not doubted)
         if chosen in dict(of):
-            axes.plot([rates.index(chosen) - UNDER, rates.index(chosen) + UNDER], [height - UNDER] * 2, color=style.colour, linewidth=1.3)
+            _underline(axes, rates.index(chosen), height, style.colour, hollow=doubted)
         _frame(axes, rates, height, of, style)
     axes.text(len(rates) - 0.3, len(found) - 0.35, "width of the frame\nin decades", fontsize=7.5, color=GUIDE, va="bottom")
     for height in range(-len(missing), 0):
@@ -65,7 +73,7 @@ def by_rate(axes: Axes, comparison: Comparison) -> bool:
     axes.grid(False)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    axes.set_xlabel(f"learning rate\nbold, underlined: chosen; frame: accuracy ≥ {LEARNED:g}")
+    axes.set_xlabel(f"learning rate\nunderlined: chosen, hollow: in doubt; frame: accuracy ≥ {LEARNED:g}")
     axes.set(xlim=(-0.55, len(rates) - 0.45), ylim=(-len(missing) - 0.55, len(found) - 0.45))
     return True
 
@@ -88,6 +96,11 @@ def _cell(axes: Axes, place: int, height: int, values: Sequence[float], *, bold:
         axes.add_patch(Rectangle((place - 0.47, bottom), 0.94, 0.9 / len(values), facecolor=(grey,) * 3, linewidth=0))
     said, weight = _rounded(sum(values) / len(values)), "bold" if bold else "normal"
     axes.text(place, height, said, fontsize=6.5, ha="center", va="center_baseline", color="#222222", weight=weight)
+
+
+def _underline(axes: Axes, place: int, height: int, colour: str, *, hollow: bool) -> None:
+    for of, points in ((colour, HOLLOW_POINTS), ("white", WITHIN_POINTS)) if hollow else ((colour, 1.3),):
+        axes.plot([place - UNDER, place + UNDER], [height - UNDER] * 2, color=of, linewidth=points)
 
 
 def _frame(axes: Axes, rates: Sequence[float], height: int, of: Tried, style: Style) -> None:
@@ -113,6 +126,14 @@ def tried(row: Row) -> Tried:
         if (value := validation_accuracy(result)) is not None:
             found.setdefault(rate_of(result), []).append(value)
     return sorted(found.items())
+
+
+def in_doubt(row: Row, of: Tried) -> bool:
+    """Whether the rate that was chosen is not known to be the best: it is marked as one on an edge or beside one that could not be tried, or a guess, as no
+    rate led far from chance. A guess takes part in verdicts: what learns at no rate that was tried has been given its chance."""
+    best = max(sum(values) / len(values) for _, values in of)
+    marked = any(mark in (EDGE, UNTRIED) for result in row.results for mark in result["marks"])
+    return marked or above_chance(best, row.results[0]["chance"]) <= GUESSED
 
 
 def window(of: Tried) -> Window | None:

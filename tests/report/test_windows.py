@@ -69,6 +69,28 @@ def test_every_rate_has_a_strip_for_each_seed_the_chosen_a_line_and_the_window_a
     assert not rates(Figure(), comparisons([a_result("gla")])[0])
 
 
+@pytest.mark.parametrize(
+    ("accuracies", "marks", "bold"),
+    [
+        ((0.1, 0.12, 0.16), [], []),  # 0.04 of the way from chance to 1
+        ((0.1, 0.12, 0.18), [], ["0.18"]),
+        ((0.1, 0.2, 0.95), [], ["0.95"]),
+        ((0.1, 0.2, 0.95), ["lr_edge"], []),
+        ((0.1, 0.2, 0.95), ["lr_untried"], []),
+        ((0.1, 0.2, 0.95), ["undertrained"], ["0.95"]),
+    ],
+)
+def test_a_choice_in_doubt_has_a_hollow_line(a_result: Any, accuracies: tuple[float, ...], marks: list[str], bold: list[str]) -> None:
+    report, *tuning = searched(a_result, "deltanet", *accuracies)
+    (found,) = comparisons([{**report, "marks": marks}, *tuning])
+    figure = Figure()
+    assert rates(figure, found)
+    (axes,) = figure.axes
+    assert [text.get_text() for text in axes.texts if text.get_weight() == "bold"] == bold
+    assert [line.get_color() == "white" for line in axes.lines] == ([False] if bold else [False, True]), "white lies upon the colour"
+    assert all(sum(line.get_xdata()) / 2 == pytest.approx(GRID.index(1e-2)) for line in axes.lines)  # type: ignore[arg-type]
+
+
 def test_what_is_below_the_bound_is_not_rounded_up_to_it(a_result: Any) -> None:
     (found,) = comparisons(searched(a_result, "deltanet", 0.1, 0.8951, 0.8999))
     figure = Figure()
