@@ -57,8 +57,7 @@ def overwrites(figure: Figure, comparison: Comparison) -> bool:
     """Test accuracy, and the share of answers that are an older value of what was asked, against how often that had been overwritten: means over
     seeds, and each of them thin, with bands from the worst to the best where models are few."""
     return _any(
-        by_slice(left, part, "overwrites", named=False) and by_slice(right, part, "overwrites", "stale")
-        for part, (left, right) in _panels(figure, comparison, across=2)
+        by_slice(left, part, "overwrites") and by_slice(right, part, "overwrites", "stale") for part, (left, right) in _panels(figure, comparison, across=2)
     )
 
 
@@ -114,7 +113,7 @@ def others(figure: Figure, comparison: Comparison) -> bool:
     found = dict.fromkeys(name for result in comparison.results for name in slices(result) if name not in FIGURES)
     names = list(found)[:MORE]
     return _any(
-        by_slice(axes, part, name, named=axes is row[-1])
+        by_slice(axes, part, name)
         for part, row in (_panels(figure, comparison, across=len(names)) if names else ())
         for axes, name in zip(row, names, strict=True)
     )
@@ -155,7 +154,7 @@ def _panels(figure: Figure, comparison: Comparison, across: int = 1, *, widths: 
     rows = -(-len(parts) * across // columns)
     width = figure.get_figwidth() if columns == 1 else PANEL_INCHES * columns
     longer = max(0, max(len(row.label) for part in parts.values() for row in part.rows) - NAME)
-    width += LETTER_INCHES * longer * (columns if across == 1 else 1)
+    width += LETTER_INCHES * longer * columns
     figure.set_size_inches(width, figure.get_figheight() * rows)
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for empty in panels[len(parts) * across :]:

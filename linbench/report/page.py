@@ -14,10 +14,11 @@ from markupsafe import Markup
 
 from linbench.cards import card, controlled, model_settings
 from linbench.registry import registry
+from linbench.report.captions import words
 from linbench.report.colours import ink, styles
 from linbench.report.figures import FIGURES
 from linbench.report.overview import OVERVIEW, overviews
-from linbench.report.pictures import Drawing, drawings, words
+from linbench.report.pictures import Drawing, drawings
 from linbench.report.speed import tables as speed_tables
 from linbench.report.speed_figures import speed_drawings
 from linbench.report.tables import LEFT, MORE, caption, more_tables, table

@@ -83,7 +83,7 @@ def learning_curves(axes: Axes, comparison: Comparison) -> bool:
     return bool(ends)
 
 
-def by_slice(axes: Axes, comparison: Comparison, slice_: str, metric: str = "accuracy", *, named: bool = True) -> bool:
+def by_slice(axes: Axes, comparison: Comparison, slice_: str, metric: str = "accuracy") -> bool:
     """A metric of the test against a slice."""
     found = {result["id"]: slices(result).get(slice_, {}) for result in comparison.results}
     edges = _edges([one for one in found.values() if metric in one], metric)
@@ -92,12 +92,17 @@ def by_slice(axes: Axes, comparison: Comparison, slice_: str, metric: str = "acc
         one = found[result["id"]]
         return _binned(one, edges, metric) if metric in one else None
 
-    drawn = _against(axes, comparison, of, metric, named=named)
-    axes.set_xlabel(WORDS.get(f"{comparison.task} {slice_}") or WORDS.get(slice_, slice_.replace("_", " ")))
+    drawn = _against(axes, comparison, of, metric)
+    axes.set_xlabel(slice_words(comparison.task, slice_))
     axes.set_xlim(left=0 if min(edges, default=0) > 0 else None)
     if len(edges) <= APART:
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     return drawn
+
+
+def slice_words(task: str, slice_: str) -> str:
+    """What a slice of a task is."""
+    return WORDS.get(f"{task} {slice_}") or WORDS.get(slice_, slice_.replace("_", " "))
 
 
 def by_length(axes: Axes, comparison: Comparison) -> bool:
@@ -118,7 +123,7 @@ def by_length(axes: Axes, comparison: Comparison) -> bool:
     return drawn
 
 
-def _against(axes: Axes, comparison: Comparison, of: Callable[[Result], list[Point] | None], metric: str, *, named: bool = True) -> bool:
+def _against(axes: Axes, comparison: Comparison, of: Callable[[Result], list[Point] | None], metric: str) -> bool:
     """A line for every row through what its results have there. Where accuracy was not measured because a run diverged it is chance."""
     ends, missing = [], []
     for row, (colour, dash, mark) in styled(comparison.rows):
@@ -136,7 +141,7 @@ def _against(axes: Axes, comparison: Comparison, of: Callable[[Result], list[Poi
     axes.set(ylabel=WORDS.get(metric, metric.replace("_", " ")), ylim=(-0.02, 1.04))
     if metric == "accuracy":
         chance(axes, comparison.results[0]["chance"])
-    if named and ends:
+    if ends:
         beside(axes, ends, missing)
     return bool(ends)
 

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+from linbench.report.captions import words
 from linbench.report.figures import FIGURES, draw
-from linbench.report.tables import setting
 from linbench.results import Comparison
 from linbench.store import storage_sentence
 
@@ -88,11 +88,6 @@ def save(every: Iterable[Drawing], folder: Path, formats: Sequence[str] = USUAL,
                 path.write_bytes(content)
                 written.append(path)
     return written
-
-
-def words(comparison: Comparison, name: str, *, settings: bool = True) -> str:
-    """What a figure shows: its caption, without the hash; without the `settings` what is drawn alone."""
-    return " ".join((FIGURES[name].__doc__ or "").split()) + (f" {setting(comparison)}" if settings else "")
 
 
 @contextmanager

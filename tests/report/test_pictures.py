@@ -8,6 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
+from linbench.report.captions import words
 from linbench.report.colours import MARKS
 from linbench.report.figures import FIGURES, MOST, curves, lengths, others, overwrites
 from linbench.report.panels import BINS, _binned, _edges, learning_curves
@@ -87,6 +88,26 @@ def test_the_text_of_a_figure_says_nothing_of_columns(a_result: Any, tmp_path: P
     text = (tmp_path / "mqar-quick-native-learning-curves.txt").read_text()
     assert "Chance is 0.125." in text
     assert not any(column in text for column in ("±", "scaled", "Steps to", "Seconds"))
+
+
+def test_a_caption_says_what_diverged_counts_as_where_any_did(a_result: Any) -> None:
+    sound, diverged = a_result(slices=SLICES), a_result(seed=1, status="diverged", metrics={})
+    said = "1 run diverged, which counts as chance in accuracy and nowhere else."
+    for name in ("distance", "overwrites", "slices", "lengths", "state", "width", "models"):
+        assert said in words(comparisons([sound, diverged])[0], name)
+        assert "run diverged" not in words(comparisons([sound])[0], name)
+    assert "run diverged" not in words(comparisons([sound, diverged])[0], "errors"), "which has no strip of it"
+
+
+def test_a_caption_says_over_what_answers_an_accuracy_is_the_mean(a_result: Any) -> None:
+    length = {"at": [0, 1, 2, 128], "accuracy": {"sum": [0, 3, 1, 0], "weight": [0, 3, 3, 3]}}
+    result = a_result(slices=SLICES | {"length": length, "fixed": {"at": [7], "accuracy": {"sum": [1], "weight": [3]}}})
+    result["cell"]["task"]["name"] = "parity"
+    said = "(tokens between what is asked and its answer, from 1 to 9; place in the sequence: bits up to the answer, from 1 to 128)"
+    for name in ("lengths", "state", "width", "models"):
+        assert f"An accuracy is the mean over all answers of a test alike {said}: " in words(comparisons([result])[0], name)
+    assert said not in words(comparisons([result])[0], "slices")
+    assert "answers of a test alike" not in words(comparisons([a_result()])[0], "state")
 
 
 def test_a_crowd_of_two_widths_has_panels_for_each_and_names_without_it(a_result: Any) -> None:
@@ -173,6 +194,15 @@ def test_accuracy_and_stale_answers_against_overwrites(a_result: Any) -> None:
     left, right = figure.axes
     assert lines(left) == [([0, 1, 4], [1.0, 0.375, 0.125])]
     assert lines(right) == [([1, 4], [0.5, 0.75])], "what was never overwritten cannot be answered with an older value"
+
+
+def test_every_panel_names_its_lines(a_result: Any) -> None:
+    slices_ = {"overwrites": overwritten([4, 2, 1], [0, 2, 3])} | dict.fromkeys(("slot", "hops"), SLICES["distance"])
+    results = [a_result("deltanet", slices=slices_), a_result("kda", slices=slices_), a_result("gla", status="failed", metrics={})]
+    for name in ("overwrites", "slices"):
+        figure = Figure()
+        assert FIGURES[name](figure, comparisons(results)[0])
+        assert [{text.get_text() for text in axes.texts} for axes in figure.axes] == [{"deltanet", "kda", "gla: failed 1/1"}] * 2
 
 
 def test_without_overwrites_no_such_figure(a_result: Any) -> None:
