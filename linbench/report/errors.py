@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from linbench.report.colours import ink
-from linbench.report.labels import MISSING, unmeasured
+from linbench.report.labels import MISSING, became_of
 from linbench.report.panels import styled
 from linbench.results import Comparison
 from linbench.store import Result
@@ -51,7 +51,7 @@ def by_kind(axes: Axes, comparison: Comparison) -> bool:
         return False
     for height, (row, _, each) in enumerate(found):
         if not each:
-            axes.text(0.5, height, unmeasured(row).removeprefix(f"{row.label}: "), color=MISSING, style="italic", fontsize=7.5, ha="center", va="center")
+            axes.text(0.5, height, became_of(row), color=MISSING, style="italic", fontsize=7.5, ha="center", va="center")
         thick = THICK / max(1, len(each))
         for strip, one in enumerate(sorted(each, key=lambda one: one[RIGHT])):
             _strip(axes, one, height - THICK / 2 + thick * strip, thick)

@@ -82,4 +82,9 @@ def chance(axes: Axes, level: float) -> None:
 
 def unmeasured(row: Row) -> str:
     """What became of a model that has no number: `gla: failed 3/3`."""
-    return f"{row.label}: {', '.join(row.marks) or 'not measured'}"
+    return f"{row.label}: {became_of(row)}"
+
+
+def became_of(row: Row) -> str:
+    """The same without the name."""
+    return ", ".join(row.marks) or "not measured"

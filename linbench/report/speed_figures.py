@@ -121,7 +121,8 @@ def _of_forms(ladder: Ladder) -> Drawing:
 
 def _of_recall(tradeoff: Tradeoff) -> Drawing:
     def draw(figure: Figure) -> bool:
-        figure.set_size_inches(2 * (PANEL_INCHES + 1.4), max(3.6, 0.17 * len(tradeoff.points)))
+        names = (sum(question in point.rates for point in tradeoff.points) + len(missing) for question, missing in tradeoff.missing.items())
+        figure.set_size_inches(2 * (PANEL_INCHES + 1.4), max(3.6, 0.17 * max(names)))
         for axes, question in zip(figure.subplots(1, len(tradeoff.loads), squeeze=False).flat, tradeoff.loads, strict=True):
             against_recall(axes, tradeoff, question)
         figure.suptitle(f"{tradeoff.title}: accuracy against speed", x=0.01, ha="left", fontsize="medium")

@@ -66,7 +66,7 @@ _FORMS = ("#555555", "#0072B2", "#009E73", "#D55E00", "#CC79A7")
 
 
 def against_recall(axes: Axes, tradeoff: "Tradeoff", question: str) -> None:
-    """Accuracy against tokens per second, a dot and a name for each model; hollow where its accuracy takes part in no verdict."""
+    """Accuracy against tokens per second, a dot and a name for each model; hollow where its accuracy takes part in no verdict. In grey those without both."""
     points = [point for point in tradeoff.points if question in point.rates]
     lowest = min([tradeoff.chance, *(accuracy for point in points for accuracy in point.accuracies)])
     styled = styles_of([point.mixer for point in points])
@@ -85,7 +85,7 @@ def against_recall(axes: Axes, tradeoff: "Tradeoff", question: str) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
     axes.minorticks_off()
     chance(axes, tradeoff.chance)
-    beside(axes, ends)
+    beside(axes, ends, tradeoff.missing[question])
 
 
 def _scales(axes: Axes, lengths: Sequence[int]) -> None:

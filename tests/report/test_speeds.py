@@ -209,6 +209,26 @@ def test_recall_meets_the_speed_of_the_very_same_layers(a_result: Any) -> None:
     assert tradeoffs(fast[:1], comparisons(cells)) == [], "one alone is no comparison"
 
 
+def test_of_two_widths_the_title_names_the_one_that_was_timed_and_grey_what_was_not(a_result: Any) -> None:
+    labels = ("deltanet", "attention", "kda", "gla")
+    cells = [a_result(label, form="controlled", d_model=width) for label in labels for width in (64, 128)]
+    cells.append(a_result("retnet", form="controlled", status="failed", metrics={}))
+    layers = {cell["label"]: layer_of(cell) for cell in cells if cell["cell"]["model"]["backbone"]["settings"]["d_model"] == 64}
+    fast = [a_speed(label, bench={"layer": layers[label]}) for label in labels[:3]]
+    fast += [a_speed(label, question="decode", bench={"layer": layers[label]}) for label in labels[:2]]
+    fast.append(a_speed("kda", question="decode", status="oom", sides={}, bench={"layer": layers["kda"]}))
+    (found,) = tradeoffs(fast, comparisons(cells))
+    assert found.title == "mqar quick, width 64"
+    assert found.missing == {"train": ["gla: not timed", "retnet: failed 1/1"], "decode": ["gla: not timed", "kda: oom", "retnet: failed 1/1"]}
+    (drawing,) = speed_drawings(fast, comparisons(cells), ["recall-speed"])
+    figure = Figure()
+    assert drawing.draw(figure)
+    named = [{text.get_text() for text in axes.texts} for axes in figure.axes]
+    assert named == [{*labels[:3], *found.missing["train"]}, {*labels[:2], *found.missing["decode"]}]
+    (alone,) = tradeoffs(fast, comparisons([cell for cell in cells if cell["cell"]["model"]["backbone"]["settings"]["d_model"] == 64]))
+    assert alone.title == "mqar quick"
+
+
 def test_the_length_nearest_to_the_tested_one_is_taken(a_result: Any) -> None:
     cells = [a_result(label, form="controlled") for label in ("deltanet", "attention")]
     for cell in cells:
