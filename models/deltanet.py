@@ -30,7 +30,8 @@ class DeltaNet(MatrixMixer):
 
     State: H K V, constant in length; the convolution keeps 3 inputs per channel.
     Known for: overwriting. What a key recalls is erased before the new value is written, so with orthonormal keys and beta = 1
-    recall is exact. It never forgets on its own: nothing but a write to the same key frees room. The output projection starts at zero (docs/decisions/0002).
+    recall is exact. It never forgets on its own: nothing but a write to the same key frees room. Dividing what is predicted by a normaliser is no setting,
+    since it takes another state and another key to erase with: `normalised_deltanet`. The output projection starts at zero (docs/decisions/0002).
     """
 
     name = "deltanet"

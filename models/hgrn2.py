@@ -52,10 +52,11 @@ class HGRN2(MatrixMixer):
     State: H K V, constant in length.
     Known for: one gate that says what to forget and where to write, and lower bounds that rise with depth, so that later layers remember for
     longer. Before training f is 0.5 in the first layer, a half-life of one token, and 0.75 in the second of two: few layers are slow to
-    learn recall. Published bounds are one matrix of the whole model, a softmax over layers of which layer l takes the first l parts. A layer here
-    knows but itself: b = sigmoid of a vector of its own, which starts where the published one does, at l / L in layer l of L, and learns; what is lost
-    is that no layer's bound may pass the next one's. The first has none, as published. In the controlled form q and v get their SiLU after
-    the convolution and q its norm; k is tied, so that its length is the equation's. The output projection starts at zero (docs/decisions/0002).
+    learn recall. Published models have heads of 128 keys (expand_ratio), D / 128 of them; here 2 of D / 2 by default. Published bounds are one matrix
+    of the whole model, a softmax over layers of which layer l takes the first l parts. A layer here knows but itself: b = sigmoid of a vector of its
+    own, which starts where the published one does, at l / L in layer l of L, and learns; what is lost is that no layer's bound may pass the next
+    one's. The first has none, as published. In the controlled form q and v get their SiLU after the convolution and q its norm; k is tied, so that
+    its length is the equation's. The output projection starts at zero (docs/decisions/0002).
     """
 
     name = "hgrn2"

@@ -48,7 +48,8 @@ class MLSTM(MatrixMixer):
     State: H K V, H K for the normaliser and H for m; constant in length.
     Known for: exponential gates, by which a late token can outweigh all before it. The decay is one positive number
     per head, so parity is out of reach. Gates start as in the first paper, whatever the token: forget biases from 3 to 6
-    over the heads, memories of fourteen tokens and longer, and input biases N(0, 0.1), since the larger model's code sets none.
+    over the heads, which the cap makes forget gates from 0.951 to 0.997, memories of fourteen tokens and longer, and input biases N(0, 0.1), since the larger
+    model's code sets none. With `conv` the convolution has no bias and takes v, too, where the first paper's has one and makes q and k alone.
     The gates read the layer's input, and of what is around the first paper's cell (wider stream, skip) there is nothing. The output projection
     starts at zero (docs/decisions/0002).
     """

@@ -25,6 +25,7 @@ class NormalisedDeltaNet(DeltaNet):
 
     The delta rule as surveys write it when they start from normalised linear attention (Katharopoulos et al. 2020, arXiv:2006.16236); Schlag, Irie &
     Schmidhuber 2021, arXiv:2102.11174, and all after them do not divide. z . k below 1e-6 counts as that: nothing was yet written near such a key.
+    It is a model of its own and no setting of `deltanet`: its state holds z as well, and the key that it erases with is not the one that it writes with.
 
     State: H K V, and H K for the normaliser; constant in length.
     Known for: what the division costs. Predictions stay within what was written, whatever the length of keys; but a key

@@ -50,8 +50,9 @@ class RWKV4(Mixer):
     Known for: a transformer-like layer whose state is a vector. Channels forget at rates of their own, half of them within about a token in
     the first layer. There is no query: what a channel recalls does not depend on what is asked, and recall of many pairs is out of reach.
     Value starts orthogonal, receptance, key and output at zero, as published. RWKV's own channel mixer, which has a shift of its own, follows with
-    `channel_mixer=own`. In the controlled form the short convolution is on the layer's input, as the LSTM's is: k is the logarithm of a weight, which SiLU
-    would keep from falling. Without heads the norm is over all channels. The maps that remain start as published.
+    `channel_mixer=own`. Around it is the backbone, without the LayerNorm (ln0) of published models after an embedding that starts near zero. In the
+    controlled form the short convolution is on the layer's input, as the LSTM's is: k is the logarithm of a weight, which SiLU would keep from
+    falling. Without heads the norm is over all channels. The maps that remain start as published.
     """
 
     name = "rwkv4"

@@ -28,7 +28,8 @@ class RWKV5(ShiftMixer):
     Known for: rows that forget at rates between almost never and within a token or two, more slowly the deeper the layer. A token is read with a
     weight u of its own, before it is written. The decay does not depend on what is read, so nothing can be kept or dropped at will.
     The group norm has eps 64e-5, where published code divides by 8 first and has 1e-5. RWKV's own channel mixer, which has a shift of its own,
-    follows with `channel_mixer=own`. Linear maps start as torch's do, the output projection at zero (docs/decisions/0002).
+    follows with `channel_mixer=own`. Around it is the backbone, without the LayerNorm (ln0) of published models after an embedding that starts near
+    zero. Linear maps start as torch's do, the output projection at zero (docs/decisions/0002).
     """
 
     name = "rwkv5"

@@ -53,8 +53,9 @@ class RWKV6(RWKV5):
     State: H K V, constant in length, and D for the token shift.
     Known for: forgetting row by row as the token asks, from almost nothing to all at once, since the decay has no lower bound. Much better
     recall than RWKV-5 at small widths. Nothing is erased by key. As the authors' code has it, not flash-linear-attention's, which halves the keys and
-    norms otherwise. RWKV's own channel mixer, which has a shift of its own, follows with `channel_mixer=own`. Linear maps start as torch's do, the
-    output projection at zero (docs/decisions/0002).
+    norms otherwise. RWKV's own channel mixer, which has a shift of its own, follows with `channel_mixer=own`. Around it is the backbone, without the
+    LayerNorm (ln0) of published models after an embedding that starts near zero. Linear maps start as torch's do, the output projection at zero
+    (docs/decisions/0002).
     """
 
     name = "rwkv6"

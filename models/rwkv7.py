@@ -45,7 +45,8 @@ class RWKV7(ShiftMixer):
     What is erased is what the memory recalled before its decay. Eigenvalues of the transition lie in (-0.455, 1): exact reflections are out of reach.
     Maps of low rank are at least 32 wide, and start at zero and orthogonal; they decay as all maps do, where published training spares all but the
     large ones. RWKV's own channel mixer, which has a shift of its own, follows with
-    `channel_mixer=own`. In the controlled form there is no bonus, no residual of values, and q, k, v start as everywhere.
+    `channel_mixer=own`. Around it is the backbone, without the LayerNorm (ln0) of published models after an embedding that starts near zero. In the
+    controlled form there is no bonus, no residual of values, and q, k, v start as everywhere.
     """
 
     name = "rwkv7"

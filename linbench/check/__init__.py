@@ -7,9 +7,9 @@ from linbench.check.laws import LAWS, construction
 from linbench.check.subject import Subject, UndeclaredError
 from linbench.loading import theirs
 
-__all__ = ["Finding", "check"]
+__all__ = ["Finding", "Verdict", "check"]
 
-Verdict = Literal["ok", "WRONG", "not declared"]
+Verdict = Literal["ok", "WRONG", "not declared", "not expected"]
 
 
 class Finding(NamedTuple):
@@ -22,7 +22,7 @@ class Finding(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """What is not declared is no fault."""
+        """What is not declared is no fault, nor what is not to be expected of it."""
         return self.verdict != "WRONG"
 
 

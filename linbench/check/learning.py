@@ -1,13 +1,13 @@
 """Does it learn? The one law that takes training."""
 
 from linbench.cell import Cell
-from linbench.check import Finding
+from linbench.check import Finding, Verdict
 from linbench.measure import measure
 
 ACCURACY = 0.9
 """That two layers reach on `mqar quick`, whatever memory they have; a mixer that sees no neighbours cannot."""
 
-ASKS = f"Two layers of it learn mqar quick to an accuracy of {ACCURACY}."
+ASKS = f"Two layers of it learn mqar quick to an accuracy of {ACCURACY}, if it has a convolution or token shift, by which a token sees the one before it."
 
 
 def learns(cell: Cell) -> Finding:
@@ -16,4 +16,22 @@ def learns(cell: Cell) -> Finding:
     if result["status"] != "ok":
         return Finding("learning", "WRONG", f"{result['status']}: {result['reason']}", ASKS)
     accuracy = result["metrics"]["accuracy"]
-    return Finding("learning", "ok" if accuracy >= ACCURACY else "WRONG", f"accuracy {accuracy:.3f} in {result['seconds']:.0f} s", ASKS)
+    found = f"accuracy {accuracy:.3f} in {result['seconds']:.0f} s"
+    if accuracy >= ACCURACY:
+        return Finding("learning", "ok", found, ASKS)
+    verdict, why = _judged(cell, result["model"]["state"])
+    return Finding("learning", verdict, found + why, ASKS)
+
+
+def _judged(cell: Cell, state: dict[str, int] | None) -> tuple[Verdict, str]:
+    """A model that did not learn, by the parts of its state, None where it declares none: whether it had to, and why not."""
+    if state is None:
+        return "not declared", "; it declares no state, so whether a token sees the one before it, without which two layers learn too slowly, is not known"
+    if not state["recurrent"] + state["cache"]:
+        return "not expected", "; it has no memory, only a convolution or token shift"
+    if state["convolution"] + state["shift"]:
+        return "WRONG", ""
+    layer = cell.model.layers[0]
+    lent = cell.model.form == "native" and "conv" in (layer.entry.cls.controlled or {}) and "conv" not in layer.settings.model_fields_set
+    hint = "; --form controlled has a convolution" if lent else ""
+    return "not expected", f"; without convolution or token shift two layers learn too slowly which value stands beside which key{hint}"

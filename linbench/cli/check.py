@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check(
-    model: Annotated[str, typer.Argument(help="A name, NAME[setting=value], ./file.py:Class or package.module:Class.")],
+    model: Annotated[str, typer.Argument(help="A name, NAME\\[setting=value], ./file.py:Class or package.module:Class.")],
     form: Annotated[str, typer.Option(help="native or controlled.")] = "native",
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Of the model: model.NAME.")] = None,
     learn: Annotated[bool, typer.Option("--learn", help="Also train it on mqar quick, which takes about a minute.")] = False,
@@ -25,7 +25,8 @@ def check(
 
     It is built as the first of two layers, in float32 and float64 on the CPU, with the weights it starts with; what starts at zero is drawn. Causality and the
     batch's neighbours are looked at as in training, too, and these, streaming and the chunkwise form in the second layer as well. Exit code 1 if any law is
-    broken. What a mixer does not declare is no fault.
+    broken. What a mixer does not declare is no fault; nor is it, with --learn, that one without a convolution or a token shift does not learn, since two layers
+    that see no neighbours are too slow to: --form controlled brings a convolution.
     """
     from linbench.check import check as examine
     from linbench.check.learning import learns

@@ -61,7 +61,11 @@ def listing(what: Annotated[What, typer.Argument(metavar="tasks|models|suites", 
         print(json.dumps({what.value: rows, "problems": [vars(problem) for problem in found.problems]}))
         return
     if sys.stdout.isatty():
-        table = Table(*(rows[0] if rows else ()), box=box.SIMPLE_HEAD)
+        table = Table(box=box.SIMPLE_HEAD)
+        for column in rows[0] if rows else ():
+            # names are there to be copied: whatever else wraps, they stay whole
+            whole = max(len(row["name"]) for row in rows) if column == "name" else None
+            table.add_column(column, no_wrap=whole is not None, min_width=whole, overflow="fold")
         for before, row in zip([None, *rows], rows, strict=False):
             if before is not None and before[group] != row[group]:
                 table.add_section()

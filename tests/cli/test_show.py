@@ -36,6 +36,17 @@ def test_a_task_is_shown_with_its_baselines_and_what_its_bound_is(linbench: Call
     assert "\nbaselines\n" not in linbench("show", "task", "parity").out
 
 
+@pytest.mark.parametrize("width", [80, 40])
+@pytest.mark.parametrize("what", ["tasks", "models"])
+def test_names_are_listed_whole_on_any_terminal(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, what: str, width: int) -> None:
+    names = [row["name"] for row in json.loads(linbench("list", what, "--json").out)[what]]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = [re.sub("\x1b.*?m", "", line) for line in linbench("list", what).out.splitlines()]
+    assert [line.split()[0] for line in lines if re.match("  [a-z]", line)] == ["name", *names]
+    assert max(map(len, lines)) <= width
+
+
 def test_lists_and_cards(linbench: Callable[..., Any]) -> None:
     models = linbench("list", "models")
     rows = [line.split("\t") for line in models.out.splitlines()]

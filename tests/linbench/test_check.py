@@ -1,6 +1,7 @@
 """`linbench check`: sound mixers pass every law, and each fault is found by the law that it breaks."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from linbench.check import Finding, check
 from linbench.check.laws import LAWS
+from linbench.check.learning import learns
 from linbench.check.subject import BARE, LARGEST, Subject
 from linbench.plan import plan
 from linbench.registry import SHIPPED, registry
@@ -131,14 +133,44 @@ def test_names_that_cannot_be_checked_are_refused(linbench: Callable[..., Any]) 
     assert "gla and deltanet[heads=2,conv=0]" in ended.err
 
 
+def test_help_keeps_brackets(linbench: Callable[..., Any]) -> None:
+    assert "NAME[setting=value]" in linbench("check", "--help").out
+
+
 def test_what_no_computer_holds_is_refused_before_it_is_built(linbench: Callable[..., Any]) -> None:
     ended = linbench("check", "rwkv6", "--set", "model.head_dim=1000000")
     assert ended.code == 2
     assert f"a check takes {LARGEST:,} at most" in ended.err
 
 
+BRIEF = {"protocol.tokens": 4096, "protocol.validation_examples": 32, "protocol.test_examples": 32}
+"""Two steps, in which nothing is learned."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "form", "settings", "verdict", "says"), [
+    ("mlstm", "native", {}, "not expected", "without convolution or token shift .*; --form controlled has a convolution$"),
+    ("mlstm", "controlled", {}, "WRONG", " s$"),
+    ("deltanet", "native", {}, "WRONG", " s$"),
+    ("deltanet[conv=0]", "native", {}, "not expected", "stands beside which key$"),
+    ("deltanet", "controlled", {"model.conv": 0}, "not expected", "stands beside which key$"),
+    ("rwkv5", "native", {}, "WRONG", " s$"),
+    ("rwkv5[token_shift=false]", "native", {}, "not expected", "--form controlled"),
+    ("base_conv", "native", {}, "not expected", "it has no memory"),
+    ("Forgets", "native", {}, "WRONG", " s$"),
+    ("Plain", "native", {}, "not declared", "it declares no state"),
+])  # fmt: skip
+def test_what_sees_no_neighbours_need_not_learn(mine: Callable[[str], str], model: str, form: str, settings: dict[str, Any], verdict: str, says: str) -> None:
+    (cell,) = plan("mqar", [mine(model) if model[0].isupper() else model], preset="quick", form=form, device="cpu", settings=BRIEF | settings)
+    finding = learns(cell)
+    assert (finding.verdict, finding.ok) == (verdict, verdict != "WRONG")
+    assert re.search(says, finding.found)
+
+
 @pytest.mark.slow
 def test_learning_is_a_law_when_asked_for(linbench: Callable[..., Any], mine: Callable[[str], str]) -> None:
-    ended = linbench("check", mine("Plain"), "--learn", "--json", "--set", "protocol.tokens=40960")
+    ended = linbench("check", mine("Forgets"), "--learn", "--json", *(word for name, value in BRIEF.items() for word in ("--set", f"{name}={value}")))
     assert ended.code == 1
-    assert json.loads(ended.out)["laws"][-1]["law"] == "learning"
+    learned = json.loads(ended.out)["laws"][-1]
+    assert (learned["law"], learned["verdict"]) == ("learning", "WRONG")
+    assert "learning is broken. It asks: Two layers of it learn mqar quick" in ended.err

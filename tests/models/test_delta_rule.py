@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linbench.kernels.matrix_state import matrix_state
-from linbench.models.base import Mixer
+from linbench.models.base import LayerInfo, Mixer
 from linbench.models.blocks.heads import shared
 from linbench.models.blocks.linear import Shared
 from linbench.models.comba import Comba
@@ -117,6 +117,20 @@ def test_kda_starts_with_a_median_half_life_of_about_ten_tokens_and_safe_keeps_a
     assert safe(Shared(zeros, [safe.project.down])).flatten().tolist() == pytest.approx((-5 * torch.sigmoid(safe.dt_bias)).tolist())
     safe.dt_bias.fill_(1e3)
     assert (safe(Shared(zeros, [safe.project.down])) == -5).all()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("neg_eigval", [False, True])
+@pytest.mark.parametrize("cls", [DeltaNet, NormalisedDeltaNet, DeltaProduct, GatedDeltaProduct, GatedDeltaNet, Comba, KDA])
+def test_beta_starts_around_a_half_of_the_largest_as_a_torch_layer_without_bias_does(cls: type[Mixer], neg_eigval: bool, generator: torch.Generator) -> None:
+    width, largest = 256, 2 if neg_eigval else 1
+    mixer = build(cls, LayerInfo(0, 2, width), heads=16, neg_eigval=neg_eigval)
+    given = shared(torch.randn(1, 500, width, dtype=torch.float64, generator=generator), mixer, mixer.readout)
+    beta = mixer.beta(given)
+    assert beta.shape[-1] == 16 * getattr(mixer.settings, "steps", 1)
+    assert beta.median().item() == pytest.approx(largest / 2, rel=0.02)
+    # weights are U(-1, 1) / sqrt(D), whose variance is 1 / (3 D), and inputs N(0, 1)
+    assert (beta / largest).logit().std().item() == pytest.approx(3**-0.5, rel=0.03)
 
 
 @torch.no_grad()

@@ -8,8 +8,32 @@ import torch
 from torch import Tensor
 
 from linbench.models.attention import Attention
-from linbench.models.base import LayerInfo
-from tests.models.every_variant import VARIANTS, B, Build, D, Variant, tensors
+from linbench.models.base import LayerInfo, Mixer
+from linbench.models.comba import Comba
+from linbench.models.deltanet import DeltaNet
+from linbench.models.deltaproduct import DeltaProduct
+from linbench.models.dfw import DFW
+from linbench.models.fox import FoX
+from linbench.models.gated_deltanet import GatedDeltaNet
+from linbench.models.gated_deltaproduct import GatedDeltaProduct
+from linbench.models.gla import GLA
+from linbench.models.hgrn2 import HGRN2
+from linbench.models.kda import KDA
+from linbench.models.lightning import Lightning
+from linbench.models.linear_attention import LinearAttention
+from linbench.models.lstm import LSTM
+from linbench.models.mamba2 import Mamba2
+from linbench.models.mlstm import MLSTM
+from linbench.models.normalised_deltanet import NormalisedDeltaNet
+from linbench.models.performer import Performer
+from linbench.models.retnet import RetNet
+from linbench.models.rfa import RFA
+from linbench.models.rwkv4 import RWKV4
+from linbench.models.rwkv5 import RWKV5
+from linbench.models.rwkv6 import RWKV6
+from linbench.models.rwkv7 import RWKV7
+from linbench.models.transnormer import TransNormer
+from tests.models.every_variant import CASES, FILTER, GATE, HEAD, HEADS, NORM, QKVO, VARIANTS, B, Build, D, Variant, tensors
 
 
 def held(state: Any, seq_len: int) -> dict[str, int]:
@@ -37,11 +61,61 @@ def test_state_floats_are_what_the_state_holds(variant: Variant, form: str, buil
     assert held(mixer(tokens(seq_len), mixer.init_state(B, capacity=seq_len)).state, seq_len) == size._asdict()
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-def test_parameters_are_as_many_as_published(name: str) -> None:
+SURROUNDINGS = QKVO + FILTER + NORM
+"""Parameters of the controlled form, the same for all with heads; beside them stands what the recurrence brings."""
+
+AROUND_INPUT = 4 * D + D
+"""Of the controlled form without heads: a convolution on the layer's input, and a norm over all channels."""
+
+DECAY = GATE + 2 * HEADS
+"""A decay for each head, with its two numbers."""
+
+CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
+    Attention: lambda s: SURROUNDINGS + HEADS,  # a scale of the scores for each head
+    FoX: lambda s: SURROUNDINGS + HEADS + GATE + HEADS,
+    LinearAttention: lambda s: SURROUNDINGS + {"hedgehog": 2, "t2r": 2, "hadamard": 4}.get(s.feature_map, 0) * HEAD**2,
+    TransNormer: lambda s: SURROUNDINGS,
+    Performer: lambda s: SURROUNDINGS,
+    RFA: lambda s: SURROUNDINGS + D + s.gated * (GATE + HEADS),
+    MLSTM: lambda s: SURROUNDINGS + 2 * (GATE + HEADS),
+    RetNet: lambda s: SURROUNDINGS,
+    Lightning: lambda s: SURROUNDINGS,
+    GLA: lambda s: SURROUNDINGS + 2 * 16 * D + D,
+    HGRN2: lambda s: SURROUNDINGS,
+    Mamba2: lambda s: SURROUNDINGS + DECAY,
+    DFW: lambda s: SURROUNDINGS + 2 * (D + 1) * D,
+    DeltaNet: lambda s: SURROUNDINGS + GATE,
+    NormalisedDeltaNet: lambda s: SURROUNDINGS + GATE,
+    GatedDeltaNet: lambda s: SURROUNDINGS + GATE + DECAY,
+    Comba: lambda s: SURROUNDINGS + GATE + DECAY + 2 * HEADS,
+    # a key, a value and a beta for each step, with filters
+    DeltaProduct: lambda s: SURROUNDINGS + (s.steps - 1) * (D + 4) * 2 * D + s.steps * GATE,
+    GatedDeltaProduct: lambda s: SURROUNDINGS + (s.steps - 1) * (D + 4) * 2 * D + s.steps * GATE + DECAY,
+    KDA: lambda s: SURROUNDINGS + GATE + 2 * D * HEAD + HEADS + D,
+    RWKV4: lambda s: AROUND_INPUT + 3 * D * D + 2 * D,  # no receptance
+    RWKV5: lambda s: SURROUNDINGS + 2 * D,
+    RWKV6: lambda s: SURROUNDINGS + 2 * D + 2 * 64 * D,
+    RWKV7: lambda s: SURROUNDINGS + 4 * D + 2 * (2 * 32 * D),
+    LSTM: lambda s: AROUND_INPUT + 4 * (2 * D * D + D) + D * D,
+}
+"""By the settings."""
+
+LATER = {
+    (HGRN2, "native"): D,  # the bound of each channel of the keys
+    (HGRN2, "controlled"): D,
+    (RWKV7, "native"): D + 2 * 32 * D,  # how much of the first layer's values comes in: a number for each channel, and a map of rank 32
+}
+"""Parameters that a later layer has more than the first."""
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+@pytest.mark.parametrize(("name", "form"), [case.values[0] for case in CASES])
+def test_parameters_are_as_many_as_declared(name: str, form: str, index: int) -> None:
     variant = VARIANTS[name]
-    mixer = variant.cls(variant.parsed("native"), LayerInfo(0, 2, D))
-    assert sum(parameter.numel() for parameter in mixer.parameters()) == variant.parameters
+    settings = variant.parsed(form)
+    expected = variant.parameters if form == "native" else CONTROLLED[variant.cls](settings)
+    mixer = variant.cls(settings, LayerInfo(index, 3, D))
+    assert sum(parameter.numel() for parameter in mixer.parameters()) == expected + (LATER.get((variant.cls, form), 0) if index else 0)
 
 
 @torch.no_grad()
