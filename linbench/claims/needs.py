@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from linbench.claims.claim import Claim
 from linbench.common.errors import UserError
+from linbench.common.settings import Settings
 from linbench.pattern import parse_pattern
 from linbench.registry import Kind, registry
 
@@ -30,11 +31,18 @@ def lacking_of_model(pattern: str) -> Iterator[str]:
             yield f"model {term.name}"
             continue
         settings = registry("model").find(term.name).cls.Settings
-        for name, value in term.settings:
-            try:
-                settings.parse({name: value}, where="model")
-            except UserError:
-                yield f"model {term.name} with {name}={value}"
+        if _takes(settings, dict(term.settings)):  # together: one may need another
+            continue
+        alone = [f"{name}={value}" for name, value in term.settings if not _takes(settings, {name: value})]
+        yield from (f"model {term.name} with {setting}" for setting in alone or [" and ".join(f"{name}={value}" for name, value in term.settings)])
+
+
+def _takes(settings: type[Settings], given: dict[str, str]) -> bool:
+    try:
+        settings.parse(given, where="model")
+    except UserError:
+        return False
+    return True
 
 
 def _there(kind: Kind, name: str) -> bool:

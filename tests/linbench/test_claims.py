@@ -191,4 +191,6 @@ def test_what_is_missing_is_told_and_what_is_there_is_not() -> None:
 
     assert needing(models=["deltanet", "3xdeltanet+attention[window=16]"], tasks=["mqar"]) == []
     assert needing(models=["no_such", "gla[rope=true]", "gla[positions=none]", "deltanet+no_such"]) == ["model no_such", "model gla with rope=true"]
+    assert needing(models=["linear_attention[normalise=false,positions=rope]"]) == []
+    assert needing(models=["linear_attention[positions=rope,normalise=true]"]) == ["model linear_attention with positions=rope"]
     assert needing(tasks=["no_such"], other=["time"]) == ["task no_such", "time"]
