@@ -147,7 +147,7 @@ class Capacity(Task):
         delay = torch.zeros(rows, s.delay, 2, dtype=torch.int64, device=device)
         at = last.gather(1, asked)
         answer = value.gather(1, at)
-        targets = answer if s.loss == "tokens" else torch.zeros(rows, s.keys, self._values, device=device).scatter(2, answer[:, :, None], 1)
+        targets = answer if s.loss == "tokens" else self._vectors(answer)
         positions = self._writes + s.delay + torch.arange(s.keys, device=device).expand(rows, -1)
         slices = {"writes": count.gather(1, asked), "age": self._writes - 1 - at}
         return Batch(torch.cat([tells, delay, asks], dim=1), positions, targets, slices)
@@ -182,10 +182,14 @@ class Capacity(Task):
             at = key[:, t : t + 1]
             held = table.gather(1, at)
             held = torch.where(value[:, t : t + 1] > 0, value[:, t : t + 1] - 1 - s.keys, held)
-            table = table.scatter(1, at, held)
+            table.scatter_(1, at, held)
             found.append(held)
         answers = torch.cat(found, dim=1).gather(1, batch.positions)
-        return answers if s.loss == "tokens" else torch.nn.functional.one_hot(answers, self._values).float()
+        return answers if s.loss == "tokens" else self._vectors(answers)
+
+    def _vectors(self, values: Tensor) -> Tensor:
+        """Values [B, A] as unit vectors [B, A, values]; torch's own are of 64 bits before they are of 32."""
+        return torch.zeros(*values.shape, self._values, device=values.device).scatter_(2, values[:, :, None], 1)
 
     def explain(self, batch: Batch, row: int) -> str:
         """The first writes and the first queries."""
