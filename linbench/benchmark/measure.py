@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from linbench.benchmark import peers
-from linbench.benchmark.machine import give_back
 from linbench.benchmark.operations import OPERATIONS, Inputs, Operation, Shape
 from linbench.benchmark.timing import as_called, peak_bytes, replayed_where_possible
 from linbench.doctor.errors import relative
@@ -90,11 +89,6 @@ def first_call(task: Task) -> float:
 
 def compile_all(task: Task) -> None:
     """Everything that the task launches, and for the peer every configuration that it would try: many at once, before anything is timed."""
-    _compile(task)
-    give_back(task.device)  # others are compiled meanwhile
-
-
-def _compile(task: Task) -> None:
     operation, inputs, leaves = _prepare(task)
     calls = [operation.call]
     if task.peer is not None and (call := peers.calls(task.peer, compiling=True).get(task.operation)):

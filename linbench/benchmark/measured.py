@@ -1,12 +1,12 @@
 """Cases of layers from beginning to end: what is stored already is read, the rest measured and kept, a file for each."""
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from linbench.benchmark import memory
+from linbench.benchmark.compiling import compiled_ahead
 from linbench.benchmark.decode import token
 from linbench.benchmark.layers import Case, Make, compiled, computing, timed, training
 from linbench.benchmark.machine import give_back, marks, moment
@@ -64,11 +64,10 @@ def _measured(cases: Sequence[Case], tell: Callable[[str], None]) -> Iterable[tu
     ((_, peak),) = outcomes(ceilings, [device], workers=int(cuda), seconds=SECONDS)
     firsts: dict[int, float | None] = {}
     if cuda:
-        side_by_side = max(1, min(12, (os.cpu_count() or 1) - 2))
         asked = {case.id for case in cases}
         apart = [place for place, case in enumerate(cases) if case.question != "memory" or replace(case, question="train").id not in asked]  # the same kernels
-        firsts, crowded = _compiled(cases, apart, side_by_side, tell)
-        firsts |= _compiled(cases, crowded, 1, tell)[0]
+        seconds = compiled_ahead(compile_all, [cases[place] for place in apart], seconds=COMPILE_SECONDS, tell=tell)
+        firsts = {apart[which]: first for which, first in seconds.items()}
     for place, outcome in outcomes(measure, cases, workers=int(cuda), seconds=SECONDS):
         case = cases[place]
         if outcome.failure and case.peer is not None and cuda:  # it may be the peer that broke the process
@@ -79,23 +78,9 @@ def _measured(cases: Sequence[Case], tell: Callable[[str], None]) -> Iterable[tu
         yield place, result_of(case, outcome, peak.value, firsts.get(place))
 
 
-def _compiled(cases: Sequence[Case], places: Sequence[int], side_by_side: int, tell: Callable[[str], None]) -> tuple[dict[int, float | None], list[int]]:
-    """Of the cases at these places the seconds of the first call, and those for which memory did not suffice."""
-    firsts: dict[int, float | None] = {}
-    crowded: list[int] = []
-    for which, outcome in outcomes(compile_all, [cases[place] for place in places], workers=side_by_side, seconds=COMPILE_SECONDS):
-        firsts[places[which]] = outcome.value
-        if outcome.failure and "out of memory" in outcome.failure:
-            crowded.append(places[which])
-        tell(f"compiled {len(firsts)}/{len(places)} {cases[places[which]]}{f': {outcome.failure}' if outcome.failure else ''}")
-    return firsts, crowded
-
-
 def compile_all(case: Case) -> float:
     """Everything that the case launches: many at once, before anything is timed. Seconds of our first call."""
-    seconds = compiled(case, CALLS[case.question])
-    give_back(case.device)  # others are compiled meanwhile
-    return seconds
+    return compiled(case, CALLS[case.question])
 
 
 def measure(case: Case) -> dict[str, Any]:

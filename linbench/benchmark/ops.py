@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from linbench.benchmark import peers
+from linbench.benchmark.compiling import compiled_ahead
 from linbench.benchmark.measure import Measured, Task, compile_all, first_call, measure
 from linbench.benchmark.operations import OPERATIONS, SHAPES, Shape
 from linbench.benchmark.timing import Ceilings, ceilings, least_call
@@ -51,9 +52,7 @@ def run(tasks: Sequence[Task], *, first_calls: bool = False, tell: Tell, keep: C
     least: dict[str, float] = _only(outcomes(least_call, [device], workers=int(cuda)))
     found: dict[str, Any] = {"ceilings": best._asdict(), "least_call": least, "peer": peer, "notes": _notes(tasks[0]), "rows": []}
     if cuda:
-        steps = outcomes(compile_all, tasks, workers=max(1, min(12, cores - 2)), seconds=COMPILE_SECONDS)
-        for count, (place, outcome) in enumerate(steps, 1):
-            tell(f"compiled {count}/{len(tasks)} {tasks[place]}{f': {outcome.failure}' if outcome.failure else ''}")
+        compiled_ahead(compile_all, tasks, seconds=COMPILE_SECONDS, tell=tell)
     rows: dict[int, Row] = {}
     for place, outcome in outcomes(measure, tasks, workers=int(cuda), seconds=SECONDS):
         task = tasks[place]

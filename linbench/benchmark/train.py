@@ -1,6 +1,5 @@
 """`bench train`: whole training steps, captured and replayed as a run does them, beside a peer's and part by part."""
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -9,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from linbench.benchmark import peers
-from linbench.benchmark.machine import give_back
+from linbench.benchmark.compiling import compiled_ahead
 from linbench.benchmark.parts import parts
 from linbench.benchmark.shapes import parsed, written
 from linbench.cell import Cell
@@ -127,9 +126,7 @@ def run(rows: Sequence[Row], *, tell: Callable[[str], None], keep: Callable[[dic
     """All that was found, for JSON. On a GPU everything is compiled first, side by side; then each row is measured in a process of its own."""
     cuda = rows[0].device != "cpu"
     if cuda:
-        steps = outcomes(compile_all, rows, workers=max(1, min(12, (os.cpu_count() or 1) - 2)), seconds=SECONDS)
-        for count, (place, outcome) in enumerate(steps, 1):
-            tell(f"compiled {count}/{len(rows)} {rows[place]}{f': {outcome.failure}' if outcome.failure else ''}")
+        compiled_ahead(compile_all, rows, seconds=SECONDS, tell=tell)
     found: dict[str, Any] = {"rows": [], "peer": next((row.peer for row in rows if row.peer), None), "notes": _notes(rows)}
     for place, outcome in outcomes(measure, rows, workers=int(cuda), seconds=SECONDS, fresh=True):
         found["rows"].append(row_of(rows[place], outcome))
@@ -156,7 +153,6 @@ def compile_all(row: Row) -> None:
         Step(training, 0, 0)()
         if row.peer is not None:
             peers.trainer(row.peer, group[0], compiling=True)()
-    give_back(row.device)  # others are compiled meanwhile
 
 
 def measure(row: Row) -> dict[str, Any]:
