@@ -14,7 +14,7 @@ from linbench.curriculum import Segment
 from linbench.models.backbone import BackboneSettings
 from linbench.models.base import Mixer
 from linbench.pattern import parse_pattern, tidy
-from linbench.presets import has, presets_with
+from linbench.presets import preset_with, within
 from linbench.protocol import Protocol, default_protocol, published
 from linbench.registry import Entry, registry
 from linbench.sizes import sized, widened
@@ -183,15 +183,9 @@ def _preset(cls: type[Task], task: str, preset: str | None) -> Preset:
 
 def _matching_preset(task: Task, spec: ModelSpec, protocol: Protocol) -> str | None:
     """The preset that task, model and protocol still are, if any."""
-    layers = [
-        spec.backbone.model_dump()
-        | {"form": spec.form}
-        | {f"{prefix}{name}": value for name, value in layer.settings.model_dump().items() for prefix in ("", f"{layer.entry.name}.")}
-        for layer in spec.layers
-        if not layer.entry.cls.opaque
-    ]
-    found = presets_with(type(task), task.settings.model_dump(mode="json"), protocol.model_dump(mode="json"))
-    return next((name for name, asked in found if all(has(layer, asked) for layer in layers)), None)
+    backbone, layers = spec.backbone.model_dump(), [layer for layer in spec.layers if not layer.entry.cls.opaque]
+    found = [within(spec.form, backbone, layer.entry.name, layer.settings.model_dump()) for layer in layers]
+    return preset_with(type(task), task.settings.model_dump(mode="json"), protocol.model_dump(mode="json"), found)
 
 
 def _sized(text: str, form: Form, from_preset: Mapping[str, Any], given: Mapping[str, Any], task: Task) -> ModelSpec:
