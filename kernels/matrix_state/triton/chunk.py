@@ -12,12 +12,12 @@ import triton.language as tl
 
 from linbench.kernels.matrix_state.triton.decay import keys_from_start, keys_to_end, store_decay_parts, sum_along, values_from_start, values_to_end
 from linbench.kernels.matrix_state.triton.scores import key_gradients, unit_triangular_inverse
-from linbench.kernels.matrix_state.triton.tiles import dot, fine_dot, rounded, store_rows
+from linbench.kernels.matrix_state.triton.tiles import dot, fine_dot, rounded, store_rows, token_of
 
 
 @triton.jit
 def place(bh, T, H, HK, K):
-    """Where recurrence bh begins: offsets of q and k, and of gates."""
+    """Where recurrence bh begins: offsets of keys, and of gates."""
     batch, head = bh // H, bh % H
     keys = (batch * T * HK + head // (H // HK)) * K
     return keys, batch * T * H + head
@@ -120,9 +120,9 @@ def four_sums_by_token(a, b, c, d):
 @triton.jit
 def store_key_gradients(
     q, k, key, p, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta, dbeta_n, g, dq_n, dp_n, dkey, dk_n, kept, scale,
-    dq, dk, dg, dsums, dbeta, dp, db, gates, decays, g_stride, chunk, rows, ks, T, H, K,
+    dq, dk, dg, dsums, dbeta, dp, db, gates, outputs, decays, g_stride, chunk, rows, ks, T, H, K,
     LEVELS: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, ERASE: tl.constexpr,
-    Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
+    Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Gradients of q, k, key, p, beta and the log decay, from those through the states (`state_products`) and of the chunk's scores.
 
@@ -152,7 +152,7 @@ def store_key_gradients(
         passed_on += k * dkey
         written += k * own_k
         dkey += own_k
-    store_rows(dq + base, rows, T, H * K, ks, K, dq_n)
+    store_rows(dq + outputs * K, token_of(rows, T, Q_BEFORE, STEPS), T // STEPS, H * K, ks, K, dq_n)
     erased = reader * dp_n  # with the very reader that writes met, so that what belongs to one pair cancels
     TOGETHER: tl.constexpr = UPDATE == "delta" and len(dbeta_n.shape) == 2
     recall = p * dp_n
@@ -185,7 +185,7 @@ def store_key_gradients(
             dg_n = kept + sum_along(from_on, rows, "from", DT) + sum_along(passed_on, rows, "before", DT)
             if Q_BEFORE or P_BEFORE:
                 dg_n += sum_along(after, rows, "after", DT)
-            store_rows(dg + decays, rows, T, g_stride, ks, K, dg_n)
+            store_rows(dg + decays, token_of(rows, T, True, STEPS), T // STEPS, g_stride, ks, K, dg_n)
         else:
             if TOGETHER:
                 dbeta_n, of_recall, later, earlier = four_sums_by_token(dbeta_n, recall, from_on, passed_on)

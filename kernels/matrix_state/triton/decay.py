@@ -9,7 +9,7 @@ must hold for any decay is in the torch form, `linbench.kernels.matrix_state.dec
 import triton
 import triton.language as tl
 
-from linbench.kernels.matrix_state.triton.tiles import load_rows, load_transposed, sum_dot, sum_dot_transposed
+from linbench.kernels.matrix_state.triton.tiles import load_rows, load_transposed, sum_dot, sum_dot_transposed, token_of
 
 LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
 
@@ -19,7 +19,7 @@ AT_ONCE: tl.constexpr = tl.constexpr(16)
 
 
 @triton.jit
-def sum_decays(g, sums, bh, block, N, T, stride, C: tl.constexpr, DT: tl.constexpr):
+def sum_decays(g, sums, bh, block, N, T, stride, C: tl.constexpr, STEPS: tl.constexpr, DT: tl.constexpr):
     """For `AT_ONCE` chunks of recurrence bh: its log decays g, to base 2, summed since the chunk began; sums [B, H, N, C].
 
     For float32 [B, H, N, 2, C], with what rounding the sums lost: after a token that forgets all, their differences would keep little of
@@ -27,8 +27,8 @@ def sum_decays(g, sums, bh, block, N, T, stride, C: tl.constexpr, DT: tl.constex
     """
     n = block * AT_ONCE + tl.arange(0, AT_ONCE)[:, None]
     i = tl.arange(0, C)[None, :]
-    t = n * C + i
-    x = tl.load(g + t * stride, mask=t < T, other=0.0).to(tl.float32) * LOG2E
+    t = token_of(n * C + i, T, True, STEPS)
+    x = tl.load(g + t * stride, mask=t < T // STEPS, other=0.0).to(tl.float32) * LOG2E
     if DT == tl.float32:
         wide = tl.cumsum(x.to(tl.float64), axis=1)
         summed = wide.to(tl.float32)
@@ -51,7 +51,7 @@ def lay_out(gate, laid, bh, block, N, T, stride, C: tl.constexpr):
 
 
 @triton.jit
-def decay_gradients(dsums, dg, bh, block, P, stride_p, N, T, stride, C: tl.constexpr, BEFORE: tl.constexpr):
+def decay_gradients(dsums, dg, bh, block, P, stride_p, N, T, stride, C: tl.constexpr, STEPS: tl.constexpr, BEFORE: tl.constexpr):
     """For `AT_ONCE` chunks of recurrence bh: the gradient dg of its log decay, from dsums [P, B, H, N, 3, C] as `store_decay_parts` left them."""
     n = block * AT_ONCE + tl.arange(0, AT_ONCE)[:, None]
     i = tl.arange(0, C)[None, :]
@@ -62,9 +62,9 @@ def decay_gradients(dsums, dg, bh, block, P, stride_p, N, T, stride, C: tl.const
         earlier += tl.load(at + C, mask=n < N, other=0.0)
         own += tl.load(at + (2 * C if BEFORE else C), mask=n < N, other=0.0)
         at += stride_p
-    t = n * C + i
+    t = token_of(n * C + i, T, True, STEPS)
     total = tl.cumsum(later, axis=1, reverse=True) + tl.cumsum(earlier, axis=1) - own
-    tl.store(dg + t * stride, total.to(dg.dtype.element_ty), mask=t < T)
+    tl.store(dg + t * stride, total.to(dg.dtype.element_ty), mask=t < T // STEPS)
 
 
 @triton.jit
@@ -93,13 +93,16 @@ def scalar_decay(sums, chunk, C: tl.constexpr, DECAY: tl.constexpr, DT: tl.const
 
 
 @triton.jit
-def load_decay(g, sums, chunk, rows, T, stride, columns, width, DECAY: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr):
-    """g of a chunk; [C, K] as [K, C] if TRANSPOSED. Tokens past the end decay nothing."""
+def load_decay(
+    g, sums, chunk, rows, T, stride, columns, width, DECAY: tl.constexpr, TRANSPOSED: tl.constexpr, STEPS: tl.constexpr, DT: tl.constexpr
+):  # fmt: skip
+    """g of a chunk; [C, K] as [K, C] if TRANSPOSED. Steps past the end decay nothing."""
     if DECAY == "vector":
+        tokens = token_of(rows, T, True, STEPS)
         if TRANSPOSED:
-            g_n = load_transposed(g, rows, T, stride, columns, width).to(tl.float32) * LOG2E
+            g_n = load_transposed(g, tokens, T // STEPS, stride, columns, width).to(tl.float32) * LOG2E
         else:
-            g_n = load_rows(g, rows, T, stride, columns, width).to(tl.float32) * LOG2E
+            g_n = load_rows(g, tokens, T // STEPS, stride, columns, width).to(tl.float32) * LOG2E
     else:
         g_n = scalar_decay(sums, chunk, rows.shape[0], DECAY, DT)
     return g_n

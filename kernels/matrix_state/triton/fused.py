@@ -27,6 +27,7 @@ from linbench.kernels.matrix_state.triton.tiles import (
     rounded,
     store_rows,
     store_square,
+    token_of,
 )
 
 
@@ -35,12 +36,14 @@ def forward(
     q, k, v, g, beta, p, b, first, o, last, sums, betas, states, writes, squares, inverses, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
-    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STATE: tl.constexpr, SAVE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr,
+    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, STATE: tl.constexpr, SAVE: tl.constexpr, FINE: tl.constexpr,
+    DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (B H). Tensors as the operator has them; SAVE keeps what `backward` needs."""
     bh = tl.program_id(0).to(tl.int64)
     keys, gates = place(bh, T, H, HK, K)
-    decays, g_stride = place_of_decays(gates, H, K, DECAY)
+    queries, outputs = place(bh, T // STEPS, H, HK, K)
+    decays, g_stride = place_of_decays(outputs, H, K, DECAY)
     values = gates * V
     ks, vs = tl.arange(0, BK), tl.arange(0, BV)
     if DECAY != "none":
@@ -48,7 +51,7 @@ def forward(
     N = tl.cdiv(T, C)
     if DECAY == "scalar":
         for block in range(0, tl.cdiv(N, AT_ONCE)):
-            sum_decays(g, sums, bh, block, N, T, g_stride, C, DT)
+            sum_decays(g, sums, bh, block, N, T, g_stride, C, STEPS, DT)
     if UPDATE == "delta":
         for block in range(0, tl.cdiv(N, AT_ONCE)):
             lay_out(beta + gates, betas, bh, block, N, T, H, C)
@@ -59,11 +62,12 @@ def forward(
         state += load_rows(first + bh * K * V, ks, K, V, vs, V)
     for n in range(0, N):
         rows = n * C + tl.arange(0, C)
+        tokens = token_of(rows, T, Q_BEFORE, STEPS)
         chunk = bh * N + n
-        q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
+        q_n = load_rows(q + queries, tokens, T // STEPS, HK * K, ks, K).to(DT)
         k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
-        g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, DT)
-        g_t = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, True, DT)
+        g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, STEPS, DT)
+        g_t = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, True, STEPS, DT)
         key, p_n, beta_n = k_n, k_n, tl.zeros([C], tl.float32)
         if UPDATE == "low_rank":
             key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
@@ -99,7 +103,7 @@ def forward(
             if SAVE:
                 store_square(stored_scores(squares, chunk, 1, C, UPDATE), C, scale * a_qk)
                 store_square(stored_scores(squares, chunk, 2, C, UPDATE), C, a_pk)
-        store_rows(o + values, rows, T, H * V, vs, V, o_n)
+        store_rows(o + outputs * V, tokens, T // STEPS, H * V, vs, V, o_n)
         if SAVE:
             store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, scale * a_q)
             store_rows(states + chunk * K * V, ks, K, V, vs, V, state)
@@ -116,13 +120,14 @@ def backward(
     q, k, v, g, beta, p, b, sums, betas, states, writes, squares, inverses, do, dlast, dq, dk, dv, dg, dsums, dbeta, dp, db, dfirst, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
-    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr,
+    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr,
     FINE: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (B H). dq, dk, dp and db come per value head: [B, T, H, K]."""
     bh = tl.program_id(0).to(tl.int64)
     keys, gates = place(bh, T, H, HK, K)
-    decays, g_stride = place_of_decays(gates, H, K, DECAY)
+    queries, outputs = place(bh, T // STEPS, H, HK, K)
+    decays, g_stride = place_of_decays(outputs, H, K, DECAY)
     values = gates * V
     ks, vs = tl.arange(0, BK), tl.arange(0, BV)
     if DECAY != "none":
@@ -134,15 +139,16 @@ def backward(
     for m in range(0, N):
         n = N - 1 - m
         rows = n * C + tl.arange(0, C)
+        tokens = token_of(rows, T, Q_BEFORE, STEPS)
         chunk = bh * N + n
         # what is loaded ahead stands where it is first used, so that it takes no registers before, and what is not stands here
         v_n, beta_n = load_rows(v + values, rows, T, H * V, vs, V).to(DT), tl.zeros([C], tl.float32)
         if UPDATE == "delta":
             beta_n = tl.load(betas + chunk * C + tl.arange(0, C))
         k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
-        do_n = load_rows(do + values, rows, T, H * V, vs, V).to(DT)
-        g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, DT)
-        g_t = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, True, DT)
+        do_n = load_rows(do + outputs * V, tokens, T // STEPS, H * V, vs, V).to(DT)
+        g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, STEPS, DT)
+        g_t = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, True, STEPS, DT)
         key, p_n, z = k_n, k_n, v_n
         if UPDATE == "low_rank":
             key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
@@ -182,16 +188,16 @@ def backward(
             da_kt = score_gradient(do_n, v_n, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, True, False, DT)
             dl_k = score_gradient(seen, v_n, 1.0, g_n, rows, DECAY, P_BEFORE, True, False, False, DT)
             dl_kt = score_gradient(seen, v_n, 1.0, g_n, rows, DECAY, P_BEFORE, True, True, False, DT)
-        q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
+        q_n = load_rows(q + queries, tokens, T // STEPS, HK * K, ks, K).to(DT)
         if DECAY == "vector":
-            q_t = load_transposed(q + keys, rows, T, HK * K, ks, K).to(DT)
+            q_t = load_transposed(q + queries, tokens, T // STEPS, HK * K, ks, K).to(DT)
             p_t = load_transposed((p if ERASE else k) + keys, rows, T, HK * K, ks, K).to(DT)
         else:
             q_t, p_t = tl.trans(q_n), tl.trans(p_n)
         store_key_gradients(
             q_n, k_n, key, p_n, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta_n, dbeta_n, g_n, dq_n, dp_n, dkey, dk_n, kept, scale,
-            dq, dk, dg, dsums, dbeta, dp, db, gates, decays, g_stride, chunk, rows, ks, T, H, K,
-            LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, DT,
+            dq, dk, dg, dsums, dbeta, dp, db, gates, outputs, decays, g_stride, chunk, rows, ks, T, H, K,
+            LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, STEPS, DT,
         )  # fmt: skip
         dstate = looked_at(whole(dstate, g_t, C, DECAY), q_t, scale * do_n, g_n, g_t, rows, DECAY, Q_BEFORE, False, DT)
         if UPDATE == "delta":
@@ -201,6 +207,6 @@ def backward(
     if DECAY == "scalar":
         tl.debug_barrier()
         for block in range(0, tl.cdiv(N, AT_ONCE)):
-            decay_gradients(dsums, dg + decays, bh, block, 1, 0, N, T, g_stride, C, Q_BEFORE or P_BEFORE)
+            decay_gradients(dsums, dg + decays, bh, block, 1, 0, N, T, g_stride, C, STEPS, Q_BEFORE or P_BEFORE)
     if STATE:
         store_rows(dfirst + bh * K * V, ks, K, V, vs, V, dstate)

@@ -80,9 +80,14 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> 
     ctx.set_materialize_grads(False)
 
 
+def _none_of(q: Tensor, _: Tensor, v: Tensor) -> Tensor:
+    """A gradient of o that is zero: [B, T, H, V]."""
+    return v.new_zeros(*q.shape[:2], *v.shape[2:])
+
+
 def _differentiate(ctx: Any, do: Tensor | None, dlast: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
     saved = ctx.saved_tensors
-    do = torch.zeros_like(saved[2]) if do is None else do
+    do = _none_of(*saved[:3]) if do is None else do
     gradients = backward(*saved, do, dlast, ctx.scale, ctx.update, ctx.q_before, ctx.p_before, ctx.neg_eigval)
     return *(None if given is None else x for x, given in zip(gradients, saved[:8], strict=True)), *(None,) * 6
 
@@ -108,7 +113,7 @@ class Eager(torch.autograd.Function):
     def backward(ctx: Any, do: Any, dlast: Any) -> Any:
         """As the operator."""
         *tensors, saved = ctx.saved_tensors
-        do = torch.zeros_like(tensors[2]) if do is None else do
+        do = _none_of(*tensors[:3]) if do is None else do
         return *schedules.backward(tensors, saved, do, dlast, ctx.switches), *(None,) * 6
 
 

@@ -32,8 +32,9 @@ class Switches(NamedTuple):
 
 
 class Form(NamedTuple):
-    """All that a plan depends on: sizes of k and v, dimensions of g, types of what is `GIVEN`; gradient: whether one is, or will be, asked for."""
+    """All that a plan depends on: sizes of q, k and v, dimensions of g, types of what is `GIVEN`; gradient: whether one is, or will be, asked for."""
 
+    queries: tuple[int, ...]
     keys: tuple[int, ...]
     values: tuple[int, ...]
     decays: int
@@ -70,12 +71,12 @@ class Room:
 
 
 class Plan:
-    """Of a form: sizes, `launch`, the `values` of the kernels' parameters that are no tensors, and two rooms.
+    """Of a form: sizes, `launch`, the `values` of the kernels' parameters that are no tensors, and two rooms. T are steps, of which a token may have several.
 
     saved: what the kernels of forward hand to each other and to backward. sums: of a scalar decay, as from `decay.sum_decays`. betas
     [B, H, N, C]: in the fused schedule, as from `decay.lay_out`. states [B, H, N, K, V]: at the start of chunks. writes [B, T, H, V]: z.
     squares [B, H, N, S, C, C]: scores. inverses [B, H, N, 1, C, C], or of 16 bits twice. In the split schedule also erasers [B, T, H, K]: W;
-    and for a vector decay q_start, key_end and k_end [B, T, H, K], and kept [B, H, N, K].
+    and for a vector decay q_start [B, tokens, H, K], key_end and k_end [B, T, H, K], and kept [B, H, N, K].
 
     scratch: what the kernels of backward hand to each other. dsums [P, B, H, N, 3, C]: of a scalar decay, a part from each of P blocks of
     keys. In the split schedule also dstates, dsquares and dwrites, and dbeta [P + 1, B, T, H]: a part from each block, and of the values.
@@ -85,6 +86,7 @@ class Plan:
         switches, given = form.switches, dict(zip(GIVEN, form.types, strict=True))
         self.batch, self.length, self.key_heads, self.key_dim = form.keys
         self.heads, self.value_dim = form.values[2:]
+        self.tokens = form.queries[1]
         self.rows = self.batch * self.heads
         self.solves, self.gradient = switches.update != "add", form.gradient
         self.decay = "none" if given["g"] is None else "vector" if form.decays == 4 else "scalar"
@@ -112,6 +114,7 @@ class Plan:
             "T": self.length, "H": self.heads, "HK": self.key_heads, "K": self.key_dim, "V": self.value_dim, "C": chunk,
             "LEVELS": chunk.bit_length() - 1, "BK": self.launch.key_block, "BV": self.launch.value_block, "ALL_K": launch.power_of_two(self.key_dim),
             "DECAY": self.decay, "UPDATE": switches.update, "ERASE": given["p"] is not None, "Q_BEFORE": switches.q_before, "P_BEFORE": switches.p_before,
+            "STEPS": self.length // self.tokens,
             "STATE": given["first"] is not None, "DLAST": given["dlast"] is not None, "SAVE": form.gradient, "FINE": self.fine, "FINE_BACK": self.fine_back,
             "DT": _TYPES[self.dtype], "scale": switches.scale,
         }  # fmt: skip
@@ -129,8 +132,8 @@ class Plan:
         decays = self.split and self.decay == "vector"
         wide_writes = self.fine_back or (self.fine and self.split)
 
-        def keys(wanted: bool) -> tuple[tuple[int, ...], torch.dtype] | None:
-            return ((self.batch, self.length, self.heads, self.key_dim), self.dtype) if wanted else None
+        def keys(wanted: bool, length: int = self.length) -> tuple[tuple[int, ...], torch.dtype] | None:
+            return ((self.batch, length, self.heads, self.key_dim), self.dtype) if wanted else None
 
         return Room(
             self.batch,
@@ -142,7 +145,7 @@ class Plan:
                 "squares": ((*by_chunk, SQUARES[update][0], chunk, chunk), self.dtype) if kept else None,
                 "inverses": ((*by_chunk, 1 if exact else 2, chunk, chunk), self.dtype) if kept and self.solves and self.gradient else None,
                 "erasers": keys(self.solves and self.split),
-                "q_start": keys(decays),
+                "q_start": keys(decays, self.tokens),
                 "key_end": keys(decays),
                 "k_end": keys(decays and update == "low_rank"),
                 "kept": ((*by_chunk, self.key_dim), torch.float32) if decays else None,

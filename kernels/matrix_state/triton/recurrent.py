@@ -9,7 +9,7 @@ from linbench.kernels.matrix_state.triton.tiles import load_rows, store_rows
 
 
 @triton.jit
-def token(base, stride, t, places, width):
+def row(base, stride, t, places, width):
     """Row t of a row-major matrix, in float32."""
     return tl.load(base + t * stride + places, mask=places < width, other=0.0).to(tl.float32)
 
@@ -19,12 +19,13 @@ def recurrent(
     q, k, v, g, beta, p, b, first, o, last, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     ALL_K: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, ERASE: tl.constexpr,
-    Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STATE: tl.constexpr,
+    Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, STATE: tl.constexpr,
 ):  # fmt: skip
     """Grid (V / BV, B H)."""
     vs, bh = tl.program_id(0) * BV + tl.arange(0, BV), tl.program_id(1).to(tl.int64)
     keys, gates = place(bh, T, H, HK, K)
-    decays, g_stride = place_of_decays(gates, H, K, DECAY)
+    queries, outputs = place(bh, T // STEPS, H, HK, K)
+    decays, g_stride = place_of_decays(outputs, H, K, DECAY)
     ks = tl.arange(0, ALL_K)
     erase = p if ERASE else k
     state = tl.zeros([ALL_K, BV], tl.float32)
@@ -32,18 +33,20 @@ def recurrent(
         state += load_rows(first + bh * K * V, ks, K, V, vs, V)
     for t in range(0, T):
         before = state
-        if DECAY == "vector":
-            state *= tl.exp2(token(g + decays, g_stride, t, ks, K) * LOG2E)[:, None]
-        elif DECAY == "scalar":
-            state *= tl.exp2(tl.load(g + decays + t * g_stride).to(tl.float32) * LOG2E)
-        k_t, write = token(k + keys, HK * K, t, ks, K), token(v + gates * V, H * V, t, vs, V)
+        if t % STEPS == 0:
+            if DECAY == "vector":
+                state *= tl.exp2(row(g + decays, g_stride, t // STEPS, ks, K) * LOG2E)[:, None]
+            elif DECAY == "scalar":
+                state *= tl.exp2(tl.load(g + decays + t // STEPS * g_stride).to(tl.float32) * LOG2E)
+        k_t, write = row(k + keys, HK * K, t, ks, K), row(v + gates * V, H * V, t, vs, V)
         if UPDATE != "add":
-            recalled = tl.sum((before if P_BEFORE else state) * token(erase + keys, HK * K, t, ks, K)[:, None], axis=0)
+            recalled = tl.sum((before if P_BEFORE else state) * row(erase + keys, HK * K, t, ks, K)[:, None], axis=0)
             if UPDATE == "delta":
                 write = tl.load(beta + gates + t * H).to(tl.float32) * (write - recalled)
             else:
-                state += token(b + keys, HK * K, t, ks, K)[:, None] * recalled[None, :]
+                state += row(b + keys, HK * K, t, ks, K)[:, None] * recalled[None, :]
         state += k_t[:, None] * write[None, :]
-        o_t = scale * tl.sum((before if Q_BEFORE else state) * token(q + keys, HK * K, t, ks, K)[:, None], axis=0)
-        tl.store(o + gates * V + t * H * V + vs, o_t.to(o.dtype.element_ty), mask=vs < V)
+        if t % STEPS == (0 if Q_BEFORE else STEPS - 1):
+            o_t = scale * tl.sum((before if Q_BEFORE else state) * row(q + queries, HK * K, t // STEPS, ks, K)[:, None], axis=0)
+            tl.store(o + outputs * V + t // STEPS * H * V + vs, o_t.to(o.dtype.element_ty), mask=vs < V)
     store_rows(last + bh * K * V, ks, K, V, vs, V, state)

@@ -14,12 +14,11 @@ Tensors = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | N
 
 def plan_of(tensors: tuple[Tensor | None, ...], switches: Switches, gradient: bool) -> Plan:
     """For tensors `GIVEN`."""
-    _, k, v, g = tensors[:4]
-    assert k is not None
-    assert v is not None
-    keys, values = (tuple(map(int, x.shape)) for x in (k, v))  # of a traced call, too: a launch is for one size
+    *given, g = tensors[:4]
+    queries, keys, values = (tuple(map(int, x.shape)) for x in given if x is not None)  # of a traced call, too: a launch is for one size
     types = tuple(None if x is None else x.dtype for x in tensors)
-    return plan.planned(Form(keys, values, 0 if g is None else g.dim(), types, v.device, switches, gradient))
+    device = next(x.device for x in given if x is not None)
+    return plan.planned(Form(queries, keys, values, 0 if g is None else g.dim(), types, device, switches, gradient))
 
 
 class Call:
@@ -78,8 +77,8 @@ class Call:
 
 def results(v: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
     """Places for o and the final state."""
-    last = (plan.batch, plan.heads, plan.key_dim, plan.value_dim)
-    return torch.empty_like(v), v.new_empty(last, dtype=torch.float32)
+    read, last = (plan.batch, plan.tokens, plan.heads, plan.value_dim), (plan.batch, plan.heads, plan.key_dim, plan.value_dim)
+    return v.new_empty(read), v.new_empty(last, dtype=torch.float32)
 
 
 def forward(tensors: Tensors, switches: Switches, save: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -115,11 +114,10 @@ def backward(tensors: Tensors, saved: Tensor, do: Tensor, dlast: Tensor | None, 
     call = Call(tensors, switches, do=do, dlast=dlast)
     plan = call.plan
     q, k, v, g, beta, p, b, first = call.given[:8]
-    keys = (plan.batch, plan.length, plan.heads, plan.key_dim)
     grouped = plan.heads != plan.key_heads
 
     def like(x: Tensor | None, key: bool = False) -> Any:
-        return None if x is None else x.new_empty(keys, dtype=torch.float32) if key and grouped else torch.empty_like(x)
+        return None if x is None else x.new_empty((*x.shape[:2], plan.heads, plan.key_dim), dtype=torch.float32) if key and grouped else torch.empty_like(x)
 
     dq, dk, dv, dg, dbeta, dp, db, dfirst = like(q, True), like(k, True), like(v), like(g), like(beta), like(p, True), like(b, True), like(first)
     scratch = plan.scratch.empty(do)

@@ -12,20 +12,21 @@ import triton.language as tl
 from linbench.kernels.matrix_state.triton.chunk import handed_on, inverse_of_writes, place, place_of_decays, recalled, stored_scores
 from linbench.kernels.matrix_state.triton.decay import kept_rows, keys_from_start, keys_to_end, load_decay, scalar_decay, sum_decays, values_from_start, whole
 from linbench.kernels.matrix_state.triton.scores import inverse_dot, scores, store_inverse
-from linbench.kernels.matrix_state.triton.tiles import dot, fine_dot, load_rows, load_square, load_transposed, rounded, store_rows, store_square
+from linbench.kernels.matrix_state.triton.tiles import dot, fine_dot, load_rows, load_square, load_transposed, rounded, store_rows, store_square, token_of
 
 
 @triton.jit
 def query_scores(
     q, y, g, sums, chunk, rows, T, stride, g_stride, K,
-    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, DECAY: tl.constexpr, Q_BEFORE: tl.constexpr, DT: tl.constexpr,
+    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, DECAY: tl.constexpr, Q_BEFORE: tl.constexpr, STEPS: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """[C, C]: q's scores of y. Of one key at a time: with two in a loop, Triton 3.6 was seen to get float32 wrong."""
     a = tl.zeros([C, C], tl.float32)
     for block in range(0, tl.cdiv(K, BK)):
         ks = block * BK + tl.arange(0, BK)
-        q_n, y_n = load_rows(q, rows, T, stride, ks, K).to(DT), load_rows(y, rows, T, stride, ks, K).to(DT)
-        g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, DT)
+        q_n = load_rows(q, token_of(rows, T, Q_BEFORE, STEPS), T // STEPS, stride, ks, K).to(DT)
+        y_n = load_rows(y, rows, T, stride, ks, K).to(DT)
+        g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, STEPS, DT)
         part, _p, _qk, _pk = scores(q_n, q_n, y_n, y_n, g_n, rows, C, LEVELS, DECAY, True, False, False, Q_BEFORE, Q_BEFORE, DT)
         a += part
     return a
@@ -33,13 +34,13 @@ def query_scores(
 
 @triton.jit
 def decay_sums(
-    g, sums, T, H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, C: tl.constexpr, DECAY: tl.constexpr, DT: tl.constexpr
+    g, sums, T, H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, C: tl.constexpr, DECAY: tl.constexpr, STEPS: tl.constexpr, DT: tl.constexpr
 ):  # fmt: skip
     """Grid (N / AT_ONCE, B H), for a scalar decay: its sums."""
     bh = tl.program_id(1).to(tl.int64)
-    _, gates = place(bh, T, H, HK, K)
-    decays, g_stride = place_of_decays(gates, H, K, DECAY)
-    sum_decays(g + decays, sums, bh, tl.program_id(0), tl.cdiv(T, C), T, g_stride, C, DT)
+    _, outputs = place(bh, T // STEPS, H, HK, K)
+    decays, g_stride = place_of_decays(outputs, H, K, DECAY)
+    sum_decays(g + decays, sums, bh, tl.program_id(0), tl.cdiv(T, C), T, g_stride, C, STEPS, DT)
 
 
 @triton.jit
@@ -47,8 +48,8 @@ def prepare(
     q, k, v, g, sums, beta, p, b, writes, erasers, squares, inverses, q_start, key_end, k_end, kept, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
-    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, PREPARED: tl.constexpr, SAVE: tl.constexpr, FINE: tl.constexpr,
-    DT: tl.constexpr,
+    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, PREPARED: tl.constexpr, SAVE: tl.constexpr,
+    FINE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N, B H), for a vector decay, or where writes depend on the state: all of a chunk that needs no state.
 
@@ -58,24 +59,26 @@ def prepare(
     """
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
     keys, gates = place(bh, T, H, HK, K)
-    decays, g_stride = place_of_decays(gates, H, K, DECAY)
+    queries, outputs = place(bh, T // STEPS, H, HK, K)
+    decays, g_stride = place_of_decays(outputs, H, K, DECAY)
     chunk = bh * tl.cdiv(T, C) + n
     rows = n * C + tl.arange(0, C)
+    tokens = token_of(rows, T, Q_BEFORE, STEPS)
     if DECAY != "none":
         g += decays
     a_q, a_p, a_pk = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
     for block in range(0, tl.cdiv(K, BK)):
         ks = block * BK + tl.arange(0, BK)
-        q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
+        q_n = load_rows(q + queries, tokens, T // STEPS, HK * K, ks, K).to(DT)
         k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
-        g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, DT)
+        g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, STEPS, DT)
         key, p_n = k_n, k_n
         if UPDATE == "low_rank":
             key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
         if ERASE:
             p_n = load_rows(p + keys, rows, T, HK * K, ks, K).to(DT)
         if DECAY == "vector":
-            store_rows(q_start + gates * K, rows, T, H * K, ks, K, keys_from_start(q_n, g_n, rows, DECAY, Q_BEFORE, False, DT))
+            store_rows(q_start + outputs * K, tokens, T // STEPS, H * K, ks, K, keys_from_start(q_n, g_n, rows, DECAY, Q_BEFORE, False, DT))
             store_rows(key_end + gates * K, rows, T, H * K, ks, K, keys_to_end(key, g_n, rows, DECAY, False, DT))
             if UPDATE == "low_rank":
                 store_rows(k_end + gates * K, rows, T, H * K, ks, K, keys_to_end(k_n, g_n, rows, DECAY, False, DT))
@@ -85,8 +88,8 @@ def prepare(
         )
         a_q, a_p, a_pk = a_q + of_q, a_p + of_p, a_pk + of_pk
     if UPDATE == "low_rank":
-        a_q = query_scores(q + keys, b + keys, g, sums, chunk, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, DT)
-        a_qk = query_scores(q + keys, k + keys, g, sums, chunk, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, DT)
+        a_q = query_scores(q + queries, b + keys, g, sums, chunk, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, STEPS, DT)
+        a_qk = query_scores(q + queries, k + keys, g, sums, chunk, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, STEPS, DT)
         store_square(stored_scores(squares, chunk, 1, C, UPDATE), C, scale * a_qk)
         store_square(stored_scores(squares, chunk, 2, C, UPDATE), C, a_pk)
     if PREPARED:
@@ -101,7 +104,7 @@ def prepare(
         for block in range(0, tl.cdiv(K, BK)):
             ks = block * BK + tl.arange(0, BK)
             p_n = load_rows((p if ERASE else k) + keys, rows, T, HK * K, ks, K).to(DT)
-            g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, DT)
+            g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, STEPS, DT)
             recall = values_from_start(keys_from_start(p_n, g_n, rows, DECAY, P_BEFORE, False, DT), g_n, DECAY, P_BEFORE, DT)
             recall = beta_n[:, None] * recall if UPDATE == "delta" else -recall
             store_rows(erasers + gates * K, rows, T, H * K, ks, K, inverse_dot(x, recall.to(DT), DT))
@@ -160,19 +163,21 @@ def read(
     q, k, v, sums, o, states, writes, squares, q_start, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
-    Q_BEFORE: tl.constexpr, PREPARED: tl.constexpr, SAVE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr,
+    Q_BEFORE: tl.constexpr, STEPS: tl.constexpr, PREPARED: tl.constexpr, SAVE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N, B H): the outputs."""
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
     keys, gates = place(bh, T, H, HK, K)
+    queries, outputs = place(bh, T // STEPS, H, HK, K)
     chunk = bh * tl.cdiv(T, C) + n
     rows = n * C + tl.arange(0, C)
+    tokens = token_of(rows, T, Q_BEFORE, STEPS)
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
     states += chunk * K * V
     if PREPARED:
         a_q = load_square(stored_scores(squares, chunk, 0, C, UPDATE), C)
     else:
-        a_q = scale * query_scores(q + keys, k + keys, sums, sums, chunk, rows, T, HK * K, 0, K, C, LEVELS, BK, DECAY, Q_BEFORE, DT)
+        a_q = scale * query_scores(q + queries, k + keys, sums, sums, chunk, rows, T, HK * K, 0, K, C, LEVELS, BK, DECAY, Q_BEFORE, STEPS, DT)
         if SAVE:
             store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, a_q)
     g_n = scalar_decay(sums, chunk, C, DECAY, DT)
@@ -182,12 +187,12 @@ def read(
         for key_block in range(0, tl.cdiv(K, BK)):
             ks = key_block * BK + tl.arange(0, BK)
             if DECAY == "vector":
-                q_n = load_rows(q_start + gates * K, rows, T, H * K, ks, K)
+                q_n = load_rows(q_start + outputs * K, tokens, T // STEPS, H * K, ks, K)
             else:
-                q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
+                q_n = load_rows(q + queries, tokens, T // STEPS, HK * K, ks, K).to(DT)
             o_n += scale * recalled(q_n, load_rows(states, ks, K, V, vs, V), g_n, rows, INSIDE, Q_BEFORE, DT)
         o_n = fine_dot(rounded(a_q, FINE, DT), load_rows((v if UPDATE == "add" else writes) + gates * V, rows, T, H * V, vs, V), DT, o_n)
         if UPDATE == "low_rank":
             a_qk = load_square(stored_scores(squares, chunk, 1, C, UPDATE), C)
             o_n = dot(a_qk, load_rows(v + gates * V, rows, T, H * V, vs, V), DT, o_n)
-        store_rows(o + gates * V, rows, T, H * V, vs, V, o_n)
+        store_rows(o + outputs * V, tokens, T // STEPS, H * V, vs, V, o_n)

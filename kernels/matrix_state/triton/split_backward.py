@@ -26,6 +26,7 @@ from linbench.kernels.matrix_state.triton.tiles import (
     rounded,
     store_rows,
     store_square,
+    token_of,
 )
 
 
@@ -33,19 +34,21 @@ from linbench.kernels.matrix_state.triton.tiles import (
 def write_gradients(
     v, sums, do, writes, squares, dsquares, dwrites, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
-    C: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr,
+    C: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr, STEPS: tl.constexpr,
     FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N, B H): what the outputs of their own chunk give to the writes z, and to q's scores of key and of k."""
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
     _, gates = place(bh, T, H, HK, K)
+    _, outputs = place(bh, T // STEPS, H, HK, K)
     chunk = bh * tl.cdiv(T, C) + n
     rows = n * C + tl.arange(0, C)
+    tokens = token_of(rows, T, Q_BEFORE, STEPS)
     a_t = load_square_transposed(stored_scores(squares, chunk, 0, C, UPDATE), C)
     da, da_k = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
-        do_n = load_rows(do + gates * V, rows, T, H * V, vs, V).to(DT)
+        do_n = load_rows(do + outputs * V, tokens, T // STEPS, H * V, vs, V).to(DT)
         store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dot(a_t, do_n, DT))
         z = rounded(load_rows((v if UPDATE == "add" else writes) + gates * V, rows, T, H * V, vs, V), FINE_BACK, DT)
         da = fine_dot(do_n, tl.trans(z), DT, da)
@@ -62,27 +65,29 @@ def walk_back(
     q, k, sums, b, do, dlast, dfirst, dstates, dwrites, erasers, q_start, key_end, kept, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, ALL_K: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr,
-    STATE: tl.constexpr, DLAST: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
+    STEPS: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (V / BV, B H): the gradient of the state at the end of every chunk, and all of the gradient of the writes z."""
     vs, bh = tl.program_id(0) * BV + tl.arange(0, BV), tl.program_id(1).to(tl.int64)
     keys, gates = place(bh, T, H, HK, K)
+    queries, outputs = place(bh, T // STEPS, H, HK, K)
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
     ks = tl.arange(0, ALL_K)
     N = tl.cdiv(T, C)
-    q, key, key_stride = q + keys, (b if UPDATE == "low_rank" else k) + keys, HK * K
+    q, key, key_stride = q + queries, (b if UPDATE == "low_rank" else k) + keys, HK * K
     if DECAY == "vector":
-        q, key, key_stride = q_start + gates * K, key_end + gates * K, H * K
+        q, key, key_stride = q_start + outputs * K, key_end + gates * K, H * K
     dstate = tl.zeros([ALL_K, BV], tl.float32)
     if DLAST:
         dstate += load_rows(dlast + bh * K * V, ks, K, V, vs, V)
     for m in range(0, N):
         n = N - 1 - m
         rows = n * C + tl.arange(0, C)
+        tokens = token_of(rows, T, Q_BEFORE, STEPS)
         store_rows(dstates + (bh * N + n) * K * V, ks, K, V, vs, V, dstate)
-        q_t = load_transposed(q, rows, T, key_stride, ks, K).to(DT)
+        q_t = load_transposed(q, tokens, T // STEPS, key_stride, ks, K).to(DT)
         key_n = load_rows(key, rows, T, key_stride, ks, K).to(DT)
-        do_n = load_rows(do + gates * V, rows, T, H * V, vs, V)
+        do_n = load_rows(do + outputs * V, tokens, T // STEPS, H * V, vs, V)
         g_n = scalar_decay(sums, bh * N + n, C, DECAY, DT)
         dz = load_rows(dwrites + gates * V, rows, T, H * V, vs, V) + taken_over(key_n, dstate, g_n, rows, INSIDE, DT)
         store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dz)
@@ -100,7 +105,8 @@ def gradients(
     q, k, v, g, sums, beta, p, b, states, writes, dsquares, do, dstates, dwrites, dq, dk, dg, dsums, dbeta, dp, db, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
-    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, FINE: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
+    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, FINE: tl.constexpr, FINE_BACK: tl.constexpr,
+    DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N, B H, K / BK): all that is left to do once the states, the scores and their gradients are known.
 
@@ -108,10 +114,12 @@ def gradients(
     """
     n, bh, block_k = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
     keys, gates = place(bh, T, H, HK, K)
-    decays, g_stride = place_of_decays(gates, H, K, DECAY)
+    queries, outputs = place(bh, T // STEPS, H, HK, K)
+    decays, g_stride = place_of_decays(outputs, H, K, DECAY)
     chunk = bh * tl.cdiv(T, C) + n
     ks = block_k * BK + tl.arange(0, BK)
     rows = n * C + tl.arange(0, C)
+    tokens = token_of(rows, T, Q_BEFORE, STEPS)
     states += chunk * K * V
     dstates += chunk * K * V
     part = block_k * tl.num_programs(1).to(tl.int64) * T
@@ -121,10 +129,10 @@ def gradients(
         dsums += block_k * tl.num_programs(1).to(tl.int64) * tl.cdiv(T, C) * 3 * C
     if UPDATE == "delta":
         dbeta += part
-    q_n = load_rows(q + keys, rows, T, HK * K, ks, K).to(DT)
+    q_n = load_rows(q + queries, tokens, T // STEPS, HK * K, ks, K).to(DT)
     k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
-    g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, DT)
-    g_t = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, True, DT)
+    g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, STEPS, DT)
+    g_t = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, True, STEPS, DT)
     key, p_n, beta_n = k_n, k_n, tl.zeros([C], tl.float32)
     if UPDATE == "low_rank":
         key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
@@ -137,7 +145,7 @@ def gradients(
     dq_n, dp_n, dkey, dk_n = tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32)
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
-        do_n = load_rows(do + gates * V, rows, T, H * V, vs, V).to(DT)
+        do_n = load_rows(do + outputs * V, tokens, T // STEPS, H * V, vs, V).to(DT)
         z, seen, v_n = do_n, do_n, do_n
         if UPDATE != "delta":
             v_n = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
@@ -175,8 +183,8 @@ def gradients(
         )
     store_key_gradients(
         q_n, k_n, key, p_n, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta_n, tl.zeros([C], tl.float32), g_n, dq_n, dp_n, dkey, dk_n, kept, scale,
-        dq, dk, dg, dsums, dbeta, dp, db, gates, decays, g_stride, chunk, rows, ks, T, H, K,
-        LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, DT,
+        dq, dk, dg, dsums, dbeta, dp, db, gates, outputs, decays, g_stride, chunk, rows, ks, T, H, K,
+        LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, STEPS, DT,
     )  # fmt: skip
 
 
@@ -184,8 +192,8 @@ def gradients(
 def value_gradients(
     k, v, sums, beta, writes, squares, inverses, dsquares, do, dstates, dwrites, dv, dbeta, k_end, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
-    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, P_BEFORE: tl.constexpr,
-    FINE_BACK: tl.constexpr, DT: tl.constexpr,
+    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr,
+    STEPS: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N, B H), where writes depend on the state: what the gradient of the writes gives to the values, and to p's scores of key and of k.
 
@@ -193,9 +201,11 @@ def value_gradients(
     """
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
     keys, gates = place(bh, T, H, HK, K)
+    _, outputs = place(bh, T // STEPS, H, HK, K)
     chunk = bh * tl.cdiv(T, C) + n
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
     rows = n * C + tl.arange(0, C)
+    tokens = token_of(rows, T, Q_BEFORE, STEPS)
     dstates += chunk * K * V
     g_n = scalar_decay(sums, chunk, C, DECAY, DT)
     dl, dl_k, dbeta_n, beta_n = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C], tl.float32), tl.zeros([C], tl.float32)
@@ -214,7 +224,8 @@ def value_gradients(
             dv_n = beta_n[:, None] * dr
         else:
             dl_k = dot(seen, tl.trans(v_n), DT, dl_k)
-            dv_n = dot(load_square_transposed(stored_scores(squares, chunk, 1, C, UPDATE), C), load_rows(do + gates * V, rows, T, H * V, vs, V), DT)
+            do_n = load_rows(do + outputs * V, tokens, T // STEPS, H * V, vs, V)
+            dv_n = dot(load_square_transposed(stored_scores(squares, chunk, 1, C, UPDATE), C), do_n, DT)
             dv_n = dot(load_square_transposed(stored_scores(squares, chunk, 2, C, UPDATE), C), dr, DT, dv_n)
             for key_block in range(0, tl.cdiv(K, BK)):
                 ks = key_block * BK + tl.arange(0, BK)
@@ -234,10 +245,10 @@ def value_gradients(
 @triton.jit
 def summed_gradients(
     dsums, dg, P, T, H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, C: tl.constexpr, DECAY: tl.constexpr,
-    Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr,
+    Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
     """Grid (N / AT_ONCE, B H), for a scalar decay: its gradient, from what P blocks of keys left."""
     bh, N = tl.program_id(1).to(tl.int64), tl.cdiv(T, C)
-    _, gates = place(bh, T, H, HK, K)
-    decays, g_stride = place_of_decays(gates, H, K, DECAY)
-    decay_gradients(dsums, dg + decays, bh, tl.program_id(0), P, tl.num_programs(1).to(tl.int64) * N * 3 * C, N, T, g_stride, C, Q_BEFORE or P_BEFORE)
+    _, outputs = place(bh, T // STEPS, H, HK, K)
+    decays, g_stride = place_of_decays(outputs, H, K, DECAY)
+    decay_gradients(dsums, dg + decays, bh, tl.program_id(0), P, tl.num_programs(1).to(tl.int64) * N * 3 * C, N, T, g_stride, C, STEPS, Q_BEFORE or P_BEFORE)

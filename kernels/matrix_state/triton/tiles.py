@@ -111,6 +111,20 @@ def exact_dot(a, b, FINE: tl.constexpr, DT: tl.constexpr):
 
 
 @triton.jit
+def token_of(t, T, FIRST: tl.constexpr, STEPS: tl.constexpr):
+    """Of steps t, STEPS for every token and T in all, the token that each is the FIRST or the last of; T where it is neither.
+
+    Keys, values and beta have a row for every step. A decay, which comes with the first, and q and o, which come with the last or, read before the write,
+    with the first, have one for every token.
+    """
+    if STEPS == 1:
+        token = t
+    else:
+        token = tl.where(t % STEPS == (0 if FIRST else STEPS - 1), t // STEPS, T)
+    return token
+
+
+@triton.jit
 def load_rows(base, rows, T, stride, columns, width):
     """[len(rows), len(columns)] of a row-major matrix with T rows; zero outside."""
     return tl.load(base + rows[:, None] * stride + columns[None, :], mask=(rows[:, None] < T) & (columns[None, :] < width), other=0.0)
