@@ -30,10 +30,10 @@ class Sizes(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A switch beside those of an instance: sizes on a CPU and on a GPU, what is done to the inputs, which instances it is for, and whether
-    I - beta k k^T may have a negative eigenvalue."""
+    """A switch beside those of an instance: sizes on a CPU (None: it is a matter of a GPU's launches) and on a GPU, what is done to the inputs, which
+    instances it is for, and whether I - beta k k^T may have a negative eigenvalue."""
 
-    cpu: Sizes
+    cpu: Sizes | None
     gpu: Sizes
     change: Callable[[Inputs], Inputs] = lambda inputs: inputs
     suits: Callable[[str, Instance], bool] = lambda name, instance: True
@@ -64,40 +64,48 @@ def _sum(name: str, instance: Instance) -> bool:
     return instance.update == "add" and instance.decay != "vector"
 
 
-_CPU, _GPU = Sizes(2, 70, 2, 16, 16), Sizes(2, 100, 4, 64, 64)
+_CPU, _GPU, _WIDE = Sizes(2, 70, 2, 16, 16), Sizes(2, 100, 4, 64, 64), Sizes(1, 100, 4, 128, 128)
 CASES = {
-    "as published": Case(_CPU, _GPU._replace(length=257)),
+    "as published": Case(_CPU, _GPU._replace(batch=20, length=257)),
     "from a state, odd length": Case(_CPU._replace(length=17, state=True), _GPU._replace(batch=64, length=99, state=True)),
     "one token": Case(_CPU._replace(length=1, state=True), _GPU._replace(length=1, state=True), suits=_some),
     "shared keys, K and V differ": Case(Sizes(2, 65, 4, 16, 24, 2, True), Sizes(2, 100, 4, 64, 128, 2, True), suits=_some),
-    "wide heads": Case(_CPU._replace(key_dim=64, value_dim=64), _GPU._replace(key_dim=128, value_dim=128), suits=_some),
+    "wide heads": Case(_CPU._replace(key_dim=64, value_dim=64), _WIDE._replace(batch=10), suits=_some),
+    "few rows": Case(None, _GPU._replace(batch=12)),
+    "fewest rows": Case(None, _GPU),
+    "few rows, wide heads": Case(None, _WIDE._replace(batch=5), suits=_some),
+    "fewest rows, wide heads": Case(None, _WIDE, suits=_some),
     "widest heads": Case(_CPU._replace(key_dim=96, value_dim=33), Sizes(1, 65, 2, 256, 256), suits=_some),
-    "values wider than keys": Case(_CPU._replace(value_dim=40), Sizes(2, 257, 2, 128, 256), suits=_sum),
+    "values wider than keys": Case(_CPU._replace(value_dim=40), Sizes(20, 257, 2, 128, 256), suits=_sum),
+    "few rows, values wider than keys": Case(None, Sizes(8, 257, 2, 128, 256), suits=_sum),
+    "fewest rows, values wider than keys": Case(None, Sizes(2, 257, 2, 128, 256), suits=_sum),
     "one value": Case(_CPU._replace(value_dim=1), Sizes(2, 257, 2, 128, 1), suits=_sum),  # as the sum of the weights is read
     "decays of 1e-6 and 1": Case(_CPU, _GPU, _extreme, lambda name, instance: instance.decay != "none"),
     # where nothing decays, each token keeps what rounding did to those before: at 70 tokens float32's own rounding would come up to the limit
     "near-parallel keys, beta 1.99": Case(_CPU._replace(length=25), _GPU, _near_parallel, _delta),
     "beta below 1, from a state": Case(_CPU._replace(state=True), _GPU._replace(batch=64, length=99, state=True), suits=_delta, neg_eigval=False),
 }
-"""On a GPU the sizes reach every schedule and tile of the launch rule: "from a state" has rows enough to fill the device."""
+"""On a GPU the sizes reach every schedule and tile of the launch rule: "from a state" has rows enough to fill the device,
+"as published" and "wide heads" enough for the widest walk, "few" and "fewest" call for narrower ones."""
 
 
 def all_trials(device: str) -> dict[str, dict[str, Callable[[torch.dtype], Trial]]]:
     """By kernel and case, how to make the trial with inputs of a precision; gates and states are float32 or better."""
-    small = device == "cpu"
 
-    def matrix_state(instance: Instance, case: Case, dtype: torch.dtype) -> Trial:
+    def matrix_state(instance: Instance, case: Case, sizes: Sizes, dtype: torch.dtype) -> Trial:
         instance = instance._replace(neg_eigval=case.neg_eigval)
-        inputs = case.change(random_inputs(instance, **(case.cpu if small else case.gpu)._asdict(), dtype=torch.float64))
+        inputs = case.change(random_inputs(instance, **sizes._asdict(), dtype=torch.float64))
         kernel, truth = partial(apply, instance), partial(apply, instance, backend="reference")
         return _placed(Trial(kernel, truth, inputs), device, dtype)
 
+    sized = ((about, case, case.cpu if device == "cpu" else case.gpu) for about, case in CASES.items())
+    cases = {about: (case, sizes) for about, case, sizes in sized if sizes}
     found: dict[str, dict[str, Callable[[torch.dtype], Trial]]] = {
-        name: {about: partial(matrix_state, instance, case) for about, case in CASES.items() if case.suits(name, instance)}
+        name: {about: partial(matrix_state, instance, case, sizes) for about, (case, sizes) in cases.items() if case.suits(name, instance)}
         for name, instance in INSTANCES.items()
     }
-    for name, cases in SMALL.items():
-        found[name] = {about: partial(lambda make, dtype: _placed(make(), device, dtype), make) for about, make in cases.items()}
+    for name, small in SMALL.items():
+        found[name] = {about: partial(lambda make, dtype: _placed(make(), device, dtype), make) for about, make in small.items()}
     return found
 
 

@@ -70,3 +70,9 @@ def test_addresses_are_those_of_tensors_and_what_lies_in_a_room_lies_apart(updat
         assert all(start <= end for start, end in pairwise([*ends, memory.nbytes]))
         assert not any(start % triton_launch.ALIGNMENT for start in ends[::2])
     assert {name: x.data_ptr() for name, x in call.views().items()} == call.addresses
+
+
+@pytest.mark.parametrize(("rows", "walk_block"), [(128, 64), (34, 64), (33, 32), (17, 32), (16, 16), (1, 16)])
+def test_the_fewer_the_rows_the_narrower_is_what_walks(rows: int, walk_block: int) -> None:
+    some = {"length": 4096, "key_dim": 128, "value_dim": 128, "wide": False, "update": "delta", "decay": "scalar", "processors": 132, "gradient": True}
+    assert triton_launch.rule(rows=rows, **some).walk_block == walk_block

@@ -68,8 +68,10 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, up
     else:
         chunk = 32 if heavy or wide or narrowest < 64 else 64
     few = 4 if not heavy else 1 if chunk == 16 and (two_keys or not wide) else 2
-    walk_block = min(value_block, 32 if key_block > 128 else 64)
-    stages = 3 if heavy and not wide else 2
+    walk_block = widest_walk = min(value_block, 32 if key_block > 128 else 64)
+    while key_block <= 128 and walk_block > 16 and 2 * rows * (value_block // walk_block) <= processors:
+        walk_block //= 2  # too few to fill the device: more programs, whose steps are shorter
+    stages = 3 if (heavy or walk_block < widest_walk) and not wide else 2
     three = 168  # registers with which three programs of four warps fit where two did
     registers = (three if two_keys and widest > 64 and not wide else None, three if chunk == 64 and update != "add" else None)
     return Launch("split", min(shortest, chunk), min(key_block, 64), min(value_block, 64), walk_block, (4, few, 4), stages, registers)
