@@ -96,6 +96,12 @@ def transformed() -> bool:
     return active
 
 
+def watched() -> bool:
+    """Whether something is told of every operator that is called, such as what counts them or computes without numbers."""
+    modes: int = torch._C._len_torch_dispatch_stack()
+    return modes > 0
+
+
 def stacked() -> bool:
     """Whether torch.vmap is the transform at work, the innermost if there are several."""
     functorch = torch._C._functorch
@@ -139,16 +145,22 @@ class Operator:
     """
 
     def __init__(self, name: str, function: Callable[..., Any], *, differentiable: bool) -> None:
-        self.name = f"linbench::{name}"
-        _LIBRARY.define(name + torch.library.infer_schema(function, mutates_args=()))
+        self.name, self.function = f"linbench::{name}", function
+        schema = torch.library.infer_schema(function, mutates_args=())
+        self.lists = "Tensor[]" in schema  # whether an argument is a list of tensors
+        _LIBRARY.define(name + schema)
         _LIBRARY.impl(name, function, "CompositeExplicitAutograd")
         self.packet = getattr(torch.ops.linbench, name).default
+        self.with_gradient: Callable[..., Any] = self.packet
         if not differentiable:
             torch.library.register_autograd(self.name, self._refuse, lib=_LIBRARY)
 
     def __call__(self, *args: Any) -> Any:
-        """The operator itself."""
-        return self.packet(*args)
+        """What torch knows by the name; where nothing of torch's looks on, the function itself, which costs the host less."""
+        if torch.compiler.is_compiling() or transformed() or watched():
+            return self.packet(*args)
+        wanted = torch.is_grad_enabled() and (self.lists or any(isinstance(x, Tensor) and x.requires_grad for x in args))
+        return self.with_gradient(*args) if wanted else self.function(*args)
 
     def _refuse(self, *gradients: Any) -> Any:
         raise RuntimeError(f"{self.name} has no derivative")
@@ -161,6 +173,15 @@ class Operator:
     def register_autograd(self, backward: Callable[..., Any], *, setup_context: Callable[..., Any]) -> None:
         """As of `torch.library.register_autograd`."""
         torch.library.register_autograd(self.name, backward, setup_context=setup_context, lib=_LIBRARY)
+
+        def forward(ctx: Any, *args: Any) -> Any:
+            output = self.function(*args)
+            setup_context(ctx, args, output)
+            return output
+
+        if not self.lists:  # whose tensors an autograd.Function does not track
+            methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+            self.with_gradient = type(self.name, (torch.autograd.Function,), methods).apply  # type: ignore[attr-defined]
 
     def register_vmap(self, function: Callable[..., Any]) -> None:
         """As of `torch.library.register_vmap`."""

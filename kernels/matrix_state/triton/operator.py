@@ -1,7 +1,4 @@
-"""The recurrence as torch operators: they differentiate, stack under vmap, compile, and are captured by CUDA graphs.
-
-The custom operators are what `torch.compile` sees. Called eagerly, the same two functions go through `Eager`, which costs less per call.
-"""
+"""The recurrence as torch operators: they differentiate, stack under vmap, compile, and are captured by CUDA graphs."""
 
 from typing import Any, cast
 
@@ -11,7 +8,7 @@ from torch import Tensor
 from linbench.kernels.matrix_state.triton import schedules
 from linbench.kernels.matrix_state.triton.plan import Switches
 from linbench.kernels.matrix_state.triton.schedules import plan_of, results
-from linbench.kernels.operators import fold_replicas, operator, transformed
+from linbench.kernels.operators import fold_replicas, operator
 
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -97,27 +94,7 @@ fold_replicas(forward)
 fold_replicas(backward)
 
 
-class Eager(torch.autograd.Function):
-    """`forward` without the dispatcher, and without what function transforms need: a third of the time on the host."""
-
-    @staticmethod
-    def forward(ctx: Any, *args: Any) -> Any:
-        """o and the final state."""
-        tensors, ctx.switches = args[:8], Switches(*args[8:13])
-        o, last, saved = schedules.forward(tensors, ctx.switches, args[13])
-        ctx.save_for_backward(*tensors, saved)
-        ctx.set_materialize_grads(False)
-        return o, last
-
-    @staticmethod
-    def backward(ctx: Any, do: Any, dlast: Any) -> Any:
-        """As the operator."""
-        *tensors, saved = ctx.saved_tensors
-        do = _none_of(*tensors[:3]) if do is None else do
-        return *schedules.backward(tensors, saved, do, dlast, ctx.switches), *(None,) * 6
-
-
 def matrix_state(*args: Any) -> tuple[Tensor, Tensor]:
-    """o and the final state, by whichever of the two fits; arguments as of `forward`."""
-    o, last, *_ = forward(*args) if torch.compiler.is_compiling() or transformed() else Eager.apply(*args)
+    """o and the final state; arguments as of `forward`."""
+    o, last, _ = forward(*args)
     return o, last
