@@ -41,6 +41,7 @@ def matrix_state(
     steps: int = 1,
     scale: float | None = None,
     state: Tensor | None = None,
+    final: bool = True,
     backend: Backend = "auto",
 ) -> tuple[Tensor, Tensor]:
     """S_t = exp(log_decay_t) S_{t-1} + (what `update` writes),  o_t = scale * S_t^T q_t.
@@ -56,10 +57,11 @@ def matrix_state(
         steps: updates per token (DeltaProduct 2502.10297), the decay before the first.
         scale: factor on the output; None is K ** -0.5.
         state: [B, H, K, V] to start from; None is zero.
+        final: whether the final state is wanted; a GPU does not write it down otherwise.
         backend: "auto" takes the fastest that runs on this device; "scan" is there to be compared with.
 
     Returns:
-        o [B, T, H, V] in the dtype of v, and the final state [B, H, K, V] in at least float32.
+        o [B, T, H, V] in the dtype of v, and the final state [B, H, K, V] in at least float32, or if not wanted an empty one [B, 0].
 
     Raises:
         ValueError: shapes that do not fit together, or a name that is not there.
@@ -67,12 +69,12 @@ def matrix_state(
     alone = q.shape[1] == 1 and not torch.is_grad_enabled()  # a token needs no triangular system
     took = chosen(backend, _BACKENDS, v, otherwise="reference" if alone else "chunkwise")
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    problem = check(Problem(q, k, v, log_decay, update, read, steps, scale, state), bonus)
+    problem = check(Problem(q, k, v, log_decay, update, read, steps, scale, state, final), bonus)
     with without_autocast(v):
         o, state = _BACKENDS[took](problem)
         if bonus is not None:
             o = _with_own_write(o, problem, bonus, fused=took == "triton")
-    return o.to(v.dtype), state
+    return o.to(v.dtype), state if final else state.new_empty(len(state), 0)
 
 
 def _with_own_write(o: Tensor, problem: Problem, bonus: Tensor, *, fused: bool) -> Tensor:

@@ -85,8 +85,8 @@ def random_inputs(
     return {name: x.to(device, dtype) for name, x in inputs.items()} | {name: x.to(device, wide) for name, x in gates.items()}
 
 
-def apply(instance: Instance, inputs: dict[str, Tensor], *, backend: str = "auto") -> tuple[Tensor, Tensor]:
-    """The recurrence of `inputs` (as from `random_inputs`): o and the final state."""
+def apply(instance: Instance, inputs: dict[str, Tensor], *, final: bool = True, backend: str = "auto") -> tuple[Tensor, Tensor]:
+    """The recurrence of `inputs` (as from `random_inputs`): o and the final state, if it is wanted."""
     update: Update = Add()
     if instance.update in ("delta", "erase"):
         reads: Reads = "undecayed" if instance.update == "erase" else "decayed"
@@ -104,5 +104,6 @@ def apply(instance: Instance, inputs: dict[str, Tensor], *, backend: str = "auto
         bonus=inputs.get("bonus"),
         steps=instance.steps,
         state=inputs.get("state"),
+        final=final,
         backend=backend,  # type: ignore[arg-type]
     )

@@ -27,6 +27,7 @@ class Problem(NamedTuple):
     steps: int
     scale: float
     state: Tensor | None
+    final: bool
 
     @property
     def vector_decay(self) -> bool:
@@ -82,7 +83,7 @@ def check(problem: Problem, bonus: Tensor | None) -> Problem:
 
     Raises ValueError naming what does not fit.
     """
-    q, k, v, log_decay, update, read, steps, _, state = problem
+    q, k, v, log_decay, update, read, steps, _, state, _ = problem
     if not q.dim() == k.dim() == v.dim() == 4:
         raise ValueError(f"q, k and v have four dimensions [B, T, heads, dim], not {[*map(tuple, (q.shape, k.shape, v.shape))]}")
     (batch, length, key_heads, key_dim), (*tokens, heads, value_dim) = q.shape, v.shape

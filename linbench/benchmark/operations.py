@@ -77,7 +77,7 @@ def _recurrence(instance: Instance) -> Operation:
         return {name: x if name == "bonus" else _tiled(x, shape, batch, length) for name, x in tile.items()}
 
     def call(given: Inputs, backend: str = "auto") -> Tensor:
-        return apply(instance, given, backend=backend)[0]
+        return apply(instance, given, final=False, backend=backend)[0]
 
     return Operation(inputs, call, partial(recurrence_flops, instance), partial(call, backend="chunkwise"))
 

@@ -106,3 +106,9 @@ def test_flops_per_token(decay: bool, delta: bool, per_element: int) -> None:
     assert flops_per_token(heads=3, key_dim=8, value_dim=5, decay=decay, delta=delta) == 3 * 8 * 5 * per_element
     more = flops_per_token(heads=3, key_dim=8, value_dim=5, decay=decay, delta=delta, steps=3)
     assert more == 3 * 8 * 5 * (per_element + 2 * (4 if delta else 2))  # two more writes, and predictions with them
+
+
+@backends
+def test_a_final_state_that_is_not_wanted_is_empty(backend: str) -> None:
+    o, state = matrix_state(**arguments(), backend=backend, final=False)  # type: ignore[arg-type]
+    assert (o.shape, state.shape) == ((B, T, H, V), (B, 0))

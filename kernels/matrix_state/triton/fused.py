@@ -17,7 +17,7 @@ from linbench.kernels.matrix_state.triton.chunk import (
     taken_over,
 )
 from linbench.kernels.matrix_state.triton.decay import AT_ONCE, decay_gradients, lay_out, load_decay, sum_decays, whole
-from linbench.kernels.matrix_state.triton.scores import inverse_dot, score_gradient, scores, store_inverse, transposed_inverse_dot
+from linbench.kernels.matrix_state.triton.scores import decayed, inverse_dot, score_gradient, scores, store_inverse, transposed_inverse_dot
 from linbench.kernels.matrix_state.triton.tiles import (
     dot,
     fine_dot,
@@ -29,6 +29,17 @@ from linbench.kernels.matrix_state.triton.tiles import (
     store_square,
     token_of,
 )
+
+
+@triton.jit
+def begun(n, K: tl.constexpr, UPDATE: tl.constexpr, STATE: tl.constexpr):
+    """Rows of the state that chunk n starts with which are kept: of a sum's all, or none where it starts with nothing. Other updates have no registers to
+    spare for that."""
+    if STATE or UPDATE != "add":
+        rows = K
+    else:
+        rows = tl.where(n > 0, K, 0)
+    return rows
 
 
 @triton.jit
@@ -105,14 +116,16 @@ def forward(
                 store_square(stored_scores(squares, chunk, 2, C, UPDATE), C, a_pk)
         store_rows(o + outputs * V, tokens, T // STEPS, H * V, vs, V, o_n)
         if SAVE:
-            store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, scale * a_q)
-            store_rows(states + chunk * K * V, ks, K, V, vs, V, state)
+            if squares is not None:
+                store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, scale * a_q)
+            store_rows(states + chunk * K * V, ks, begun(n, K, UPDATE, STATE), V, vs, V, state)
         if UPDATE == "delta" and DECAY != "vector":  # from one copy for all its uses k could not be loaded ahead
             key_t = load_transposed(k + keys, rows, T, HK * K, ks, K).to(DT)
         state = handed_on(whole(state, g_t, C, DECAY), key_t, z, g_n, g_t, rows, DECAY, FINE, DT)
         if UPDATE == "low_rank":
             state = handed_on(state, k_t, v_n, g_n, g_t, rows, DECAY, False, DT)
-    store_rows(last + bh * K * V, ks, K, V, vs, V, state)
+    if last is not None:
+        store_rows(last + bh * K * V, ks, K, V, vs, V, state)
 
 
 @triton.jit
@@ -155,7 +168,12 @@ def backward(
         if ERASE:
             p_n = load_rows(p + keys, rows, T, HK * K, ks, K).to(DT)
 
-        dz = dot(load_square_transposed(stored_scores(squares, chunk, 0, C, UPDATE), C), do_n, DT, taken_over(key, dstate, g_n, rows, DECAY, DT))
+        if squares is None:
+            q_n = load_rows(q + queries, tokens, T // STEPS, HK * K, ks, K).to(DT)
+            a_t = scale * decayed(dot(key, tl.trans(q_n), DT), g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, True, DT)
+        else:
+            a_t = load_square_transposed(stored_scores(squares, chunk, 0, C, UPDATE), C)
+        dz = dot(a_t, do_n, DT, taken_over(key, dstate, g_n, rows, DECAY, DT))
         dr, dv_n = dz, dz
         if UPDATE != "add":
             z = load_rows(writes + values, rows, T, H * V, vs, V)
@@ -167,7 +185,7 @@ def backward(
                 dv_n = dot(load_square_transposed(stored_scores(squares, chunk, 2, C, UPDATE), C), dr, DT, dv_n)
         store_rows(dv + values, rows, T, H * V, vs, V, dv_n)
 
-        state_t = load_transposed(states + chunk * K * V, ks, K, V, vs, V)
+        state_t = load_transposed(states + chunk * K * V, ks, begun(n, K, UPDATE, STATE), V, vs, V)
         kept = tl.zeros([1], tl.float32)
         if DECAY != "none":
             kept = kept_gradient(tl.sum(state_t * tl.trans(dstate), axis=0), g_t, C, DECAY)
@@ -188,7 +206,8 @@ def backward(
             da_kt = score_gradient(do_n, v_n, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, True, False, DT)
             dl_k = score_gradient(seen, v_n, 1.0, g_n, rows, DECAY, P_BEFORE, True, False, False, DT)
             dl_kt = score_gradient(seen, v_n, 1.0, g_n, rows, DECAY, P_BEFORE, True, True, False, DT)
-        q_n = load_rows(q + queries, tokens, T // STEPS, HK * K, ks, K).to(DT)
+        if squares is not None:
+            q_n = load_rows(q + queries, tokens, T // STEPS, HK * K, ks, K).to(DT)
         if DECAY == "vector":
             q_t = load_transposed(q + queries, tokens, T // STEPS, HK * K, ks, K).to(DT)
             p_t = load_transposed((p if ERASE else k) + keys, rows, T, HK * K, ks, K).to(DT)

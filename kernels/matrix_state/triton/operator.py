@@ -29,9 +29,10 @@ def forward(
     p_before: bool,
     neg_eigval: bool,
     save: bool,
+    final: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """o, the final state, and what `backward` needs if asked to `save` it."""
-    return schedules.forward((q, k, v, g, beta, p, b, state), Switches(scale, update, q_before, p_before, neg_eigval), save)
+    """o, the final state, empty if not wanted, and what `backward` needs if asked to `save` it."""
+    return schedules.forward((q, k, v, g, beta, p, b, state), Switches(scale, update, q_before, p_before, neg_eigval), save, final)
 
 
 @operator("matrix_state_backward", differentiable=False)
@@ -60,9 +61,9 @@ def backward(
 
 @forward.register_fake
 def _(*args: Any) -> Any:
-    *tensors, scale, update, q_before, p_before, neg_eigval, save = args
-    plan = plan_of((*tensors, None, None), Switches(scale, update, q_before, p_before, neg_eigval), save)
-    o, last = results(tensors[2].contiguous(), plan)
+    *tensors, scale, update, q_before, p_before, neg_eigval, save, final = args
+    plan = plan_of((*tensors, None, None), Switches(scale, update, q_before, p_before, neg_eigval), save, final)
+    o, last = results(tensors[2], plan)
     return o, last, plan.saved.empty(o)
 
 
@@ -72,7 +73,7 @@ def _(*args: Any) -> Any:
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *tensors, ctx.scale, ctx.update, ctx.q_before, ctx.p_before, ctx.neg_eigval, _ = inputs
+    *tensors, ctx.scale, ctx.update, ctx.q_before, ctx.p_before, ctx.neg_eigval, _, _ = inputs
     ctx.save_for_backward(*tensors, output[2])
     ctx.set_materialize_grads(False)
 
@@ -86,7 +87,7 @@ def _differentiate(ctx: Any, do: Tensor | None, dlast: Tensor | None, *_: Any) -
     saved = ctx.saved_tensors
     do = _none_of(*saved[:3]) if do is None else do
     gradients = backward(*saved, do, dlast, ctx.scale, ctx.update, ctx.q_before, ctx.p_before, ctx.neg_eigval)
-    return *(None if given is None else x for x, given in zip(gradients, saved[:8], strict=True)), *(None,) * 6
+    return *(None if given is None else x for x, given in zip(gradients, saved[:8], strict=True)), *(None,) * 7
 
 
 forward.register_autograd(_differentiate, setup_context=_remember)

@@ -32,7 +32,8 @@ class Switches(NamedTuple):
 
 
 class Form(NamedTuple):
-    """All that a plan depends on: sizes of q, k and v, dimensions of g, types of what is `GIVEN`; gradient: whether one is, or will be, asked for."""
+    """All that a plan depends on: sizes of q, k and v, dimensions of g, types of what is `GIVEN`; whether a gradient is, or will be, asked for, and
+    whether the final state is."""
 
     queries: tuple[int, ...]
     keys: tuple[int, ...]
@@ -42,6 +43,7 @@ class Form(NamedTuple):
     device: torch.device
     switches: Switches
     gradient: bool
+    final: bool
 
 
 class Room:
@@ -88,7 +90,7 @@ class Plan:
         self.heads, self.value_dim = form.values[2:]
         self.tokens = form.queries[1]
         self.rows = self.batch * self.heads
-        self.solves, self.gradient = switches.update != "add", form.gradient
+        self.solves, self.gradient, self.final = switches.update != "add", form.gradient, form.final
         self.decay = "none" if given["g"] is None else "vector" if form.decays == 4 else "scalar"
         self.dtype = given["v"] if given["v"] in _TYPES else torch.float32
         self.fine = switches.update == "delta" and switches.neg_eigval and self.decay != "vector" and self.dtype != torch.float32
@@ -131,6 +133,7 @@ class Plan:
         kept = chunked and (self.gradient or self.split)  # one kernel of the split schedule hands it to the next
         decays = self.split and self.decay == "vector"
         wide_writes = self.fine_back or (self.fine and self.split)
+        again = not (self.split or self.solves or exact or self.decay == "vector")  # one product, cheaper than to write and read what came of it
 
         def keys(wanted: bool, length: int = self.length) -> tuple[tuple[int, ...], torch.dtype] | None:
             return ((self.batch, length, self.heads, self.key_dim), self.dtype) if wanted else None
@@ -142,7 +145,7 @@ class Plan:
                 "betas": ((*by_chunk, chunk), torch.float32) if update == "delta" and self.launch.schedule == "fused" else None,
                 "states": ((*by_chunk, self.key_dim, self.value_dim), self.dtype) if kept else None,
                 "writes": (self.values_shape, torch.float32 if wide_writes else self.dtype) if kept and self.solves else None,
-                "squares": ((*by_chunk, SQUARES[update][0], chunk, chunk), self.dtype) if kept else None,
+                "squares": ((*by_chunk, SQUARES[update][0], chunk, chunk), self.dtype) if kept and not again else None,
                 "inverses": ((*by_chunk, 1 if exact else 2, chunk, chunk), self.dtype) if kept and self.solves and self.gradient else None,
                 "erasers": keys(self.solves and self.split),
                 "q_start": keys(decays, self.tokens),

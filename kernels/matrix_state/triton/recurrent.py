@@ -49,4 +49,5 @@ def recurrent(
         if t % STEPS == (0 if Q_BEFORE else STEPS - 1):
             o_t = scale * tl.sum((before if Q_BEFORE else state) * row(q + queries, HK * K, t // STEPS, ks, K)[:, None], axis=0)
             tl.store(o + outputs * V + t // STEPS * H * V + vs, o_t.to(o.dtype.element_ty), mask=vs < V)
-    store_rows(last + bh * K * V, ks, K, V, vs, V, state)
+    if last is not None:
+        store_rows(last + bh * K * V, ks, K, V, vs, V, state)

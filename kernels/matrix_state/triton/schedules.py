@@ -12,13 +12,13 @@ Tensors = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | N
 """q, k, v, and None where there is none: g, beta, p, b and the initial state."""
 
 
-def plan_of(tensors: tuple[Tensor | None, ...], switches: Switches, gradient: bool) -> Plan:
+def plan_of(tensors: tuple[Tensor | None, ...], switches: Switches, gradient: bool, final: bool = True) -> Plan:
     """For tensors `GIVEN`."""
     *given, g = tensors[:4]
     queries, keys, values = (tuple(map(int, x.shape)) for x in given if x is not None)  # of a traced call, too: a launch is for one size
     types = tuple(None if x is None else x.dtype for x in tensors)
     device = next(x.device for x in given if x is not None)
-    return plan.planned(Form(queries, keys, values, 0 if g is None else g.dim(), types, device, switches, gradient))
+    return plan.planned(Form(queries, keys, values, 0 if g is None else g.dim(), types, device, switches, gradient, final))
 
 
 class Call:
@@ -27,12 +27,15 @@ class Call:
     Args:
         tensors, switches: what is computed.
         gradient: whether one is, or will be, asked for.
+        final: whether the final state is.
         do, dlast: in backward, the gradients of o and of the final state, or None.
     """
 
-    def __init__(self, tensors: Tensors, switches: Switches, *, gradient: bool = True, do: Tensor | None = None, dlast: Tensor | None = None) -> None:
+    def __init__(
+        self, tensors: Tensors, switches: Switches, *, gradient: bool = True, final: bool = True, do: Tensor | None = None, dlast: Tensor | None = None
+    ) -> None:
         self.given = tuple(None if x is None else x.contiguous() for x in (*tensors, do, dlast))
-        self.plan = plan_of(self.given, switches, gradient)
+        self.plan = plan_of(self.given, switches, gradient, final)
         self.tensors: dict[str, Tensor] = {}
         self.addresses: dict[str, int] = {}
         self.rooms: list[tuple[Room, Tensor]] = []
@@ -76,18 +79,18 @@ class Call:
 
 
 def results(v: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
-    """Places for o and the final state."""
+    """Places for o and the final state, an empty one if it is not wanted."""
     read, last = (plan.batch, plan.tokens, plan.heads, plan.value_dim), (plan.batch, plan.heads, plan.key_dim, plan.value_dim)
-    return v.new_empty(read), v.new_empty(last, dtype=torch.float32)
+    return v.new_empty(read), v.new_empty(last if plan.final else (plan.batch, 0), dtype=torch.float32)
 
 
-def forward(tensors: Tensors, switches: Switches, save: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """o, the final state, and what `backward` needs if asked to `save` it: the room that the plan calls `saved`."""
-    call = Call(tensors, switches, gradient=save)
+def forward(tensors: Tensors, switches: Switches, save: bool, final: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """o, the final state, empty if not wanted, and what `backward` needs if asked to `save` it: the room that the plan calls `saved`."""
+    call = Call(tensors, switches, gradient=save, final=final)
     plan = call.plan
     o, last = results(call.tensors["v"], plan)
     saved = plan.saved.empty(o)
-    call.place(o=o, last=last)
+    call.place(o=o, last=last if plan.final else None)
     call.furnish(plan.saved, saved)
     if plan.launch.schedule == "recurrent":
         call.walk(recurrent.recurrent)

@@ -155,7 +155,8 @@ def walk(
         if UPDATE == "low_rank":
             k_t = load_transposed(plain, rows, T, key_stride, ks, K).to(DT)
             state = handed_on(state, k_t, v_n, g_n, g_n, rows, INSIDE, False, DT)
-    store_rows(last + bh * K * V, ks, K, V, vs, V, state)
+    if last is not None:
+        store_rows(last + bh * K * V, ks, K, V, vs, V, state)
 
 
 @triton.jit

@@ -134,6 +134,19 @@ def test_without_gradients_the_results_are_the_same(monkeypatch: pytest.MonkeyPa
     assert torch.equal(state, expected["state"])
 
 
+@schedules
+@pytest.mark.parametrize("name", SOME)
+def test_without_a_final_state_outputs_and_gradients_are_the_same(monkeypatch: pytest.MonkeyPatch, name: str, schedule: str) -> None:
+    force(monkeypatch, schedule, chunk=16)
+    inputs = {which: x.requires_grad_() for which, x in random_inputs(INSTANCES[name], **ONE, length=17).items()}
+    found = []
+    for final in (True, False):
+        o, state = apply(INSTANCES[name], inputs, final=final, backend="triton")
+        assert state.numel() == (16 * 24 if final else 0)
+        found.append([o, *torch.autograd.grad(o.sin().sum(), list(inputs.values()))])
+    assert all(map(torch.equal, *found))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_views_gates_that_broadcast_and_gates_in_the_dtype_of_the_rest(dtype: torch.dtype) -> None:
     instance = INSTANCES["gated_deltanet"]
