@@ -166,7 +166,7 @@ def force(monkeypatch: pytest.MonkeyPatch, schedule: str, **changes: Any) -> Non
         blocks = {}
         if schedule == "fused":
             key_block, value_block = (max(16, 1 << (call[name] - 1).bit_length()) for name in ("key_dim", "value_dim"))
-            blocks = {"key_block": key_block, "value_block": value_block, "walk_block": value_block}
+            blocks = {"key_block": key_block, "value_block": value_block, "walk_values": value_block}
         return rule(**call)._replace(schedule=schedule, **changes | blocks)
 
     monkeypatch.setattr(launch, "rule", forced)

@@ -77,7 +77,7 @@ def check(name: str) -> dict[str, float]:
         inputs = near_parallel(inputs)
     with pytest.MonkeyPatch.context() as monkeypatch:
         mend(monkeypatch)
-        force(monkeypatch, schedule, chunk=32 if kind in ("forgetful", "parallel") else 16, key_block=16, value_block=16, walk_block=16)
+        force(monkeypatch, schedule, chunk=32 if kind in ("forgetful", "parallel") else 16, key_block=16, value_block=16, walk_values=16)
         return excesses(results(INSTANCES[instance], inputs, "triton"), reference(INSTANCES[instance], inputs), LIMITS[inputs["v"].dtype])
 
 

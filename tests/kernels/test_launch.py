@@ -72,7 +72,14 @@ def test_addresses_are_those_of_tensors_and_what_lies_in_a_room_lies_apart(updat
     assert {name: x.data_ptr() for name, x in call.views().items()} == call.addresses
 
 
-@pytest.mark.parametrize(("rows", "walk_block"), [(128, 64), (34, 64), (33, 32), (17, 32), (16, 16), (1, 16)])
-def test_the_fewer_the_rows_the_narrower_is_what_walks(rows: int, walk_block: int) -> None:
-    some = {"length": 4096, "key_dim": 128, "value_dim": 128, "wide": False, "update": "delta", "decay": "scalar", "processors": 132, "gradient": True}
-    assert triton_launch.rule(rows=rows, **some).walk_block == walk_block
+@pytest.mark.parametrize(
+    ("update", "rows", "walked"),
+    [
+        *(("delta", rows, (128, values)) for rows, values in ((128, 64), (34, 64), (33, 32), (17, 32), (16, 16), (1, 16))),
+        *(("add", rows, tile) for rows, tile in ((128, (128, 64)), (34, (64, 64)), (33, (64, 64)), (16, (32, 32)), (1, (16, 16)))),
+    ],
+)
+def test_the_fewer_the_rows_the_narrower_is_what_walks_and_sums_need_not_all_keys(update: str, rows: int, walked: tuple[int, int]) -> None:
+    sizes = {"rows": rows, "length": 4096, "key_dim": 128, "value_dim": 128, "wide": False, "fine": False, "processors": 132, "gradient": True}
+    rule = triton_launch.rule(**sizes, update=update, decay="scalar")
+    assert (rule.walk_keys, rule.walk_values) == walked

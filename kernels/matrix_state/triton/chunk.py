@@ -74,12 +74,12 @@ def looked_at(dstate, x_t, y, g, g_t, t, DECAY: tl.constexpr, BEFORE: tl.constex
 
 
 @triton.jit
-def kept_gradient(product, g_t, C: tl.constexpr, DECAY: tl.constexpr):
-    """Gradient of the chunk's whole decay, from state . gradient by row [K]: [1, K] for a vector decay, else [1]."""
+def kept_gradient(product, decay, DECAY: tl.constexpr):
+    """Gradient of the log of a chunk's `whole_decay`, from state . gradient by row [K]: [1, K] for a vector decay, else [1]."""
     if DECAY == "vector":
-        kept = (product * tl.exp2(tl.sum(g_t, axis=1)))[None, :]
+        kept = (product * decay)[None, :]
     else:
-        kept = tl.sum(product[None, :], axis=1) * tl.exp2(tl.load(g_t + C - 1))
+        kept = tl.sum(product[None, :], axis=1) * tl.exp2(decay)
     return kept
 
 

@@ -171,19 +171,31 @@ def values_to_end(x, g, DECAY: tl.constexpr, DT: tl.constexpr):
 
 
 @triton.jit
-def whole(state, g, C: tl.constexpr, DECAY: tl.constexpr):
-    """What is left of the state [K, V] after the chunk; g as [K, C]."""
-    if DECAY == "vector":
-        state = state * tl.exp2(tl.sum(g, axis=1))[:, None]
-    elif DECAY == "scalar":
-        state = state * tl.exp2(tl.load(g + C - 1))
-    return state
+def whole_decay(sums, kept, chunk, ks, K, C: tl.constexpr, DECAY: tl.constexpr, DT: tl.constexpr):
+    """All that decays in a chunk: the log [] of a scalar decay; of a vector decay, where it is known, what it keeps of rows ks [K]."""
+    if DECAY == "scalar":
+        decay = tl.load(scalar_decay(sums, chunk, C, DECAY, DT) + C - 1)
+    elif DECAY == "vector" and kept is not None:
+        decay = tl.load(kept + chunk * K + ks, mask=ks < K, other=0.0)
+    else:
+        decay = tl.zeros([1], tl.float32)
+    return decay
 
 
 @triton.jit
-def kept_rows(kept, ks, K):
-    """[K, 1]: what a vector decay leaves of the state's rows after a chunk, where that is known."""
-    return tl.load(kept + ks, mask=ks < K, other=0.0)[:, None]
+def kept_rows(g, AXIS: tl.constexpr):
+    """[K]: what a vector decay g of a chunk, along AXIS, keeps of the state's rows."""
+    return tl.exp2(tl.sum(g, axis=AXIS))
+
+
+@triton.jit
+def whole(state, decay, DECAY: tl.constexpr):
+    """What is left of the state [K, V] after a chunk, from its `whole_decay`."""
+    if DECAY == "vector":
+        state = state * decay[:, None]
+    elif DECAY == "scalar":
+        state = state * tl.exp2(decay)
+    return state
 
 
 @triton.jit

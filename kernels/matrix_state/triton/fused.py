@@ -16,7 +16,7 @@ from linbench.kernels.matrix_state.triton.chunk import (
     stored_scores,
     taken_over,
 )
-from linbench.kernels.matrix_state.triton.decay import AT_ONCE, decay_gradients, lay_out, load_decay, sum_decays, whole
+from linbench.kernels.matrix_state.triton.decay import AT_ONCE, decay_gradients, kept_rows, lay_out, load_decay, sum_decays, whole, whole_decay
 from linbench.kernels.matrix_state.triton.scores import decayed, inverse_dot, score_gradient, scores, store_inverse, transposed_inverse_dot
 from linbench.kernels.matrix_state.triton.tiles import (
     dot,
@@ -121,7 +121,8 @@ def forward(
             store_rows(states + chunk * K * V, ks, begun(n, K, UPDATE, STATE), V, vs, V, state)
         if UPDATE == "delta" and DECAY != "vector":  # from one copy for all its uses k could not be loaded ahead
             key_t = load_transposed(k + keys, rows, T, HK * K, ks, K).to(DT)
-        state = handed_on(whole(state, g_t, C, DECAY), key_t, z, g_n, g_t, rows, DECAY, FINE, DT)
+        decay = kept_rows(g_t, 1) if DECAY == "vector" else whole_decay(sums, None, chunk, ks, K, C, DECAY, DT)
+        state = handed_on(whole(state, decay, DECAY), key_t, z, g_n, g_t, rows, DECAY, FINE, DT)
         if UPDATE == "low_rank":
             state = handed_on(state, k_t, v_n, g_n, g_t, rows, DECAY, False, DT)
     if last is not None:
@@ -154,6 +155,7 @@ def backward(
         rows = n * C + tl.arange(0, C)
         tokens = token_of(rows, T, Q_BEFORE, STEPS)
         chunk = bh * N + n
+        decay = whole_decay(sums, None, chunk, ks, K, C, DECAY, DT)
         # what is loaded ahead stands where it is first used, so that it takes no registers before, and what is not stands here
         v_n, beta_n = load_rows(v + values, rows, T, H * V, vs, V).to(DT), tl.zeros([C], tl.float32)
         if UPDATE == "delta":
@@ -162,6 +164,8 @@ def backward(
         do_n = load_rows(do + outputs * V, tokens, T // STEPS, H * V, vs, V).to(DT)
         g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, STEPS, DT)
         g_t = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, True, STEPS, DT)
+        if DECAY == "vector":
+            decay = kept_rows(g_t, 1)
         key, p_n, z = k_n, k_n, v_n
         if UPDATE == "low_rank":
             key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
@@ -188,7 +192,7 @@ def backward(
         state_t = load_transposed(states + chunk * K * V, ks, begun(n, K, UPDATE, STATE), V, vs, V)
         kept = tl.zeros([1], tl.float32)
         if DECAY != "none":
-            kept = kept_gradient(tl.sum(state_t * tl.trans(dstate), axis=0), g_t, C, DECAY)
+            kept = kept_gradient(tl.sum(state_t * tl.trans(dstate), axis=0), decay, DECAY)
         seen = (-dr if UPDATE == "delta" else dr).to(DT)
         dbeta_n = beta_n
         if UPDATE == "delta":
@@ -218,7 +222,7 @@ def backward(
             dq, dk, dg, dsums, dbeta, dp, db, gates, outputs, decays, g_stride, chunk, rows, ks, T, H, K,
             LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, STEPS, DT,
         )  # fmt: skip
-        dstate = looked_at(whole(dstate, g_t, C, DECAY), q_t, scale * do_n, g_n, g_t, rows, DECAY, Q_BEFORE, False, DT)
+        dstate = looked_at(whole(dstate, decay, DECAY), q_t, scale * do_n, g_n, g_t, rows, DECAY, Q_BEFORE, False, DT)
         if UPDATE == "delta":
             dstate = looked_at(dstate, p_t, -dv_n, g_n, g_t, rows, DECAY, P_BEFORE, FINE_BACK, DT)
         elif UPDATE == "low_rank":

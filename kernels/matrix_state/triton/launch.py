@@ -16,15 +16,16 @@ ALIGNMENT = 16
 FEW = 8
 """Tokens up to which, without a gradient, one launch goes from token to token."""
 
-FEW_KEYS = 32
-"""Keys that `prepare` takes at a time where they have a vector decay, so that its tiles stay in registers."""
+FEW_KEYS, FEW_VALUES = 32, 64
+"""Keys that `prepare` takes at a time where they have a vector decay, and values, so that its tiles stay in registers."""
 
 
 class Launch(NamedTuple):
-    """chunk: tokens per chunk. key_block, value_block: tile widths, but for `FEW_KEYS`; walk_block: what one program of a walk takes of the values.
+    """chunk: tokens per chunk. key_block, value_block: tile widths, but for `FEW_KEYS` and `FEW_VALUES`; walk_keys, walk_values: what one program of a walk
+    takes of them.
 
     warps per program: of the fused schedule (forward, backward, none), of the split one (what walks, what does not, `gradients`).
-    stages: in how many a kernel loads that goes from chunk to chunk, so that the next comes while it works on one.
+    stages: in how many a kernel loads that goes from chunk to chunk, forward and backward, so that the next comes while it works on one.
     registers: of a thread at most, so that more programs run side by side, of the split schedule: in `gradients`, and in all else that does not walk.
     """
 
@@ -32,15 +33,17 @@ class Launch(NamedTuple):
     chunk: int
     key_block: int
     value_block: int
-    walk_block: int
+    walk_keys: int
+    walk_values: int
     warps: tuple[int, int, int]
-    stages: int = 1
+    stages: tuple[int, int] = (1, 1)
     registers: tuple[int | None, int | None] = (None, None)
 
 
 @cache
-def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, update: str, decay: str, processors: int, gradient: bool) -> Launch:
-    """The launch for `rows` = B H recurrences over `length` tokens; `wide` is float32 instead of 16 bits, `gradient` whether one will be asked for.
+def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, fine: bool, update: str, decay: str, processors: int, gradient: bool) -> Launch:
+    """The launch for `rows` = B H recurrences over `length` tokens; `wide` is float32 instead of 16 bits, `fine` whether writes count to 16 bits beside
+    inputs of 16, `gradient` whether one will be asked for.
 
     Fused when states are small enough for one program to hold state and gradient in registers, and there are enough rows to fill the
     device's `processors`, or no second chunk to hand to; otherwise split over chunks. The more is done per chunk (a solve; a decay for
@@ -56,25 +59,45 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, up
     exact = wide and update != "add"  # near-parallel keys with beta near two: the shorter the chunk, the less rounding it amplifies
     shortest = power_of_two(length)
     if length <= FEW and not gradient:
-        walk_block = min(value_block, max(16, 4096 // key_block))
-        return Launch("recurrent", shortest, key_block, value_block, walk_block, (2 if key_block * walk_block <= 2048 else 4, 0, 0), stages=2)
+        walk_values = min(value_block, max(16, 4096 // key_block))
+        return Launch("recurrent", shortest, key_block, value_block, key_block, walk_values, (2 if key_block * walk_values <= 2048 else 4, 0, 0), stages=(2, 2))
     if widest <= (32 if heavy or wide else 64) and (rows >= processors or length <= 64):
-        chunk = min(shortest, narrowest, 64 if light else 16 if heavy or exact else 32)
+        chunk = min(shortest, narrowest, 64 if light else 32 if update == "add" and not heavy else 16)
         few = 1 if narrowest == 16 else 2
         warps = (4, 4, 0) if narrowest == 64 and light else (2, 4, 0) if narrowest == 64 else (few, few, 0)
-        return Launch("fused", chunk, key_block, value_block, value_block, warps, stages=1 if narrowest < 64 else 2 if light else 3)
+        stages = (1, 1) if narrowest < 64 or length <= chunk else (3, 2) if light and decay == "none" else (2, 3) if fine else (3, 3)
+        return Launch("fused", chunk, key_block, value_block, key_block, value_block, warps, stages)
     if key_block > 128 or (widest > 128 and not light) or exact or two_keys or (heavy and (wide or widest <= 64)):
         chunk = 16
     else:
         chunk = 32 if heavy or wide or narrowest < 64 else 64
+    walk_keys, walk_values = _walked(rows, key_block, value_block, update == "add", processors)
+    narrowed = walk_keys < key_block or walk_values < min(value_block, 64)
     few = 4 if not heavy else 1 if chunk == 16 and (two_keys or not wide) else 2
-    walk_block = widest_walk = min(value_block, 32 if key_block > 128 else 64)
-    while key_block <= 128 and walk_block > 16 and 2 * rows * (value_block // walk_block) <= processors:
-        walk_block //= 2  # too few to fill the device: more programs, whose steps are shorter
-    stages = 3 if (heavy or walk_block < widest_walk) and not wide else 2
+    warps = (2 if update == "add" and walk_keys * walk_values <= 1024 else 4, few, 4)
+    ahead = 2 if wide or not (heavy or narrowed) else 4 if update == "add" and narrowed else 3
     three = 168  # registers with which three programs of four warps fit where two did
     registers = (three if two_keys and widest > 64 and not wide else None, three if chunk == 64 and update != "add" else None)
-    return Launch("split", min(shortest, chunk), min(key_block, 64), min(value_block, 64), walk_block, (4, few, 4), stages, registers)
+    values = min(value_block, 64 if wide or key_block > 128 else 128)
+    return Launch("split", min(shortest, chunk), min(key_block, 64), values, walk_keys, walk_values, warps, (ahead, ahead), registers)
+
+
+def _walked(rows: int, keys: int, values: int, apart: bool, processors: int) -> tuple[int, int]:
+    """What one program of a walk takes of the keys and of the values: the less, the fewer rows there are to fill the device, as its steps are shorter then.
+
+    apart: whether rows of the state have nothing to do with each other, as those of a sum.
+    """
+    if keys > 128:
+        return keys, min(values, 32)
+    walk_keys, walk_values = keys, min(values, 64)
+    programs, enough = rows * (values // walk_values), processors if apart else processors // 2 + 1
+    while programs < enough and max(walk_values, walk_keys if apart else 0) > 16:
+        programs *= 2
+        if apart and walk_keys > walk_values:
+            walk_keys //= 2
+        else:
+            walk_values //= 2
+    return walk_keys, walk_values
 
 
 @cache

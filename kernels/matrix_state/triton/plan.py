@@ -103,6 +103,7 @@ class Plan:
             key_dim=self.key_dim,
             value_dim=self.value_dim,
             wide=self.dtype == torch.float32,
+            fine=self.fine,
             update=switches.update,
             decay=self.decay,
             processors=launch.processors(form.device),
@@ -114,7 +115,7 @@ class Plan:
         self.key_blocks = -(-self.key_dim // self.launch.key_block) if self.split else 1
         self.values: dict[str, Any] = {
             "T": self.length, "H": self.heads, "HK": self.key_heads, "K": self.key_dim, "V": self.value_dim, "C": chunk,
-            "LEVELS": chunk.bit_length() - 1, "BK": self.launch.key_block, "BV": self.launch.value_block, "ALL_K": launch.power_of_two(self.key_dim),
+            "LEVELS": chunk.bit_length() - 1, "BK": self.launch.key_block, "BV": self.launch.value_block,
             "DECAY": self.decay, "UPDATE": switches.update, "ERASE": given["p"] is not None, "Q_BEFORE": switches.q_before, "P_BEFORE": switches.p_before,
             "STEPS": self.length // self.tokens,
             "STATE": given["first"] is not None, "DLAST": given["dlast"] is not None, "SAVE": form.gradient, "FINE": self.fine, "FINE_BACK": self.fine_back,

@@ -18,17 +18,17 @@ def row(base, stride, t, places, width):
 def recurrent(
     q, k, v, g, beta, p, b, first, o, last, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
-    ALL_K: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, ERASE: tl.constexpr,
+    BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, ERASE: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, STATE: tl.constexpr,
 ):  # fmt: skip
-    """Grid (V / BV, B H)."""
+    """Grid (V / BV, B H), BK all of K."""
     vs, bh = tl.program_id(0) * BV + tl.arange(0, BV), tl.program_id(1).to(tl.int64)
     keys, gates = place(bh, T, H, HK, K)
     queries, outputs = place(bh, T // STEPS, H, HK, K)
     decays, g_stride = place_of_decays(outputs, H, K, DECAY)
-    ks = tl.arange(0, ALL_K)
+    ks = tl.arange(0, BK)
     erase = p if ERASE else k
-    state = tl.zeros([ALL_K, BV], tl.float32)
+    state = tl.zeros([BK, BV], tl.float32)
     if STATE:
         state += load_rows(first + bh * K * V, ks, K, V, vs, V)
     for t in range(0, T):

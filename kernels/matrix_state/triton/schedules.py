@@ -72,10 +72,11 @@ class Call:
         """Launch what goes through all chunks side by side."""
         self.run(kernel, (self.plan.chunks, self.plan.rows), 1, registers=self.plan.launch.registers[1], **more)
 
-    def walk(self, kernel: Any, **more: Any) -> None:
-        """Launch what goes through all tokens for every row and block of values."""
-        block = self.plan.launch.walk_block
-        self.run(kernel, (-(-self.plan.value_dim // block), self.plan.rows), 0, stages=self.plan.launch.stages, BV=block, **more)
+    def walk(self, kernel: Any, *, back: bool = False, **more: Any) -> None:
+        """Launch what goes through all tokens for every row, block of values and block of keys."""
+        keys, values = self.plan.launch.walk_keys, self.plan.launch.walk_values
+        grid = -(-self.plan.value_dim // values), self.plan.rows, -(-self.plan.key_dim // keys)
+        self.run(kernel, grid, 0, stages=self.plan.launch.stages[back], BK=keys, BV=values, **more)
 
 
 def results(v: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
@@ -101,11 +102,11 @@ def forward(tensors: Tensors, switches: Switches, save: bool, final: bool) -> tu
             call.run(split.decay_sums, plan.sums_grid, 1)
         if decays or plan.solves:
             keys = min(plan.launch.key_block, launch.FEW_KEYS) if decays else plan.launch.key_block
-            call.chunk(split.prepare, BK=keys, PREPARED=prepared)
+            call.chunk(split.prepare, BK=keys, BV=min(plan.launch.value_block, launch.FEW_VALUES), PREPARED=prepared)
         call.walk(split.walk)
         call.chunk(split.read, PREPARED=prepared)
     else:
-        call.run(fused.forward, (plan.rows,), 0, stages=plan.launch.stages)
+        call.run(fused.forward, (plan.rows,), 0, stages=plan.launch.stages[0])
     return o, last, saved
 
 
@@ -128,19 +129,21 @@ def backward(tensors: Tensors, saved: Tensor, do: Tensor, dlast: Tensor | None, 
     call.furnish(plan.saved, saved)
     call.furnish(plan.scratch, scratch)  # in the split schedule parts of dbeta, in its stead
     if plan.split:
-        if not plan.solves:
-            call.place(dwrites=dv)
-        call.chunk(split_backward.write_gradients)
-        call.walk(split_backward.walk_back)
         if plan.solves:
+            call.chunk(split_backward.write_gradients)
+            call.walk(split_backward.walk_back, back=True)
             call.chunk(split_backward.value_gradients)
+        else:
+            call.place(dwrites=dv)
+            call.walk(split_backward.walk_back, back=True)
+            call.chunk(split_backward.write_gradients)
         call.run(split_backward.gradients, (plan.chunks, plan.rows, plan.key_blocks), 2, registers=plan.launch.registers[0])
         if plan.decay == "scalar":
             call.run(split_backward.summed_gradients, plan.sums_grid, 1, P=plan.key_blocks)
         if dbeta is not None:  # it sums over keys and values
             torch.sum(plan.scratch.view(scratch, "dbeta"), dim=0, dtype=dbeta.dtype, out=dbeta)
     else:
-        call.run(fused.backward, (plan.rows,), 1, stages=plan.launch.stages)
+        call.run(fused.backward, (plan.rows,), 1, stages=plan.launch.stages[1])
     if grouped:
         dq, dk, dp, db = (x if y is None else _per_key_head(x, y) for x, y in ((dq, q), (dk, k), (dp, p), (db, b)))
     return dq, dk, dv, dg, dbeta, dp, db, dfirst

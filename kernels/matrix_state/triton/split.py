@@ -10,7 +10,17 @@ import triton
 import triton.language as tl
 
 from linbench.kernels.matrix_state.triton.chunk import handed_on, inverse_of_writes, place, place_of_decays, recalled, stored_scores
-from linbench.kernels.matrix_state.triton.decay import kept_rows, keys_from_start, keys_to_end, load_decay, scalar_decay, sum_decays, values_from_start, whole
+from linbench.kernels.matrix_state.triton.decay import (
+    kept_rows,
+    keys_from_start,
+    keys_to_end,
+    load_decay,
+    scalar_decay,
+    sum_decays,
+    values_from_start,
+    whole,
+    whole_decay,
+)
 from linbench.kernels.matrix_state.triton.scores import inverse_dot, scores, store_inverse
 from linbench.kernels.matrix_state.triton.tiles import dot, fine_dot, load_rows, load_square, load_transposed, rounded, store_rows, store_square, token_of
 
@@ -82,7 +92,7 @@ def prepare(
             store_rows(key_end + gates * K, rows, T, H * K, ks, K, keys_to_end(key, g_n, rows, DECAY, False, DT))
             if UPDATE == "low_rank":
                 store_rows(k_end + gates * K, rows, T, H * K, ks, K, keys_to_end(k_n, g_n, rows, DECAY, False, DT))
-            tl.store(kept + chunk * K + ks, tl.exp2(tl.sum(g_n, axis=0)), mask=ks < K)
+            tl.store(kept + chunk * K + ks, kept_rows(g_n, 0), mask=ks < K, eviction_policy="evict_last")  # every step of a walk waits for it
         of_q, of_p, _qk, of_pk = scores(
             q_n, p_n, key, k_n, g_n, rows, C, LEVELS, DECAY, PREPARED and UPDATE != "low_rank", UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT
         )
@@ -119,25 +129,31 @@ def prepare(
 def walk(
     k, v, sums, b, first, last, states, writes, erasers, key_end, k_end, kept, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
-    C: tl.constexpr, ALL_K: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, STATE: tl.constexpr,
+    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, STATE: tl.constexpr,
     FINE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (V / BV, B H): the state at the start of every chunk, and the writes z where U was."""
+    """Grid (V / BV, B H, K / BK): the state at the start of every chunk. Where writes depend on the state, writes z where U was, too, and BK is all of K."""
     vs, bh = tl.program_id(0) * BV + tl.arange(0, BV), tl.program_id(1).to(tl.int64)
     keys, gates = place(bh, T, H, HK, K)
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
-    ks = tl.arange(0, ALL_K)
+    ks = tl.program_id(2) * BK + tl.arange(0, BK)
     N = tl.cdiv(T, C)
     key, plain, key_stride = (b if UPDATE == "low_rank" else k) + keys, k + keys, HK * K
     if DECAY == "vector":
         key, key_stride = key_end + gates * K, H * K
         if UPDATE == "low_rank":
             plain = k_end + gates * K
-    state = tl.zeros([ALL_K, BV], tl.float32)
+    state = tl.zeros([BK, BV], tl.float32)
     if STATE:
         state += load_rows(first + bh * K * V, ks, K, V, vs, V)
+    if DECAY == "vector":  # loaded a chunk ahead: what multiplies a sum, Triton does not load ahead
+        next_decay = whole_decay(sums, kept, bh * N, ks, K, C, DECAY, DT)
     for n in range(0, N):
         rows = n * C + tl.arange(0, C)
+        if DECAY == "vector":
+            decay, next_decay = next_decay, whole_decay(sums, kept, bh * N + tl.minimum(n + 1, N - 1), ks, K, C, DECAY, DT)
+        else:
+            decay = whole_decay(sums, kept, bh * N + n, ks, K, C, DECAY, DT)
         store_rows(states + (bh * N + n) * K * V, ks, K, V, vs, V, state)
         key_t = load_transposed(key, rows, T, key_stride, ks, K).to(DT)
         g_n = scalar_decay(sums, bh * N + n, C, DECAY, DT)
@@ -149,9 +165,7 @@ def walk(
             w = load_rows(erasers + gates * K, rows, T, H * K, ks, K)
             z = rounded(load_rows(writes + gates * V, rows, T, H * V, vs, V) - dot(w, state, DT), FINE, DT)
             store_rows(writes + gates * V, rows, T, H * V, vs, V, z)
-        if DECAY == "vector":
-            state *= kept_rows(kept + (bh * N + n) * K, ks, K)
-        state = handed_on(whole(state, g_n, C, INSIDE), key_t, z, g_n, g_n, rows, INSIDE, FINE, DT)
+        state = handed_on(whole(state, decay, DECAY), key_t, z, g_n, g_n, rows, INSIDE, FINE, DT)
         if UPDATE == "low_rank":
             k_t = load_transposed(plain, rows, T, key_stride, ks, K).to(DT)
             state = handed_on(state, k_t, v_n, g_n, g_n, rows, INSIDE, False, DT)

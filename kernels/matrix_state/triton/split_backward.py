@@ -1,4 +1,5 @@
-"""The split schedule, backward: `write_gradients`, `walk_back`, `value_gradients` (where writes depend on the state), `gradients`."""
+"""The split schedule, backward: `write_gradients`, `walk_back`, `value_gradients`, `gradients`; where writes do not depend on the state, nor then the
+gradient of the state on theirs: `walk_back`, `write_gradients`, `gradients`."""
 
 import triton
 import triton.language as tl
@@ -14,7 +15,7 @@ from linbench.kernels.matrix_state.triton.chunk import (
     stored_scores,
     taken_over,
 )
-from linbench.kernels.matrix_state.triton.decay import decay_gradients, kept_rows, load_decay, scalar_decay, whole
+from linbench.kernels.matrix_state.triton.decay import decay_gradients, load_decay, scalar_decay, whole, whole_decay
 from linbench.kernels.matrix_state.triton.scores import decayed, transposed_inverse_dot
 from linbench.kernels.matrix_state.triton.tiles import (
     dot,
@@ -31,30 +32,50 @@ from linbench.kernels.matrix_state.triton.tiles import (
 
 
 @triton.jit
+def later_readings(key, stride, dstate, g, rows, vs, T, K, V, BK: tl.constexpr, DECAY: tl.constexpr, DT: tl.constexpr):
+    """[C, BV]: what later chunks give to values that were written under `key`, from the gradient of the state at the chunk's end."""
+    dv = tl.zeros([rows.shape[0], vs.shape[0]], tl.float32)
+    for block in range(0, tl.cdiv(K, BK)):
+        ks = block * BK + tl.arange(0, BK)
+        dv += taken_over(load_rows(key, rows, T, stride, ks, K).to(DT), load_rows(dstate, ks, K, V, vs, V), g, rows, DECAY, DT)
+    return dv
+
+
+@triton.jit
 def write_gradients(
-    v, sums, do, writes, squares, dsquares, dwrites, scale, T,
+    k, v, sums, do, writes, squares, dsquares, dstates, dwrites, key_end, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
-    C: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr, STEPS: tl.constexpr,
+    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr, STEPS: tl.constexpr,
     FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N, B H): what the outputs of their own chunk give to the writes z, and to q's scores of key and of k."""
+    """Grid (N, B H): what the outputs of their own chunk give to the writes z, and to q's scores of key and of k.
+
+    Where writes do not depend on the state, after `walk_back`, and with what outputs of later chunks give: all of dv.
+    """
     n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    _, gates = place(bh, T, H, HK, K)
+    INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
+    keys, gates = place(bh, T, H, HK, K)
+    key, key_stride = k + keys, HK * K
+    if DECAY == "vector":
+        key, key_stride = key_end + gates * K, H * K
     _, outputs = place(bh, T // STEPS, H, HK, K)
     chunk = bh * tl.cdiv(T, C) + n
     rows = n * C + tl.arange(0, C)
     tokens = token_of(rows, T, Q_BEFORE, STEPS)
     a_t = load_square_transposed(stored_scores(squares, chunk, 0, C, UPDATE), C)
+    g_n = scalar_decay(sums, chunk, C, DECAY, DT)
     da, da_k = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
         do_n = load_rows(do + outputs * V, tokens, T // STEPS, H * V, vs, V).to(DT)
-        store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dot(a_t, do_n, DT))
+        dz = dot(a_t, do_n, DT)
+        if UPDATE == "add":
+            dz += later_readings(key, key_stride, dstates + chunk * K * V, g_n, rows, vs, T, K, V, BK, INSIDE, DT)
+        store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dz)
         z = rounded(load_rows((v if UPDATE == "add" else writes) + gates * V, rows, T, H * V, vs, V), FINE_BACK, DT)
         da = fine_dot(do_n, tl.trans(z), DT, da)
         if UPDATE == "low_rank":
             da_k = dot(do_n, tl.trans(load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)), DT, da_k)
-    g_n = scalar_decay(sums, chunk, C, DECAY, DT)
     store_square(stored_gradients(dsquares, chunk, 0, C, UPDATE), C, decayed(scale * da, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, DT))
     if UPDATE == "low_rank":
         store_square(stored_gradients(dsquares, chunk, 2, C, UPDATE), C, decayed(scale * da_k, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, DT))
@@ -64,36 +85,46 @@ def write_gradients(
 def walk_back(
     q, k, sums, b, do, dlast, dfirst, dstates, dwrites, erasers, q_start, key_end, kept, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
-    C: tl.constexpr, ALL_K: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr,
+    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr,
     STEPS: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (V / BV, B H): the gradient of the state at the end of every chunk, and all of the gradient of the writes z."""
+    """Grid (V / BV, B H, K / BK): the gradient of the state at the end of every chunk. Where writes depend on the state, all of the gradient of the writes
+    z, too, and BK is all of K."""
     vs, bh = tl.program_id(0) * BV + tl.arange(0, BV), tl.program_id(1).to(tl.int64)
     keys, gates = place(bh, T, H, HK, K)
     queries, outputs = place(bh, T // STEPS, H, HK, K)
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
-    ks = tl.arange(0, ALL_K)
+    ks = tl.program_id(2) * BK + tl.arange(0, BK)
     N = tl.cdiv(T, C)
     q, key, key_stride = q + queries, (b if UPDATE == "low_rank" else k) + keys, HK * K
     if DECAY == "vector":
         q, key, key_stride = q_start + outputs * K, key_end + gates * K, H * K
-    dstate = tl.zeros([ALL_K, BV], tl.float32)
+    dstate = tl.zeros([BK, BV], tl.float32)
     if DLAST:
         dstate += load_rows(dlast + bh * K * V, ks, K, V, vs, V)
+    if DECAY == "vector":  # loaded a chunk ahead: what multiplies a sum, Triton does not load ahead
+        next_decay = whole_decay(sums, kept, bh * N + N - 1, ks, K, C, DECAY, DT)
+    if UPDATE != "add":  # nor what a product is added to
+        next_dwrite = load_rows(dwrites + gates * V, (N - 1) * C + tl.arange(0, C), T, H * V, vs, V)
     for m in range(0, N):
         n = N - 1 - m
         rows = n * C + tl.arange(0, C)
         tokens = token_of(rows, T, Q_BEFORE, STEPS)
+        if DECAY == "vector":
+            decay, next_decay = next_decay, whole_decay(sums, kept, bh * N + tl.maximum(n - 1, 0), ks, K, C, DECAY, DT)
+        else:
+            decay = whole_decay(sums, kept, bh * N + n, ks, K, C, DECAY, DT)
+        if UPDATE != "add":
+            dwrite, next_dwrite = next_dwrite, load_rows(dwrites + gates * V, tl.maximum(n - 1, 0) * C + tl.arange(0, C), T, H * V, vs, V)
         store_rows(dstates + (bh * N + n) * K * V, ks, K, V, vs, V, dstate)
         q_t = load_transposed(q, tokens, T // STEPS, key_stride, ks, K).to(DT)
-        key_n = load_rows(key, rows, T, key_stride, ks, K).to(DT)
         do_n = load_rows(do + outputs * V, tokens, T // STEPS, H * V, vs, V)
         g_n = scalar_decay(sums, bh * N + n, C, DECAY, DT)
-        dz = load_rows(dwrites + gates * V, rows, T, H * V, vs, V) + taken_over(key_n, dstate, g_n, rows, INSIDE, DT)
-        store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dz)
-        if DECAY == "vector":
-            dstate *= kept_rows(kept + (bh * N + n) * K, ks, K)
-        dstate = looked_at(whole(dstate, g_n, C, INSIDE), q_t, scale * do_n, g_n, g_n, rows, INSIDE, Q_BEFORE, False, DT)
+        if UPDATE != "add":
+            key_n = load_rows(key, rows, T, key_stride, ks, K).to(DT)
+            dz = dwrite + taken_over(key_n, dstate, g_n, rows, INSIDE, DT)
+            store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dz)
+        dstate = looked_at(whole(dstate, decay, DECAY), q_t, scale * do_n, g_n, g_n, rows, INSIDE, Q_BEFORE, False, DT)
         if UPDATE != "add":
             dstate -= fine_dot(load_transposed(erasers + gates * K, rows, T, H * K, ks, K), rounded(dz, FINE_BACK, DT), DT)
     if STATE:
@@ -102,7 +133,7 @@ def walk_back(
 
 @triton.jit
 def gradients(
-    q, k, v, g, sums, beta, p, b, states, writes, dsquares, do, dstates, dwrites, dq, dk, dg, dsums, dbeta, dp, db, scale, T,
+    q, k, v, g, sums, beta, p, b, states, writes, dsquares, do, dstates, dwrites, kept, dq, dk, dg, dsums, dbeta, dp, db, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, FINE: tl.constexpr, FINE_BACK: tl.constexpr,
@@ -132,7 +163,6 @@ def gradients(
     q_n = load_rows(q + queries, tokens, T // STEPS, HK * K, ks, K).to(DT)
     k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
     g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, STEPS, DT)
-    g_t = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, True, STEPS, DT)
     key, p_n, beta_n = k_n, k_n, tl.zeros([C], tl.float32)
     if UPDATE == "low_rank":
         key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
@@ -141,7 +171,8 @@ def gradients(
     if UPDATE == "delta":
         beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
 
-    kept = tl.zeros([1, BK] if DECAY == "vector" else [1], tl.float32)
+    decay = whole_decay(sums, kept, chunk, ks, K, C, DECAY, DT)
+    kept_n = tl.zeros([1, BK] if DECAY == "vector" else [1], tl.float32)
     dq_n, dp_n, dkey, dk_n = tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32)
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
@@ -155,7 +186,7 @@ def gradients(
             seen = load_rows(dwrites + gates * V, rows, T, H * V, vs, V)
         state_t, dstate_t = load_transposed(states, ks, K, V, vs, V), load_transposed(dstates, ks, K, V, vs, V)
         if DECAY != "none":
-            kept += kept_gradient(tl.sum(state_t.to(tl.float32) * dstate_t, axis=0), g_t, C, DECAY)
+            kept_n += kept_gradient(tl.sum(state_t.to(tl.float32) * dstate_t, axis=0), decay, DECAY)
         through = state_products(do_n, v_n, z, seen, state_t, dstate_t, UPDATE, DT)
         dq_n, dkey = dq_n + through[0], dkey + through[2]
         if UPDATE != "add":
@@ -182,7 +213,7 @@ def gradients(
             load_square_transposed(stored_gradients(dsquares, chunk, 3, C, UPDATE), C),
         )
     store_key_gradients(
-        q_n, k_n, key, p_n, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta_n, tl.zeros([C], tl.float32), g_n, dq_n, dp_n, dkey, dk_n, kept, scale,
+        q_n, k_n, key, p_n, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta_n, tl.zeros([C], tl.float32), g_n, dq_n, dp_n, dkey, dk_n, kept_n, scale,
         dq, dk, dg, dsums, dbeta, dp, db, gates, outputs, decays, g_stride, chunk, rows, ks, T, H, K,
         LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, STEPS, DT,
     )  # fmt: skip
@@ -207,6 +238,9 @@ def value_gradients(
     rows = n * C + tl.arange(0, C)
     tokens = token_of(rows, T, Q_BEFORE, STEPS)
     dstates += chunk * K * V
+    plain, key_stride = k + keys, HK * K
+    if DECAY == "vector" and UPDATE == "low_rank":
+        plain, key_stride = k_end + gates * K, H * K
     g_n = scalar_decay(sums, chunk, C, DECAY, DT)
     dl, dl_k, dbeta_n, beta_n = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C], tl.float32), tl.zeros([C], tl.float32)
     if UPDATE == "delta":
@@ -227,13 +261,7 @@ def value_gradients(
             do_n = load_rows(do + outputs * V, tokens, T // STEPS, H * V, vs, V)
             dv_n = dot(load_square_transposed(stored_scores(squares, chunk, 1, C, UPDATE), C), do_n, DT)
             dv_n = dot(load_square_transposed(stored_scores(squares, chunk, 2, C, UPDATE), C), dr, DT, dv_n)
-            for key_block in range(0, tl.cdiv(K, BK)):
-                ks = key_block * BK + tl.arange(0, BK)
-                if DECAY == "vector":
-                    k_n = load_rows(k_end + gates * K, rows, T, H * K, ks, K)
-                else:
-                    k_n = load_rows(k + keys, rows, T, HK * K, ks, K).to(DT)
-                dv_n += taken_over(k_n, load_rows(dstates, ks, K, V, vs, V), g_n, rows, INSIDE, DT)
+            dv_n += later_readings(plain, key_stride, dstates, g_n, rows, vs, T, K, V, BK, INSIDE, DT)
         store_rows(dv + gates * V, rows, T, H * V, vs, V, dv_n)
     store_square(stored_gradients(dsquares, chunk, 1, C, UPDATE), C, decayed(dl, g_n, rows, DECAY, P_BEFORE, True, False, DT))
     if UPDATE == "delta":

@@ -68,9 +68,17 @@ def test_outputs_state_and_gradients_equal_the_reference(monkeypatch: pytest.Mon
     length, dtype = row["length"]
     sizes = {"batch": batch, "length": length, "heads": heads, "key_heads": key_heads, "key_dim": key_dim, "value_dim": value_dim}
     inputs = random_inputs(INSTANCES[name], **sizes, state=row["state"], dtype=dtype)
-    blocks = dict(zip(("key_block", "value_block", "walk_block"), row["blocks"], strict=True))
+    blocks = dict(zip(("key_block", "value_block", "walk_values"), row["blocks"], strict=True))
     force(monkeypatch, schedule, chunk=row["chunk"], **blocks)
     assert_parity(INSTANCES[name], inputs, "triton", through=row["through"])
+
+
+@pytest.mark.parametrize("name", [name for name, instance in INSTANCES.items() if instance.update == "add"])
+@pytest.mark.usefixtures("poisoned_memory")
+def test_sums_walk_with_some_of_the_rows_of_their_state(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    force(monkeypatch, "split", chunk=16, walk_keys=16, walk_values=16)
+    inputs = random_inputs(INSTANCES[name], batch=1, length=50, heads=2, key_dim=40, value_dim=24, state=True)
+    assert_parity(INSTANCES[name], inputs, "triton")
 
 
 @rows(schedule=SCHEDULES, update=UPDATES, decay=DECAYS, read=READS, steps=[1, 2])
@@ -107,7 +115,7 @@ def test_near_parallel_keys_with_beta_near_two(monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.parametrize("name", ["deltanet", "gated_deltanet", "gated_deltaproduct"])
 def test_so_do_bfloat16_keys_a_thousandth_apart(monkeypatch: pytest.MonkeyPatch, name: str, schedule: str) -> None:
     """The inputs with which `linbench doctor` verifies a GPU, in the chunks that the launch rule chooses there."""
-    force(monkeypatch, schedule, chunk=32 if schedule == "fused" else 64, key_block=64, value_block=64, walk_block=64)
+    force(monkeypatch, schedule, chunk=32 if schedule == "fused" else 64, key_block=64, value_block=64, walk_values=64)
     case = CASES["near-parallel keys, beta 1.99"]
     instance = INSTANCES[name]._replace(neg_eigval=case.neg_eigval)
     inputs = case.change(random_inputs(instance, **case.gpu._asdict(), dtype=torch.float64))
