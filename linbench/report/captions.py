@@ -1,15 +1,15 @@
 """What stands below figures of comparisons: what is drawn, and what a reader might take it for that it is not."""
 
 from linbench.common.words import counted
-from linbench.report.figures import FIGURES
+from linbench.report.figures import FIGURES, OVER_ALL
 from linbench.report.panels import slice_words
 from linbench.report.tables import setting
 from linbench.results import Comparison, slices
 
-OVER_ALL = ("lengths", "state", "width", "models")
+OF_TESTS = ("lengths", *OVER_ALL)
 """Figures in which a number is of a whole test."""
 
-OF_DIVERGED = ("distance", "overwrites", "slices", *OVER_ALL)
+OF_DIVERGED = ("distance", "overwrites", "slices", *OF_TESTS)
 """Figures that do not say in any case what a run that diverged counts as, and draw it."""
 
 
@@ -17,7 +17,7 @@ def words(comparison: Comparison, name: str, *, settings: bool = True) -> str:
     """What a figure shows: its caption, without the hash; without the `settings` what is drawn alone."""
     parts = [
         FIGURES[name].__doc__ or "",
-        over_answers(comparison) if name in OVER_ALL else "",
+        over_answers(comparison) if name in OF_TESTS else "",
         of_diverged(comparison) if name in OF_DIVERGED else "",
         setting(comparison) if settings else "",
     ]

@@ -18,6 +18,10 @@ Dash = str | tuple[float, tuple[float, ...]]
 DASHES: tuple[Dash, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
 MARKS = ("o", "s", "^", "D", "v")
 
+VARIANT = 9
+"""From a model to another of its mixer, in pairs of dash and mark, of which there are as many as the two numbers multiplied: far enough to miss those of the
+other mixers of its generation, which stand next to each other."""
+
 DARKER, LIGHTER, TURN = 0.14, 0.08, 0.01
 """How far shades of a family go from its colour: in lightness either way, and in hue."""
 
@@ -64,7 +68,7 @@ def styles_of(mixers: Sequence[str]) -> list[Style]:
         own = generations().get(name, "")
         alike = sorted(other for other, one in generations().items() if one == own) if name in generations() else elsewhere
         place = alike.index(name)
-        turn = place + mixers[:index].count(name)
+        turn = place + VARIANT * mixers[:index].count(name)
         styled.append(Style(_shade(FAMILIES.get(own, OF_YOUR_OWN), place, len(alike)), DASHES[turn % len(DASHES)], MARKS[turn % len(MARKS)]))
     return styled
 

@@ -1,6 +1,7 @@
 """What wrong answers are: shares of the right value, older values, other keys' values and values of nowhere."""
 
 from statistics import fmean
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
@@ -24,8 +25,15 @@ KINDS = {
 }
 """Kinds of answers with their colours, which differ in lightness, and hatches. None is a generation's."""
 
+DIVERGED = "diverged"
+BLANK: dict[str, Any] = {"facecolor": "white", "edgecolor": MISSING, "linewidth": 0.6}
+"""What stands for a seed that has no answers."""
+
 WORTH = 0.0005
 """A kind that no model has so much of is not explained."""
+
+ACROSS = 7
+"""Words of a legend for which there is room side by side."""
 
 THICK = 0.78
 """Of a bar, from one to the next."""
@@ -44,25 +52,30 @@ def shares(result: Result) -> dict[str, float] | None:
 
 
 def by_kind(axes: Axes, comparison: Comparison) -> bool:
-    """A bar for every model, the best above, with a strip for each seed; below, in grey, those that have none."""
+    """A bar for every model, the best above, with a strip for each seed, blank and below the others for one that diverged; below, in grey, those that have
+    none."""
     found = [(row, style, [one for result in row.results if (one := shares(result))]) for row, style in styled(comparison.rows)]
     found.sort(key=lambda one: fmean(each[RIGHT] for each in one[2]) if one[2] else -1.0)
     if not any(each for *_, each in found):
         return False
-    for height, (row, _, each) in enumerate(found):
+    blanks = [sum(result["status"] == DIVERGED for result in row.results) if each else 0 for row, _, each in found]
+    for height, ((row, _, each), blank) in enumerate(zip(found, blanks, strict=True)):
         if not each:
             axes.text(0.5, height, became_of(row), color=MISSING, style="italic", fontsize=7.5, ha="center", va="center")
-        thick = THICK / max(1, len(each))
-        for strip, one in enumerate(sorted(each, key=lambda one: one[RIGHT])):
+        thick = THICK / max(1, blank + len(each))
+        axes.barh([height - THICK / 2 + thick * strip for strip in range(blank)], 1, thick, align="edge", **BLANK)
+        for strip, one in enumerate(sorted(each, key=lambda one: one[RIGHT]), blank):
             _strip(axes, one, height - THICK / 2 + thick * strip, thick)
     axes.set_yticks(range(len(found)), [row.label for row, *_ in found], fontsize=7.5)
     for (_, style, each), tick in zip(found, axes.get_yticklabels(), strict=True):
         tick.set_color(ink(style.colour) if each else MISSING)
     kinds = [kind for kind in KINDS if any(one[kind] > WORTH for *_, each in found for one in each)]
     handles = [Patch(facecolor=KINDS[kind][0], hatch=KINDS[kind][1], edgecolor="white", linewidth=0, label=kind) for kind in kinds]
+    if any(blanks):
+        handles.append(Patch(**BLANK, label=DIVERGED))
     figure = axes.get_figure(root=True)
     assert figure is not None
-    figure.legend(handles=handles, loc="outside lower left", ncols=len(kinds), fontsize=7.5, columnspacing=1.1, handlelength=1.2)
+    figure.legend(handles=handles, loc="outside lower left", ncols=min(len(handles), ACROSS), fontsize=7.5, columnspacing=1.1, handlelength=1.2)
     axes.grid(False)
     axes.set(xlabel="share of answers", xlim=(0, 1), ylim=(-0.6, len(found) - 0.4))
     return True

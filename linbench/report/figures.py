@@ -13,7 +13,7 @@ from linbench.common.words import counted
 from linbench.models.base import GENERATIONS
 from linbench.report.colours import generation
 from linbench.report.errors import by_kind
-from linbench.report.labels import CROWD
+from linbench.report.labels import CROWD, footnote
 from linbench.report.panels import by_length, by_slice, learning_curves
 from linbench.report.sizes import by_model, by_state, by_width
 from linbench.report.windows import by_rate
@@ -63,7 +63,8 @@ def overwrites(figure: Figure, comparison: Comparison) -> bool:
 
 def errors(figure: Figure, comparison: Comparison) -> bool:
     """What the answers of every model are, the best above: the last value of what was asked, an older one (the one before, the first, or between these; where
-    but one is older, the one before), another key's, or one that never occurred. A strip for each seed."""
+    but one is older, the one before), another key's, or one that never occurred. A strip for each seed, blank and below
+    the others where it diverged."""
     _for_names(figure, comparison)
     return by_kind(figure.add_subplot(), comparison)
 
@@ -132,6 +133,12 @@ FIGURES: dict[str, Callable[[Figure, Comparison], bool]] = {
     "slices": others,
 }
 
+UNMARKED = ("errors", "learning-rates")
+"""Figures in which no mark is the mean of runs."""
+
+OVER_ALL = ("state", "width", "models")
+"""Figures in which a number is of all tests."""
+
 AFTER_A_RUN = ("learning-curves", "distance", "overwrites", "lengths")
 
 
@@ -141,6 +148,8 @@ def draw(figure: Figure, comparison: Comparison, name: str) -> bool:
         return False
     title = f"{comparison.title}, {comparison.form} form, {_seeds(comparison, tuning=name == 'learning-rates')}"
     figure.suptitle(title, x=0.01, ha="left", fontsize=mpl.rcParams["axes.titlesize"])
+    if name not in UNMARKED:
+        footnote(figure, tests=len(comparison.tests) if name in OVER_ALL else 0, hollow=not all(row.in_verdicts for row in comparison.rows))
     return True
 
 

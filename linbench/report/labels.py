@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from scipy.optimize import isotonic_regression
 
 from linbench.report.colours import ink
@@ -15,6 +16,8 @@ CROWD = 8
 MISSING = "#8A8A8A"
 GUIDE = "#777777"
 """Of lines and words that are no model's."""
+
+HOLLOW = "hollow: undertrained, or its learning rate in doubt"
 
 CHANCE = "grey dashes: chance"
 CHANCE_LINE: dict[str, Any] = {"color": "#999999", "linewidth": 0.8, "linestyle": (0, (2, 2)), "zorder": 0}
@@ -78,6 +81,14 @@ def chance(axes: Axes, level: float) -> None:
     """A line at it, named beside the axis, where no curve passes."""
     axes.axhline(level, **CHANCE_LINE)
     axes.set_ylabel(f"{axes.get_ylabel()}; {CHANCE}")
+
+
+def footnote(figure: Figure, *, tests: int, hollow: bool) -> None:
+    """For readers who see the picture alone: of how many `tests` a number is the mean, if of several, and what `hollow` marks are, where there are any."""
+    parts = [f"accuracy: the mean of {tests} tests"] if tests > 1 else []
+    parts += [HOLLOW] if hollow else []
+    if parts:
+        figure.supxlabel("; ".join(parts), x=0.01, ha="left", fontsize=7.5, color=GUIDE)
 
 
 def unmeasured(row: Row) -> str:

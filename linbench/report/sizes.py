@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator
 
-from linbench.report.colours import Style, ink
+from linbench.report.colours import Style, ink, styles
 from linbench.report.labels import CHANCE, CHANCE_LINE, GUIDE, MISSING, Named, beside, chance, unmeasured
-from linbench.report.panels import face, styled
+from linbench.report.panels import face
 from linbench.results import Comparison, Row
 
 ALIKE = 1.06
@@ -27,6 +27,9 @@ MARGIN = 0.18
 
 BAR = 0.6
 """The opacity of a bar: several of one size can be seen through each other."""
+
+WORDS = 0.07
+"""The height of a line of words, with what is free around it: a share of accuracies from 0 to 1."""
 
 BETWEEN = 0.36
 """From the first to the last size of one model in its row."""
@@ -60,7 +63,7 @@ def by_state(axes: Axes, comparison: Comparison, whole: Comparison) -> bool:
     """Accuracy against the floats that a sequence carries, with the Pareto front of `whole`."""
     if not _by_size(axes, comparison, whole, "state_floats"):
         return False
-    _front(axes, _sized(whole.rows, "state_floats"))
+    _front(axes, _sized(whole.rows, "state_floats"), comparison.results[0]["chance"])
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1e3:g}k" if value >= 1e3 else f"{value:g}"))
     axes.set_xlabel("floats carried from token to token, all layers")
@@ -136,8 +139,8 @@ def _aside(points: Sequence[Sized], span: float) -> list[float]:
     return found
 
 
-def _front(axes: Axes, every: Sequence[Sized]) -> None:
-    """The best that so much is known to do, of rows that take part in verdicts."""
+def _front(axes: Axes, every: Sequence[Sized], guessing: float) -> None:
+    """The best that so much is known to do, of rows that take part in verdicts; its name where the line of chance, at `guessing`, does not go through it."""
     best = list[Sized]()
     for one in sorted(every, key=lambda one: (one.at, -one.mean)):
         if one.row.in_verdicts and (not best or one.mean > best[-1].mean):
@@ -148,7 +151,11 @@ def _front(axes: Axes, every: Sequence[Sized]) -> None:
     axes.plot(at, [one.mean for one in best] + [best[-1].mean], drawstyle="steps-post", color="#CCCCCC", linewidth=2.4, zorder=0.5, solid_capstyle="butt")
     left, right = max(pairwise(at), key=lambda step: step[1] / step[0])
     level = next(one.mean for one in best if one.at == left)
-    axes.annotate("Pareto front", ((left * right) ** 0.5, level), (0, 3), textcoords="offset points", color=GUIDE, fontsize=7.5, ha="center")
+    below = WORDS < level < guessing < level + WORDS
+    axes.annotate(
+        "Pareto front", ((left * right) ** 0.5, level), (0, -3 if below else 3), textcoords="offset points", color=GUIDE, fontsize=7.5, ha="center",
+        va="top" if below else "baseline",
+    )  # fmt: skip
 
 
 def by_model(axes: Axes, comparison: Comparison) -> bool:
@@ -186,11 +193,11 @@ def _dot(place: int) -> float:
 
 
 def _models(comparison: Comparison) -> dict[str, Model]:
-    """By their names, with the style of their first row."""
-    found: dict[str, Model] = {}
-    for row, style in styled(comparison.rows):
-        found.setdefault(row.results[0]["label"], Model(style, [])).rows.append(row)
-    return found
+    """By their names, with one style for all sizes of one."""
+    found: dict[str, list[Row]] = {}
+    for row in comparison.rows:
+        found.setdefault(row.results[0]["label"], []).append(row)
+    return {name: Model(style, rows) for (name, rows), style in zip(found.items(), styles([rows[0].results[0] for rows in found.values()]), strict=True)}
 
 
 def _sized(rows: Sequence[Row], of: Size) -> list[Sized]:

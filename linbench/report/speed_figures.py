@@ -4,11 +4,12 @@ from collections.abc import Iterable, Sequence
 
 from matplotlib.figure import Figure
 
+from linbench.common.words import counted
 from linbench.models.base import GENERATIONS
 from linbench.report.colours import generations, styles_of
 from linbench.report.figures import PANEL_INCHES
 from linbench.report.forms import Ladder, ladders
-from linbench.report.labels import CROWD, beside
+from linbench.report.labels import CROWD, beside, footnote
 from linbench.report.pictures import Drawing
 from linbench.report.speed_panels import Line, against_length, against_recall, gains
 from linbench.report.tables import commits
@@ -125,7 +126,9 @@ def _of_recall(tradeoff: Tradeoff) -> Drawing:
         figure.set_size_inches(2 * (PANEL_INCHES + 1.4), max(3.6, 0.17 * max(names)))
         for axes, question in zip(figure.subplots(1, len(tradeoff.loads), squeeze=False).flat, tradeoff.loads, strict=True):
             against_recall(axes, tradeoff, question)
-        figure.suptitle(f"{tradeoff.title}: accuracy against speed", x=0.01, ha="left", fontsize="medium")
+        seeds = counted(max(len(point.accuracies) for point in tradeoff.points), "seed")
+        figure.suptitle(f"{tradeoff.title}, controlled form, {seeds}: accuracy against speed", x=0.01, ha="left", fontsize="medium")
+        footnote(figure, tests=tradeoff.tests, hollow=any(point.doubtful for point in tradeoff.points))
         return True
 
     return Drawing(tradeoff.slug, draw, tradeoff.caption, fingerprint(tradeoff.results))

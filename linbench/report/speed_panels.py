@@ -55,7 +55,7 @@ def gains(axes: Axes, ladder: "Ladder", head_dim: int, *, labelled: bool) -> lis
             axes.plot(list(found), list(found.values()), color=colour, marker="o", markersize=3.2)
             length, gain = list(found.items())[-1]
             ends.append(Named(gain, length, ladder.words[form], colour))
-    _scales(axes, ladder.lengths)
+    _scales(axes, sorted({at for form in ladder.forms for dim in ladder.head_dims for at in ladder.gains(form, dim)}))
     axes.set_ylabel("times as fast as token by token" if labelled else "")
     axes.set_title(f"head dimension {head_dim}", fontsize="medium", loc="left")
     return ends
@@ -68,7 +68,7 @@ _FORMS = ("#555555", "#0072B2", "#009E73", "#D55E00", "#CC79A7")
 def against_recall(axes: Axes, tradeoff: "Tradeoff", question: str) -> None:
     """Accuracy against tokens per second, a dot and a name for each model; hollow where its accuracy takes part in no verdict. In grey those without both."""
     points = [point for point in tradeoff.points if question in point.rates]
-    lowest = min([tradeoff.chance, *(accuracy for point in points for accuracy in point.accuracies)])
+    lowest = min([tradeoff.chance, *(accuracy for point in tradeoff.points for accuracy in point.accuracies)])  # of all panels alike
     styled = styles_of([point.mixer for point in points])
     ends = []
     for point, (colour, _, mark) in zip(points, styled, strict=True):

@@ -32,13 +32,14 @@ class Point:
 @dataclass(frozen=True)
 class Tradeoff:
     """Models of one comparison whose layers were measured. loads: by question in words at which batch and length; missing: what stands in no place there,
-    and why."""
+    and why; tests: of how many an accuracy is the mean."""
 
     title: str
     points: tuple[Point, ...]
     loads: dict[str, str]
     missing: dict[str, list[str]]
     chance: float
+    tests: int
     caption: str
     results: tuple[Result, ...]
     slug: str
@@ -72,6 +73,7 @@ def _tradeoff(comparison: Comparison, measured: Sequence[Speeds]) -> Tradeoff | 
         {question: way.words for question, way in ways.items()},
         {question: [f"{names[row.label]}: {why}" for row in alike if (why := _why_not(row, way))] for question, way in ways.items()},
         comparison.results[0]["chance"],
+        len(comparison.tests),
         _caption(comparison, ways.values()),
         (*comparison.results, *(way.results[layer] for way in ways.values() for layer in way.rates)),
         f"recall-speed-{comparison.slug}",

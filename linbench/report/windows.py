@@ -27,6 +27,9 @@ UNDER = 0.33
 HOLLOW_POINTS, WITHIN_POINTS = 3.2, 1.6
 """The thickness of such a line where it is hollow, and of the white in it."""
 
+WIDE = 7
+"""Of more rates, words below them stand too near to each other unless they are smaller."""
+
 GUESSED = 0.05
 """Where the best of all rates led no further from chance to 1, that it was chosen says little."""
 
@@ -69,7 +72,7 @@ def by_rate(axes: Axes, comparison: Comparison) -> bool:
     colours = [*[MISSING] * len(missing), *(ink(style.colour) for _, style, _ in found)]
     for colour, tick in zip(colours, axes.get_yticklabels(), strict=True):
         tick.set_color(colour)
-    axes.set_xticks(range(len(rates)), [_power(rate) for rate in rates], fontsize=7.5)
+    axes.set_xticks(range(len(rates)), [_power(rate) for rate in rates], fontsize=7.5 if len(rates) <= WIDE else 6.5)
     axes.grid(False)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)

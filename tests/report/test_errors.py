@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from linbench.report.errors import shares
 from linbench.report.figures import errors
@@ -37,6 +38,18 @@ def test_a_bar_has_a_strip_for_each_seed_and_the_best_stands_above(a_result: Any
         "another key's",
         "of nowhere",
     ]
+
+
+def test_a_seed_that_diverged_has_a_blank_strip_below_the_others(a_result: Any) -> None:
+    right = {"accuracy": 1.0, **dict.fromkeys(KINDS, 0.0)}
+    results = [a_result("gla", 0, metrics=right), a_result("gla", 1, metrics={}, status="diverged"), a_result("kda", 0, metrics=right)]
+    figure = Figure()
+    assert errors(figure, comparisons(results)[0])
+    strips = {(patch.get_y(), patch.get_height()): patch.get_facecolor() for patch in figure.axes[0].patches if isinstance(patch, Rectangle)}
+    low, high = sorted(strips)[:2]
+    assert strips[low] == (1.0, 1.0, 1.0, 1.0) != strips[high]
+    assert high[0] == pytest.approx(low[0] + low[1])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["the last value", "diverged"]
 
 
 def test_without_kinds_of_errors_no_such_figure(a_result: Any) -> None:

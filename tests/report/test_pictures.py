@@ -10,7 +10,7 @@ from rich.console import Console
 
 from linbench.report.captions import words
 from linbench.report.colours import MARKS
-from linbench.report.figures import FIGURES, MOST, curves, lengths, others, overwrites
+from linbench.report.figures import FIGURES, MOST, curves, draw, lengths, others, overwrites
 from linbench.report.panels import BINS, _binned, _edges, learning_curves
 from linbench.report.pictures import drawings, save_figures
 from linbench.report.tables import caption, markdown, rich_tables, table
@@ -119,6 +119,21 @@ def test_a_crowd_of_two_widths_has_panels_for_each_and_names_without_it(a_result
     named = [{text.get_text() for text in axes.texts} for axes in figure.axes]
     assert {axes.get_ylabel() for axes in figure.axes} == {"validation accuracy; grey dashes: chance"}
     assert named == [{"attention", "retnet"}] * 2 + [{*CROWD[1:5]}] * 2
+
+
+def test_a_picture_says_what_its_hollow_marks_are_and_of_how_many_tests_a_number_is_the_mean(a_result: Any) -> None:
+    found = [a_result(name, curve=curve(0.1, 0.5), recurrent=size, marks=marks) for name, size, marks in (("gla", 100, ["undertrained"]), ("kda", 200, []))]
+    hollow, of_tests = "hollow: undertrained, or its learning rate in doubt", "accuracy: the mean of 2 tests"
+    assert (foot(found, "learning-curves"), foot(found, "state"), foot(found[1:], "learning-curves")) == (hollow, hollow, "")
+    for result in found:
+        result["cell"]["task"]["test"] = [{"settings": {"seq_len": length}, "examples": 8} for length in (64, 128)]
+    assert (foot(found, "learning-curves"), foot(found, "state")) == (hollow, f"{of_tests}; {hollow}")
+
+
+def foot(results: list[Any], name: str) -> str:
+    figure = Figure()
+    assert draw(figure, comparisons(results)[0], name)
+    return figure.get_supxlabel()
 
 
 def test_nothing_stored_nothing_drawn(a_result: Any, tmp_path: Path) -> None:

@@ -3,8 +3,9 @@ from typing import Any
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 
-from linbench.report.colours import MARKS
+from linbench.report.colours import MARKS, styles
 from linbench.report.figures import FIGURES
 from linbench.results import comparisons
 
@@ -40,6 +41,16 @@ def test_the_front_is_the_best_that_so_much_state_does_of_rows_without_marks(a_r
     assert front(axes) == [(100, 0.4), (200, 0.9), (400, 0.95), (400, 0.95)]
 
 
+@pytest.mark.parametrize(("score", "below"), [(0.1, True), (0.02, False), (0.4, False)], ids=["no room above", "none below either", "room above"])
+def test_the_name_of_the_front_stands_below_it_where_the_line_of_chance_would_go_through_it(a_result: Any, score: float, below: bool) -> None:
+    """Chance is .125."""
+    (axes,) = drawn("state", [a_result("gla", score=score, recurrent=100), a_result("deltanet", score=0.9, recurrent=1000)])
+    (name,) = (text for text in axes.texts if text.get_text() == "Pareto front")
+    assert isinstance(name, Annotation)
+    assert name.xy[1] == score
+    assert (name.get_position()[1] < 0, name.get_va() == "top") == (below, below)
+
+
 def test_a_crowd_shows_the_front_of_all_in_every_panel_and_the_others_in_grey(a_result: Any) -> None:
     names = ("gla", "retnet", "hgrn2", "mamba2", "lightning", "deltanet", "kda", "comba", "rwkv7", "gated_deltanet")
     every = drawn("state", [a_result(name, score=0.1 * i, recurrent=100 + 50 * i) for i, name in enumerate(names)])
@@ -69,6 +80,16 @@ def test_marks_of_one_width_stand_side_by_side_the_lowest_to_the_left(a_result: 
     (low, _), (alone, _), (high, _) = marks(axes)
     assert low < 32 < high < 34
     assert alone == pytest.approx(64)
+
+
+def test_a_model_has_the_mark_that_it_has_elsewhere_whatever_its_sizes(a_result: Any) -> None:
+    names = ("comba", "deltaproduct", "deltaproduct[neg_eigval=false]")
+    results = [a_result(name.split("[")[0], d_model=width, heads=i) for width in (32, 64) for i, name in enumerate(names)]
+    for result, name in zip(results, 2 * names, strict=True):
+        result["label"] = name
+    (axes,) = drawn("width", results)
+    found = [str(line.get_marker()) for line in axes.lines if len(line.get_xdata()) == 1]  # type: ignore[arg-type]
+    assert sorted(found) == sorted(2 * [style.mark for style in styles(results[:3])])
 
 
 def test_accuracy_against_width_says_where_a_model_was_not_measured(a_result: Any) -> None:

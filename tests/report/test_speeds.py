@@ -225,8 +225,22 @@ def test_of_two_widths_the_title_names_the_one_that_was_timed_and_grey_what_was_
     assert drawing.draw(figure)
     named = [{text.get_text() for text in axes.texts} for axes in figure.axes]
     assert named == [{*labels[:3], *found.missing["train"]}, {*labels[:2], *found.missing["decode"]}]
+    assert figure.get_suptitle() == "mqar quick, width 64, controlled form, 1 seed: accuracy against speed"
     (alone,) = tradeoffs(fast, comparisons([cell for cell in cells if cell["cell"]["model"]["backbone"]["settings"]["d_model"] == 64]))
     assert alone.title == "mqar quick"
+
+
+def test_accuracies_have_one_scale_whoever_was_timed(a_result: Any) -> None:
+    cells = [a_result(label, score=score, form="controlled") for label, score in (("deltanet", 0.9), ("attention", 1.0), ("gla", 0.01))]
+    layers = {cell["label"]: layer_of(cell) for cell in cells}
+    fast = [a_speed(label, bench={"layer": layers[label]}) for label in layers]
+    fast += [a_speed(label, question="decode", bench={"layer": layers[label]}) for label in ("deltanet", "attention")]
+    (drawing,) = speed_drawings(fast, comparisons(cells), ["recall-speed"])
+    figure = Figure()
+    assert drawing.draw(figure)
+    left, right = (axes.get_ylim() for axes in figure.axes)
+    assert left == right
+    assert left[0] < 0.01
 
 
 def test_the_length_nearest_to_the_tested_one_is_taken(a_result: Any) -> None:
@@ -267,6 +281,14 @@ def test_the_title_of_forms_fits_a_single_panel() -> None:
         figure.draw_without_rendering()
     (title,) = figure.texts
     assert title.get_window_extent().x1 <= figure.bbox.x1
+
+
+def test_forms_have_no_place_for_lengths_at_which_there_is_nothing_to_be_relative_to() -> None:
+    results = [form(name, 16, length, 1.0) for name, lengths in (("reference", (64, 256)), ("scan", (64, 256, 1024))) for length in lengths]
+    (drawing,) = speed_drawings(results, [], ["forms"])
+    figure = Figure()
+    assert drawing.draw(figure)
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["64", "256"]
 
 
 @pytest.mark.slow
