@@ -83,3 +83,9 @@ def test_the_fewer_the_rows_the_narrower_is_what_walks_and_sums_need_not_all_key
     sizes = {"rows": rows, "length": 4096, "key_dim": 128, "value_dim": 128, "wide": False, "fine": False, "processors": 132, "gradient": True}
     rule = triton_launch.rule(**sizes, update=update, decay="scalar")
     assert (rule.walk_keys, rule.walk_values) == walked
+
+
+@pytest.mark.parametrize(("value_dim", "block"), [(16, 16), (64, 64), (65, 128), (128, 128), (129, 64), (192, 64), (193, 128), (256, 128)])
+def test_as_many_values_at_a_time_as_are_not_padding(value_dim: int, block: int) -> None:
+    sizes = {"rows": 128, "length": 4096, "key_dim": 128, "value_dim": value_dim, "wide": False, "fine": False, "processors": 132, "gradient": True}
+    assert triton_launch.rule(**sizes, update="delta", decay="scalar").value_block == block

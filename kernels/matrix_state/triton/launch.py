@@ -78,7 +78,8 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, fi
     ahead = 2 if wide or not (heavy or narrowed) else 4 if update == "add" and narrowed else 3
     three = 168  # registers with which three programs of four warps fit where two did
     registers = (three if two_keys and widest > 64 and not wide else None, three if chunk == 64 and update != "add" else None)
-    values = min(value_block, 64 if wide or key_block > 128 else 128)
+    padded = value_block > 64 and (value_dim - 1) // 64 % 2 == 0  # half of the last 128 values would be none
+    values = min(value_block, 64 if wide or key_block > 128 or padded else 128)
     return Launch("split", min(shortest, chunk), min(key_block, 64), values, walk_keys, walk_values, warps, (ahead, ahead), registers)
 
 
