@@ -26,8 +26,8 @@ class Mutant(NamedTuple):
 MUTANTS = {
     "a write does not decay until the chunk ends": Mutant("decay", "x * tl.exp2(sums_after(g, x.shape[0], DT))[:, None]", "x", "scalar_decay fused"),
     "a write decays by its own token's decay, too": Mutant("decay", "sum_dot(j > i, g, DT)", "sum_dot(j >= i, g, DT)", "gla fused"),
-    "the state does not decay over a chunk": Mutant("decay", "state * tl.exp2(tl.load(g + C - 1))", "state", "gated_deltanet split"),
-    "tokens past the end decay": Mutant("decay", "mask=t < T, other=0.0", "mask=t < T, other=-1.0", "scalar_decay split"),
+    "the state does not decay over a chunk": Mutant("decay", "state * tl.exp2(decay)", "state", "gated_deltanet split"),
+    "tokens past the end decay": Mutant("decay", "mask=t < T // STEPS, other=0.0", "mask=t < T // STEPS, other=-1.0", "scalar_decay split"),
     "a token does not see its own write": Mutant("decay", "(i > j) if STRICT else (i >= j)", "i > j", "linear_attention fused"),
     "a token erases with its own write": Mutant("decay", "(i > j) if STRICT else (i >= j)", "i >= j", "deltanet split"),
     "a mask is not transposed": Mutant("decay", "        i, j = j, i", "        pass", "linear_attention fused"),
@@ -48,12 +48,14 @@ MUTANTS = {
     "parts of a scalar decay's gradient are left out": Mutant("decay", "at += stride_p", "at += 0", "gated_deltanet split wide"),
     "the scores are not transposed": Mutant("split_backward", "a_t = load_square_transposed(", "a_t = load_square(", "gated_deltanet split"),
     "the scale is left out on the way back": Mutant("fused", "scale * do_n", "do_n", "rwkv7 fused"),
-    "rows of the state do not decay": Mutant("split", "tl.exp2(tl.sum(g_n, axis=0))", "tl.exp2(0 * tl.sum(g_n, axis=0))", "kda split"),
+    "rows of the state do not decay": Mutant("split", "kept_rows(g_n, 0)", "kept_rows(0 * g_n, 0)", "kda split"),
     "the values' part of beta's gradient is left out": Mutant("split_backward", "dbeta_n += tl.sum(", "dbeta_n -= tl.sum(", "deltanet split"),
     "gradients of scores are mixed up": Mutant("chunk", "(chunk * COUNT + which)", "(chunk * COUNT)", "deltanet split"),
     "the state does not erase": Mutant("split", "- dot(w, state, DT)", "- 0 * dot(w, state, DT)", "gated_deltanet split"),
     "writes lose their low half": Mutant("tiles", "dot(a, low, DT, onto)", "onto", "deltanet split parallel"),
     "products of the inverse lose a low half": Mutant("tiles", "dot(high, low_b, DT, onto)", "onto", "deltanet fused parallel"),
+    "values get nothing from later chunks": Mutant("split_backward", "dz += later_readings(", "dz += 0 * later_readings(", "gla split"),
+    "rows of the state decay a chunk late": Mutant("split", "tl.minimum(n + 1, N - 1)", "n", "kda split"),
     "the states of chunks are kept in reverse": Mutant("split", "store_rows(states + (bh * N + n)", "store_rows(states + (bh * N + N - 1 - n)", "gla split"),
 }  # fmt: skip
 
