@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from scipy.optimize import isotonic_regression
 
 from linbench.report.colours import ink
@@ -46,17 +47,16 @@ def beside(axes: Axes, found: Sequence[Named], missing: Sequence[str] = ()) -> N
     """Names in a column beside axes whose scales and limits are set, as near as may be to the height of what they name and with a line to it; below them, in
     grey, what is missing."""
     place = axes.transScale + axes.transLimits
-    rising = sorted(((float(place.transform((one.at, one.value))[1]), one) for one in found), key=lambda pair: pair[0])
-    heights = spaced([*[LOWEST] * len(missing), *(height for height, _ in rising)], LINE_INCHES / (panel_inches(axes) * AXES_SHARE))
-    size = 8.5 if len(heights) <= CROWD else 7.5
+    rising = sorted(((place.transform((one.at, one.value)), one) for one in found), key=lambda pair: float(pair[0][1]))
+    heights = spaced([*[LOWEST] * len(missing), *(float(up) for (_, up), _ in rising)], LINE_INCHES / (panel_inches(axes) * AXES_SHARE))
+    common: dict[str, Any] = {"transform": axes.transAxes, "va": "center", "fontsize": 8.5 if len(heights) <= CROWD else 7.5}
     for height, name in zip(heights, missing, strict=False):
-        axes.text(1.05, height, name, transform=axes.transAxes, color=MISSING, style="italic", va="center", fontsize=size)
-    for height, (_, one) in zip(heights[len(missing) :], rising, strict=True):
-        line = {"arrowstyle": "-", "color": one.colour, "linewidth": 0.5, "alpha": 0.65, "shrinkA": 1, "shrinkB": 2, "relpos": (0, 0.5)}
-        axes.annotate(
-            one.name, (one.at, one.value), (1.05, height), textcoords="axes fraction", color=ink(one.colour), va="center", fontsize=size,
-            arrowprops=line, annotation_clip=False,
-        )  # fmt: skip
+        axes.text(1.05, height, name, color=MISSING, style="italic", **common)
+    for height, ((across, up), one) in zip(heights[len(missing) :], rising, strict=True):
+        axes.text(1.05, height, one.name, color=ink(one.colour), **common)
+        # an arrow of matplotlib's would be cut at what it joins, which takes a third of all the time of drawing
+        line = Line2D([across, 1.045], [up, height], transform=axes.transAxes, clip_on=False, color=one.colour, linewidth=0.5, alpha=0.65, zorder=1.5)
+        axes.add_artist(line)
 
 
 def panel_inches(axes: Axes) -> float:

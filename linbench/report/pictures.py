@@ -54,6 +54,10 @@ class Drawing(NamedTuple):
             FigureCanvasAgg(figure)
             if not self.draw(figure):
                 return {}
+            if layout := figure.get_layout_engine():  # once; or every format would lay it all out again, and draw it twice
+                figure.dpi = mpl.rcParams["savefig.dpi"]  # words are wider in fewer dots
+                layout.execute(figure)
+                figure.set_layout_engine("none")
             return {each: {"png": _png, "svg": _svg, "pdf": _pdf}[each](figure, self.about) for each in formats}
 
 
