@@ -144,8 +144,8 @@ class Operator:
     As `torch.library.custom_op`, which loads torch's compiler at the first call, and that takes seconds.
     """
 
-    def __init__(self, name: str, function: Callable[..., Any], *, differentiable: bool) -> None:
-        self.name, self.function = f"linbench::{name}", function
+    def __init__(self, name: str, function: Callable[..., Any], *, differentiable: bool, direct: Callable[..., Any] | None) -> None:
+        self.name, self.function, self.direct = f"linbench::{name}", function, direct or function
         schema = torch.library.infer_schema(function, mutates_args=())
         self.lists = "Tensor[]" in schema  # whether an argument is a list of tensors
         _LIBRARY.define(name + schema)
@@ -160,7 +160,7 @@ class Operator:
         if torch.compiler.is_compiling() or transformed() or watched():
             return self.packet(*args)
         wanted = torch.is_grad_enabled() and (self.lists or any(isinstance(x, Tensor) and x.requires_grad for x in args))
-        return self.with_gradient(*args) if wanted else self.function(*args)
+        return self.with_gradient(*args) if wanted else self.direct(*args)
 
     def _refuse(self, *gradients: Any) -> Any:
         raise RuntimeError(f"{self.name} has no derivative")
@@ -188,9 +188,13 @@ class Operator:
         torch.library.register_vmap(self.name, function, lib=_LIBRARY)
 
 
-def operator(name: str, *, differentiable: bool = True) -> Callable[[Callable[..., Any]], Operator]:
-    """Make a function one. differentiable: `register_autograd` follows; otherwise to differentiate it is an error."""
-    return partial(Operator, name, differentiable=differentiable)
+def operator(name: str, *, differentiable: bool = True, direct: Callable[..., Any] | None = None) -> Callable[[Callable[..., Any]], Operator]:
+    """Make a function one.
+
+    differentiable: `register_autograd` follows; otherwise to differentiate it is an error.
+    direct: what to call instead where nothing of torch's looks on: the same, but that it may return None where an operator must make an empty tensor.
+    """
+    return partial(Operator, name, differentiable=differentiable, direct=direct)
 
 
 def fold_replicas(operator: Operator) -> None:
