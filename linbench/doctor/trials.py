@@ -61,7 +61,11 @@ def _delta(name: str, instance: Instance) -> bool:
 
 
 def _sum(name: str, instance: Instance) -> bool:
-    return instance.update == "add" and instance.decay != "vector"
+    return instance.update == "add"
+
+
+def _plain_sum(name: str, instance: Instance) -> bool:
+    return _sum(name, instance) and instance.decay != "vector"
 
 
 _CPU, _GPU, _WIDE = Sizes(2, 70, 2, 16, 16), Sizes(2, 100, 4, 64, 64), Sizes(1, 100, 4, 128, 128)
@@ -75,18 +79,24 @@ CASES = {
     "fewest rows": Case(None, _GPU),
     "few rows, wide heads": Case(None, _WIDE._replace(batch=5), suits=_some),
     "fewest rows, wide heads": Case(None, _WIDE, suits=_some),
+    "sums, 20 rows": Case(None, _GPU._replace(batch=5), suits=_sum),
+    "sums, one chunk": Case(None, _GPU._replace(length=64), suits=_plain_sum),
+    "sums, 68 rows, wide heads": Case(None, _WIDE._replace(batch=17), suits=_sum),
+    "sums, 12 rows, wide heads": Case(None, _WIDE._replace(batch=3), suits=_sum),
+    "sums, 8 rows, wide heads": Case(None, _WIDE._replace(batch=2), suits=_sum),
     "widest heads": Case(_CPU._replace(key_dim=96, value_dim=33), Sizes(1, 65, 2, 256, 256), suits=_some),
-    "values wider than keys": Case(_CPU._replace(value_dim=40), Sizes(20, 257, 2, 128, 256), suits=_sum),
-    "few rows, values wider than keys": Case(None, Sizes(8, 257, 2, 128, 256), suits=_sum),
-    "fewest rows, values wider than keys": Case(None, Sizes(2, 257, 2, 128, 256), suits=_sum),
-    "one value": Case(_CPU._replace(value_dim=1), Sizes(2, 257, 2, 128, 1), suits=_sum),  # as the sum of the weights is read
+    "values wider than keys": Case(_CPU._replace(value_dim=40), Sizes(20, 257, 2, 128, 256), suits=_plain_sum),
+    "few rows, values wider than keys": Case(None, Sizes(8, 257, 2, 128, 256), suits=_plain_sum),
+    "fewest rows, values wider than keys": Case(None, Sizes(2, 257, 2, 128, 256), suits=_plain_sum),
+    "one value": Case(_CPU._replace(value_dim=1), Sizes(2, 257, 2, 128, 1), suits=_plain_sum),  # as the sum of the weights is read
     "decays of 1e-6 and 1": Case(_CPU, _GPU, _extreme, lambda name, instance: instance.decay != "none"),
     # where nothing decays, each token keeps what rounding did to those before: at 70 tokens float32's own rounding would come up to the limit
     "near-parallel keys, beta 1.99": Case(_CPU._replace(length=25), _GPU, _near_parallel, _delta),
     "beta below 1, from a state": Case(_CPU._replace(state=True), _GPU._replace(batch=64, length=99, state=True), suits=_delta, neg_eigval=False),
 }
 """On a GPU the sizes reach every schedule and tile of the launch rule: "from a state" has rows enough to fill the device,
-"as published" and "wide heads" enough for the widest walk, "few" and "fewest" call for narrower ones."""
+"as published" and "wide heads" enough for the widest walk of all but sums, "few" and "fewest" call for narrower ones, and of sums each
+number of rows for one of its own."""
 
 
 def all_trials(device: str) -> dict[str, dict[str, Callable[[torch.dtype], Trial]]]:

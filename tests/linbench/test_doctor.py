@@ -7,7 +7,7 @@ from torch import Tensor
 from linbench import doctor
 from linbench.doctor import LIMITS, Row, examine, rows
 from linbench.doctor.errors import errors_of, poisoned, relative
-from linbench.doctor.trials import all_trials
+from linbench.doctor.trials import CASES, all_trials
 from linbench.kernels.matrix_state.instances import INSTANCES
 
 Inputs = dict[str, Tensor]
@@ -37,6 +37,23 @@ def test_every_recurrence_and_small_kernel_has_rows_in_both_precisions() -> None
     assert cases["decays of 1e-6 and 1"] == {name for name, instance in INSTANCES.items() if instance.decay != "none"}
     for case in ("near-parallel keys, beta 1.99", "beta below 1, from a state"):
         assert cases[case] == {name for name, instance in INSTANCES.items() if instance.update in ("delta", "erase")}
+
+
+@pytest.mark.parametrize("name", ["scalar_decay", "gla", "gated_deltanet", "kda", "rwkv7"])
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("wide", [False, True], ids=["16 bits", "float32"])
+def test_on_a_gpu_the_sizes_reach_every_tile_that_walks(name: str, dim: int, wide: bool) -> None:
+    launch = pytest.importorskip("linbench.kernels.matrix_state.triton.launch", reason="Triton is for Linux")
+    instance = INSTANCES[name]
+    switches = {"wide": wide, "fine": False, "update": instance.update, "decay": instance.decay, "processors": 132, "gradient": True}
+
+    def tile(rows: int, length: int) -> tuple[int, int] | None:
+        rule = launch.rule(rows=rows, length=length, key_dim=dim, value_dim=dim, **switches)
+        return (rule.walk_keys, rule.walk_values) if rule.schedule == "split" else None
+
+    chosen = [case.gpu for case in CASES.values() if case.suits(name, instance) and case.gpu.key_dim == case.gpu.value_dim == dim]
+    reached = {tile(sizes.batch * sizes.heads, sizes.length) for sizes in chosen}
+    assert {tile(rows, 4096) for rows in range(1, 300)} <= reached | {None}
 
 
 def test_extreme_inputs_are_extreme() -> None:
