@@ -155,8 +155,8 @@ def backward(
         rows = n * C + tl.arange(0, C)
         tokens = token_of(rows, T, Q_BEFORE, STEPS)
         chunk = bh * N + n
-        decay = whole_decay(sums, None, chunk, ks, K, C, DECAY, DT)
         # what is loaded ahead stands where it is first used, so that it takes no registers before, and what is not stands here
+        decay = whole_decay(sums, None, chunk, ks, K, C, DECAY, DT)
         v_n, beta_n = load_rows(v + values, rows, T, H * V, vs, V).to(DT), tl.zeros([C], tl.float32)
         if UPDATE == "delta":
             beta_n = tl.load(betas + chunk * C + tl.arange(0, C))

@@ -92,8 +92,8 @@ def _none_of(q: Tensor, _: Tensor, v: Tensor) -> Tensor:
 def _differentiate(ctx: Any, do: Tensor | None, dlast: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
     saved = ctx.saved_tensors
     do = _none_of(*saved[:3]) if do is None else do
-    gradients = backward(*saved, do, dlast, ctx.scale, ctx.update, ctx.q_before, ctx.p_before, ctx.neg_eigval)
-    return *(None if given is None else x for x, given in zip(gradients, saved[:8], strict=True)), *(None,) * 7
+    made = backward(*saved, do, dlast, ctx.scale, ctx.update, ctx.q_before, ctx.p_before, ctx.neg_eigval)
+    return *(None if given is None else x for x, given in zip(made, saved[:8], strict=True)), *(None,) * 7
 
 
 forward.register_autograd(_differentiate, setup_context=_remember)
