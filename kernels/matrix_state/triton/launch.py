@@ -67,7 +67,7 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, fi
         warps = (4, 4, 0) if narrowest == 64 and light else (2, 4, 0) if narrowest == 64 else (few, few, 0)
         stages = (1, 1) if narrowest < 64 or length <= chunk else (3, 2) if light and decay == "none" else (2, 3) if fine else (3, 3)
         return Launch("fused", chunk, key_block, value_block, key_block, value_block, warps, stages)
-    if key_block > 128 or (widest > 128 and not light) or exact or two_keys or (heavy and (wide or widest <= 64)):
+    if key_block > 128 or (wide and value_block > 128) or exact or two_keys or (heavy and (wide or widest <= 64)):
         chunk = 16
     else:
         chunk = 32 if heavy or wide or narrowest < 64 else 64
