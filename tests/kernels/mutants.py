@@ -55,7 +55,7 @@ MUTANTS = {
     "writes lose their low half": Mutant("tiles", "dot(a, low, DT, onto)", "onto", "deltanet split parallel"),
     "products of the inverse lose a low half": Mutant("tiles", "dot(high, low_b, DT, onto)", "onto", "deltanet fused parallel"),
     "values get nothing from later chunks": Mutant("split_backward", "dz += later_readings(", "dz += 0 * later_readings(", "gla split"),
-    "rows of the state decay a chunk late": Mutant("split", "tl.minimum(n + 1, N - 1)", "n", "kda split"),
+    "rows of the state decay a chunk late": Mutant("split", "tl.minimum(1, N - 1)", "0", "kda split"),
     "the states of chunks are kept in reverse": Mutant("split", "store_rows(states + (bh * N + n)", "store_rows(states + (bh * N + N - 1 - n)", "gla split"),
 }  # fmt: skip
 

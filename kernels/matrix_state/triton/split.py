@@ -146,12 +146,13 @@ def walk(
     state = tl.zeros([BK, BV], tl.float32)
     if STATE:
         state += load_rows(first + bh * K * V, ks, K, V, vs, V)
-    if DECAY == "vector":  # loaded a chunk ahead: what multiplies a sum, Triton does not load ahead
-        next_decay = whole_decay(sums, kept, bh * N, ks, K, C, DECAY, DT)
+    if DECAY == "vector":  # loaded two chunks ahead: what multiplies a sum, Triton does not load ahead
+        ahead = tl.join(whole_decay(sums, kept, bh * N, ks, K, C, DECAY, DT), whole_decay(sums, kept, bh * N + tl.minimum(1, N - 1), ks, K, C, DECAY, DT))
     for n in range(0, N):
         rows = n * C + tl.arange(0, C)
         if DECAY == "vector":
-            decay, next_decay = next_decay, whole_decay(sums, kept, bh * N + tl.minimum(n + 1, N - 1), ks, K, C, DECAY, DT)
+            decay, later = tl.split(ahead)
+            ahead = tl.join(later, whole_decay(sums, kept, bh * N + tl.minimum(n + 2, N - 1), ks, K, C, DECAY, DT))
         else:
             decay = whole_decay(sums, kept, bh * N + n, ks, K, C, DECAY, DT)
         store_rows(states + (bh * N + n) * K * V, ks, K, V, vs, V, state)

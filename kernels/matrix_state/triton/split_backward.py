@@ -102,8 +102,9 @@ def walk_back(
     dstate = tl.zeros([BK, BV], tl.float32)
     if DLAST:
         dstate += load_rows(dlast + bh * K * V, ks, K, V, vs, V)
-    if DECAY == "vector":  # loaded a chunk ahead: what multiplies a sum, Triton does not load ahead
-        next_decay = whole_decay(sums, kept, bh * N + N - 1, ks, K, C, DECAY, DT)
+    if DECAY == "vector":  # loaded two chunks ahead: what multiplies a sum, Triton does not load ahead
+        last = bh * N + N - 1
+        ahead = tl.join(whole_decay(sums, kept, last, ks, K, C, DECAY, DT), whole_decay(sums, kept, last - tl.minimum(1, N - 1), ks, K, C, DECAY, DT))
     if UPDATE != "add":  # nor what a product is added to
         next_dwrite = load_rows(dwrites + gates * V, (N - 1) * C + tl.arange(0, C), T, H * V, vs, V)
     for m in range(0, N):
@@ -111,7 +112,8 @@ def walk_back(
         rows = n * C + tl.arange(0, C)
         tokens = token_of(rows, T, Q_BEFORE, STEPS)
         if DECAY == "vector":
-            decay, next_decay = next_decay, whole_decay(sums, kept, bh * N + tl.maximum(n - 1, 0), ks, K, C, DECAY, DT)
+            decay, later = tl.split(ahead)
+            ahead = tl.join(later, whole_decay(sums, kept, bh * N + tl.maximum(n - 2, 0), ks, K, C, DECAY, DT))
         else:
             decay = whole_decay(sums, kept, bh * N + n, ks, K, C, DECAY, DT)
         if UPDATE != "add":
