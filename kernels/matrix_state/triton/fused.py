@@ -47,10 +47,10 @@ def forward(
     q, k, v, g, beta, p, b, first, o, last, sums, betas, states, writes, squares, inverses, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
-    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, STATE: tl.constexpr, SAVE: tl.constexpr, FINE: tl.constexpr,
-    DT: tl.constexpr,
+    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, STATE: tl.constexpr, ALONE: tl.constexpr,
+    SAVE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (B H). Tensors as the operator has them; SAVE keeps what `backward` needs."""
+    """Grid (B H). Tensors as the operator has them; SAVE keeps what `backward` needs. A chunk that is ALONE starts with nothing, and hands nothing on."""
     bh = tl.program_id(0).to(tl.int64)
     keys, gates = place(bh, T, H, HK, K)
     queries, outputs = place(bh, T // STEPS, H, HK, K)
@@ -108,7 +108,10 @@ def forward(
             z = rounded(inverse_dot(x, rounded(r, FINE, DT), DT), FINE, DT)
             if SAVE:
                 store_rows(writes + values, rows, T, H * V, vs, V, z)
-        o_n = fine_dot(rounded(scale * a_q, FINE, DT), z, DT, scale * recalled(q_n, state, g_n, rows, DECAY, Q_BEFORE, DT))
+        o_n = tl.zeros([C, BV], tl.float32)
+        if not ALONE:
+            o_n = scale * recalled(q_n, state, g_n, rows, DECAY, Q_BEFORE, DT)
+        o_n = fine_dot(rounded(scale * a_q, FINE, DT), z, DT, o_n)
         if UPDATE == "low_rank":
             o_n = dot(scale * a_qk, v_n, DT, o_n)
             if SAVE:
@@ -118,7 +121,8 @@ def forward(
         if SAVE:
             if squares is not None:
                 store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, scale * a_q)
-            store_rows(states + chunk * K * V, ks, begun(n, K, UPDATE, STATE), V, vs, V, state)
+            if not ALONE:
+                store_rows(states + chunk * K * V, ks, begun(n, K, UPDATE, STATE), V, vs, V, state)
         if UPDATE == "delta" and DECAY != "vector":  # from one copy for all its uses k could not be loaded ahead
             key_t = load_transposed(k + keys, rows, T, HK * K, ks, K).to(DT)
         decay = kept_rows(g_t, 1) if DECAY == "vector" else whole_decay(sums, None, chunk, ks, K, C, DECAY, DT)
@@ -135,7 +139,7 @@ def backward(
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr,
-    FINE: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
+    ALONE: tl.constexpr, FINE: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (B H). dq, dk, dp and db come per value head: [B, T, H, K]."""
     bh = tl.program_id(0).to(tl.int64)
@@ -177,7 +181,10 @@ def backward(
             a_t = scale * decayed(dot(key, tl.trans(q_n), DT), g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, True, DT)
         else:
             a_t = load_square_transposed(stored_scores(squares, chunk, 0, C, UPDATE), C)
-        dz = dot(a_t, do_n, DT, taken_over(key, dstate, g_n, rows, DECAY, DT))
+        if ALONE:
+            dz = dot(a_t, do_n, DT)
+        else:
+            dz = dot(a_t, do_n, DT, taken_over(key, dstate, g_n, rows, DECAY, DT))
         dr, dv_n = dz, dz
         if UPDATE != "add":
             z = load_rows(writes + values, rows, T, H * V, vs, V)
@@ -189,15 +196,19 @@ def backward(
                 dv_n = dot(load_square_transposed(stored_scores(squares, chunk, 2, C, UPDATE), C), dr, DT, dv_n)
         store_rows(dv + values, rows, T, H * V, vs, V, dv_n)
 
-        state_t = load_transposed(states + chunk * K * V, ks, begun(n, K, UPDATE, STATE), V, vs, V)
         kept = tl.zeros([1], tl.float32)
-        if DECAY != "none":
-            kept = kept_gradient(tl.sum(state_t * tl.trans(dstate), axis=0), decay, DECAY)
         seen = (-dr if UPDATE == "delta" else dr).to(DT)
         dbeta_n = beta_n
         if UPDATE == "delta":
             dbeta_n = dr * v_n if BV == BK and DT != tl.float32 else tl.sum(dr * v_n, axis=1)  # one order of float32's sums whatever the sizes
-        dq_n, dp_n, dkey, dk_n = state_products(do_n, v_n, z, seen, state_t, tl.trans(dstate.to(DT)), UPDATE, DT)
+        if ALONE:
+            dq_n = tl.zeros([C, BK], tl.float32)
+            dp_n, dkey, dk_n = dq_n, dq_n, dq_n
+        else:
+            state_t = load_transposed(states + chunk * K * V, ks, begun(n, K, UPDATE, STATE), V, vs, V)
+            if DECAY != "none":
+                kept = kept_gradient(tl.sum(state_t * tl.trans(dstate), axis=0), decay, DECAY)
+            dq_n, dp_n, dkey, dk_n = state_products(do_n, v_n, z, seen, state_t, tl.trans(dstate.to(DT)), UPDATE, DT)
         da = score_gradient(do_n, z, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, FINE_BACK, DT)
         da_t = score_gradient(do_n, z, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, True, False, DT)
         dl, dl_t, da_k, da_kt, dl_k, dl_kt = da, da_t, da, da_t, da, da_t
@@ -222,7 +233,8 @@ def backward(
             dq, dk, dg, dsums, dbeta, dp, db, gates, outputs, decays, g_stride, chunk, rows, ks, T, H, K,
             LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, STEPS, DT,
         )  # fmt: skip
-        dstate = looked_at(whole(dstate, decay, DECAY), q_t, scale * do_n, g_n, g_t, rows, DECAY, Q_BEFORE, False, DT)
+        if not ALONE:
+            dstate = looked_at(whole(dstate, decay, DECAY), q_t, scale * do_n, g_n, g_t, rows, DECAY, Q_BEFORE, False, DT)
         if UPDATE == "delta":
             dstate = looked_at(dstate, p_t, -dv_n, g_n, g_t, rows, DECAY, P_BEFORE, FINE_BACK, DT)
         elif UPDATE == "low_rank":

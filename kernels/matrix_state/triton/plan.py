@@ -113,12 +113,14 @@ class Plan:
         chunk = self.launch.chunk
         self.chunks = -(-self.length // chunk)
         self.key_blocks = -(-self.key_dim // self.launch.key_block) if self.split else 1
+        handed_on = given["dlast"] is not None if given["do"] is not None else form.final
         self.values: dict[str, Any] = {
             "T": self.length, "H": self.heads, "HK": self.key_heads, "K": self.key_dim, "V": self.value_dim, "C": chunk,
             "LEVELS": chunk.bit_length() - 1, "BK": self.launch.key_block, "BV": self.launch.value_block,
             "DECAY": self.decay, "UPDATE": switches.update, "ERASE": given["p"] is not None, "Q_BEFORE": switches.q_before, "P_BEFORE": switches.p_before,
             "STEPS": self.length // self.tokens,
-            "STATE": given["first"] is not None, "DLAST": given["dlast"] is not None, "SAVE": form.gradient, "FINE": self.fine, "FINE_BACK": self.fine_back,
+            "STATE": given["first"] is not None, "DLAST": given["dlast"] is not None, "SAVE": form.gradient,
+            "ALONE": self.chunks == 1 and not (self.solves or given["first"] is not None or handed_on), "FINE": self.fine, "FINE_BACK": self.fine_back,
             "DT": _TYPES[self.dtype], "scale": switches.scale,
         }  # fmt: skip
         self.saved, self.scratch = self._saved(switches.update), self._scratch(switches.update)
