@@ -71,18 +71,15 @@ def matrix_state(
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     problem = check(Problem(q, k, v, log_decay, update, read, steps, scale, state, final), bonus)
     with without_autocast(v):
-        o, state = _BACKENDS[took](problem)
-        if bonus is not None:
-            o = _with_own_write(o, problem, bonus, fused=took == "triton")
+        joins = took == "triton" and steps == 1 and problem.vector_decay and isinstance(update, Add)
+        o, state = _BACKENDS[took](problem._replace(bonus=bonus.expand(v.shape[2], k.shape[3])) if bonus is not None and joins else problem)
+        if bonus is not None and not joins:
+            o = _with_own_write(o, problem, bonus)
     return o.to(v.dtype), state if final else state.new_empty(len(state), 0)
 
 
-def _with_own_write(o: Tensor, problem: Problem, bonus: Tensor, *, fused: bool) -> Tensor:
+def _with_own_write(o: Tensor, problem: Problem, bonus: Tensor) -> Tensor:
     """o_t + scale * (q_t . (u k_t)) v_t, summed over a token's steps: [B, T, H, V]."""
-    if fused and problem.steps == 1 and problem.k.shape[2] == problem.v.shape[2]:
-        from linbench.kernels.matrix_state.triton.bonus import with_own_write
-
-        return with_own_write(o, problem.q, problem.k, problem.v, bonus.expand(problem.k.shape[2:]), problem.scale)
     problem = problem.promoted()
     k, v = (x.reshape(len(x), -1, problem.steps, *x.shape[2:]) for x in (problem.k, problem.v))
     strength = ((problem.q * bonus.to(problem.q.dtype))[:, :, None] * k).sum(dim=-1, keepdim=True)

@@ -33,7 +33,7 @@ CHUNK, ALONE = 32, 64
 
 def chunkwise(problem: Problem) -> tuple[Tensor, Tensor]:
     """Results as in `reference`."""
-    q, k, v, log_decay, update, read, _, scale, state, _ = problem.promoted().unrolled()
+    q, k, v, log_decay, update, read, _, scale, state, _, _ = problem.promoted().unrolled()
     length = operator.index(q.shape[1])  # of a traced call, too: a program is for one number of chunks
     chunk = CHUNK if length > ALONE else 1 << (length - 1).bit_length()
     beta, p, b, p_before = None, None, None, False

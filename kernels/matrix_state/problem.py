@@ -15,7 +15,8 @@ class Problem(NamedTuple):
     """What a backend is given. Arguments mean what they mean at the door, `matrix_state`.
 
     q: [B, T, Hk, K]. k (and erase_key, a, b): [B, steps T, Hk, K]. v: [B, steps T, H, V]. log_decay: None, [B, T, H] or [B, T, H, K].
-    beta: [B, steps T, H]. state: None or [B, H, K, V].
+    beta: [B, steps T, H]. state: None or [B, H, K, V]. bonus: [H, K] where the backend is to add what a token's own write counts, else None: only
+    Triton's kernels do, to sums whose rows decay apart, of one step per token.
     """
 
     q: Tensor
@@ -28,6 +29,7 @@ class Problem(NamedTuple):
     scale: float
     state: Tensor | None
     final: bool
+    bonus: Tensor | None = None
 
     @property
     def vector_decay(self) -> bool:
@@ -83,7 +85,7 @@ def check(problem: Problem, bonus: Tensor | None) -> Problem:
 
     Raises ValueError naming what does not fit.
     """
-    q, k, v, log_decay, update, read, steps, _, state, _ = problem
+    q, k, v, log_decay, update, read, steps, _, state, _, _ = problem
     if not q.dim() == k.dim() == v.dim() == 4:
         raise ValueError(f"q, k and v have four dimensions [B, T, heads, dim], not {[*map(tuple, (q.shape, k.shape, v.shape))]}")
     (batch, length, key_heads, key_dim), (*tokens, heads, value_dim) = q.shape, v.shape

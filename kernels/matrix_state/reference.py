@@ -13,7 +13,7 @@ from linbench.kernels.matrix_state.update import Delta, LowRank
 
 def reference(problem: Problem) -> tuple[Tensor, Tensor]:
     """Token by token, and within a token step by step: o [B, T, H, V] and the final state [B, H, K, V]."""
-    q, k, v, log_decay, update, read, steps, scale, state, _ = problem.promoted()
+    q, k, v, log_decay, update, read, steps, scale, state, _, _ = problem.promoted()
     outputs = []
     if state is None:
         state = v.new_zeros(v.shape[0], v.shape[2], k.shape[-1], v.shape[-1])

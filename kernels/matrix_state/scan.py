@@ -15,7 +15,7 @@ from linbench.kernels.matrix_state.update import Delta, LowRank
 
 def scan(problem: Problem) -> tuple[Tensor, Tensor]:
     """Results as in `reference`."""
-    q, _, _, _, _, read, _, scale, state, _ = promoted = problem.promoted().unrolled()
+    q, _, _, _, _, read, _, scale, state, _, _ = promoted = problem.promoted().unrolled()
     kept, written = _transitions(promoted)
     start = torch.zeros_like(written[:, 0]) if state is None else state
     written = torch.cat([(kept[:, 0] @ start + written[:, 0])[:, None], written[:, 1:]], dim=1)

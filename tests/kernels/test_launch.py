@@ -60,7 +60,7 @@ def test_addresses_are_those_of_tensors_and_what_lies_in_a_room_lies_apart(updat
 
     q, k, v, p, b = torch.randn(5, 1, length, 2, 16).bfloat16()
     g, beta = None if decay is None else torch.zeros(1, length, 2, *decay), torch.ones(1, length, 2) if update == "delta" else None
-    call = Call((q, k, v, g, beta, *((p, b) if update == "low_rank" else (None, None)), None), Switches(1.0, update, False, False, True))
+    call = Call((q, k, v, g, beta, *((p, b) if update == "low_rank" else (None, None)), None, None), Switches(1.0, update, False, False, True))
     assert call.plan.split == (length > 64)
     for room in (call.plan.saved, call.plan.scratch):
         memory = room.empty(v)

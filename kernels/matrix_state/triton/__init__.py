@@ -10,7 +10,7 @@ from linbench.kernels.matrix_state.update import Delta, LowRank
 
 def triton(problem: Problem) -> tuple[Tensor, Tensor]:
     """Results as in `linbench.kernels.matrix_state.reference.reference`, in the precision of the inputs; the state in float32."""
-    q, k, v, log_decay, update, read, _, scale, state, final = problem
+    q, k, v, log_decay, update, read, _, scale, state, final, bonus = problem
     beta, p, b, kind = None, None, None, "add"
     if isinstance(update, Delta):
         beta, p, kind = update.beta, update.erase_key, "delta"
@@ -20,4 +20,5 @@ def triton(problem: Problem) -> tuple[Tensor, Tensor]:
     p_before = kind == "low_rank" or (isinstance(update, Delta) and update.reads == "undecayed")
     if state is not None:
         state = state.float()
-    return matrix_state(q, k, v, log_decay, beta, p, b, state, scale, kind, read == "before", p_before, neg_eigval, torch.is_grad_enabled(), final)
+    u = None if bonus is None else bonus[None]
+    return matrix_state(q, k, v, log_decay, beta, p, b, u, state, scale, kind, read == "before", p_before, neg_eigval, torch.is_grad_enabled(), final)

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from linbench.kernels.matrix_state.triton.decay import keys_from_start, keys_to_end, store_decay_parts, sum_along, values_from_start, values_to_end
-from linbench.kernels.matrix_state.triton.scores import key_gradients, unit_triangular_inverse
+from linbench.kernels.matrix_state.triton.scores import key_gradients, own_gradients, unit_triangular_inverse
 from linbench.kernels.matrix_state.triton.tiles import dot, fine_dot, rounded, store_rows, token_of
 
 
@@ -27,6 +27,18 @@ def place(bh, T, H, HK, K):
 def place_of_decays(gates, H, K, DECAY: tl.constexpr):
     """Where its log decays begin, and their stride."""
     return gates * K if DECAY == "vector" else gates, H * K if DECAY == "vector" else H
+
+
+@triton.jit
+def load_bonus(u, bh, group, H, ks, K):
+    """[1, K]: that of recurrence bh, of u [B / group, H, K]."""
+    return tl.load(u + (bh // H // group * H + bh % H) * K + ks, mask=ks < K, other=0.0).to(tl.float32)[None, :]
+
+
+@triton.jit
+def place_of_parts(bh, n, N, H, K):
+    """Where chunk n of N of recurrence bh leaves its part of the bonus's gradient [B, N, H, K]."""
+    return ((bh // H * N + n) * H + bh % H) * K
 
 
 @triton.jit
@@ -119,8 +131,8 @@ def four_sums_by_token(a, b, c, d):
 
 @triton.jit
 def store_key_gradients(
-    q, k, key, p, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta, dbeta_n, g, dq_n, dp_n, dkey, dk_n, kept, scale,
-    dq, dk, dg, dsums, dbeta, dp, db, gates, outputs, decays, g_stride, chunk, rows, ks, T, H, K,
+    q, k, key, p, u, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta, dbeta_n, g, dq_n, dp_n, dkey, dk_n, kept, scale,
+    dq, dk, dg, dsums, dbeta, dp, db, du, gates, outputs, decays, g_stride, chunk, rows, ks, T, H, K,
     LEVELS: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, ERASE: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
@@ -128,7 +140,8 @@ def store_key_gradients(
 
     da and dl: gradients of q's and p's scores of key (the delta rule subtracts what p reads, and dl is that of beta p); da_k and dl_k of k,
     where this is another key; each with its transpose. dbeta_n: [C], its part from the values, or what over the last axis sums to it, in the shape
-    of keys; kept: as from `kept_gradient`. Where k is also the erase key, what p gets is k's.
+    of keys; kept: as from `kept_gradient`; u: [1, K], or None where a token's own write counts as others do, or not at all. Where k is also the erase key,
+    what p gets is k's.
 
     A log decay acts between a write and a reading. So its gradient sums reader . gradient over the readers from it on (after it, if
     they read before the decay) less the same of the chunk's writes, and writer . gradient over the writes before it that reach the next
@@ -152,7 +165,13 @@ def store_key_gradients(
         passed_on += k * dkey
         written += k * own_k
         dkey += own_k
-    store_rows(dq + outputs * K, token_of(rows, T, Q_BEFORE, STEPS), T // STEPS, H * K, ks, K, dq_n)
+    dq_all = dq_n
+    if u is not None:  # nothing decays between a token and its own write
+        own_n = own_gradients(da, rows)
+        dq_all += own_n * u * k
+        dkey += own_n * u * q
+        tl.store(du + ks, tl.sum(own_n * q * k, axis=0), mask=ks < K)
+    store_rows(dq + outputs * K, token_of(rows, T, Q_BEFORE, STEPS), T // STEPS, H * K, ks, K, dq_all)
     erased = reader * dp_n  # with the very reader that writes met, so that what belongs to one pair cancels
     TOGETHER: tl.constexpr = UPDATE == "delta" and len(dbeta_n.shape) == 2
     recall = p * dp_n

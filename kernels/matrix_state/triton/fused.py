@@ -7,9 +7,11 @@ from linbench.kernels.matrix_state.triton.chunk import (
     handed_on,
     inverse_of_writes,
     kept_gradient,
+    load_bonus,
     looked_at,
     place,
     place_of_decays,
+    place_of_parts,
     recalled,
     state_products,
     store_key_gradients,
@@ -17,7 +19,7 @@ from linbench.kernels.matrix_state.triton.chunk import (
     taken_over,
 )
 from linbench.kernels.matrix_state.triton.decay import AT_ONCE, decay_gradients, kept_rows, lay_out, load_decay, sum_decays, whole, whole_decay
-from linbench.kernels.matrix_state.triton.scores import decayed, inverse_dot, score_gradient, scores, store_inverse, transposed_inverse_dot
+from linbench.kernels.matrix_state.triton.scores import decayed, inverse_dot, own_scores, score_gradient, scores, store_inverse, transposed_inverse_dot
 from linbench.kernels.matrix_state.triton.tiles import (
     dot,
     fine_dot,
@@ -44,7 +46,7 @@ def begun(n, K: tl.constexpr, UPDATE: tl.constexpr, STATE: tl.constexpr):
 
 @triton.jit
 def forward(
-    q, k, v, g, beta, p, b, first, o, last, sums, betas, states, writes, squares, inverses, scale, T,
+    q, k, v, g, beta, p, b, u, first, o, last, sums, betas, states, writes, squares, inverses, scale, T, group,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, STATE: tl.constexpr, ALONE: tl.constexpr,
@@ -93,6 +95,8 @@ def forward(
             beta_n = tl.load(betas + chunk * C + tl.arange(0, C))
 
         a_q, a_p, a_qk, a_pk = scores(q_n, p_n, key, k_n, g_n, rows, C, LEVELS, DECAY, True, UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT)
+        if u is not None:
+            a_q += own_scores(q_n, k_n * load_bonus(u, bh, group, H, ks, K), rows)
         if UPDATE != "add":
             x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, FINE, DT)
             if SAVE:
@@ -135,7 +139,7 @@ def forward(
 
 @triton.jit
 def backward(
-    q, k, v, g, beta, p, b, sums, betas, states, writes, squares, inverses, do, dlast, dq, dk, dv, dg, dsums, dbeta, dp, db, dfirst, scale, T,
+    q, k, v, g, beta, p, b, u, sums, betas, states, writes, squares, inverses, do, dlast, dq, dk, dv, dg, dsums, dbeta, dp, db, du, dfirst, scale, T, group,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr,
@@ -228,9 +232,12 @@ def backward(
             p_t = load_transposed((p if ERASE else k) + keys, rows, T, HK * K, ks, K).to(DT)
         else:
             q_t, p_t = tl.trans(q_n), tl.trans(p_n)
+        u_n, du_n = u, du
+        if u is not None:
+            u_n, du_n = load_bonus(u, bh, group, H, ks, K), du + place_of_parts(bh, n, N, H, K)
         store_key_gradients(
-            q_n, k_n, key, p_n, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta_n, dbeta_n, g_n, dq_n, dp_n, dkey, dk_n, kept, scale,
-            dq, dk, dg, dsums, dbeta, dp, db, gates, outputs, decays, g_stride, chunk, rows, ks, T, H, K,
+            q_n, k_n, key, p_n, u_n, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta_n, dbeta_n, g_n, dq_n, dp_n, dkey, dk_n, kept, scale,
+            dq, dk, dg, dsums, dbeta, dp, db, du_n, gates, outputs, decays, g_stride, chunk, rows, ks, T, H, K,
             LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, STEPS, DT,
         )  # fmt: skip
         if not ALONE:

@@ -10,7 +10,7 @@ from linbench.kernels.matrix_state.triton.plan import Switches
 from linbench.kernels.matrix_state.triton.schedules import plan_of, results
 from linbench.kernels.operators import fold_replicas, operator
 
-Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 @operator("matrix_state")
@@ -22,6 +22,7 @@ def forward(
     beta: Tensor | None,
     p: Tensor | None,
     b: Tensor | None,
+    u: Tensor | None,
     state: Tensor | None,
     scale: float,
     update: str,
@@ -32,7 +33,7 @@ def forward(
     final: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """o, the final state, empty if not wanted, and what `backward` needs if asked to `save` it."""
-    return schedules.forward((q, k, v, g, beta, p, b, state), Switches(scale, update, q_before, p_before, neg_eigval), save, final)
+    return schedules.forward((q, k, v, g, beta, p, b, u, state), Switches(scale, update, q_before, p_before, neg_eigval), save, final)
 
 
 def gradients(*args: Any) -> schedules.Gradients:
@@ -50,6 +51,7 @@ def backward(
     beta: Tensor | None,
     p: Tensor | None,
     b: Tensor | None,
+    u: Tensor | None,
     state: Tensor | None,
     saved: Tensor,
     do: Tensor,
@@ -60,8 +62,8 @@ def backward(
     p_before: bool,
     neg_eigval: bool,
 ) -> Gradients:
-    """Gradients of q, k, v, g, beta, p, b and the initial state; empty for what was not given."""
-    made = gradients(q, k, v, g, beta, p, b, state, saved, do, dlast, scale, update, q_before, p_before, neg_eigval)
+    """Gradients of q, k, v, g, beta, p, b, u and the initial state; empty for what was not given."""
+    made = gradients(q, k, v, g, beta, p, b, u, state, saved, do, dlast, scale, update, q_before, p_before, neg_eigval)
     return cast("Gradients", tuple(v.new_empty(len(v), 0) if x is None else x for x in made))
 
 
@@ -75,7 +77,7 @@ def _(*args: Any) -> Any:
 
 @backward.register_fake
 def _(*args: Any) -> Any:
-    return tuple(args[2].new_empty(len(args[2]), 0) if x is None else torch.empty_like(x, memory_format=torch.contiguous_format) for x in args[:8])
+    return tuple(args[2].new_empty(len(args[2]), 0) if x is None else torch.empty_like(x, memory_format=torch.contiguous_format) for x in args[:9])
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -93,7 +95,7 @@ def _differentiate(ctx: Any, do: Tensor | None, dlast: Tensor | None, *_: Any) -
     saved = ctx.saved_tensors
     do = _none_of(*saved[:3]) if do is None else do
     made = backward(*saved, do, dlast, ctx.scale, ctx.update, ctx.q_before, ctx.p_before, ctx.neg_eigval)
-    return *(None if given is None else x for x, given in zip(made, saved[:8], strict=True)), *(None,) * 7
+    return *(None if given is None else x for x, given in zip(made, saved[:9], strict=True)), *(None,) * 7
 
 
 forward.register_autograd(_differentiate, setup_context=_remember)

@@ -12,7 +12,7 @@ from torch import Tensor
 from linbench.kernels.matrix_state.triton import launch
 from linbench.kernels.matrix_state.triton.decay import AT_ONCE
 
-GIVEN = ("q", "k", "v", "g", "beta", "p", "b", "first", "do", "dlast")
+GIVEN = ("q", "k", "v", "g", "beta", "p", "b", "u", "first", "do", "dlast")
 """The tensors of a call by the names of the kernels' parameters; any but the first three may be None."""
 
 SQUARES = {"add": (1, 1), "delta": (1, 2), "low_rank": (3, 4)}
@@ -32,13 +32,14 @@ class Switches(NamedTuple):
 
 
 class Form(NamedTuple):
-    """All that a plan depends on: sizes of q, k and v, dimensions of g, types of what is `GIVEN`; whether a gradient is, or will be, asked for, and
-    whether the final state is."""
+    """All that a plan depends on: sizes of q, k and v, dimensions of g, replicas of u, 0 where there is none, types of what is `GIVEN`; whether a gradient
+    is, or will be, asked for, and whether the final state is."""
 
     queries: tuple[int, ...]
     keys: tuple[int, ...]
     values: tuple[int, ...]
     decays: int
+    replicas: int
     types: tuple[torch.dtype | None, ...]
     device: torch.device
     switches: Switches
@@ -80,14 +81,16 @@ class Plan:
     squares [B, H, N, S, C, C]: scores. inverses [B, H, N, 1, C, C], or of 16 bits twice. In the split schedule also erasers [B, T, H, K]: W;
     and for a vector decay q_start [B, tokens, H, K], key_end and k_end [B, T, H, K], and kept [B, H, N, K].
 
-    scratch: what the kernels of backward hand to each other. dsums [P, B, H, N, 3, C]: of a scalar decay, a part from each of P blocks of
-    keys. In the split schedule also dstates, dsquares and dwrites, and dbeta [P + 1, B, T, H]: a part from each block, and of the values.
+    scratch: what the kernels of backward hand to each other. du [B, N, H, K]: of the bonus, a part from each chunk. dsums [P, B, H, N, 3, C]: of a
+    scalar decay, a part from each of P blocks of keys. In the split schedule also dstates, dsquares and dwrites, and dbeta [P + 1, B, T, H]: a
+    part from each block, and of the values.
     """
 
     def __init__(self, form: Form) -> None:
         switches, given = form.switches, dict(zip(GIVEN, form.types, strict=True))
         self.batch, self.length, self.key_heads, self.key_dim = form.keys
         self.heads, self.value_dim = form.values[2:]
+        self.replicas = form.replicas
         self.tokens = form.queries[1]
         self.rows = self.batch * self.heads
         self.solves, self.gradient, self.final = switches.update != "add", form.gradient, form.final
@@ -97,6 +100,8 @@ class Plan:
         """Whether writes, and gradients of scores that they were made with, count to 16 bits: those of near-parallel keys cancel."""
         self.fine_back = self.fine and self.decay == "none"
         """Whether gradients of writes do, too, and writes on the way back: where nothing decays, all later tokens add to them."""
+        self.scores = torch.float32 if self.decay == "vector" else self.dtype
+        """Of scores and their gradients: where every row of the state forgets, few tokens count, and so does every rounding of what they are to each other."""
         self.launch = launch.rule(
             rows=self.rows,
             length=self.length,
@@ -118,7 +123,7 @@ class Plan:
             "T": self.length, "H": self.heads, "HK": self.key_heads, "K": self.key_dim, "V": self.value_dim, "C": chunk,
             "LEVELS": chunk.bit_length() - 1, "BK": self.launch.key_block, "BV": self.launch.value_block,
             "DECAY": self.decay, "UPDATE": switches.update, "ERASE": given["p"] is not None, "Q_BEFORE": switches.q_before, "P_BEFORE": switches.p_before,
-            "STEPS": self.length // self.tokens,
+            "STEPS": self.length // self.tokens, "group": self.batch // max(1, form.replicas),
             "STATE": given["first"] is not None, "DLAST": given["dlast"] is not None, "SAVE": form.gradient,
             "ALONE": self.chunks == 1 and not (self.solves or given["first"] is not None or handed_on), "FINE": self.fine, "FINE_BACK": self.fine_back,
             "DT": _TYPES[self.dtype], "scale": switches.scale,
@@ -148,7 +153,7 @@ class Plan:
                 "betas": ((*by_chunk, chunk), torch.float32) if update == "delta" and self.launch.schedule == "fused" else None,
                 "states": ((*by_chunk, self.key_dim, self.value_dim), self.dtype) if kept else None,
                 "writes": (self.values_shape, torch.float32 if wide_writes else self.dtype) if kept and self.solves else None,
-                "squares": ((*by_chunk, SQUARES[update][0], chunk, chunk), self.dtype) if kept and not again else None,
+                "squares": ((*by_chunk, SQUARES[update][0], chunk, chunk), self.scores) if kept and not again else None,
                 "inverses": ((*by_chunk, 1 if exact else 2, chunk, chunk), self.dtype) if kept and self.solves and self.gradient else None,
                 "erasers": keys(self.solves and self.split),
                 "q_start": keys(decays, self.tokens),
@@ -163,9 +168,10 @@ class Plan:
         return Room(
             self.batch,
             {
+                "du": ((self.batch, self.chunks, self.heads, self.key_dim), torch.float32) if self.replicas else None,
                 "dsums": ((self.key_blocks, *by_chunk, 3, chunk), torch.float32) if self.decay == "scalar" else None,
                 "dstates": ((*by_chunk, self.key_dim, self.value_dim), self.dtype) if self.split else None,
-                "dsquares": ((*by_chunk, SQUARES[update][1], chunk, chunk), torch.float32 if self.fine else self.dtype) if self.split else None,
+                "dsquares": ((*by_chunk, SQUARES[update][1], chunk, chunk), torch.float32 if self.fine else self.scores) if self.split else None,
                 "dwrites": (self.values_shape, torch.float32 if self.fine_back else self.dtype) if self.split and self.solves else None,
                 "dbeta": ((self.key_blocks + 1, self.batch, self.length, self.heads), torch.float32) if self.split and update == "delta" else None,
             },

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from linbench.kernels.matrix_state.triton.chunk import place, place_of_decays
+from linbench.kernels.matrix_state.triton.chunk import load_bonus, place, place_of_decays
 from linbench.kernels.matrix_state.triton.decay import LOG2E
 from linbench.kernels.matrix_state.triton.tiles import load_rows, store_rows
 
@@ -16,7 +16,7 @@ def row(base, stride, t, places, width):
 
 @triton.jit
 def recurrent(
-    q, k, v, g, beta, p, b, first, o, last, scale, T,
+    q, k, v, g, beta, p, b, u, first, o, last, scale, T, group,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, ERASE: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, STATE: tl.constexpr,
@@ -47,7 +47,10 @@ def recurrent(
                 state += row(b + keys, HK * K, t, ks, K)[:, None] * recalled[None, :]
         state += k_t[:, None] * write[None, :]
         if t % STEPS == (0 if Q_BEFORE else STEPS - 1):
-            o_t = scale * tl.sum((before if Q_BEFORE else state) * row(q + queries, HK * K, t // STEPS, ks, K)[:, None], axis=0)
+            q_t = row(q + queries, HK * K, t // STEPS, ks, K)
+            o_t = scale * tl.sum((before if Q_BEFORE else state) * q_t[:, None], axis=0)
+            if u is not None:
+                o_t += scale * tl.sum(q_t * k_t * tl.sum(load_bonus(u, bh, group, H, ks, K), axis=0), axis=0) * write
             tl.store(o + outputs * V + t // STEPS * H * V + vs, o_t.to(o.dtype.element_ty), mask=vs < V)
     if last is not None:
         store_rows(last + bh * K * V, ks, K, V, vs, V, state)

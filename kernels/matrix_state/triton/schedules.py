@@ -7,18 +7,20 @@ from torch import Tensor
 
 from linbench.kernels.matrix_state.triton import fused, launch, plan, recurrent, split, split_backward
 from linbench.kernels.matrix_state.triton.plan import GIVEN, Form, Plan, Room, Switches
+from linbench.kernels.operators import summed
 
-Tensors = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
-"""q, k, v, and None where there is none: g, beta, p, b and the initial state."""
+Tensors = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+"""q, k, v, and None where there is none: g, beta, p, b, u and the initial state."""
 
 
 def plan_of(tensors: tuple[Tensor | None, ...], switches: Switches, gradient: bool, final: bool = True) -> Plan:
     """For tensors `GIVEN`."""
     *given, g = tensors[:4]
+    u = tensors[7]
     queries, keys, values = (tuple(map(int, x.shape)) for x in given if x is not None)  # of a traced call, too: a launch is for one size
     types = tuple(None if x is None else x.dtype for x in tensors)
     device = next(x.device for x in given if x is not None)
-    return plan.planned(Form(queries, keys, values, 0 if g is None else g.dim(), types, device, switches, gradient, final))
+    return plan.planned(Form(queries, keys, values, 0 if g is None else g.dim(), 0 if u is None else len(u), types, device, switches, gradient, final))
 
 
 class Call:
@@ -110,14 +112,14 @@ def forward(tensors: Tensors, switches: Switches, save: bool, final: bool) -> tu
     return o, last, saved
 
 
-Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
 
 
 def backward(tensors: Tensors, saved: Tensor, do: Tensor, dlast: Tensor | None, switches: Switches) -> Gradients:
-    """Gradients of q, k, v, g, beta, p, b and the initial state; None for what was not given."""
+    """Gradients of q, k, v, g, beta, p, b, u and the initial state; None for what was not given."""
     call = Call(tensors, switches, do=do, dlast=dlast)
     plan = call.plan
-    q, k, v, g, beta, p, b, first = call.given[:8]
+    q, k, v, g, beta, p, b, u, first = call.given[:9]
     grouped = plan.heads != plan.key_heads
 
     def like(x: Tensor | None, key: bool = False) -> Any:
@@ -146,7 +148,8 @@ def backward(tensors: Tensors, saved: Tensor, do: Tensor, dlast: Tensor | None, 
         call.run(fused.backward, (plan.rows,), 1, stages=plan.launch.stages[1])
     if grouped:
         dq, dk, dp, db = (x if y is None else _per_key_head(x, y) for x, y in ((dq, q), (dk, k), (dp, p), (db, b)))
-    return dq, dk, dv, dg, dbeta, dp, db, dfirst
+    du = None if u is None else summed(plan.scratch.view(scratch, "du").view(plan.replicas, -1, plan.heads, plan.key_dim)).to(u.dtype)
+    return dq, dk, dv, dg, dbeta, dp, db, du, dfirst
 
 
 def _per_key_head(gradient: Tensor, x: Tensor) -> Tensor:

@@ -4,17 +4,29 @@ import triton
 import triton.language as tl
 
 from linbench.kernels.matrix_state.triton.decay import across, between, to_middle
-from linbench.kernels.matrix_state.triton.tiles import dot, exact_dot, fine_dot, halved, load_square_transposed, rounded, store_square
+from linbench.kernels.matrix_state.triton.tiles import dot, exact_dot, fine_dot, halved, load_square_transposed, product_onto, rounded, store_square, wide_dot
 
 
 @triton.jit
 def exact_scores(p, y_t, DT: tl.constexpr):
     """p @ y_t, of which the inverse is made; 16-bit factors have exact products anyway."""
     if DT == tl.float32:
-        a = exact_dot(p.to(DT), y_t.to(DT), False, DT)
+        a = exact_dot(p, y_t, False, DT)
     else:
-        a = dot(p, y_t, DT)
+        a = product_onto(p, y_t, None)
     return a
+
+
+@triton.jit
+def own_scores(q, key, t):
+    """[C, C]: q_i . key_i, on the diagonal."""
+    return tl.where(t[:, None] == t[None, :], tl.sum(q.to(tl.float32) * key.to(tl.float32), axis=1)[:, None], 0.0)
+
+
+@triton.jit
+def own_gradients(da, t):
+    """[C, 1]: the gradients of `own_scores`, from those of all."""
+    return tl.sum(tl.where(t[:, None] == t[None, :], da.to(tl.float32), 0.0), axis=1)[:, None]
 
 
 @triton.jit
@@ -29,28 +41,28 @@ def scores(
     a_q, a_p, a_qk, a_pk = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
     if DECAY == "vector":
         if Q and not Q_BEFORE:
-            a_q += tl.where(t[:, None] == t[None, :], tl.sum(q.to(tl.float32) * key.to(tl.float32), axis=1)[:, None], 0.0)
+            a_q += own_scores(q, key, t)
             if TWO:
-                a_qk += tl.where(t[:, None] == t[None, :], tl.sum(q.to(tl.float32) * k.to(tl.float32), axis=1)[:, None], 0.0)
+                a_qk += own_scores(q, k, t)
         for level in tl.static_range(0, LEVELS):
             here = across(level, t, False)
             left = to_middle(g, level, t, Q_BEFORE if Q else P_BEFORE, DT)
-            written = tl.trans((key * left).to(DT))
+            written = tl.trans(key * left)
             written_k = written
             if TWO:
-                written_k = tl.trans((k * left).to(DT))
+                written_k = tl.trans(k * left)
             if Q:
-                reader = (q * left).to(DT)
-                a_q = tl.where(here, dot(reader, written, DT), a_q)
+                reader = q * left
+                a_q = tl.where(here, wide_dot(reader, written, DT), a_q)
                 if TWO:
-                    a_qk = tl.where(here, dot(reader, written_k, DT), a_qk)
+                    a_qk = tl.where(here, wide_dot(reader, written_k, DT), a_qk)
             if P:
                 if Q and Q_BEFORE != P_BEFORE:
                     left = to_middle(g, level, t, P_BEFORE, DT)
-                reader = (p * left).to(DT)
+                reader = p * left
                 a_p = tl.where(here, exact_scores(reader, written, DT), a_p)
                 if TWO:
-                    a_pk = tl.where(here, dot(reader, written_k, DT), a_pk)
+                    a_pk = tl.where(here, wide_dot(reader, written_k, DT), a_pk)
     else:
         if Q:
             a_q = decayed(dot(q, tl.trans(key), DT), g, t, DECAY, Q_BEFORE, Q_BEFORE, False, DT)
@@ -97,11 +109,11 @@ def key_gradients(
     dkey, dk = tl.zeros(dq.shape, tl.float32), tl.zeros(dq.shape, tl.float32)
     if DECAY == "vector":
         if not Q_BEFORE:
-            own = tl.sum(tl.where(t[:, None] == t[None, :], da.to(tl.float32), 0.0), axis=1)[:, None]
+            own = own_gradients(da, t)
             dq += own * key
             dkey += own * q
             if TWO:
-                own = tl.sum(tl.where(t[:, None] == t[None, :], da_k.to(tl.float32), 0.0), axis=1)[:, None]
+                own = own_gradients(da_k, t)
                 dq += own * k
                 dk += own * q
         for level in range(0, LEVELS):
@@ -110,20 +122,20 @@ def key_gradients(
             reads = left
             if P and Q_BEFORE != P_BEFORE:
                 reads = to_middle(g, level, t, P_BEFORE, DT)
-            written, reader = (key * left).to(DT), (q * left).to(DT)
-            dq += left * dot(tl.where(here, da, 0.0), written, DT)
-            dkey += left * dot(tl.where(here_t, da_t, 0.0), reader, DT)
+            written, reader = key * left, q * left
+            dq += left * wide_dot(tl.where(here, da, 0.0), written, DT)
+            dkey += left * wide_dot(tl.where(here_t, da_t, 0.0), reader, DT)
             if TWO:
-                written_k = (k * left).to(DT)
-                dq += left * dot(tl.where(here, da_k, 0.0), written_k, DT)
-                dk += left * dot(tl.where(here_t, da_kt, 0.0), reader, DT)
+                written_k = k * left
+                dq += left * wide_dot(tl.where(here, da_k, 0.0), written_k, DT)
+                dk += left * wide_dot(tl.where(here_t, da_kt, 0.0), reader, DT)
             if P:
-                eraser = (p * reads).to(DT)
-                dp += reads * dot(tl.where(here, dl, 0.0), written, DT)
-                dkey += left * dot(tl.where(here_t, dl_t, 0.0), eraser, DT)
+                eraser = p * reads
+                dp += reads * wide_dot(tl.where(here, dl, 0.0), written, DT)
+                dkey += left * wide_dot(tl.where(here_t, dl_t, 0.0), eraser, DT)
                 if TWO:
-                    dp += reads * dot(tl.where(here, dl_k, 0.0), written_k, DT)
-                    dk += left * dot(tl.where(here_t, dl_kt, 0.0), eraser, DT)
+                    dp += reads * wide_dot(tl.where(here, dl_k, 0.0), written_k, DT)
+                    dk += left * wide_dot(tl.where(here_t, dl_kt, 0.0), eraser, DT)
     else:
         dq, dkey = fine_dot(da, key, DT, dq), dot(da_t, q, DT, dkey)
         if P:

@@ -9,7 +9,7 @@ none: INSIDE is the decay that is left.
 import triton
 import triton.language as tl
 
-from linbench.kernels.matrix_state.triton.chunk import handed_on, inverse_of_writes, place, place_of_decays, recalled, stored_scores
+from linbench.kernels.matrix_state.triton.chunk import handed_on, inverse_of_writes, load_bonus, place, place_of_decays, recalled, stored_scores
 from linbench.kernels.matrix_state.triton.decay import (
     kept_rows,
     keys_from_start,
@@ -21,7 +21,7 @@ from linbench.kernels.matrix_state.triton.decay import (
     whole,
     whole_decay,
 )
-from linbench.kernels.matrix_state.triton.scores import inverse_dot, scores, store_inverse
+from linbench.kernels.matrix_state.triton.scores import inverse_dot, own_scores, scores, store_inverse
 from linbench.kernels.matrix_state.triton.tiles import dot, fine_dot, load_rows, load_square, load_transposed, rounded, store_rows, store_square, token_of
 
 
@@ -55,7 +55,7 @@ def decay_sums(
 
 @triton.jit
 def prepare(
-    q, k, v, g, sums, beta, p, b, writes, erasers, squares, inverses, q_start, key_end, k_end, kept, scale, T,
+    q, k, v, g, sums, beta, p, b, u, writes, erasers, squares, inverses, q_start, key_end, k_end, kept, scale, T, group,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, PREPARED: tl.constexpr, SAVE: tl.constexpr,
@@ -97,6 +97,8 @@ def prepare(
             q_n, p_n, key, k_n, g_n, rows, C, LEVELS, DECAY, PREPARED and UPDATE != "low_rank", UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT
         )
         a_q, a_p, a_pk = a_q + of_q, a_p + of_p, a_pk + of_pk
+        if u is not None:
+            a_q += own_scores(q_n, k_n * load_bonus(u, bh, group, H, ks, K), rows)
     if UPDATE == "low_rank":
         a_q = query_scores(q + queries, b + keys, g, sums, chunk, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, STEPS, DT)
         a_qk = query_scores(q + queries, k + keys, g, sums, chunk, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, STEPS, DT)
@@ -111,18 +113,19 @@ def prepare(
         x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, FINE, DT)
         if SAVE:
             store_inverse(inverses, chunk, x, C, DT)
+        x = x * beta_n[None, :] if UPDATE == "delta" else -x  # values and keys of 16 bits stay as they are
         for block in range(0, tl.cdiv(K, BK)):
             ks = block * BK + tl.arange(0, BK)
             p_n = load_rows((p if ERASE else k) + keys, rows, T, HK * K, ks, K).to(DT)
             g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, STEPS, DT)
             recall = values_from_start(keys_from_start(p_n, g_n, rows, DECAY, P_BEFORE, False, DT), g_n, DECAY, P_BEFORE, DT)
-            recall = beta_n[:, None] * recall if UPDATE == "delta" else -recall
             store_rows(erasers + gates * K, rows, T, H * K, ks, K, inverse_dot(x, recall.to(DT), DT))
         for block in range(0, tl.cdiv(V, BV)):
             vs = block * BV + tl.arange(0, BV)
-            u = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
-            u = beta_n[:, None] * u if UPDATE == "delta" else dot(a_pk, u, DT)
-            store_rows(writes + gates * V, rows, T, H * V, vs, V, inverse_dot(x, u.to(DT), DT))
+            written = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
+            if UPDATE == "low_rank":
+                written = dot(-a_pk, written, DT).to(DT)
+            store_rows(writes + gates * V, rows, T, H * V, vs, V, inverse_dot(x, written, DT))
 
 
 @triton.jit

@@ -6,9 +6,11 @@ import triton.language as tl
 
 from linbench.kernels.matrix_state.triton.chunk import (
     kept_gradient,
+    load_bonus,
     looked_at,
     place,
     place_of_decays,
+    place_of_parts,
     state_products,
     store_key_gradients,
     stored_gradients,
@@ -68,7 +70,7 @@ def write_gradients(
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
         do_n = load_rows(do + outputs * V, tokens, T // STEPS, H * V, vs, V).to(DT)
-        dz = dot(a_t, do_n, DT)
+        dz = fine_dot(a_t, do_n, DT)
         if UPDATE == "add":
             dz += later_readings(key, key_stride, dstates + chunk * K * V, g_n, rows, vs, T, K, V, BK, INSIDE, DT)
         store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dz)
@@ -135,7 +137,7 @@ def walk_back(
 
 @triton.jit
 def gradients(
-    q, k, v, g, sums, beta, p, b, states, writes, dsquares, do, dstates, dwrites, kept, dq, dk, dg, dsums, dbeta, dp, db, scale, T,
+    q, k, v, g, sums, beta, p, b, u, states, writes, dsquares, do, dstates, dwrites, kept, dq, dk, dg, dsums, dbeta, dp, db, du, scale, T, group,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, FINE: tl.constexpr, FINE_BACK: tl.constexpr,
@@ -196,14 +198,14 @@ def gradients(
         if UPDATE == "low_rank":
             dk_n += through[3]
     da, da_t = (
-        rounded(load_square(stored_gradients(dsquares, chunk, 0, C, UPDATE), C), FINE_BACK, DT),
+        rounded(load_square(stored_gradients(dsquares, chunk, 0, C, UPDATE), C), FINE_BACK or DECAY == "vector", DT),
         load_square_transposed(stored_gradients(dsquares, chunk, 0, C, UPDATE), C),
     )
     dl, dl_t, da_k, da_kt, dl_k, dl_kt = da, da_t, da, da_t, da, da_t
     if UPDATE != "add":
         dl, dl_t = (
-            rounded(load_square(stored_gradients(dsquares, chunk, 1, C, UPDATE), C), FINE, DT),
-            rounded(load_square_transposed(stored_gradients(dsquares, chunk, 1, C, UPDATE), C), FINE and DECAY == "scalar", DT),
+            load_square(stored_gradients(dsquares, chunk, 1, C, UPDATE), C),
+            rounded(load_square_transposed(stored_gradients(dsquares, chunk, 1, C, UPDATE), C), DECAY != "none", DT),
         )
     if UPDATE == "low_rank":
         da_k, da_kt = (
@@ -214,9 +216,12 @@ def gradients(
             load_square(stored_gradients(dsquares, chunk, 3, C, UPDATE), C),
             load_square_transposed(stored_gradients(dsquares, chunk, 3, C, UPDATE), C),
         )
+    u_n, du_n = u, du
+    if u is not None:
+        u_n, du_n = load_bonus(u, bh, group, H, ks, K), du + place_of_parts(bh, n, tl.cdiv(T, C), H, K)
     store_key_gradients(
-        q_n, k_n, key, p_n, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta_n, tl.zeros([C], tl.float32), g_n, dq_n, dp_n, dkey, dk_n, kept_n, scale,
-        dq, dk, dg, dsums, dbeta, dp, db, gates, outputs, decays, g_stride, chunk, rows, ks, T, H, K,
+        q_n, k_n, key, p_n, u_n, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta_n, tl.zeros([C], tl.float32), g_n, dq_n, dp_n, dkey, dk_n, kept_n, scale,
+        dq, dk, dg, dsums, dbeta, dp, db, du_n, gates, outputs, decays, g_stride, chunk, rows, ks, T, H, K,
         LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, STEPS, DT,
     )  # fmt: skip
 

@@ -93,6 +93,16 @@ def fine_dot(a, b, DT: tl.constexpr, onto=None):
 
 
 @triton.jit
+def wide_dot(a, b, DT: tl.constexpr, onto=None):
+    """`dot` of float32 factors, which beside 16-bit inputs count to the 11 bits of TF32."""
+    if DT == tl.float32:
+        product = dot(a, b, DT, onto)
+    else:
+        product = product_onto(a, b, onto)
+    return product
+
+
+@triton.jit
 def rounded(x, FINE: tl.constexpr, DT: tl.constexpr):
     """x as a factor of `fine_dot`: as it is if FINE, else as one of DT."""
     if not FINE:
