@@ -101,6 +101,23 @@ def decayed(a, g, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.const
 
 
 @triton.jit
+def symmetric(a, a_t, t):
+    """[C, C]: a [C, C] below the diagonal, and its transpose above."""
+    return tl.where(t[:, None] > t[None, :], a, a_t)
+
+
+@triton.jit
+def pair_gradients(da, reader, written, left, level, t, DT: tl.constexpr):
+    """[C, K]: what the pairs of one level give to tokens of the later half, as the readers of those of the earlier half, and to these, as what they read.
+
+    da: gradients of their scores, `symmetric`; left: what decays `to_middle`.
+    """
+    pairs = tl.where(((t[:, None] ^ t[None, :]) >> level) == 1, da, 0.0)
+    met = tl.where(((t[:, None] >> level) & 1) == 1, left * reader, left * written)
+    return left * wide_dot(pairs, met, DT)
+
+
+@triton.jit
 def key_gradients(
     q, p, key, k, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, dq, dp, g, t, LEVELS: tl.constexpr, DECAY: tl.constexpr, P: tl.constexpr, TWO: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
@@ -116,26 +133,23 @@ def key_gradients(
                 own = own_gradients(da_k, t)
                 dq += own * k
                 dk += own * q
+        da, dl, da_k, dl_k = symmetric(da, da_t, t), symmetric(dl, dl_t, t), symmetric(da_k, da_kt, t), symmetric(dl_k, dl_kt, t)
         for level in range(0, LEVELS):
-            here, here_t = across(level, t, False), across(level, t, True)
+            later = ((t[:, None] >> level) & 1) == 1
             left = to_middle(g, level, t, Q_BEFORE, DT)
-            reads = left
-            if P and Q_BEFORE != P_BEFORE:
-                reads = to_middle(g, level, t, P_BEFORE, DT)
-            written, reader = key * left, q * left
-            dq += left * wide_dot(tl.where(here, da, 0.0), written, DT)
-            dkey += left * wide_dot(tl.where(here_t, da_t, 0.0), reader, DT)
+            of_pairs = pair_gradients(da, q, key, left, level, t, DT)
+            dq, dkey = dq + tl.where(later, of_pairs, 0.0), dkey + tl.where(later, 0.0, of_pairs)
             if TWO:
-                written_k = k * left
-                dq += left * wide_dot(tl.where(here, da_k, 0.0), written_k, DT)
-                dk += left * wide_dot(tl.where(here_t, da_kt, 0.0), reader, DT)
+                of_pairs = pair_gradients(da_k, q, k, left, level, t, DT)
+                dq, dk = dq + tl.where(later, of_pairs, 0.0), dk + tl.where(later, 0.0, of_pairs)
             if P:
-                eraser = p * reads
-                dp += reads * wide_dot(tl.where(here, dl, 0.0), written, DT)
-                dkey += left * wide_dot(tl.where(here_t, dl_t, 0.0), eraser, DT)
+                if Q_BEFORE != P_BEFORE:
+                    left = to_middle(g, level, t, P_BEFORE, DT)
+                of_pairs = pair_gradients(dl, p, key, left, level, t, DT)
+                dp, dkey = dp + tl.where(later, of_pairs, 0.0), dkey + tl.where(later, 0.0, of_pairs)
                 if TWO:
-                    dp += reads * wide_dot(tl.where(here, dl_k, 0.0), written_k, DT)
-                    dk += left * wide_dot(tl.where(here_t, dl_kt, 0.0), eraser, DT)
+                    of_pairs = pair_gradients(dl_k, p, k, left, level, t, DT)
+                    dp, dk = dp + tl.where(later, of_pairs, 0.0), dk + tl.where(later, 0.0, of_pairs)
     else:
         dq, dkey = fine_dot(da, key, DT, dq), dot(da_t, q, DT, dkey)
         if P:
