@@ -224,15 +224,18 @@ def between(g, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexp
 
 
 @triton.jit
-def across(level, t, TRANSPOSED: tl.constexpr):
-    """[C, C]: whether, of the 2^(level + 1) tokens that both belong to, i lies in the later and j in the earlier half.
+def later_half(level, t):
+    """[C, 1]: whether a token lies in the later half of the 2^(level + 1) it belongs to."""
+    return ((t[:, None] >> level) & 1) == 1
 
-    Every j < i does at exactly one level: that of the highest bit in which they differ.
+
+@triton.jit
+def pairs(level, t):
+    """[C, C]: whether, of the 2^(level + 1) tokens that both belong to, i and j lie in different halves.
+
+    Every i != j do at exactly one level: that of the highest bit in which they differ.
     """
-    i, j = t[:, None], t[None, :]
-    if TRANSPOSED:
-        i, j = j, i
-    return (((i ^ j) >> level) == 1) & (i > j)
+    return ((t[:, None] ^ t[None, :]) >> level) == 1
 
 
 @triton.jit
@@ -242,8 +245,7 @@ def to_middle(g, level, t, BEFORE: tl.constexpr, DT: tl.constexpr):
     A token of the later half reads: from the middle up to itself (to just BEFORE it). One of the earlier half was written: from after
     itself up to the middle.
     """
-    i, u = t[:, None], t[None, :]
-    later = ((i >> level) & 1) == 1
+    i, u, later = t[:, None], t[None, :], later_half(level, t)
     if BEFORE:
         summed = ((i ^ u) >> level == 0) & ((u < i) == later) & (u != i)
     else:

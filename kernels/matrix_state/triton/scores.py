@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from linbench.kernels.matrix_state.triton.decay import across, between, to_middle
+from linbench.kernels.matrix_state.triton.decay import between, later_half, pairs, to_middle
 from linbench.kernels.matrix_state.triton.tiles import dot, exact_dot, fine_dot, halved, load_square_transposed, product_onto, rounded, store_square, wide_dot
 
 
@@ -45,7 +45,7 @@ def scores(
             if TWO:
                 a_qk += own_scores(q, k, t)
         for level in tl.static_range(0, LEVELS):
-            here = across(level, t, False)
+            here = pairs(level, t) & later_half(level, t)
             left = to_middle(g, level, t, Q_BEFORE if Q else P_BEFORE, DT)
             written = tl.trans(key * left)
             written_k = written
@@ -112,9 +112,8 @@ def pair_gradients(da, reader, written, left, level, t, DT: tl.constexpr):
 
     da: gradients of their scores, `symmetric`; left: what decays `to_middle`.
     """
-    pairs = tl.where(((t[:, None] ^ t[None, :]) >> level) == 1, da, 0.0)
-    met = tl.where(((t[:, None] >> level) & 1) == 1, left * reader, left * written)
-    return left * wide_dot(pairs, met, DT)
+    met = tl.where(later_half(level, t), left * reader, left * written)
+    return left * wide_dot(tl.where(pairs(level, t), da, 0.0), met, DT)
 
 
 @triton.jit
@@ -135,7 +134,7 @@ def key_gradients(
                 dk += own * q
         da, dl, da_k, dl_k = symmetric(da, da_t, t), symmetric(dl, dl_t, t), symmetric(da_k, da_kt, t), symmetric(dl_k, dl_kt, t)
         for level in range(0, LEVELS):
-            later = ((t[:, None] >> level) & 1) == 1
+            later = later_half(level, t)
             left = to_middle(g, level, t, Q_BEFORE, DT)
             of_pairs = pair_gradients(da, q, key, left, level, t, DT)
             dq, dkey = dq + tl.where(later, of_pairs, 0.0), dkey + tl.where(later, 0.0, of_pairs)
