@@ -137,18 +137,18 @@ def key_gradients(
             later = later_half(level, t)
             left = to_middle(g, level, t, Q_BEFORE, DT)
             of_pairs = pair_gradients(da, q, key, left, level, t, DT)
-            dq, dkey = dq + tl.where(later, of_pairs, 0.0), dkey + tl.where(later, 0.0, of_pairs)
+            dq, dkey = tl.where(later, dq + of_pairs, dq), tl.where(later, dkey, dkey + of_pairs)
             if TWO:
                 of_pairs = pair_gradients(da_k, q, k, left, level, t, DT)
-                dq, dk = dq + tl.where(later, of_pairs, 0.0), dk + tl.where(later, 0.0, of_pairs)
+                dq, dk = tl.where(later, dq + of_pairs, dq), tl.where(later, dk, dk + of_pairs)
             if P:
                 if Q_BEFORE != P_BEFORE:
                     left = to_middle(g, level, t, P_BEFORE, DT)
                 of_pairs = pair_gradients(dl, p, key, left, level, t, DT)
-                dp, dkey = dp + tl.where(later, of_pairs, 0.0), dkey + tl.where(later, 0.0, of_pairs)
+                dp, dkey = tl.where(later, dp + of_pairs, dp), tl.where(later, dkey, dkey + of_pairs)
                 if TWO:
                     of_pairs = pair_gradients(dl_k, p, k, left, level, t, DT)
-                    dp, dk = dp + tl.where(later, of_pairs, 0.0), dk + tl.where(later, 0.0, of_pairs)
+                    dp, dk = tl.where(later, dp + of_pairs, dp), tl.where(later, dk, dk + of_pairs)
     else:
         dq, dkey = fine_dot(da, key, DT, dq), dot(da_t, q, DT, dkey)
         if P:
