@@ -96,8 +96,10 @@ def sentences(found: dict[str, Any]) -> list[str]:
         lines.append(f"{line['shape']}, {line['peer']} / ours {what}: geometric mean {mean}, least {least}.")
     best = found["ceilings"]
     ceilings = f"Times in ms. Copy {best['bytes_per_second'] / 1e9:,.0f} GB/s, matrix product {best['flops_per_second'] / 1e12:,.2f} TFLOP/s."
+    forward, both, function = (_ms(found["least_call"][name]) for name in ("forward", "both", "function"))
     least = (
-        f"As called nothing takes less than {_ms(found['least_call']['forward'])}, forward and backward {_ms(found['least_call']['both'])}: one number negated."
+        f"As called nothing takes less than {forward}, forward and backward {both}: one number negated; {function} by a function of Python's, as stands before "
+        "every kernel of Triton's."
     )
     return [*lines, ceilings, least, *found["notes"]]
 
