@@ -159,7 +159,7 @@ class _Negated(torch.autograd.Function):
         return -x
 
     @staticmethod
-    def backward(ctx: Any, slope: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def backward(ctx: Any, slope: torch.Tensor) -> torch.Tensor:
         return -slope
 
 
