@@ -171,6 +171,7 @@ def test_views_gates_that_broadcast_and_gates_in_the_dtype_of_the_rest(dtype: to
     [
         *(("gated_deltanet", shared, torch.float32) for shared in (None, "q", "log_decay", "beta", "state")),
         ("gated_deltanet", "v", torch.bfloat16),
+        ("rwkv6", None, torch.float32),
         ("rwkv6", "bonus", torch.float32),
         ("gated_deltaproduct", "k", torch.float32),
         ("comba", "erase_key", torch.float32),
