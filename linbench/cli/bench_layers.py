@@ -48,6 +48,9 @@ AgainOption = Annotated[bool, typer.Option("--again", rich_help_panel=TIMING, he
 SIZED_BY = {"--set": "set_", "--d-model": "d_model", "--heads": "heads"}
 """What a suite says of its layers."""
 
+SET_BY = {"--d-model": "d_model", "--heads": "heads"}
+"""What --set model.NAME says, too."""
+
 
 def length(
     models: ModelsOption = None,
@@ -188,6 +191,11 @@ def _run(cases: "Callable[[Callable[[Preset], list[Case]], Preset], list[Case]]"
     suite = given.get("suite")
     if suite and (told := [name for name, key in SIZED_BY.items() if given[key]]):
         raise UserError(f"--suite says what layers are like; leave out {', '.join(told)}.")
+    settings = parse_settings(given["set_"] or [])
+    if other := [name for name in settings if name.startswith(("task.", "protocol."))]:
+        raise UserError(f"--set {other[0]} says nothing of a layer; only model.NAME does.")
+    if twice := [option for option, name in SET_BY.items() if given.get(name) and f"model.{name}" in settings]:
+        raise UserError(f"{twice[0]} and --set model.{SET_BY[twice[0]]} say the same; leave out one of them.")
     where = pick_device(given["device"])
     shape = shaped(
         given["preset"] or usual(where, otherwise),
@@ -200,7 +208,7 @@ def _run(cases: "Callable[[Callable[[Preset], list[Case]], Preset], list[Case]]"
     layers = {
         "suite": suite,
         "form": given["form"],
-        "settings": parse_settings(given["set_"] or []),
+        "settings": settings,
         "device": where,
         "precision": given["dtype"],
         "peer": given.get("peer"),

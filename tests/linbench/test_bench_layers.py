@@ -210,6 +210,20 @@ def test_the_commands(linbench: Callable[..., Any]) -> None:
         assert (ended.code, ended.err.count("\n")) == (2, 1), ended.err
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--set", "protocol.lr=1e-3"], "linbench: --set protocol.lr says nothing of a layer; only model.NAME does."),
+        (["--set", "task.seq_len=64"], "linbench: --set task.seq_len says nothing of a layer; only model.NAME does."),
+        (["--heads", "2", "--set", "model.heads=4"], "linbench: --heads and --set model.heads say the same; leave out one of them."),
+        (["--d-model", "16", "--set", "model.d_model=8"], "linbench: --d-model and --set model.d_model say the same; leave out one of them."),
+    ],
+)
+def test_what_a_layer_cannot_be_set_to(linbench: Callable[..., Any], words: list[str], sentence: str) -> None:
+    ended = linbench("bench", "length", "--models", "deltanet", "--lengths", "8", "--tokens", "8", "--repeat", "1", "--device", "cpu", *words)
+    assert (ended.code, ended.err.strip(), ended.out) == (2, sentence, "")
+
+
 def test_a_layer_that_fails_costs_the_exit_code(linbench: Callable[..., Any], mine: str) -> None:
     ended = linbench("bench", "length", "--models", mine, "--d-model", "16", "--lengths", "8,13", "--tokens", "13", "--device", "cpu", "--repeat", "1")
     assert ended.code == 3
