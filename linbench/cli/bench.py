@@ -134,6 +134,9 @@ def _kept(run: Callable[[Callable[[dict[str, Any]], None]], dict[str, Any]], dev
     from linbench.store import storage_sentence
 
     where = environment(device)
+    if save is not None:
+        with storage_sentence(save, "cannot write", "--save"):  # before anything is measured
+            save.open("a").close()
 
     def keep(found: dict[str, Any]) -> None:
         if save is not None:

@@ -45,11 +45,11 @@ RepeatOption = Annotated[
 ]
 AgainOption = Annotated[bool, typer.Option("--again", rich_help_panel=TIMING, help="Measure anew what was measured before.")]
 
-SIZED_BY = {"--set": "set_", "--d-model": "d_model", "--heads": "heads"}
-"""What a suite says of its layers."""
-
 SET_BY = {"--d-model": "d_model", "--heads": "heads"}
 """What --set model.NAME says, too."""
+
+SIZED_BY = {"--set": "set_", **SET_BY}
+"""What a suite says of its layers."""
 
 
 def length(

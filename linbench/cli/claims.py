@@ -64,8 +64,11 @@ def claims(
     at once.
     """
     from linbench.claims.verdict import verdict
+    from linbench.plan import pick_device
 
     done: list[Result] = []
+    if run:
+        pick_device(device)  # an unknown one is told at once
     with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
         chosen = _chosen(names or [], tier or [])
         stored = _stored(results, new=run)

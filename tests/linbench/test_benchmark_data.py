@@ -56,3 +56,9 @@ def test_the_command(linbench: Callable[..., Any]) -> None:
 def test_a_row_on_a_gpu() -> None:
     (row,) = run([Drawn("mqar", "quick")], device="cuda:0", repeats=3, tell=lambda line: None, keep=lambda found: None)["rows"]
     assert 0 < row["seconds_shared"] <= row["seconds_alone"]
+
+
+def test_a_file_that_cannot_be_kept_is_told_before_anything_is_measured(linbench: Callable[..., Any]) -> None:
+    ended = linbench("bench", "data", "--tasks", "mqar/quick", "--device", "cpu", "--repeat", "1", "--save", "nowhere/kept.json")
+    assert (ended.code, ended.err.count("\n"), ended.out) == (6, 1, ""), ended.err
+    assert "cannot write nowhere/kept.json" in ended.err

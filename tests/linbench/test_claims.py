@@ -194,3 +194,9 @@ def test_what_is_missing_is_told_and_what_is_there_is_not() -> None:
     assert needing(models=["linear_attention[normalise=false,positions=rope]"]) == []
     assert needing(models=["linear_attention[positions=rope,normalise=true]"]) == ["model linear_attention with positions=rope"]
     assert needing(tasks=["no_such"], other=["time"]) == ["task no_such", "time"]
+
+
+def test_an_unknown_device_is_told_before_anything_else(linbench: Callable[..., Any]) -> None:
+    ended = linbench("claims", "C5", "--run", "--device", "gpu")
+    assert (ended.code, ended.err.count("\n"), ended.out) == (2, 1, ""), ended.err
+    assert "unknown device 'gpu'" in ended.err
