@@ -15,7 +15,7 @@ from linbench.kernels.operators import chosen, runs_triton, without_autocast
 __all__ = ["VERSION", "Add", "Delta", "LowRank", "Update", "flops_per_token", "matrix_state", "widens"]
 
 VERSION = 4
-"""Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
+"""Raised whenever a change here changes results by more than rounding; part of the identity of every cell that uses this family."""
 
 Backend = Literal["auto", "reference", "scan", "chunkwise", "triton"]
 
