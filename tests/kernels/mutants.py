@@ -33,7 +33,7 @@ MUTANTS = {
     "a mask is not transposed": Mutant("decay", "        i, j = j, i", "        pass", "linear_attention fused"),
     "a level of pairs reaches into the next": Mutant("decay", ">> level) == 1", ">> level) <= 1", "kda fused"),
     "pairs are taken both ways": Mutant("scores", "pairs(level, t) & later_half(level, t)", "pairs(level, t)", "gla split"),
-    "what is read by later tokens gets nothing from them": Mutant("scores", "tl.where(later, dkey, dkey + of_pairs)", "dkey", "kda split"),
+    "what is read by later tokens gets nothing from them": Mutant("scores", "tl.where(later, of_written, of_written + more)", "of_written", "kda split"),
     "a bonus does not count for the gradient of keys": Mutant("chunk", "own_n * u * q", "own_n * q", "rwkv6 split"),
     "a token's own write counts for its decay": Mutant("chunk", "dkey += own_n * u * q", "written += k * own_n * u * q", "rwkv6 fused"),
     "values are not scaled by beta": Mutant("split", "x * beta_n[None, :]", "x", "gated_deltanet split"),

@@ -107,13 +107,15 @@ def symmetric(a, a_t, t):
 
 
 @triton.jit
-def pair_gradients(da, reader, written, left, level, t, DT: tl.constexpr):
-    """[C, K]: what the pairs of one level give to tokens of the later half, as the readers of those of the earlier half, and to these, as what they read.
+def with_pairs(of_reader, of_written, da, reader, written, left, level, t, DT: tl.constexpr):
+    """Gradients [C, K] of what reads and of what is read, with those from the pairs of one level: tokens of the later half read those of the earlier.
 
     da: gradients of their scores, `symmetric`; left: what decays `to_middle`.
     """
-    met = tl.where(later_half(level, t), left * reader, left * written)
-    return left * wide_dot(tl.where(pairs(level, t), da, 0.0), met, DT)
+    later = later_half(level, t)
+    met = tl.where(later, left * reader, left * written)
+    more = left * wide_dot(tl.where(pairs(level, t), da, 0.0), met, DT)
+    return tl.where(later, of_reader + more, of_reader), tl.where(later, of_written, of_written + more)
 
 
 @triton.jit
@@ -134,21 +136,16 @@ def key_gradients(
                 dk += own * q
         da, dl, da_k, dl_k = symmetric(da, da_t, t), symmetric(dl, dl_t, t), symmetric(da_k, da_kt, t), symmetric(dl_k, dl_kt, t)
         for level in range(0, LEVELS):
-            later = later_half(level, t)
             left = to_middle(g, level, t, Q_BEFORE, DT)
-            of_pairs = pair_gradients(da, q, key, left, level, t, DT)
-            dq, dkey = tl.where(later, dq + of_pairs, dq), tl.where(later, dkey, dkey + of_pairs)
+            dq, dkey = with_pairs(dq, dkey, da, q, key, left, level, t, DT)
             if TWO:
-                of_pairs = pair_gradients(da_k, q, k, left, level, t, DT)
-                dq, dk = tl.where(later, dq + of_pairs, dq), tl.where(later, dk, dk + of_pairs)
+                dq, dk = with_pairs(dq, dk, da_k, q, k, left, level, t, DT)
             if P:
                 if Q_BEFORE != P_BEFORE:
                     left = to_middle(g, level, t, P_BEFORE, DT)
-                of_pairs = pair_gradients(dl, p, key, left, level, t, DT)
-                dp, dkey = tl.where(later, dp + of_pairs, dp), tl.where(later, dkey, dkey + of_pairs)
+                dp, dkey = with_pairs(dp, dkey, dl, p, key, left, level, t, DT)
                 if TWO:
-                    of_pairs = pair_gradients(dl_k, p, k, left, level, t, DT)
-                    dp, dk = tl.where(later, dp + of_pairs, dp), tl.where(later, dk, dk + of_pairs)
+                    dp, dk = with_pairs(dp, dk, dl_k, p, k, left, level, t, DT)
     else:
         dq, dkey = fine_dot(da, key, DT, dq), dot(da_t, q, DT, dkey)
         if P:
