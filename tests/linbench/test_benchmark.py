@@ -179,7 +179,10 @@ def test_ratios_shares_and_their_summary() -> None:
     assert device["what"] == "device_both"
     least = {"forward": 1e-4, "both": 3e-4, "function": 5e-4}
     said = sentences({"summary": [both, device], "ceilings": best._asdict(), "least_call": least, "notes": ["a note"]})
-    assert said[-2].startswith("As called nothing takes less than 0.100, forward and backward 0.300: one number negated; 0.500 by a function of Python's")
+    assert said[-2] == (
+        "As called nothing takes less than 0.100, forward and backward 0.300: one number negated; 0.500 by a function of Python's, as stands before "
+        "every kernel of Triton's."
+    )
     assert said[0] == "B2xT9xH2xD8, fla / ours as called: geometric mean 4.00, least 2.00 (gla)."
     assert said[-1] == "a note"
 

@@ -156,6 +156,13 @@ def test_without_a_final_state_outputs_and_gradients_are_the_same(monkeypatch: p
     assert all(map(torch.equal, *found))
 
 
+@pytest.mark.parametrize("shape", [(16,), (2, 1), (2, 16)])
+def test_a_bonus_that_broadcasts(shape: tuple[int, ...]) -> None:
+    inputs = random_inputs(INSTANCES["rwkv6"], batch=2, length=7, heads=2, key_dim=16, value_dim=16)
+    bonus = inputs["bonus"][0] if len(shape) == 1 else inputs["bonus"][:, : shape[1]]
+    assert_parity(INSTANCES["rwkv6"], inputs | {"bonus": bonus}, "triton")
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_views_gates_that_broadcast_and_gates_in_the_dtype_of_the_rest(dtype: torch.dtype) -> None:
     instance = INSTANCES["gated_deltanet"]
