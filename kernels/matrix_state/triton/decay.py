@@ -14,6 +14,10 @@ from linbench.kernels.matrix_state.triton.tiles import load_rows, load_transpose
 LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
 
 
+CUT_OFF: tl.constexpr = tl.constexpr(1 + 0.7213 * 2**-11)
+"""A product in TF32 cuts its factors off after eleven bits, 2^-11 / m of a mantissa m on average: over all mantissas, as common as 1 / m, 1 / (2 ln 2) of
+2^-11. Given back, errors of many tokens no longer add up; what has eight bits is cut off to what it was."""
+
 AT_ONCE: tl.constexpr = tl.constexpr(16)
 """Chunks over whose tokens `sum_decays`, `lay_out` and `decay_gradients` go side by side."""
 
@@ -213,11 +217,10 @@ def between(g, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexp
     if DECAY == "scalar":
         written, written_lost = running_sums(g, t.shape[0], False, DT)
         read, read_lost = running_sums(g, t.shape[0], BEFORE, DT)
-        if TRANSPOSED:
-            sums = (read[None, :] - written[:, None]) + (read_lost[None, :] - written_lost[:, None])
-        else:
-            sums = (read[:, None] - written[None, :]) + (read_lost[:, None] - written_lost[None, :])
-        left = tl.where(sees(t, STRICT, TRANSPOSED), tl.exp2(tl.minimum(sums, 0.0)), 0.0)
+        sums = (read[None, :] - written[:, None]) if TRANSPOSED else (read[:, None] - written[None, :])
+        if DT == tl.float32:  # of every pair of tokens: beside 16-bit factors not even zeros are added
+            sums += (read_lost[None, :] - written_lost[:, None]) if TRANSPOSED else (read_lost[:, None] - written_lost[None, :])
+        left = tl.exp2(tl.where(sees(t, STRICT, TRANSPOSED), sums, float("-inf")))
     else:
         left = tl.where(sees(t, STRICT, TRANSPOSED), 1.0, 0.0)
     return left
@@ -243,14 +246,17 @@ def to_middle(g, level, t, BEFORE: tl.constexpr, DT: tl.constexpr):
     """[C, K]: what decays between a token and the middle of the 2^(level + 1) it belongs to; at most one, whatever the decay.
 
     A token of the later half reads: from the middle up to itself (to just BEFORE it). One of the earlier half was written: from after
-    itself up to the middle.
+    itself up to the middle. Beside 16-bit inputs it goes into both factors of a `wide_dot`, or into one and what comes out: each with `CUT_OFF`.
     """
     i, u, later = t[:, None], t[None, :], later_half(level, t)
     if BEFORE:
         summed = ((i ^ u) >> level == 0) & ((u < i) == later) & (u != i)
     else:
         summed = ((i ^ u) >> level == 0) & ((u <= i) == later)
-    return tl.exp2(sum_dot(summed, g, DT))
+    left = tl.exp2(sum_dot(summed, g, DT))
+    if DT != tl.float32:
+        left *= CUT_OFF
+    return left
 
 
 @triton.jit

@@ -182,13 +182,13 @@ def backward(
 
         if squares is None:
             q_n = load_rows(q + queries, tokens, T // STEPS, HK * K, ks, K).to(DT)
-            a_t = scale * decayed(dot(key, tl.trans(q_n), DT), g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, True, DT)
+            a_t = (scale * decayed(dot(key, tl.trans(q_n), DT), g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, True, DT)).to(DT)
         else:
             a_t = load_square_transposed(stored_scores(squares, chunk, 0, C, UPDATE), C)
         if ALONE:
-            dz = dot(a_t, do_n, DT)
+            dz = fine_dot(a_t, do_n, DT)
         else:
-            dz = dot(a_t, do_n, DT, taken_over(key, dstate, g_n, rows, DECAY, DT))
+            dz = fine_dot(a_t, do_n, DT, taken_over(key, dstate, g_n, rows, DECAY, DT))
         dr, dv_n = dz, dz
         if UPDATE != "add":
             z = load_rows(writes + values, rows, T, H * V, vs, V)
@@ -196,8 +196,8 @@ def backward(
             if UPDATE == "delta":
                 dv_n = beta_n[:, None] * dr
             else:
-                dv_n = dot(load_square_transposed(stored_scores(squares, chunk, 1, C, UPDATE), C), do_n, DT, taken_over(k_n, dstate, g_n, rows, DECAY, DT))
-                dv_n = dot(load_square_transposed(stored_scores(squares, chunk, 2, C, UPDATE), C), dr, DT, dv_n)
+                dv_n = fine_dot(load_square_transposed(stored_scores(squares, chunk, 1, C, UPDATE), C), do_n, DT, taken_over(k_n, dstate, g_n, rows, DECAY, DT))
+                dv_n = fine_dot(load_square_transposed(stored_scores(squares, chunk, 2, C, UPDATE), C), dr.to(DT), DT, dv_n)
         store_rows(dv + values, rows, T, H * V, vs, V, dv_n)
 
         kept = tl.zeros([1], tl.float32)

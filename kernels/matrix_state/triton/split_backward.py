@@ -266,8 +266,8 @@ def value_gradients(
         else:
             dl_k = dot(seen, tl.trans(v_n), DT, dl_k)
             do_n = load_rows(do + outputs * V, tokens, T // STEPS, H * V, vs, V)
-            dv_n = dot(load_square_transposed(stored_scores(squares, chunk, 1, C, UPDATE), C), do_n, DT)
-            dv_n = dot(load_square_transposed(stored_scores(squares, chunk, 2, C, UPDATE), C), dr, DT, dv_n)
+            dv_n = fine_dot(load_square_transposed(stored_scores(squares, chunk, 1, C, UPDATE), C), do_n, DT)
+            dv_n = fine_dot(load_square_transposed(stored_scores(squares, chunk, 2, C, UPDATE), C), dr.to(DT), DT, dv_n)
             dv_n += later_readings(plain, key_stride, dstates, g_n, rows, vs, T, K, V, BK, INSIDE, DT)
         store_rows(dv + gates * V, rows, T, H * V, vs, V, dv_n)
     store_square(stored_gradients(dsquares, chunk, 1, C, UPDATE), C, decayed(dl, g_n, rows, DECAY, P_BEFORE, True, False, DT))
