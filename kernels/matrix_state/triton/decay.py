@@ -18,12 +18,8 @@ CUT_OFF: tl.constexpr = tl.constexpr(1 + 0.7213 * 2**-11)
 """A product in TF32 cuts its factors off after eleven bits, 2^-11 / m of a mantissa m on average: over all mantissas, as common as 1 / m, 1 / (2 ln 2) of
 2^-11. Given back, errors of many tokens no longer add up; what has eight bits is cut off to what it was."""
 
-AT_ONCE: tl.constexpr = tl.constexpr(16)
-"""Chunks over whose tokens `sum_decays`, `lay_out` and `decay_gradients` go side by side."""
-
-
 @triton.jit
-def sum_decays(g, sums, bh, block, N, T, stride, C: tl.constexpr, STEPS: tl.constexpr, DT: tl.constexpr):
+def sum_decays(g, sums, bh, block, N, T, stride, C: tl.constexpr, AT_ONCE: tl.constexpr, STEPS: tl.constexpr, DT: tl.constexpr):
     """For `AT_ONCE` chunks of recurrence bh: its log decays g, to base 2, summed since the chunk began; sums [B, H, N, C].
 
     For float32 [B, H, N, 2, C], with what rounding the sums lost: after a token that forgets all, their differences would keep little of
@@ -45,7 +41,7 @@ def sum_decays(g, sums, bh, block, N, T, stride, C: tl.constexpr, STEPS: tl.cons
 
 
 @triton.jit
-def lay_out(gate, laid, bh, block, N, T, stride, C: tl.constexpr):
+def lay_out(gate, laid, bh, block, N, T, stride, C: tl.constexpr, AT_ONCE: tl.constexpr):
     """For `AT_ONCE` chunks of recurrence bh: a gate of every token in float32, zero past the end; laid [B, H, N, C], where the next chunk's can
     be loaded while a kernel works on one: of 16 bits that do not lie in a row they cannot."""
     n = block * AT_ONCE + tl.arange(0, AT_ONCE)[:, None]
@@ -55,7 +51,9 @@ def lay_out(gate, laid, bh, block, N, T, stride, C: tl.constexpr):
 
 
 @triton.jit
-def decay_gradients(dsums, dg, bh, block, P, stride_p, N, T, stride, C: tl.constexpr, STEPS: tl.constexpr, BEFORE: tl.constexpr):
+def decay_gradients(
+    dsums, dg, bh, block, P, stride_p, N, T, stride, C: tl.constexpr, AT_ONCE: tl.constexpr, STEPS: tl.constexpr, BEFORE: tl.constexpr
+):  # fmt: skip
     """For `AT_ONCE` chunks of recurrence bh: the gradient dg of its log decay, from dsums [P, B, H, N, 3, C] as `store_decay_parts` left them."""
     n = block * AT_ONCE + tl.arange(0, AT_ONCE)[:, None]
     i = tl.arange(0, C)[None, :]

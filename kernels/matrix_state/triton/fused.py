@@ -18,7 +18,7 @@ from linbench.kernels.matrix_state.triton.chunk import (
     stored_scores,
     taken_over,
 )
-from linbench.kernels.matrix_state.triton.decay import AT_ONCE, decay_gradients, kept_rows, lay_out, load_decay, sum_decays, whole, whole_decay
+from linbench.kernels.matrix_state.triton.decay import decay_gradients, kept_rows, lay_out, load_decay, sum_decays, whole, whole_decay
 from linbench.kernels.matrix_state.triton.scores import decayed, inverse_dot, own_scores, score_gradient, scores, store_inverse, transposed_inverse_dot
 from linbench.kernels.matrix_state.triton.tiles import (
     dot,
@@ -48,7 +48,7 @@ def begun(n, K: tl.constexpr, UPDATE: tl.constexpr, STATE: tl.constexpr):
 def forward(
     q, k, v, g, beta, p, b, u, first, o, last, sums, betas, states, writes, squares, inverses, scale, T, group,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
-    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
+    C: tl.constexpr, LEVELS: tl.constexpr, AT_ONCE: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, STATE: tl.constexpr, ALONE: tl.constexpr,
     SAVE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
@@ -64,10 +64,10 @@ def forward(
     N = tl.cdiv(T, C)
     if DECAY == "scalar":
         for block in range(0, tl.cdiv(N, AT_ONCE)):
-            sum_decays(g, sums, bh, block, N, T, g_stride, C, STEPS, DT)
+            sum_decays(g, sums, bh, block, N, T, g_stride, C, AT_ONCE, STEPS, DT)
     if UPDATE == "delta":
         for block in range(0, tl.cdiv(N, AT_ONCE)):
-            lay_out(beta + gates, betas, bh, block, N, T, H, C)
+            lay_out(beta + gates, betas, bh, block, N, T, H, C, AT_ONCE)
     if DECAY == "scalar" or UPDATE == "delta":
         tl.debug_barrier()  # other threads will read them
     state = tl.zeros([BK, BV], tl.float32)
@@ -141,7 +141,7 @@ def forward(
 def backward(
     q, k, v, g, beta, p, b, u, sums, betas, states, writes, squares, inverses, do, dlast, dq, dk, dv, dg, dsums, dbeta, dp, db, du, dfirst, scale, T, group,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
-    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
+    C: tl.constexpr, LEVELS: tl.constexpr, AT_ONCE: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr,
     ALONE: tl.constexpr, FINE: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
@@ -249,6 +249,6 @@ def backward(
     if DECAY == "scalar":
         tl.debug_barrier()
         for block in range(0, tl.cdiv(N, AT_ONCE)):
-            decay_gradients(dsums, dg + decays, bh, block, 1, 0, N, T, g_stride, C, STEPS, Q_BEFORE or P_BEFORE)
+            decay_gradients(dsums, dg + decays, bh, block, 1, 0, N, T, g_stride, C, AT_ONCE, STEPS, Q_BEFORE or P_BEFORE)
     if STATE:
         store_rows(dfirst + bh * K * V, ks, K, V, vs, V, dstate)

@@ -10,13 +10,15 @@ import triton.language as tl
 from torch import Tensor
 
 from linbench.kernels.matrix_state.triton import launch
-from linbench.kernels.matrix_state.triton.decay import AT_ONCE
 
 GIVEN = ("q", "k", "v", "g", "beta", "p", "b", "u", "first", "do", "dlast")
 """The tensors of a call by the names of the kernels' parameters; any but the first three may be None."""
 
 SQUARES = {"add": (1, 1), "delta": (1, 2), "low_rank": (3, 4)}
 """How many [C, C] matrices of a chunk backward needs: scores (the inverse aside), and their gradients."""
+
+AT_ONCE = 16
+"""Chunks at most over whose tokens gates, and gradients of decays, are summed or laid out side by side."""
 
 _TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 
@@ -118,10 +120,11 @@ class Plan:
         chunk = self.launch.chunk
         self.chunks = -(-self.length // chunk)
         self.key_blocks = -(-self.key_dim // self.launch.key_block) if self.split else 1
+        self.at_once = min(AT_ONCE, 1 << (self.chunks - 1).bit_length())
         handed_on = given["dlast"] is not None if given["do"] is not None else form.final
         self.values: dict[str, Any] = {
             "T": self.length, "H": self.heads, "HK": self.key_heads, "K": self.key_dim, "V": self.value_dim, "C": chunk,
-            "LEVELS": chunk.bit_length() - 1, "BK": self.launch.key_block, "BV": self.launch.value_block,
+            "LEVELS": chunk.bit_length() - 1, "AT_ONCE": self.at_once, "BK": self.launch.key_block, "BV": self.launch.value_block,
             "DECAY": self.decay, "UPDATE": switches.update, "ERASE": given["p"] is not None, "Q_BEFORE": switches.q_before, "P_BEFORE": switches.p_before,
             "STEPS": self.length // self.tokens, "group": self.batch // max(1, form.replicas),
             "STATE": given["first"] is not None, "DLAST": given["dlast"] is not None, "SAVE": form.gradient,
@@ -132,8 +135,8 @@ class Plan:
 
     @property
     def sums_grid(self) -> tuple[int, int]:
-        """For kernels that sum a scalar decay over the tokens of `AT_ONCE` chunks."""
-        return -(-self.chunks // AT_ONCE.value), self.rows
+        """For kernels that sum a scalar decay over the tokens of several chunks."""
+        return -(-self.chunks // self.at_once), self.rows
 
     def _saved(self, update: str) -> Room:
         chunk, by_chunk = self.launch.chunk, (self.batch, self.heads, self.chunks)

@@ -44,13 +44,14 @@ def query_scores(
 
 @triton.jit
 def decay_sums(
-    g, sums, T, H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, C: tl.constexpr, DECAY: tl.constexpr, STEPS: tl.constexpr, DT: tl.constexpr
+    g, sums, T, H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, C: tl.constexpr, AT_ONCE: tl.constexpr, DECAY: tl.constexpr, STEPS: tl.constexpr,
+    DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N / AT_ONCE, B H), for a scalar decay: its sums."""
     bh = tl.program_id(1).to(tl.int64)
     _, outputs = place(bh, T // STEPS, H, HK, K)
     decays, g_stride = place_of_decays(outputs, H, K, DECAY)
-    sum_decays(g + decays, sums, bh, tl.program_id(0), tl.cdiv(T, C), T, g_stride, C, STEPS, DT)
+    sum_decays(g + decays, sums, bh, tl.program_id(0), tl.cdiv(T, C), T, g_stride, C, AT_ONCE, STEPS, DT)
 
 
 @triton.jit

@@ -279,11 +279,11 @@ def value_gradients(
 
 @triton.jit
 def summed_gradients(
-    dsums, dg, P, T, H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, C: tl.constexpr, DECAY: tl.constexpr,
+    dsums, dg, P, T, H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, C: tl.constexpr, AT_ONCE: tl.constexpr, DECAY: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
     """Grid (N / AT_ONCE, B H), for a scalar decay: its gradient, from what P blocks of keys left."""
     bh, N = tl.program_id(1).to(tl.int64), tl.cdiv(T, C)
     _, outputs = place(bh, T // STEPS, H, HK, K)
     decays, g_stride = place_of_decays(outputs, H, K, DECAY)
-    decay_gradients(dsums, dg + decays, bh, tl.program_id(0), P, tl.num_programs(1).to(tl.int64) * N * 3 * C, N, T, g_stride, C, STEPS, Q_BEFORE or P_BEFORE)
+    decay_gradients(dsums, dg + decays, bh, tl.program_id(0), P, tl.num_programs(1).to(tl.int64) * N * 3 * C, N, T, g_stride, C, AT_ONCE, STEPS, Q_BEFORE or P_BEFORE)
