@@ -62,9 +62,9 @@ def inverse_of_writes(a_p, beta, t, LEVELS: tl.constexpr, UPDATE: tl.constexpr, 
 
 
 @triton.jit
-def recalled(x, state, g, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
-    """[C, V]: what x_i [C, K] reads of the state that the chunk starts with."""
-    return values_from_start(dot(keys_from_start(x, g, t, DECAY, BEFORE, False, DT), state, DT), g, DECAY, BEFORE, DT)
+def recalled(x, state, g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
+    """[C, V]: factor times what x_i [C, K] reads of the state that the chunk starts with."""
+    return values_from_start(dot(keys_from_start(x, g, t, DECAY, BEFORE, False, DT), state, DT), g, factor, DECAY, BEFORE, DT)
 
 
 @triton.jit
@@ -80,9 +80,10 @@ def taken_over(x, dstate, g, t, DECAY: tl.constexpr, DT: tl.constexpr):
 
 
 @triton.jit
-def looked_at(dstate, x_t, y, g, g_t, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr):
-    """The gradient of the state [K, V] at the chunk's start, with what comes from the gradient y [C, V] of what x [K, C] read of it."""
-    return fine_dot(keys_from_start(x_t, g_t, t, DECAY, BEFORE, True, DT).to(DT), rounded(values_from_start(y, g, DECAY, BEFORE, DT), FINE, DT), DT, dstate)
+def looked_at(dstate, x_t, y, g, g_t, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr):
+    """The gradient of the state [K, V] at the chunk's start, with what comes from the gradient y [C, V] of factor times what x [K, C] read of it."""
+    y = rounded(values_from_start(y, g, factor, DECAY, BEFORE, DT), FINE, DT)
+    return fine_dot(keys_from_start(x_t, g_t, t, DECAY, BEFORE, True, DT).to(DT), y, DT, dstate)
 
 
 @triton.jit
@@ -149,8 +150,8 @@ def store_key_gradients(
     """
     base = gates * K
     reader = (beta[:, None] * p if UPDATE == "delta" else p).to(DT)
-    dq_n = scale * values_from_start(keys_from_start(dq_n, g, rows, DECAY, Q_BEFORE, False, DT), g, DECAY, Q_BEFORE, DT)
-    dp_n = values_from_start(keys_from_start(dp_n, g, rows, DECAY, P_BEFORE, False, DT), g, DECAY, P_BEFORE, DT)
+    dq_n = values_from_start(keys_from_start(dq_n, g, rows, DECAY, Q_BEFORE, False, DT), g, scale, DECAY, Q_BEFORE, DT)
+    dp_n = values_from_start(keys_from_start(dp_n, g, rows, DECAY, P_BEFORE, False, DT), g, 1.0, DECAY, P_BEFORE, DT)
     dkey = values_to_end(keys_to_end(dkey, g, rows, DECAY, False, DT), g, DECAY, DT)
     passed_on = key * dkey
     dq_n, dp_n, own, own_k = key_gradients(

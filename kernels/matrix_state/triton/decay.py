@@ -12,11 +12,10 @@ import triton.language as tl
 from linbench.kernels.matrix_state.triton.tiles import load_rows, load_transposed, sum_dot, sum_dot_transposed, token_of
 
 LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
-
-
 CUT_OFF: tl.constexpr = tl.constexpr(1 + 0.7213 * 2**-11)
 """A product in TF32 cuts its factors off after eleven bits, 2^-11 / m of a mantissa m on average: over all mantissas, as common as 1 / m, 1 / (2 ln 2) of
 2^-11. Given back, errors of many tokens no longer add up; what has eight bits is cut off to what it was."""
+
 
 @triton.jit
 def sum_decays(g, sums, bh, block, N, T, stride, C: tl.constexpr, AT_ONCE: tl.constexpr, STEPS: tl.constexpr, DT: tl.constexpr):
@@ -114,7 +113,10 @@ def load_decay(
 def running_sums(g, C: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
     """Of a scalar decay, the sums [C] up to and with each token (BEFORE: without it), and for float32 what rounding them lost."""
     i = tl.arange(0, C) - BEFORE
-    sums = tl.load(g + i, mask=i >= 0, other=0.0)
+    if BEFORE:
+        sums = tl.load(g + i, mask=i >= 0, other=0.0)
+    else:
+        sums = tl.load(g + i)  # a mask of which all is true would be computed all the same
     lost = tl.zeros([C], tl.float32)
     if DT == tl.float32:
         lost = tl.load(g + C + i, mask=i >= 0, other=0.0)
@@ -144,11 +146,13 @@ def keys_from_start(x, g, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, TRANSPOS
 
 
 @triton.jit
-def values_from_start(x, g, DECAY: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
-    """x_i [C, V] likewise, for a scalar decay: one number per token commutes past the state, and is cheaper on that side."""
+def values_from_start(x, g, factor, DECAY: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
+    """factor x_i [C, V] likewise, for a scalar decay: one number per token commutes past the state, and is cheaper on that side."""
     if DECAY == "scalar":
         sums, lost = running_sums(g, x.shape[0], BEFORE, DT)
-        x = x * tl.exp2(sums + lost)[:, None]
+        x = x * (factor * tl.exp2(sums + lost))[:, None]
+    else:
+        x = factor * x
     return x
 
 
@@ -210,17 +214,18 @@ def sees(t, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr):
 
 
 @triton.jit
-def between(g, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr):
-    """[C, C]: what of a write at j is left when i reads, without or with one decay per token; zero where i does not see j."""
+def between(g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr):
+    """[C, C]: factor times what of a write at j is left when i reads, without or with one decay per token; zero where i does not see j."""
     if DECAY == "scalar":
         written, written_lost = running_sums(g, t.shape[0], False, DT)
         read, read_lost = running_sums(g, t.shape[0], BEFORE, DT)
         sums = (read[None, :] - written[:, None]) if TRANSPOSED else (read[:, None] - written[None, :])
         if DT == tl.float32:  # of every pair of tokens: beside 16-bit factors not even zeros are added
-            sums += (read_lost[None, :] - written_lost[:, None]) if TRANSPOSED else (read_lost[:, None] - written_lost[None, :])
-        left = tl.exp2(tl.where(sees(t, STRICT, TRANSPOSED), sums, float("-inf")))
+            lost = (read_lost[None, :] - written_lost[:, None]) if TRANSPOSED else (read_lost[:, None] - written_lost[None, :])
+            sums += lost
+        left = factor * tl.exp2(tl.where(sees(t, STRICT, TRANSPOSED), sums, float("-inf")))
     else:
-        left = tl.where(sees(t, STRICT, TRANSPOSED), 1.0, 0.0)
+        left = tl.where(sees(t, STRICT, TRANSPOSED), factor, 0.0)
     return left
 
 

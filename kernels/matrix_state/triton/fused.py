@@ -94,9 +94,11 @@ def forward(
         if UPDATE == "delta":
             beta_n = tl.load(betas + chunk * C + tl.arange(0, C))
 
-        a_q, a_p, a_qk, a_pk = scores(q_n, p_n, key, k_n, g_n, rows, C, LEVELS, DECAY, True, UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT)
+        a_q, a_p, a_qk, a_pk = scores(
+            q_n, p_n, key, k_n, g_n, scale, rows, C, LEVELS, DECAY, True, UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT
+        )
         if u is not None:
-            a_q += own_scores(q_n, k_n * load_bonus(u, bh, group, H, ks, K), rows)
+            a_q += scale * own_scores(q_n, k_n * load_bonus(u, bh, group, H, ks, K), rows)
         if UPDATE != "add":
             x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, FINE, DT)
             if SAVE:
@@ -104,7 +106,7 @@ def forward(
         v_n = load_rows(v + values, rows, T, H * V, vs, V).to(DT)
         z = v_n
         if UPDATE != "add":
-            r = recalled(p_n, state, g_n, rows, DECAY, P_BEFORE, DT)
+            r = recalled(p_n, state, g_n, 1.0, rows, DECAY, P_BEFORE, DT)
             if UPDATE == "delta":
                 r = beta_n[:, None] * (v_n - r)
             else:
@@ -114,17 +116,17 @@ def forward(
                 store_rows(writes + values, rows, T, H * V, vs, V, z)
         o_n = tl.zeros([C, BV], tl.float32)
         if not ALONE:
-            o_n = scale * recalled(q_n, state, g_n, rows, DECAY, Q_BEFORE, DT)
-        o_n = fine_dot(rounded(scale * a_q, FINE, DT), z, DT, o_n)
+            o_n = recalled(q_n, state, g_n, scale, rows, DECAY, Q_BEFORE, DT)
+        o_n = fine_dot(rounded(a_q, FINE, DT), z, DT, o_n)
         if UPDATE == "low_rank":
-            o_n = dot(scale * a_qk, v_n, DT, o_n)
+            o_n = dot(a_qk, v_n, DT, o_n)
             if SAVE:
-                store_square(stored_scores(squares, chunk, 1, C, UPDATE), C, scale * a_qk)
+                store_square(stored_scores(squares, chunk, 1, C, UPDATE), C, a_qk)
                 store_square(stored_scores(squares, chunk, 2, C, UPDATE), C, a_pk)
         store_rows(o + outputs * V, tokens, T // STEPS, H * V, vs, V, o_n)
         if SAVE:
             if squares is not None:
-                store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, scale * a_q)
+                store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, a_q)
             if not ALONE:
                 store_rows(states + chunk * K * V, ks, begun(n, K, UPDATE, STATE), V, vs, V, state)
         if UPDATE == "delta" and DECAY != "vector":  # from one copy for all its uses k could not be loaded ahead
@@ -182,7 +184,7 @@ def backward(
 
         if squares is None:
             q_n = load_rows(q + queries, tokens, T // STEPS, HK * K, ks, K).to(DT)
-            a_t = (scale * decayed(dot(key, tl.trans(q_n), DT), g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, True, DT)).to(DT)
+            a_t = decayed(dot(key, tl.trans(q_n), DT), g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, True, DT).to(DT)
         else:
             a_t = load_square_transposed(stored_scores(squares, chunk, 0, C, UPDATE), C)
         if ALONE:
@@ -198,6 +200,8 @@ def backward(
             else:
                 dv_n = fine_dot(load_square_transposed(stored_scores(squares, chunk, 1, C, UPDATE), C), do_n, DT, taken_over(k_n, dstate, g_n, rows, DECAY, DT))
                 dv_n = fine_dot(load_square_transposed(stored_scores(squares, chunk, 2, C, UPDATE), C), dr.to(DT), DT, dv_n)
+        # before dv is stored: what is left `between` tokens is then computed once, for a_t and for it
+        da_t = score_gradient(do_n, z, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, True, False, DT)
         store_rows(dv + values, rows, T, H * V, vs, V, dv_n)
 
         kept = tl.zeros([1], tl.float32)
@@ -213,18 +217,17 @@ def backward(
             if DECAY != "none":
                 kept = kept_gradient(tl.sum(state_t * tl.trans(dstate), axis=0), decay, DECAY)
             dq_n, dp_n, dkey, dk_n = state_products(do_n, v_n, z, seen, state_t, tl.trans(dstate.to(DT)), UPDATE, DT)
-        da = score_gradient(do_n, z, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, FINE_BACK, DT)
-        da_t = score_gradient(do_n, z, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, True, False, DT)
+        da = score_gradient(do_n, z, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, False, FINE_BACK, DT)
         dl, dl_t, da_k, da_kt, dl_k, dl_kt = da, da_t, da, da_t, da, da_t
         if UPDATE != "add":
-            dl = score_gradient(seen, z, 1.0, g_n, rows, DECAY, P_BEFORE, True, False, FINE, DT)
+            dl = score_gradient(seen, z, g_n, 1.0, rows, DECAY, P_BEFORE, True, False, FINE, DT)
             # a decay gets the difference of what dl and dl_t give: only alike do they cancel within a pair
-            dl_t = score_gradient(seen, z, 1.0, g_n, rows, DECAY, P_BEFORE, True, True, FINE and DECAY == "scalar", DT)
+            dl_t = score_gradient(seen, z, g_n, 1.0, rows, DECAY, P_BEFORE, True, True, FINE and DECAY == "scalar", DT)
         if UPDATE == "low_rank":
-            da_k = score_gradient(do_n, v_n, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, False, DT)
-            da_kt = score_gradient(do_n, v_n, scale, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, True, False, DT)
-            dl_k = score_gradient(seen, v_n, 1.0, g_n, rows, DECAY, P_BEFORE, True, False, False, DT)
-            dl_kt = score_gradient(seen, v_n, 1.0, g_n, rows, DECAY, P_BEFORE, True, True, False, DT)
+            da_k = score_gradient(do_n, v_n, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, False, False, DT)
+            da_kt = score_gradient(do_n, v_n, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, True, False, DT)
+            dl_k = score_gradient(seen, v_n, g_n, 1.0, rows, DECAY, P_BEFORE, True, False, False, DT)
+            dl_kt = score_gradient(seen, v_n, g_n, 1.0, rows, DECAY, P_BEFORE, True, True, False, DT)
         if squares is not None:
             q_n = load_rows(q + queries, tokens, T // STEPS, HK * K, ks, K).to(DT)
         if DECAY == "vector":
@@ -241,11 +244,11 @@ def backward(
             LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, STEPS, DT,
         )  # fmt: skip
         if not ALONE:
-            dstate = looked_at(whole(dstate, decay, DECAY), q_t, scale * do_n, g_n, g_t, rows, DECAY, Q_BEFORE, False, DT)
+            dstate = looked_at(whole(dstate, decay, DECAY), q_t, do_n, g_n, g_t, scale, rows, DECAY, Q_BEFORE, False, DT)
         if UPDATE == "delta":
-            dstate = looked_at(dstate, p_t, -dv_n, g_n, g_t, rows, DECAY, P_BEFORE, FINE_BACK, DT)
+            dstate = looked_at(dstate, p_t, dv_n, g_n, g_t, -1.0, rows, DECAY, P_BEFORE, FINE_BACK, DT)
         elif UPDATE == "low_rank":
-            dstate = looked_at(dstate, p_t, dr, g_n, g_t, rows, DECAY, P_BEFORE, False, DT)
+            dstate = looked_at(dstate, p_t, dr, g_n, g_t, 1.0, rows, DECAY, P_BEFORE, False, DT)
     if DECAY == "scalar":
         tl.debug_barrier()
         for block in range(0, tl.cdiv(N, AT_ONCE)):

@@ -31,10 +31,10 @@ def own_gradients(da, t):
 
 @triton.jit
 def scores(
-    q, p, key, k, g, t, C: tl.constexpr, LEVELS: tl.constexpr, DECAY: tl.constexpr, Q: tl.constexpr, P: tl.constexpr, TWO: tl.constexpr,
+    q, p, key, k, g, scale, t, C: tl.constexpr, LEVELS: tl.constexpr, DECAY: tl.constexpr, Q: tl.constexpr, P: tl.constexpr, TWO: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """[C, C] four times: q_i . key_j and p_i . key_j, q_i . k_j and p_i . k_j, with what has decayed from j to i, zero where i does not see j.
+    """[C, C] four times: scale q_i . key_j and p_i . key_j, scale q_i . k_j and p_i . k_j, with what has decayed from j to i, zero where i does not see j.
 
     Q and P say which readers are wanted, TWO whether k is another key. q sees its own token unless it reads BEFORE it, p never does.
     """
@@ -63,40 +63,44 @@ def scores(
                 a_p = tl.where(here, exact_scores(reader, written, DT), a_p)
                 if TWO:
                     a_pk = tl.where(here, wide_dot(reader, written_k, DT), a_pk)
+        a_q, a_qk = scale * a_q, scale * a_qk
     else:
         if Q:
-            a_q = decayed(dot(q, tl.trans(key), DT), g, t, DECAY, Q_BEFORE, Q_BEFORE, False, DT)
+            a_q = decayed(dot(q, tl.trans(key), DT), g, scale, t, DECAY, Q_BEFORE, Q_BEFORE, False, DT)
             if TWO:
-                a_qk = decayed(dot(q, tl.trans(k), DT), g, t, DECAY, Q_BEFORE, Q_BEFORE, False, DT)
+                a_qk = decayed(dot(q, tl.trans(k), DT), g, scale, t, DECAY, Q_BEFORE, Q_BEFORE, False, DT)
         if P:
-            a_p = decayed(exact_scores(p, tl.trans(key), DT), g, t, DECAY, P_BEFORE, True, False, DT)
+            a_p = decayed(exact_scores(p, tl.trans(key), DT), g, 1.0, t, DECAY, P_BEFORE, True, False, DT)
             if TWO:
-                a_pk = decayed(dot(p, tl.trans(k), DT), g, t, DECAY, P_BEFORE, True, False, DT)
+                a_pk = decayed(dot(p, tl.trans(k), DT), g, 1.0, t, DECAY, P_BEFORE, True, False, DT)
     return a_q, a_p, a_qk, a_pk
 
 
 @triton.jit
 def score_gradient(
-    x, z, factor, g, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr
+    x, z, g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr
 ):  # fmt: skip
-    """[C, C] (TRANSPOSED: its transpose): gradient of the products under `scores`, but for a vector decay, which has its part in every level.
+    """[C, C] (TRANSPOSED: its transpose): factor times the gradient of the products under `scores`, but for a vector decay, which has its part in every level.
 
     x: [C, V], gradient of what was read; z: [C, V], what was written, which counts to 16 bits if it is not transposed and has them.
     """
     if TRANSPOSED:
-        a = factor * dot(z, tl.trans(x), DT)
+        a = dot(z, tl.trans(x), DT)
     else:
-        a = factor * fine_dot(x, tl.trans(z), DT)
+        a = fine_dot(x, tl.trans(z), DT)
+    a = decayed(a, g, factor, t, DECAY, BEFORE, STRICT, TRANSPOSED, DT)
     if DECAY != "vector":
-        a = rounded(decayed(a, g, t, DECAY, BEFORE, STRICT, TRANSPOSED, DT), FINE, DT)
+        a = rounded(a, FINE, DT)
     return a
 
 
 @triton.jit
-def decayed(a, g, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr):
-    """a [C, C] (TRANSPOSED: its transpose) with what a scalar decay leaves `between` tokens, and zero where i does not see j."""
-    if DECAY != "vector":
-        a = a * between(g, t, DECAY, BEFORE, STRICT, TRANSPOSED, DT)
+def decayed(a, g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr):
+    """factor a [C, C] (TRANSPOSED: its transpose), but for a vector decay with what is left `between` tokens, and zero where i does not see j."""
+    if DECAY == "vector":
+        a = factor * a
+    else:
+        a = a * between(g, factor, t, DECAY, BEFORE, STRICT, TRANSPOSED, DT)
     return a
 
 

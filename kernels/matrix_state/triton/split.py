@@ -27,17 +27,17 @@ from linbench.kernels.matrix_state.triton.tiles import dot, fine_dot, load_rows,
 
 @triton.jit
 def query_scores(
-    q, y, g, sums, chunk, rows, T, stride, g_stride, K,
+    q, y, g, sums, scale, chunk, rows, T, stride, g_stride, K,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, DECAY: tl.constexpr, Q_BEFORE: tl.constexpr, STEPS: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """[C, C]: q's scores of y. Of one key at a time: with two in a loop, Triton 3.6 was seen to get float32 wrong."""
+    """[C, C]: q's scores of y, times scale. Of one key at a time: with two in a loop, Triton 3.6 was seen to get float32 wrong."""
     a = tl.zeros([C, C], tl.float32)
     for block in range(0, tl.cdiv(K, BK)):
         ks = block * BK + tl.arange(0, BK)
         q_n = load_rows(q, token_of(rows, T, Q_BEFORE, STEPS), T // STEPS, stride, ks, K).to(DT)
         y_n = load_rows(y, rows, T, stride, ks, K).to(DT)
         g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, STEPS, DT)
-        part, _p, _qk, _pk = scores(q_n, q_n, y_n, y_n, g_n, rows, C, LEVELS, DECAY, True, False, False, Q_BEFORE, Q_BEFORE, DT)
+        part, _p, _qk, _pk = scores(q_n, q_n, y_n, y_n, g_n, scale, rows, C, LEVELS, DECAY, True, False, False, Q_BEFORE, Q_BEFORE, DT)
         a += part
     return a
 
@@ -95,18 +95,19 @@ def prepare(
                 store_rows(k_end + gates * K, rows, T, H * K, ks, K, keys_to_end(k_n, g_n, rows, DECAY, False, DT))
             tl.store(kept + chunk * K + ks, kept_rows(g_n, 0), mask=ks < K, eviction_policy="evict_last")  # every step of a walk waits for it
         of_q, of_p, _qk, of_pk = scores(
-            q_n, p_n, key, k_n, g_n, rows, C, LEVELS, DECAY, PREPARED and UPDATE != "low_rank", UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT
-        )
+            q_n, p_n, key, k_n, g_n, scale, rows, C, LEVELS, DECAY,
+            PREPARED and UPDATE != "low_rank", UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT,
+        )  # fmt: skip
         a_q, a_p, a_pk = a_q + of_q, a_p + of_p, a_pk + of_pk
         if u is not None:
-            a_q += own_scores(q_n, k_n * load_bonus(u, bh, group, H, ks, K), rows)
+            a_q += scale * own_scores(q_n, k_n * load_bonus(u, bh, group, H, ks, K), rows)
     if UPDATE == "low_rank":
-        a_q = query_scores(q + queries, b + keys, g, sums, chunk, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, STEPS, DT)
-        a_qk = query_scores(q + queries, k + keys, g, sums, chunk, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, STEPS, DT)
-        store_square(stored_scores(squares, chunk, 1, C, UPDATE), C, scale * a_qk)
+        a_q = query_scores(q + queries, b + keys, g, sums, scale, chunk, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, STEPS, DT)
+        a_qk = query_scores(q + queries, k + keys, g, sums, scale, chunk, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, STEPS, DT)
+        store_square(stored_scores(squares, chunk, 1, C, UPDATE), C, a_qk)
         store_square(stored_scores(squares, chunk, 2, C, UPDATE), C, a_pk)
     if PREPARED:
-        store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, scale * a_q)
+        store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, a_q)
     if UPDATE != "add":
         beta_n = tl.zeros([C], tl.float32)
         if UPDATE == "delta":
@@ -119,7 +120,7 @@ def prepare(
             ks = block * BK + tl.arange(0, BK)
             p_n = load_rows((p if ERASE else k) + keys, rows, T, HK * K, ks, K).to(DT)
             g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, STEPS, DT)
-            recall = values_from_start(keys_from_start(p_n, g_n, rows, DECAY, P_BEFORE, False, DT), g_n, DECAY, P_BEFORE, DT)
+            recall = values_from_start(keys_from_start(p_n, g_n, rows, DECAY, P_BEFORE, False, DT), g_n, 1.0, DECAY, P_BEFORE, DT)
             store_rows(erasers + gates * K, rows, T, H * K, ks, K, inverse_dot(x, recall.to(DT), DT))
         for block in range(0, tl.cdiv(V, BV)):
             vs = block * BV + tl.arange(0, BV)
@@ -197,7 +198,7 @@ def read(
     if PREPARED:
         a_q = load_square(stored_scores(squares, chunk, 0, C, UPDATE), C)
     else:
-        a_q = scale * query_scores(q + queries, k + keys, sums, sums, chunk, rows, T, HK * K, 0, K, C, LEVELS, BK, DECAY, Q_BEFORE, STEPS, DT)
+        a_q = query_scores(q + queries, k + keys, sums, sums, scale, chunk, rows, T, HK * K, 0, K, C, LEVELS, BK, DECAY, Q_BEFORE, STEPS, DT)
         if SAVE:
             store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, a_q)
     g_n = scalar_decay(sums, chunk, C, DECAY, DT)
@@ -210,7 +211,7 @@ def read(
                 q_n = load_rows(q_start + outputs * K, tokens, T // STEPS, H * K, ks, K)
             else:
                 q_n = load_rows(q + queries, tokens, T // STEPS, HK * K, ks, K).to(DT)
-            o_n += scale * recalled(q_n, load_rows(states, ks, K, V, vs, V), g_n, rows, INSIDE, Q_BEFORE, DT)
+            o_n += recalled(q_n, load_rows(states, ks, K, V, vs, V), g_n, scale, rows, INSIDE, Q_BEFORE, DT)
         o_n = fine_dot(rounded(a_q, FINE, DT), load_rows((v if UPDATE == "add" else writes) + gates * V, rows, T, H * V, vs, V), DT, o_n)
         if UPDATE == "low_rank":
             a_qk = load_square(stored_scores(squares, chunk, 1, C, UPDATE), C)

@@ -78,9 +78,9 @@ def write_gradients(
         da = fine_dot(do_n, tl.trans(z), DT, da)
         if UPDATE == "low_rank":
             da_k = dot(do_n, tl.trans(load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)), DT, da_k)
-    store_square(stored_gradients(dsquares, chunk, 0, C, UPDATE), C, decayed(scale * da, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, DT))
+    store_square(stored_gradients(dsquares, chunk, 0, C, UPDATE), C, decayed(da, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, False, DT))
     if UPDATE == "low_rank":
-        store_square(stored_gradients(dsquares, chunk, 2, C, UPDATE), C, decayed(scale * da_k, g_n, rows, DECAY, Q_BEFORE, Q_BEFORE, False, DT))
+        store_square(stored_gradients(dsquares, chunk, 2, C, UPDATE), C, decayed(da_k, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, False, DT))
 
 
 @triton.jit
@@ -128,7 +128,7 @@ def walk_back(
             key_n = load_rows(key, rows, T, key_stride, ks, K).to(DT)
             dz = dwrite + taken_over(key_n, dstate, g_n, rows, INSIDE, DT)
             store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dz)
-        dstate = looked_at(whole(dstate, decay, DECAY), q_t, scale * do_n, g_n, g_n, rows, INSIDE, Q_BEFORE, False, DT)
+        dstate = looked_at(whole(dstate, decay, DECAY), q_t, do_n, g_n, g_n, scale, rows, INSIDE, Q_BEFORE, False, DT)
         if UPDATE != "add":
             dstate -= fine_dot(load_transposed(erasers + gates * K, rows, T, H * K, ks, K), rounded(dz, FINE_BACK, DT), DT)
     if STATE:
@@ -270,11 +270,11 @@ def value_gradients(
             dv_n = fine_dot(load_square_transposed(stored_scores(squares, chunk, 2, C, UPDATE), C), dr.to(DT), DT, dv_n)
             dv_n += later_readings(plain, key_stride, dstates, g_n, rows, vs, T, K, V, BK, INSIDE, DT)
         store_rows(dv + gates * V, rows, T, H * V, vs, V, dv_n)
-    store_square(stored_gradients(dsquares, chunk, 1, C, UPDATE), C, decayed(dl, g_n, rows, DECAY, P_BEFORE, True, False, DT))
+    store_square(stored_gradients(dsquares, chunk, 1, C, UPDATE), C, decayed(dl, g_n, 1.0, rows, DECAY, P_BEFORE, True, False, DT))
     if UPDATE == "delta":
         tl.store(dbeta + tl.cdiv(K, BK) * tl.num_programs(1).to(tl.int64) * T + gates + rows * H, dbeta_n, mask=rows < T)
     else:
-        store_square(stored_gradients(dsquares, chunk, 3, C, UPDATE), C, decayed(dl_k, g_n, rows, DECAY, P_BEFORE, True, False, DT))
+        store_square(stored_gradients(dsquares, chunk, 3, C, UPDATE), C, decayed(dl_k, g_n, 1.0, rows, DECAY, P_BEFORE, True, False, DT))
 
 
 @triton.jit
@@ -286,4 +286,5 @@ def summed_gradients(
     bh, N = tl.program_id(1).to(tl.int64), tl.cdiv(T, C)
     _, outputs = place(bh, T // STEPS, H, HK, K)
     decays, g_stride = place_of_decays(outputs, H, K, DECAY)
-    decay_gradients(dsums, dg + decays, bh, tl.program_id(0), P, tl.num_programs(1).to(tl.int64) * N * 3 * C, N, T, g_stride, C, AT_ONCE, STEPS, Q_BEFORE or P_BEFORE)
+    stride_p = tl.num_programs(1).to(tl.int64) * N * 3 * C
+    decay_gradients(dsums, dg + decays, bh, tl.program_id(0), P, stride_p, N, T, g_stride, C, AT_ONCE, STEPS, Q_BEFORE or P_BEFORE)
