@@ -75,7 +75,7 @@ def matrix_state(
         o, state = _BACKENDS[took](problem._replace(bonus=bonus.expand(v.shape[2], k.shape[3])) if bonus is not None and joins else problem)
         if bonus is not None and not joins:
             o = _with_own_write(o, problem, bonus)
-    return o.to(v.dtype), state if final else state.new_empty(len(state), 0)
+    return o.to(v.dtype), state if final or not state.numel() else state.new_empty(len(state), 0)
 
 
 def _with_own_write(o: Tensor, problem: Problem, bonus: Tensor) -> Tensor:

@@ -10,7 +10,9 @@ triton_launch = pytest.importorskip("linbench.kernels.matrix_state.triton.launch
 
 
 class Kernel:
-    """Stands for a Triton kernel; `compiles` is what compiling it gives."""
+    """Stands for a Triton kernel of three parameters; `compiles` is what compiling it gives."""
+
+    arg_names = ("x", "size", "y")
 
     def __init__(self, compiles: Any) -> None:
         self.compiles = compiles
@@ -28,17 +30,17 @@ def test_what_was_compiled_is_launched_directly_for_the_same_form_alone() -> Non
     compiled = Kernel(None)
     kernel = Kernel(compiled)
     form, other = object(), object()
-    for which in (form, form, other, form):
-        triton_launch.launch(kernel, (4, 2), (1, 2), which, num_warps=2)
-    assert kernel.calls == [((4, 2), (1, 2), {"num_warps": 2})] * 2
-    assert compiled.calls == [((4, 2, 1), (1, 2), {})] * 2
+    for address, which in enumerate((form, form, other, form)):
+        triton_launch.launch(kernel, (4, 2), which, {"x": address, "z": 9}, lambda: {"x": "a tensor", "size": 2, "z": "another"}, num_warps=2)
+    assert kernel.calls == [((4, 2), ("a tensor", 2, None), {"num_warps": 2})] * 2
+    assert compiled.calls == [((4, 2, 1), (1, 2, None), {}), ((4, 2, 1), (3, 2, None), {})]
 
 
 @pytest.mark.parametrize(("compiles", "form"), [(Kernel(None), None), (None, object())], ids=["misaligned", "interpreted"])
 def test_triton_launches_what_it_must_specialise_or_interpret(compiles: Any, form: Any) -> None:
     kernel = Kernel(compiles)
     for _ in range(2):
-        triton_launch.launch(kernel, (1,), (), form)
+        triton_launch.launch(kernel, (1,), form, {}, dict)
     assert len(kernel.calls) == 2
 
 
@@ -48,7 +50,7 @@ def test_kernels_do_not_share_what_was_compiled() -> None:
     form = object()
     for _ in range(2):
         for kernel in kernels:
-            triton_launch.launch(kernel, (1,), (), form)
+            triton_launch.launch(kernel, (1,), form, {}, dict)
     assert [len(x.calls) for x in (*kernels, *compiled)] == [1, 1, 1, 1]
 
 

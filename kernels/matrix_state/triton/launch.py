@@ -1,6 +1,6 @@
 """How the kernels are launched: by a rule from shapes and device, never a timing at run time; and again in less time than Triton takes to launch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -112,24 +112,36 @@ def power_of_two(n: int) -> int:
     return max(16, 1 << (n - 1).bit_length())
 
 
-_COMPILED: dict[tuple[int, Any], Any] = {}
+class _Compiled(NamedTuple):
+    """What Triton made of a kernel for a form; its arguments but for tensors, and where which of these go."""
+
+    kernel: Any
+    arguments: list[Any]
+    tensors: list[tuple[int, str]]
 
 
-def known(kernel: Any, form: Any) -> bool:
-    """Whether `launch` will launch directly, and takes addresses for tensors."""
-    return form is not None and (id(kernel), form) in _COMPILED
+_COMPILED: dict[tuple[int, Any], _Compiled] = {}
 
 
-def launch(kernel: Any, grid: tuple[int, ...], arguments: Sequence[Any], form: Any, **options: int | None) -> None:
+def launch(kernel: Any, grid: tuple[int, ...], form: Any, addresses: Mapping[str, int], values: Callable[[], Mapping[str, Any]], **options: int | None) -> None:
     """Launch a Triton kernel; from the second time on in a tenth of the time that Triton takes to find what it compiled.
 
-    form: hashable, and the same only for calls with the same `options` and, but for where tensors lie, the same arguments in all that
+    form: hashable, and the same only for calls with the same `options` and, but for where tensors lie, the same values in all that
     Triton may compile for: types, integers, switches; all tensors begin with a multiple of `ALIGNMENT`. None where that is not so.
-    arguments: once the kernel is `known`, addresses instead of tensors, which take Triton's launcher longer.
+    addresses: where tensors lie, by the names of the kernel's parameters: they take Triton's launcher less time than tensors.
+    values: all parameters by name, tensors too, None for those that are missing; asked for the first time.
     """
-    if not known(kernel, form):
-        compiled = kernel[grid](*arguments, **options)
-        if form is not None and compiled is not None:  # the interpreter compiles nothing
-            _COMPILED[id(kernel), form] = compiled
+    compiled = None if form is None else _COMPILED.get((id(kernel), form))
+    if compiled is not None:
+        arguments = compiled.arguments.copy()
+        for place, name in compiled.tensors:
+            arguments[place] = addresses[name]
+        compiled.kernel[(*grid, 1, 1)[:3]](*arguments)
     else:
-        _COMPILED[id(kernel), form][(*grid, 1, 1)[:3]](*arguments)
+        given = values()
+        arguments = [given.get(name) for name in kernel.arg_names]
+        made = kernel[grid](*arguments, **options)
+        if form is not None and made is not None:  # the interpreter compiles nothing
+            tensors = [(place, name) for place, name in enumerate(kernel.arg_names) if name in addresses]
+            others = [None if name in addresses else x for name, x in zip(kernel.arg_names, arguments, strict=True)]  # nothing keeps the tensors of one call
+            _COMPILED[id(kernel), form] = _Compiled(made, others, tensors)

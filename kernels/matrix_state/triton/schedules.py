@@ -1,5 +1,7 @@
 """From tensors to launches. A kernel's parameters are looked up by name: a name means the same thing in all of them."""
 
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import torch
@@ -38,12 +40,12 @@ class Call:
     ) -> None:
         self.given = tuple(None if x is None else x.contiguous() for x in (*tensors, do, dlast))
         self.plan = plan_of(self.given, switches, gradient, final)
-        self.tensors: dict[str, Tensor] = {}
-        self.addresses: dict[str, int] = {}
+        self.tensors = {name: x for name, x in zip(GIVEN, self.given, strict=True) if x is not None}
+        self.addresses = {name: x.data_ptr() for name, x in self.tensors.items()}
         self.rooms: list[tuple[Room, Tensor]] = []
-        self.place(**dict(zip(GIVEN, self.given, strict=True)))
-        self.aligned = not any(address % launch.ALIGNMENT for address in self.addresses.values())
-        """Whether all that was given begins where Triton expects it by default."""
+        aligned = reduce(or_, self.addresses.values()) % launch.ALIGNMENT == 0
+        self.form = self.plan if aligned else None
+        """Of its launches: none unless all that was given begins where Triton expects it by default."""
 
     def place(self, **tensors: Tensor | None) -> None:
         """More tensors by name; None for what there is not."""
@@ -61,10 +63,11 @@ class Call:
 
     def run(self, kernel: Any, grid: tuple[int, ...], kind: int, *, stages: int = 1, registers: int | None = None, **more: Any) -> None:
         """Launch with the values of the plan and `more`; `kind` is the place in the launch's warps."""
-        form = self.plan if self.aligned else None
-        values = self.plan.values | (self.addresses if launch.known(kernel, form) else self.views()) | more
-        arguments = [values.get(name) for name in kernel.arg_names]
-        launch.launch(kernel, grid, arguments, form, num_warps=self.plan.launch.warps[kind], num_stages=stages, maxnreg=registers)
+
+        def values() -> dict[str, Any]:
+            return self.plan.values | self.views() | more
+
+        launch.launch(kernel, grid, self.form, self.addresses, values, num_warps=self.plan.launch.warps[kind], num_stages=stages, maxnreg=registers)
 
     def views(self) -> dict[str, Tensor]:
         """All tensors, for a kernel that is not compiled yet."""
