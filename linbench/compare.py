@@ -8,6 +8,8 @@ import linbench
 from linbench.beside import SideBySide, side_by_side
 from linbench.cell import Cell
 from linbench.common.errors import UserError, nearest
+from linbench.pattern import parse_pattern
+from linbench.registry import registry
 from linbench.search import SearchSettings, at_chosen_rates
 from linbench.speeds import speeds
 from linbench.store import FINAL, SPEED, Result, Store, below
@@ -47,6 +49,8 @@ def comparing(
     """
     named = list(dict.fromkeys(models))
     others = list(dict.fromkeys(part.model for part in suite.models if against and part.model not in named))
+    for term in (term for name in named for term in parse_pattern(name)):
+        registry("model").find(term.name)
     if len(named) < 2 and not others:
         raise UserError(f"one variant alone is compared with nothing; name another{'' if against else f', or --against {REFERENCE}'}.")
     stores = stores_at(against) if against else []

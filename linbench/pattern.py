@@ -31,8 +31,11 @@ def parse_pattern(text: str) -> list[Term]:
 
 
 def split_models(text: str) -> list[str]:
-    """`a,b[x=1,y=2]` -> two patterns, each as `tidy` has it."""
-    return [tidy(part) for part in _split(text, ",") if part.strip()]
+    """`a,b[x=1,y=2]` -> two patterns, each as `tidy` has it. Raises UserError: none."""
+    found = [tidy(part) for part in _split(text, ",") if part.strip()]
+    if not found:
+        raise UserError(f"'{text}' names no model; `linbench list models` has them.")
+    return found
 
 
 def tidy(text: str) -> str:

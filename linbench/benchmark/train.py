@@ -102,7 +102,10 @@ def plan(
         for count in replicas
     ]
     for row in wanted:
-        cells(row)
+        try:
+            cells(row)
+        except UserError as error:
+            raise UserError(f"{row.model} at {row.shape} cannot be: {error}") from None
     return wanted
 
 

@@ -103,11 +103,19 @@ def _say_usage(error: Any) -> int:
         error.show()
         return int(error.exit_code)
     said = error.format_message().rstrip(".").replace(": Value error, ", ": ")
+    if (given := _given(error)) and f"'{given}'" not in said:
+        said = f"{said}, not '{given}'"
     choice = re.search("'([^']*)' is not one of (.*)", said)
     if choice and (hint := nearest_quoted(*choice.groups())):
         said = f"{said}; {hint.removesuffix('?')}"
     more = f"; {error.ctx.command_path} -h tells more" if getattr(error, "ctx", None) else ""
     return _say(f"linbench: {said[:1].lower()}{said[1:]}{more}.", error.exit_code)
+
+
+def _given(error: Any) -> str:
+    """What an option was given that it cannot be, where the parser knows; else empty."""
+    wrong: list[dict[str, Any]] = getattr(error.__cause__, "errors", list)()
+    return str(wrong[0].get("input", "")) if wrong else ""
 
 
 def _signalled(number: int, frame: FrameType | None) -> NoReturn:

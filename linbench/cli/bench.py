@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from linbench.cli import bench_layers
-from linbench.cli.options import JsonOption
+from linbench.cli.options import JsonOption, names, numbers
 
 bench = typer.Typer(help="Speed and memory, measured beside the peers.", no_args_is_help=True)
 bench.command("length")(bench_layers.length)
@@ -40,8 +40,8 @@ def ops(
 
     tasks = plan(
         device=pick_device(device),
-        operations=_names(operations),
-        shapes=parse_shapes(shapes) if shapes else (),
+        operations=names("--ops", operations),
+        shapes=parse_shapes(shapes) if shapes is not None else (),
         dtype=dtype,
         peer=peer,
         repeats=repeat,
@@ -61,7 +61,7 @@ def train(
     shapes: Annotated[str | None, typer.Option(help="Such as B512xT64xD64,B128xT256xD128.")] = None,
     replicas: Annotated[str, typer.Option(metavar="NUMBERS", help="Models trained as one program, such as 1,12.")] = "1",
     dtype: Annotated[str | None, typer.Option(help="bf16 or fp32; default: fp32 on a CPU, else bf16.")] = None,
-    peer: Annotated[str | None, typer.Option(help="zoology-style: measure it too, in turn with ours.")] = None,
+    peer: Annotated[str | None, typer.Option(help="zoology-style: measure it too, in turn with ours; it needs flash-linear-attention.")] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Also where the time of a step goes on a GPU.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     repeat: Annotated[int | None, typer.Option(min=1, help="Windows that a median is of; default: 9, on a CPU 5.")] = None,
@@ -76,9 +76,9 @@ def train(
 
     rows = plan(
         device=pick_device(device),
-        models=_names(models),
-        shapes=parse_shapes(shapes) if shapes else (),
-        replicas=bench_layers.numbers("--replicas", replicas),
+        models=names("--models", models),
+        shapes=parse_shapes(shapes) if shapes is not None else (),
+        replicas=numbers("--replicas", replicas),
         precision=dtype,
         peer=peer,
         repeats=repeat,
@@ -110,7 +110,7 @@ def data(
     from linbench.plan import pick_device
     from linbench.report.lines import show
 
-    rows, where = plan(_names(tasks)), pick_device(device)
+    rows, where = plan(names("--tasks", tasks)), pick_device(device)
     found = _kept(lambda keep: run(rows, device=where, peer=peer, repeats=repeat, tell=_tell, keep=keep), where, save)
     if as_json:
         print(json.dumps(found))
@@ -118,10 +118,6 @@ def data(
     show(*columns(found), left=LEFT)
     print()
     print("\n".join(found["notes"]))
-
-
-def _names(text: str | None) -> list[str]:
-    return [name.strip() for name in text.split(",")] if text else []
 
 
 def _tell(line: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from linbench.cli.options import JsonOption, ResultsOption, parse_settings, tell_set_aside
+from linbench.cli.options import JsonOption, ResultsOption, numbers, parse_settings, tell_set_aside
 from linbench.common.errors import EXIT_CELLS_FAILED, UserError
 
 if TYPE_CHECKING:
@@ -192,8 +192,9 @@ def _run(cases: "Callable[[Callable[[Preset], list[Case]], Preset], list[Case]]"
     if suite and (told := [name for name, key in SIZED_BY.items() if given[key]]):
         raise UserError(f"--suite says what layers are like; leave out {', '.join(told)}.")
     settings = parse_settings(given["set_"] or [])
-    if other := [name for name in settings if name.startswith(("task.", "protocol."))]:
-        raise UserError(f"--set {other[0]} says nothing of a layer; only model.NAME does.")
+    if other := next((name for name in settings if not name.startswith("model.")), None):
+        hint = "" if "." in other else f"; did you mean model.{other}?"
+        raise UserError(f"--set {other} says nothing of a layer{hint or '; only model.NAME does.'}")
     if twice := [option for option, name in SET_BY.items() if given.get(name) and f"model.{name}" in settings]:
         raise UserError(f"{twice[0]} and --set model.{SET_BY[twice[0]]} say the same; leave out one of them.")
     where = pick_device(given["device"])
@@ -214,7 +215,8 @@ def _run(cases: "Callable[[Callable[[Preset], list[Case]], Preset], list[Case]]"
         "peer": given.get("peer"),
         "repeats": given.get("repeat"),
     }
-    planned = cases(lambda preset: base(split_models(given["models"] or ""), preset, **layers), shape)
+    models = [] if given["models"] is None else split_models(given["models"])
+    planned = cases(lambda preset: base(models, preset, **layers), shape)
     store = Store(given["results"])
     found = run(planned, store, again=given["again"], tell=lambda line: print(line, file=sys.stderr, flush=True))
     tell_set_aside(store.set_aside)
@@ -230,11 +232,3 @@ def _run(cases: "Callable[[Callable[[Preset], list[Case]], Preset], list[Case]]"
     if bad := [result for result in found if result["status"] == "failed"]:
         print(f"linbench: {len(bad)} of {len(found)} could not be measured; the first: {bad[0]['label']}: {bad[0]['reason']}.", file=sys.stderr)
         raise typer.Exit(EXIT_CELLS_FAILED)
-
-
-def numbers(option: str, text: str | None) -> list[int]:
-    """`256,4096` -> whole numbers from 1 on; nothing -> none. Raises UserError."""
-    parts = [part.strip() for part in text.split(",")] if text else []
-    if not all(part.isdigit() and int(part) for part in parts):
-        raise UserError(f"{option} takes whole numbers from 1 on, such as 64,256, not '{text}'.")
-    return [int(part) for part in parts]
