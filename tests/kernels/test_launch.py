@@ -1,7 +1,10 @@
 """Kernels are launched by Triton the first time, and directly what it compiled from then on."""
 
+from collections import deque
+from functools import partial
 from itertools import pairwise
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -16,7 +19,7 @@ class Kernel:
 
     def __init__(self, compiles: Any) -> None:
         self.compiles = compiles
-        self.calls: list[Any] = []
+        self.calls: Any = []
 
     def __getitem__(self, grid: Any) -> Any:
         def run(*arguments: Any, **options: Any) -> Any:
@@ -34,6 +37,15 @@ def test_what_was_compiled_is_launched_directly_for_the_same_form_alone() -> Non
         triton_launch.launch(kernel, (4, 2), which, {"x": address, "z": 9}, lambda: {"x": "a tensor", "size": 2, "z": "another"}, num_warps=2)
     assert kernel.calls == [((4, 2), ("a tensor", 2, None), {"num_warps": 2})] * 2
     assert compiled.calls == [((4, 2, 1), (1, 2, None), {}), ((4, 2, 1), (3, 2, None), {})]
+
+
+def test_nothing_keeps_the_tensors_of_a_call() -> None:
+    kernel, x = Kernel(Kernel(None)), torch.ones(1)
+    kernel.calls = deque(maxlen=0)
+    seen = ref(x)
+    triton_launch.launch(kernel, (1,), object(), {"x": x.data_ptr()}, partial(dict, x=x, size=1))
+    del x
+    assert seen() is None
 
 
 @pytest.mark.parametrize(("compiles", "form"), [(Kernel(None), None), (None, object())], ids=["misaligned", "interpreted"])
