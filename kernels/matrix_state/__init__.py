@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.matrix_state.chunkwise import chunkwise
-from linbench.kernels.matrix_state.problem import Problem, Read, check
+from linbench.kernels.matrix_state.problem import Problem, Read, check, expanded
 from linbench.kernels.matrix_state.reference import reference
 from linbench.kernels.matrix_state.scan import scan
 from linbench.kernels.matrix_state.update import Add, Delta, LowRank, Update
@@ -71,8 +71,10 @@ def matrix_state(
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     problem = check(Problem(q, k, v, log_decay, update, read, steps, scale, state, final), bonus)
     with without_autocast(v):
-        joins = took == "triton" and steps == 1 and problem.vector_decay and isinstance(update, Add)
-        o, state = _BACKENDS[took](problem._replace(bonus=bonus.expand(v.shape[2], k.shape[3])) if bonus is not None and joins else problem)
+        joins = bonus is not None and took == "triton" and steps == 1 and problem.vector_decay and isinstance(update, Add)
+        if bonus is not None and joins:
+            problem = problem._replace(bonus=expanded(bonus, (v.shape[2], k.shape[3])))
+        o, state = _BACKENDS[took](problem)
         if bonus is not None and not joins:
             o = _with_own_write(o, problem, bonus)
     return o.to(v.dtype), state if final or not state.numel() else state.new_empty(len(state), 0)

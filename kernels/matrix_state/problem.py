@@ -102,9 +102,9 @@ def check(problem: Problem, bonus: Tensor | None) -> Problem:
         raise ValueError(f"state must be [B, H, K, V] = {(batch, heads, key_dim, value_dim)}, not {tuple(state.shape)}")
     if log_decay is not None:
         full = (batch, length, heads, key_dim) if log_decay.dim() == 4 else (batch, length, heads)
-        log_decay = _expanded("log_decay", log_decay, full, f" or [B, T, H, K] with K = {key_dim}")
+        log_decay = _gate("log_decay", log_decay, full, f" or [B, T, H, K] with K = {key_dim}")
     if isinstance(update, Delta):
-        update = update._replace(beta=_expanded("beta", update.beta, (batch, steps * length, heads)))
+        update = update._replace(beta=_gate("beta", update.beta, (batch, steps * length, heads)))
         if update.reads not in ("decayed", "undecayed"):
             raise ValueError(f"Delta reads decayed or undecayed, not {update.reads!r}")
         if update.erase_key is not None:
@@ -117,13 +117,15 @@ def check(problem: Problem, bonus: Tensor | None) -> Problem:
     return problem._replace(log_decay=log_decay, update=update)
 
 
-def _expanded(name: str, gate: Tensor, full: tuple[int, ...], alternative: str = "") -> Tensor:
-    """Without a node in the graph where there is nothing to expand."""
-    if gate.shape == full:
-        return gate
-    if not _broadcasts(gate, full):
+def _gate(name: str, gate: Tensor, full: tuple[int, ...], alternative: str = "") -> Tensor:
+    if gate.shape != full and not _broadcasts(gate, full):
         raise ValueError(f"{name} must broadcast to [B, T, H] = {full[:3]}{alternative}, not {tuple(gate.shape)}")
-    return gate.expand(full)
+    return expanded(gate, full)
+
+
+def expanded(x: Tensor, full: tuple[int, ...]) -> Tensor:
+    """x in full shape, without a node in the graph where there is nothing to expand."""
+    return x if x.shape == full else x.expand(full)
 
 
 def _like_k(name: str, x: Tensor, k: Tensor) -> None:

@@ -20,5 +20,4 @@ def triton(problem: Problem) -> tuple[Tensor, Tensor]:
     p_before = kind == "low_rank" or (isinstance(update, Delta) and update.reads == "undecayed")
     if state is not None:
         state = state.float()
-    u = None if bonus is None else bonus[None]
-    return matrix_state(q, k, v, log_decay, beta, p, b, u, state, scale, kind, read == "before", p_before, neg_eigval, torch.is_grad_enabled(), final)
+    return matrix_state(q, k, v, log_decay, beta, p, b, bonus, state, scale, kind, read == "before", p_before, neg_eigval, torch.is_grad_enabled(), final)

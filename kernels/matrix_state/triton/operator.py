@@ -32,7 +32,7 @@ def forward(
     save: bool,
     final: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """o, the final state, empty if not wanted, and what `backward` needs if asked to `save` it."""
+    """o, the final state, empty if not wanted, and what `backward` needs if asked to `save` it. u: [H, K], or of several replicas one below the other."""
     return schedules.forward((q, k, v, g, beta, p, b, u, state), Switches(scale, update, q_before, p_before, neg_eigval), save, final)
 
 

@@ -34,8 +34,8 @@ class Switches(NamedTuple):
 
 
 class Form(NamedTuple):
-    """All that a plan depends on: sizes of q, k and v, dimensions of g, replicas of u, 0 where there is none, types of what is `GIVEN`; whether a gradient
-    is, or will be, asked for, and whether the final state is."""
+    """All that a plan depends on: sizes of q, k and v, dimensions of g, of how many replicas u is, 0 where there is none, types of what is `GIVEN`; whether a
+    gradient is, or will be, asked for, and whether the final state is."""
 
     queries: tuple[int, ...]
     keys: tuple[int, ...]
@@ -72,7 +72,8 @@ class Room:
     def view(self, room: Tensor, name: str) -> Tensor:
         """One of the arrays."""
         shape, dtype = self.contents[name]
-        return room.view(-1)[self.offsets[name] :][: prod(shape) * dtype.itemsize].view(dtype).view(shape)
+        start = self.offsets[name]
+        return room.view(-1)[start : start + prod(shape) * dtype.itemsize].view(dtype).view(shape)
 
 
 class Plan:

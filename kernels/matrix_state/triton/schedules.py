@@ -20,9 +20,10 @@ def plan_of(tensors: tuple[Tensor | None, ...], switches: Switches, gradient: bo
     *given, g = tensors[:4]
     u = tensors[7]
     queries, keys, values = (tuple(map(int, x.shape)) for x in given if x is not None)  # of a traced call, too: a launch is for one size
+    replicas = 0 if u is None else int(u.shape[0]) // values[2]
     types = tuple(None if x is None else x.dtype for x in tensors)
     device = next(x.device for x in given if x is not None)
-    return plan.planned(Form(queries, keys, values, 0 if g is None else g.dim(), 0 if u is None else len(u), types, device, switches, gradient, final))
+    return plan.planned(Form(queries, keys, values, 0 if g is None else g.dim(), replicas, types, device, switches, gradient, final))
 
 
 class Call:
@@ -151,7 +152,7 @@ def backward(tensors: Tensors, saved: Tensor, do: Tensor, dlast: Tensor | None, 
         call.run(fused.backward, (plan.rows,), 1, stages=plan.launch.stages[1])
     if grouped:
         dq, dk, dp, db = (x if y is None else _per_key_head(x, y) for x, y in ((dq, q), (dk, k), (dp, p), (db, b)))
-    du = None if u is None else summed(plan.scratch.view(scratch, "du").view(plan.replicas, -1, plan.heads, plan.key_dim)).to(u.dtype)
+    du = None if u is None else summed(plan.scratch.view(scratch, "du").view(plan.replicas, -1, plan.heads, plan.key_dim)).view(u.shape).to(u.dtype)
     return dq, dk, dv, dg, dbeta, dp, db, du, dfirst
 
 
