@@ -49,9 +49,9 @@ def comparing(
     """
     named = list(dict.fromkeys(models))
     others = list(dict.fromkeys(part.model for part in suite.models if against and part.model not in named))
-    for term in (term for name in named for term in parse_pattern(name)):
-        registry("model").find(term.name)
     if len(named) < 2 and not others:
+        for term in (term for name in named for term in parse_pattern(name)):
+            registry("model").find(term.name)
         raise UserError(f"one variant alone is compared with nothing; name another{'' if against else f', or --against {REFERENCE}'}.")
     stores = stores_at(against) if against else []
     chosen = narrowed(suite, models=[*named, *others], seeds=seeds, form=form)
