@@ -98,10 +98,17 @@ def _fewer(pair: Pair) -> float:
     return fisher(after, len(pair.candidate), before, len(pair.baseline), alternative="less")
 
 
-def gate(baseline: Iterable[Result], candidate: Iterable[Result], policy: Policy, *, speeds: tuple[Sequence[Result], Sequence[Result]] = ((), ())) -> Gate:
+def gate(
+    baseline: Iterable[Result],
+    candidate: Iterable[Result],
+    policy: Policy,
+    *,
+    speeds: tuple[Sequence[Result], Sequence[Result]] = ((), ()),
+    unreadable: Sequence[str] = (),
+) -> Gate:
     """Rows are matched by task, settings, model, form, protocol and seed; what code they ran is left aside, as that is what is gated. But a task
     of another version asks another question, and what else matters of the environment must agree. speeds: what both sides have stored of them, which is
-    shown, and gated where the policy says so.
+    shown, and gated where the policy says so. unreadable: files of the baseline that may be of any cell, so that it cannot be told what else there was.
 
     Raises UserError: the policy names a bimodal cell that the baseline does not have.
     """
@@ -129,6 +136,7 @@ def gate(baseline: Iterable[Result], candidate: Iterable[Result], policy: Policy
             problems.append("The policy gates speeds, and the baseline holds none; `linbench bench` measures them.")
     if not reported[0] and not (timed and policy.slower is not None):
         problems.append("The baseline holds no result that was run to be reported, so there is nothing to gate.")
+    problems += [f"{name} of the baseline is unreadable, whatever cell it was of." for name in unreadable]
     judged = judge([Pair(m.name, m.accuracies(m.baseline), m.accuracies(m.candidate), _learnt(m, policy)) for m in gated], policy)
     told = tuple(replace(one, marks=_marks(match)) for one, match in zip(judged, gated, strict=True))
     new = tuple(match.name for match in found if not match.baseline.results)

@@ -105,6 +105,17 @@ def test_an_unreadable_file_of_a_baseline_stays_as_it_is_and_is_named_every_time
     assert (sorted(base.iterdir()), torn.read_text()) == (before, "{")
 
 
+def test_a_baseline_of_which_a_cell_is_unreadable_lets_nothing_pass(gate: Callable[..., Any], store: Callable[..., Path]) -> None:
+    base, head = store("base", 0.8), store("head", 0.6)
+    for path in base.glob("*.json"):
+        path.write_text("{")
+    store("base", 0.8, heads=4)
+    store("head", 0.8, heads=4)
+    ended = gate(base, head, "--json")
+    assert ended.code == 5
+    assert [said.partition(" ")[2] for said in json.loads(ended.out)["problems"]] == ["of the baseline is unreadable, whatever cell it was of."] * 6
+
+
 def test_bad_input_is_one_sentence(gate: Callable[..., Any], store: Callable[..., Path], tmp_path: Path) -> None:
     ended = gate(store("base", 0.8), "nowhere")
     assert (ended.code, ended.err) == (6, "linbench: there is no results folder nowhere; `linbench run` makes one, --candidate names another.\n")
