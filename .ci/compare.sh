@@ -37,7 +37,7 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$models" ] && [ -n "$out" ] || { usage >&2; exit 2; }
 python=${PYTHON:-python}
-mkdir -p "$out"
+mkdir -p "$out" 2> /dev/null || { echo "compare.sh: cannot make the folder $out." >&2; exit 2; }
 out=$(cd "$out" && pwd)
 head=$(git rev-parse --show-toplevel)
 [ ! -f "$suite" ] || suite=$(realpath "$suite")
@@ -72,18 +72,25 @@ if [ -n "$base" ] && ! git cat-file -e "$base^{commit}" 2> /dev/null; then
     base=$(git rev-parse FETCH_HEAD)
 fi
 add_side head "$head"
-parts=$(using head - "$models" "$suite" "$seeds" "$rounds" "$form" "$against" "$device" <<'PY'
+parts=$(using head - "$models" "$suite" "$seeds" "$rounds" "$form" "$against" "$device" "$policy" "$workers" "$time" <<'PY'
 import sys
 from contextlib import redirect_stdout
+from pathlib import Path
+from linbench.cli.options import numbers
 from linbench.common.errors import UserError
 from linbench.common.seeds import parse_seeds
 from linbench.compare import comparing
 from linbench.pattern import split_models
+from linbench.policy import load as load_policy
 from linbench.suite import load
-models, suite, given, rounds, form, against, device = sys.argv[1:]
+models, suite, given, rounds, form, against, device, policy, workers, time = sys.argv[1:]
 try:
     if not rounds.isdecimal() or int(rounds) < 1:
         raise UserError(f"--rounds {rounds}: a whole number of at least 1 would do.")
+    if workers and not workers.isdecimal():
+        raise UserError(f"--workers {workers}: a whole number would do.")
+    load_policy(Path(policy) if policy else None)
+    numbers("--time", time or None)
     seeds, count = parse_seeds(given), int(rounds)
     with redirect_stdout(sys.stderr):  # a plugin may print
         comparing(split_models(models), load(suite), seeds=given, form=form or None, against=against or None, device=device)

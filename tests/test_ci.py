@@ -79,6 +79,9 @@ def test_bad_input_is_refused(words: list[str], said: str) -> None:
     [
         pytest.param(["--models", "deltanet,gla", "--rounds", "0"], "compare.sh: --rounds 0: a whole number of at least 1 would do.\n", marks=pytest.mark.slow),
         (["--models", "delatnet,gla"], "compare.sh: delatnet cannot be compared on this suite: unknown model 'delatnet'; did you mean 'deltanet'?"),
+        (["--models", "deltanet,gla", "--policy", "nope.yaml"], "compare.sh: cannot read the policy nope.yaml: No such file or directory.\n"),
+        (["--models", "deltanet,gla", "--time", "abc"], "compare.sh: --time takes whole numbers from 1 on, such as 64,256, not 'abc'.\n"),
+        (["--models", "deltanet,gla", "--workers", "two"], "compare.sh: --workers two: a whole number would do.\n"),
         (["--models", "deltanet,gla", "--base", "nosuchref"], "compare.sh: --base nosuchref is no commit of this repository, nor one that origin has.\n"),
     ],
 )

@@ -32,7 +32,7 @@ Examples:
 
   linbench compare gated_deltanet kda --suite quick --seeds 0-5 --format markdown
 
-  linbench compare ./mine.py:Mine --suite overwrite --form native --against reference
+  linbench compare ./mine.py:Mine --suite quick --against reference
 """
 
 
