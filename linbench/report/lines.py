@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 from tabulate import tabulate
@@ -18,9 +19,15 @@ def show(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collect
             table.add_column(name, justify="left" if name in left else "right", overflow="fold")
         for row in rows:
             table.add_row(*map(Text, row))  # plain: words may hold brackets
-        Console().print(table)
+        console = Console()
+        Console(width=max(console.width, width(table, console))).print(table)  # in a narrow terminal lines go on in the next, and no word is taken apart
     else:
         print("\n".join(aligned(columns, rows, left=left)))
+
+
+def width(table: Table, console: Console) -> int:
+    """Of a table whose columns have all the room that they need, in characters."""
+    return Measurement.get(console, console.options.update(max_width=1 << 16), table).maximum
 
 
 def probability(p: float) -> str:

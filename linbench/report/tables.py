@@ -1,17 +1,20 @@
 """Comparisons as tables: in words, as Markdown and for the terminal."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from statistics import fmean, median, stdev
 from typing import Any
 
 import pandas as pd
 from rich import box
+from rich.console import Console, ConsoleOptions
 from rich.table import Table
 from rich.text import Text
 
 from linbench.naming import told_apart
 from linbench.report.lines import markdown as markdown_rows
+from linbench.report.lines import width
 from linbench.results import Comparison, Row
 from linbench.scores import LEARNED, above_chance, accuracies_by_test, steps_to
 from linbench.sizes import TOLERANCE
@@ -190,6 +193,9 @@ def more_tables(comparison: Comparison) -> dict[str, pd.DataFrame]:
     return {name: frame for name, frame in found.items() if not frame.empty}
 
 
+LEAST = ("seconds", "steps to", "FLOPs/token", "scaled", "parameters")
+"""Beginnings of names of columns that a narrow terminal does without, the first first."""
+
 LEFT = {"model", "layer", "accuracy", "of them", "marks", "notes"}
 """Columns of words."""
 
@@ -199,19 +205,33 @@ def body(frame: pd.DataFrame) -> str:
     return markdown_rows(list(frame.columns), frame.to_numpy().tolist(), left=LEFT)
 
 
-def rich_tables(comparison: Comparison) -> list[Table]:
+def rich_tables(comparison: Comparison) -> list["Drawn"]:
     """For a terminal."""
     title = f"{comparison.title}, {comparison.form}"
-    more = [drawn(frame, f"{title}, {MORE[name].lower()}", None) for name, frame in more_tables(comparison).items()]
-    return [drawn(table(comparison), title, caption(comparison)), *more]
+    more = [Drawn(frame, f"{title}, {MORE[name].lower()}") for name, frame in more_tables(comparison).items()]
+    return [Drawn(table(comparison), title, caption(comparison)), *more]
 
 
-def drawn(frame: pd.DataFrame, title: str, below: str | None) -> Table:
-    """For a terminal, without columns that it has no room for."""
-    found = Table(title=Text(title), caption=below and Text(below), box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
-    shown = [str(name) for name in frame.columns if name != "of them" and (name != "marks" or frame[name].any())]
-    for name in shown:
-        found.add_column(name, justify="left" if name in LEFT else "right", no_wrap=name not in {"marks", "notes"})
-    for row in frame.to_dict("records"):
-        found.add_row(*(Text(row[name]) for name in shown))
-    return found
+@dataclass(frozen=True)
+class Drawn:
+    """A table for a terminal, without those columns of least interest that it has no room for."""
+
+    frame: pd.DataFrame
+    title: str
+    below: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        shown = [str(name) for name in self.frame.columns if name != "of them" and (name != "marks" or self.frame[name].any())]
+        spared = [name for start in LEAST for name in shown if name.startswith(start)]
+        while not (fits := width(self._table(shown), console) <= options.max_width) and spared:
+            shown.remove(spared.pop(0))
+        yield self._table(shown, whole=fits)
+
+    def _table(self, shown: Sequence[str], *, whole: bool = True) -> Table:
+        """whole: without breaking words."""
+        found = Table(title=Text(self.title), caption=self.below and Text(self.below), box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
+        for name in shown:
+            found.add_column(name, justify="left" if name in LEFT else "right", no_wrap=whole and name not in {"marks", "notes"}, overflow="fold")
+        for row in self.frame.to_dict("records"):
+            found.add_row(*(Text(row[name]) for name in shown))
+        return found

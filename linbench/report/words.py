@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-from rich.table import Table
 
 from linbench.report.exports import write_texts
 from linbench.report.latex import PACKAGES, tabular
-from linbench.report.tables import LEFT, body, drawn
+from linbench.report.tables import LEFT, Drawn, body
 from linbench.speeds import AS_CALLED, REPLAYED, Rate
 from linbench.store import storage_sentence
 
@@ -56,9 +55,9 @@ def thousands(rate: Rate) -> str:
     return f"{three_digits(rate.median / 1e3)} ± {rate.spread:.0%}"
 
 
-def rich_table(words: Words) -> Table:
+def rich_table(words: Words) -> Drawn:
     """For a terminal."""
-    return drawn(words.frame, words.title, words.caption)
+    return Drawn(words.frame, words.title, words.caption)
 
 
 def markdown(words: Words) -> str:

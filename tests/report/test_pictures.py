@@ -174,6 +174,18 @@ def test_brackets_in_a_name_are_shown_on_a_terminal(a_result: Any) -> None:
     assert "[red]b[/red]" in text
 
 
+@pytest.mark.parametrize(("width", "has"), [(200, {"scaled", "FLOPs/token", "seconds"}), (80, {"scaled"}), (60, set()), (30, set())])
+def test_a_narrow_terminal_does_without_columns_but_cuts_nothing_off(a_result: Any, width: int, has: set[str]) -> None:
+    (comparison,) = comparisons([a_result("gated_deltanet", seed, score=0.9 + seed / 10) for seed in (0, 1)])
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(*rich_tables(comparison))
+    text = console.export_text()
+    head = next(line for line in text.splitlines() if "model" in line)
+    assert has == {name for name in ("scaled", "FLOPs/token", "seconds") if name in head}
+    assert "…" not in text
+    assert width < 60 or {"gated_deltanet", "0.950 ± 0.071"} <= {word.strip() for line in text.splitlines() for word in line.split("  ")}
+
+
 def test_bins_hold_about_as_many_answers_each() -> None:
     counts = {"at": list(range(1, 101)), "accuracy": {"sum": [1] * 100, "weight": [1] * 50 + [3] * 50}}
     edges = _edges([counts, counts])
