@@ -32,10 +32,13 @@ def figures(
     kept = store.by_kind()
     tell_set_aside(store.set_aside)
     found = comparisons(kept[CELL])
-    chosen = names or every
-    of_speeds = speed_drawings(kept[SPEED], found, [name for name in chosen if name in NAMES])
-    drawn = [*save_figures(found, folder, [name for name in chosen if name in FIGURES], wanted), *save(of_speeds, folder, wanted)]
-    for path in drawn:
-        print(path)
-    if not drawn:
-        print(f"linbench: the results in {results} have nothing that {' or '.join(names) if names else 'a figure'} shows; nothing was drawn.", file=sys.stderr)
+    nothing = []
+    for chosen in [[name] for name in names] if names else [every]:
+        of_speeds = speed_drawings(kept[SPEED], found, [name for name in chosen if name in NAMES])
+        drawn = [*save_figures(found, folder, [name for name in chosen if name in FIGURES], wanted), *save(of_speeds, folder, wanted)]
+        for path in drawn:
+            print(path)
+        if not drawn:
+            nothing.append(chosen[0] if names else "a figure")
+    if nothing:
+        print(f"linbench: the results in {results} have nothing that {' or '.join(nothing)} shows.", file=sys.stderr)

@@ -1,5 +1,6 @@
 """`linbench report`: stored results as one page of HTML."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -24,4 +25,6 @@ def report(
     kept, aside = stored.by_folder[store.folder], [str(one.relative_to(results)) for other in stored.stores for one in other.unreadable]
     save_page(path, page(kept[CELL], title=store.folder.resolve().name, aside=aside, speeds=kept[SPEED], claims=claimed(stored)))
     tell_set_aside(stored.set_aside)
+    if not kept[CELL] and not kept[SPEED]:
+        print(f"linbench: there are no results in {results}; the page has none of its own.", file=sys.stderr)
     print(path)

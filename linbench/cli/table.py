@@ -24,7 +24,9 @@ class Format(StrEnum):
 def table(
     results: ResultsOption = Path("results"),
     format_: Annotated[Format | None, typer.Option("--format", help="Default: terminal where there is one, else markdown.")] = None,
-    save: Annotated[Path | None, typer.Option(metavar="DIR", help="Write every table as Markdown, CSV, LaTeX and JSON into this folder.")] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write every table into this folder: as CSV, most as Markdown, some as LaTeX and JSON.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Tables of stored results: one for everything that may be compared; controlled and native forms never meet."""
@@ -41,6 +43,8 @@ def table(
     kept = store.by_kind()
     found, speeds = comparisons(kept[CELL]), tables(kept[SPEED])
     tell_set_aside(store.set_aside)
+    if not found and not speeds:
+        print(f"linbench: the results in {results} have nothing that a table shows.", file=sys.stderr)
     if save:
         for path in [*save_tables(found, save), *words.save_words(speeds, save)]:
             print(f"wrote {path}", file=sys.stderr)

@@ -74,8 +74,21 @@ def test_no_report_of_what_is_not_there_or_into_what_cannot_be_written(linbench:
 def test_where_there_is_nothing_to_draw_that_is_said(linbench: Callable[..., Any]) -> None:
     Path("results").mkdir()
     ended = linbench("figures", "learning-rates")
-    said = "linbench: the results in results have nothing that learning-rates shows; nothing was drawn.\n"
+    said = "linbench: the results in results have nothing that learning-rates shows.\n"
     assert (ended.code, ended.out, ended.err) == (0, "", said)
+
+
+def test_each_figure_that_shows_nothing_is_named_and_an_empty_folder_is_told(linbench: Callable[..., Any], a_result: Callable[..., Any]) -> None:
+    kept = Store("results")
+    kept.prepare()
+    ended = linbench("table")
+    assert (ended.code, ended.err) == (0, "linbench: the results in results have nothing that a table shows.\n")
+    assert linbench("report").err == "linbench: there are no results in results; the page has none of its own.\n"
+    result = a_result("deltanet", curve=[{"step": i, "tokens": 100 * i, "accuracy": i / 3, "loss": 1.0, "nll": 1.0} for i in (1, 2)])
+    kept.put(result | {"id": digest(result["id"]), "schema": SCHEMA})
+    ended = linbench("figures", "learning-curves", "learning-rates")
+    assert ended.err == "linbench: the results in results have nothing that learning-rates shows.\n"
+    assert ended.out
 
 
 def test_what_the_report_says_of_claims_rests_on_folders_below_too(

@@ -169,7 +169,10 @@ def test_a_suite_is_a_file_or_a_name(tmp_path: Path) -> None:
     assert load("quick").about == shipped()["quick"]
 
 
-@pytest.mark.parametrize(("text", "sentence"), [("[", "is not YAML"), ("- a", "must be a mapping"), (None, "cannot read the suite")])
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("[", "is not YAML"), ("about: a\nabout: b", "is not YAML: about stands twice"), ("- a", "must be a mapping"), (None, "cannot read the suite")],
+)
 def test_a_file_that_is_no_suite(tmp_path: Path, text: str | None, sentence: str) -> None:
     path = tmp_path / "mine.yaml"
     if text is not None:
