@@ -12,6 +12,7 @@ _WOULD_DO = {
     **dict.fromkeys(("bool_parsing", "bool_type"), "true or false"),
     **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "a whole number"),
     **dict.fromkeys(("float_parsing", "float_type"), "a number"),
+    "tuple_type": "a list",
 }
 """What a setting takes, by pydantic's name for the error of a value of another kind."""
 
