@@ -71,7 +71,7 @@ def matrix_state(
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     problem = check(Problem(q, k, v, log_decay, update, read, steps, scale, state, final), bonus)
     with without_autocast(v):
-        joins = bonus is not None and took == "triton" and steps == 1 and problem.vector_decay and isinstance(update, Add)
+        joins = took == "triton" and steps == 1 and problem.vector_decay and isinstance(update, Add)
         if bonus is not None and joins:
             problem = problem._replace(bonus=expanded(bonus, (v.shape[2], k.shape[3])))
         o, state = _BACKENDS[took](problem)

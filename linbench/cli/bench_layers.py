@@ -193,8 +193,8 @@ def _run(cases: "Callable[[Callable[[Preset], list[Case]], Preset], list[Case]]"
         raise UserError(f"--suite says what layers are like; leave out {', '.join(told)}.")
     settings = parse_settings(given["set_"] or [])
     if other := next((name for name in settings if not name.startswith("model.")), None):
-        hint = "" if "." in other else f"; did you mean model.{other}?"
-        raise UserError(f"--set {other} says nothing of a layer{hint or '; only model.NAME does.'}")
+        hint = "only model.NAME does." if "." in other else f"did you mean model.{other}?"
+        raise UserError(f"--set {other} says nothing of a layer; {hint}")
     if twice := [option for option, name in SET_BY.items() if given.get(name) and f"model.{name}" in settings]:
         raise UserError(f"{twice[0]} and --set model.{SET_BY[twice[0]]} say the same; leave out one of them.")
     where = pick_device(given["device"])

@@ -33,12 +33,12 @@ def figures(
     tell_set_aside(store.set_aside)
     found = comparisons(kept[CELL])
     nothing = []
-    for chosen in [[name] for name in names] if names else [every]:
+    for what, chosen in {name: (name,) for name in names or []}.items() or [("a figure", every)]:
         of_speeds = speed_drawings(kept[SPEED], found, [name for name in chosen if name in NAMES])
         drawn = [*save_figures(found, folder, [name for name in chosen if name in FIGURES], wanted), *save(of_speeds, folder, wanted)]
         for path in drawn:
             print(path)
         if not drawn:
-            nothing.append(chosen[0] if names else "a figure")
+            nothing.append(what)
     if nothing:
         print(f"linbench: the results in {results} have nothing that {' or '.join(nothing)} shows.", file=sys.stderr)

@@ -58,7 +58,7 @@ def tell_failed(results: Sequence[dict[str, Any]]) -> None:
 
 def names(option: str, text: str | None) -> list[str]:
     """`a, b` -> what it names; an option that is not given names nothing. Raises UserError: nothing where a name should be."""
-    parts = [] if text is None else [part.strip() for part in text.split(",")]
+    parts = _parts(text)
     if not all(parts):
         raise UserError(f"{option} takes names with commas between, not '{text}'; without it all are taken.")
     return parts
@@ -66,10 +66,14 @@ def names(option: str, text: str | None) -> list[str]:
 
 def numbers(option: str, text: str | None) -> list[int]:
     """`256,4096` -> whole numbers from 1 on; an option that is not given, none. Raises UserError."""
-    parts = [] if text is None else [part.strip() for part in text.split(",")]
+    parts = _parts(text)
     if not all(part.isdigit() and int(part) for part in parts):
         raise UserError(f"{option} takes whole numbers from 1 on, such as 64,256, not '{text}'.")
     return [int(part) for part in parts]
+
+
+def _parts(text: str | None) -> list[str]:
+    return [] if text is None else [part.strip() for part in text.split(",")]
 
 
 def task_settings(pairs: Sequence[str], verb: str) -> dict[str, Any]:

@@ -205,13 +205,6 @@ def body(frame: pd.DataFrame) -> str:
     return markdown_rows(list(frame.columns), frame.to_numpy().tolist(), left=LEFT)
 
 
-def rich_tables(comparison: Comparison) -> list["Drawn"]:
-    """For a terminal."""
-    title = f"{comparison.title}, {comparison.form}"
-    more = [Drawn(frame, f"{title}, {MORE[name].lower()}") for name, frame in more_tables(comparison).items()]
-    return [Drawn(table(comparison), title, caption(comparison)), *more]
-
-
 @dataclass(frozen=True)
 class Drawn:
     """A table for a terminal, without those columns of least interest that it has no room for."""
@@ -235,3 +228,10 @@ class Drawn:
         for row in self.frame.to_dict("records"):
             found.add_row(*(Text(row[name]) for name in shown))
         return found
+
+
+def rich_tables(comparison: Comparison) -> list[Drawn]:
+    """For a terminal."""
+    title = f"{comparison.title}, {comparison.form}"
+    more = [Drawn(frame, f"{title}, {MORE[name].lower()}") for name, frame in more_tables(comparison).items()]
+    return [Drawn(table(comparison), title, caption(comparison)), *more]

@@ -143,5 +143,6 @@ def launch(kernel: Any, grid: tuple[int, ...], form: Any, addresses: Mapping[str
         made = kernel[grid](*arguments, **options)
         if form is not None and made is not None:  # the interpreter compiles nothing
             tensors = [(place, name) for place, name in enumerate(kernel.arg_names) if name in addresses]
-            others = [None if name in addresses else x for name, x in zip(kernel.arg_names, arguments, strict=True)]  # nothing keeps the tensors of one call
-            _COMPILED[id(kernel), form] = _Compiled(made, others, tensors)
+            for place, _ in tensors:
+                arguments[place] = None  # nothing keeps the tensors of one call
+            _COMPILED[id(kernel), form] = _Compiled(made, arguments, tensors)
