@@ -117,13 +117,6 @@ def forward(
         o_n = tl.zeros([C, BV], tl.float32)
         if not ALONE:
             o_n = recalled(q_n, state, g_n, scale, rows, DECAY, Q_BEFORE, DT)
-        o_n = fine_dot(rounded(a_q, FINE, DT), z, DT, o_n)
-        if UPDATE == "low_rank":
-            o_n = dot(a_qk, v_n, DT, o_n)
-            if SAVE:
-                store_square(stored_scores(squares, chunk, 1, C, UPDATE), C, a_qk)
-                store_square(stored_scores(squares, chunk, 2, C, UPDATE), C, a_pk)
-        store_rows(o + outputs * V, tokens, T // STEPS, H * V, vs, V, o_n)
         if SAVE:
             if squares is not None:
                 store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, a_q)
@@ -135,6 +128,14 @@ def forward(
         state = handed_on(whole(state, decay, DECAY), key_t, z, g_n, g_t, rows, DECAY, FINE, DT)
         if UPDATE == "low_rank":
             state = handed_on(state, k_t, v_n, g_n, g_t, rows, DECAY, False, DT)
+        # the chain's last product, as Triton lays all of it out by that one: by the state, both warps would compute every other alike
+        o_n = fine_dot(rounded(a_q, FINE, DT), z, DT, o_n)
+        if UPDATE == "low_rank":
+            o_n = dot(a_qk, v_n, DT, o_n)
+            if SAVE:
+                store_square(stored_scores(squares, chunk, 1, C, UPDATE), C, a_qk)
+                store_square(stored_scores(squares, chunk, 2, C, UPDATE), C, a_pk)
+        store_rows(o + outputs * V, tokens, T // STEPS, H * V, vs, V, o_n)
     if last is not None:
         store_rows(last + bh * K * V, ks, K, V, vs, V, state)
 
