@@ -20,4 +20,6 @@ def triton(problem: Problem) -> tuple[Tensor, Tensor]:
     p_before = kind == "low_rank" or (isinstance(update, Delta) and update.reads == "undecayed")
     if state is not None:
         state = state.float()
+    if scale <= 0:  # kernels take its logarithm
+        q, scale = scale * q, 1.0
     return matrix_state(q, k, v, log_decay, beta, p, b, bonus, state, scale, kind, read == "before", p_before, neg_eigval, torch.is_grad_enabled(), final)

@@ -88,11 +88,11 @@ def looked_at(dstate, x_t, y, g, g_t, factor, t, DECAY: tl.constexpr, BEFORE: tl
 
 @triton.jit
 def kept_gradient(product, decay, DECAY: tl.constexpr):
-    """Gradient of the log of a chunk's `whole_decay`, from state . gradient by row [K]: [1, K] for a vector decay, else [1]."""
+    """Gradient of the log of a chunk's `whole_decay`, from state . gradient by row [K]: [1, K] for a vector decay, else one number."""
     if DECAY == "vector":
         kept = (product * decay)[None, :]
     else:
-        kept = tl.sum(product[None, :], axis=1) * tl.exp2(decay)
+        kept = tl.sum(product, axis=0) * tl.exp2(decay)
     return kept
 
 

@@ -71,7 +71,7 @@ def decay_gradients(
 @triton.jit
 def store_decay_parts(dsums, chunk, kept, later, earlier, after, BEFORE: tl.constexpr, C: tl.constexpr):
     """What the log decay of a token gets: later [C] of itself and the tokens after it, `after` [C, K] (if any reads BEFORE its decay) of
-    those after it, `earlier` [C] of those before it, and kept [1] whatever the token. To be summed by `decay_gradients`, which takes out again
+    those after it, `earlier` [C] of those before it, and kept whatever the token. To be summed by `decay_gradients`, which takes out again
     what was not the token's own: `earlier`, but where any reads BEFORE."""
     i = tl.arange(0, C)
     dsums += chunk * 3 * C
@@ -215,15 +215,20 @@ def sees(t, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr):
 
 @triton.jit
 def between(g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr):
-    """[C, C]: factor times what of a write at j is left when i reads, without or with one decay per token; zero where i does not see j."""
+    """[C, C]: factor > 0 times what of a write at j is left when i reads, without or with one decay per token; zero where i does not see j."""
     if DECAY == "scalar":
         written, written_lost = running_sums(g, t.shape[0], False, DT)
         read, read_lost = running_sums(g, t.shape[0], BEFORE, DT)
+        by = tl.log2(tl.full([], factor, tl.float32))  # of every token: less than to multiply every pair
+        if DT == tl.float32:  # the sums' own differences stay exact
+            read_lost += by
+        else:
+            read += by
         sums = (read[None, :] - written[:, None]) if TRANSPOSED else (read[:, None] - written[None, :])
         if DT == tl.float32:  # of every pair of tokens: beside 16-bit factors not even zeros are added
             lost = (read_lost[None, :] - written_lost[:, None]) if TRANSPOSED else (read_lost[:, None] - written_lost[None, :])
             sums += lost
-        left = factor * tl.exp2(tl.where(sees(t, STRICT, TRANSPOSED), sums, float("-inf")))
+        left = tl.exp2(tl.where(sees(t, STRICT, TRANSPOSED), sums, float("-inf")))
     else:
         left = tl.where(sees(t, STRICT, TRANSPOSED), factor, 0.0)
     return left

@@ -205,7 +205,7 @@ def backward(
         da_t = score_gradient(do_n, z, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, True, False, DT)
         store_rows(dv + values, rows, T, H * V, vs, V, dv_n)
 
-        kept = tl.zeros([1], tl.float32)
+        kept = 0.0
         seen = (-dr if UPDATE == "delta" else dr).to(DT)
         dbeta_n = beta_n
         if UPDATE == "delta":

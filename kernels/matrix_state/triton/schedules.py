@@ -9,7 +9,6 @@ from torch import Tensor
 
 from linbench.kernels.matrix_state.triton import fused, launch, plan, recurrent, split, split_backward
 from linbench.kernels.matrix_state.triton.plan import GIVEN, Form, Plan, Room, Switches
-from linbench.kernels.operators import summed
 
 Tensors = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
 """q, k, v, and None where there is none: g, beta, p, b, u and the initial state."""
@@ -152,7 +151,7 @@ def backward(tensors: Tensors, saved: Tensor, do: Tensor, dlast: Tensor | None, 
         call.run(fused.backward, (plan.rows,), 1, stages=plan.launch.stages[1])
     if grouped:
         dq, dk, dp, db = (x if y is None else _per_key_head(x, y) for x, y in ((dq, q), (dk, k), (dp, p), (db, b)))
-    du = None if u is None else summed(plan.scratch.view(scratch, "du").view(plan.replicas, -1, plan.heads, plan.key_dim)).view(u.shape).to(u.dtype)
+    du = None if u is None else plan.scratch.view(scratch, "du").view(plan.replicas, -1, plan.heads, plan.key_dim).sum(dim=1, dtype=u.dtype).view(u.shape)
     return dq, dk, dv, dg, dbeta, dp, db, du, dfirst
 
 

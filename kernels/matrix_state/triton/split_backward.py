@@ -176,7 +176,7 @@ def gradients(
         beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
 
     decay = whole_decay(sums, kept, chunk, ks, K, C, DECAY, DT)
-    kept_n = tl.zeros([1, BK] if DECAY == "vector" else [1], tl.float32)
+    kept_n = tl.zeros([1, BK], tl.float32) if DECAY == "vector" else 0.0
     dq_n, dp_n, dkey, dk_n = tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32)
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from linbench.doctor.trials import CASES
+from linbench.kernels.matrix_state import matrix_state
 from linbench.kernels.matrix_state.instances import INSTANCES, apply, random_inputs
 from tests.kernels.interpreting import mend
 from tests.kernels.matrix_state_parity import (
     DECAYS,
     EXTREMES,
+    LIMITS,
     READS,
     UPDATES,
     assert_parity,
@@ -94,6 +96,20 @@ def test_several_sequences_of_several_key_heads(monkeypatch: pytest.MonkeyPatch,
     force(monkeypatch, schedule)
     inputs = random_inputs(INSTANCES[name], batch=2, length=2, heads=4, key_heads=2, key_dim=16, value_dim=16, state=True)
     assert_parity(INSTANCES[name], inputs, "triton")
+
+
+@schedules
+@pytest.mark.parametrize("scale", [-0.3, 0.0])
+@pytest.mark.parametrize("name", ["linear_attention", "scalar_decay", "gla"])
+def test_a_scale_that_has_no_logarithm(monkeypatch: pytest.MonkeyPatch, name: str, scale: float, schedule: str) -> None:
+    force(monkeypatch, schedule, chunk=16)
+    inputs = random_inputs(INSTANCES[name], **ONE, length=17, state=True)
+
+    def scaled(_: Any, given: dict[str, Tensor], backend: Any) -> tuple[Tensor, Tensor]:
+        return matrix_state(given["q"], given["k"], given["v"], log_decay=given.get("log_decay"), state=given["state"], scale=scale, backend=backend)
+
+    expected = results(INSTANCES[name], {which: x.double() for which, x in inputs.items()}, "reference", run=scaled)
+    assert not excesses(results(INSTANCES[name], inputs, "triton", run=scaled), expected, LIMITS[torch.float32])
 
 
 @rows(instance=DECAYING, schedule=SCHEDULES, extreme=EXTREMES, chunk=[16, 32], dtype=[torch.float32, torch.bfloat16])
