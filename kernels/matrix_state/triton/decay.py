@@ -219,16 +219,20 @@ def between(g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.
     if DECAY == "scalar":
         written, written_lost = running_sums(g, t.shape[0], False, DT)
         read, read_lost = running_sums(g, t.shape[0], BEFORE, DT)
-        by = tl.log2(tl.full([], factor, tl.float32))  # of every token: less than to multiply every pair
-        if DT == tl.float32:  # the sums' own differences stay exact
-            read_lost += by
-        else:
-            read += by
+        BY_TOKEN: tl.constexpr = t.shape[0] > 16  # where a thread has more pairs than tokens, the factor's logarithm is less work than the factor
+        if BY_TOKEN:
+            by = tl.log2(tl.full([], factor, tl.float32))
+            if DT == tl.float32:  # the sums' own differences stay exact
+                read_lost += by
+            else:
+                read += by
         sums = (read[None, :] - written[:, None]) if TRANSPOSED else (read[:, None] - written[None, :])
         if DT == tl.float32:  # of every pair of tokens: beside 16-bit factors not even zeros are added
             lost = (read_lost[None, :] - written_lost[:, None]) if TRANSPOSED else (read_lost[:, None] - written_lost[None, :])
             sums += lost
         left = tl.exp2(tl.where(sees(t, STRICT, TRANSPOSED), sums, float("-inf")))
+        if not BY_TOKEN:
+            left *= factor
     else:
         left = tl.where(sees(t, STRICT, TRANSPOSED), factor, 0.0)
     return left
