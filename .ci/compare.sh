@@ -101,6 +101,7 @@ parts = (seeds[len(seeds) * i // count : len(seeds) * (i + 1) // count] for i in
 print(*(",".join(map(str, part)) for part in parts if part))
 PY
 )
+rm -f "$out"/{comment,compare,gate}.md "$out/report.html"  # of a run before this one
 sides=(head)
 if [ -n "$base" ]; then
     rm -rf "$out/base.tree"

@@ -203,6 +203,12 @@ def storage_sentence(path: Path, doing: str, option: str = "--results") -> Itera
         raise StorageError(f"{doing} {path}: {reason}; free it or choose another folder with {option}.") from error
 
 
+def check_writable(path: Path, doing: str, option: str) -> None:
+    """That a file which will be long in the making can be written; until then it is as it was, or empty. Raises StorageError: it cannot."""
+    with storage_sentence(path, doing, option):
+        path.open("a").close()
+
+
 def _acquired(lock: BaseFileLock) -> bool:
     try:
         lock.acquire(timeout=0)

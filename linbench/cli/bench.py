@@ -127,12 +127,11 @@ def _tell(line: str) -> None:
 def _kept(run: Callable[[Callable[[dict[str, Any]], None]], dict[str, Any]], device: str, save: Path | None) -> dict[str, Any]:
     """What a benchmark finds with the environment beside it, written after every row as well."""
     from linbench.environment import environment
-    from linbench.store import storage_sentence
+    from linbench.store import check_writable, storage_sentence
 
     where = environment(device)
     if save is not None:
-        with storage_sentence(save, "cannot write", "--save"):  # before anything is measured
-            save.open("a").close()
+        check_writable(save, "cannot write", "--save")
 
     def keep(found: dict[str, Any]) -> None:
         if save is not None:

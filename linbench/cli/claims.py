@@ -65,8 +65,11 @@ def claims(
     """
     from linbench.claims.verdict import verdict
     from linbench.plan import pick_device
+    from linbench.store import check_writable
 
     done: list[Result] = []
+    if save:
+        check_writable(save, "cannot write", "--save")
     if run:
         pick_device(device)  # an unknown one is told at once
     with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
@@ -162,12 +165,11 @@ def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path,
 
 def _save(path: Path, verdicts: "list[Verdict]", stored: "Stored", names: list[str], tiers: list[str]) -> None:
     from linbench.claims.page import page
+    from linbench.store import storage_sentence
 
     command = " ".join(["linbench claims", *names, *(f"--tier {tier}" for tier in tiers), f"--save {path}"])
-    try:
+    with storage_sentence(path, "cannot write", "--save"):
         path.write_text(page(verdicts, stored, command=command, beside=path.parent), encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}.") from None
     print(f"wrote {path}", file=sys.stderr)
 
 

@@ -23,7 +23,7 @@ def report(
     store, path = Store(results), save or results / "report.html"
     stored = Stored([store, *(other for other in below(results) if other.folder != store.folder)])
     kept, aside = stored.by_folder[store.folder], [str(one.relative_to(results)) for other in stored.stores for one in other.unreadable]
-    save_page(path, page(kept[CELL], title=store.folder.resolve().name, aside=aside, speeds=kept[SPEED], claims=claimed(stored)))
+    save_page(path, lambda: page(kept[CELL], title=store.folder.resolve().name, aside=aside, speeds=kept[SPEED], claims=claimed(stored)))
     tell_set_aside(stored.set_aside)
     if not kept[CELL] and not kept[SPEED]:
         print(f"linbench: there are no results in {results}; the page has none of its own.", file=sys.stderr)

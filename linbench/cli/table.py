@@ -24,9 +24,7 @@ class Format(StrEnum):
 def table(
     results: ResultsOption = Path("results"),
     format_: Annotated[Format | None, typer.Option("--format", help="Default: terminal where there is one, else markdown.")] = None,
-    save: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write every table into this folder: as CSV, most as Markdown, some as LaTeX and JSON.")
-    ] = None,
+    save: Annotated[Path | None, typer.Option(metavar="DIR", help="Write every table into this folder, as Markdown, CSV, LaTeX and JSON.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Tables of stored results: one for everything that may be compared; controlled and native forms never meet."""

@@ -6,17 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
+from linbench.report import numbers
 from linbench.report.latex import PACKAGES, tabular
 from linbench.report.overview import OVERVIEW, overviews
-from linbench.report.tables import LEFT, MORE, body, by_metric, by_test, caption, markdown, more_tables, table
+from linbench.report.tables import LEFT, MORE, body, caption, markdown, more_tables, table
 from linbench.results import Comparison
 from linbench.scores import accuracy
 from linbench.store import seed_of, storage_sentence
 
 
 def csv(comparison: Comparison) -> str:
-    """The first table."""
-    return table(comparison).to_csv(index=False)
+    """The first table, as numbers."""
+    return numbers.csv(numbers.models(comparison))
 
 
 def latex(comparison: Comparison) -> str:
@@ -26,15 +29,12 @@ def latex(comparison: Comparison) -> str:
     first = table(comparison).drop(columns=["of them", "seconds"])
     frames = {"": (first if first["marks"].any() else first.drop(columns="marks"), caption(comparison))}
     frames |= {f"-{name}": (frame, f"{title}: {MORE[name].lower()}.") for name, frame in more_tables(comparison).items()}
-    tables = [
-        tabular(frame, caption=about, label=comparison.slug + name, align="".join("l" if column in LEFT else "r" for column in frame.columns))
-        for name, (frame, about) in frames.items()
-    ]
+    tables = [tabular(frame, caption=about, label=comparison.slug + name, align=alignment(frame)) for name, (frame, about) in frames.items()]
     return "\n".join([PACKAGES, *tables])
 
 
 def plain(comparison: Comparison) -> dict[str, Any]:
-    """All of it as JSON values: rows as they are shown, and the accuracy of every seed as a number."""
+    """All of it as JSON values, with the accuracy of every seed."""
     return {
         "title": comparison.title,
         "form": comparison.form,
@@ -42,10 +42,10 @@ def plain(comparison: Comparison) -> dict[str, Any]:
         "caption": caption(comparison),
         "results": comparison.fingerprint,
         "chance": comparison.results[0]["chance"],
-        "rows": table(comparison).to_dict("records"),
+        "rows": numbers.models(comparison),
         "accuracies": {row.label: {str(seed_of(result)): accuracy(result) for result in row.results} for row in comparison.rows},
-        "tests": by_test(comparison).to_dict("records"),
-        "metrics": by_metric(comparison).to_dict("records"),
+        "tests": numbers.tests(comparison),
+        "metrics": numbers.metrics(comparison),
     }
 
 
@@ -53,25 +53,58 @@ TEXTS: dict[str, Callable[[Comparison], str]] = {
     ".md": markdown,
     ".csv": csv,
     ".tex": latex,
-    ".json": lambda comparison: json.dumps(plain(comparison), indent=1, ensure_ascii=False) + "\n",
+    ".json": lambda comparison: as_json(plain(comparison)),
 }
 """What `save_tables` writes, by suffix."""
 
 
 def save_tables(comparisons: Sequence[Comparison], folder: Path) -> list[Path]:
-    """Markdown, CSV, LaTeX and JSON of every comparison, and another CSV file by test and of other metrics, where there are any; Markdown and CSV of
-    accuracy by task and model."""
+    """Markdown, CSV, LaTeX and JSON of every comparison, and of accuracy by task and model; another CSV file by test and of other metrics, where there are
+    any."""
     written = []
     with storage_sentence(folder, "cannot write tables to", "--save"):
         folder.mkdir(parents=True, exist_ok=True)
         for comparison in comparisons:
             texts = {suffix: text(comparison) for suffix, text in TEXTS.items()}
-            texts |= {f"-{name}.csv": frame.to_csv(index=False) for name, frame in more_tables(comparison).items()}
+            more = {"tests": numbers.tests(comparison), "metrics": numbers.metrics(comparison)}
+            texts |= {f"-{name}.csv": numbers.csv(rows) for name, rows in more.items() if rows}
             written += write_texts(folder / comparison.slug, texts)
-        for name, frame in overviews(comparisons).items():
-            text = f"### By task and model: {name}\n\n{body(frame)}\n\n{OVERVIEW}\n"
-            written += write_texts(folder / f"by-task-{slug(name)}", {".md": text, ".csv": frame.to_csv(index=False)})
+        for name, overview in overviews(comparisons).items():
+            written += save_table(f"By task and model: {name}", overview.frame, OVERVIEW, overview.numbers, folder / f"by-task-{slug(name)}")
     return written
+
+
+def save_table(title: str, frame: pd.DataFrame, about: str, rows: numbers.Numbers, stem: Path) -> list[Path]:
+    """A table in words, with what stands above and below it, as Markdown and LaTeX; its numbers as CSV and JSON."""
+    return write_texts(
+        stem,
+        {
+            ".md": in_markdown(title, frame, about),
+            ".csv": numbers.csv(rows),
+            ".tex": in_latex(title, frame, about, stem.name),
+            ".json": as_json({"title": title, "caption": about, "rows": rows}),
+        },
+    )
+
+
+def in_markdown(title: str, frame: pd.DataFrame, about: str) -> str:
+    """A heading, the table and what stands below it."""
+    return f"### {title}\n\n{body(frame)}\n\n{about}\n"
+
+
+def in_latex(title: str, frame: pd.DataFrame, about: str, label: str) -> str:
+    """A floating table, for a document with the packages that its first line names."""
+    return f"{PACKAGES}\n{tabular(frame, caption=f'{title}. {about}', label=label, align=alignment(frame))}"
+
+
+def alignment(frame: pd.DataFrame) -> str:
+    """A letter for each column."""
+    return "".join("l" if name in LEFT else "r" for name in frame.columns)
+
+
+def as_json(values: dict[str, Any]) -> str:
+    """As a file has them."""
+    return json.dumps(values, indent=1, ensure_ascii=False) + "\n"
 
 
 def write_texts(stem: Path, texts: Mapping[str, str]) -> list[Path]:

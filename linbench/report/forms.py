@@ -94,14 +94,18 @@ def _head_dim(series: Series) -> int:
 
 def table(ladder: Ladder) -> Words:
     """A row for every head dimension and form, a column for every length."""
-    rows = []
+    rows, numbers = [], []
     for dim in ladder.head_dims:
         for form in ladder.forms:
-            rates, gains = ladder.rates.get((form, dim), {}), ladder.gains(form, dim)
+            rates, gains, notes = ladder.rates.get((form, dim), {}), ladder.gains(form, dim), _notes(ladder, form, dim)
             cells = {f"{length:,}": _words(form, rates.get(length), gains.get(length)) for length in ladder.lengths}
-            rows.append({"head dimension": str(dim), "layer": ladder.words[form], **cells, "notes": _notes(ladder, form, dim)})
+            rows.append({"head dimension": str(dim), "layer": ladder.words[form], **cells, "notes": notes})
+            numbers += [
+                {"head_dim": dim, "form": form, "length": length, "tokens_per_second": rates.get(length), "times": gains.get(length), "notes": notes}
+                for length in ladder.lengths
+            ]
     title = f"{ladder.label}, forward and backward {HOW[ladder.timing]}, times as fast as token by token: {ladder.about}"
-    return Words(title, pd.DataFrame(rows), ladder.caption, ladder.slug)
+    return Words(title, pd.DataFrame(rows), ladder.caption, ladder.slug, numbers)
 
 
 def _words(form: str, rate: float | None, gain: float | None) -> str:

@@ -3,7 +3,7 @@
 import base64
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from linbench.report.speed import tables as speed_tables
 from linbench.report.speed_figures import speed_drawings
 from linbench.report.tables import LEFT, MORE, caption, more_tables, table
 from linbench.results import Comparison, Row, comparisons
-from linbench.store import Result, fingerprint, seed_of, storage_sentence
+from linbench.store import Result, check_writable, fingerprint, seed_of, storage_sentence
 
 PICTURES_BYTES = 3_800_000
 """Of all pictures in the page: where they have more, the largest are drawn coarser."""
@@ -49,10 +49,14 @@ class Claimed(NamedTuple):
     ids: Collection[str]
 
 
-def save_page(path: Path, text: str) -> None:
-    """Raises StorageError: the file cannot be written."""
-    with storage_sentence(path, "cannot write the report", "--save"):
+def save_page(path: Path, make: Callable[[], str]) -> None:
+    """Raises StorageError, before it is made: the file cannot be written."""
+    doing, option = "cannot write the report", "--save"
+    with storage_sentence(path, doing, option):
         path.parent.mkdir(parents=True, exist_ok=True)
+    check_writable(path, doing, option)
+    text = make()
+    with storage_sentence(path, doing, option):
         path.write_text(text, encoding="utf-8")
 
 
@@ -73,7 +77,7 @@ def page(results: Sequence[Result], *, title: str, aside: Sequence[str] = (), sp
             "speeds": len(speeds),
         },
         drawn_from=fingerprint(every),
-        overviews=[{"title": name, "table": _table(frame), "about": OVERVIEW} for name, frame in overviews(found).items()],
+        overviews=[{"title": name, "table": _table(one.frame), "about": OVERVIEW} for name, one in overviews(found).items()],
         claims=_claims(claims, {**{(one.slug, one.title): one.results for one in found}, ("speed", "Speed"): speeds}),
         comparisons=[_section(one, pictures) for one in found],
         speeds=[{"title": words.title, "table": _table(words.frame), "caption": words.caption} for words in speed_tables(speeds)],

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
-from statistics import fmean, median, stdev
 from typing import Any
 
 import pandas as pd
@@ -13,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from linbench.naming import told_apart
+from linbench.report import numbers
 from linbench.report.lines import markdown as markdown_rows
 from linbench.report.lines import width
-from linbench.results import Comparison, Row
-from linbench.scores import LEARNED, above_chance, accuracies_by_test, steps_to
+from linbench.results import Comparison
 from linbench.sizes import TOLERANCE
 from linbench.store import Result, rate_of, seed_of
 
@@ -29,49 +27,49 @@ NOTES = {
 def table(comparison: Comparison) -> pd.DataFrame:
     """One row per model: accuracy as mean and standard deviation over seeds, size, cost, and marks; and the learning rate if it was searched for."""
     searched = any(result["search"] for result in comparison.results)
-    return pd.DataFrame([_row(row, searched=searched) for row in comparison.rows])
+    return pd.DataFrame([_words(row, searched=searched) for row in numbers.models(comparison)])
 
 
-def _row(row: Row, *, searched: bool) -> dict[str, str]:
-    size: dict[str, Any] = next((result["model"] for result in row.results if result["model"]), {})
-    state = size.get("state")
+def _words(row: Mapping[str, Any], *, searched: bool) -> dict[str, str]:
+    missing = "–" if row["parameters"] is None else "undeclared"  # never built, or it does not say
+
+    def count(name: str) -> str:
+        return missing if row[name] is None else f"{row[name]:,.0f}"
+
+    parts = [f"{part} {row[f'state_{part}']:,}" for part in numbers.STATE if row[f"state_{part}"]]
     return {
-        "model": row.label,
-        "accuracy": accuracy_words(row.mean, row.spread),
-        "scaled": "–" if row.mean is None else f"{above_chance(row.mean, row.results[0]['chance']):.3f}",
-        **({"learning rate": f"{rate_of(row.results[0]):g}"} if searched else {}),
-        "seeds": str(len(row.accuracies)),
-        "parameters": _count(size, "parameters"),
-        "state floats": _count(state if size else {}, "total"),
-        "of them": ("undeclared" if size else "–")
-        if state is None
-        else ", ".join(f"{name} {state[name]:,}" for name in ("recurrent", "cache", "convolution", "shift") if state[name]),
-        "FLOPs/token": _count(size, "flops_per_token"),
-        "steps to 0.9": _steps(row),
-        "seconds": f"{median(result['seconds'] for result in row.results):.0f}",
-        "marks": ", ".join(row.marks),
+        "model": row["model"],
+        "accuracy": accuracy_words(row["accuracy"], row["accuracy_sd"]),
+        "scaled": _three(row["scaled"]),
+        **({"learning rate": f"{row['learning_rate']:g}"} if searched else {}),
+        "seeds": str(row["seeds"]),
+        "parameters": count("parameters"),
+        "state floats": count("state_total"),
+        "of them": missing if row["state_total"] is None else ", ".join(parts),
+        "FLOPs/token": count("flops_per_token"),
+        "steps to 0.9": "–" if row["steps_to_0.9"] is None else count("steps_to_0.9"),
+        "seconds": f"{row['seconds']:.0f}",
+        "marks": row["marks"],
     }
 
 
 def by_test(comparison: Comparison) -> pd.DataFrame:
     """One row per model, a column for each of several tests: accuracy as in `table`. Empty where there is a single test."""
-    if not comparison.tests:
-        return pd.DataFrame()
-    rows = []
-    for row in comparison.rows:
-        found = [values for result in row.results if (values := accuracies_by_test(result)) is not None]
-        of_tests = zip(*found, strict=True) if found else [()] * len(comparison.tests)
-        rows.append([row.label, *(accuracy_words(fmean(v) if v else None, stdev(v) if len(v) > 1 else None) for v in of_tests)])
-    return pd.DataFrame(rows, columns=["model", *comparison.tests])
+    return _pivoted((row["model"], row["test"], accuracy_words(row["accuracy"], row["accuracy_sd"])) for row in numbers.tests(comparison))
 
 
 def by_metric(comparison: Comparison) -> pd.DataFrame:
     """One row per model, a column for each metric that the task has beside accuracy and nll: means over seeds. Empty where it has none.
     Of a metric that goes on by numbers, as weight_on_old_0 does, beyond 8 those of powers of two."""
-    rows = [{name: fmean(values) for name, values in row.metrics.items()} for row in comparison.rows]
-    names = [name for name in dict.fromkeys(name for means in rows for name in means) if _near_or_doubled(name)]
-    shown = [[row.label, *(f"{means[name]:.3f}" if name in means else "–" for name in names)] for row, means in zip(comparison.rows, rows, strict=True)]
-    return pd.DataFrame(shown, columns=["model", *names]) if names else pd.DataFrame()
+    return _pivoted((row["model"], row["metric"], _three(row["mean"])) for row in numbers.metrics(comparison) if _near_or_doubled(row["metric"]))
+
+
+def _pivoted(cells: Iterable[tuple[str, str, str]]) -> pd.DataFrame:
+    """Of model, column and words one row for each model."""
+    rows: dict[str, dict[str, str]] = {}
+    for model, column, words in cells:
+        rows.setdefault(model, {"model": model})[column] = words
+    return pd.DataFrame(list(rows.values()))
 
 
 def _near_or_doubled(name: str) -> bool:
@@ -79,24 +77,14 @@ def _near_or_doubled(name: str) -> bool:
     return not number.isdigit() or int(number) <= 8 or int(number).bit_count() == 1
 
 
-def _steps(row: Row) -> str:
-    """The median over seeds of the first step at which validation accuracy was as high; a dash where most never came so far."""
-    reached = sorted(steps_to(result, LEARNED) for result in row.results)
-    middle = reached[(len(reached) - 1) // 2]
-    return "–" if middle == inf else f"{middle:,.0f}"
-
-
 def accuracy_words(mean: float | None, spread: float | None) -> str:
     """Mean ± standard deviation over seeds; a dash where there is none."""
     return "–" if mean is None else f"{mean:.3f}" + (f" ± {spread:.3f}" if spread is not None else "")
 
 
-def _count(found: Mapping[str, Any] | None, name: str) -> str:
-    """A whole number; `undeclared` where a model does not say, a dash where it was never built."""
-    if found == {}:
-        return "–"
-    value = (found or {}).get(name)
-    return "undeclared" if value is None else f"{value:,.0f}"
+def _three(value: float | None) -> str:
+    """To three digits; a dash where there is none."""
+    return "–" if value is None else f"{value:.3f}"
 
 
 def matching(comparison: Comparison) -> str:

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from linbench.report.exports import write_texts
-from linbench.report.latex import PACKAGES, tabular
-from linbench.report.tables import LEFT, Drawn, body
+from linbench.report import numbers
+from linbench.report.exports import in_latex, in_markdown, save_table
+from linbench.report.tables import Drawn
 from linbench.speeds import AS_CALLED, REPLAYED, Rate
 from linbench.store import storage_sentence
 
@@ -37,12 +37,13 @@ ROOFLINE = (
 
 
 class Words(NamedTuple):
-    """A table in words, with what stands above and below it, and a name for files."""
+    """A table in words, with what stands above and below it, a name for files, and its numbers, a row for each layer and length."""
 
     title: str
     frame: pd.DataFrame
     caption: str
     slug: str
+    numbers: numbers.Numbers
 
 
 def three_digits(value: float) -> str:
@@ -62,30 +63,26 @@ def rich_table(words: Words) -> Drawn:
 
 def markdown(words: Words) -> str:
     """A heading, the table and what stands below it."""
-    return f"### {words.title}\n\n{body(words.frame)}\n\n{words.caption}\n"
+    return in_markdown(words.title, words.frame, words.caption)
 
 
 def csv(words: Words) -> str:
-    """The table alone."""
-    return words.frame.to_csv(index=False)
+    """Its numbers alone."""
+    return numbers.csv(words.numbers)
 
 
 def latex(words: Words) -> str:
     """A floating table, for a document with the packages that its first line names."""
-    align = "".join("l" if name in LEFT else "r" for name in words.frame.columns)
-    return f"{PACKAGES}\n{tabular(words.frame, caption=f'{words.title}. {words.caption}', label=words.slug, align=align)}"
+    return in_latex(words.title, words.frame, words.caption, words.slug)
 
 
 def plain(words: Words) -> dict[str, Any]:
-    """All of it as JSON values."""
-    return {"title": words.title, "caption": words.caption, "rows": words.frame.to_dict("records")}
+    """Its numbers, and what stands above and below it, as JSON values."""
+    return {"title": words.title, "caption": words.caption, "rows": words.numbers}
 
 
 def save_words(found: Sequence[Words], folder: Path) -> list[Path]:
-    """One Markdown and one CSV file for each."""
-    written = []
+    """Markdown, CSV, LaTeX and JSON of each."""
     with storage_sentence(folder, "cannot write tables to", "--save"):
         folder.mkdir(parents=True, exist_ok=True)
-        for words in found:
-            written += write_texts(folder / words.slug, {".md": markdown(words), ".csv": csv(words)})
-    return written
+        return [path for words in found for path in save_table(words.title, words.frame, words.caption, words.numbers, folder / words.slug)]

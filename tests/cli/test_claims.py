@@ -176,7 +176,7 @@ def test_those_of_a_tier_and_what_is_missing_of_each(two: Callable[..., Any]) ->
         (["--tier", "T7"], 2, "unknown tier 'T7'; did you mean 'T"),
         (["C1", "--tier", "T0"], 2, "no claim that is asked for is of tier T0."),
         (["--results", "nowhere"], 6, "there is no results folder nowhere; "),
-        (["--save", "no/such/page.md"], 6, "cannot write no/such/page.md: No such file or directory."),
+        (["--save", "no/such/page.md"], 6, "cannot write no/such/page.md: No such file or directory; free it or choose another folder with --save."),
     ],
 )
 def test_nothing_else_can_be_asked(two: Callable[..., Any], words: list[str], code: int, sentence: str) -> None:

@@ -143,7 +143,7 @@ def test_tables_and_figures_come_from_stored_results_alone(linbench: Callable[..
     lines = linbench("table", "--format", "csv").out.splitlines()
     titles = [i for i, line in enumerate(lines) if line.startswith("# ")]
     assert [lines[i] for i in titles] == ["# mqar, controlled, cpu", "# mqar, native, cpu"], "of two tables each says what it is of"
-    assert all(lines[i + 1].startswith("model,accuracy,scaled,seeds,parameters") for i in titles)
+    assert all(lines[i + 1].startswith("model,accuracy,accuracy_sd,scaled,learning_rate,seeds,parameters,") for i in titles)
     assert len(json.loads(linbench("table", "--json").out)) == 2
 
 

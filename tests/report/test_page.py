@@ -135,8 +135,11 @@ def test_where_there_is_no_room_pictures_are_dots(results: list[Any], monkeypatc
 
 def test_a_file_that_cannot_be_written_is_said_to_be(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match="cannot write the report"):
-        save_page(tmp_path / "file" / "report.html", "")
+    for path in (tmp_path / "file" / "report.html", tmp_path):
+        with pytest.raises(StorageError, match="cannot write the report"):
+            save_page(path, lambda: pytest.fail("it is said before the page is made"))
+    save_page(tmp_path / "new" / "report.html", lambda: "page")
+    assert (tmp_path / "new" / "report.html").read_text() == "page"
 
 
 @pytest.mark.slow

@@ -1,9 +1,11 @@
 """Stored speeds as series, tables and figures."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
@@ -318,12 +320,28 @@ def test_one_length_is_no_curve() -> None:
     assert speed_drawings([a_speed(), a_speed("attention")], []) == []
 
 
-def test_tables_are_written_as_markdown_and_csv(tmp_path: Path) -> None:
+def test_tables_are_written_in_every_format(tmp_path: Path) -> None:
     (words,) = found = tables([a_speed("a|b")])
     assert "a\\|b" in markdown(words)
     written = save_words(found, tmp_path)
-    assert [path.suffix for path in written] == [".md", ".csv"]
+    assert [path.suffix for path in written] == [".md", ".csv", ".tex", ".json"]
     assert written[0].read_text() == markdown(words)
+    read = pd.read_csv(written[1])
+    assert read[["layer", "length"]].to_numpy().tolist() == [["a|b", 256]]
+    rate = words.numbers[0]
+    assert read["tokens_per_second"][0] == pytest.approx(rate["tokens_per_second"], rel=1e-5)
+    assert json.loads(written[3].read_text())["rows"] == words.numbers
+
+
+def test_numbers_of_every_length_with_what_was_wrong_there() -> None:
+    (words,) = tables([a_speed(seconds=0.5), a_speed(length=64, status="oom", reason="too large", sides={}, first_call=None), a_speed("b", peer="fla")])
+    rows = {(row["layer"], row["length"]): row for row in words.numbers}
+    assert [*rows] == [("b", 256), ("b, fla", 256), ("deltanet", 64), ("deltanet", 256)]
+    failed, ours, theirs = rows["deltanet", 64], rows["deltanet", 256], rows["b, fla", 256]
+    assert (failed["tokens_per_second"], failed["notes"]) == (None, "oom: too large")
+    assert (ours["tokens_per_second"], ours["first_call_seconds"], ours["notes"]) == (2048.0, 3.0, "")
+    assert ours["low"] < ours["tokens_per_second"] < ours["high"]
+    assert (theirs["first_call_seconds"], theirs["flops_per_token"]) == (None, None)
 
 
 @pytest.mark.parametrize(("value", "words"), [(1234.5, "1,234"), (123.4, "123"), (99.96, "100"), (12.34, "12.3"), (0.01234, "0.0123")])

@@ -1,8 +1,13 @@
+import json
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from linbench.report.exports import latex, plain, save_tables
+import pandas as pd
+import pytest
+
+from linbench.report.exports import csv, latex, plain, save_tables
 from linbench.report.latex import escaped
 from linbench.report.tables import by_metric, by_test, caption, markdown, rich_tables, table
 from linbench.results import comparisons
@@ -62,7 +67,15 @@ def test_several_tests_have_a_table_of_their_own(a_result: Make, tmp_path: Path)
     assert markdown(comparison).count("| deltanet ") == 2
     assert len(rich_tables(comparison)) == 2
     names = {path.name: path.read_text() for path in save_tables([comparison], tmp_path)}
-    assert names["mqar-quick-native-tests.csv"].splitlines()[2] == "deltanet,0.800 ± 0.141,0.600 ± 0.141"
+    assert names["mqar-quick-native-tests.csv"].splitlines() == [
+        "model,test,accuracy,accuracy_sd",
+        "attention,kv_pairs 4,0.25,",
+        "attention,kv_pairs 8,0.125,",
+        "deltanet,kv_pairs 4,0.8,0.141421",
+        "deltanet,kv_pairs 8,0.6,0.141421",
+        "gla,kv_pairs 4,,",
+        "gla,kv_pairs 8,,",
+    ]
 
 
 def test_other_metrics_have_a_table_of_their_own(a_result: Make, tmp_path: Path) -> None:
@@ -75,6 +88,8 @@ def test_other_metrics_have_a_table_of_their_own(a_result: Make, tmp_path: Path)
     ]
     assert "Other metrics:" in markdown(comparison)
     assert (tmp_path / "mqar-quick-native-metrics.csv") in save_tables([comparison], tmp_path)
+    rows = (tmp_path / "mqar-quick-native-metrics.csv").read_text().splitlines()
+    assert rows == ["model,metric,mean,sd", "attention,stale,,", "deltanet,stale,0.3,0.0707107", "gla,stale,,"]
     assert by_metric(comparisons([a_result("attention")])[0]).empty
 
 
@@ -140,11 +155,40 @@ def test_what_latex_has_no_letter_for() -> None:
     assert escaped("a\\b~c^d<e>f|g\n h") == ("a\\textbackslash{}b\\textasciitilde{}c\\textasciicircum{}d\\textless{}e\\textgreater{}f\\textbar{}g h")
 
 
+def test_csv_has_numbers_that_a_program_can_read(a_result: Make) -> None:
+    model = {"parameters": 123304, "flops_per_token": None, "state": {"total": 5760, "recurrent": 4608, "cache": 0, "convolution": 1152, "shift": 0}}
+    learned = [a_result("deltanet", seed, 0.5 + 0.25 * seed, model=model) for seed in (0, 1)]
+    (comparison,) = comparisons([*learned, a_result("gla", status="failed", metrics={}, model={})])
+    read = pd.read_csv(StringIO(csv(comparison))).set_index("model")
+    assert read["accuracy"].tolist() == [0.625, pytest.approx(float("nan"), nan_ok=True)]
+    assert read.loc["deltanet", ["parameters", "state_total", "state_convolution"]].tolist() == [123304, 5760, 1152]
+    assert read.loc["deltanet", "accuracy_sd"] == pytest.approx(0.25 / 2**0.5, rel=1e-5)
+    assert read["flops_per_token"].isna().all()
+    assert table(comparison).loc[0, ["parameters", "state floats", "of them", "FLOPs/token"]].tolist() == [
+        "123,304",
+        "5,760",
+        "recurrent 4,608, convolution 1,152",
+        "undeclared",
+    ]
+    assert table(comparison).loc[1, ["parameters", "state floats", "of them"]].tolist() == ["–", "–", "–"]
+
+
+def test_accuracy_by_task_is_written_in_every_format(a_result: Make, tmp_path: Path) -> None:
+    found = comparisons([a_result("deltanet", score=0.5), a_result("deltanet", kv_pairs=4, score=0.75, marks=["undertrained"])])
+    written = {path.suffix: path.read_text() for path in save_tables(found, tmp_path) if path.name.startswith("by-task")}
+    assert "0.750 †" in written[".md"]
+    assert "\\begin{table}" in written[".tex"]
+    numbers = json.loads(written[".json"])["rows"]
+    assert [(row["task"], row["accuracy"], row["in_doubt"]) for row in numbers] == [(one.title, one.rows[0].mean, one.rows[0].mean == 0.75) for one in found]
+    assert len(written[".csv"].splitlines()) == 3
+
+
 def test_as_json_there_is_a_number_for_every_seed(a_result: Make) -> None:
     (comparison,) = comparisons([a_result("deltanet", seed, 0.5 + 0.25 * seed) for seed in (0, 1)] + [a_result("gla", status="failed", metrics={})])
     found = plain(comparison)
     assert found["accuracies"] == {"deltanet": {"0": 0.5, "1": 0.75}, "gla": {"0": None}}
-    assert [row["model"] for row in found["rows"]] == ["deltanet", "gla"]
+    assert [(row["model"], row["accuracy"]) for row in found["rows"]] == [("deltanet", 0.625), ("gla", None)]
+    assert json.loads(json.dumps(found)) == found
     assert found["results"] == comparison.fingerprint
     assert found["caption"] == caption(comparison)
 
