@@ -41,11 +41,29 @@ class Measured(NamedTuple):
 
     bytes: what forward and backward must move: each reads the inputs; one writes the output, the other reads its gradient and writes theirs.
     flops: the least matrix arithmetic of both, as `Operation.flops`.
+    call: seconds that a caller waits for a function of Python's which computes nothing (`_Bare`), in turn with the sides.
     """
 
     sides: dict[str, Side]
     bytes: int
     flops: float
+    call: float
+
+
+_BARE = "bare"
+
+
+class _Bare(torch.autograd.Function):
+    """What stands before every kernel of Triton's, and no more: it makes room for an output and for gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, *inputs: Tensor) -> Tensor:
+        ctx.save_for_backward(*inputs)
+        return torch.empty_like(output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *(torch.empty_like(x) if wanted else None for x, wanted in zip(ctx.saved_tensors, ctx.needs_input_grad[1:], strict=True))
 
 
 def measure(task: Task) -> Measured:
@@ -60,9 +78,11 @@ def measure(task: Task) -> Measured:
     forward = {name: partial(call, inputs) for name, call in calls.items()}
     both = {name: partial(_both, call, inputs, leaves, cotangent) for name, call in calls.items()}
     cuda = task.device.startswith("cuda")
+    bare = partial(_both, lambda given: _Bare.apply(cotangent, *given.values()), inputs, leaves, cotangent)  # type: ignore[no-untyped-call]
     for what, these in (("forward", forward), ("both", both)):
-        for name, seconds in as_called(these, repeats=task.repeats, cuda=cuda).items():
-            found[name][what] = seconds.median
+        seconds = as_called({**these, _BARE: bare}, repeats=task.repeats, cuda=cuda)
+        for name in these:
+            found[name][what] = seconds[name].median
         if cuda:
             _replay(what, these, task.repeats, found)
     if cuda:
@@ -71,7 +91,7 @@ def measure(task: Task) -> Measured:
     if operation.exact is not None and len(calls) > 1:
         _compare(operation.exact, inputs, leaves, cotangent, calls, found)
     moved = 2 * size + 2 * cotangent.nbytes + sum(x.nbytes for x in leaves)
-    return Measured(found, moved, 3 * operation.flops(task.shape))
+    return Measured(found, moved, 3 * operation.flops(task.shape), seconds[_BARE].median)
 
 
 def first_call(task: Task) -> float:

@@ -9,7 +9,7 @@ from linbench.benchmark import peers
 from linbench.benchmark.compiling import compiled_ahead
 from linbench.benchmark.measure import Measured, Task, compile_all, first_call, measure
 from linbench.benchmark.operations import OPERATIONS, SHAPES, Shape
-from linbench.benchmark.timing import Ceilings, ceilings, least_call
+from linbench.benchmark.timing import Ceilings, ceilings
 from linbench.common.errors import unknown
 from linbench.precision import pick_precision
 from linbench.speeds import OURS
@@ -49,8 +49,7 @@ def run(tasks: Sequence[Task], *, first_calls: bool = False, tell: Tell, keep: C
     device, peer = tasks[0].device, tasks[0].peer
     cores, cuda = os.cpu_count() or 1, device != "cpu"
     best: Ceilings = _only(outcomes(ceilings, [device], workers=int(cuda)))
-    least: dict[str, float] = _only(outcomes(least_call, [device], workers=int(cuda)))
-    found: dict[str, Any] = {"ceilings": best._asdict(), "least_call": least, "peer": peer, "notes": _notes(tasks[0]), "rows": []}
+    found: dict[str, Any] = {"ceilings": best._asdict(), "peer": peer, "notes": _notes(tasks[0]), "rows": []}
     if cuda:
         compiled_ahead(compile_all, tasks, seconds=COMPILE_SECONDS, tell=tell)
     rows: dict[int, Row] = {}
@@ -80,11 +79,12 @@ def row_of(task: Task, outcome: Outcome, best: Ceilings) -> Row:
         return row
     measured: Measured = outcome.value
     ours = measured.sides[OURS]
-    floors = {"bytes": measured.bytes / best.bytes_per_second, "flops": measured.flops / best.flops_per_second}
-    reached: float = ours["device_both" if "device_both" in ours else "both"]
+    floors = {"bytes": measured.bytes / best.bytes_per_second, "flops": measured.flops / best.flops_per_second, "call": measured.call}
+    alone: float = ours["device_both" if "device_both" in ours else "both"]
+    reached = {"bytes": alone, "flops": alone, "call": ours["both"]}
     theirs = measured.sides.get(task.peer or "", {})
     ratios = {name: theirs[name] / ours[name] for name in ("forward", "both", "device_forward", "device_both", "peak_bytes") if name in theirs and name in ours}
-    return {**row, "sides": measured.sides, "floors": floors, "shares": {name: floor / reached for name, floor in floors.items()}, "ratios": ratios}
+    return {**row, "sides": measured.sides, "floors": floors, "shares": {name: floor / reached[name] for name, floor in floors.items()}, "ratios": ratios}
 
 
 def summary(rows: Sequence[Row], peer: str | None) -> list[dict[str, Any]]:
@@ -124,7 +124,8 @@ def _notes(task: Task) -> list[str]:
         "Medians, a GPU's caches overwritten before. As called: wall clock around the call until the device is done; forward with what backward needs, and "
         "both. Device: replayed from a CUDA graph. Peak memory: of both, beyond the inputs.",
         "Floors of both: the inputs read by each, output and gradients written and read once, at the bandwidth of a copy; and the least matrix arithmetic "
-        f"at the rate of {product}; measured in this run. The share says how near it comes.",
+        f"at the rate of {product}; measured in this run. Of a call as called: a function of Python's, in turn with the others, that makes room for output and "
+        "gradients and computes nothing, as stands before every kernel of Triton's. Shares say how near it comes.",
     ]
     if task.peer:
         notes += [f"Peer: {peers.titled(task.peer)}, in the same process and in turn; a ratio above 1 is in our favour. {peers.PEERS[task.peer].note}"]

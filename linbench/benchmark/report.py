@@ -28,6 +28,7 @@ def columns(rows: list[Row], peer: str | None) -> tuple[list[str], list[list[str
         "shape": lambda row: written(row["shape"]),
         "forward": side(OURS, "forward", _ms),
         "fwd+bwd": side(OURS, "both", _ms),
+        "of a call": of("shares", "call", _percent),
         "device fwd": side(OURS, "device_forward", _ms),
         "device fwd+bwd": side(OURS, "device_both", _ms),
         "of bytes": of("shares", "bytes", _percent),
@@ -96,12 +97,7 @@ def sentences(found: dict[str, Any]) -> list[str]:
         lines.append(f"{line['shape']}, {line['peer']} / ours {what}: geometric mean {mean}, least {least}.")
     best = found["ceilings"]
     ceilings = f"Times in ms. Copy {best['bytes_per_second'] / 1e9:,.0f} GB/s, matrix product {best['flops_per_second'] / 1e12:,.2f} TFLOP/s."
-    forward, both, function = (_ms(found["least_call"][name]) for name in ("forward", "both", "function"))
-    least = (
-        f"As called nothing takes less than {forward}, forward and backward {both}: one number negated; {function} by a function of Python's, as stands before "
-        "every kernel of Triton's."
-    )
-    return [*lines, ceilings, least, *found["notes"]]
+    return [*lines, ceilings, *found["notes"]]
 
 
 def _words(value: float | None, words: Callable[[float], str]) -> str:

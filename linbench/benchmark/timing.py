@@ -151,32 +151,6 @@ def ceilings(device: str) -> Ceilings:
     return Ceilings(2 * source.nbytes / seconds["copy"].low, 2 * width**3 / seconds["product"].low)
 
 
-class _Negated(torch.autograd.Function):
-    """-x, in Python as whatever launches kernels of Triton's."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return -x
-
-    @staticmethod
-    def backward(ctx: Any, slope: torch.Tensor) -> torch.Tensor:
-        return -slope
-
-
-def least_call(device: str) -> dict[str, float]:
-    """Seconds that a caller waits at the least: for one number to be negated (`forward`), and for that and its gradient, by torch (`both`) and by an
-    autograd.Function (`function`)."""
-    if device.startswith("cuda"):
-        torch.cuda.set_device(device)
-    x = torch.ones(1, device=device, requires_grad=True)
-    calls = {
-        "forward": lambda: -x,
-        "both": lambda: torch.autograd.grad(-x, x),
-        "function": lambda: torch.autograd.grad(_Negated.apply(x), x),  # type: ignore[no-untyped-call]
-    }
-    return {name: seconds.median for name, seconds in as_called(calls, repeats=100, cuda=device != "cpu").items()}
-
-
 def _scratch() -> torch.Tensor:
     """To be overwritten, so that nothing else is left in a GPU's cache."""
     return torch.empty(_CACHE_BYTES, dtype=torch.int8, device="cuda")

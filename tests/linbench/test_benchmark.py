@@ -107,6 +107,7 @@ def test_a_peer_is_measured_beside_ours_and_its_error_too(monkeypatch: pytest.Mo
         return 1.1 * OPERATIONS["linear_attention"].call(x)
 
     found = measure.measure(with_peer(monkeypatch, a_tenth_off))
+    assert found.call > 0, "of a function that computes nothing"
     assert found.sides["linbench"]["error"] < 1e-6
     assert found.sides["fla"]["error"] == pytest.approx(0.1, rel=1e-3)
     assert found.sides["fla"]["gradient_error"] == pytest.approx(0.1, rel=1e-3)
@@ -170,19 +171,14 @@ def test_ratios_shares_and_their_summary() -> None:
     rows = []
     for name, theirs in (("gla", 4.0), ("kda", 16.0)):
         sides = {"linbench": {"both": 2.0, "device_both": 1.0}, "fla": {"both": theirs, "device_both": theirs}}
-        rows.append(ops.row_of(Task(name, SHAPE, "bf16", "cuda:0", "fla", 1), Outcome(Measured(sides, 50, 3.0)), best))
+        rows.append(ops.row_of(Task(name, SHAPE, "bf16", "cuda:0", "fla", 1), Outcome(Measured(sides, 50, 3.0, 0.5)), best))
     assert rows[0]["ratios"] == {"both": 2.0, "device_both": 4.0}
-    assert rows[0]["shares"] == pytest.approx({"bytes": 0.5, "flops": 0.3}), "of device time where there is one"
+    assert rows[0]["shares"] == pytest.approx({"bytes": 0.5, "flops": 0.3, "call": 0.25}), "of device time where there is one; of a call as called"
     both, device = ops.summary(rows, "fla")
     assert (both["least"], both["least_of"]) == (2.0, "gla")
     assert both["geometric_mean"] == pytest.approx(math.sqrt(2 * 8))
     assert device["what"] == "device_both"
-    least = {"forward": 1e-4, "both": 3e-4, "function": 5e-4}
-    said = sentences({"summary": [both, device], "ceilings": best._asdict(), "least_call": least, "notes": ["a note"]})
-    assert said[-2] == (
-        "As called nothing takes less than 0.100, forward and backward 0.300: one number negated; 0.500 by a function of Python's, as stands before "
-        "every kernel of Triton's."
-    )
+    said = sentences({"summary": [both, device], "ceilings": best._asdict(), "notes": ["a note"]})
     assert said[0] == "B2xT9xH2xD8, fla / ours as called: geometric mean 4.00, least 2.00 (gla)."
     assert said[-1] == "a note"
 
