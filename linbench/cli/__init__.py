@@ -67,7 +67,7 @@ def main() -> NoReturn:
     except Signalled as signalled:
         _hear_no_more()
         word, code = Signalled.words[signalled.args[0]]
-        _say(f"linbench: {word}; finished cells are kept, and the same command again goes on from there.", code)
+        _say(f"linbench: {word}; what is finished is kept, and the same command again goes on from there.", code)
     except BrokenPipeError:  # whoever read us has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0

@@ -100,7 +100,7 @@ def test_a_signal_keeps_what_is_finished_and_says_how_to_go_on(tmp_path: Path, t
     running = process(tmp_path, "run", "mqar", "--model", f"deltanet,{faulty}[what={name}],attention", *tiny)
     out, err = running.communicate(timeout=60)
     assert running.returncode == code
-    assert err.splitlines()[-1] == f"linbench: {word}; finished cells are kept, and the same command again goes on from there."
+    assert err.splitlines()[-1] == f"linbench: {word}; what is finished is kept, and the same command again goes on from there."
     assert "Traceback" not in err
     assert out == ""
     assert [result["label"] for result in Store(tmp_path / "results").all()] == ["deltanet"]
