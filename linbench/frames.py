@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from linbench.cell import canonical
 from linbench.scores import above_chance, accuracy
-from linbench.store import Result
+from linbench.store import Result, size_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,8 +19,7 @@ def frame(results: Iterable[Result]) -> "pd.DataFrame":
 
 
 def _row(result: Result) -> dict[str, Any]:
-    cell, model = result["cell"], result["model"]
-    state = model.get("state") or {}
+    cell = result["cell"]
     layers = cell["model"]["layers"]
     return {
         "task": cell["task"]["name"],
@@ -36,9 +35,7 @@ def _row(result: Result) -> dict[str, Any]:
         **{name: result["metrics"].get(name) for name in ("nll", *result["metrics"]) if name != "accuracy"},
         "chance": result["chance"],
         "marks": ",".join(result["marks"]),
-        "parameters": model.get("parameters"),
-        **{f"state_{part}": state.get(part) for part in ("total", "recurrent", "cache", "convolution", "shift")},
-        "flops_per_token": model.get("flops_per_token"),
+        **size_of(result),
         "seconds": result["seconds"],
         "device": cell["device"],
         **{f"task.{name}": value for name, value in cell["task"]["settings"].items()},

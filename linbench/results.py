@@ -12,7 +12,7 @@ from linbench.models.blocks.heads import CONTROLLED
 from linbench.naming import fewest, labelled, mixture, told_apart
 from linbench.presets import preset_of
 from linbench.scores import accuracy, at_one_chance
-from linbench.store import NO_VERDICT, Result, fingerprint, rate_of, seed_of
+from linbench.store import NO_VERDICT, Result, fingerprint, rate_of, seed_of, size_of
 
 _ABSENT = object()
 
@@ -81,10 +81,14 @@ class Row:
         return not any(mark in NO_VERDICT for result in self.results for mark in result["marks"])
 
     @property
+    def size(self) -> dict[str, Any]:
+        """As `size_of` the first result whose model was built."""
+        return size_of(next((result for result in self.results if result["model"]), self.results[0]))
+
+    @property
     def state_floats(self) -> int:
         """That a sequence carries; 0: it does not say."""
-        size: dict[str, Any] = next((result["model"] for result in self.results if result["model"]), {})
-        return int(size["state"]["total"]) if size.get("state") else 0
+        return int(self.size["state_total"] or 0)
 
     @property
     def width(self) -> int:

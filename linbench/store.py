@@ -187,6 +187,18 @@ def seed_of(result: Result) -> int:
     return int(result["cell"]["seed"])
 
 
+STATE = ("recurrent", "cache", "convolution", "shift")
+"""What a state is made of."""
+
+
+def size_of(result: Result) -> dict[str, Any]:
+    """Parameters, floats of the state and of what it is made, operations per token; None of what its model does not say, or where it was never built."""
+    model = result["model"]
+    state = model.get("state") or {}
+    parts = {f"state_{part}": state.get(part) for part in ("total", *STATE)}
+    return {"parameters": model.get("parameters"), **parts, "flops_per_token": model.get("flops_per_token")}
+
+
 def below(folder: Path) -> list[Store]:
     """A store for each folder with result files, this one and those in it, in the order of their names."""
     return [Store(path) for path in sorted({file.parent for file in folder.rglob("*.json") if _ID.fullmatch(file.stem)})]
@@ -204,9 +216,12 @@ def storage_sentence(path: Path, doing: str, option: str = "--results") -> Itera
 
 
 def check_writable(path: Path, doing: str, option: str) -> None:
-    """That a file which will be long in the making can be written; until then it is as it was, or empty. Raises StorageError: it cannot."""
+    """That a file which will be long in the making can be written; it is left as it was. Raises StorageError: it cannot."""
+    new = not path.exists()
     with storage_sentence(path, doing, option):
         path.open("a").close()
+        if new:
+            path.unlink()
 
 
 def _acquired(lock: BaseFileLock) -> bool:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +49,6 @@ def plain(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-TEXTS: dict[str, Callable[[Comparison], str]] = {
-    ".md": markdown,
-    ".csv": csv,
-    ".tex": latex,
-    ".json": lambda comparison: as_json(plain(comparison)),
-}
-"""What `save_tables` writes, by suffix."""
-
-
 def save_tables(comparisons: Sequence[Comparison], folder: Path) -> list[Path]:
     """Markdown, CSV, LaTeX and JSON of every comparison, and of accuracy by task and model; another CSV file by test and of other metrics, where there are
     any."""
@@ -65,9 +56,9 @@ def save_tables(comparisons: Sequence[Comparison], folder: Path) -> list[Path]:
     with storage_sentence(folder, "cannot write tables to", "--save"):
         folder.mkdir(parents=True, exist_ok=True)
         for comparison in comparisons:
-            texts = {suffix: text(comparison) for suffix, text in TEXTS.items()}
-            more = {"tests": numbers.tests(comparison), "metrics": numbers.metrics(comparison)}
-            texts |= {f"-{name}.csv": numbers.csv(rows) for name, rows in more.items() if rows}
+            values = plain(comparison)
+            texts = {".md": markdown(comparison), ".csv": numbers.csv(values["rows"]), ".tex": latex(comparison), ".json": as_json(values)}
+            texts |= {f"-{name}.csv": numbers.csv(values[name]) for name in MORE if values[name]}
             written += write_texts(folder / comparison.slug, texts)
         for name, overview in overviews(comparisons).items():
             written += save_table(f"By task and model: {name}", overview.frame, OVERVIEW, overview.numbers, folder / f"by-task-{slug(name)}")

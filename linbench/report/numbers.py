@@ -14,9 +14,6 @@ from linbench.store import rate_of
 Numbers = list[dict[str, Any]]
 """Rows of a table by the names of its columns, the same in all; None where there is none."""
 
-STATE = ("recurrent", "cache", "convolution", "shift")
-"""What a state is made of."""
-
 
 def models(comparison: Comparison) -> Numbers:
     """A row for each: accuracy with its standard deviation over seeds, size, cost and marks."""
@@ -24,8 +21,6 @@ def models(comparison: Comparison) -> Numbers:
 
 
 def _model(row: Row) -> dict[str, Any]:
-    size: dict[str, Any] = next((result["model"] for result in row.results if result["model"]), {})
-    state = size.get("state") or {}
     return {
         "model": row.label,
         "accuracy": row.mean,
@@ -33,9 +28,7 @@ def _model(row: Row) -> dict[str, Any]:
         "scaled": None if row.mean is None else above_chance(row.mean, row.results[0]["chance"]),
         "learning_rate": rate_of(row.results[0]),
         "seeds": len(row.accuracies),
-        "parameters": size.get("parameters"),
-        **{f"state_{part}": state.get(part) for part in ("total", *STATE)},
-        "flops_per_token": size.get("flops_per_token"),
+        **row.size,
         f"steps_to_{LEARNED:g}": _steps(row),
         "seconds": median(result["seconds"] for result in row.results),
         "marks": ", ".join(row.marks),

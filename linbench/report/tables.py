@@ -16,7 +16,7 @@ from linbench.report.lines import markdown as markdown_rows
 from linbench.report.lines import width
 from linbench.results import Comparison
 from linbench.sizes import TOLERANCE
-from linbench.store import Result, rate_of, seed_of
+from linbench.store import STATE, Result, rate_of, seed_of
 
 NOTES = {
     "native": "Native form: each model in its published parameterisation, so that more than the recurrence differs.",
@@ -36,7 +36,7 @@ def _words(row: Mapping[str, Any], *, searched: bool) -> dict[str, str]:
     def count(name: str) -> str:
         return missing if row[name] is None else f"{row[name]:,.0f}"
 
-    parts = [f"{part} {row[f'state_{part}']:,}" for part in numbers.STATE if row[f"state_{part}"]]
+    parts = [f"{part} {row[f'state_{part}']:,}" for part in STATE if row[f"state_{part}"]]
     return {
         "model": row["model"],
         "accuracy": accuracy_words(row["accuracy"], row["accuracy_sd"]),
