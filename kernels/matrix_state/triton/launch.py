@@ -63,7 +63,7 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, fi
         return Launch("recurrent", shortest, key_block, value_block, key_block, walk_values, (2 if key_block * walk_values <= 2048 else 4, 0, 0), stages=(2, 2))
     if widest <= (32 if heavy or wide else 64) and (rows >= processors or length <= 64):
         chunk = min(shortest, narrowest, 64 if light else 32 if update == "add" and not heavy else 16)
-        few = 1 if narrowest == 16 or (widest == 32 and chunk == 16 and not (wide or heavy)) else 2
+        few = 1 if narrowest == 16 or (widest == 32 and not wide) else 2
         warps = (4, 4, 0) if narrowest == 64 and light else (2, 4, 0) if narrowest == 64 else (few, few, 0)
         stages = (1, 1) if narrowest < 64 or length <= chunk else (3, 2) if light and decay == "none" else (2, 3) if fine else (3, 3)
         return Launch("fused", chunk, key_block, value_block, key_block, value_block, warps, stages)
