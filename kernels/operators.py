@@ -1,7 +1,7 @@
 """What every Triton operator shares: where it runs, and how replicas fold into the batch."""
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from importlib.util import find_spec
@@ -70,10 +70,15 @@ def chosen(backend: str, backends: Collection[str], x: Tensor, *, otherwise: str
     return backend
 
 
+_NOTHING = nullcontext()
+
+
 def without_autocast(x: Tensor) -> AbstractContextManager[object]:
     """What is inside computes in the dtypes that it chooses itself, whatever torch.autocast says for the device of x."""
+    if not torch._C._is_any_autocast_enabled():
+        return _NOTHING
     kind = x.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else _NOTHING
 
 
 def product_dtype(x: Tensor) -> torch.dtype:
@@ -90,16 +95,11 @@ def summed(parts: Tensor) -> Tensor:
         return torch.bmm(ones, parts.flatten(2)).view(len(parts), *parts.shape[2:])
 
 
-def transformed() -> bool:
-    """Whether a function transform, such as torch.vmap, is at work."""
-    active: bool = torch._C._are_functorch_transforms_active()
+def looked_on() -> bool:
+    """Whether something of torch's looks on, and must be told of operators by name: its compiler, a function transform such as torch.vmap, or a mode that
+    counts them or computes without numbers."""
+    active: bool = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack() > 0
     return active
-
-
-def watched() -> bool:
-    """Whether something is told of every operator that is called, such as what counts them or computes without numbers."""
-    modes: int = torch._C._len_torch_dispatch_stack()
-    return modes > 0
 
 
 def stacked() -> bool:
@@ -135,7 +135,15 @@ def vmap_rule(operator: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) ->
     return tuple(map(unfold, results)), tuple(None if x is None else 0 for x in results)
 
 
+Function: Any = torch.autograd.function._SingleLevelFunction
+"""As torch.autograd.Function, without what that does at every call for function transforms: to be applied where nothing is `looked_on`."""
+
 _LIBRARY: Any = torch.library.Library("linbench", "FRAGMENT")  # type: ignore[no-untyped-call]
+
+
+def asks_gradient(args: Iterable[Any]) -> bool:
+    """Whether one of the tensors among them does."""
+    return any(isinstance(x, Tensor) and x.requires_grad for x in args)
 
 
 class Operator:
@@ -144,8 +152,8 @@ class Operator:
     As `torch.library.custom_op`, which loads torch's compiler at the first call, and that takes seconds.
     """
 
-    def __init__(self, name: str, function: Callable[..., Any], *, differentiable: bool, direct: Callable[..., Any] | None) -> None:
-        self.name, self.function, self.direct = f"linbench::{name}", function, direct or function
+    def __init__(self, name: str, function: Callable[..., Any], *, differentiable: bool) -> None:
+        self.name, self.function = f"linbench::{name}", function
         schema = torch.library.infer_schema(function, mutates_args=())
         self.lists = "Tensor[]" in schema  # whether an argument is a list of tensors
         _LIBRARY.define(name + schema)
@@ -157,10 +165,9 @@ class Operator:
 
     def __call__(self, *args: Any) -> Any:
         """What torch knows by the name; where nothing of torch's looks on, the function itself, which costs the host less."""
-        if torch.compiler.is_compiling() or transformed() or watched():
+        if looked_on():
             return self.packet(*args)
-        wanted = torch.is_grad_enabled() and (self.lists or any(isinstance(x, Tensor) and x.requires_grad for x in args))
-        return self.with_gradient(*args) if wanted else self.direct(*args)
+        return self.with_gradient(*args) if torch.is_grad_enabled() and (self.lists or asks_gradient(args)) else self.function(*args)
 
     def _refuse(self, *gradients: Any) -> Any:
         raise RuntimeError(f"{self.name} has no derivative")
@@ -181,20 +188,16 @@ class Operator:
 
         if not self.lists:  # whose tensors an autograd.Function does not track
             methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-            self.with_gradient = type(self.name, (torch.autograd.Function,), methods).apply  # type: ignore[attr-defined]
+            self.with_gradient = type(self.name, (Function,), methods).apply  # type: ignore[attr-defined]
 
     def register_vmap(self, function: Callable[..., Any]) -> None:
         """As of `torch.library.register_vmap`."""
         torch.library.register_vmap(self.name, function, lib=_LIBRARY)
 
 
-def operator(name: str, *, differentiable: bool = True, direct: Callable[..., Any] | None = None) -> Callable[[Callable[..., Any]], Operator]:
-    """Make a function one.
-
-    differentiable: `register_autograd` follows; otherwise to differentiate it is an error.
-    direct: what to call instead where nothing of torch's looks on: the same, but that it may return None where an operator must make an empty tensor.
-    """
-    return partial(Operator, name, differentiable=differentiable, direct=direct)
+def operator(name: str, *, differentiable: bool = True) -> Callable[[Callable[..., Any]], Operator]:
+    """Make a function one. differentiable: `register_autograd` follows; otherwise to differentiate it is an error."""
+    return partial(Operator, name, differentiable=differentiable)
 
 
 def fold_replicas(operator: Operator) -> None:

@@ -77,7 +77,9 @@ def matrix_state(
         o, state = _BACKENDS[took](problem)
         if bonus is not None and not joins:
             o = _with_own_write(o, problem, bonus)
-    return o.to(v.dtype), state if final or not state.numel() else state.new_empty(len(state), 0)
+    if o.dtype != v.dtype:
+        o = o.to(v.dtype)
+    return o, state if final or took == "triton" else state.new_empty(len(state), 0)
 
 
 def _with_own_write(o: Tensor, problem: Problem, bonus: Tensor) -> Tensor:

@@ -86,7 +86,7 @@ def check(problem: Problem, bonus: Tensor | None) -> Problem:
     Raises ValueError naming what does not fit.
     """
     q, k, v, log_decay, update, read, steps, _, state, _, _ = problem
-    if not q.dim() == k.dim() == v.dim() == 4:
+    if not len(q.shape) == len(k.shape) == len(v.shape) == 4:
         raise ValueError(f"q, k and v have four dimensions [B, T, heads, dim], not {[*map(tuple, (q.shape, k.shape, v.shape))]}")
     (batch, length, key_heads, key_dim), (*tokens, heads, value_dim) = q.shape, v.shape
     if steps < 1 or k.shape != (batch, steps * length, key_heads, key_dim) or tokens != [batch, steps * length] or heads % key_heads:
@@ -104,7 +104,8 @@ def check(problem: Problem, bonus: Tensor | None) -> Problem:
         full = (batch, length, heads, key_dim) if log_decay.dim() == 4 else (batch, length, heads)
         log_decay = _gate("log_decay", log_decay, full, f" or [B, T, H, K] with K = {key_dim}")
     if isinstance(update, Delta):
-        update = update._replace(beta=_gate("beta", update.beta, (batch, steps * length, heads)))
+        beta = _gate("beta", update.beta, (batch, steps * length, heads))
+        update = update if beta is update.beta else update._replace(beta=beta)
         if update.reads not in ("decayed", "undecayed"):
             raise ValueError(f"Delta reads decayed or undecayed, not {update.reads!r}")
         if update.erase_key is not None:
@@ -114,11 +115,12 @@ def check(problem: Problem, bonus: Tensor | None) -> Problem:
         _like_k("b", update.b, k)
     elif not isinstance(update, Add):
         raise ValueError(f"update must be Add(), Delta(...) or LowRank(...), not {update!r}")
-    return problem._replace(log_decay=log_decay, update=update)
+    unchanged = log_decay is problem.log_decay and update is problem.update
+    return problem if unchanged else problem._replace(log_decay=log_decay, update=update)
 
 
 def _gate(name: str, gate: Tensor, full: tuple[int, ...], alternative: str = "") -> Tensor:
-    if gate.shape != full and not _broadcasts(gate, full):
+    if not _broadcasts(gate, full):
         raise ValueError(f"{name} must broadcast to [B, T, H] = {full[:3]}{alternative}, not {tuple(gate.shape)}")
     return expanded(gate, full)
 
@@ -135,4 +137,4 @@ def _like_k(name: str, x: Tensor, k: Tensor) -> None:
 
 def _broadcasts(x: Tensor, full: tuple[int, ...]) -> bool:
     sizes = zip(reversed(x.shape), reversed(full), strict=False)
-    return x.dim() <= len(full) and all(size in (1, wanted) for size, wanted in sizes)
+    return x.shape == full or (x.dim() <= len(full) and all(size in (1, wanted) for size, wanted in sizes))

@@ -3,6 +3,7 @@
 from collections import deque
 from functools import partial
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 from weakref import ref
 
@@ -10,6 +11,29 @@ import pytest
 import torch
 
 triton_launch = pytest.importorskip("linbench.kernels.matrix_state.triton.launch", reason="Triton is not installed")
+
+
+class Compiled:
+    """Stands for what Triton makes of a kernel."""
+
+    function, packed_metadata = "function", "metadata"
+
+    def __init__(self) -> None:
+        self.calls: Any = []
+        self.told: Any = []
+
+    def run(self, *arguments: Any) -> None:
+        self.calls.append(arguments)
+
+    def __getitem__(self, grid: Any) -> Any:
+        return lambda *arguments: self.told.append((grid, arguments))
+
+
+@pytest.fixture(autouse=True)
+def a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose third device is the current one."""
+    active = SimpleNamespace(get_current_device=lambda: 3, get_current_stream=lambda device: f"stream of {device}")
+    monkeypatch.setattr(triton_launch, "driver", SimpleNamespace(active=active))
 
 
 class Kernel:
@@ -30,17 +54,31 @@ class Kernel:
 
 
 def test_what_was_compiled_is_launched_directly_for_the_same_form_alone() -> None:
-    compiled = Kernel(None)
+    compiled = Compiled()
     kernel = Kernel(compiled)
     form, other = object(), object()
     for address, which in enumerate((form, form, other, form)):
         triton_launch.launch(kernel, (4, 2), which, {"x": address, "z": 9}, lambda: {"x": "a tensor", "size": 2, "z": "another"}, num_warps=2)
     assert kernel.calls == [((4, 2), ("a tensor", 2, None), {"num_warps": 2})] * 2
-    assert compiled.calls == [((4, 2, 1), (1, 2, None), {}), ((4, 2, 1), (3, 2, None), {})]
+    before = (4, 2, 1, "stream of 3", "function", "metadata", None, None, None)
+    assert compiled.calls == [(*before, 1, 2, None), (*before, 3, 2, None)]
+
+
+@pytest.mark.parametrize("hook", ["launch_enter_hook", "launch_exit_hook"])
+@pytest.mark.parametrize("chained", [True, False])
+def test_what_wants_to_be_told_of_launches_is(hook: str, chained: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled, form = Compiled(), object()
+    hooks = {"launch_enter_hook": None, "launch_exit_hook": None, hook: SimpleNamespace(calls=[print]) if chained else print}
+    monkeypatch.setattr(triton_launch, "_HOOKS", SimpleNamespace(**hooks))
+    kernel = Kernel(compiled)
+    for _ in range(2):
+        triton_launch.launch(kernel, (4,), form, {"x": 7}, dict)
+    assert compiled.told == [((4, 1, 1), (7, None, None))]
+    assert not compiled.calls
 
 
 def test_nothing_keeps_the_tensors_of_a_call() -> None:
-    kernel, x = Kernel(Kernel(None)), torch.ones(1)
+    kernel, x = Kernel(Compiled()), torch.ones(1)
     kernel.calls = deque(maxlen=0)
     seen = ref(x)
     triton_launch.launch(kernel, (1,), object(), {"x": x.data_ptr()}, partial(dict, x=x, size=1))
@@ -48,7 +86,7 @@ def test_nothing_keeps_the_tensors_of_a_call() -> None:
     assert seen() is None
 
 
-@pytest.mark.parametrize(("compiles", "form"), [(Kernel(None), None), (None, object())], ids=["misaligned", "interpreted"])
+@pytest.mark.parametrize(("compiles", "form"), [(Compiled(), None), (None, object())], ids=["misaligned", "interpreted"])
 def test_triton_launches_what_it_must_specialise_or_interpret(compiles: Any, form: Any) -> None:
     kernel = Kernel(compiles)
     for _ in range(2):
@@ -57,7 +95,7 @@ def test_triton_launches_what_it_must_specialise_or_interpret(compiles: Any, for
 
 
 def test_kernels_do_not_share_what_was_compiled() -> None:
-    compiled = Kernel(None), Kernel(None)
+    compiled = Compiled(), Compiled()
     kernels = [Kernel(x) for x in compiled]
     form = object()
     for _ in range(2):
@@ -70,11 +108,13 @@ def test_kernels_do_not_share_what_was_compiled() -> None:
 @pytest.mark.parametrize("update", ["add", "delta", "low_rank"])
 @pytest.mark.parametrize("decay", [None, (), (16,)], ids=["none", "scalar", "vector"])
 def test_addresses_are_those_of_tensors_and_what_lies_in_a_room_lies_apart(update: str, decay: tuple[int, ...] | None, length: int) -> None:
-    from linbench.kernels.matrix_state.triton.schedules import Call, Switches
+    from linbench.kernels.matrix_state.triton.plan import Switches, form_of
+    from linbench.kernels.matrix_state.triton.schedules import Call
 
     q, k, v, p, b = torch.randn(5, 1, length, 2, 16).bfloat16()
     g, beta = None if decay is None else torch.zeros(1, length, 2, *decay), torch.ones(1, length, 2) if update == "delta" else None
-    call = Call((q, k, v, g, beta, *((p, b) if update == "low_rank" else (None, None)), None, None), Switches(1.0, update, False, False, True))
+    tensors = (q, k, v, g, beta, *((p, b) if update == "low_rank" else (None, None)), None, None)
+    call = Call(tensors, form_of(tensors, Switches(1.0, update, False, False, True), True, True).plan())
     assert call.plan.split == (length > 64)
     for room in (call.plan.saved, call.plan.scratch):
         memory = room.empty(v)

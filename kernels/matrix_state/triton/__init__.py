@@ -1,10 +1,10 @@
 """The recurrence on a GPU."""
 
-import torch
 from torch import Tensor
 
 from linbench.kernels.matrix_state.problem import Problem
 from linbench.kernels.matrix_state.triton.operator import matrix_state
+from linbench.kernels.matrix_state.triton.plan import Switches
 from linbench.kernels.matrix_state.update import Delta, LowRank
 
 
@@ -22,4 +22,4 @@ def triton(problem: Problem) -> tuple[Tensor, Tensor]:
         state = state.float()
     if scale <= 0:  # kernels take its logarithm
         q, scale = scale * q, 1.0
-    return matrix_state(q, k, v, log_decay, beta, p, b, bonus, state, scale, kind, read == "before", p_before, neg_eigval, torch.is_grad_enabled(), final)
+    return matrix_state((q, k, v, log_decay, beta, p, b, bonus, state), Switches(scale, kind, read == "before", p_before, neg_eigval), final)

@@ -30,18 +30,6 @@ def place_of_decays(gates, H, K, DECAY: tl.constexpr):
 
 
 @triton.jit
-def load_bonus(u, bh, group, H, ks, K):
-    """[1, K]: that of recurrence bh, of u [B / group, H, K]."""
-    return tl.load(u + (bh // H // group * H + bh % H) * K + ks, mask=ks < K, other=0.0).to(tl.float32)[None, :]
-
-
-@triton.jit
-def place_of_parts(bh, n, N, H, K):
-    """Where chunk n of N of recurrence bh leaves its part of the bonus's gradient [B, N, H, K]."""
-    return ((bh // H * N + n) * H + bh % H) * K
-
-
-@triton.jit
 def stored_scores(squares, chunk, which, C: tl.constexpr, UPDATE: tl.constexpr):
     """Where those of a chunk are, scaled where q's: 0 of q and key; of a low-rank update also 1 of q and k, 2 of p and k."""
     COUNT: tl.constexpr = 3 if UPDATE == "low_rank" else 1

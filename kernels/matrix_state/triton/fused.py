@@ -3,15 +3,14 @@
 import triton
 import triton.language as tl
 
+from linbench.kernels.matrix_state.triton.bonus import load_bonus, place_of_parts
 from linbench.kernels.matrix_state.triton.chunk import (
     handed_on,
     inverse_of_writes,
     kept_gradient,
-    load_bonus,
     looked_at,
     place,
     place_of_decays,
-    place_of_parts,
     recalled,
     state_products,
     store_key_gradients,

@@ -5,6 +5,8 @@ from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import torch
+import triton
+from triton.runtime import driver
 
 FALLBACK_PROCESSORS = 64
 """Stands for the number of multiprocessors where there is no GPU to ask: in the interpreter."""
@@ -112,12 +114,33 @@ def power_of_two(n: int) -> int:
     return max(16, 1 << (n - 1).bit_length())
 
 
-class _Compiled(NamedTuple):
+class _Compiled:
     """What Triton made of a kernel for a form; its arguments but for tensors, and where which of these go."""
 
-    kernel: Any
-    arguments: list[Any]
-    tensors: list[tuple[int, str]]
+    def __init__(self, kernel: Any, arguments: list[Any], tensors: list[tuple[int, str]]) -> None:
+        self.kernel, self.arguments, self.tensors = kernel, arguments, tensors
+        self.run, self.function, self.metadata = kernel.run, kernel.function, kernel.packed_metadata
+        self.device, self.stream_of = driver.active.get_current_device(), driver.active.get_current_stream
+
+    def launch(self, grid: tuple[int, ...], addresses: Mapping[str, int]) -> None:
+        """As `kernel[grid]` does, which makes up for hooks what nobody reads if there are none."""
+        arguments = self.arguments.copy()
+        for place, name in self.tensors:
+            arguments[place] = addresses[name]
+        whole = (*grid, 1, 1)[:3]
+        if _hooked():
+            self.kernel[whole](*arguments)
+        else:
+            self.run(*whole, self.stream_of(self.device), self.function, self.metadata, None, None, None, *arguments)
+
+
+_HOOKS: Any = triton.knobs.runtime if hasattr(triton, "knobs") else triton.compiler.CompiledKernel  # before Triton 3.4
+
+
+def _hooked() -> bool:
+    """Whether something, such as Triton's profiler, is to be told of every launch."""
+    before, after = _HOOKS.launch_enter_hook, _HOOKS.launch_exit_hook
+    return bool(getattr(before, "calls", before) or getattr(after, "calls", after))
 
 
 _COMPILED: dict[tuple[int, Any], _Compiled] = {}
@@ -133,16 +156,13 @@ def launch(kernel: Any, grid: tuple[int, ...], form: Any, addresses: Mapping[str
     """
     compiled = None if form is None else _COMPILED.get((id(kernel), form))
     if compiled is not None:
-        arguments = compiled.arguments.copy()
-        for place, name in compiled.tensors:
-            arguments[place] = addresses[name]
-        compiled.kernel[(*grid, 1, 1)[:3]](*arguments)
-    else:
-        given = values()
-        arguments = [given.get(name) for name in kernel.arg_names]
-        made = kernel[grid](*arguments, **options)
-        if form is not None and made is not None:  # the interpreter compiles nothing
-            tensors = [(place, name) for place, name in enumerate(kernel.arg_names) if name in addresses]
-            for place, _ in tensors:
-                arguments[place] = None  # nothing keeps the tensors of one call
-            _COMPILED[id(kernel), form] = _Compiled(made, arguments, tensors)
+        compiled.launch(grid, addresses)
+        return
+    given = values()
+    arguments = [given.get(name) for name in kernel.arg_names]
+    made = kernel[grid](*arguments, **options)
+    if form is not None and made is not None:  # the interpreter compiles nothing
+        tensors = [(place, name) for place, name in enumerate(kernel.arg_names) if name in addresses]
+        for place, _ in tensors:
+            arguments[place] = None  # nothing keeps the tensors of one call
+        _COMPILED[id(kernel), form] = _Compiled(made, arguments, tensors)

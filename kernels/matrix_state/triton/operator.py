@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.matrix_state.triton import schedules
-from linbench.kernels.matrix_state.triton.plan import Switches
-from linbench.kernels.matrix_state.triton.schedules import plan_of, results
-from linbench.kernels.operators import fold_replicas, operator
+from linbench.kernels.matrix_state.triton.plan import Plan, Switches, Tensors, form_of
+from linbench.kernels.matrix_state.triton.schedules import results
+from linbench.kernels.operators import Function, asks_gradient, fold_replicas, looked_on, operator
 
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -33,16 +33,11 @@ def forward(
     final: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """o, the final state, empty if not wanted, and what `backward` needs if asked to `save` it. u: [H, K], or of several replicas one below the other."""
-    return schedules.forward((q, k, v, g, beta, p, b, u, state), Switches(scale, update, q_before, p_before, neg_eigval), save, final)
+    tensors = (q, k, v, g, beta, p, b, u, state)
+    return schedules.forward(tensors, form_of(tensors, Switches(scale, update, q_before, p_before, neg_eigval), save, final).plan())
 
 
-def gradients(*args: Any) -> schedules.Gradients:
-    """As `backward`, but None for what was not given, which takes the host no time."""
-    *tensors, saved, do, dlast, scale, update, q_before, p_before, neg_eigval = args
-    return schedules.backward(cast("schedules.Tensors", tuple(tensors)), saved, do, dlast, Switches(scale, update, q_before, p_before, neg_eigval))
-
-
-@operator("matrix_state_backward", differentiable=False, direct=gradients)
+@operator("matrix_state_backward", differentiable=False)
 def backward(
     q: Tensor,
     k: Tensor,
@@ -63,14 +58,16 @@ def backward(
     neg_eigval: bool,
 ) -> Gradients:
     """Gradients of q, k, v, g, beta, p, b, u and the initial state; empty for what was not given."""
-    made = gradients(q, k, v, g, beta, p, b, u, state, saved, do, dlast, scale, update, q_before, p_before, neg_eigval)
+    tensors = (q, k, v, g, beta, p, b, u, state)
+    form = form_of(tensors, Switches(scale, update, q_before, p_before, neg_eigval), True, True)
+    made = schedules.backward(tensors, saved, do, dlast, form.backward(do, dlast).plan())
     return cast("Gradients", tuple(v.new_empty(len(v), 0) if x is None else x for x in made))
 
 
 @forward.register_fake
 def _(*args: Any) -> Any:
     *tensors, scale, update, q_before, p_before, neg_eigval, save, final = args
-    plan = plan_of((*tensors, None, None), Switches(scale, update, q_before, p_before, neg_eigval), save, final)
+    plan = form_of(cast("Tensors", tuple(tensors)), Switches(scale, update, q_before, p_before, neg_eigval), save, final).of_numbers().plan()
     o, last = results(tensors[2], plan)
     return o, last, plan.saved.empty(o)
 
@@ -81,7 +78,8 @@ def _(*args: Any) -> Any:
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *tensors, ctx.scale, ctx.update, ctx.q_before, ctx.p_before, ctx.neg_eigval, _, _ = inputs
+    *tensors, scale, update, q_before, p_before, neg_eigval, _, _ = inputs
+    ctx.switches = Switches(scale, update, q_before, p_before, neg_eigval)
     ctx.save_for_backward(*tensors, output[2])
     ctx.set_materialize_grads(False)
 
@@ -93,8 +91,7 @@ def _none_of(q: Tensor, _: Tensor, v: Tensor) -> Tensor:
 
 def _differentiate(ctx: Any, do: Tensor | None, dlast: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
     saved = ctx.saved_tensors
-    do = _none_of(*saved[:3]) if do is None else do
-    made = backward(*saved, do, dlast, ctx.scale, ctx.update, ctx.q_before, ctx.p_before, ctx.neg_eigval)
+    made = backward(*saved, _none_of(*saved[:3]) if do is None else do, dlast, *ctx.switches)
     return *(None if given is None else x for x, given in zip(made, saved[:9], strict=True)), *(None,) * 7
 
 
@@ -103,7 +100,33 @@ fold_replicas(forward)
 fold_replicas(backward)
 
 
-def matrix_state(*args: Any) -> tuple[Tensor, Tensor]:
+class _Unseen(Function):  # type: ignore[misc]
+    """The same where nothing of torch's looks on: what passes between forward and backward, and what was not given, needs no tensors, nor a plan made anew."""
+
+    @staticmethod
+    def forward(ctx: Any, switches: Switches, final: bool, *tensors: Any) -> tuple[Tensor, Tensor]:
+        ctx.plan = form_of(cast("Tensors", tensors), switches, True, final).plan()
+        o, last, saved = schedules.forward(cast("Tensors", tensors), ctx.plan)
+        ctx.save_for_backward(*tensors, saved)
+        ctx.set_materialize_grads(False)
+        return o, last
+
+    @staticmethod
+    def backward(ctx: Any, do: Tensor | None, dlast: Tensor | None) -> tuple[Tensor | None, ...]:
+        plan: Plan = ctx.plan
+        if looked_on() or torch.is_grad_enabled():
+            ctx.switches = plan.form.switches
+            return None, None, *_differentiate(ctx, do, dlast)[:9]
+        *tensors, saved = ctx.saved_tensors
+        do = _none_of(*tensors[:3]) if do is None else do
+        return None, None, *schedules.backward(tensors, saved, do, dlast, plan.backward(do, dlast))
+
+
+def matrix_state(tensors: Tensors, switches: Switches, final: bool) -> tuple[Tensor, Tensor]:
     """o and the final state; arguments as of `forward`."""
-    o, last, _ = forward(*args)
-    return o, last
+    if looked_on():
+        o, last, _ = forward(*tensors, *switches, torch.is_grad_enabled(), final)
+        return o, last
+    if torch.is_grad_enabled() and asks_gradient(tensors):
+        return cast("tuple[Tensor, Tensor]", _Unseen.apply(switches, final, *tensors))
+    return schedules.forward(tensors, form_of(tensors, switches, False, final).plan())[:2]

@@ -11,6 +11,9 @@ from torch import Tensor
 
 from linbench.kernels.matrix_state.triton import launch
 
+Tensors = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+"""q, k, v, and None where there is none: g, beta, p, b, u and the initial state."""
+
 GIVEN = ("q", "k", "v", "g", "beta", "p", "b", "u", "first", "do", "dlast")
 """The tensors of a call by the names of the kernels' parameters; any but the first three may be None."""
 
@@ -47,6 +50,27 @@ class Form(NamedTuple):
     switches: Switches
     gradient: bool
     final: bool
+
+    def of_numbers(self) -> "Form":
+        """Of a traced call, whose sizes may be symbols: a launch is for one size."""
+        queries, keys, values = (tuple(map(int, shape)) for shape in self[:3])
+        return self._replace(queries=queries, keys=keys, values=values, replicas=int(self.replicas))
+
+    def backward(self, do: Tensor, dlast: Tensor | None) -> "Form":
+        """Of the way back, given the gradients of o and of the final state."""
+        return self._replace(types=(*self.types[:9], do.dtype, None if dlast is None else dlast.dtype), gradient=True, final=True)
+
+    def plan(self) -> "Plan":
+        """Made once."""
+        return planned(self)
+
+
+def form_of(tensors: Tensors, switches: Switches, gradient: bool, final: bool) -> Form:
+    """Of forward: gradient, final, whether these are wanted."""
+    q, k, v, g, _, _, _, u, _ = tensors
+    types = (*(None if x is None else x.dtype for x in tensors), None, None)
+    replicas = 0 if u is None else u.shape[0] // v.shape[2]
+    return Form(q.shape, k.shape, v.shape, 0 if g is None else g.dim(), replicas, types, v.device, switches, gradient, final)
 
 
 class Room:
@@ -90,16 +114,18 @@ class Plan:
     """
 
     def __init__(self, form: Form) -> None:
+        self.form, self.update = form, form.switches.update
+        self.backwards: dict[tuple[torch.dtype, torch.dtype | None], Plan] = {}
         switches, given = form.switches, dict(zip(GIVEN, form.types, strict=True))
         self.batch, self.length, self.key_heads, self.key_dim = form.keys
         self.heads, self.value_dim = form.values[2:]
         self.replicas = form.replicas
         self.tokens = form.queries[1]
         self.rows = self.batch * self.heads
-        self.solves, self.gradient, self.final = switches.update != "add", form.gradient, form.final
+        self.solves, self.gradient, self.final = self.update != "add", form.gradient, form.final
         self.decay = "none" if given["g"] is None else "vector" if form.decays == 4 else "scalar"
         self.dtype = given["v"] if given["v"] in _TYPES else torch.float32
-        self.fine = switches.update == "delta" and switches.neg_eigval and self.decay != "vector" and self.dtype != torch.float32
+        self.fine = self.update == "delta" and switches.neg_eigval and self.decay != "vector" and self.dtype != torch.float32
         """Whether writes, and gradients of scores that they were made with, count to 16 bits: those of near-parallel keys cancel."""
         self.fine_back = self.fine and self.decay == "none"
         """Whether gradients of writes do, too, and writes on the way back: where nothing decays, all later tokens add to them."""
@@ -112,7 +138,7 @@ class Plan:
             value_dim=self.value_dim,
             wide=self.dtype == torch.float32,
             fine=self.fine,
-            update=switches.update,
+            update=self.update,
             decay=self.decay,
             processors=launch.processors(form.device),
             gradient=form.gradient,
@@ -126,20 +152,28 @@ class Plan:
         self.values: dict[str, Any] = {
             "T": self.length, "H": self.heads, "HK": self.key_heads, "K": self.key_dim, "V": self.value_dim, "C": chunk,
             "LEVELS": chunk.bit_length() - 1, "AT_ONCE": self.at_once, "BK": self.launch.key_block, "BV": self.launch.value_block,
-            "DECAY": self.decay, "UPDATE": switches.update, "ERASE": given["p"] is not None, "Q_BEFORE": switches.q_before, "P_BEFORE": switches.p_before,
+            "DECAY": self.decay, "UPDATE": self.update, "ERASE": given["p"] is not None, "Q_BEFORE": switches.q_before, "P_BEFORE": switches.p_before,
             "STEPS": self.length // self.tokens, "group": self.batch // max(1, form.replicas),
             "STATE": given["first"] is not None, "DLAST": given["dlast"] is not None, "SAVE": form.gradient,
             "ALONE": self.chunks == 1 and not (self.solves or given["first"] is not None or handed_on), "FINE": self.fine, "FINE_BACK": self.fine_back,
             "DT": _TYPES[self.dtype], "scale": switches.scale,
         }  # fmt: skip
-        self.saved, self.scratch = self._saved(switches.update), self._scratch(switches.update)
+        self.saved, self.scratch = self._saved(), self._scratch()
+
+    def backward(self, do: Tensor, dlast: Tensor | None) -> "Plan":
+        """Of the way back, given the gradients of o and of the final state: looked up in less time than by its whole form."""
+        types = do.dtype, None if dlast is None else dlast.dtype
+        plan = self.backwards.get(types)
+        if plan is None:
+            plan = self.backwards[types] = self.form.backward(do, dlast).plan()
+        return plan
 
     @property
     def sums_grid(self) -> tuple[int, int]:
         """For kernels that sum a scalar decay over the tokens of several chunks."""
         return -(-self.chunks // self.at_once), self.rows
 
-    def _saved(self, update: str) -> Room:
+    def _saved(self) -> Room:
         chunk, by_chunk = self.launch.chunk, (self.batch, self.heads, self.chunks)
         exact, chunked = self.dtype == torch.float32, self.launch.schedule != "recurrent"
         kept = chunked and (self.gradient or self.split)  # one kernel of the split schedule hands it to the next
@@ -154,20 +188,20 @@ class Plan:
             self.batch,
             {
                 "sums": ((*by_chunk, 2 if exact else 1, chunk), torch.float32) if self.decay == "scalar" and chunked else None,
-                "betas": ((*by_chunk, chunk), torch.float32) if update == "delta" and self.launch.schedule == "fused" else None,
+                "betas": ((*by_chunk, chunk), torch.float32) if self.update == "delta" and self.launch.schedule == "fused" else None,
                 "states": ((*by_chunk, self.key_dim, self.value_dim), self.dtype) if kept else None,
                 "writes": (self.values_shape, torch.float32 if wide_writes else self.dtype) if kept and self.solves else None,
-                "squares": ((*by_chunk, SQUARES[update][0], chunk, chunk), self.scores) if kept and not again else None,
+                "squares": ((*by_chunk, SQUARES[self.update][0], chunk, chunk), self.scores) if kept and not again else None,
                 "inverses": ((*by_chunk, 1 if exact else 2, chunk, chunk), self.dtype) if kept and self.solves and self.gradient else None,
                 "erasers": keys(self.solves and self.split),
                 "q_start": keys(decays, self.tokens),
                 "key_end": keys(decays),
-                "k_end": keys(decays and update == "low_rank"),
+                "k_end": keys(decays and self.update == "low_rank"),
                 "kept": ((*by_chunk, self.key_dim), torch.float32) if decays else None,
             },
         )
 
-    def _scratch(self, update: str) -> Room:
+    def _scratch(self) -> Room:
         chunk, by_chunk = self.launch.chunk, (self.batch, self.heads, self.chunks)
         return Room(
             self.batch,
@@ -175,9 +209,9 @@ class Plan:
                 "du": ((self.batch, self.chunks, self.heads, self.key_dim), torch.float32) if self.replicas else None,
                 "dsums": ((self.key_blocks, *by_chunk, 3, chunk), torch.float32) if self.decay == "scalar" else None,
                 "dstates": ((*by_chunk, self.key_dim, self.value_dim), self.dtype) if self.split else None,
-                "dsquares": ((*by_chunk, SQUARES[update][1], chunk, chunk), torch.float32 if self.fine else self.scores) if self.split else None,
+                "dsquares": ((*by_chunk, SQUARES[self.update][1], chunk, chunk), torch.float32 if self.fine else self.scores) if self.split else None,
                 "dwrites": (self.values_shape, torch.float32 if self.fine_back else self.dtype) if self.split and self.solves else None,
-                "dbeta": ((self.key_blocks + 1, self.batch, self.length, self.heads), torch.float32) if self.split and update == "delta" else None,
+                "dbeta": ((self.key_blocks + 1, self.batch, self.length, self.heads), torch.float32) if self.split and self.update == "delta" else None,
             },
         )
 
@@ -188,4 +222,3 @@ class Plan:
 
 
 planned = cache(Plan)
-"""The plan of a form."""

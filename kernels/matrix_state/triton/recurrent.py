@@ -3,7 +3,8 @@
 import triton
 import triton.language as tl
 
-from linbench.kernels.matrix_state.triton.chunk import load_bonus, place, place_of_decays
+from linbench.kernels.matrix_state.triton.bonus import load_bonus
+from linbench.kernels.matrix_state.triton.chunk import place, place_of_decays
 from linbench.kernels.matrix_state.triton.decay import LOG2E
 from linbench.kernels.matrix_state.triton.tiles import load_rows, store_rows
 

@@ -9,7 +9,8 @@ none: INSIDE is the decay that is left.
 import triton
 import triton.language as tl
 
-from linbench.kernels.matrix_state.triton.chunk import handed_on, inverse_of_writes, load_bonus, place, place_of_decays, recalled, stored_scores
+from linbench.kernels.matrix_state.triton.bonus import load_bonus
+from linbench.kernels.matrix_state.triton.chunk import handed_on, inverse_of_writes, place, place_of_decays, recalled, stored_scores
 from linbench.kernels.matrix_state.triton.decay import (
     kept_rows,
     keys_from_start,

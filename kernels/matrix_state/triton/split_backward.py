@@ -4,13 +4,12 @@ gradient of the state on theirs: `walk_back`, `write_gradients`, `gradients`."""
 import triton
 import triton.language as tl
 
+from linbench.kernels.matrix_state.triton.bonus import load_bonus, place_of_parts
 from linbench.kernels.matrix_state.triton.chunk import (
     kept_gradient,
-    load_bonus,
     looked_at,
     place,
     place_of_decays,
-    place_of_parts,
     state_products,
     store_key_gradients,
     stored_gradients,

@@ -231,7 +231,7 @@ def test_what_was_compiled_takes_another_length() -> None:
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> dict[Any, tuple[Any, ...]]:
     """What the operators are last called with."""
-    door, operator = (importlib.import_module(f"linbench.kernels.matrix_state.triton{name}") for name in ("", ".operator"))
+    operator = importlib.import_module("linbench.kernels.matrix_state.triton.operator")
     found = {}
 
     def watched(called: Any) -> Any:
@@ -241,8 +241,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[Any, tuple[Any, ...]]:
 
         return call
 
-    monkeypatch.setattr(door, "matrix_state", lambda *args: watched(operator.forward)(*args)[:2])
-    monkeypatch.setattr(operator, "backward", watched(operator.backward))
+    monkeypatch.setattr(operator, "looked_on", lambda: True)
+    for name in ("forward", "backward"):
+        monkeypatch.setattr(operator, name, watched(getattr(operator, name)))
     return found
 
 
@@ -255,3 +256,11 @@ def test_the_operators_keep_what_torch_asks_of_them(calls: dict[Any, tuple[Any, 
         differentiable = "backward" not in operator.name
         leaves = [x.detach().clone().requires_grad_(differentiable) if isinstance(x, Tensor) else x for x in args]
         torch.library.opcheck(operator.packet, tuple(leaves))
+
+
+def test_a_gradient_has_none() -> None:
+    inputs = random_inputs(INSTANCES["gated_deltanet"], **ONE, length=3)
+    leaf = inputs["v"].requires_grad_()
+    (gradient,) = torch.autograd.grad(apply(INSTANCES["gated_deltanet"], inputs, backend="triton")[0].square().sum(), leaf, create_graph=True)
+    with pytest.raises(RuntimeError, match="has no derivative"):
+        gradient.sum().backward()
