@@ -53,13 +53,20 @@ class Kernel:
         return run
 
 
-def test_what_was_compiled_is_launched_directly_for_the_same_form_alone() -> None:
+def step_of(kernel: Kernel, grid: tuple[int, ...] = (4,)) -> Any:
+    return triton_launch.Step(kernel, grid, {"size": 2, "z": "another"}, warps=2)
+
+
+OPTIONS = {"num_warps": 2, "num_stages": 1, "maxnreg": None}
+
+
+def test_what_was_compiled_is_launched_directly_for_the_same_step_alone() -> None:
     compiled = Compiled()
     kernel = Kernel(compiled)
-    form, other = object(), object()
-    for address, which in enumerate((form, form, other, form)):
-        triton_launch.launch(kernel, (4, 2), which, {"x": address, "z": 9}, lambda: {"x": "a tensor", "size": 2, "z": "another"}, num_warps=2)
-    assert kernel.calls == [((4, 2), ("a tensor", 2, None), {"num_warps": 2})] * 2
+    step, other = step_of(kernel, (4, 2)), step_of(kernel, (4, 2))
+    for address, which in enumerate((step, step, other, step)):
+        which.launch({"x": address, "z": 9}, lambda: {"x": "a tensor"}, True)
+    assert kernel.calls == [((4, 2, 1), ("a tensor", 2, None), OPTIONS)] * 2
     before = (4, 2, 1, "stream of 3", "function", "metadata", None, None, None)
     assert compiled.calls == [(*before, 1, 2, None), (*before, 3, 2, None)]
 
@@ -67,41 +74,42 @@ def test_what_was_compiled_is_launched_directly_for_the_same_form_alone() -> Non
 @pytest.mark.parametrize("hook", ["launch_enter_hook", "launch_exit_hook"])
 @pytest.mark.parametrize("chained", [True, False])
 def test_what_wants_to_be_told_of_launches_is(hook: str, chained: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled, form = Compiled(), object()
+    compiled = Compiled()
     hooks = {"launch_enter_hook": None, "launch_exit_hook": None, hook: SimpleNamespace(calls=[print]) if chained else print}
     monkeypatch.setattr(triton_launch, "_HOOKS", SimpleNamespace(**hooks))
-    kernel = Kernel(compiled)
+    step = step_of(Kernel(compiled))
     for _ in range(2):
-        triton_launch.launch(kernel, (4,), form, {"x": 7}, dict)
-    assert compiled.told == [((4, 1, 1), (7, None, None))]
+        step.launch({"x": 7}, dict, True)
+    assert compiled.told == [((4, 1, 1), (7, 2, None))]
     assert not compiled.calls
 
 
 def test_nothing_keeps_the_tensors_of_a_call() -> None:
     kernel, x = Kernel(Compiled()), torch.ones(1)
     kernel.calls = deque(maxlen=0)
-    seen = ref(x)
-    triton_launch.launch(kernel, (1,), object(), {"x": x.data_ptr()}, partial(dict, x=x, size=1))
+    seen, step = ref(x), step_of(kernel)
+    step.launch({"x": x.data_ptr()}, partial(dict, x=x), True)
     del x
+    assert step.compiled is not None
     assert seen() is None
 
 
-@pytest.mark.parametrize(("compiles", "form"), [(Compiled(), None), (None, object())], ids=["misaligned", "interpreted"])
-def test_triton_launches_what_it_must_specialise_or_interpret(compiles: Any, form: Any) -> None:
+@pytest.mark.parametrize(("compiles", "aligned"), [(Compiled(), False), (None, True)], ids=["misaligned", "interpreted"])
+def test_triton_launches_what_it_must_specialise_or_interpret(compiles: Any, aligned: bool) -> None:
     kernel = Kernel(compiles)
+    step = step_of(kernel)
     for _ in range(2):
-        triton_launch.launch(kernel, (1,), form, {}, dict)
+        step.launch({}, dict, aligned)
     assert len(kernel.calls) == 2
 
 
-def test_kernels_do_not_share_what_was_compiled() -> None:
-    compiled = Compiled(), Compiled()
-    kernels = [Kernel(x) for x in compiled]
-    form = object()
-    for _ in range(2):
-        for kernel in kernels:
-            triton_launch.launch(kernel, (1,), form, {}, dict)
-    assert [len(x.calls) for x in (*kernels, *compiled)] == [1, 1, 1, 1]
+def test_what_is_misaligned_once_is_not_launched_as_what_was_compiled_for_more() -> None:
+    compiled = Compiled()
+    kernel = Kernel(compiled)
+    step = step_of(kernel)
+    for aligned in (True, False, True):
+        step.launch({}, dict, aligned)
+    assert [len(kernel.calls), len(compiled.calls)] == [2, 1]
 
 
 @pytest.mark.parametrize("length", [64, 65], ids=["fused", "split"])
@@ -114,9 +122,9 @@ def test_addresses_are_those_of_tensors_and_what_lies_in_a_room_lies_apart(updat
     q, k, v, p, b = torch.randn(5, 1, length, 2, 16).bfloat16()
     g, beta = None if decay is None else torch.zeros(1, length, 2, *decay), torch.ones(1, length, 2) if update == "delta" else None
     tensors = (q, k, v, g, beta, *((p, b) if update == "low_rank" else (None, None)), None, None)
-    call = Call(tensors, form_of(tensors, Switches(1.0, update, False, False, True), True, True).plan())
-    assert call.plan.split == (length > 64)
-    for room in (call.plan.saved, call.plan.scratch):
+    call, plan = Call(tensors), form_of(tensors, Switches(1.0, update, False, False, True), True, True).plan()
+    assert plan.split == (length > 64)
+    for room in (plan.saved, plan.scratch):
         memory = room.empty(v)
         call.furnish(room, memory)
         views = [room.view(memory, name) for name in room.contents]

@@ -114,55 +114,54 @@ def power_of_two(n: int) -> int:
     return max(16, 1 << (n - 1).bit_length())
 
 
-class _Compiled:
-    """What Triton made of a kernel for a form; its arguments but for tensors, and where which of these go."""
+_HOOKS: Any = triton.knobs.runtime if hasattr(triton, "knobs") else triton.compiler.CompiledKernel  # before Triton 3.4
 
-    def __init__(self, kernel: Any, arguments: list[Any], tensors: list[tuple[int, str]]) -> None:
-        self.kernel, self.arguments, self.tensors = kernel, arguments, tensors
+
+class Step:
+    """A launch of a Triton kernel that is repeated, from the second time on in a tenth of the time that Triton takes to find what it compiled.
+
+    values: those of the kernel's parameters, by name, that are no tensors. warps, stages, registers: as in `Launch`; None is as many as it takes.
+    All that Triton may compile for is the same every time: these, and which tensors there are, of which types.
+    """
+
+    def __init__(self, kernel: Any, grid: tuple[int, ...], values: Mapping[str, Any], *, warps: int, stages: int = 1, registers: int | None = None) -> None:
+        self.kernel, self.values = kernel, values
+        self.grid = (*grid, 1, 1)[:3]
+        self.options = {"num_warps": warps, "num_stages": stages, "maxnreg": registers}
+        self.compiled: _Compiled | None = None
+
+    def launch(self, addresses: Mapping[str, int], tensors: Callable[[], Mapping[str, Any]], aligned: bool) -> None:
+        """Addresses of tensors by the names of the kernel's parameters, which take Triton's launcher less time than the tensors, which are asked for the first
+        time; aligned, whether all begin with a multiple of `ALIGNMENT`: if not, Triton launches what it compiles for them."""
+        compiled = self.compiled
+        if compiled is not None and aligned:
+            compiled.launch(self.grid, addresses)
+            return
+        given = {**self.values, **tensors()}
+        arguments = [given.get(name) for name in self.kernel.arg_names]
+        made = self.kernel[self.grid](*arguments, **self.options)
+        if aligned and made is not None:  # the interpreter compiles nothing
+            places = [(place, name) for place, name in enumerate(self.kernel.arg_names) if name in addresses]
+            for place, _ in places:
+                arguments[place] = None  # nothing keeps the tensors of one call
+            self.compiled = _Compiled(made, arguments, places)
+
+
+class _Compiled:
+    """What Triton made of a kernel; its arguments but for tensors, and where which of these go."""
+
+    def __init__(self, kernel: Any, arguments: list[Any], places: list[tuple[int, str]]) -> None:
+        self.kernel, self.arguments, self.places = kernel, arguments, places
         self.run, self.function, self.metadata = kernel.run, kernel.function, kernel.packed_metadata
         self.device, self.stream_of = driver.active.get_current_device(), driver.active.get_current_stream
 
     def launch(self, grid: tuple[int, ...], addresses: Mapping[str, int]) -> None:
         """As `kernel[grid]` does, which makes up for hooks what nobody reads if there are none."""
         arguments = self.arguments.copy()
-        for place, name in self.tensors:
+        for place, name in self.places:
             arguments[place] = addresses[name]
-        whole = (*grid, 1, 1)[:3]
-        if _hooked():
-            self.kernel[whole](*arguments)
+        before, after = _HOOKS.launch_enter_hook, _HOOKS.launch_exit_hook
+        if getattr(before, "calls", before) or getattr(after, "calls", after):  # such as Triton's profiler
+            self.kernel[grid](*arguments)
         else:
-            self.run(*whole, self.stream_of(self.device), self.function, self.metadata, None, None, None, *arguments)
-
-
-_HOOKS: Any = triton.knobs.runtime if hasattr(triton, "knobs") else triton.compiler.CompiledKernel  # before Triton 3.4
-
-
-def _hooked() -> bool:
-    """Whether something, such as Triton's profiler, is to be told of every launch."""
-    before, after = _HOOKS.launch_enter_hook, _HOOKS.launch_exit_hook
-    return bool(getattr(before, "calls", before) or getattr(after, "calls", after))
-
-
-_COMPILED: dict[tuple[int, Any], _Compiled] = {}
-
-
-def launch(kernel: Any, grid: tuple[int, ...], form: Any, addresses: Mapping[str, int], values: Callable[[], Mapping[str, Any]], **options: int | None) -> None:
-    """Launch a Triton kernel; from the second time on in a tenth of the time that Triton takes to find what it compiled.
-
-    form: hashable, and the same only for calls with the same `options` and, but for where tensors lie, the same values in all that
-    Triton may compile for: types, integers, switches; all tensors begin with a multiple of `ALIGNMENT`. None where that is not so.
-    addresses: where tensors lie, by the names of the kernel's parameters: they take Triton's launcher less time than tensors.
-    values: all parameters by name, tensors too, None for those that are missing; asked for the first time.
-    """
-    compiled = None if form is None else _COMPILED.get((id(kernel), form))
-    if compiled is not None:
-        compiled.launch(grid, addresses)
-        return
-    given = values()
-    arguments = [given.get(name) for name in kernel.arg_names]
-    made = kernel[grid](*arguments, **options)
-    if form is not None and made is not None:  # the interpreter compiles nothing
-        tensors = [(place, name) for place, name in enumerate(kernel.arg_names) if name in addresses]
-        for place, _ in tensors:
-            arguments[place] = None  # nothing keeps the tensors of one call
-        _COMPILED[id(kernel), form] = _Compiled(made, arguments, tensors)
+            self.run(*grid, self.stream_of(self.device), self.function, self.metadata, None, None, None, *arguments)

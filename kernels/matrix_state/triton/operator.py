@@ -34,7 +34,13 @@ def forward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """o, the final state, empty if not wanted, and what `backward` needs if asked to `save` it. u: [H, K], or of several replicas one below the other."""
     tensors = (q, k, v, g, beta, p, b, u, state)
-    return schedules.forward(tensors, form_of(tensors, Switches(scale, update, q_before, p_before, neg_eigval), save, final).plan())
+    o, last, saved = schedules.forward(tensors, form_of(tensors, Switches(scale, update, q_before, p_before, neg_eigval), save, final).plan())
+    return o, _none(v) if last is None else last, saved
+
+
+def _none(v: Tensor) -> Tensor:
+    """What stands for a tensor that there is not: [B, 0]."""
+    return v.new_empty((len(v), 0), dtype=torch.float32)
 
 
 @operator("matrix_state_backward", differentiable=False)
@@ -61,7 +67,7 @@ def backward(
     tensors = (q, k, v, g, beta, p, b, u, state)
     form = form_of(tensors, Switches(scale, update, q_before, p_before, neg_eigval), True, True)
     made = schedules.backward(tensors, saved, do, dlast, form.backward(do, dlast).plan())
-    return cast("Gradients", tuple(v.new_empty(len(v), 0) if x is None else x for x in made))
+    return cast("Gradients", tuple(_none(v) if x is None else x for x in made))
 
 
 @forward.register_fake
@@ -69,12 +75,12 @@ def _(*args: Any) -> Any:
     *tensors, scale, update, q_before, p_before, neg_eigval, save, final = args
     plan = form_of(cast("Tensors", tuple(tensors)), Switches(scale, update, q_before, p_before, neg_eigval), save, final).of_numbers().plan()
     o, last = results(tensors[2], plan)
-    return o, last, plan.saved.empty(o)
+    return o, _none(tensors[2]) if last is None else last, plan.saved.empty(o)
 
 
 @backward.register_fake
 def _(*args: Any) -> Any:
-    return tuple(args[2].new_empty(len(args[2]), 0) if x is None else torch.empty_like(x, memory_format=torch.contiguous_format) for x in args[:9])
+    return tuple(_none(args[2]) if x is None else torch.empty_like(x, memory_format=torch.contiguous_format) for x in args[:9])
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -104,15 +110,15 @@ class _Unseen(Function):  # type: ignore[misc]
     """The same where nothing of torch's looks on: what passes between forward and backward, and what was not given, needs no tensors, nor a plan made anew."""
 
     @staticmethod
-    def forward(ctx: Any, switches: Switches, final: bool, *tensors: Any) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, switches: Switches, final: bool, *tensors: Any) -> Tensor | tuple[Tensor, Tensor]:
         ctx.plan = form_of(cast("Tensors", tensors), switches, True, final).plan()
         o, last, saved = schedules.forward(cast("Tensors", tensors), ctx.plan)
         ctx.save_for_backward(*tensors, saved)
         ctx.set_materialize_grads(False)
-        return o, last
+        return o if last is None else (o, last)
 
     @staticmethod
-    def backward(ctx: Any, do: Tensor | None, dlast: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, do: Tensor | None, dlast: Tensor | None = None) -> tuple[Tensor | None, ...]:
         plan: Plan = ctx.plan
         if looked_on() or torch.is_grad_enabled():
             ctx.switches = plan.form.switches
@@ -128,5 +134,7 @@ def matrix_state(tensors: Tensors, switches: Switches, final: bool) -> tuple[Ten
         o, last, _ = forward(*tensors, *switches, torch.is_grad_enabled(), final)
         return o, last
     if torch.is_grad_enabled() and asks_gradient(tensors):
-        return cast("tuple[Tensor, Tensor]", _Unseen.apply(switches, final, *tensors))
-    return schedules.forward(tensors, form_of(tensors, switches, False, final).plan())[:2]
+        made = _Unseen.apply(switches, final, *tensors)
+        return made if final else (made, _none(tensors[2]))
+    o, state, _ = schedules.forward(tensors, form_of(tensors, switches, False, final).plan())
+    return o, _none(o) if state is None else state

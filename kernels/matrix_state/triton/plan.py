@@ -168,11 +168,6 @@ class Plan:
             plan = self.backwards[types] = self.form.backward(do, dlast).plan()
         return plan
 
-    @property
-    def sums_grid(self) -> tuple[int, int]:
-        """For kernels that sum a scalar decay over the tokens of several chunks."""
-        return -(-self.chunks // self.at_once), self.rows
-
     def _saved(self) -> Room:
         chunk, by_chunk = self.launch.chunk, (self.batch, self.heads, self.chunks)
         exact, chunked = self.dtype == torch.float32, self.launch.schedule != "recurrent"
