@@ -63,20 +63,6 @@ def test_without_derivative_it_says_so_and_not_before_one_is_asked_for() -> None
         y.sum().backward()
 
 
-def test_alone_it_is_what_need_not_make_empty_tensors() -> None:
-    name = next(NAMES)
-
-    def some(x: Tensor) -> tuple[Tensor, Tensor]:
-        return 2 * x, x.new_empty(0)
-
-    op = operator(name, differentiable=False, direct=lambda x: (2 * x, None))(some)
-    assert op(torch.ones(3))[1] is None
-    with Heard():
-        doubled, empty = op(torch.ones(3))
-    assert torch.equal(doubled, torch.full((3,), 2.0))
-    assert empty.numel() == 0
-
-
 def test_compiled_it_is_one_operator_of_the_graph() -> None:
     op, seen = made(), []
 
