@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.matrix_state.chunkwise import chunkwise
-from linbench.kernels.matrix_state.problem import Problem, Read, check, expanded
+from linbench.kernels.matrix_state.problem import Problem, Read, check
 from linbench.kernels.matrix_state.reference import reference
 from linbench.kernels.matrix_state.scan import scan
 from linbench.kernels.matrix_state.update import Add, Delta, LowRank, Update
@@ -69,22 +69,23 @@ def matrix_state(
     alone = q.shape[1] == 1 and not torch.is_grad_enabled()  # a token needs no triangular system
     took = chosen(backend, _BACKENDS, v, otherwise="reference" if alone else "chunkwise")
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    problem = check(Problem(q, k, v, log_decay, update, read, steps, scale, state, final), bonus)
+    problem = check(Problem(q, k, v, log_decay, update, read, steps, scale, state, final, bonus))
+    joins = took == "triton" and steps == 1 and problem.vector_decay and isinstance(update, Add)
     with without_autocast(v):
-        joins = took == "triton" and steps == 1 and problem.vector_decay and isinstance(update, Add)
-        if bonus is not None and joins:
-            problem = problem._replace(bonus=expanded(bonus, (v.shape[2], k.shape[3])))
-        o, state = _BACKENDS[took](problem)
-        if bonus is not None and not joins:
-            o = _with_own_write(o, problem, bonus)
+        if bonus is None or joins:
+            o, state = _BACKENDS[took](problem)
+        else:
+            o, state = _BACKENDS[took](problem._replace(bonus=None))
+            o = _with_own_write(o, problem)
     if o.dtype != v.dtype:
         o = o.to(v.dtype)
     return o, state if final or took == "triton" else state.new_empty(len(state), 0)
 
 
-def _with_own_write(o: Tensor, problem: Problem, bonus: Tensor) -> Tensor:
+def _with_own_write(o: Tensor, problem: Problem) -> Tensor:
     """o_t + scale * (q_t . (u k_t)) v_t, summed over a token's steps: [B, T, H, V]."""
-    problem = problem.promoted()
+    problem, bonus = problem.promoted(), problem.bonus
+    assert bonus is not None
     k, v = (x.reshape(len(x), -1, problem.steps, *x.shape[2:]) for x in (problem.k, problem.v))
     strength = ((problem.q * bonus.to(problem.q.dtype))[:, :, None] * k).sum(dim=-1, keepdim=True)
     return o + problem.scale * torch.sum(strength * v, dim=2)

@@ -15,7 +15,7 @@ class Problem(NamedTuple):
     """What a backend is given. Arguments mean what they mean at the door, `matrix_state`.
 
     q: [B, T, Hk, K]. k (and erase_key, a, b): [B, steps T, Hk, K]. v: [B, steps T, H, V]. log_decay: None, [B, T, H] or [B, T, H, K].
-    beta: [B, steps T, H]. state: None or [B, H, K, V]. bonus: [H, K] where the backend is to add what a token's own write counts, else None: only
+    beta: [B, steps T, H]. state: None or [B, H, K, V]. bonus: [H, K], or None where the backend is not to add what a token's own write counts: only
     Triton's kernels do, to sums whose rows decay apart, of one step per token.
     """
 
@@ -80,12 +80,12 @@ def _among(x: Tensor, zeros: tuple[int, int]) -> Tensor:
     return F.pad(x[:, :, None], (0, 0) * (x.dim() - 2) + zeros).flatten(1, 2)
 
 
-def check(problem: Problem, bonus: Tensor | None) -> Problem:
-    """The problem with its gates expanded to full shape.
+def check(problem: Problem) -> Problem:
+    """The problem with its gates and its bonus expanded to full shape.
 
     Raises ValueError naming what does not fit.
     """
-    q, k, v, log_decay, update, read, steps, _, state, _, _ = problem
+    q, k, v, log_decay, update, read, steps, _, state, _, bonus = problem
     if not len(q.shape) == len(k.shape) == len(v.shape) == 4:
         raise ValueError(f"q, k and v have four dimensions [B, T, heads, dim], not {[*map(tuple, (q.shape, k.shape, v.shape))]}")
     (batch, length, key_heads, key_dim), (*tokens, heads, value_dim) = q.shape, v.shape
@@ -96,8 +96,10 @@ def check(problem: Problem, bonus: Tensor | None) -> Problem:
         raise ValueError("matrix_state needs at least one token")
     if read not in ("after", "before"):
         raise ValueError(f"read must be after or before, not {read!r}")
-    if bonus is not None and (read != "before" or not _broadcasts(bonus, (heads, key_dim))):
-        raise ValueError(f"bonus must broadcast to [H, K] = {(heads, key_dim)} and goes with read='before', not {tuple(bonus.shape)} with read={read!r}")
+    if bonus is not None:
+        if read != "before" or not _broadcasts(bonus, (heads, key_dim)):
+            raise ValueError(f"bonus must broadcast to [H, K] = {(heads, key_dim)} and goes with read='before', not {tuple(bonus.shape)} with read={read!r}")
+        bonus = expanded(bonus, (heads, key_dim))
     if state is not None and state.shape != (batch, heads, key_dim, value_dim):
         raise ValueError(f"state must be [B, H, K, V] = {(batch, heads, key_dim, value_dim)}, not {tuple(state.shape)}")
     if log_decay is not None:
@@ -115,8 +117,8 @@ def check(problem: Problem, bonus: Tensor | None) -> Problem:
         _like_k("b", update.b, k)
     elif not isinstance(update, Add):
         raise ValueError(f"update must be Add(), Delta(...) or LowRank(...), not {update!r}")
-    unchanged = log_decay is problem.log_decay and update is problem.update
-    return problem if unchanged else problem._replace(log_decay=log_decay, update=update)
+    unchanged = log_decay is problem.log_decay and update is problem.update and bonus is problem.bonus
+    return problem if unchanged else problem._replace(log_decay=log_decay, update=update, bonus=bonus)
 
 
 def _gate(name: str, gate: Tensor, full: tuple[int, ...], alternative: str = "") -> Tensor:
