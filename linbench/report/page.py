@@ -21,6 +21,7 @@ from linbench.report.overview import OVERVIEW, overviews
 from linbench.report.pictures import Drawing, drawings
 from linbench.report.speed import tables as speed_tables
 from linbench.report.speed_figures import speed_drawings
+from linbench.report.svg import short
 from linbench.report.tables import LEFT, MORE, caption, more_tables, table
 from linbench.results import Comparison, Row, comparisons
 from linbench.store import Result, check_writable, fingerprint, seed_of, storage_sentence
@@ -153,7 +154,7 @@ def _pictures(drawn: Iterable[Drawing]) -> dict[str, Picture]:
 
 def _as_lines(svg: str) -> Picture:
     """As a data URI, to stand between single quotes."""
-    told = " ".join(svg[svg.index("<svg") :].split())
+    told = short(svg)
     size = re.search(r'viewBox="0 0 ([\d.]+) ', told)
     assert size, "matplotlib says how large its pictures are"
     for sign, code in (("%", "%25"), ("#", "%23"), ("'", "%27"), ("&", "&amp;")):

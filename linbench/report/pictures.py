@@ -1,7 +1,6 @@
 """Figures as files: PNG, SVG and PDF that are the same bytes whenever they are drawn from the same results, each with its caption beside."""
 
 import io
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -17,6 +16,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from linbench.report.captions import words
 from linbench.report.figures import FIGURES, draw
+from linbench.report.svg import plain
 from linbench.results import Comparison
 from linbench.store import storage_sentence
 
@@ -27,9 +27,6 @@ USUAL = ("png", "svg")
 
 COLOURS = 256
 """Of a PNG: a palette takes a third of the space, and no colour is seen to differ."""
-
-COMMENT, TAG, FINER = re.compile(r"\s*<!-- .*? -->", re.DOTALL), re.compile(r"<[^>]*>"), re.compile(r"(?<=\d\.\d\d)\d+(?=[ \"\n,)])")
-"""What an SVG can do without: comments, and within tags digits beyond hundredths of a point. Between tags stand words."""
 
 
 class Drawing(NamedTuple):
@@ -57,7 +54,8 @@ class Drawing(NamedTuple):
             if layout := figure.get_layout_engine():  # once; or every format would lay it all out again, and draw it twice
                 figure.dpi = mpl.rcParams["savefig.dpi"]  # words are wider in fewer dots
                 layout.execute(figure)
-                figure.set_layout_engine("none")
+                mpl.rcParams["figure.constrained_layout.use"] = False
+                figure.set_layout_engine(None)
             return {each: {"png": _png, "svg": _svg, "pdf": _pdf}[each](figure, self.about) for each in formats}
 
 
@@ -111,10 +109,9 @@ def _png(figure: Figure, about: str) -> bytes:
 
 
 def _svg(figure: Figure, about: str) -> bytes:
-    """With hundredths of a point and no finer, and without comments."""
     whole = io.StringIO()
     figure.savefig(whole, format="svg", metadata={"Description": about, "Date": None, "Creator": None})
-    return TAG.sub(lambda tag: FINER.sub("", tag[0]), COMMENT.sub("", whole.getvalue())).encode()
+    return plain(whole.getvalue()).encode()
 
 
 def _pdf(figure: Figure, about: str) -> bytes:

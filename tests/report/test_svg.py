@@ -1,0 +1,81 @@
+"""A short SVG is the same picture."""
+
+import io
+import re
+from collections.abc import Iterator
+from xml.etree import ElementTree
+
+import matplotlib as mpl
+import pytest
+from matplotlib.figure import Figure
+
+from linbench.report.svg import plain, short
+
+
+@pytest.fixture(scope="module")
+def svg() -> str:
+    """Lines of one style and of several, a curve, marks, a band, words with digits and brackets."""
+    figure, written = Figure(), io.StringIO()
+    left, right = figure.subplots(1, 2)
+    for i in range(3):
+        left.plot([0, 1, 2.123456, 3], [i, 0.1 * i, 1 / 3, 10.0], color="C0", marker="o")
+    right.fill_between([0, 1, 2], [0, 1, 0], [2, 3, 1], alpha=0.3, hatch="//")
+    right.scatter([0.5, 1.0], [1.0, 2.0], marker="v")
+    right.set_title("0.1000 of 100.00, L 5 and M 7 <a & b>")
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "linbench"}):
+        figure.savefig(written, format="svg", metadata={"Date": None})
+    return plain(written.getvalue())
+
+
+def drawn(svg: str) -> Iterator[tuple[str, dict[str, object], str]]:
+    """All elements but groups that say nothing, with their styles written out and their paths as commands with numbers."""
+    root = ElementTree.fromstring(svg)
+    rules = "".join(style.text or "" for style in root.iter("{http://www.w3.org/2000/svg}style"))
+    styles = dict(re.findall(r"\.(c[0-9a-f]+)\{([^}]*)\}", rules))
+    for element in root.iter():
+        tag, attributes = element.tag.rpartition("}")[2], dict[str, object](element.attrib)
+        if tag == "style" or (tag == "g" and not set(attributes) - {"id"}):
+            continue
+        if tag == "g":
+            attributes.pop("id", None)
+        if isinstance(name := attributes.pop("class", None), str):
+            attributes["style"] = styles[name]
+        for key, value in attributes.items():
+            if isinstance(value, str):
+                attributes[key] = list(commands(value)) if key == "d" else re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):g}", value)
+        yield tag, attributes, (element.text or "").strip()
+
+
+def commands(path: str) -> Iterator[tuple[str | float, ...]]:
+    """One for each point: lines that follow M or L without a letter have theirs."""
+    for letter, numbers in re.findall(r"([A-Za-z])([^A-Za-z]*)", path):
+        values = [float(number) for number in numbers.split()]
+        if letter not in "ML":
+            yield letter, *values
+        else:
+            for i in range(0, len(values), 2):
+                yield "L" if i else letter, *values[i : i + 2]
+
+
+def test_it_draws_the_same_in_less_space(svg: str) -> None:
+    shorter = short(svg)
+    assert list(drawn(shorter)) == list(drawn(svg))
+    assert len(shorter) < 0.75 * len(svg)
+
+
+def test_words_keep_their_digits(svg: str) -> None:
+    assert "0.1000 of 100.00, L 5 and M 7 &lt;a &amp; b&gt;" in short(svg)
+
+
+def test_a_style_is_told_once(svg: str) -> None:
+    shorter = short(svg)
+    styles = re.findall(r"\.c[0-9a-f]+\{([^}]*)\}", shorter)
+    assert len(set(styles)) == len(styles) > 3
+    assert " style=" not in shorter
+    assert shorter.count("<g>") == 0
+
+
+def test_plain_has_hundredths_of_a_point_and_no_comments(svg: str) -> None:
+    assert "<!--" not in svg
+    assert not re.search(r' d="[^"]*\.\d{3}', svg)
+    assert plain("<a b='1'>1.23456 <!-- gone --></a>") == "<a b='1'>1.23456</a>"
