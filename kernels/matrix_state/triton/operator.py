@@ -90,14 +90,14 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> 
     ctx.set_materialize_grads(False)
 
 
-def _none_of(q: Tensor, _: Tensor, v: Tensor) -> Tensor:
+def _zero_gradient(q: Tensor, _: Tensor, v: Tensor) -> Tensor:
     """A gradient of o that is zero: [B, T, H, V]."""
     return v.new_zeros(*q.shape[:2], *v.shape[2:])
 
 
 def _differentiate(ctx: Any, do: Tensor | None, dlast: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
     saved = ctx.saved_tensors
-    made = backward(*saved, _none_of(*saved[:3]) if do is None else do, dlast, *ctx.switches)
+    made = backward(*saved, _zero_gradient(*saved[:3]) if do is None else do, dlast, *ctx.switches)
     return *(None if given is None else x for x, given in zip(made, saved[:9], strict=True)), *(None,) * 7
 
 
@@ -124,7 +124,7 @@ class _Unseen(Function):  # type: ignore[misc]
             ctx.switches = plan.form.switches
             return None, None, *_differentiate(ctx, do, dlast)[:9]
         *tensors, saved = ctx.saved_tensors
-        do = _none_of(*tensors[:3]) if do is None else do
+        do = _zero_gradient(*tensors[:3]) if do is None else do
         return None, None, *schedules.backward(tensors, saved, do, dlast, plan.backward(do, dlast))
 
 
