@@ -75,10 +75,8 @@ _NOTHING = nullcontext()
 
 def without_autocast(x: Tensor) -> AbstractContextManager[object]:
     """What is inside computes in the dtypes that it chooses itself, whatever torch.autocast says for the device of x."""
-    if not torch._C._is_any_autocast_enabled():
-        return _NOTHING
-    kind = x.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else _NOTHING
+    at_work = torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type)
+    return torch.autocast(x.device.type, enabled=False) if at_work else _NOTHING
 
 
 def product_dtype(x: Tensor) -> torch.dtype:
@@ -207,7 +205,7 @@ def fold_replicas(operator: Operator) -> None:
 
 def applied(function: type[torch.autograd.Function], *args: Any) -> Any:
     """The function, or where torch.compile sees that no gradient is wanted its forward: it would hand that a context, with `setup_context` or without."""
-    wanted = torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in args)
+    wanted = torch.is_grad_enabled() and asks_gradient(args)
     if torch.compiler.is_compiling() and not wanted:
         return function.forward(*args)
     return function.apply(*args)  # type: ignore[no-untyped-call]

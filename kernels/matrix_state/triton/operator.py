@@ -111,7 +111,7 @@ class _Unseen(Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, switches: Switches, final: bool, *tensors: Any) -> Tensor | tuple[Tensor, Tensor]:
-        ctx.plan = form_of(cast("Tensors", tensors), switches, True, final).plan()
+        ctx.switches, ctx.plan = switches, form_of(cast("Tensors", tensors), switches, True, final).plan()
         o, last, saved = schedules.forward(cast("Tensors", tensors), ctx.plan)
         ctx.save_for_backward(*tensors, saved)
         ctx.set_materialize_grads(False)
@@ -121,7 +121,6 @@ class _Unseen(Function):  # type: ignore[misc]
     def backward(ctx: Any, do: Tensor | None, dlast: Tensor | None = None) -> tuple[Tensor | None, ...]:
         plan: Plan = ctx.plan
         if looked_on() or torch.is_grad_enabled():
-            ctx.switches = plan.form.switches
             return None, None, *_differentiate(ctx, do, dlast)[:9]
         *tensors, saved = ctx.saved_tensors
         do = _zero_gradient(*tensors[:3]) if do is None else do
