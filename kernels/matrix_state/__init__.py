@@ -1,6 +1,7 @@
 """One door for every variant whose state is a matrix S [K, V] and whose update is linear in S."""
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -20,13 +21,14 @@ VERSION = 4
 Backend = Literal["auto", "reference", "scan", "chunkwise", "triton"]
 
 
-def _triton(problem: Problem) -> tuple[Tensor, Tensor]:
+def _triton(problem: Problem) -> tuple[Tensor, Tensor | None]:
     from linbench.kernels.matrix_state.triton import triton  # not everywhere to be had, and slow to import
 
+    _BACKENDS["triton"] = triton  # even what is imported takes long to import
     return triton(problem)
 
 
-_BACKENDS = {"reference": reference, "scan": scan, "chunkwise": chunkwise, "triton": _triton}
+_BACKENDS: dict[str, Callable[[Problem], tuple[Tensor, Any]]] = {"reference": reference, "scan": scan, "chunkwise": chunkwise, "triton": _triton}
 
 
 def matrix_state(
@@ -43,7 +45,7 @@ def matrix_state(
     state: Tensor | None = None,
     final: bool = True,
     backend: Backend = "auto",
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Any]:
     """S_t = exp(log_decay_t) S_{t-1} + (what `update` writes),  o_t = scale * S_t^T q_t.
 
     Args:
@@ -61,7 +63,7 @@ def matrix_state(
         backend: "auto" takes the fastest that runs on this device; "scan" is there to be compared with.
 
     Returns:
-        o [B, T, H, V] in the dtype of v, and the final state [B, H, K, V] in at least float32, or if not wanted an empty one [B, 0].
+        o [B, T, H, V] in the dtype of v, and the final state [B, H, K, V] in at least float32, or None if it is not wanted.
 
     Raises:
         ValueError: shapes that do not fit together, or a name that is not there.
@@ -69,17 +71,17 @@ def matrix_state(
     alone = q.shape[1] == 1 and not torch.is_grad_enabled()  # a token needs no triangular system
     took = chosen(backend, _BACKENDS, v, otherwise="reference" if alone else "chunkwise")
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    problem = check(Problem(q, k, v, log_decay, update, read, steps, scale, state, final, bonus))
-    joins = took == "triton" and steps == 1 and problem.vector_decay and isinstance(update, Add)
+    problem = Problem(q, k, v, log_decay, update, read, steps, scale, state, final, bonus)
+    apart = bonus is not None and not (took == "triton" and steps == 1 and problem.vector_decay and isinstance(update, Add))
+    if apart or took != "triton":  # which looks at what it has not seen yet
+        problem = check(problem)
     with without_autocast(v):
-        if bonus is None or joins:
-            o, state = _BACKENDS[took](problem)
-        else:
-            o, state = _BACKENDS[took](problem._replace(bonus=None))
+        o, last = _BACKENDS[took](problem._replace(bonus=None) if apart else problem)
+        if apart:
             o = _with_own_write(o, problem)
     if o.dtype != v.dtype:
         o = o.to(v.dtype)
-    return o, state if final or took == "triton" else state.new_empty(len(state), 0)
+    return o, last if final else None
 
 
 def _with_own_write(o: Tensor, problem: Problem) -> Tensor:

@@ -1,5 +1,6 @@
 """One call of the recurrence, checked and brought into the form that every backend takes."""
 
+from collections.abc import Hashable
 from typing import Literal, NamedTuple
 
 import torch.nn.functional as F
@@ -9,6 +10,9 @@ from linbench.kernels.matrix_state.update import Add, Delta, LowRank, Update
 from linbench.kernels.wide import at_least_float32
 
 Read = Literal["after", "before"]
+
+Tensors = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+"""q, k, v, and None where there is none: the decay, those of the update, the bonus and the initial state."""
 
 
 class Problem(NamedTuple):
@@ -35,6 +39,18 @@ class Problem(NamedTuple):
     def vector_decay(self) -> bool:
         """Whether every row of the state has a decay of its own."""
         return self.log_decay is not None and self.log_decay.dim() == 4
+
+    @property
+    def tensors(self) -> Tensors:
+        """All that it has."""
+        return self.q, self.k, self.v, self.log_decay, *self.update.tensors, self.bonus, self.state
+
+    def signature(self) -> Hashable:
+        """All that `check` looks at, types, and where a gradient is asked for: whatever is found out of these holds for every problem of one signature."""
+        q, k, v, log_decay, update, read, steps, scale, state, final, bonus = self
+        given = q, k, v, log_decay, state, bonus, *(update if isinstance(update, tuple) else ())
+        kinds = [(x.shape, x.dtype, x.device, x.requires_grad) if isinstance(x, Tensor) else x for x in given]
+        return type(update), read, steps, scale, final, *kinds
 
     def promoted(self) -> "Problem":
         """In at least float32, never down from float64, and with a key head for every value head."""

@@ -7,8 +7,17 @@ from torch import Tensor
 Reads = Literal["decayed", "undecayed"]
 
 
+Tensors = tuple[Tensor | None, Tensor | None, Tensor | None]
+"""beta, what the state is read by and what is written there, where these are not 1 and k."""
+
+
 class Add(NamedTuple):
     """S + k v^T, with S already decayed."""
+
+    @property
+    def tensors(self) -> Tensors:
+        """None of them."""
+        return None, None, None
 
 
 class Delta(NamedTuple):
@@ -26,6 +35,11 @@ class Delta(NamedTuple):
     reads: Reads = "decayed"
     neg_eigval: bool = True
 
+    @property
+    def tensors(self) -> Tensors:
+        """beta, and p where it is not k."""
+        return self.beta, self.erase_key, None
+
 
 class LowRank(NamedTuple):
     """S + b (a^T S')^T + k v^T, with S already decayed and S' the state before the decay: diagonal plus low rank (RWKV-7 2503.14456).
@@ -35,6 +49,11 @@ class LowRank(NamedTuple):
 
     a: Tensor
     b: Tensor
+
+    @property
+    def tensors(self) -> Tensors:
+        """a and b."""
+        return None, self.a, self.b
 
 
 Update = Add | Delta | LowRank

@@ -171,6 +171,7 @@ def force(monkeypatch: pytest.MonkeyPatch, schedule: str, **changes: Any) -> Non
 
     monkeypatch.setattr(launch, "rule", forced)
     monkeypatch.setattr(plan, "planned", plan.Plan)
+    monkeypatch.setattr(plan, "known", {})
 
 
 def pairwise(**factors: Iterable[Any]) -> list[dict[str, Any]]:

@@ -116,14 +116,15 @@ def test_what_is_misaligned_once_is_not_launched_as_what_was_compiled_for_more()
 @pytest.mark.parametrize("update", ["add", "delta", "low_rank"])
 @pytest.mark.parametrize("decay", [None, (), (16,)], ids=["none", "scalar", "vector"])
 def test_addresses_are_those_of_tensors_and_what_lies_in_a_room_lies_apart(update: str, decay: tuple[int, ...] | None, length: int) -> None:
-    from linbench.kernels.matrix_state.triton.plan import Switches, form_of
+    from linbench.kernels.matrix_state.triton.plan import GIVEN, Switches, form_of
     from linbench.kernels.matrix_state.triton.schedules import Call
 
     q, k, v, p, b = torch.randn(5, 1, length, 2, 16).bfloat16()
     g, beta = None if decay is None else torch.zeros(1, length, 2, *decay), torch.ones(1, length, 2) if update == "delta" else None
     tensors = (q, k, v, g, beta, *((p, b) if update == "low_rank" else (None, None)), None, None)
-    call, plan = Call(tensors), form_of(tensors, Switches(1.0, update, False, False, True), True, True).plan()
+    call, plan = Call(), form_of(tensors, Switches(1.0, update, False, False, True), True, True).plan()
     assert plan.split == (length > 64)
+    call.place(GIVEN, tensors)
     for room in (plan.saved, plan.scratch):
         memory = room.empty(v)
         call.furnish(room, memory)

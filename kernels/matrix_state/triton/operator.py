@@ -5,10 +5,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from linbench.kernels.matrix_state.problem import Tensors
 from linbench.kernels.matrix_state.triton import schedules
-from linbench.kernels.matrix_state.triton.plan import Plan, Switches, Tensors, form_of
+from linbench.kernels.matrix_state.triton.plan import Plan, Switches, form_of
 from linbench.kernels.matrix_state.triton.schedules import results
-from linbench.kernels.operators import Function, asks_gradient, fold_replicas, looked_on, operator
+from linbench.kernels.operators import Function, fold_replicas, looked_on, operator
 
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -110,9 +111,9 @@ class _Unseen(Function):  # type: ignore[misc]
     """The same where nothing of torch's looks on: what passes between forward and backward, and what was not given, needs no tensors, nor a plan made anew."""
 
     @staticmethod
-    def forward(ctx: Any, switches: Switches, final: bool, *tensors: Any) -> Tensor | tuple[Tensor, Tensor]:
-        ctx.switches, ctx.plan = switches, form_of(cast("Tensors", tensors), switches, True, final).plan()
-        o, last, saved = schedules.forward(cast("Tensors", tensors), ctx.plan)
+    def forward(ctx: Any, plan: Plan, *tensors: Any) -> Tensor | tuple[Tensor, Tensor]:
+        o, last, saved = schedules.forward(cast("Tensors", tensors), plan)
+        ctx.plan = plan
         ctx.save_for_backward(*tensors, saved)
         ctx.set_materialize_grads(False)
         return o if last is None else (o, last)
@@ -121,19 +122,17 @@ class _Unseen(Function):  # type: ignore[misc]
     def backward(ctx: Any, do: Tensor | None, dlast: Tensor | None = None) -> tuple[Tensor | None, ...]:
         plan: Plan = ctx.plan
         if looked_on() or torch.is_grad_enabled():
-            return None, None, *_differentiate(ctx, do, dlast)[:9]
+            ctx.switches = plan.form.switches
+            return None, *_differentiate(ctx, do, dlast)[:9]
         *tensors, saved = ctx.saved_tensors
         do = _zero_gradient(*tensors[:3]) if do is None else do
-        return None, None, *schedules.backward(tensors, saved, do, dlast, plan.backward(do, dlast))
+        return None, *schedules.backward(tensors, saved, do, dlast, plan.backward(do, dlast))
 
 
-def matrix_state(tensors: Tensors, switches: Switches, final: bool) -> tuple[Tensor, Tensor]:
-    """o and the final state; arguments as of `forward`."""
-    if looked_on():
-        o, last, _ = forward(*tensors, *switches, torch.is_grad_enabled(), final)
-        return o, last
-    if torch.is_grad_enabled() and asks_gradient(tensors):
-        made = _Unseen.apply(switches, final, *tensors)
-        return made if final else (made, _none(tensors[2]))
-    o, state, _ = schedules.forward(tensors, form_of(tensors, switches, False, final).plan())
-    return o, _none(o) if state is None else state
+def unseen(tensors: Tensors, plan: Plan) -> tuple[Tensor, Tensor | None]:
+    """o, and the final state if it is wanted: where nothing is `looked_on`, of tensors for which the plan is made."""
+    if plan.gradient:
+        made = _Unseen.apply(plan, *tensors)
+        return made if plan.final else (made, None)
+    o, last, _ = schedules.forward(tensors, plan)
+    return o, last

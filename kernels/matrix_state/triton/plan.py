@@ -1,6 +1,6 @@
 """What all calls of one form have in common, worked out once: their launch, their sizes, and room for what they keep."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import cache
 from math import prod
 from typing import Any, NamedTuple
@@ -9,13 +9,14 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
+from linbench.kernels.matrix_state.problem import Tensors
 from linbench.kernels.matrix_state.triton import launch
 
-Tensors = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
-"""q, k, v, and None where there is none: g, beta, p, b, u and the initial state."""
+GIVEN = ("q", "k", "v", "g", "beta", "p", "b", "u", "first")
+"""A problem's tensors by the names of the kernels' parameters; any but the first three may be None."""
 
-GIVEN = ("q", "k", "v", "g", "beta", "p", "b", "u", "first", "do", "dlast")
-"""The tensors of a call by the names of the kernels' parameters; any but the first three may be None."""
+COTANGENTS = ("do", "dlast")
+"""The gradients of its results, likewise; the second may be None."""
 
 SQUARES = {"add": (1, 1), "delta": (1, 2), "low_rank": (3, 4)}
 """How many [C, C] matrices of a chunk backward needs: scores (the inverse aside), and their gradients."""
@@ -37,8 +38,8 @@ class Switches(NamedTuple):
 
 
 class Form(NamedTuple):
-    """All that a plan depends on: sizes of q, k and v, dimensions of g, of how many replicas u is, 0 where there is none, types of what is `GIVEN`; whether a
-    gradient is, or will be, asked for, and whether the final state is."""
+    """All that a plan depends on: sizes of q, k and v, dimensions of g, of how many replicas u is, 0 where there is none, types of what is `GIVEN` and of
+    `COTANGENTS`; whether a gradient is, or will be, asked for, and whether the final state is."""
 
     queries: tuple[int, ...]
     keys: tuple[int, ...]
@@ -116,7 +117,7 @@ class Plan:
     def __init__(self, form: Form) -> None:
         self.form, self.update = form, form.switches.update
         self.backwards: dict[tuple[torch.dtype, torch.dtype | None], Plan] = {}
-        switches, given = form.switches, dict(zip(GIVEN, form.types, strict=True))
+        switches, given = form.switches, dict(zip((*GIVEN, *COTANGENTS), form.types, strict=True))
         self.batch, self.length, self.key_heads, self.key_dim = form.keys
         self.heads, self.value_dim = form.values[2:]
         self.replicas = form.replicas
@@ -217,3 +218,6 @@ class Plan:
 
 
 planned = cache(Plan)
+
+known: dict[Hashable, Plan] = {}
+"""For problems that were found right and are as kernels take them, by what they have in common: `Problem.signature`, and whether gradients are recorded."""

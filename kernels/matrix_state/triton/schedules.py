@@ -1,38 +1,47 @@
 """From tensors to launches. A kernel's parameters are looked up by name: a name means the same thing in all of them."""
 
 from collections.abc import Iterable, Iterator
-from functools import cache, reduce
-from operator import or_
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from linbench.kernels.matrix_state.problem import Tensors
 from linbench.kernels.matrix_state.triton import fused, launch, recurrent, split, split_backward
 from linbench.kernels.matrix_state.triton.bonus import bonus_gradient
 from linbench.kernels.matrix_state.triton.launch import Step
-from linbench.kernels.matrix_state.triton.plan import GIVEN, Plan, Room, Tensors
+from linbench.kernels.matrix_state.triton.plan import COTANGENTS, GIVEN, Plan, Room
 
 BONUS_KEYS, BONUS_PARTS, BONUS_WARPS = 16, 512, 4
 """That one program adds up, that it reads at once, and that it has: few programs, so that each has much on its way."""
 
+GRADIENTS = ("dq", "dk", "dv", "dg", "dbeta", "dp", "db", "dbonus", "dfirst")
+"""Of what is `GIVEN`, by the names of the kernels' parameters."""
+
+PER_KEY_HEAD = ("q", "k", "p", "b")
+"""Whose heads several value heads may share."""
+
 
 class Call:
-    """One call by a plan: where its tensors lie. do, dlast: in backward, the gradients of o and of the final state, or None."""
+    """One call by a plan: where its tensors lie."""
 
-    def __init__(self, tensors: Tensors, do: Tensor | None = None, dlast: Tensor | None = None) -> None:
-        self.tensors = {name: x.contiguous() for name, x in zip(GIVEN, (*tensors, do, dlast), strict=True) if x is not None}
-        self.addresses = {name: x.data_ptr() for name, x in self.tensors.items()}
-        self.aligned = reduce(or_, self.addresses.values()) % launch.ALIGNMENT == 0
-        """Whether all that was given begins where Triton expects it by default."""
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self.addresses: dict[str, int] = {}
+        self.aligned = True
+        """Whether all begin where Triton expects it by default."""
         self.rooms: list[tuple[Room, Tensor]] = []
 
-    def place(self, **tensors: Tensor | None) -> None:
+    def place(self, names: Iterable[str], tensors: Iterable[Tensor | None]) -> None:
         """More tensors by name; None for what there is not."""
-        for name, x in tensors.items():
+        ends = 0
+        for name, x in zip(names, tensors, strict=True):
             if x is not None:
-                self.tensors[name] = x
-                self.addresses[name] = x.data_ptr()
+                self.tensors[name] = x = x.contiguous()
+                self.addresses[name] = address = x.data_ptr()
+                ends |= address
+        self.aligned &= ends % launch.ALIGNMENT == 0
 
     def furnish(self, room: Room, memory: Tensor) -> None:
         """More tensors: all that lie in a room."""
@@ -121,40 +130,45 @@ def results(v: Tensor, plan: Plan) -> tuple[Tensor, Tensor | None]:
 
 def forward(tensors: Tensors, plan: Plan) -> tuple[Tensor, Tensor | None, Tensor]:
     """o, the final state if it is wanted, and what `backward` needs if the plan is for a gradient: the room that it calls `saved`."""
-    call = Call(tensors)
-    o, last = results(tensors[2], plan)
+    call = Call()
+    call.place(GIVEN, tensors)
+    o, last = made = results(tensors[2], plan)
+    call.place(("o", "last"), made)
     saved = plan.saved.empty(o)
-    call.place(o=o, last=last)
     call.furnish(plan.saved, saved)
     call.run(forward_steps(plan))
     return o, last, saved
 
 
-Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
-
-
-def backward(tensors: Tensors, saved: Tensor, do: Tensor, dlast: Tensor | None, plan: Plan) -> Gradients:
-    """Gradients of q, k, v, g, beta, p, b, u and the initial state; None for what was not given. The plan is one for `backward`."""
-    call = Call(tensors, do, dlast)
-    q, k, v, g, beta, p, b, u, first = (call.tensors.get(name) for name in GIVEN[:9])
+def backward(tensors: Tensors, saved: Tensor, do: Tensor, dlast: Tensor | None, plan: Plan) -> list[Tensor | None]:
+    """Gradients of the tensors, None for what was not given. The plan is one for `backward`."""
+    call = Call()
+    call.place(GIVEN, tensors)
+    call.place(COTANGENTS, (do, dlast))
     grouped = plan.heads != plan.key_heads
-
-    def like(x: Tensor | None, key: bool = False) -> Any:
-        return None if x is None else x.new_empty((*x.shape[:2], plan.heads, plan.key_dim), dtype=torch.float32) if key and grouped else torch.empty_like(x)
-
-    dq, dk, dv, dg, dbeta, dp, db = like(q, True), like(k, True), like(v), like(g), like(beta), like(p, True), like(b, True)
-    dbonus, dfirst = like(u), like(first)
-    call.place(dq=dq, dk=dk, dv=dv, dg=dg, dbeta=dbeta, dp=dp, db=db, dbonus=dbonus, dfirst=dfirst, dwrites=None if plan.solves else dv)
+    made = [None if x is None else _room(name, call.tensors[name], plan, grouped) for name, x in zip(GIVEN, tensors, strict=True)]
+    call.place(GRADIENTS, made)
+    if not plan.solves:
+        call.place(("dwrites",), (made[2],))
     call.furnish(plan.saved, saved)
     if plan.scratch.contents:
         scratch = plan.scratch.empty(do)
         call.furnish(plan.scratch, scratch)  # in the split schedule parts of dbeta, in its stead
     call.run(backward_steps(plan))
-    if plan.split and dbeta is not None:  # it sums over keys and values
+    if plan.split and plan.update == "delta":  # it sums over keys and values
+        dbeta = call.tensors["dbeta"]
         torch.sum(plan.scratch.view(scratch, "dbeta"), dim=0, dtype=dbeta.dtype, out=dbeta)
     if grouped:
-        dq, dk, dp, db = (x if y is None else _per_key_head(x, y) for x, y in ((dq, q), (dk, k), (dp, p), (db, b)))
-    return dq, dk, dv, dg, dbeta, dp, db, dbonus, dfirst
+        shared = [x if name in PER_KEY_HEAD else None for name, x in zip(GIVEN, tensors, strict=True)]
+        made = [dx if x is None or dx is None else _per_key_head(dx, x) for x, dx in zip(shared, made, strict=True)]
+    return made
+
+
+def _room(name: str, x: Tensor, plan: Plan, grouped: bool) -> Tensor:
+    """For a gradient of x; of what several value heads share, one for each of them: [B, T, H, K]."""
+    if grouped and name in PER_KEY_HEAD:
+        return x.new_empty((*x.shape[:2], plan.heads, plan.key_dim), dtype=torch.float32)
+    return torch.empty_like(x)
 
 
 def _per_key_head(gradient: Tensor, x: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from linbench.doctor.trials import CASES
-from linbench.kernels.matrix_state import matrix_state
+from linbench.kernels.matrix_state import Delta, matrix_state
 from linbench.kernels.matrix_state.instances import INSTANCES, apply, random_inputs
 from tests.kernels.interpreting import mend
 from tests.kernels.matrix_state_parity import (
@@ -167,7 +167,7 @@ def test_without_a_final_state_outputs_and_gradients_are_the_same(monkeypatch: p
     found = []
     for final in (True, False):
         o, state = apply(INSTANCES[name], inputs, final=final, backend="triton")
-        assert state.numel() == (16 * 24 if final else 0)
+        assert (state is not None) == final
         found.append([o, *torch.autograd.grad(o.sin().sum(), list(inputs.values()))])
     assert all(map(torch.equal, *found))
 
@@ -231,7 +231,7 @@ def test_what_was_compiled_takes_another_length() -> None:
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> dict[Any, tuple[Any, ...]]:
     """What the operators are last called with."""
-    operator = importlib.import_module("linbench.kernels.matrix_state.triton.operator")
+    triton, operator = map(importlib.import_module, ("linbench.kernels.matrix_state.triton", "linbench.kernels.matrix_state.triton.operator"))
     found = {}
 
     def watched(called: Any) -> Any:
@@ -241,9 +241,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[Any, tuple[Any, ...]]:
 
         return call
 
-    monkeypatch.setattr(operator, "looked_on", lambda: True)
-    for name in ("forward", "backward"):
-        monkeypatch.setattr(operator, name, watched(getattr(operator, name)))
+    monkeypatch.setattr(triton, "looked_on", lambda: True)
+    monkeypatch.setattr(triton, "forward", watched(operator.forward))
+    monkeypatch.setattr(operator, "backward", watched(operator.backward))
     return found
 
 
@@ -264,3 +264,21 @@ def test_a_gradient_has_none() -> None:
     (gradient,) = torch.autograd.grad(apply(INSTANCES["gated_deltanet"], inputs, backend="triton")[0].square().sum(), leaf, create_graph=True)
     with pytest.raises(RuntimeError, match="has no derivative"):
         gradient.sum().backward()
+
+
+def test_what_is_like_a_call_before_is_not_taken_for_it() -> None:
+    inputs = random_inputs(INSTANCES["gla"], **ONE, length=5)
+    q, k, v, log_decay = (inputs[name] for name in ("q", "k", "v", "log_decay"))
+    o, _ = matrix_state(q, k, v, log_decay=log_decay, scale=1.0, backend="triton")
+    half, _ = matrix_state(q, k, v, log_decay=log_decay, scale=0.5, backend="triton")
+    assert torch.allclose(half, o / 2)
+    asked, _ = matrix_state(q, k.clone().requires_grad_(), v, log_decay=log_decay, scale=1.0, backend="triton")
+    assert asked.requires_grad
+    assert not o.requires_grad
+    with torch.no_grad():
+        assert not matrix_state(q, k.clone().requires_grad_(), v, log_decay=log_decay, scale=1.0, backend="triton")[0].requires_grad
+    updates = [{"update": update} for update in (Delta(v), "add", None)]
+    wrong: list[dict[str, Any]] = [{"read": "sideways"}, {"steps": 2}, {"bonus": torch.ones(1, 16)}, {"state": v}, *updates]
+    for given in wrong:
+        with pytest.raises(ValueError, match=r"must|steps"):
+            matrix_state(q, k, v, log_decay=log_decay, scale=1.0, backend="triton", **given)
