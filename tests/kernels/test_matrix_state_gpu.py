@@ -59,8 +59,8 @@ def rows(**factors: Any) -> pytest.MarkDecorator:
 
 
 def batch(full: bool) -> int:
-    """One sequence, or as many as fill the device with one program for each of two heads, so that chunks need not run side by side."""
-    return -(-torch.cuda.get_device_properties(DEVICE).multi_processor_count // 2) if full else 1
+    """One sequence, or as many as more than fill the device with one program for each of two heads, so that chunks need not run side by side."""
+    return torch.cuda.get_device_properties(DEVICE).multi_processor_count // 2 + 1 if full else 1
 
 
 @rows(
