@@ -24,7 +24,8 @@ Backend = Literal["auto", "reference", "scan", "chunkwise", "triton"]
 def _triton(problem: Problem) -> tuple[Tensor, Tensor | None]:
     from linbench.kernels.matrix_state.triton import triton  # not everywhere to be had, and slow to import
 
-    _BACKENDS["triton"] = triton  # even what is imported takes long to import
+    if not torch.compiler.is_compiling():  # it would compile anew what it sees changed
+        _BACKENDS["triton"] = triton  # to import what is there takes long enough
     return triton(problem)
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 Reads = Literal["decayed", "undecayed"]
 
 
-Tensors = tuple[Tensor | None, Tensor | None, Tensor | None]
+Operands = tuple[Tensor | None, Tensor | None, Tensor | None]
 """beta, what the state is read by and what is written there, where these are not 1 and k."""
 
 
@@ -15,7 +15,7 @@ class Add(NamedTuple):
     """S + k v^T, with S already decayed."""
 
     @property
-    def tensors(self) -> Tensors:
+    def tensors(self) -> Operands:
         """None of them."""
         return None, None, None
 
@@ -36,7 +36,7 @@ class Delta(NamedTuple):
     neg_eigval: bool = True
 
     @property
-    def tensors(self) -> Tensors:
+    def tensors(self) -> Operands:
         """beta, and p where it is not k."""
         return self.beta, self.erase_key, None
 
@@ -51,7 +51,7 @@ class LowRank(NamedTuple):
     b: Tensor
 
     @property
-    def tensors(self) -> Tensors:
+    def tensors(self) -> Operands:
         """a and b."""
         return None, self.a, self.b
 

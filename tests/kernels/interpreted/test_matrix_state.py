@@ -228,6 +228,17 @@ def test_what_was_compiled_takes_another_length() -> None:
         assert_parity(INSTANCES["gated_deltanet"], inputs, "triton", run=compiled)
 
 
+def test_what_was_compiled_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    door = importlib.import_module("linbench.kernels.matrix_state")
+    monkeypatch.setitem(door._BACKENDS, "triton", door._triton)  # as before the first call
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled = torch.compile(apply, fullgraph=True, backend="aot_eager")
+    for _ in range(2):
+        compiled(INSTANCES["gla"], random_inputs(INSTANCES["gla"], **ONE, length=3), backend="triton")
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> dict[Any, tuple[Any, ...]]:
     """What the operators are last called with."""
