@@ -23,7 +23,6 @@ from torch import Tensor
 
 from linbench.kernels.matrix_state.decay import Between, NoDecay, Pairs, Reader, ScalarDecay, Through, across, blocks, sum_of_products
 from linbench.kernels.matrix_state.problem import Problem
-from linbench.kernels.matrix_state.update import Delta, LowRank
 from linbench.kernels.matrix_state.vector_decay import VectorDecay
 from linbench.kernels.operators import applied, vmap_rule
 
@@ -36,13 +35,8 @@ def chunkwise(problem: Problem) -> tuple[Tensor, Tensor]:
     q, k, v, log_decay, update, read, _, scale, state, _, _ = problem.promoted().unrolled()
     length = operator.index(q.shape[1])  # of a traced call, too: a program is for one number of chunks
     chunk = CHUNK if length > ALONE else 1 << (length - 1).bit_length()
-    beta, p, b, p_before = None, None, None, False
-    if isinstance(update, Delta):
-        beta, p, p_before = update.beta, update.erase_key, update.reads == "undecayed"
-    elif isinstance(update, LowRank):
-        p, b, p_before = update.a, update.b, True
-    chunks = (None if x is None else _split(x if x.dim() == 4 else x[..., None], chunk) for x in (q, k, v, log_decay, beta, p, b))
-    o, last, *_ = applied(Chunkwise, *chunks, None if state is None else state.flatten(0, 1), scale, read == "before", p_before)
+    chunks = (None if x is None else _split(x if x.dim() == 4 else x[..., None], chunk) for x in (q, k, v, log_decay, *update.tensors))
+    o, last, *_ = applied(Chunkwise, *chunks, None if state is None else state.flatten(0, 1), scale, read == "before", update.reads_before)
     o, last = (x.unflatten(0, (len(v), -1)) for x in (o, last))
     return problem.outputs(o.flatten(2, 3)[:, :, :length].transpose(1, 2)), last
 

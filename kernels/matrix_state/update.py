@@ -19,6 +19,11 @@ class Add(NamedTuple):
         """None of them."""
         return None, None, None
 
+    @property
+    def reads_before(self) -> bool:
+        """Whether it reads the state before the decay: it reads none."""
+        return False
+
 
 class Delta(NamedTuple):
     """S + beta k (v - R^T p)^T, with S already decayed: erase what p recalls of R, then write.
@@ -40,6 +45,11 @@ class Delta(NamedTuple):
         """beta, and p where it is not k."""
         return self.beta, self.erase_key, None
 
+    @property
+    def reads_before(self) -> bool:
+        """Whether it reads the state before the decay."""
+        return self.reads == "undecayed"
+
 
 class LowRank(NamedTuple):
     """S + b (a^T S')^T + k v^T, with S already decayed and S' the state before the decay: diagonal plus low rank (RWKV-7 2503.14456).
@@ -54,6 +64,11 @@ class LowRank(NamedTuple):
     def tensors(self) -> Operands:
         """a and b."""
         return None, self.a, self.b
+
+    @property
+    def reads_before(self) -> bool:
+        """It reads the state before the decay."""
+        return True
 
 
 Update = Add | Delta | LowRank

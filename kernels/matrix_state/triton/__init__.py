@@ -39,5 +39,5 @@ def _taken(problem: Problem) -> tuple[Tensors, Switches]:
     if scale <= 0:  # kernels take its logarithm
         problem, scale = problem._replace(q=scale * problem.q), 1.0
     kind = "delta" if isinstance(update, Delta) else "low_rank" if isinstance(update, LowRank) else "add"
-    p_before = kind == "low_rank" or (isinstance(update, Delta) and update.reads == "undecayed")
-    return problem.tensors, Switches(scale, kind, problem.read == "before", p_before, isinstance(update, Delta) and update.neg_eigval)
+    neg_eigval = isinstance(update, Delta) and update.neg_eigval
+    return problem.tensors, Switches(scale, kind, problem.read == "before", update.reads_before, neg_eigval)

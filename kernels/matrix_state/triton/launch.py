@@ -73,15 +73,15 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, fi
         chunk = 16
     else:
         chunk = 32 if heavy or wide or narrowest < 64 else 64
-    crowded = heavy and update != "add" and not wide and widest == 64 and rows > processors  # more programs walk than multiprocessors are there
     walk_keys, walk_values = _walked(rows, key_block, value_block, update == "add", processors)
     narrowed = walk_keys < key_block or walk_values < min(value_block, 64)
     few = 4 if not heavy else 1 if chunk == 16 and (two_keys or not wide) else 2
-    warps = (2 if crowded or (update == "add" and walk_keys * walk_values <= 1024) else 4, few, 4)
+    small = heavy and update != "add" and widest == 64 and not wide
+    warps = (2 if (small and rows > processors) or (update == "add" and walk_keys * walk_values <= 1024) else 4, few, 4)
     ahead = 2 if wide or not (heavy or narrowed) else 4 if update == "add" and narrowed else 3
     three, four = 168, 128  # registers with which three programs of four warps fit where two did, and four
-    most = three if two_keys and widest > 64 else four if heavy and update != "add" and widest == 64 else None
-    registers = (None if wide else most, three if chunk == 64 and update != "add" else None)
+    most = four if small else three if two_keys and widest > 64 and not wide else None
+    registers = (most, three if chunk == 64 and update != "add" else None)
     padded = value_block > 64 and (value_dim - 1) // 64 % 2 == 0  # half of the last 128 values would be none
     values = min(value_block, 64 if wide or key_block > 128 or padded else 128)
     return Launch("split", min(shortest, chunk), min(key_block, 64), values, walk_keys, walk_values, warps, (ahead, ahead), registers)

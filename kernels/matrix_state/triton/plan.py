@@ -120,6 +120,7 @@ class Plan:
         switches, given = form.switches, dict(zip((*GIVEN, *COTANGENTS), form.types, strict=True))
         self.batch, self.length, self.key_heads, self.key_dim = form.keys
         self.heads, self.value_dim = form.values[2:]
+        self.grouped = self.heads != self.key_heads
         self.replicas = form.replicas
         self.tokens = form.queries[1]
         self.rows = self.batch * self.heads

@@ -145,8 +145,7 @@ def backward(tensors: Tensors, saved: Tensor, do: Tensor, dlast: Tensor | None, 
     call = Call()
     call.place(GIVEN, tensors)
     call.place(COTANGENTS, (do, dlast))
-    grouped = plan.heads != plan.key_heads
-    made = [None if x is None else _room(name, call.tensors[name], plan, grouped) for name, x in zip(GIVEN, tensors, strict=True)]
+    made = [None if x is None else _place_of_gradient(name, call.tensors[name], plan) for name, x in zip(GIVEN, tensors, strict=True)]
     call.place(GRADIENTS, made)
     if not plan.solves:
         call.place(("dwrites",), (made[2],))
@@ -158,15 +157,15 @@ def backward(tensors: Tensors, saved: Tensor, do: Tensor, dlast: Tensor | None, 
     if plan.split and plan.update == "delta":  # it sums over keys and values
         dbeta = call.tensors["dbeta"]
         torch.sum(plan.scratch.view(scratch, "dbeta"), dim=0, dtype=dbeta.dtype, out=dbeta)
-    if grouped:
+    if plan.grouped:
         shared = [x if name in PER_KEY_HEAD else None for name, x in zip(GIVEN, tensors, strict=True)]
         made = [dx if x is None or dx is None else _per_key_head(dx, x) for x, dx in zip(shared, made, strict=True)]
     return made
 
 
-def _room(name: str, x: Tensor, plan: Plan, grouped: bool) -> Tensor:
-    """For a gradient of x; of what several value heads share, one for each of them: [B, T, H, K]."""
-    if grouped and name in PER_KEY_HEAD:
+def _place_of_gradient(name: str, x: Tensor, plan: Plan) -> Tensor:
+    """Like x; of what several value heads share, one for each of them: [B, T, H, K]."""
+    if plan.grouped and name in PER_KEY_HEAD:
         return x.new_empty((*x.shape[:2], plan.heads, plan.key_dim), dtype=torch.float32)
     return torch.empty_like(x)
 
