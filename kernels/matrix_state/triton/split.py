@@ -78,7 +78,8 @@ def prepare(
     tokens = token_of(rows, T, Q_BEFORE, STEPS)
     if DECAY != "none":
         g += decays
-    a_q, a_p, a_pk = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
+    TOGETHER: tl.constexpr = UPDATE != "low_rank" or DT != tl.float32  # as for `query_scores`
+    a_q, a_p, a_qk, a_pk = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
     for block in range(0, tl.cdiv(K, BK)):
         ks = block * BK + tl.arange(0, BK)
         q_n = load_rows(q + queries, tokens, T // STEPS, HK * K, ks, K).to(DT)
@@ -95,16 +96,17 @@ def prepare(
             if UPDATE == "low_rank":
                 store_rows(k_end + gates * K, rows, T, H * K, ks, K, keys_to_end(k_n, g_n, rows, DECAY, False, DT))
             tl.store(kept + chunk * K + ks, kept_rows(g_n, 0), mask=ks < K, eviction_policy="evict_last")  # every step of a walk waits for it
-        of_q, of_p, _qk, of_pk = scores(
+        of_q, of_p, of_qk, of_pk = scores(
             q_n, p_n, key, k_n, g_n, scale, rows, C, LEVELS, DECAY,
-            PREPARED and UPDATE != "low_rank", UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT,
+            PREPARED and TOGETHER, UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT,
         )  # fmt: skip
-        a_q, a_p, a_pk = a_q + of_q, a_p + of_p, a_pk + of_pk
+        a_q, a_p, a_qk, a_pk = a_q + of_q, a_p + of_p, a_qk + of_qk, a_pk + of_pk
         if u is not None:
             a_q += scale * own_scores(q_n, k_n * load_bonus(u, bh, group, H, ks, K), rows)
-    if UPDATE == "low_rank":
+    if not TOGETHER:
         a_q = query_scores(q + queries, b + keys, g, sums, scale, chunk, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, STEPS, DT)
         a_qk = query_scores(q + queries, k + keys, g, sums, scale, chunk, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, STEPS, DT)
+    if UPDATE == "low_rank":
         store_square(stored_scores(squares, chunk, 1, C, UPDATE), C, a_qk)
         store_square(stored_scores(squares, chunk, 2, C, UPDATE), C, a_pk)
     if PREPARED:
