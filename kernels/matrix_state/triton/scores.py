@@ -111,15 +111,25 @@ def symmetric(a, a_t, t):
 
 
 @triton.jit
-def with_pairs(of_reader, of_written, da, reader, written, left, level, t, DT: tl.constexpr):
-    """Gradients [C, K] of what reads and of what is read, with those from the pairs of one level: tokens of the later half read those of the earlier.
+def met(reader, written, left, level, t):
+    """[C, K]: what tokens are to those of the other half of a level: of the later half what reads, of the earlier what is written.
 
-    da: gradients of their scores, `symmetric`; left: what decays `to_middle`.
+    left: what decays `to_middle`.
     """
-    later = later_half(level, t)
-    met = tl.where(later, left * reader, left * written)
-    more = left * wide_dot(tl.where(pairs(level, t), da, 0.0), met, DT)
+    return tl.where(later_half(level, t), left * reader, left * written)
+
+
+@triton.jit
+def with_pairs(of_reader, of_written, more, left, level, t):
+    """Gradients [C, K] of what reads and of what is written, with those `more` [C, K] from the pairs of one level."""
+    later, more = later_half(level, t), left * more
     return tl.where(later, of_reader + more, of_reader), tl.where(later, of_written, of_written + more)
+
+
+@triton.jit
+def of_pairs(da, level, t):
+    """[C, C]: gradients of the scores of one level's pairs, those of later tokens below the diagonal."""
+    return tl.where(pairs(level, t), da, 0.0)
 
 
 @triton.jit
@@ -138,18 +148,28 @@ def key_gradients(
                 own = own_gradients(da_k, t)
                 dq += own * k
                 dk += own * q
-        da, dl, da_k, dl_k = symmetric(da, da_t, t), symmetric(dl, dl_t, t), symmetric(da_k, da_kt, t), symmetric(dl_k, dl_kt, t)
+        da, dl_k = symmetric(da, da_t, t), symmetric(dl_k, dl_kt, t)
+        if TWO:  # of two readers and two keys one each fill a factor, so that every product gives to one reader and to one key
+            dl, da_k = symmetric(dl, da_kt, t), symmetric(da_k, dl_t, t)
+        else:
+            dl = symmetric(dl, dl_t, t)
         for level in range(0, LEVELS):
             left = to_middle(g, level, t, Q_BEFORE, DT)
-            dq, dkey = with_pairs(dq, dkey, da, q, key, left, level, t, DT)
+            first = met(q, key, left, level, t)
+            more = wide_dot(of_pairs(da, level, t), first, DT)
             if TWO:
-                dq, dk = with_pairs(dq, dk, da_k, q, k, left, level, t, DT)
-            if P:
+                left_p = left
+                if Q_BEFORE != P_BEFORE:
+                    left_p = to_middle(g, level, t, P_BEFORE, DT)
+                second = met(p, k, left_p, level, t)
+                more = wide_dot(of_pairs(da_k, level, t), second, DT, more)
+                more_p = wide_dot(of_pairs(dl, level, t), first, DT, wide_dot(of_pairs(dl_k, level, t), second, DT))
+                dp, dk = with_pairs(dp, dk, more_p, left_p, level, t)
+            dq, dkey = with_pairs(dq, dkey, more, left, level, t)
+            if P and not TWO:
                 if Q_BEFORE != P_BEFORE:
                     left = to_middle(g, level, t, P_BEFORE, DT)
-                dp, dkey = with_pairs(dp, dkey, dl, p, key, left, level, t, DT)
-                if TWO:
-                    dp, dk = with_pairs(dp, dk, dl_k, p, k, left, level, t, DT)
+                dp, dkey = with_pairs(dp, dkey, wide_dot(of_pairs(dl, level, t), met(p, key, left, level, t), DT), left, level, t)
     else:
         dq, dkey = fine_dot(da, key, DT, dq), dot(da_t, q, DT, dkey)
         if P:
