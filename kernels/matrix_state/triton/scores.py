@@ -105,9 +105,9 @@ def decayed(a, g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: 
 
 
 @triton.jit
-def symmetric(a, a_t, t):
-    """[C, C]: a [C, C] below the diagonal, and its transpose above."""
-    return tl.where(t[:, None] > t[None, :], a, a_t)
+def with_transposed(a, b_t, t):
+    """[C, C]: a [C, C] below the diagonal, and above it b_t [C, C], the transpose of a or of another."""
+    return tl.where(t[:, None] > t[None, :], a, b_t)
 
 
 @triton.jit
@@ -127,9 +127,9 @@ def with_pairs(of_reader, of_written, more, left, level, t):
 
 
 @triton.jit
-def of_pairs(da, level, t):
-    """[C, C]: gradients of the scores of one level's pairs, those of later tokens below the diagonal."""
-    return tl.where(pairs(level, t), da, 0.0)
+def from_pairs(da, factor, level, t, DT: tl.constexpr, onto=None):
+    """[C, K]: what the pairs of one level give with gradients da [C, C] of their scores, those of later tokens below the diagonal, to a `met` factor."""
+    return wide_dot(tl.where(pairs(level, t), da, 0.0), factor, DT, onto)
 
 
 @triton.jit
@@ -148,28 +148,24 @@ def key_gradients(
                 own = own_gradients(da_k, t)
                 dq += own * k
                 dk += own * q
-        da, dl_k = symmetric(da, da_t, t), symmetric(dl_k, dl_kt, t)
-        if TWO:  # of two readers and two keys one each fill a factor, so that every product gives to one reader and to one key
-            dl, da_k = symmetric(dl, da_kt, t), symmetric(da_k, dl_t, t)
+        da = with_transposed(da, da_t, t)
+        if TWO:  # q and key fill one factor, p and k the other: what gives to both p and key, or to q and k, is of two scores
+            dl, da_k, dl_k = with_transposed(dl, da_kt, t), with_transposed(da_k, dl_t, t), with_transposed(dl_k, dl_kt, t)
         else:
-            dl = symmetric(dl, dl_t, t)
+            dl = with_transposed(dl, dl_t, t)
         for level in range(0, LEVELS):
             left = to_middle(g, level, t, Q_BEFORE, DT)
             first = met(q, key, left, level, t)
-            more = wide_dot(of_pairs(da, level, t), first, DT)
+            more, left_p = from_pairs(da, first, level, t, DT), left
+            if Q_BEFORE != P_BEFORE:
+                left_p = to_middle(g, level, t, P_BEFORE, DT)
             if TWO:
-                left_p = left
-                if Q_BEFORE != P_BEFORE:
-                    left_p = to_middle(g, level, t, P_BEFORE, DT)
                 second = met(p, k, left_p, level, t)
-                more = wide_dot(of_pairs(da_k, level, t), second, DT, more)
-                more_p = wide_dot(of_pairs(dl, level, t), first, DT, wide_dot(of_pairs(dl_k, level, t), second, DT))
-                dp, dk = with_pairs(dp, dk, more_p, left_p, level, t)
+                more = from_pairs(da_k, second, level, t, DT, more)
+                dp, dk = with_pairs(dp, dk, from_pairs(dl, first, level, t, DT, from_pairs(dl_k, second, level, t, DT)), left_p, level, t)
             dq, dkey = with_pairs(dq, dkey, more, left, level, t)
             if P and not TWO:
-                if Q_BEFORE != P_BEFORE:
-                    left = to_middle(g, level, t, P_BEFORE, DT)
-                dp, dkey = with_pairs(dp, dkey, wide_dot(of_pairs(dl, level, t), met(p, key, left, level, t), DT), left, level, t)
+                dp, dkey = with_pairs(dp, dkey, from_pairs(dl, met(p, key, left_p, level, t), level, t, DT), left_p, level, t)
     else:
         dq, dkey = fine_dot(da, key, DT, dq), dot(da_t, q, DT, dkey)
         if P:
