@@ -157,17 +157,21 @@ def decode(instance: Instance, inputs: Inputs, backend: str) -> Inputs:
 
 
 def force(monkeypatch: pytest.MonkeyPatch, schedule: str, **changes: Any) -> None:
-    """Launch this way, whatever the rule says. The fused schedule takes all of a state at once, whatever the blocks."""
+    """Launch this way, whatever the rule says: "joined" is the split schedule with joined gradients. The fused one takes all of a state at once, whatever the
+    blocks, and joined gradients all keys."""
     from linbench.kernels.matrix_state.triton import launch, plan
 
     rule = launch.rule
 
     def forced(**call: Any) -> Any:
         blocks = {}
+        key_block, value_block = (max(16, 1 << (call[name] - 1).bit_length()) for name in ("key_dim", "value_dim"))
         if schedule == "fused":
-            key_block, value_block = (max(16, 1 << (call[name] - 1).bit_length()) for name in ("key_dim", "value_dim"))
             blocks = {"key_block": key_block, "value_block": value_block, "walk_values": value_block}
-        return rule(**call)._replace(schedule=schedule, **changes | blocks)
+        elif schedule == "joined":
+            blocks = {"key_block": key_block}
+        named = "split" if schedule == "joined" else schedule
+        return rule(**call)._replace(schedule=named, joined=schedule == "joined", **changes | blocks)
 
     monkeypatch.setattr(launch, "rule", forced)
     monkeypatch.setattr(plan, "planned", plan.Plan)

@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 
 from linbench.kernels.matrix_state.triton.decay import keys_from_start, keys_to_end, store_decay_parts, sum_along, values_from_start, values_to_end
-from linbench.kernels.matrix_state.triton.scores import key_gradients, own_gradients, unit_triangular_inverse
-from linbench.kernels.matrix_state.triton.tiles import dot, fine_dot, rounded, store_rows, token_of
+from linbench.kernels.matrix_state.triton.scores import key_gradients, own_gradients, transposed_inverse_dot, unit_triangular_inverse
+from linbench.kernels.matrix_state.triton.tiles import dot, fine_dot, load_square, load_square_transposed, rounded, store_rows, token_of
 
 
 @triton.jit
@@ -44,6 +44,13 @@ def stored_gradients(dsquares, chunk, which, C: tl.constexpr, UPDATE: tl.constex
 
 
 @triton.jit
+def stored_both(dsquares, chunk, which, C: tl.constexpr, UPDATE: tl.constexpr):
+    """Those, and their transpose."""
+    at = stored_gradients(dsquares, chunk, which, C, UPDATE)
+    return load_square(at, C), load_square_transposed(at, C)
+
+
+@triton.jit
 def inverse_of_writes(a_p, beta, t, LEVELS: tl.constexpr, UPDATE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr):
     """X [C, C], from the scores of p and key."""
     return unit_triangular_inverse(beta[:, None] * a_p if UPDATE == "delta" else -a_p, t, LEVELS, FINE, DT)
@@ -72,6 +79,19 @@ def looked_at(dstate, x_t, y, g, g_t, factor, t, DECAY: tl.constexpr, BEFORE: tl
     """The gradient of the state [K, V] at the chunk's start, with what comes from the gradient y [C, V] of factor times what x [K, C] read of it."""
     y = rounded(values_from_start(y, g, factor, DECAY, BEFORE, DT), FINE, DT)
     return fine_dot(keys_from_start(x_t, g_t, t, DECAY, BEFORE, True, DT).to(DT), y, DT, dstate)
+
+
+@triton.jit
+def solved_gradients(dz, do, later, beta, squares, inverses, chunk, C: tl.constexpr, UPDATE: tl.constexpr, DT: tl.constexpr):
+    """From the gradient dz [C, V] of writes that depend on the state: that of what they are solved from, and that of values, whose part from `later`
+    chunks it comes on top of where values are also written as they are."""
+    dr = transposed_inverse_dot(inverses, chunk, dz, C, DT)
+    if UPDATE == "delta":
+        dv = beta[:, None] * dr
+    else:
+        dv = fine_dot(load_square_transposed(stored_scores(squares, chunk, 1, C, UPDATE), C), do, DT, later)
+        dv = fine_dot(load_square_transposed(stored_scores(squares, chunk, 2, C, UPDATE), C), dr.to(DT), DT, dv)
+    return dr, dv
 
 
 @triton.jit
@@ -190,9 +210,7 @@ def store_key_gradients(
             else:
                 from_on += erased
         if DECAY == "vector":
-            dg_n = kept + sum_along(from_on, rows, "from", DT) + sum_along(passed_on, rows, "before", DT)
-            if Q_BEFORE or P_BEFORE:
-                dg_n += sum_along(after, rows, "after", DT)
+            dg_n = kept + from_on + sum_along(from_on + after, rows, "after", DT) + sum_along(passed_on, rows, "before", DT)
             store_rows(dg + decays, token_of(rows, T, True, STEPS), T // STEPS, g_stride, ks, K, dg_n)
         else:
             if TOGETHER:

@@ -12,13 +12,14 @@ from linbench.kernels.matrix_state.triton.chunk import (
     place,
     place_of_decays,
     recalled,
+    solved_gradients,
     state_products,
     store_key_gradients,
     stored_scores,
     taken_over,
 )
 from linbench.kernels.matrix_state.triton.decay import decay_gradients, kept_rows, lay_out, load_decay, sum_decays, whole, whole_decay
-from linbench.kernels.matrix_state.triton.scores import decayed, inverse_dot, own_scores, score_gradient, scores, store_inverse, transposed_inverse_dot
+from linbench.kernels.matrix_state.triton.scores import decayed, inverse_dot, own_scores, score_gradient, scores, store_inverse
 from linbench.kernels.matrix_state.triton.tiles import (
     dot,
     fine_dot,
@@ -194,12 +195,8 @@ def backward(
         dr, dv_n = dz, dz
         if UPDATE != "add":
             z = load_rows(writes + values, rows, T, H * V, vs, V)
-            dr = transposed_inverse_dot(inverses, chunk, rounded(dz, FINE_BACK, DT), C, DT)
-            if UPDATE == "delta":
-                dv_n = beta_n[:, None] * dr
-            else:
-                dv_n = fine_dot(load_square_transposed(stored_scores(squares, chunk, 1, C, UPDATE), C), do_n, DT, taken_over(k_n, dstate, g_n, rows, DECAY, DT))
-                dv_n = fine_dot(load_square_transposed(stored_scores(squares, chunk, 2, C, UPDATE), C), dr.to(DT), DT, dv_n)
+            later = taken_over(k_n, dstate, g_n, rows, DECAY, DT) if UPDATE == "low_rank" else None
+            dr, dv_n = solved_gradients(rounded(dz, FINE_BACK, DT), do_n, later, beta_n, squares, inverses, chunk, C, UPDATE, DT)
         # before dv is stored: what is left `between` tokens is then computed once, for a_t and for it
         da_t = score_gradient(do_n, z, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, True, False, DT)
         store_rows(dv + values, rows, T, H * V, vs, V, dv_n)

@@ -29,6 +29,8 @@ class Launch(NamedTuple):
     warps per program: of the fused schedule (forward, backward, none), of the split one (what walks, what does not, `gradients`).
     stages: in how many a kernel loads that goes from chunk to chunk, forward and backward, so that the next comes while it works on one.
     registers: of a thread at most, so that more programs run side by side, of the split schedule: in `gradients`, and in all else that does not walk.
+    joined: whether `gradients` has all keys of a chunk, and does what else takes kernels before and after the walk back: what they would hand to each other
+    stays in registers.
     """
 
     schedule: Literal["fused", "split", "recurrent"]
@@ -40,6 +42,7 @@ class Launch(NamedTuple):
     warps: tuple[int, int, int]
     stages: tuple[int, int] = (1, 1)
     registers: tuple[int | None, int | None] = (None, None)
+    joined: bool = False
 
 
 @cache
@@ -76,15 +79,15 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, fi
     walk_keys, walk_values = _walked(rows, key_block, value_block, update == "add", processors)
     narrowed = walk_keys < key_block or walk_values < min(value_block, 64)
     few = 4 if not heavy else 1 if chunk == 16 and (two_keys or not wide) else 2
-    small = heavy and update != "add" and widest == 64 and not wide
-    warps = (2 if (small and rows > processors) or (update == "add" and walk_keys * walk_values <= 1024) else 4, few, 4)
+    joined = heavy and widest <= 64 and not wide
+    warps = (2 if (joined and update != "add" and rows > processors) or (update == "add" and walk_keys * walk_values <= 1024) else 4, few, 4)
     ahead = 2 if wide or not (heavy or narrowed) else 4 if update == "add" and narrowed else 3
     three, four = 168, 128  # registers with which three programs of four warps fit where two did, and four
-    most = four if small else three if two_keys and widest > 64 and not wide else None
+    most = three if two_keys and not wide else four if joined else None
     registers = (most, three if chunk == 64 and update != "add" else None)
     padded = value_block > 64 and (value_dim - 1) // 64 % 2 == 0  # half of the last 128 values would be none
     values = min(value_block, 64 if wide or key_block > 128 or padded else 128)
-    return Launch("split", min(shortest, chunk), min(key_block, 64), values, walk_keys, walk_values, warps, (ahead, ahead), registers)
+    return Launch("split", min(shortest, chunk), min(key_block, 64), values, walk_keys, walk_values, warps, (ahead, ahead), registers, joined)
 
 
 def _walked(rows: int, keys: int, values: int, apart: bool, processors: int) -> tuple[int, int]:

@@ -157,8 +157,8 @@ class Plan:
             "DECAY": self.decay, "UPDATE": self.update, "ERASE": given["p"] is not None, "Q_BEFORE": switches.q_before, "P_BEFORE": switches.p_before,
             "STEPS": self.length // self.tokens, "group": self.batch // max(1, form.replicas),
             "STATE": given["first"] is not None, "DLAST": given["dlast"] is not None, "SAVE": form.gradient,
-            "ALONE": self.chunks == 1 and not (self.solves or given["first"] is not None or handed_on), "FINE": self.fine, "FINE_BACK": self.fine_back,
-            "DT": _TYPES[self.dtype], "scale": switches.scale,
+            "ALONE": self.chunks == 1 and not (self.solves or given["first"] is not None or handed_on),
+            "JOINED": self.launch.joined, "FINE": self.fine, "FINE_BACK": self.fine_back, "DT": _TYPES[self.dtype], "scale": switches.scale,
         }  # fmt: skip
         self.saved, self.scratch = self._saved(), self._scratch()
 
@@ -200,15 +200,16 @@ class Plan:
 
     def _scratch(self) -> Room:
         chunk, by_chunk = self.launch.chunk, (self.batch, self.heads, self.chunks)
+        apart = self.split and not self.launch.joined
         return Room(
             self.batch,
             {
                 "du": ((self.batch, self.chunks, self.heads, self.key_dim), torch.float32) if self.replicas else None,
                 "dsums": ((self.key_blocks, *by_chunk, 3, chunk), torch.float32) if self.decay == "scalar" else None,
                 "dstates": ((*by_chunk, self.key_dim, self.value_dim), self.dtype) if self.split else None,
-                "dsquares": ((*by_chunk, SQUARES[self.update][1], chunk, chunk), torch.float32 if self.fine else self.scores) if self.split else None,
+                "dsquares": ((*by_chunk, SQUARES[self.update][1], chunk, chunk), torch.float32 if self.fine else self.scores) if apart else None,
                 "dwrites": (self.values_shape, torch.float32 if self.fine_back else self.dtype) if self.split and self.solves else None,
-                "dbeta": ((self.key_blocks + 1, self.batch, self.length, self.heads), torch.float32) if self.split and self.update == "delta" else None,
+                "dbeta": ((self.key_blocks + 1, self.batch, self.length, self.heads), torch.float32) if apart and self.update == "delta" else None,
             },
         )
 

@@ -109,7 +109,9 @@ def backward_steps(plan: Plan) -> tuple[Step, ...]:
 
 
 def _split_backward(plan: Plan) -> Iterator[Step]:
-    if plan.solves:
+    if plan.launch.joined:
+        yield by_block(plan, split_backward.walk_back, back=True)
+    elif plan.solves:
         yield by_chunk(plan, split_backward.write_gradients)
         yield by_block(plan, split_backward.walk_back, back=True)
         yield by_chunk(plan, split_backward.value_gradients)
@@ -154,7 +156,7 @@ def backward(tensors: Tensors, saved: Tensor, do: Tensor, dlast: Tensor | None, 
         scratch = plan.scratch.empty(do)
         call.furnish(plan.scratch, scratch)  # in the split schedule parts of dbeta, in its stead
     call.run(backward_steps(plan))
-    if plan.split and plan.update == "delta":  # it sums over keys and values
+    if "dbeta" in plan.scratch.contents:  # it sums over keys and values
         dbeta = call.tensors["dbeta"]
         torch.sum(plan.scratch.view(scratch, "dbeta"), dim=0, dtype=dbeta.dtype, out=dbeta)
     if plan.grouped:

@@ -105,6 +105,15 @@ def decayed(a, g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: 
 
 
 @triton.jit
+def both_decayed(
+    a, a_t, g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr, FINE: tl.constexpr, FINE_T: tl.constexpr, DT: tl.constexpr
+):  # fmt: skip
+    """a [C, C] and its transpose, each `decayed` and, but for a vector decay, `rounded`."""
+    a, a_t = decayed(a, g, factor, t, DECAY, BEFORE, STRICT, False, DT), decayed(a_t, g, factor, t, DECAY, BEFORE, STRICT, True, DT)
+    return rounded(a, FINE or DECAY == "vector", DT), rounded(a_t, FINE_T or DECAY == "vector", DT)
+
+
+@triton.jit
 def with_transposed(a, b_t, t):
     """[C, C]: a [C, C] below the diagonal, and above it b_t [C, C], the transpose of a or of another."""
     return tl.where(t[:, None] > t[None, :], a, b_t)

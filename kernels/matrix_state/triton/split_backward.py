@@ -1,5 +1,5 @@
 """The split schedule, backward: `write_gradients`, `walk_back`, `value_gradients`, `gradients`; where writes do not depend on the state, nor then the
-gradient of the state on theirs: `walk_back`, `write_gradients`, `gradients`."""
+gradient of the state on theirs: `walk_back`, `write_gradients`, `gradients`. JOINED: `walk_back`, `gradients`, which does the rest for all keys of a chunk."""
 
 import triton
 import triton.language as tl
@@ -10,19 +10,20 @@ from linbench.kernels.matrix_state.triton.chunk import (
     looked_at,
     place,
     place_of_decays,
+    solved_gradients,
     state_products,
     store_key_gradients,
+    stored_both,
     stored_gradients,
     stored_scores,
     taken_over,
 )
 from linbench.kernels.matrix_state.triton.decay import decay_gradients, load_decay, scalar_decay, whole, whole_decay
-from linbench.kernels.matrix_state.triton.scores import decayed, transposed_inverse_dot
+from linbench.kernels.matrix_state.triton.scores import both_decayed, decayed
 from linbench.kernels.matrix_state.triton.tiles import (
     dot,
     fine_dot,
     load_rows,
-    load_square,
     load_square_transposed,
     load_transposed,
     rounded,
@@ -84,10 +85,10 @@ def write_gradients(
 
 @triton.jit
 def walk_back(
-    q, k, sums, b, do, dlast, dfirst, dstates, dwrites, erasers, q_start, key_end, kept, scale, T,
+    q, k, sums, b, do, dlast, dfirst, squares, dstates, dwrites, erasers, q_start, key_end, kept, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr,
-    STEPS: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
+    STEPS: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr, JOINED: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (V / BV, B H, K / BK): the gradient of the state at the end of every chunk. Where writes depend on the state, all of the gradient of the writes
     z, too, and BK is all of K."""
@@ -106,8 +107,11 @@ def walk_back(
     if DECAY == "vector":  # loaded two chunks ahead: what multiplies a sum, Triton does not load ahead
         last = bh * N + N - 1
         ahead = tl.join(whole_decay(sums, kept, last, ks, K, C, DECAY, DT), whole_decay(sums, kept, last - tl.minimum(1, N - 1), ks, K, C, DECAY, DT))
-    if UPDATE != "add":  # nor what a product is added to
-        next_dwrite = load_rows(dwrites + gates * V, (N - 1) * C + tl.arange(0, C), T, H * V, vs, V)
+    if UPDATE != "add":  # nor what a product is added to, nor what has to be rounded for one
+        if JOINED:
+            next_a_t = load_square_transposed(stored_scores(squares, bh * N + N - 1, 0, C, UPDATE), C)
+        else:
+            next_dwrite = load_rows(dwrites + gates * V, (N - 1) * C + tl.arange(0, C), T, H * V, vs, V)
     for m in range(0, N):
         n = N - 1 - m
         rows = n * C + tl.arange(0, C)
@@ -118,13 +122,18 @@ def walk_back(
         else:
             decay = whole_decay(sums, kept, bh * N + n, ks, K, C, DECAY, DT)
         if UPDATE != "add":
-            dwrite, next_dwrite = next_dwrite, load_rows(dwrites + gates * V, tl.maximum(n - 1, 0) * C + tl.arange(0, C), T, H * V, vs, V)
+            if JOINED:
+                a_t, next_a_t = next_a_t, load_square_transposed(stored_scores(squares, bh * N + tl.maximum(n - 1, 0), 0, C, UPDATE), C)
+            else:
+                dwrite, next_dwrite = next_dwrite, load_rows(dwrites + gates * V, tl.maximum(n - 1, 0) * C + tl.arange(0, C), T, H * V, vs, V)
         store_rows(dstates + (bh * N + n) * K * V, ks, K, V, vs, V, dstate)
         q_t = load_transposed(q, tokens, T // STEPS, key_stride, ks, K).to(DT)
         do_n = load_rows(do + outputs * V, tokens, T // STEPS, H * V, vs, V)
         g_n = scalar_decay(sums, bh * N + n, C, DECAY, DT)
         if UPDATE != "add":
             key_n = load_rows(key, rows, T, key_stride, ks, K).to(DT)
+            if JOINED:
+                dwrite = fine_dot(a_t, do_n.to(DT), DT)
             dz = dwrite + taken_over(key_n, dstate, g_n, rows, INSIDE, DT)
             store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dz)
         dstate = looked_at(whole(dstate, decay, DECAY), q_t, do_n, g_n, g_n, scale, rows, INSIDE, Q_BEFORE, False, DT)
@@ -136,13 +145,14 @@ def walk_back(
 
 @triton.jit
 def gradients(
-    q, k, v, g, sums, beta, p, b, u, states, writes, dsquares, do, dstates, dwrites, kept, dq, dk, dg, dsums, dbeta, dp, db, du, scale, T, group,
+    q, k, v, g, sums, beta, p, b, u, states, writes, squares, inverses, dsquares, do, dstates, dwrites, kept,
+    dq, dk, dv, dg, dsums, dbeta, dp, db, du, scale, T, group,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
-    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, FINE: tl.constexpr, FINE_BACK: tl.constexpr,
-    DT: tl.constexpr,
+    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, JOINED: tl.constexpr, FINE: tl.constexpr,
+    FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N, B H, K / BK): all that is left to do once the states, the scores and their gradients are known.
+    """Grid (N, B H, K / BK): all that is left to do once the states, the scores and their gradients are known; JOINED, the latter, too, and dv.
 
     Every block of keys leaves its part of the gradient of beta, and of what `summed_gradients` sums for a scalar decay, in a place of its own.
     """
@@ -177,16 +187,37 @@ def gradients(
     decay = whole_decay(sums, kept, chunk, ks, K, C, DECAY, DT)
     kept_n = tl.zeros([1, BK], tl.float32) if DECAY == "vector" else 0.0
     dq_n, dp_n, dkey, dk_n = tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32)
+    da, da_t, dl, dl_t = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
+    da_k, da_kt, dl_k, dl_kt = da, da, da, da
+    dbeta_n = tl.zeros([C], tl.float32)
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
         do_n = load_rows(do + outputs * V, tokens, T // STEPS, H * V, vs, V).to(DT)
         z, seen, v_n = do_n, do_n, do_n
-        if UPDATE != "delta":
+        if UPDATE != "delta" or JOINED:
             v_n = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
             z = v_n
         if UPDATE != "add":
             z = load_rows(writes + gates * V, rows, T, H * V, vs, V)
             seen = load_rows(dwrites + gates * V, rows, T, H * V, vs, V)
+        if JOINED:
+            later = None
+            if UPDATE != "delta":
+                later = taken_over(k_n, load_rows(dstates, ks, K, V, vs, V), g_n, rows, DECAY, DT)
+            if UPDATE == "add":
+                dv_n = fine_dot(load_square_transposed(stored_scores(squares, chunk, 0, C, UPDATE), C), do_n, DT, later)
+            else:
+                dr, dv_n = solved_gradients(seen, do_n, later, beta_n, squares, inverses, chunk, C, UPDATE, DT)
+                seen = (-dr if UPDATE == "delta" else dr).to(DT)
+                if UPDATE == "delta":
+                    dbeta_n += tl.sum(dr * v_n, axis=1)
+                z = rounded(z, FINE_BACK, DT)
+                dl, dl_t = fine_dot(seen, tl.trans(z), DT, dl), fine_dot(z, tl.trans(seen), DT, dl_t)
+            store_rows(dv + gates * V, rows, T, H * V, vs, V, dv_n)
+            da, da_t = fine_dot(do_n, tl.trans(z), DT, da), fine_dot(z, tl.trans(do_n), DT, da_t)
+            if UPDATE == "low_rank":
+                da_k, da_kt = dot(do_n, tl.trans(v_n), DT, da_k), dot(v_n, tl.trans(do_n), DT, da_kt)
+                dl_k, dl_kt = dot(seen, tl.trans(v_n), DT, dl_k), dot(v_n, tl.trans(seen), DT, dl_kt)
         state_t, dstate_t = load_transposed(states, ks, K, V, vs, V), load_transposed(dstates, ks, K, V, vs, V)
         if DECAY != "none":
             kept_n += kept_gradient(tl.sum(state_t.to(tl.float32) * dstate_t, axis=0), decay, DECAY)
@@ -196,30 +227,25 @@ def gradients(
             dp_n += through[1]
         if UPDATE == "low_rank":
             dk_n += through[3]
-    da, da_t = (
-        rounded(load_square(stored_gradients(dsquares, chunk, 0, C, UPDATE), C), FINE_BACK or DECAY == "vector", DT),
-        load_square_transposed(stored_gradients(dsquares, chunk, 0, C, UPDATE), C),
-    )
-    dl, dl_t, da_k, da_kt, dl_k, dl_kt = da, da_t, da, da_t, da, da_t
-    if UPDATE != "add":
-        dl, dl_t = (
-            load_square(stored_gradients(dsquares, chunk, 1, C, UPDATE), C),
-            rounded(load_square_transposed(stored_gradients(dsquares, chunk, 1, C, UPDATE), C), DECAY != "none", DT),
-        )
-    if UPDATE == "low_rank":
-        da_k, da_kt = (
-            load_square(stored_gradients(dsquares, chunk, 2, C, UPDATE), C),
-            load_square_transposed(stored_gradients(dsquares, chunk, 2, C, UPDATE), C),
-        )
-        dl_k, dl_kt = (
-            load_square(stored_gradients(dsquares, chunk, 3, C, UPDATE), C),
-            load_square_transposed(stored_gradients(dsquares, chunk, 3, C, UPDATE), C),
-        )
+    if JOINED:
+        da, da_t = both_decayed(da, da_t, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, FINE_BACK, False, DT)
+        dl, dl_t = both_decayed(dl, dl_t, g_n, 1.0, rows, DECAY, P_BEFORE, True, FINE, FINE and DECAY != "none", DT)
+        da_k, da_kt = both_decayed(da_k, da_kt, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, False, False, DT)
+        dl_k, dl_kt = both_decayed(dl_k, dl_kt, g_n, 1.0, rows, DECAY, P_BEFORE, True, False, False, DT)
+    else:
+        da, da_t = stored_both(dsquares, chunk, 0, C, UPDATE)
+        da = rounded(da, FINE_BACK or DECAY == "vector", DT)
+        if UPDATE != "add":
+            dl, dl_t = stored_both(dsquares, chunk, 1, C, UPDATE)
+            dl_t = rounded(dl_t, DECAY != "none", DT)
+        if UPDATE == "low_rank":
+            da_k, da_kt = stored_both(dsquares, chunk, 2, C, UPDATE)
+            dl_k, dl_kt = stored_both(dsquares, chunk, 3, C, UPDATE)
     u_n, du_n = u, du
     if u is not None:
         u_n, du_n = load_bonus(u, bh, group, H, ks, K), du + place_of_parts(bh, n, tl.cdiv(T, C), H, K)
     store_key_gradients(
-        q_n, k_n, key, p_n, u_n, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta_n, tl.zeros([C], tl.float32), g_n, dq_n, dp_n, dkey, dk_n, kept_n, scale,
+        q_n, k_n, key, p_n, u_n, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta_n, dbeta_n, g_n, dq_n, dp_n, dkey, dk_n, kept_n, scale,
         dq, dk, dg, dsums, dbeta, dp, db, du_n, gates, outputs, decays, g_stride, chunk, rows, ks, T, H, K,
         LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, STEPS, DT,
     )  # fmt: skip
@@ -253,21 +279,21 @@ def value_gradients(
         beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
-        dr = transposed_inverse_dot(inverses, chunk, load_rows(dwrites + gates * V, rows, T, H * V, vs, V), C, DT)
         z = rounded(load_rows(writes + gates * V, rows, T, H * V, vs, V), FINE_BACK, DT)
         v_n = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
+        do_n, later = v_n, None
+        if UPDATE == "low_rank":
+            do_n = load_rows(do + outputs * V, tokens, T // STEPS, H * V, vs, V)
+            later = later_readings(plain, key_stride, dstates, g_n, rows, vs, T, K, V, BK, INSIDE, DT)
+        dwrite = load_rows(dwrites + gates * V, rows, T, H * V, vs, V)
+        dr, dv_n = solved_gradients(dwrite, do_n, later, beta_n, squares, inverses, chunk, C, UPDATE, DT)
         seen = (-dr if UPDATE == "delta" else dr).to(DT)
         store_rows(dwrites + gates * V, rows, T, H * V, vs, V, seen)
         dl = fine_dot(seen, tl.trans(z), DT, dl)
         if UPDATE == "delta":
             dbeta_n += tl.sum(dr * v_n, axis=1)
-            dv_n = beta_n[:, None] * dr
         else:
             dl_k = dot(seen, tl.trans(v_n), DT, dl_k)
-            do_n = load_rows(do + outputs * V, tokens, T // STEPS, H * V, vs, V)
-            dv_n = fine_dot(load_square_transposed(stored_scores(squares, chunk, 1, C, UPDATE), C), do_n, DT)
-            dv_n = fine_dot(load_square_transposed(stored_scores(squares, chunk, 2, C, UPDATE), C), dr.to(DT), DT, dv_n)
-            dv_n += later_readings(plain, key_stride, dstates, g_n, rows, vs, T, K, V, BK, INSIDE, DT)
         store_rows(dv + gates * V, rows, T, H * V, vs, V, dv_n)
     store_square(stored_gradients(dsquares, chunk, 1, C, UPDATE), C, decayed(dl, g_n, 1.0, rows, DECAY, P_BEFORE, True, False, DT))
     if UPDATE == "delta":

@@ -33,7 +33,7 @@ from tests.kernels.matrix_state_parity import (
     unstacked,
 )
 
-SCHEDULES = ["fused", "split"]
+SCHEDULES = ["fused", "split", "joined"]
 HEADS = {"one head": (1, 1, 1), "two sequences": (2, 1, 1), "two heads": (1, 2, 1)}
 DECAYING = [name for name, instance in INSTANCES.items() if instance.decay != "none"]
 RECALLING = [name for name, instance in INSTANCES.items() if instance.update != "add"]
