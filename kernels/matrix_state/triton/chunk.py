@@ -210,7 +210,11 @@ def store_key_gradients(
             else:
                 from_on += erased
         if DECAY == "vector":
-            dg_n = kept + from_on + sum_along(from_on + after, rows, "after", DT) + sum_along(passed_on, rows, "before", DT)
+            dg_n = kept + sum_along(passed_on, rows, "before", DT)
+            if Q_BEFORE or P_BEFORE:  # both in one product
+                dg_n += from_on + sum_along(from_on + after, rows, "after", DT)
+            else:
+                dg_n += sum_along(from_on, rows, "from", DT)
             store_rows(dg + decays, token_of(rows, T, True, STEPS), T // STEPS, g_stride, ks, K, dg_n)
         else:
             if TOGETHER:

@@ -273,6 +273,6 @@ def to_middle(g, level, t, BEFORE: tl.constexpr, DT: tl.constexpr):
 
 @triton.jit
 def sum_along(x, t, OVER: tl.constexpr, DT: tl.constexpr):
-    """Sums of x [C, K] over the tokens "after" each, or "before" each."""
+    """Sums of x [C, K] over the tokens "from" each on, "after" each, or "before" each."""
     i, j = t[:, None], t[None, :]
-    return sum_dot((i < j) if OVER == "after" else (i > j), x, DT)
+    return sum_dot((i <= j) if OVER == "from" else (i < j) if OVER == "after" else (i > j), x, DT)

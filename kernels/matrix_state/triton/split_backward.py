@@ -145,7 +145,7 @@ def walk_back(
 
 @triton.jit
 def gradients(
-    q, k, v, g, sums, beta, p, b, u, states, writes, squares, inverses, dsquares, do, dstates, dwrites, kept,
+    q, k, v, g, sums, beta, p, b, u, states, writes, squares, inverses, dsquares, do, dstates, dwrites, key_end, k_end, kept,
     dq, dk, dv, dg, dsums, dbeta, dp, db, du, scale, T, group,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
@@ -190,6 +190,10 @@ def gradients(
     da, da_t, dl, dl_t = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
     da_k, da_kt, dl_k, dl_kt = da, da, da, da
     dbeta_n = tl.zeros([C], tl.float32)
+    INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
+    plain, key_stride = k + keys, HK * K
+    if DECAY == "vector":
+        plain, key_stride = (k_end if UPDATE == "low_rank" else key_end) + gates * K, H * K
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
         do_n = load_rows(do + outputs * V, tokens, T // STEPS, H * V, vs, V).to(DT)
@@ -203,7 +207,7 @@ def gradients(
         if JOINED:
             later = None
             if UPDATE != "delta":
-                later = taken_over(k_n, load_rows(dstates, ks, K, V, vs, V), g_n, rows, DECAY, DT)
+                later = later_readings(plain, key_stride, dstates, g_n, rows, vs, T, K, V, BK, INSIDE, DT)
             if UPDATE == "add":
                 dv_n = fine_dot(load_square_transposed(stored_scores(squares, chunk, 0, C, UPDATE), C), do_n, DT, later)
             else:
