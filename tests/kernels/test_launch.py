@@ -156,9 +156,16 @@ def test_as_many_values_at_a_time_as_are_not_padding(value_dim: int, block: int)
 
 @pytest.mark.parametrize(
     ("update", "dim", "rows", "walks", "registers"),
-    [("low_rank", 64, 512, 2, 128), ("delta", 64, 133, 2, 128), ("delta", 64, 132, 4, 128), ("low_rank", 128, 512, 4, 168), ("add", 64, 512, 4, None)],
+    [
+        ("low_rank", 64, 512, 2, 168),
+        ("delta", 64, 133, 2, 128),
+        ("delta", 64, 132, 4, 128),
+        ("low_rank", 128, 512, 4, 168),
+        ("add", 64, 512, 4, 128),
+        ("add", 128, 512, 4, None),
+    ],
 )
 def test_where_many_programs_walk_each_takes_little(update: str, dim: int, rows: int, walks: int, registers: int | None) -> None:
     sizes = {"rows": rows, "length": 256, "key_dim": dim, "value_dim": dim, "wide": False, "fine": False, "processors": 132, "gradient": True}
     rule = triton_launch.rule(**sizes, update=update, decay="vector")
-    assert (rule.warps[0], rule.registers[0]) == (walks, registers)
+    assert (rule.warps[0], rule.registers[0], rule.joined) == (walks, registers, dim == 64)

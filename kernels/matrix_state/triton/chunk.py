@@ -12,7 +12,7 @@ import triton.language as tl
 
 from linbench.kernels.matrix_state.triton.decay import keys_from_start, keys_to_end, store_decay_parts, sum_along, values_from_start, values_to_end
 from linbench.kernels.matrix_state.triton.scores import key_gradients, own_gradients, transposed_inverse_dot, unit_triangular_inverse
-from linbench.kernels.matrix_state.triton.tiles import dot, fine_dot, load_square, load_square_transposed, rounded, store_rows, token_of
+from linbench.kernels.matrix_state.triton.tiles import dot, fine_dot, load_rows, load_square, load_square_transposed, rounded, store_rows, token_of
 
 
 @triton.jit
@@ -72,6 +72,16 @@ def handed_on(state, x_t, y, g, g_t, t, DECAY: tl.constexpr, FINE: tl.constexpr,
 def taken_over(x, dstate, g, t, DECAY: tl.constexpr, DT: tl.constexpr):
     """[C, V]: gradient of what was written under x [C, K], from that of the state at the chunk's end."""
     return values_to_end(dot(keys_to_end(x, g, t, DECAY, False, DT), dstate, DT), g, DECAY, DT)
+
+
+@triton.jit
+def later_readings(key, stride, dstate, g, rows, vs, T, K, V, BK: tl.constexpr, DECAY: tl.constexpr, DT: tl.constexpr):
+    """[C, BV]: what later chunks give to values that were written under `key`, from the gradient of the state at the chunk's end."""
+    dv = tl.zeros([rows.shape[0], vs.shape[0]], tl.float32)
+    for block in range(0, tl.cdiv(K, BK)):
+        ks = block * BK + tl.arange(0, BK)
+        dv += taken_over(load_rows(key, rows, T, stride, ks, K).to(DT), load_rows(dstate, ks, K, V, vs, V), g, rows, DECAY, DT)
+    return dv
 
 
 @triton.jit

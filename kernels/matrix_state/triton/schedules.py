@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.matrix_state.problem import Tensors
-from linbench.kernels.matrix_state.triton import fused, launch, recurrent, split, split_backward
+from linbench.kernels.matrix_state.triton import fused, launch, recurrent, split, split_backward, split_gradients
 from linbench.kernels.matrix_state.triton.bonus import bonus_gradient
 from linbench.kernels.matrix_state.triton.launch import Step
 from linbench.kernels.matrix_state.triton.plan import COTANGENTS, GIVEN, Plan, Room
@@ -119,9 +119,9 @@ def _split_backward(plan: Plan) -> Iterator[Step]:
         yield by_block(plan, split_backward.walk_back, back=True)
         yield by_chunk(plan, split_backward.write_gradients)
     grid = plan.chunks, plan.rows, plan.key_blocks
-    yield Step(split_backward.gradients, grid, plan.values, warps=plan.launch.warps[2], registers=plan.launch.registers[0])
+    yield Step(split_gradients.gradients, grid, plan.values, warps=plan.launch.warps[2], registers=plan.launch.registers[0])
     if plan.decay == "scalar":
-        yield by_chunks(plan, split_backward.summed_gradients, P=plan.key_blocks)
+        yield by_chunks(plan, split_gradients.summed_gradients, P=plan.key_blocks)
 
 
 def results(v: Tensor, plan: Plan) -> tuple[Tensor, Tensor | None]:
