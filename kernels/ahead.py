@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -16,9 +16,11 @@ _THREADS = 8
 _COMPILED_SECONDS = 0.1
 """Of a kernel, at least; the very first takes longer in any case."""
 
+_rehearsing = False
+
 
 class Launched(NamedTuple):
-    """A call of a Triton kernel."""
+    """A call of a Triton kernel; an argument may be a type, for a tensor of it."""
 
     kernel: Any
     grid: Any
@@ -36,15 +38,24 @@ def compile_ahead(function: Callable[[], Any], device: torch.device) -> None:
 
     What it does to tensors in place, or to random states, is the caller's to undo. Does nothing where Triton cannot compile in threads.
     """
-    if device.type != "cuda" or find_spec("triton") is None or find_spec("triton.runtime._async_compile") is None:
+    if not _in_threads(device):
         return
     with rehearsal() as launched:
         function()
     each = list({call.form: call for call in launched}.values())
-    if not _takes_long(each[:2]):
-        return
-    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1), initializer=partial(torch.cuda.set_device, device)) as pool:
-        list(pool.map(_compiled, each[2:]))
+    if _takes_long(each[:2]):
+        compile_together(each[2:], device)
+
+
+def compile_together(calls: Sequence[Launched], device: torch.device) -> None:
+    """Compile these, before the first of them is launched on this GPU. Does nothing where Triton cannot compile in threads, or in a `rehearsal`."""
+    if _in_threads(device) and not _rehearsing:
+        with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1), initializer=partial(torch.cuda.set_device, device)) as pool:
+            list(pool.map(_compiled, calls))
+
+
+def _in_threads(device: torch.device) -> bool:
+    return device.type == "cuda" and find_spec("triton") is not None and find_spec("triton.runtime._async_compile") is not None
 
 
 def _takes_long(first: list[Launched]) -> bool:
@@ -62,21 +73,22 @@ def rehearsal() -> Iterator[list[Launched]]:
     """Meanwhile Triton kernels are not launched but noted."""
     from triton.runtime.jit import JITFunction
 
+    global _rehearsing
     launched: list[Launched] = []
 
     def note(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> None:
         launched.append(Launched(self, grid, arguments, options))
 
     run = JITFunction.run
-    JITFunction.run = note
+    JITFunction.run, _rehearsing = note, True
     try:
         yield launched
     finally:
-        JITFunction.run = run
+        JITFunction.run, _rehearsing = run, False
 
 
 def _compiled(call: Launched) -> None:
-    compiled = call.kernel.run(*call.arguments, grid=call.grid, warmup=True, **call.options)
+    compiled = call.kernel.warmup(*call.arguments, grid=call.grid, **call.options)
     if compiled is not None:
         compiled._init_handles()  # loads it, and builds what launches it
 

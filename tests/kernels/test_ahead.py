@@ -2,7 +2,8 @@ import pytest
 import torch
 
 triton = pytest.importorskip("triton")
-from linbench.kernels.ahead import compile_ahead, rehearsal  # noqa: E402
+from linbench.kernels import ahead  # noqa: E402
+from linbench.kernels.ahead import Launched, compile_ahead, compile_together, rehearsal  # noqa: E402
 from linbench.kernels.operators import INTERPRETED  # noqa: E402
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")
@@ -40,3 +41,16 @@ def test_on_a_cpu_nothing_is_tried() -> None:
     calls: list[int] = []
     compile_ahead(lambda: calls.append(1), torch.device("cpu"))
     assert calls == []
+
+
+def test_calls_are_compiled_together_unless_they_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = [Launched(_kernel, (1,), (torch.float32, size), {"BLOCK": 4}) for size in range(20)]
+    compiled: list[Launched] = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(ahead, "_compiled", compiled.append)
+    with rehearsal() as launched:
+        compile_together(calls, torch.device("cuda", 0))
+    compile_together(calls, torch.device("cpu"))
+    assert compiled == launched == []
+    compile_together(calls, torch.device("cuda", 0))
+    assert sorted(compiled, key=lambda call: call.arguments[1]) == calls

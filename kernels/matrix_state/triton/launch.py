@@ -142,14 +142,18 @@ class Step:
         if compiled is not None and aligned:
             compiled.launch(self.grid, addresses)
             return
-        given = {**self.values, **tensors()}
-        arguments = [given.get(name) for name in self.kernel.arg_names]
+        arguments = self.arguments(tensors())
         made = self.kernel[self.grid](*arguments, **self.options)
         if aligned and made is not None:  # the interpreter compiles nothing
             places = [(place, name) for place, name in enumerate(self.kernel.arg_names) if name in addresses]
             for place, _ in places:
                 arguments[place] = None  # nothing keeps the tensors of one call
             self.compiled = _Compiled(made, arguments, places)
+
+    def arguments(self, tensors: Mapping[str, Any]) -> list[Any]:
+        """In the kernel's order; None for what there is not."""
+        given = {**self.values, **tensors}
+        return [given.get(name) for name in self.kernel.arg_names]
 
 
 class _Compiled:

@@ -39,6 +39,10 @@ def forward(
     return o, _none(v) if last is None else last, saved
 
 
+def _type(x: Tensor | None) -> torch.dtype | None:
+    return None if x is None else x.dtype
+
+
 def _none(v: Tensor) -> Tensor:
     """What stands for a tensor that there is not: [B, 0]."""
     return v.new_empty((len(v), 0), dtype=torch.float32)
@@ -67,7 +71,7 @@ def backward(
     """Gradients of q, k, v, g, beta, p, b, u and the initial state; empty for what was not given."""
     tensors = (q, k, v, g, beta, p, b, u, state)
     form = form_of(tensors, Switches(scale, update, q_before, p_before, neg_eigval), True, True)
-    made = schedules.backward(tensors, saved, do, dlast, form.backward(do, dlast).plan())
+    made = schedules.backward(tensors, saved, do, dlast, form.backward(do.dtype, _type(dlast)).plan())
     return cast("Gradients", tuple(_none(v) if x is None else x for x in made))
 
 
@@ -126,7 +130,7 @@ class _Unseen(Function):  # type: ignore[misc]
             return None, *_differentiate(ctx, do, dlast)[:9]
         *tensors, saved = ctx.saved_tensors
         do = _zero_gradient(*tensors[:3]) if do is None else do
-        return None, *schedules.backward(tensors, saved, do, dlast, plan.backward(do, dlast))
+        return None, *schedules.backward(tensors, saved, do, dlast, plan.backward(do.dtype, _type(dlast)))
 
 
 def unseen(tensors: Tensors, plan: Plan) -> tuple[Tensor, Tensor | None]:

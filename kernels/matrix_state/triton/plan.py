@@ -18,6 +18,12 @@ GIVEN = ("q", "k", "v", "g", "beta", "p", "b", "u", "first")
 COTANGENTS = ("do", "dlast")
 """The gradients of its results, likewise; the second may be None."""
 
+GRADIENTS = ("dq", "dk", "dv", "dg", "dbeta", "dp", "db", "dbonus", "dfirst")
+"""Of what is `GIVEN`, likewise."""
+
+PER_KEY_HEAD = ("q", "k", "p", "b")
+"""Whose heads several value heads may share."""
+
 SQUARES = {"add": (1, 1), "delta": (1, 2), "low_rank": (3, 4)}
 """How many [C, C] matrices of a chunk backward needs: scores (the inverse aside), and their gradients."""
 
@@ -57,9 +63,9 @@ class Form(NamedTuple):
         queries, keys, values = (tuple(map(int, shape)) for shape in self[:3])
         return self._replace(queries=queries, keys=keys, values=values, replicas=int(self.replicas))
 
-    def backward(self, do: Tensor, dlast: Tensor | None) -> "Form":
-        """Of the way back, given the gradients of o and of the final state."""
-        return self._replace(types=(*self.types[:9], do.dtype, None if dlast is None else dlast.dtype), gradient=True, final=True)
+    def backward(self, do: torch.dtype, dlast: torch.dtype | None) -> "Form":
+        """Of the way back, given the types of the gradients of o and of the final state."""
+        return self._replace(types=(*self.types[:9], do, dlast), gradient=True, final=True)
 
     def plan(self) -> "Plan":
         """Made once."""
@@ -117,10 +123,13 @@ class Plan:
     def __init__(self, form: Form) -> None:
         self.form, self.update = form, form.switches.update
         self.backwards: dict[tuple[torch.dtype, torch.dtype | None], Plan] = {}
+        self.compiled = False
+        """Whether all that it launches is, or was to be."""
         switches, given = form.switches, dict(zip((*GIVEN, *COTANGENTS), form.types, strict=True))
         self.batch, self.length, self.key_heads, self.key_dim = form.keys
         self.heads, self.value_dim = form.values[2:]
         self.grouped = self.heads != self.key_heads
+        self.back = given["do"] is not None
         self.replicas = form.replicas
         self.tokens = form.queries[1]
         self.rows = self.batch * self.heads
@@ -150,7 +159,7 @@ class Plan:
         self.chunks = -(-self.length // chunk)
         self.key_blocks = -(-self.key_dim // self.launch.key_block) if self.split else 1
         self.at_once = min(AT_ONCE, 1 << (self.chunks - 1).bit_length())
-        handed_on = given["dlast"] is not None if given["do"] is not None else form.final
+        handed_on = given["dlast"] is not None if self.back else form.final
         self.values: dict[str, Any] = {
             "T": self.length, "H": self.heads, "HK": self.key_heads, "K": self.key_dim, "V": self.value_dim, "C": chunk,
             "LEVELS": chunk.bit_length() - 1, "AT_ONCE": self.at_once, "BK": self.launch.key_block, "BV": self.launch.value_block,
@@ -162,13 +171,29 @@ class Plan:
         }  # fmt: skip
         self.saved, self.scratch = self._saved(), self._scratch()
 
-    def backward(self, do: Tensor, dlast: Tensor | None) -> "Plan":
-        """Of the way back, given the gradients of o and of the final state: looked up in less time than by its whole form."""
-        types = do.dtype, None if dlast is None else dlast.dtype
+    def backward(self, do: torch.dtype, dlast: torch.dtype | None) -> "Plan":
+        """Of the way back, given the types of the gradients of o and of the final state: looked up in less time than by its whole form."""
+        types = do, dlast
         plan = self.backwards.get(types)
         if plan is None:
-            plan = self.backwards[types] = self.form.backward(do, dlast).plan()
+            plan = self.backwards[types] = self.form.backward(*types).plan()
         return plan
+
+    def types(self) -> dict[str, torch.dtype]:
+        """Of all tensors that its kernels are given, by the names of their parameters."""
+        given = {name: dtype for name, dtype in zip((*GIVEN, *COTANGENTS), self.form.types, strict=True) if dtype is not None}
+        if not self.back:
+            made = {"o": given["v"]} | ({"last": torch.float32} if self.final else {})
+            rooms = [self.saved]
+        else:
+            made = {gradient: self.gradient_type(name, given[name]) for name, gradient in zip(GIVEN, GRADIENTS, strict=True) if name in given}
+            made |= {} if self.solves else {"dwrites": made["dv"]}
+            rooms = [self.saved, self.scratch]
+        return given | made | {name: dtype for room in rooms for name, (_, dtype) in room.contents.items()}
+
+    def gradient_type(self, name: str, dtype: torch.dtype) -> torch.dtype:
+        """In which kernels write the gradient of what is `GIVEN` in this one: exactly, where it is a part that other value heads add to."""
+        return torch.float32 if self.grouped and name in PER_KEY_HEAD else dtype
 
     def _saved(self) -> Room:
         chunk, by_chunk = self.launch.chunk, (self.batch, self.heads, self.chunks)

@@ -7,20 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from linbench.kernels.ahead import Launched, compile_together
 from linbench.kernels.matrix_state.problem import Tensors
 from linbench.kernels.matrix_state.triton import fused, launch, recurrent, split, split_backward, split_gradients
 from linbench.kernels.matrix_state.triton.bonus import bonus_gradient
 from linbench.kernels.matrix_state.triton.launch import Step
-from linbench.kernels.matrix_state.triton.plan import COTANGENTS, GIVEN, Plan, Room
+from linbench.kernels.matrix_state.triton.plan import COTANGENTS, GIVEN, GRADIENTS, PER_KEY_HEAD, Plan, Room
 
 BONUS_KEYS, BONUS_PARTS, BONUS_WARPS = 16, 512, 4
 """That one program adds up, that it reads at once, and that it has: few programs, so that each has much on its way."""
-
-GRADIENTS = ("dq", "dk", "dv", "dg", "dbeta", "dp", "db", "dbonus", "dfirst")
-"""Of what is `GIVEN`, by the names of the kernels' parameters."""
-
-PER_KEY_HEAD = ("q", "k", "p", "b")
-"""Whose heads several value heads may share."""
 
 
 class Call:
@@ -124,6 +119,19 @@ def _split_backward(plan: Plan) -> Iterator[Step]:
         yield by_chunks(plan, split_gradients.summed_gradients, P=plan.key_blocks)
 
 
+def compile_steps(plan: Plan) -> None:
+    """What the plan launches, side by side; and what the way back will from a gradient of o alone, if one is asked for."""
+    plans = [plan]
+    if plan.gradient and not plan.back:
+        plans.append(plan.backward(plan.types()["o"], None))
+    calls = []
+    for each in plans:
+        types, each.compiled = each.types(), True
+        for step in backward_steps(each) if each.back else forward_steps(each):
+            calls.append(Launched(step.kernel, step.grid, tuple(step.arguments(types)), step.options))
+    compile_together(calls, plan.form.device)
+
+
 def results(v: Tensor, plan: Plan) -> tuple[Tensor, Tensor | None]:
     """Places for o and, if it is wanted, for the final state."""
     o = v.new_empty((plan.batch, plan.tokens, plan.heads, plan.value_dim))
@@ -132,6 +140,8 @@ def results(v: Tensor, plan: Plan) -> tuple[Tensor, Tensor | None]:
 
 def forward(tensors: Tensors, plan: Plan) -> tuple[Tensor, Tensor | None, Tensor]:
     """o, the final state if it is wanted, and what `backward` needs if the plan is for a gradient: the room that it calls `saved`."""
+    if not plan.compiled:
+        compile_steps(plan)
     call = Call()
     call.place(GIVEN, tensors)
     o, last = made = results(tensors[2], plan)
@@ -144,6 +154,8 @@ def forward(tensors: Tensors, plan: Plan) -> tuple[Tensor, Tensor | None, Tensor
 
 def backward(tensors: Tensors, saved: Tensor, do: Tensor, dlast: Tensor | None, plan: Plan) -> list[Tensor | None]:
     """Gradients of the tensors, None for what was not given. The plan is one for `backward`."""
+    if not plan.compiled:
+        compile_steps(plan)
     call = Call()
     call.place(GIVEN, tensors)
     call.place(COTANGENTS, (do, dlast))
@@ -168,7 +180,7 @@ def backward(tensors: Tensors, saved: Tensor, do: Tensor, dlast: Tensor | None, 
 def _place_of_gradient(name: str, x: Tensor, plan: Plan) -> Tensor:
     """Like x; of what several value heads share, one for each of them: [B, T, H, K]."""
     if plan.grouped and name in PER_KEY_HEAD:
-        return x.new_empty((*x.shape[:2], plan.heads, plan.key_dim), dtype=torch.float32)
+        return x.new_empty((*x.shape[:2], plan.heads, plan.key_dim), dtype=plan.gradient_type(name, x.dtype))
     return torch.empty_like(x)
 
 

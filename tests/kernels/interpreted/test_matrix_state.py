@@ -239,6 +239,29 @@ def test_what_was_compiled_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
+@pytest.mark.parametrize(("name", "heads"), [*((name, 1) for name in INSTANCES), ("gated_deltanet", 2), ("rwkv7", 2)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@schedules
+def test_what_a_call_launches_both_ways_is_compiled_with_the_first(
+    monkeypatch: pytest.MonkeyPatch, name: str, heads: int, dtype: torch.dtype, schedule: str
+) -> None:
+    force(monkeypatch, schedule, chunk=16)
+    module = importlib.import_module("linbench.kernels.matrix_state.triton.schedules")
+    together: list[Any] = []
+    launched: list[Any] = []
+
+    def note(call: Any, steps: Any) -> None:
+        for step in steps:
+            arguments = tuple(x.dtype if isinstance(x, Tensor) else x for x in step.arguments(call.views()))
+            launched.append((step.kernel, step.grid, arguments, step.options))
+
+    monkeypatch.setattr(module, "compile_together", lambda calls, device: together.append(calls))
+    monkeypatch.setattr(module.Call, "run", note)
+    inputs = random_inputs(INSTANCES[name], batch=1, length=19, heads=heads, key_heads=1, key_dim=16, value_dim=24, state=True, dtype=dtype)
+    results(INSTANCES[name], inputs, "triton", through=("o",))
+    assert together == [launched]
+
+
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> dict[Any, tuple[Any, ...]]:
     """What the operators are last called with."""
