@@ -62,6 +62,7 @@ class ClaimText(Settings):
     setting: str = Field(description="what it should be tried on")
     rule: str = Field(description="what bears it out and what refutes it, in words")
     here: str = Field("", description="where that cannot be carried over as it stands: what is done in its place")
+    care: str = Field("", description="what its figures do not tell, said when they were there; it decides nothing")
     needs: Needs = Needs()
     measure: dict[str, Any] = Field({}, description="what its measures share")
     measures: dict[str, str | dict[str, Any]] = Field({}, description="by names of their own, each a model or a mapping")

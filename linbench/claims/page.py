@@ -91,10 +91,11 @@ RULES = ("Supported", "Refuted")
 
 
 def about(claim: Claim) -> dict[str, str]:
-    """Where it is from, what was published, and its rules in words and as they are applied."""
-    text, rules = claim.text, dict(zip(RULES, (claim.supported, claim.refuted), strict=True))
+    """Where it is from, what was published, its rules in words and as they are applied, and what to be careful with."""
+    text, rules = claim.text, zip(RULES, (claim.supported, claim.refuted), strict=True)
     told = {"Source": text.source, "Published": text.published, "Setting": text.setting, "Rule": text.rule, "Here": text.here.strip()}
-    return {name: words for name, words in told.items() if words} | {name: _one_line(rule.text) for name, rule in rules.items() if rule}
+    told |= {name: _one_line(rule.text) for name, rule in rules if rule} | {"Read with care": text.care.strip()}
+    return {name: words for name, words in told.items() if words}
 
 
 def where(ruling: Ruling) -> str:
@@ -157,7 +158,7 @@ def plain(verdict: Verdict) -> dict[str, Any]:
     return {
         "id": verdict.claim.id,
         "section": verdict.claim.section,
-        **text.model_dump(include={"says", "source", "published", "tier", "setting", "rule", "here", "supported", "refuted"}),
+        **text.model_dump(include={"says", "source", "published", "tier", "setting", "rule", "here", "care", "supported", "refuted"}),
         "measures": {name: said(verdict.claim, name) for name in verdict.claim.measures},
         "needs": unmet(verdict.claim),
         "verdict": verdict.answer,
