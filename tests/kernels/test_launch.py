@@ -135,6 +135,23 @@ def test_addresses_are_those_of_tensors_and_what_lies_in_a_room_lies_apart(updat
     assert {name: x.data_ptr() for name, x in call.views().items()} == call.addresses
 
 
+@pytest.mark.parametrize("length", [1, 16, 65], ids=["recurrent", "fused", "split"])
+@pytest.mark.parametrize("update", ["add", "delta", "low_rank"])
+@pytest.mark.parametrize("decay", [None, (), (16,)], ids=["none", "scalar", "vector"])
+def test_there_may_be_more_recurrences_than_a_grid_is_high(update: str, decay: tuple[int, ...] | None, length: int) -> None:
+    from linbench.kernels.matrix_state.triton.plan import Switches, form_of
+    from linbench.kernels.matrix_state.triton.schedules import backward_steps, forward_steps
+
+    shape, dim, gradient = (40_000, length, 2), 128 if length == 65 else 16, length > 1
+    vectors, gate = torch.empty(*shape, dim, device="meta").bfloat16(), torch.empty(shape, device="meta")
+    decays = None if decay is None else torch.empty(*shape, *decay, device="meta")
+    tensors = (*[vectors] * 3, decays, gate if update == "delta" else None, *([vectors] * 2 if update == "low_rank" else [None] * 2), None, None)
+    plan = form_of(tensors, Switches(1.0, update, False, False, True), gradient, True).plan()
+    steps = [*forward_steps(plan), *(backward_steps(plan.backward(torch.bfloat16, None)) if gradient else ())]
+    assert plan.launch.schedule == {1: "recurrent", 16: "fused", 65: "split"}[length]
+    assert all(step.grid[0] >= 80_000 and max(step.grid[1:]) <= 65_535 for step in steps)
+
+
 @pytest.mark.parametrize(
     ("update", "rows", "walked"),
     [

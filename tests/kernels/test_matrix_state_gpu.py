@@ -178,3 +178,21 @@ def test_without_gradients_the_results_are_the_same(name: str) -> None:
         o, state = apply(INSTANCES[name], inputs, backend="triton")
     assert error(o, expected["o"]) < 1e-6
     assert error(state, expected["state"]) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["scalar_decay", "gated_deltanet", "kda", "rwkv7"])
+@pytest.mark.parametrize(("length", "key_dim"), [(1, 16), (9, 16), (17, 80)], ids=["recurrent", "fused", "split"])
+def test_more_recurrences_than_a_grid_is_high(name: str, length: int, key_dim: int) -> None:
+    times = 80
+    few = random_inputs(INSTANCES[name], batch=500, length=length, heads=2, key_dim=key_dim, value_dim=16, state=True, device=DEVICE)
+    many = {given: x.repeat(times, *[1] * (x.dim() - 1)) for given, x in few.items()}
+    with torch.set_grad_enabled(length > 1):
+        leaves = {given: x.requires_grad_(length > 1) for given, x in many.items()}
+        made = dict(zip(("o", "last"), apply(INSTANCES[name], leaves), strict=True))
+        if length > 1:
+            made |= dict(zip(leaves, torch.autograd.grad(made["o"].square().sum(), list(leaves.values())), strict=True))
+            few = {given: x.requires_grad_() for given, x in few.items()}
+        alone = apply(INSTANCES[name], few)
+    for x in made.values():
+        assert torch.equal(*torch.broadcast_tensors(x.detach().unflatten(0, (times, -1)), x.detach()[: len(x) // times]))
+    assert torch.allclose(made["o"][: len(alone[0])], alone[0], rtol=1e-4, atol=1e-4)

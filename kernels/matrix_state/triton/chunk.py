@@ -16,6 +16,19 @@ from linbench.kernels.matrix_state.triton.tiles import dot, fine_dot, load_rows,
 
 
 @triton.jit
+def place_in_grid(count):
+    """Which of so many programs of a recurrence this is, and of which recurrence. They all lie on the grid's first axis: there are 65,535 on the others."""
+    program = tl.program_id(0)
+    return program % count, (program // count).to(tl.int64)
+
+
+@triton.jit
+def rows_of_grid(count):
+    """B H, of a grid of so many programs for each."""
+    return (tl.num_programs(0) // count).to(tl.int64)
+
+
+@triton.jit
 def place(bh, T, H, HK, K):
     """Where recurrence bh begins: offsets of keys, and of gates."""
     batch, head = bh // H, bh % H

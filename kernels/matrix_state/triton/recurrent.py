@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from linbench.kernels.matrix_state.triton.bonus import load_bonus
-from linbench.kernels.matrix_state.triton.chunk import place, place_of_decays
+from linbench.kernels.matrix_state.triton.chunk import place, place_in_grid, place_of_decays
 from linbench.kernels.matrix_state.triton.decay import LOG2E
 from linbench.kernels.matrix_state.triton.tiles import load_rows, store_rows
 
@@ -22,8 +22,9 @@ def recurrent(
     BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, ERASE: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, STATE: tl.constexpr,
 ):  # fmt: skip
-    """Grid (V / BV, B H), BK all of K."""
-    vs, bh = tl.program_id(0) * BV + tl.arange(0, BV), tl.program_id(1).to(tl.int64)
+    """Grid (V / BV of every B H), BK all of K."""
+    block, bh = place_in_grid(tl.cdiv(V, BV))
+    vs = block * BV + tl.arange(0, BV)
     keys, gates = place(bh, T, H, HK, K)
     queries, outputs = place(bh, T // STEPS, H, HK, K)
     decays, g_stride = place_of_decays(outputs, H, K, DECAY)

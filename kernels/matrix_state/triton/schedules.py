@@ -62,18 +62,18 @@ def by_row(plan: Plan, kernel: Any, *, back: bool = False) -> Step:
 
 def by_chunk(plan: Plan, kernel: Any, **values: Any) -> Step:
     """What goes through all chunks side by side."""
-    return Step(kernel, (plan.chunks, plan.rows), plan.values | values, warps=plan.launch.warps[1], registers=plan.launch.registers[1])
+    return Step(kernel, (plan.chunks * plan.rows,), plan.values | values, warps=plan.launch.warps[1], registers=plan.launch.registers[1])
 
 
 def by_chunks(plan: Plan, kernel: Any, **values: Any) -> Step:
     """What goes through the tokens of several chunks of a scalar decay side by side."""
-    return Step(kernel, (-(-plan.chunks // plan.at_once), plan.rows), plan.values | values, warps=plan.launch.warps[1])
+    return Step(kernel, (-(-plan.chunks // plan.at_once) * plan.rows,), plan.values | values, warps=plan.launch.warps[1])
 
 
 def by_block(plan: Plan, kernel: Any, *, back: bool = False) -> Step:
     """What goes through all tokens for every row, block of values and block of keys."""
     keys, values = plan.launch.walk_keys, plan.launch.walk_values
-    grid = -(-plan.value_dim // values), plan.rows, -(-plan.key_dim // keys)
+    grid = -(-plan.value_dim // values) * plan.rows, -(-plan.key_dim // keys)
     return Step(kernel, grid, plan.values | {"BK": keys, "BV": values}, warps=plan.launch.warps[0], stages=plan.launch.stages[back])
 
 
@@ -113,7 +113,7 @@ def _split_backward(plan: Plan) -> Iterator[Step]:
     else:
         yield by_block(plan, split_backward.walk_back, back=True)
         yield by_chunk(plan, split_backward.write_gradients)
-    grid = plan.chunks, plan.rows, plan.key_blocks
+    grid = plan.chunks * plan.rows, plan.key_blocks
     yield Step(split_gradients.gradients, grid, plan.values, warps=plan.launch.warps[2], registers=plan.launch.registers[0])
     if plan.decay == "scalar":
         yield by_chunks(plan, split_gradients.summed_gradients, P=plan.key_blocks)

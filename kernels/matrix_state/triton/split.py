@@ -10,7 +10,15 @@ import triton
 import triton.language as tl
 
 from linbench.kernels.matrix_state.triton.bonus import load_bonus
-from linbench.kernels.matrix_state.triton.chunk import handed_on, inverse_of_writes, place, place_of_decays, recalled, stored_scores
+from linbench.kernels.matrix_state.triton.chunk import (
+    handed_on,
+    inverse_of_writes,
+    place,
+    place_in_grid,
+    place_of_decays,
+    recalled,
+    stored_scores,
+)
 from linbench.kernels.matrix_state.triton.decay import (
     kept_rows,
     keys_from_start,
@@ -48,11 +56,12 @@ def decay_sums(
     g, sums, T, H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, C: tl.constexpr, AT_ONCE: tl.constexpr, DECAY: tl.constexpr, STEPS: tl.constexpr,
     DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N / AT_ONCE, B H), for a scalar decay: its sums."""
-    bh = tl.program_id(1).to(tl.int64)
+    """Grid (N / AT_ONCE of every B H), for a scalar decay: its sums."""
+    N = tl.cdiv(T, C)
+    several, bh = place_in_grid(tl.cdiv(N, AT_ONCE))
     _, outputs = place(bh, T // STEPS, H, HK, K)
     decays, g_stride = place_of_decays(outputs, H, K, DECAY)
-    sum_decays(g + decays, sums, bh, tl.program_id(0), tl.cdiv(T, C), T, g_stride, C, AT_ONCE, STEPS, DT)
+    sum_decays(g + decays, sums, bh, several, N, T, g_stride, C, AT_ONCE, STEPS, DT)
 
 
 @triton.jit
@@ -63,13 +72,13 @@ def prepare(
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, PREPARED: tl.constexpr, SAVE: tl.constexpr,
     FINE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N, B H), for a vector decay, or where writes depend on the state: all of a chunk that needs no state.
+    """Grid (N of every B H), for a vector decay, or where writes depend on the state: all of a chunk that needs no state.
 
     q's scores if they are to be PREPARED, and of a low-rank update p's of k (in `squares`). Of a vector decay q since the chunk's start and
     keys up to its end [B, T, H, K], and what it keeps [B, H, N, K]. Of writes that depend on the state the inverse (SAVE: only backward reads
     it), and U [B, T, H, V] (in `writes`) and W [B, T, H, K].
     """
-    n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    n, bh = place_in_grid(tl.cdiv(T, C))
     keys, gates = place(bh, T, H, HK, K)
     queries, outputs = place(bh, T // STEPS, H, HK, K)
     decays, g_stride = place_of_decays(outputs, H, K, DECAY)
@@ -140,11 +149,13 @@ def walk(
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, STATE: tl.constexpr,
     FINE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (V / BV, B H, K / BK): the state at the start of every chunk. Where writes depend on the state, writes z where U was, too, and BK is all of K."""
-    vs, bh = tl.program_id(0) * BV + tl.arange(0, BV), tl.program_id(1).to(tl.int64)
+    """Grid (V / BV of every B H, K / BK): the state at the start of every chunk. Where writes depend on the state, writes z where U was, too, and
+    BK is all of K."""
+    block, bh = place_in_grid(tl.cdiv(V, BV))
+    vs = block * BV + tl.arange(0, BV)
     keys, gates = place(bh, T, H, HK, K)
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
-    ks = tl.program_id(2) * BK + tl.arange(0, BK)
+    ks = tl.program_id(1) * BK + tl.arange(0, BK)
     N = tl.cdiv(T, C)
     key, plain, key_stride = (b if UPDATE == "low_rank" else k) + keys, k + keys, HK * K
     if DECAY == "vector":
@@ -189,8 +200,8 @@ def read(
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     Q_BEFORE: tl.constexpr, STEPS: tl.constexpr, PREPARED: tl.constexpr, SAVE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N, B H): the outputs."""
-    n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    """Grid (N of every B H): the outputs."""
+    n, bh = place_in_grid(tl.cdiv(T, C))
     keys, gates = place(bh, T, H, HK, K)
     queries, outputs = place(bh, T // STEPS, H, HK, K)
     chunk = bh * tl.cdiv(T, C) + n

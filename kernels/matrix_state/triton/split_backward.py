@@ -8,6 +8,8 @@ from linbench.kernels.matrix_state.triton.chunk import (
     later_readings,
     looked_at,
     place,
+    place_in_grid,
+    rows_of_grid,
     solved_gradients,
     stored_gradients,
     stored_scores,
@@ -35,11 +37,11 @@ def write_gradients(
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr, STEPS: tl.constexpr,
     FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N, B H): what the outputs of their own chunk give to the writes z, and to q's scores of key and of k.
+    """Grid (N of every B H): what the outputs of their own chunk give to the writes z, and to q's scores of key and of k.
 
     Where writes do not depend on the state, after `walk_back`, and with what outputs of later chunks give: all of dv.
     """
-    n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    n, bh = place_in_grid(tl.cdiv(T, C))
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
     keys, gates = place(bh, T, H, HK, K)
     key, key_stride = k + keys, HK * K
@@ -75,13 +77,14 @@ def walk_back(
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr,
     STEPS: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr, JOINED: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (V / BV, B H, K / BK): the gradient of the state at the end of every chunk. Where writes depend on the state, all of the gradient of the writes
-    z, too, and BK is all of K."""
-    vs, bh = tl.program_id(0) * BV + tl.arange(0, BV), tl.program_id(1).to(tl.int64)
+    """Grid (V / BV of every B H, K / BK): the gradient of the state at the end of every chunk. Where writes depend on the state, all of the
+    gradient of the writes z, too, and BK is all of K."""
+    block, bh = place_in_grid(tl.cdiv(V, BV))
+    vs = block * BV + tl.arange(0, BV)
     keys, gates = place(bh, T, H, HK, K)
     queries, outputs = place(bh, T // STEPS, H, HK, K)
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
-    ks = tl.program_id(2) * BK + tl.arange(0, BK)
+    ks = tl.program_id(1) * BK + tl.arange(0, BK)
     N = tl.cdiv(T, C)
     q, key, key_stride = q + queries, (b if UPDATE == "low_rank" else k) + keys, HK * K
     if DECAY == "vector":
@@ -135,11 +138,11 @@ def value_gradients(
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr,
     STEPS: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N, B H), where writes depend on the state: what the gradient of the writes gives to the values, and to p's scores of key and of k.
+    """Grid (N of every B H), where writes depend on the state: what the gradient of the writes gives to the values, and to p's scores of key and of k.
 
     Leaves the gradient of what p reads where that of the writes was, and the values' part of that of beta beside those of blocks of keys.
     """
-    n, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    n, bh = place_in_grid(tl.cdiv(T, C))
     keys, gates = place(bh, T, H, HK, K)
     _, outputs = place(bh, T // STEPS, H, HK, K)
     chunk = bh * tl.cdiv(T, C) + n
@@ -174,6 +177,6 @@ def value_gradients(
         store_rows(dv + gates * V, rows, T, H * V, vs, V, dv_n)
     store_square(stored_gradients(dsquares, chunk, 1, C, UPDATE), C, decayed(dl, g_n, 1.0, rows, DECAY, P_BEFORE, True, False, DT))
     if UPDATE == "delta":
-        tl.store(dbeta + tl.cdiv(K, BK) * tl.num_programs(1).to(tl.int64) * T + gates + rows * H, dbeta_n, mask=rows < T)
+        tl.store(dbeta + tl.cdiv(K, BK) * rows_of_grid(tl.cdiv(T, C)) * T + gates + rows * H, dbeta_n, mask=rows < T)
     else:
         store_square(stored_gradients(dsquares, chunk, 3, C, UPDATE), C, decayed(dl_k, g_n, 1.0, rows, DECAY, P_BEFORE, True, False, DT))

@@ -8,7 +8,9 @@ from linbench.kernels.matrix_state.triton.chunk import (
     kept_gradient,
     later_readings,
     place,
+    place_in_grid,
     place_of_decays,
+    rows_of_grid,
     solved_gradients,
     state_products,
     store_key_gradients,
@@ -29,11 +31,12 @@ def gradients(
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, JOINED: tl.constexpr, FINE: tl.constexpr,
     FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N, B H, K / BK): all that is left to do once the states, the scores and their gradients are known; JOINED, the latter, too, and dv.
+    """Grid (N of every B H, K / BK): all that is left to do once the states, the scores and their gradients are known; JOINED, the latter, too, and dv.
 
     Every block of keys leaves its part of the gradient of beta, and of what `summed_gradients` sums for a scalar decay, in a place of its own.
     """
-    n, bh, block_k = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
+    n, bh = place_in_grid(tl.cdiv(T, C))
+    block_k = tl.program_id(1)
     keys, gates = place(bh, T, H, HK, K)
     queries, outputs = place(bh, T // STEPS, H, HK, K)
     decays, g_stride = place_of_decays(outputs, H, K, DECAY)
@@ -43,11 +46,11 @@ def gradients(
     tokens = token_of(rows, T, Q_BEFORE, STEPS)
     states += chunk * K * V
     dstates += chunk * K * V
-    part = block_k * tl.num_programs(1).to(tl.int64) * T
+    part = block_k * rows_of_grid(tl.cdiv(T, C)) * T
     if DECAY != "none":
         g += decays
     if DECAY == "scalar":
-        dsums += block_k * tl.num_programs(1).to(tl.int64) * tl.cdiv(T, C) * 3 * C
+        dsums += block_k * rows_of_grid(tl.cdiv(T, C)) * tl.cdiv(T, C) * 3 * C
     if UPDATE == "delta":
         dbeta += part
     q_n = load_rows(q + queries, tokens, T // STEPS, HK * K, ks, K).to(DT)
@@ -137,9 +140,10 @@ def summed_gradients(
     dsums, dg, P, T, H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, C: tl.constexpr, AT_ONCE: tl.constexpr, DECAY: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N / AT_ONCE, B H), for a scalar decay: its gradient, from what P blocks of keys left."""
-    bh, N = tl.program_id(1).to(tl.int64), tl.cdiv(T, C)
+    """Grid (N / AT_ONCE of every B H), for a scalar decay: its gradient, from what P blocks of keys left."""
+    N = tl.cdiv(T, C)
+    several, bh = place_in_grid(tl.cdiv(N, AT_ONCE))
     _, outputs = place(bh, T // STEPS, H, HK, K)
     decays, g_stride = place_of_decays(outputs, H, K, DECAY)
-    stride_p = tl.num_programs(1).to(tl.int64) * N * 3 * C
-    decay_gradients(dsums, dg + decays, bh, tl.program_id(0), P, stride_p, N, T, g_stride, C, AT_ONCE, STEPS, Q_BEFORE or P_BEFORE)
+    stride_p = rows_of_grid(tl.cdiv(N, AT_ONCE)) * N * 3 * C
+    decay_gradients(dsums, dg + decays, bh, several, P, stride_p, N, T, g_stride, C, AT_ONCE, STEPS, Q_BEFORE or P_BEFORE)
