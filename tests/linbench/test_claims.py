@@ -11,9 +11,11 @@ from linbench.claims.bench import TRAINING
 from linbench.claims.cells import of_measure
 from linbench.claims.claim import LEAST_SEEDS, TIERS, Claim, claims, find, section
 from linbench.claims.needs import lacking_of_model, unmet
+from linbench.claims.page import about
 from linbench.common.errors import UserError
 from linbench.pattern import parse_pattern
 from linbench.registry import registry
+from tests.linbench.claiming import a_claim
 
 ALL = claims()
 each = pytest.mark.parametrize("claim", ALL.values(), ids=list(ALL))
@@ -108,6 +110,13 @@ def test_a_claim_is_found_by_its_number() -> None:
     assert find("c17").id == find("C17").id == "C17"
     with pytest.raises(UserError, match="unknown claim 'C78'; did you mean 'C"):
         find("C78")
+
+
+def test_what_is_to_be_read_with_care_stands_after_the_rules_and_decides_nothing() -> None:
+    plain, careful = a_claim(), a_claim(care="few\nseeds ")
+    assert list(about(careful).items())[-1] == ("Read with care", "few\nseeds")
+    assert list(about(careful).items())[:-1] == list(about(plain).items())
+    assert careful.deciding == plain.deciding
 
 
 def test_a_file_is_read() -> None:
