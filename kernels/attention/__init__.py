@@ -1,11 +1,12 @@
 """Softmax attention over positions: causal, with a window, a linear bias or forget gates when asked."""
 
 from contextlib import nullcontext
+from typing import Any
 
 from torch import Tensor
 
 from linbench.kernels.attention.dense import dense
-from linbench.kernels.attention.positions import EMPTY
+from linbench.kernels.attention.positions import EMPTY, positions_from_zero
 from linbench.kernels.attention.reference import reference
 from linbench.kernels.operators import chosen, without_autocast
 from linbench.kernels.wide import widened
@@ -16,6 +17,9 @@ VERSION = 2
 """Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
 
 _BACKENDS = {"reference": reference, "dense": dense}
+
+_WIDEST = 256
+"""Dimension of a head that the Triton kernels take."""
 
 
 def attention(
@@ -43,6 +47,8 @@ def attention(
             float64: what counts is a difference of large numbers. Every key of a place that is not `EMPTY` has one.
         empty_is_zero: places without a key hold zeros, so that nothing need be done to silence what they hold.
         scale: factor on the scores, a number or one per head [H]; None is K ** -0.5.
+        backend: "triton", on a GPU, lays no matrix of all queries and keys in memory; it is there where tokens stand at 0, 1, 2, ... and there are gates,
+            slopes or a window. "auto" does not take it before it has been held to float64 on one.
 
     Returns: [B, T, H, V] in the dtype of v.
 
@@ -57,11 +63,14 @@ def attention(
         k, v = k.repeat_interleave(groups, dim=2), v.repeat_interleave(groups, dim=2)
     if window is not None and window < 1:
         raise ValueError(f"window must be at least 1, not {window}")
-    took = chosen(backend, _BACKENDS, v, otherwise="dense")
-    dtype = v.dtype
     if kept is not None and (kept[0].shape != q.shape[:3] or kept[1].shape != (*k.shape[:2], q.shape[2])):
         raise ValueError(f"kept is [B, T, H] of queries and [B, S, H] of keys, not {[*map(tuple, (x.shape for x in kept))]}")
-    if slopes is not None or kept is not None:  # distances beyond 256 are not exact in half precision
+    in_order = key_positions is None and (kept is None or kept[0] is kept[1]) and max(k.shape[3], v.shape[3]) <= _WIDEST
+    looks_apart = kept is not None or slopes is not None or window is not None
+    backends = {**_BACKENDS, "triton": _triton} if backend != "auto" and in_order and looks_apart else _BACKENDS
+    took = chosen(backend, backends, v, otherwise="dense")
+    dtype = v.dtype
+    if took != "triton" and (slopes is not None or kept is not None):  # distances beyond 256 are not exact in half precision
         q, k, v = map(widened, (q, k, v))
     if key_positions is not None and not empty_is_zero:  # a weight of zero does not silence a NaN, so what an empty place holds must go
         empty = (key_positions == EMPTY)[:, :, None, None]
@@ -70,8 +79,19 @@ def attention(
         q, scale = q * scale[:, None].to(q.dtype), 1.0
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     with nullcontext() if kept is None else without_autocast(q):  # which would round the bias
-        o: Tensor = _BACKENDS[took](q, k, v, query_positions, key_positions, window, slopes, kept, scale)
+        o: Tensor = backends[took](q, k, v, query_positions, key_positions, window, slopes, kept, scale)
     return o.to(dtype)
+
+
+def _triton(q: Tensor, k: Tensor, v: Tensor, _: Any, __: Any, window: int | None, slopes: Tensor | None, kept: Any, scale: float) -> Tensor:
+    """A slope is a gate that is the same everywhere."""
+    from linbench.kernels.attention.triton import triton_attention  # not everywhere to be had, and slow to import
+
+    c: Tensor | None = None if kept is None else kept[0]
+    if slopes is not None:
+        bias = (-slopes.double() * positions_from_zero(q).mT).expand(q.shape[:3])
+        c = bias if c is None else c + bias
+    return triton_attention(q, k, v, c, window, scale)
 
 
 def flops_per_token(*, heads: int, key_dim: int, value_dim: int, keys: float) -> float:

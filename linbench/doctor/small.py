@@ -8,12 +8,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linbench.doctor.errors import Inputs, Trial
+from linbench.kernels.attention import attention
 from linbench.kernels.channel_decay import channel_decay
 from linbench.kernels.cross_entropy import cross_entropy
 from linbench.kernels.decay_gate import decay_gate
 from linbench.kernels.embedding import embedding
 from linbench.kernels.erasure import erasure
 from linbench.kernels.norms import Activation, l2_norm, layer_norm, rms_norm
+from linbench.kernels.operators import runs_triton
 from linbench.kernels.rotary import rotate
 from linbench.kernels.scan import scan
 from linbench.kernels.short_convolution import short_convolution
@@ -182,6 +184,31 @@ def _scan(batch: int, length: int, channels: int) -> Trial:
     return Trial(lambda given: scan(given["a"], given["b"], given["state"]), truth, inputs)
 
 
+def _gated_attention(batch: int, length: int, heads: int, key_dim: int, value_dim: int, *, gates: float | None = 2.0, window: int | None = None) -> Trial:
+    """gates: how widely their logits spread; None is none."""
+    q, k = _normal(2, length, batch, heads, key_dim).transpose(1, 2)
+    inputs = {"q": q, "k": k, "v": _normal(length, batch, heads, value_dim).transpose(0, 1)}
+    if gates is not None:
+        inputs["gate"] = F.logsigmoid(gates * _normal(batch, length, heads))
+
+    def kernel(given: Inputs) -> tuple[Tensor, ...]:
+        kept = given["gate"].double().cumsum(dim=1) if gates is not None else None
+        backend = "triton" if runs_triton(given["q"]) else "auto"
+        return (attention(given["q"], given["k"], given["v"], window=window, kept=None if kept is None else (kept, kept), backend=backend),)
+
+    def truth(given: Inputs) -> tuple[Tensor, ...]:
+        q, k, v = (given[name].transpose(1, 2) for name in ("q", "k", "v"))
+        i = torch.arange(length, device=q.device)
+        unseen = (i[:, None] < i) | (i[:, None] - i >= (window or length))
+        scores = q @ k.mT * key_dim**-0.5
+        if gates is not None:  # what is forgotten from each key to each query, gate by gate
+            between = (i[:, None, None] >= i) & (i > i[:, None])  # [query, key, gate]
+            scores = scores + torch.einsum("qkg,bgh->bhqk", between.to(q), given["gate"])
+        return ((scores.masked_fill(unseen, float("-inf")).softmax(-1) @ v).transpose(1, 2),)
+
+    return Trial(kernel, truth, inputs)
+
+
 SMALL: dict[str, dict[str, Callable[[], Trial]]] = {
     "short_convolution": {
         "kernel 4, unit heads, from a state": partial(_convolution, 4, (64, 32), True, parts=(32, 32, 32)),
@@ -207,6 +234,15 @@ SMALL: dict[str, dict[str, Callable[[], Trial]]] = {
         "with offsets": partial(_token_shift, 5, 2, 100, 192, last=True, offset=True),
         "many tokens": partial(_token_shift, 1, 8, 4097, 256),
         "one token": partial(_token_shift, 4, 3, 1, 64, last=True),
+    },
+    "gated_attention": {
+        "gates": partial(_gated_attention, 2, 130, 2, 64, 64),
+        "gates and a window": partial(_gated_attention, 2, 99, 3, 28, 28, window=20),
+        "a window": partial(_gated_attention, 2, 200, 2, 64, 32, gates=None, window=70),
+        "gates that forget all": partial(_gated_attention, 1, 99, 2, 16, 48, gates=40.0),
+        "wide heads": partial(_gated_attention, 2, 99, 2, 128, 128),
+        "very wide heads": partial(_gated_attention, 1, 70, 2, 256, 192),
+        "three tokens": partial(_gated_attention, 3, 3, 2, 64, 64),
     },
     "embedding": {"small vocabulary": partial(_embedding, 300, 5, 64), "large vocabulary": partial(_embedding, 5000, 3001, 96)},
     "cross_entropy": {"small vocabulary": partial(_cross_entropy, 300, 50), "large vocabulary": partial(_cross_entropy, 60, 5003)},

@@ -239,3 +239,11 @@ def test_layers_of_peers_are_of_the_size_of_ours(name: str) -> None:
     for case in base(list(getattr(module, "LAYERS", ["gated_deltanet"])), PRESETS["benchmark"], device="cpu"):
         theirs, own = (sum(p.numel() for p in side.module.parameters()) for side in (module.layer(case, False), ours(case)))
         assert theirs == pytest.approx(own, rel=0.02), case.mixer
+
+
+def test_a_peer_whose_cache_grows_is_not_asked_for_the_same_token_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module(peers.PEERS["fla"].module)
+    monkeypatch.setattr(module, "prepare", lambda compiling: None)
+    monkeypatch.setattr(module, "built", lambda name, **offered: torch.nn.Identity())
+    with pytest.raises(ValueError, match="makes longer"):
+        module.layer(a_case("fox"), False).after(1, 8)

@@ -58,11 +58,15 @@ LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
     "gated_deltaproduct": ("GatedDeltaProduct", {}),
     "comba": ("Comba", {}),
     "kda": ("KimiDeltaAttention", {}),
+    "fox": ("ForgettingAttention", {}),
 }
 """Its class for a model of ours, with what is not its default. Its Mamba-2 needs mamba_ssm, its softmax flash-attn."""
 
+_GROWING = ("fox",)
+"""Layers with a cache, which every call makes longer; no state of the others grows."""
+
 _LONG_ENOUGH = 256
-"""Tokens before the one that is decoded: no state of these layers grows."""
+"""Tokens before the one that is decoded, where no state grows."""
 
 
 def layer(case: Case, compiling: bool) -> Side:
@@ -91,6 +95,8 @@ def layer(case: Case, compiling: bool) -> Side:
         return Cache()
 
     def after(batch: int, context: int) -> Callable[[Tensor], Any]:
+        if case.mixer in _GROWING:
+            raise ValueError("has a cache that every token makes longer: it cannot be asked again and again from the same")
         cache = empty()
         carried(random_tokens(batch, min(context, _LONG_ENOUGH), case.width, like=next(module.parameters())), cache)
         return lambda x: carried(x, cache)

@@ -1,0 +1,217 @@
+"""Softmax attention with forget gates or a window on a GPU: one launch forward, two backward, and no matrix of all queries and keys in memory.
+
+A program has a block of queries and goes through the keys that they see, a block at a time, with the largest score and the sum of weights so far
+(2205.14135, 2307.08691); backward a second one has a block of keys. Gates come as sums c of their logarithms, best in float64, of which differences
+count (FoX 2503.02130).
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from linbench.kernels.matrix_state.triton.launch import power_of_two
+from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_transposed, store_rows
+from linbench.kernels.operators import fold_replicas, operator
+
+
+@triton.jit
+def _place(T, H, BLOCK: tl.constexpr, LAST_FIRST: tl.constexpr):
+    """Where the block of this program begins, where its sequence's head does in [B, T, H], and which of [B, H] that is. What takes longest begins first:
+    the LAST queries, which see most keys, or the first keys."""
+    blocks = tl.cdiv(T, BLOCK)
+    block, bh = tl.program_id(0) % blocks, (tl.program_id(0) // blocks).to(tl.int64)
+    return (blocks - 1 - block if LAST_FIRST else block) * BLOCK, bh // H * T * H + bh % H, bh
+
+
+@triton.jit
+def _sums(c, start, places, T, H, GATED: tl.constexpr):
+    """c [len(places)], of logarithms to base 2, in two float32: their differences are good where it is large."""
+    high, low = tl.zeros_like(places).to(tl.float32), tl.zeros_like(places).to(tl.float32)
+    if GATED:
+        exact = tl.load(c + start + places * H, mask=places < T, other=0.0) * 1.4426950408889634
+        high = exact.to(tl.float32)
+        low = (exact - high).to(tl.float32)
+    return high, low
+
+
+@triton.jit
+def _scores(a, b, high_a, low_a, high_b, low_b, scale, DT: tl.constexpr):
+    """To base 2: scale a @ b, and by how much c of a's rows is above that of b's columns."""
+    return dot(a, b, DT) * (scale * 1.4426950408889634) + ((high_a[:, None] - high_b[None, :]) + (low_a[:, None] - low_b[None, :]))
+
+
+@triton.jit
+def _seen(queries, keys, window, WINDOW: tl.constexpr):
+    """Whether a query sees a key: two arrays of positions that broadcast."""
+    seen = keys <= queries
+    return seen & (queries - keys < window) if WINDOW else seen
+
+
+@triton.jit
+def _forward(
+    q, k, v, c, o, lse, T, scale, window, H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    BV: tl.constexpr, GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
+):  # fmt: skip
+    """Grid (T / BM of every B H). q, k [B, T, H, K], v, o [B, T, H, V], c [B, T, H] -> o, and lse [B, H, T], the logarithm to base 2 of the sum of weights."""
+    first, start, bh = _place(T, H, BM, True)
+    rows, ks, vs = first + tl.arange(0, BM), tl.arange(0, BK), tl.arange(0, BV)
+    q_m = load_rows(q + start * K, rows, T, H * K, ks, K)
+    c_m, low_m = _sums(c, start, rows, T, H, GATED)
+    most = tl.full([BM], float("-inf"), tl.float32)
+    total, out = tl.zeros([BM], tl.float32), tl.zeros([BM, BV], tl.float32)
+    for n in range(tl.maximum(first - window + 1, 0) // BN * BN if WINDOW else 0, tl.minimum(first + BM, T), BN):
+        columns = n + tl.arange(0, BN)
+        c_n, low_n = _sums(c, start, columns, T, H, GATED)
+        s = _scores(q_m, load_transposed(k + start * K, columns, T, H * K, ks, K), c_m, low_m, c_n, low_n, scale, DT)
+        s = tl.where(_seen(rows[:, None], columns[None, :], window, WINDOW), s, float("-inf"))
+        more = tl.maximum(most, tl.max(s, axis=1))
+        above = tl.where(more == float("-inf"), 0.0, more)  # of a query that has seen no key yet
+        p, kept = tl.exp2(s - above[:, None]), tl.exp2(most - above)
+        total = total * kept + tl.sum(p, axis=1)
+        out = dot(p.to(DT), load_rows(v + start * V, columns, T, H * V, vs, V), DT, out * kept[:, None])
+        most = more
+    store_rows(o + start * V, rows, T, H * V, vs, V, out / total[:, None])
+    tl.store(lse + bh * T + rows, most + tl.log2(total), mask=rows < T)
+
+
+@triton.jit
+def _query_gradients(
+    q, k, v, c, o, lse, do, dq, dc, delta, T, scale, window, H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    BK: tl.constexpr, BV: tl.constexpr, GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
+):  # fmt: skip
+    """Grid as `_forward`: dq, delta [B, H, T] = o . do, which every score's gradient is less by, and what queries give to dc: nothing, as c shifts all scores
+    of a query alike, but for delta's rounding, which is then not left to the keys alone."""
+    first, start, bh = _place(T, H, BM, True)
+    rows, ks, vs = first + tl.arange(0, BM), tl.arange(0, BK), tl.arange(0, BV)
+    q_m = load_rows(q + start * K, rows, T, H * K, ks, K)
+    do_m = load_rows(do + start * V, rows, T, H * V, vs, V)
+    delta_m = tl.sum(load_rows(o + start * V, rows, T, H * V, vs, V).to(tl.float32) * do_m.to(tl.float32), axis=1)
+    tl.store(delta + bh * T + rows, delta_m, mask=rows < T)
+    lse_m = tl.load(lse + bh * T + rows, mask=rows < T, other=float("inf"))
+    c_m, low_m = _sums(c, start, rows, T, H, GATED)
+    dq_m, dc_m = tl.zeros([BM, BK], tl.float32), tl.zeros([BM], tl.float32)
+    for n in range(tl.maximum(first - window + 1, 0) // BN * BN if WINDOW else 0, tl.minimum(first + BM, T), BN):
+        columns = n + tl.arange(0, BN)
+        c_n, low_n = _sums(c, start, columns, T, H, GATED)
+        s = _scores(q_m, load_transposed(k + start * K, columns, T, H * K, ks, K), c_m, low_m, c_n, low_n, scale, DT)
+        p = tl.exp2(tl.where(_seen(rows[:, None], columns[None, :], window, WINDOW), s - lse_m[:, None], float("-inf")))
+        ds = p * (dot(do_m, load_transposed(v + start * V, columns, T, H * V, vs, V), DT) - delta_m[:, None])
+        dq_m = dot(ds.to(DT), load_rows(k + start * K, columns, T, H * K, ks, K), DT, dq_m)
+        dc_m += tl.sum(ds, axis=1)
+    store_rows(dq + start * K, rows, T, H * K, ks, K, dq_m * scale)
+    if GATED:
+        tl.store(dc + start + rows * H, dc_m.to(dc.dtype.element_ty), mask=rows < T)
+
+
+@triton.jit
+def _key_gradients(
+    q, k, v, c, lse, do, delta, dk, dv, dc, T, scale, window, H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    BK: tl.constexpr, BV: tl.constexpr, GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
+):  # fmt: skip
+    """Grid (T / BN of every B H): dk, dv, and dc [B, T, H], beside what `_query_gradients` left there."""
+    first, start, bh = _place(T, H, BN, False)
+    columns, ks, vs = first + tl.arange(0, BN), tl.arange(0, BK), tl.arange(0, BV)
+    k_n = load_rows(k + start * K, columns, T, H * K, ks, K)
+    v_n = load_rows(v + start * V, columns, T, H * V, vs, V)
+    c_n, low_n = _sums(c, start, columns, T, H, GATED)
+    dk_n, dv_n, dc_n = tl.zeros([BN, BK], tl.float32), tl.zeros([BN, BV], tl.float32), tl.zeros([BN], tl.float32)
+    for m in range(first // BM * BM, tl.minimum(first + BN + window - 1, T) if WINDOW else T, BM):
+        rows = m + tl.arange(0, BM)
+        lse_m = tl.load(lse + bh * T + rows, mask=rows < T, other=float("inf"))
+        delta_m = tl.load(delta + bh * T + rows, mask=rows < T, other=0.0)
+        c_m, low_m = _sums(c, start, rows, T, H, GATED)
+        s = _scores(k_n, load_transposed(q + start * K, rows, T, H * K, ks, K), -c_n, -low_n, -c_m, -low_m, scale, DT)
+        p = tl.exp2(tl.where(_seen(rows[None, :], columns[:, None], window, WINDOW), s - lse_m[None, :], float("-inf")))
+        dv_n = dot(p.to(DT), load_rows(do + start * V, rows, T, H * V, vs, V), DT, dv_n)
+        ds = p * (dot(v_n, load_transposed(do + start * V, rows, T, H * V, vs, V), DT) - delta_m[None, :])
+        dk_n = dot(ds.to(DT), load_rows(q + start * K, rows, T, H * K, ks, K), DT, dk_n)
+        dc_n -= tl.sum(ds, axis=1)
+    store_rows(dk + start * K, columns, T, H * K, ks, K, dk_n * scale)
+    store_rows(dv + start * V, columns, T, H * V, vs, V, dv_n)
+    if GATED:
+        dc += start + columns * H
+        tl.store(dc, (tl.load(dc, mask=columns < T, other=0.0) + dc_n).to(dc.dtype.element_ty), mask=columns < T)
+
+
+_TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
+
+
+def _launch(q: Tensor, v: Tensor, c: Tensor | None, window: int | None) -> tuple[tuple[int], dict[str, Any]]:
+    """Blocks of 64 queries and keys, fewer where a head is wide or its products are of float32."""
+    batch, length, heads, key_dim = q.shape
+    keys, values = power_of_two(key_dim), power_of_two(v.shape[3])
+    wide, widest = q.dtype == torch.float32, max(keys, values)
+    block = min(power_of_two(length), 64 if widest <= 64 or (widest <= 128 and not wide) else 32 if widest <= 128 or not wide else 16)
+    sizes = {"H": heads, "K": key_dim, "V": v.shape[3], "BM": block, "BN": block, "BK": keys, "BV": values}
+    switches = {"GATED": c is not None, "WINDOW": window is not None, "DT": _TYPES[q.dtype]}
+    return (-(-length // block) * batch * heads,), {**sizes, **switches, "num_warps": 2 if block == 16 else 4, "num_stages": 2}
+
+
+@operator("gated_attention")
+def forward(q: Tensor, k: Tensor, v: Tensor, c: Tensor | None, window: int | None, scale: float) -> tuple[Tensor, Tensor]:
+    """Arguments as of `triton_attention` -> o, and the logarithms of the sums of weights [B, H, T] for `backward`."""
+    q, k, v, c = q.contiguous(), k.contiguous(), v.contiguous(), None if c is None else c.contiguous()
+    o, lse = torch.empty_like(v), v.new_empty((v.shape[0], v.shape[2], v.shape[1]), dtype=torch.float32)
+    grid, shape = _launch(q, v, c, window)
+    _forward[grid](q, k, v, c, o, lse, q.shape[1], scale, window or 0, **shape)
+    return o, lse
+
+
+@operator("gated_attention_backward", differentiable=False)
+def backward(
+    q: Tensor, k: Tensor, v: Tensor, c: Tensor | None, o: Tensor, lse: Tensor, do: Tensor, window: int | None, scale: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of q, k, v and c; empty for a c that was not given."""
+    q, k, v, c, do = q.contiguous(), k.contiguous(), v.contiguous(), None if c is None else c.contiguous(), do.contiguous()
+    dq, dk, dv, delta = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), torch.empty_like(lse)
+    dc = _like(q, c)
+    grid, shape = _launch(q, v, c, window)
+    length = q.shape[1]
+    given = None if c is None else dc
+    _query_gradients[grid](q, k, v, c, o, lse, do, dq, given, delta, length, scale, window or 0, **shape)
+    _key_gradients[grid](q, k, v, c, lse, do, delta, dk, dv, given, length, scale, window or 0, **shape)
+    return dq, dk, dv, dc
+
+
+def _like(q: Tensor, c: Tensor | None) -> Tensor:
+    """Room for the gradient of c; [B, 0] where there is none."""
+    return q.new_empty((len(q), 0)) if c is None else torch.empty_like(c, memory_format=torch.contiguous_format)
+
+
+@forward.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, c: Tensor | None, window: int | None, scale: float) -> tuple[Tensor, Tensor]:
+    return v.new_empty(v.shape), v.new_empty((v.shape[0], v.shape[2], v.shape[1]), dtype=torch.float32)
+
+
+@backward.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, c: Tensor | None, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape), _like(q, c)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    *tensors, ctx.window, ctx.scale = inputs
+    ctx.save_for_backward(*tensors, *output)
+    ctx.mark_non_differentiable(output[1])
+
+
+def _differentiate(ctx: Any, do: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+    q, k, v, c, o, lse = ctx.saved_tensors
+    dq, dk, dv, dc = backward(q, k, v, c, o, lse, do, ctx.window, ctx.scale)
+    return dq, dk, dv, None if c is None else dc, None, None
+
+
+forward.register_autograd(_differentiate, setup_context=_save)
+fold_replicas(forward)
+fold_replicas(backward)
+
+
+def triton_attention(q: Tensor, k: Tensor, v: Tensor, c: Tensor | None, window: int | None, scale: float) -> Tensor:
+    """o_i = sum_j softmax_j(scale q_i . k_j + c_i - c_j) v_j over the keys j <= i, with a window i - window < j.
+
+    q, k [B, T, H, K], v [B, T, H, V], all of one type; c [B, T, H], sums of logarithms of gates, or None -> [B, T, H, V].
+    """
+    o: Tensor = forward(q, k, v, c, window, scale)[0]
+    return o

@@ -1,0 +1,1 @@
+../test_gated_attention.py
