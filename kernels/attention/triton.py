@@ -52,55 +52,62 @@ def _seen(queries, keys, window, WINDOW: tl.constexpr):
 
 @triton.jit
 def _forward(
-    q, k, v, c, o, lse, T, scale, window, H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    q, k, v, c, o, lse, T, scale, window, H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr,
     BV: tl.constexpr, GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (T / BM of every B H). q, k [B, T, H, K], v, o [B, T, H, V], c [B, T, H] -> o, and lse [B, H, T], the logarithm to base 2 of the sum of weights."""
-    first, start, bh = _place(T, H, BM, True)
-    rows, ks, vs = first + tl.arange(0, BM), tl.arange(0, BK), tl.arange(0, BV)
+    """Grid (T / C of every B H). q, k [B, T, H, K], v, o [B, T, H, V], c [B, T, H] -> o, and lse [B, H, T], the logarithm to base 2 of the sum of weights."""
+    first, start, bh = _place(T, H, C, True)
+    rows, ks, vs = first + tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
     q_m = load_rows(q + start * K, rows, T, H * K, ks, K)
     c_m, low_m = _sums(c, start, rows, T, H, GATED)
-    most = tl.full([BM], float("-inf"), tl.float32)
-    total, out = tl.zeros([BM], tl.float32), tl.zeros([BM, BV], tl.float32)
-    for n in range(tl.maximum(first - window + 1, 0) // BN * BN if WINDOW else 0, tl.minimum(first + BM, T), BN):
-        columns = n + tl.arange(0, BN)
-        c_n, low_n = _sums(c, start, columns, T, H, GATED)
-        s = _scores(q_m, load_transposed(k + start * K, columns, T, H * K, ks, K), c_m, low_m, c_n, low_n, scale, DT)
-        s = tl.where(_seen(rows[:, None], columns[None, :], window, WINDOW), s, float("-inf"))
-        more = tl.maximum(most, tl.max(s, axis=1))
-        above = tl.where(more == float("-inf"), 0.0, more)  # of a query that has seen no key yet
-        p, kept = tl.exp2(s - above[:, None]), tl.exp2(most - above)
-        total = total * kept + tl.sum(p, axis=1)
-        out = dot(p.to(DT), load_rows(v + start * V, columns, T, H * V, vs, V), DT, out * kept[:, None])
-        most = more
+    most = tl.full([C], float("-inf"), tl.float32)
+    total, out = tl.zeros([C], tl.float32), tl.zeros([C, BV], tl.float32)
+    earliest = tl.maximum(first - window + 1, 0) // C * C if WINDOW else 0
+    for OWN in tl.static_range(2):  # keys of blocks before, which without a window are all seen, and of the queries' own
+        for n in range(first if OWN else earliest, first + C if OWN else first, C):
+            columns = n + tl.arange(0, C)
+            c_n, low_n = _sums(c, start, columns, T, H, GATED)
+            s = _scores(q_m, load_transposed(k + start * K, columns, T, H * K, ks, K), c_m, low_m, c_n, low_n, scale, DT)
+            if OWN or WINDOW:
+                s = tl.where(_seen(rows[:, None], columns[None, :], window, WINDOW), s, float("-inf"))
+            more = tl.maximum(most, tl.max(s, axis=1))
+            above = tl.where(more == float("-inf"), 0.0, more)  # of a query that has seen no key yet
+            p, kept = tl.exp2(s - above[:, None]), tl.exp2(most - above)
+            total = total * kept + tl.sum(p, axis=1)
+            out = dot(p.to(DT), load_rows(v + start * V, columns, T, H * V, vs, V), DT, out * kept[:, None])
+            most = more
     store_rows(o + start * V, rows, T, H * V, vs, V, out / total[:, None])
     tl.store(lse + bh * T + rows, most + tl.log2(total), mask=rows < T)
 
 
 @triton.jit
 def _query_gradients(
-    q, k, v, c, o, lse, do, dq, dc, delta, T, scale, window, H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    q, k, v, c, o, lse, do, dq, dc, delta, T, scale, window, H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, C: tl.constexpr,
     BK: tl.constexpr, BV: tl.constexpr, GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid as `_forward`: dq, delta [B, H, T] = o . do, which every score's gradient is less by, and what queries give to dc: nothing, as c shifts all scores
     of a query alike, but for delta's rounding, which is then not left to the keys alone."""
-    first, start, bh = _place(T, H, BM, True)
-    rows, ks, vs = first + tl.arange(0, BM), tl.arange(0, BK), tl.arange(0, BV)
+    first, start, bh = _place(T, H, C, True)
+    rows, ks, vs = first + tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
     q_m = load_rows(q + start * K, rows, T, H * K, ks, K)
     do_m = load_rows(do + start * V, rows, T, H * V, vs, V)
     delta_m = tl.sum(load_rows(o + start * V, rows, T, H * V, vs, V).to(tl.float32) * do_m.to(tl.float32), axis=1)
     tl.store(delta + bh * T + rows, delta_m, mask=rows < T)
     lse_m = tl.load(lse + bh * T + rows, mask=rows < T, other=float("inf"))
     c_m, low_m = _sums(c, start, rows, T, H, GATED)
-    dq_m, dc_m = tl.zeros([BM, BK], tl.float32), tl.zeros([BM], tl.float32)
-    for n in range(tl.maximum(first - window + 1, 0) // BN * BN if WINDOW else 0, tl.minimum(first + BM, T), BN):
-        columns = n + tl.arange(0, BN)
-        c_n, low_n = _sums(c, start, columns, T, H, GATED)
-        s = _scores(q_m, load_transposed(k + start * K, columns, T, H * K, ks, K), c_m, low_m, c_n, low_n, scale, DT)
-        p = tl.exp2(tl.where(_seen(rows[:, None], columns[None, :], window, WINDOW), s - lse_m[:, None], float("-inf")))
-        ds = p * (dot(do_m, load_transposed(v + start * V, columns, T, H * V, vs, V), DT) - delta_m[:, None])
-        dq_m = dot(ds.to(DT), load_rows(k + start * K, columns, T, H * K, ks, K), DT, dq_m)
-        dc_m += tl.sum(ds, axis=1)
+    dq_m, dc_m = tl.zeros([C, BK], tl.float32), tl.zeros([C], tl.float32)
+    earliest = tl.maximum(first - window + 1, 0) // C * C if WINDOW else 0
+    for OWN in tl.static_range(2):  # keys of blocks before, which without a window are all seen, and of the queries' own
+        for n in range(first if OWN else earliest, first + C if OWN else first, C):
+            columns = n + tl.arange(0, C)
+            c_n, low_n = _sums(c, start, columns, T, H, GATED)
+            s = _scores(q_m, load_transposed(k + start * K, columns, T, H * K, ks, K), c_m, low_m, c_n, low_n, scale, DT)
+            if OWN or WINDOW:
+                s = tl.where(_seen(rows[:, None], columns[None, :], window, WINDOW), s, float("-inf"))
+            p = tl.exp2(s - lse_m[:, None])
+            ds = p * (dot(do_m, load_transposed(v + start * V, columns, T, H * V, vs, V), DT) - delta_m[:, None])
+            dq_m = dot(ds.to(DT), load_rows(k + start * K, columns, T, H * K, ks, K), DT, dq_m)
+            dc_m += tl.sum(ds, axis=1)
     store_rows(dq + start * K, rows, T, H * K, ks, K, dq_m * scale)
     if GATED:
         tl.store(dc + start + rows * H, dc_m.to(dc.dtype.element_ty), mask=rows < T)
@@ -108,27 +115,31 @@ def _query_gradients(
 
 @triton.jit
 def _key_gradients(
-    q, k, v, c, lse, do, delta, dk, dv, dc, T, scale, window, H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    q, k, v, c, lse, do, delta, dk, dv, dc, T, scale, window, H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, C: tl.constexpr,
     BK: tl.constexpr, BV: tl.constexpr, GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (T / BN of every B H): dk, dv, and dc [B, T, H], beside what `_query_gradients` left there."""
-    first, start, bh = _place(T, H, BN, False)
-    columns, ks, vs = first + tl.arange(0, BN), tl.arange(0, BK), tl.arange(0, BV)
+    """Grid (T / C of every B H): dk, dv, and dc [B, T, H], beside what `_query_gradients` left there."""
+    first, start, bh = _place(T, H, C, False)
+    columns, ks, vs = first + tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
     k_n = load_rows(k + start * K, columns, T, H * K, ks, K)
     v_n = load_rows(v + start * V, columns, T, H * V, vs, V)
     c_n, low_n = _sums(c, start, columns, T, H, GATED)
-    dk_n, dv_n, dc_n = tl.zeros([BN, BK], tl.float32), tl.zeros([BN, BV], tl.float32), tl.zeros([BN], tl.float32)
-    for m in range(first // BM * BM, tl.minimum(first + BN + window - 1, T) if WINDOW else T, BM):
-        rows = m + tl.arange(0, BM)
-        lse_m = tl.load(lse + bh * T + rows, mask=rows < T, other=float("inf"))
-        delta_m = tl.load(delta + bh * T + rows, mask=rows < T, other=0.0)
-        c_m, low_m = _sums(c, start, rows, T, H, GATED)
-        s = _scores(k_n, load_transposed(q + start * K, rows, T, H * K, ks, K), -c_n, -low_n, -c_m, -low_m, scale, DT)
-        p = tl.exp2(tl.where(_seen(rows[None, :], columns[:, None], window, WINDOW), s - lse_m[None, :], float("-inf")))
-        dv_n = dot(p.to(DT), load_rows(do + start * V, rows, T, H * V, vs, V), DT, dv_n)
-        ds = p * (dot(v_n, load_transposed(do + start * V, rows, T, H * V, vs, V), DT) - delta_m[None, :])
-        dk_n = dot(ds.to(DT), load_rows(q + start * K, rows, T, H * K, ks, K), DT, dk_n)
-        dc_n -= tl.sum(ds, axis=1)
+    dk_n, dv_n, dc_n = tl.zeros([C, BK], tl.float32), tl.zeros([C, BV], tl.float32), tl.zeros([C], tl.float32)
+    latest = tl.minimum(first + C + window - 1, T) if WINDOW else T
+    for OWN in tl.static_range(2):  # queries of blocks after, and of the keys' own
+        for m in range(first if OWN else first + C, first + C if OWN else latest, C):
+            rows = m + tl.arange(0, C)
+            lse_m = tl.load(lse + bh * T + rows, mask=rows < T, other=float("inf"))
+            delta_m = tl.load(delta + bh * T + rows, mask=rows < T, other=0.0)
+            c_m, low_m = _sums(c, start, rows, T, H, GATED)
+            s = _scores(k_n, load_transposed(q + start * K, rows, T, H * K, ks, K), -c_n, -low_n, -c_m, -low_m, scale, DT)
+            if OWN or WINDOW:
+                s = tl.where(_seen(rows[None, :], columns[:, None], window, WINDOW), s, float("-inf"))
+            p = tl.exp2(s - lse_m[None, :])
+            dv_n = dot(p.to(DT), load_rows(do + start * V, rows, T, H * V, vs, V), DT, dv_n)
+            ds = p * (dot(v_n, load_transposed(do + start * V, rows, T, H * V, vs, V), DT) - delta_m[None, :])
+            dk_n = dot(ds.to(DT), load_rows(q + start * K, rows, T, H * K, ks, K), DT, dk_n)
+            dc_n -= tl.sum(ds, axis=1)
     store_rows(dk + start * K, columns, T, H * K, ks, K, dk_n * scale)
     store_rows(dv + start * V, columns, T, H * V, vs, V, dv_n)
     if GATED:
@@ -145,7 +156,7 @@ def _launch(q: Tensor, v: Tensor, c: Tensor | None, window: int | None) -> tuple
     keys, values = power_of_two(key_dim), power_of_two(v.shape[3])
     wide, widest = q.dtype == torch.float32, max(keys, values)
     block = min(power_of_two(length), 64 if widest <= 64 or (widest <= 128 and not wide) else 32 if widest <= 128 or not wide else 16)
-    sizes = {"H": heads, "K": key_dim, "V": v.shape[3], "BM": block, "BN": block, "BK": keys, "BV": values}
+    sizes = {"H": heads, "K": key_dim, "V": v.shape[3], "C": block, "BK": keys, "BV": values}
     switches = {"GATED": c is not None, "WINDOW": window is not None, "DT": _TYPES[q.dtype]}
     return (-(-length // block) * batch * heads,), {**sizes, **switches, "num_warps": 2 if block == 16 else 4, "num_stages": 2}
 
