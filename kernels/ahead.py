@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -48,10 +48,11 @@ def compile_ahead(function: Callable[[], Any], device: torch.device) -> None:
 
 
 def compile_together(calls: Sequence[Launched], device: torch.device) -> None:
-    """Compile these, before the first of them is launched on this GPU. Does nothing where Triton cannot compile in threads, or in a `rehearsal`."""
+    """Compile these, before the first of them is launched on this GPU; what cannot be compiled says so where it is launched. Does nothing where Triton cannot
+    compile in threads, or in a `rehearsal`."""
     if _in_threads(device) and not _rehearsing:
         with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1), initializer=partial(torch.cuda.set_device, device)) as pool:
-            list(pool.map(_compiled, calls))
+            list(pool.map(_tried, calls))
 
 
 def _in_threads(device: torch.device) -> bool:
@@ -85,6 +86,11 @@ def rehearsal() -> Iterator[list[Launched]]:
         yield launched
     finally:
         JITFunction.run, _rehearsing = run, False
+
+
+def _tried(call: Launched) -> None:
+    with suppress(Exception):
+        _compiled(call)
 
 
 def _compiled(call: Launched) -> None:

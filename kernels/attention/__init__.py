@@ -56,7 +56,8 @@ def attention(
     """
     if (query_positions is None) != (key_positions is None):
         raise ValueError("give query_positions and key_positions, or neither")
-    if k.shape[:3] != v.shape[:3] or q.shape[2] % k.shape[2] or (key_positions is None and q.shape[1] != k.shape[1]):
+    fit = q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3] and k.shape[:3] == v.shape[:3] and q.shape[2] % k.shape[2] == 0
+    if not fit or (key_positions is None and q.shape[1] != k.shape[1]):
         raise ValueError(f"q [B, T, H, K], k [B, S, Hk, K], v [B, S, Hk, V] with Hk dividing H, not {[*map(tuple, (q.shape, k.shape, v.shape))]}")
     groups = q.shape[2] // k.shape[2]
     if groups > 1:

@@ -15,23 +15,24 @@ from torch import Tensor
 from linbench.kernels.matrix_state.triton.launch import power_of_two
 from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_transposed, store_rows
 from linbench.kernels.operators import fold_replicas, operator
+from linbench.kernels.wide import widened
 
 
 @triton.jit
-def _place(T, H, BLOCK: tl.constexpr, LAST_FIRST: tl.constexpr):
+def _place(T, H, C: tl.constexpr, LAST_FIRST: tl.constexpr):
     """Where the block of this program begins, where its sequence's head does in [B, T, H], and which of [B, H] that is. What takes longest begins first:
     the LAST queries, which see most keys, or the first keys."""
-    blocks = tl.cdiv(T, BLOCK)
+    blocks = tl.cdiv(T, C)
     block, bh = tl.program_id(0) % blocks, (tl.program_id(0) // blocks).to(tl.int64)
-    return (blocks - 1 - block if LAST_FIRST else block) * BLOCK, bh // H * T * H + bh % H, bh
+    return (blocks - 1 - block if LAST_FIRST else block) * C, bh // H * T * H + bh % H, bh
 
 
 @triton.jit
-def _sums(c, start, places, T, H, GATED: tl.constexpr):
-    """c [len(places)], of logarithms to base 2, in two float32: their differences are good where it is large."""
-    high, low = tl.zeros_like(places).to(tl.float32), tl.zeros_like(places).to(tl.float32)
+def _sums(c, i, end, H, GATED: tl.constexpr):
+    """Of the block at c those before the end, as logarithms to base 2, in two float32: their differences are good where they are large."""
+    high, low = tl.zeros_like(i).to(tl.float32), tl.zeros_like(i).to(tl.float32)
     if GATED:
-        exact = tl.load(c + start + places * H, mask=places < T, other=0.0) * 1.4426950408889634
+        exact = tl.load(c + i * H, mask=i < end, other=0.0) * 1.4426950408889634
         high = exact.to(tl.float32)
         low = (exact - high).to(tl.float32)
     return high, low
@@ -44,107 +45,113 @@ def _scores(a, b, high_a, low_a, high_b, low_b, scale, DT: tl.constexpr):
 
 
 @triton.jit
-def _seen(queries, keys, window, WINDOW: tl.constexpr):
-    """Whether a query sees a key: two arrays of positions that broadcast."""
-    seen = keys <= queries
-    return seen & (queries - keys < window) if WINDOW else seen
+def _where_seen(s, distance, window, WINDOW: tl.constexpr):
+    """Scores, without those of keys so far from a query that it does not see them."""
+    seen = (distance >= 0) & (distance < window) if WINDOW else distance >= 0
+    return tl.where(seen, s, float("-inf"))
 
 
 @triton.jit
 def _forward(
-    q, k, v, c, o, lse, T, scale, window, H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr,
-    BV: tl.constexpr, GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
+    q, k, v, c, o, lse, T, scale, window,
+    H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
+    GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (T / C of every B H). q, k [B, T, H, K], v, o [B, T, H, V], c [B, T, H] -> o, and lse [B, H, T], the logarithm to base 2 of the sum of weights."""
     first, start, bh = _place(T, H, C, True)
-    rows, ks, vs = first + tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
-    q_m = load_rows(q + start * K, rows, T, H * K, ks, K)
-    c_m, low_m = _sums(c, start, rows, T, H, GATED)
+    i, ks, vs = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
+    here, end = start + first * H, T - first
+    q_m = load_rows(q + here * K, i, end, H * K, ks, K)
+    c_m, low_m = _sums(c + here if GATED else c, i, end, H, GATED)
     most = tl.full([C], float("-inf"), tl.float32)
     total, out = tl.zeros([C], tl.float32), tl.zeros([C, BV], tl.float32)
     earliest = tl.maximum(first - window + 1, 0) // C * C if WINDOW else 0
     for OWN in tl.static_range(2):  # keys of blocks before, which without a window are all seen, and of the queries' own
         for n in range(first if OWN else earliest, first + C if OWN else first, C):
-            columns = n + tl.arange(0, C)
-            c_n, low_n = _sums(c, start, columns, T, H, GATED)
-            s = _scores(q_m, load_transposed(k + start * K, columns, T, H * K, ks, K), c_m, low_m, c_n, low_n, scale, DT)
+            there = start + n * H
+            c_n, low_n = _sums(c + there if GATED else c, i, T - n, H, GATED)
+            s = _scores(q_m, load_transposed(k + there * K, i, T - n, H * K, ks, K), c_m, low_m, c_n, low_n, scale, DT)
             if OWN or WINDOW:
-                s = tl.where(_seen(rows[:, None], columns[None, :], window, WINDOW), s, float("-inf"))
+                s = _where_seen(s, first - n + i[:, None] - i[None, :], window, WINDOW)
             more = tl.maximum(most, tl.max(s, axis=1))
             above = tl.where(more == float("-inf"), 0.0, more)  # of a query that has seen no key yet
             p, kept = tl.exp2(s - above[:, None]), tl.exp2(most - above)
             total = total * kept + tl.sum(p, axis=1)
-            out = dot(p.to(DT), load_rows(v + start * V, columns, T, H * V, vs, V), DT, out * kept[:, None])
+            out = dot(p.to(DT), load_rows(v + there * V, i, T - n, H * V, vs, V), DT, out * kept[:, None])
             most = more
-    store_rows(o + start * V, rows, T, H * V, vs, V, out / total[:, None])
-    tl.store(lse + bh * T + rows, most + tl.log2(total), mask=rows < T)
+    store_rows(o + here * V, i, end, H * V, vs, V, out / total[:, None])
+    tl.store(lse + bh * T + first + i, most + tl.log2(total), mask=i < end)
 
 
 @triton.jit
 def _query_gradients(
-    q, k, v, c, o, lse, do, dq, dc, delta, T, scale, window, H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, C: tl.constexpr,
-    BK: tl.constexpr, BV: tl.constexpr, GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
+    q, k, v, c, o, lse, do, dq, dc, delta, T, scale, window,
+    H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
+    GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid as `_forward`: dq, delta [B, H, T] = o . do, which every score's gradient is less by, and what queries give to dc: nothing, as c shifts all scores
     of a query alike, but for delta's rounding, which is then not left to the keys alone."""
     first, start, bh = _place(T, H, C, True)
-    rows, ks, vs = first + tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
-    q_m = load_rows(q + start * K, rows, T, H * K, ks, K)
-    do_m = load_rows(do + start * V, rows, T, H * V, vs, V)
-    delta_m = tl.sum(load_rows(o + start * V, rows, T, H * V, vs, V).to(tl.float32) * do_m.to(tl.float32), axis=1)
-    tl.store(delta + bh * T + rows, delta_m, mask=rows < T)
-    lse_m = tl.load(lse + bh * T + rows, mask=rows < T, other=float("inf"))
-    c_m, low_m = _sums(c, start, rows, T, H, GATED)
+    i, ks, vs = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
+    here, end, row = start + first * H, T - first, bh * T + first
+    q_m = load_rows(q + here * K, i, end, H * K, ks, K)
+    do_m = load_rows(do + here * V, i, end, H * V, vs, V)
+    delta_m = tl.sum(load_rows(o + here * V, i, end, H * V, vs, V).to(tl.float32) * do_m.to(tl.float32), axis=1)
+    tl.store(delta + row + i, delta_m, mask=i < end)
+    lse_m = tl.load(lse + row + i, mask=i < end, other=float("inf"))
+    c_m, low_m = _sums(c + here if GATED else c, i, end, H, GATED)
     dq_m, dc_m = tl.zeros([C, BK], tl.float32), tl.zeros([C], tl.float32)
     earliest = tl.maximum(first - window + 1, 0) // C * C if WINDOW else 0
-    for OWN in tl.static_range(2):  # keys of blocks before, which without a window are all seen, and of the queries' own
+    for OWN in tl.static_range(2):  # as in `_forward`
         for n in range(first if OWN else earliest, first + C if OWN else first, C):
-            columns = n + tl.arange(0, C)
-            c_n, low_n = _sums(c, start, columns, T, H, GATED)
-            s = _scores(q_m, load_transposed(k + start * K, columns, T, H * K, ks, K), c_m, low_m, c_n, low_n, scale, DT)
+            there = start + n * H
+            c_n, low_n = _sums(c + there if GATED else c, i, T - n, H, GATED)
+            s = _scores(q_m, load_transposed(k + there * K, i, T - n, H * K, ks, K), c_m, low_m, c_n, low_n, scale, DT)
             if OWN or WINDOW:
-                s = tl.where(_seen(rows[:, None], columns[None, :], window, WINDOW), s, float("-inf"))
+                s = _where_seen(s, first - n + i[:, None] - i[None, :], window, WINDOW)
             p = tl.exp2(s - lse_m[:, None])
-            ds = p * (dot(do_m, load_transposed(v + start * V, columns, T, H * V, vs, V), DT) - delta_m[:, None])
-            dq_m = dot(ds.to(DT), load_rows(k + start * K, columns, T, H * K, ks, K), DT, dq_m)
+            ds = p * (dot(do_m, load_transposed(v + there * V, i, T - n, H * V, vs, V), DT) - delta_m[:, None])
+            dq_m = dot(ds.to(DT), load_rows(k + there * K, i, T - n, H * K, ks, K), DT, dq_m)
             dc_m += tl.sum(ds, axis=1)
-    store_rows(dq + start * K, rows, T, H * K, ks, K, dq_m * scale)
+    store_rows(dq + here * K, i, end, H * K, ks, K, dq_m * scale)
     if GATED:
-        tl.store(dc + start + rows * H, dc_m.to(dc.dtype.element_ty), mask=rows < T)
+        tl.store(dc + here + i * H, dc_m.to(dc.dtype.element_ty), mask=i < end)
 
 
 @triton.jit
 def _key_gradients(
-    q, k, v, c, lse, do, delta, dk, dv, dc, T, scale, window, H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, C: tl.constexpr,
-    BK: tl.constexpr, BV: tl.constexpr, GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
+    q, k, v, c, lse, do, delta, dk, dv, dc, T, scale, window,
+    H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
+    GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (T / C of every B H): dk, dv, and dc [B, T, H], beside what `_query_gradients` left there."""
     first, start, bh = _place(T, H, C, False)
-    columns, ks, vs = first + tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
-    k_n = load_rows(k + start * K, columns, T, H * K, ks, K)
-    v_n = load_rows(v + start * V, columns, T, H * V, vs, V)
-    c_n, low_n = _sums(c, start, columns, T, H, GATED)
+    i, ks, vs = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
+    here, end = start + first * H, T - first
+    k_n = load_rows(k + here * K, i, end, H * K, ks, K)
+    v_n = load_rows(v + here * V, i, end, H * V, vs, V)
+    c_n, low_n = _sums(c + here if GATED else c, i, end, H, GATED)
     dk_n, dv_n, dc_n = tl.zeros([C, BK], tl.float32), tl.zeros([C, BV], tl.float32), tl.zeros([C], tl.float32)
     latest = tl.minimum(first + C + window - 1, T) if WINDOW else T
     for OWN in tl.static_range(2):  # queries of blocks after, and of the keys' own
         for m in range(first if OWN else first + C, first + C if OWN else latest, C):
-            rows = m + tl.arange(0, C)
-            lse_m = tl.load(lse + bh * T + rows, mask=rows < T, other=float("inf"))
-            delta_m = tl.load(delta + bh * T + rows, mask=rows < T, other=0.0)
-            c_m, low_m = _sums(c, start, rows, T, H, GATED)
-            s = _scores(k_n, load_transposed(q + start * K, rows, T, H * K, ks, K), -c_n, -low_n, -c_m, -low_m, scale, DT)
+            there, row = start + m * H, bh * T + m
+            lse_m = tl.load(lse + row + i, mask=i < T - m, other=float("inf"))
+            delta_m = tl.load(delta + row + i, mask=i < T - m, other=0.0)
+            c_m, low_m = _sums(c + there if GATED else c, i, T - m, H, GATED)
+            s = _scores(k_n, load_transposed(q + there * K, i, T - m, H * K, ks, K), -c_n, -low_n, -c_m, -low_m, scale, DT)
             if OWN or WINDOW:
-                s = tl.where(_seen(rows[None, :], columns[:, None], window, WINDOW), s, float("-inf"))
+                s = _where_seen(s, m - first + i[None, :] - i[:, None], window, WINDOW)
             p = tl.exp2(s - lse_m[None, :])
-            dv_n = dot(p.to(DT), load_rows(do + start * V, rows, T, H * V, vs, V), DT, dv_n)
-            ds = p * (dot(v_n, load_transposed(do + start * V, rows, T, H * V, vs, V), DT) - delta_m[None, :])
-            dk_n = dot(ds.to(DT), load_rows(q + start * K, rows, T, H * K, ks, K), DT, dk_n)
+            dv_n = dot(p.to(DT), load_rows(do + there * V, i, T - m, H * V, vs, V), DT, dv_n)
+            ds = p * (dot(v_n, load_transposed(do + there * V, i, T - m, H * V, vs, V), DT) - delta_m[None, :])
+            dk_n = dot(ds.to(DT), load_rows(q + there * K, i, T - m, H * K, ks, K), DT, dk_n)
             dc_n -= tl.sum(ds, axis=1)
-    store_rows(dk + start * K, columns, T, H * K, ks, K, dk_n * scale)
-    store_rows(dv + start * V, columns, T, H * V, vs, V, dv_n)
+    store_rows(dk + here * K, i, end, H * K, ks, K, dk_n * scale)
+    store_rows(dv + here * V, i, end, H * V, vs, V, dv_n)
     if GATED:
-        dc += start + columns * H
-        tl.store(dc, (tl.load(dc, mask=columns < T, other=0.0) + dc_n).to(dc.dtype.element_ty), mask=columns < T)
+        place = dc + here + i * H
+        tl.store(place, (tl.load(place, mask=i < end, other=0.0) + dc_n).to(dc.dtype.element_ty), mask=i < end)
 
 
 _TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
@@ -222,7 +229,9 @@ fold_replicas(backward)
 def triton_attention(q: Tensor, k: Tensor, v: Tensor, c: Tensor | None, window: int | None, scale: float) -> Tensor:
     """o_i = sum_j softmax_j(scale q_i . k_j + c_i - c_j) v_j over the keys j <= i, with a window i - window < j.
 
-    q, k [B, T, H, K], v [B, T, H, V], all of one type; c [B, T, H], sums of logarithms of gates, or None -> [B, T, H, V].
+    q, k [B, T, H, K], v [B, T, H, V]; c [B, T, H], sums of logarithms of gates, or None -> [B, T, H, V] in the type of v.
     """
-    o: Tensor = forward(q, k, v, c, window, scale)[0]
+    if window is not None and window >= q.shape[1]:
+        window = None  # who sees all is asked for no distance
+    o: Tensor = forward(q.to(v.dtype), k.to(v.dtype), v, None if c is None else widened(c), window, scale)[0]
     return o

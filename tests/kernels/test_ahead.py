@@ -47,7 +47,13 @@ def test_calls_are_compiled_together_unless_they_are_noted(monkeypatch: pytest.M
     calls = [Launched(_kernel, (1,), (torch.float32, size), {"BLOCK": 4}) for size in range(20)]
     compiled: list[Launched] = []
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
-    monkeypatch.setattr(ahead, "_compiled", compiled.append)
+
+    def compile_one(call: Launched) -> None:
+        compiled.append(call)
+        if call.arguments[1] % 2:
+            raise RuntimeError("which is told where it is launched")
+
+    monkeypatch.setattr(ahead, "_compiled", compile_one)
     with rehearsal() as launched:
         compile_together(calls, torch.device("cuda", 0))
     compile_together(calls, torch.device("cpu"))

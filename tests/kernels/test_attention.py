@@ -261,7 +261,7 @@ def test_shapes_and_positions_that_do_not_fit_are_refused(make: Callable[..., He
         attention(q, k, v, query_positions=positions, backend=backend)
     with pytest.raises(ValueError, match="query_positions and key_positions"):
         attention(q, k, v, key_positions=positions, backend=backend)
-    for wrong in ((q, k[:, :-1], v), (q, k[:, :, :2], v), (q[:, :-1], k, v), (q, k[:, :, :3], v[:, :, :3])):
+    for wrong in ((q, k[:, :-1], v), (q, k[:, :, :2], v), (q[:, :-1], k, v), (q, k[:, :, :3], v[:, :, :3]), (q, k[..., :4], v), (q, k[:1], v[:1])):
         with pytest.raises(ValueError, match="Hk dividing H"):
             attention(*wrong, backend=backend)
 

@@ -60,7 +60,7 @@ def held_to_the_reference(inputs: Inputs, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", LIMITS)
-@pytest.mark.parametrize("window", [None, 1, 20])
+@pytest.mark.parametrize("window", [None, 1, 20, 2**31 - 1])
 @pytest.mark.parametrize("shape", [(2, 1, 1, 8, 5), (1, 17, 2, 16, 24), (1, 63, 1, 24, 16), (2, 65, 1, 16, 16), (1, 100, 1, 33, 16)])
 @pytest.mark.usefixtures("poisoned_memory")
 def test_gates_and_windows(make: Callable[..., Inputs], shape: tuple[int, ...], window: int | None, dtype: torch.dtype) -> None:
