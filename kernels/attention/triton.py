@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from linbench.kernels.matrix_state.triton.chunk import place, place_in_grid
 from linbench.kernels.matrix_state.triton.launch import power_of_two
 from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_transposed, store_rows
 from linbench.kernels.operators import fold_replicas, operator
@@ -23,32 +24,37 @@ def _place(T, H, C: tl.constexpr, LAST_FIRST: tl.constexpr):
     """Where the block of this program begins, where its sequence's head does in [B, T, H], and which of [B, H] that is. What takes longest begins first:
     the LAST queries, which see most keys, or the first keys."""
     blocks = tl.cdiv(T, C)
-    block, bh = tl.program_id(0) % blocks, (tl.program_id(0) // blocks).to(tl.int64)
-    return (blocks - 1 - block if LAST_FIRST else block) * C, bh // H * T * H + bh % H, bh
+    block, bh = place_in_grid(blocks)
+    _, start = place(bh, T, H, H, 1)
+    return (blocks - 1 - block if LAST_FIRST else block) * C, start, bh
 
 
 @triton.jit
-def _sums(c, i, end, H, GATED: tl.constexpr):
-    """Of the block at c those before the end, as logarithms to base 2, in two float32: their differences are good where they are large."""
+def _sums(c, at, i, end, H, GATED: tl.constexpr):
+    """Of the block there those before the end, as logarithms to base 2, in two float32: their differences are good where they are large."""
     high, low = tl.zeros_like(i).to(tl.float32), tl.zeros_like(i).to(tl.float32)
     if GATED:
-        exact = tl.load(c + i * H, mask=i < end, other=0.0) * 1.4426950408889634
+        exact = tl.load(c + at + i * H, mask=i < end, other=0.0) * 1.4426950408889634
         high = exact.to(tl.float32)
         low = (exact - high).to(tl.float32)
     return high, low
 
 
 @triton.jit
-def _scores(a, b, high_a, low_a, high_b, low_b, scale, DT: tl.constexpr):
-    """To base 2: scale a @ b, and by how much c of a's rows is above that of b's columns."""
-    return dot(a, b, DT) * (scale * 1.4426950408889634) + ((high_a[:, None] - high_b[None, :]) + (low_a[:, None] - low_b[None, :]))
-
-
-@triton.jit
-def _where_seen(s, distance, window, WINDOW: tl.constexpr):
-    """Scores, without those of keys so far from a query that it does not see them."""
-    seen = (distance >= 0) & (distance < window) if WINDOW else distance >= 0
-    return tl.where(seen, s, float("-inf"))
+def _scores(
+    a, high_a, low_a, b, c, there, before, end, i, ks, scale, window,
+    H: tl.constexpr, K: tl.constexpr, BY_KEYS: tl.constexpr, MASKED: tl.constexpr, GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
+):  # fmt: skip
+    """To base 2, of a block's queries a with the keys b of another that begins `there`, so many rows before; or BY_KEYS of its keys with other queries.
+    MASKED: without those of keys that a query does not see."""
+    high_b, low_b = _sums(c, there, i, end, H, GATED)
+    left = (high_a[:, None] - high_b[None, :]) + (low_a[:, None] - low_b[None, :])
+    s = dot(a, load_transposed(b + there * K, i, end, H * K, ks, K), DT) * (scale * 1.4426950408889634) + (-left if BY_KEYS else left)
+    if MASKED:
+        distance = before + i[:, None] - i[None, :]
+        distance = -distance if BY_KEYS else distance
+        s = tl.where((distance >= 0) & (distance < window) if WINDOW else distance >= 0, s, float("-inf"))
+    return s
 
 
 @triton.jit
@@ -62,17 +68,14 @@ def _forward(
     i, ks, vs = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
     here, end = start + first * H, T - first
     q_m = load_rows(q + here * K, i, end, H * K, ks, K)
-    c_m, low_m = _sums(c + here if GATED else c, i, end, H, GATED)
+    c_m, low_m = _sums(c, here, i, end, H, GATED)
     most = tl.full([C], float("-inf"), tl.float32)
     total, out = tl.zeros([C], tl.float32), tl.zeros([C, BV], tl.float32)
     earliest = tl.maximum(first - window + 1, 0) // C * C if WINDOW else 0
     for OWN in tl.static_range(2):  # keys of blocks before, which without a window are all seen, and of the queries' own
         for n in range(first if OWN else earliest, first + C if OWN else first, C):
             there = start + n * H
-            c_n, low_n = _sums(c + there if GATED else c, i, T - n, H, GATED)
-            s = _scores(q_m, load_transposed(k + there * K, i, T - n, H * K, ks, K), c_m, low_m, c_n, low_n, scale, DT)
-            if OWN or WINDOW:
-                s = _where_seen(s, first - n + i[:, None] - i[None, :], window, WINDOW)
+            s = _scores(q_m, c_m, low_m, k, c, there, first - n, T - n, i, ks, scale, window, H, K, False, OWN or WINDOW, GATED, WINDOW, DT)
             more = tl.maximum(most, tl.max(s, axis=1))
             above = tl.where(more == float("-inf"), 0.0, more)  # of a query that has seen no key yet
             p, kept = tl.exp2(s - above[:, None]), tl.exp2(most - above)
@@ -99,16 +102,13 @@ def _query_gradients(
     delta_m = tl.sum(load_rows(o + here * V, i, end, H * V, vs, V).to(tl.float32) * do_m.to(tl.float32), axis=1)
     tl.store(delta + row + i, delta_m, mask=i < end)
     lse_m = tl.load(lse + row + i, mask=i < end, other=float("inf"))
-    c_m, low_m = _sums(c + here if GATED else c, i, end, H, GATED)
+    c_m, low_m = _sums(c, here, i, end, H, GATED)
     dq_m, dc_m = tl.zeros([C, BK], tl.float32), tl.zeros([C], tl.float32)
     earliest = tl.maximum(first - window + 1, 0) // C * C if WINDOW else 0
     for OWN in tl.static_range(2):  # as in `_forward`
         for n in range(first if OWN else earliest, first + C if OWN else first, C):
             there = start + n * H
-            c_n, low_n = _sums(c + there if GATED else c, i, T - n, H, GATED)
-            s = _scores(q_m, load_transposed(k + there * K, i, T - n, H * K, ks, K), c_m, low_m, c_n, low_n, scale, DT)
-            if OWN or WINDOW:
-                s = _where_seen(s, first - n + i[:, None] - i[None, :], window, WINDOW)
+            s = _scores(q_m, c_m, low_m, k, c, there, first - n, T - n, i, ks, scale, window, H, K, False, OWN or WINDOW, GATED, WINDOW, DT)
             p = tl.exp2(s - lse_m[:, None])
             ds = p * (dot(do_m, load_transposed(v + there * V, i, T - n, H * V, vs, V), DT) - delta_m[:, None])
             dq_m = dot(ds.to(DT), load_rows(k + there * K, i, T - n, H * K, ks, K), DT, dq_m)
@@ -130,7 +130,7 @@ def _key_gradients(
     here, end = start + first * H, T - first
     k_n = load_rows(k + here * K, i, end, H * K, ks, K)
     v_n = load_rows(v + here * V, i, end, H * V, vs, V)
-    c_n, low_n = _sums(c + here if GATED else c, i, end, H, GATED)
+    c_n, low_n = _sums(c, here, i, end, H, GATED)
     dk_n, dv_n, dc_n = tl.zeros([C, BK], tl.float32), tl.zeros([C, BV], tl.float32), tl.zeros([C], tl.float32)
     latest = tl.minimum(first + C + window - 1, T) if WINDOW else T
     for OWN in tl.static_range(2):  # queries of blocks after, and of the keys' own
@@ -138,10 +138,7 @@ def _key_gradients(
             there, row = start + m * H, bh * T + m
             lse_m = tl.load(lse + row + i, mask=i < T - m, other=float("inf"))
             delta_m = tl.load(delta + row + i, mask=i < T - m, other=0.0)
-            c_m, low_m = _sums(c + there if GATED else c, i, T - m, H, GATED)
-            s = _scores(k_n, load_transposed(q + there * K, i, T - m, H * K, ks, K), -c_n, -low_n, -c_m, -low_m, scale, DT)
-            if OWN or WINDOW:
-                s = _where_seen(s, m - first + i[None, :] - i[:, None], window, WINDOW)
+            s = _scores(k_n, c_n, low_n, q, c, there, first - m, T - m, i, ks, scale, window, H, K, True, OWN or WINDOW, GATED, WINDOW, DT)
             p = tl.exp2(s - lse_m[None, :])
             dv_n = dot(p.to(DT), load_rows(do + there * V, i, T - m, H * V, vs, V), DT, dv_n)
             ds = p * (dot(v_n, load_transposed(do + there * V, i, T - m, H * V, vs, V), DT) - delta_m[None, :])
@@ -150,8 +147,8 @@ def _key_gradients(
     store_rows(dk + here * K, i, end, H * K, ks, K, dk_n * scale)
     store_rows(dv + here * V, i, end, H * V, vs, V, dv_n)
     if GATED:
-        place = dc + here + i * H
-        tl.store(place, (tl.load(place, mask=i < end, other=0.0) + dc_n).to(dc.dtype.element_ty), mask=i < end)
+        at = dc + here + i * H
+        tl.store(at, (tl.load(at, mask=i < end, other=0.0) + dc_n).to(dc.dtype.element_ty), mask=i < end)
 
 
 _TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
