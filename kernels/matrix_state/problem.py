@@ -1,7 +1,7 @@
 """One call of the recurrence, checked and brought into the form that every backend takes."""
 
 from collections.abc import Hashable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -51,6 +51,18 @@ class Problem(NamedTuple):
         given = q, k, v, log_decay, state, bonus, *(update if isinstance(update, tuple) else ())
         kinds = [(x.shape, x.dtype, x.device, x.requires_grad) if isinstance(x, Tensor) else x for x in given]
         return type(update), read, steps, scale, final, *kinds
+
+    def between(self, first: int, end: int) -> "Problem":
+        """Of a checked one the tokens from `first` to before `end`."""
+        writes = slice(self.steps * first, self.steps * end)
+        update: Any = self.update
+        return self._replace(
+            q=self.q[:, first:end],
+            k=self.k[:, writes],
+            v=self.v[:, writes],
+            log_decay=None if self.log_decay is None else self.log_decay[:, first:end],
+            update=update._make(x[:, writes] if isinstance(x, Tensor) else x for x in update),
+        )
 
     def promoted(self) -> "Problem":
         """In at least float32, never down from float64, and with a key head for every value head."""

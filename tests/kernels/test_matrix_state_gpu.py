@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from linbench.kernels.matrix_state import matrix_state
 from linbench.kernels.matrix_state.instances import INSTANCES, apply, random_inputs
 from tests.kernels.matrix_state_parity import (
     DECAYS,
@@ -178,6 +179,17 @@ def test_without_gradients_the_results_are_the_same(name: str) -> None:
         o, state = apply(INSTANCES[name], inputs, backend="triton")
     assert error(o, expected["o"]) < 1e-6
     assert error(state, expected["state"]) < 1e-6
+
+
+def test_a_sequence_beyond_what_int32_counts() -> None:
+    """16.4 GiB of queries, keys, values and outputs; what is more than 2,048 tokens old has been forgotten."""
+    q, k, v = (torch.randn(1, 2**20 + 70, 16, 128, device=DEVICE, dtype=torch.bfloat16) for _ in range(3))
+    log_decay = torch.full((1, 1, 16), -0.1, device=DEVICE)
+    with torch.no_grad():
+        o, state = matrix_state(q, k, v, log_decay=log_decay)
+        late, late_state = matrix_state(*(x[:, -3000:].contiguous() for x in (q, k, v)), log_decay=log_decay)
+    assert error(o[:, -900:], late[:, -900:]) < LIMITS[torch.bfloat16][0]
+    assert error(state, late_state) < LIMITS[torch.bfloat16][0]
 
 
 @pytest.mark.parametrize("name", ["scalar_decay", "gated_deltanet", "kda", "rwkv7"])

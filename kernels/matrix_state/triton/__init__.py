@@ -10,25 +10,43 @@ from linbench.kernels.matrix_state.triton.plan import Switches
 from linbench.kernels.matrix_state.update import Delta, LowRank
 from linbench.kernels.operators import asks_gradient, looked_on
 
+_COUNTED = 2**31
+"""Numbers of one sequence that kernels count, in int32."""
+
 
 def triton(problem: Problem) -> tuple[Tensor, Tensor | None]:
     """Results as in `linbench.kernels.matrix_state.reference.reference`, in the precision of the inputs; the state in float32, or None if not wanted.
 
     Raises ValueError, as `check`: the problem need not be checked, and is not if one like it was.
     """
-    if looked_on():
-        tensors, switches = _taken(check(problem))
+    seen = looked_on()
+    signature = None if seen else (torch.is_grad_enabled(), problem.signature())
+    if not seen and (known := plan.known.get(signature)) is not None:
+        return unseen(problem.tensors, known)
+    given, problem = problem, check(problem)
+    *_, key_dim = problem.q.shape
+    *_, heads, value_dim = problem.v.shape
+    longest = (_COUNTED - 1) // (problem.steps * heads * max(key_dim, value_dim))
+    if problem.q.shape[1] > longest:
+        return _in_pieces(problem, longest)
+    tensors, switches = _taken(problem)
+    if seen:
         o, last, _ = forward(*tensors, *switches, torch.is_grad_enabled(), problem.final)
         return o, last if problem.final else None
-    signature = torch.is_grad_enabled(), problem.signature()
-    known = plan.known.get(signature)
-    if known is not None:
-        return unseen(problem.tensors, known)
-    tensors, switches = _taken(check(problem))
     made = plan.form_of(tensors, switches, torch.is_grad_enabled() and asks_gradient(tensors), problem.final).plan()
-    if all(x is given for x, given in zip(tensors, problem.tensors, strict=True)):
+    if all(x is handed for x, handed in zip(tensors, given.tensors, strict=True)):
         plan.known[signature] = made
     return unseen(tensors, made)
+
+
+def _in_pieces(problem: Problem, longest: int) -> tuple[Tensor, Tensor | None]:
+    """One after the other, the state carried on."""
+    length, last, outputs = problem.q.shape[1], problem.state, []
+    for first in range(0, length, longest):
+        end = min(first + longest, length)
+        o, last = triton(problem.between(first, end)._replace(state=last, final=problem.final or end < length))
+        outputs.append(o)
+    return torch.cat(outputs, dim=1), last
 
 
 def _taken(problem: Problem) -> tuple[Tensors, Switches]:

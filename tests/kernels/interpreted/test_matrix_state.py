@@ -172,6 +172,25 @@ def test_without_a_final_state_outputs_and_gradients_are_the_same(monkeypatch: p
     assert all(map(torch.equal, *found))
 
 
+@pytest.mark.parametrize("name", ["linear_attention", "rwkv6", "comba", "gated_deltaproduct", "rwkv7"])
+@pytest.mark.parametrize("looked_on", [False, True])
+@pytest.mark.usefixtures("poisoned_memory")
+def test_what_is_too_long_to_count_goes_in_pieces(monkeypatch: pytest.MonkeyPatch, name: str, looked_on: bool) -> None:
+    module = importlib.import_module("linbench.kernels.matrix_state.triton")
+    lengths = []
+    taken = module._taken
+    monkeypatch.setattr(module.plan, "known", {})
+    monkeypatch.setattr(module, "looked_on", lambda: looked_on)
+    monkeypatch.setattr(module, "_COUNTED", 24 * 8 * INSTANCES[name].steps + 1)
+    monkeypatch.setattr(module, "_taken", lambda problem: lengths.append(problem.q.shape[1]) or taken(problem))
+    inputs = random_inputs(INSTANCES[name], **ONE | {"batch": 2}, length=19, state=True)
+    assert_parity(INSTANCES[name], inputs, "triton")
+    assert set(lengths) == {8, 3}
+    o, state = apply(INSTANCES[name], inputs, final=False, backend="triton")
+    assert state is None
+    assert error(o, reference(INSTANCES[name], inputs).outputs["o"]) < 1e-5
+
+
 @pytest.mark.parametrize("shape", [(16,), (2, 1), (2, 16)])
 def test_a_bonus_that_broadcasts(shape: tuple[int, ...]) -> None:
     inputs = random_inputs(INSTANCES["rwkv6"], batch=2, length=7, heads=2, key_dim=16, value_dim=16)
