@@ -48,7 +48,7 @@ def attention(
         empty_is_zero: places without a key hold zeros, so that nothing need be done to silence what they hold.
         scale: factor on the scores, a number or one per head [H]; None is K ** -0.5.
         backend: "triton", on a GPU, lays no matrix of all queries and keys in memory; it is there where tokens stand at 0, 1, 2, ... and there are gates,
-            slopes or a window. "auto" does not take it before it has been held to float64 on one.
+            slopes or a window, and "auto" takes it where it is.
 
     Returns: [B, T, H, V] in the dtype of v.
 
@@ -68,7 +68,7 @@ def attention(
         raise ValueError(f"kept is [B, T, H] of queries and [B, S, H] of keys, not {[*map(tuple, (x.shape for x in kept))]}")
     in_order = key_positions is None and (kept is None or kept[0] is kept[1]) and max(k.shape[3], v.shape[3]) <= _WIDEST
     looks_apart = kept is not None or slopes is not None or window is not None
-    backends = {**_BACKENDS, "triton": _triton} if backend != "auto" and in_order and looks_apart else _BACKENDS
+    backends = {**_BACKENDS, "triton": _triton} if in_order and looks_apart else _BACKENDS
     took = chosen(backend, backends, v, otherwise="dense")
     dtype = v.dtype
     if took != "triton" and (slopes is not None or kept is not None):  # distances beyond 256 are not exact in half precision

@@ -15,7 +15,6 @@ from linbench.kernels.decay_gate import decay_gate
 from linbench.kernels.embedding import embedding
 from linbench.kernels.erasure import erasure
 from linbench.kernels.norms import Activation, l2_norm, layer_norm, rms_norm
-from linbench.kernels.operators import runs_triton
 from linbench.kernels.rotary import rotate
 from linbench.kernels.scan import scan
 from linbench.kernels.short_convolution import short_convolution
@@ -193,8 +192,7 @@ def _gated_attention(batch: int, length: int, heads: int, key_dim: int, value_di
 
     def kernel(given: Inputs) -> tuple[Tensor, ...]:
         kept = given["gate"].double().cumsum(dim=1) if gates is not None else None
-        backend = "triton" if runs_triton(given["q"]) else "auto"
-        return (attention(given["q"], given["k"], given["v"], window=window, kept=None if kept is None else (kept, kept), backend=backend),)
+        return (attention(given["q"], given["k"], given["v"], window=window, kept=None if kept is None else (kept, kept)),)
 
     def truth(given: Inputs) -> tuple[Tensor, ...]:
         q, k, v = (given[name].transpose(1, 2) for name in ("q", "k", "v"))
