@@ -98,7 +98,7 @@ class Attention(Mixer):
             return super().decode(x, state, handed)
         new = self._seen(x, state)
         cache = self._remember(state, new, within=True)
-        kept = None if new.kept is None or cache.left is None else (new.kept - new.kept[:, -1:], -cache.left.double())
+        kept = None if new.kept is None or cache.left is None else (new.kept - new.kept[:, -1:], -cache.left)
         return Out(self._attended(new, cache.keys.transpose(1, 2), cache.values.transpose(1, 2), cache.positions, kept), cache, handed)
 
     def _begun(self, x: Tensor, cache: Cache | None, handed: Any) -> Out:

@@ -1,14 +1,14 @@
 """Softmax attention over positions: causal, with a window, a linear bias or forget gates when asked."""
 
 from contextlib import nullcontext
-from typing import Any
 
+import torch
 from torch import Tensor
 
 from linbench.kernels.attention.dense import dense
 from linbench.kernels.attention.positions import EMPTY, positions_from_zero
 from linbench.kernels.attention.reference import reference
-from linbench.kernels.operators import chosen, without_autocast
+from linbench.kernels.operators import asks_gradient, chosen, without_autocast
 from linbench.kernels.wide import widened
 
 __all__ = ["EMPTY", "VERSION", "attention", "flops_per_token"]
@@ -48,7 +48,7 @@ def attention(
         empty_is_zero: places without a key hold zeros, so that nothing need be done to silence what they hold.
         scale: factor on the scores, a number or one per head [H]; None is K ** -0.5.
         backend: "triton", on a GPU, lays no matrix of all queries and keys in memory; it is there where tokens stand at 0, 1, 2, ... and there are gates,
-            slopes or a window, and "auto" takes it where it is.
+            slopes or a window, and for one more token, T = 1 with positions, where no gradient is asked for. "auto" takes it where it is.
 
     Returns: [B, T, H, V] in the dtype of v.
 
@@ -59,23 +59,22 @@ def attention(
     fit = q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3] and k.shape[:3] == v.shape[:3] and q.shape[2] % k.shape[2] == 0
     if not fit or (key_positions is None and q.shape[1] != k.shape[1]):
         raise ValueError(f"q [B, T, H, K], k [B, S, Hk, K], v [B, S, Hk, V] with Hk dividing H, not {[*map(tuple, (q.shape, k.shape, v.shape))]}")
-    groups = q.shape[2] // k.shape[2]
-    if groups > 1:
-        k, v = k.repeat_interleave(groups, dim=2), v.repeat_interleave(groups, dim=2)
     if window is not None and window < 1:
         raise ValueError(f"window must be at least 1, not {window}")
     if kept is not None and (kept[0].shape != q.shape[:3] or kept[1].shape != (*k.shape[:2], q.shape[2])):
         raise ValueError(f"kept is [B, T, H] of queries and [B, S, H] of keys, not {[*map(tuple, (x.shape for x in kept))]}")
-    in_order = key_positions is None and (kept is None or kept[0] is kept[1]) and max(k.shape[3], v.shape[3]) <= _WIDEST
-    looks_apart = kept is not None or slopes is not None or window is not None
-    backends = {**_BACKENDS, "triton": _triton} if in_order and looks_apart else _BACKENDS
+    backends = {**_BACKENDS, "triton": _triton} if _has_kernel(q, k, v, key_positions, window, slopes, kept) else _BACKENDS
     took = chosen(backend, backends, v, otherwise="dense")
+    groups = q.shape[2] // k.shape[2]
+    if groups > 1 and not (took == "triton" and key_positions is not None):
+        k, v = k.repeat_interleave(groups, dim=2), v.repeat_interleave(groups, dim=2)
     dtype = v.dtype
-    if took != "triton" and (slopes is not None or kept is not None):  # distances beyond 256 are not exact in half precision
-        q, k, v = map(widened, (q, k, v))
-    if key_positions is not None and not empty_is_zero:  # a weight of zero does not silence a NaN, so what an empty place holds must go
-        empty = (key_positions == EMPTY)[:, :, None, None]
-        k, v = k.masked_fill(empty, 0.0), v.masked_fill(empty, 0.0)
+    if took != "triton":
+        if slopes is not None or kept is not None:  # distances beyond 256 are not exact in half precision
+            q, k, v = map(widened, (q, k, v))
+        if key_positions is not None and not empty_is_zero:  # a weight of zero does not silence a NaN, so what an empty place holds must go
+            empty = (key_positions == EMPTY)[:, :, None, None]
+            k, v = k.masked_fill(empty, 0.0), v.masked_fill(empty, 0.0)
     if isinstance(scale, Tensor):
         q, scale = q * scale[:, None].to(q.dtype), 1.0
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -84,12 +83,41 @@ def attention(
     return o.to(dtype)
 
 
-def _triton(q: Tensor, k: Tensor, v: Tensor, _: Any, __: Any, window: int | None, slopes: Tensor | None, kept: Any, scale: float) -> Tensor:
-    """A slope is a gate that is the same everywhere."""
-    from linbench.kernels.attention.triton import triton_attention  # not everywhere to be had, and slow to import
+def _has_kernel(
+    q: Tensor, k: Tensor, v: Tensor, key_positions: Tensor | None, window: int | None, slopes: Tensor | None, kept: tuple[Tensor, Tensor] | None
+) -> bool:
+    """Whether this is one of the two things that Triton's kernels do: scores that are more than products, of tokens in order; or one more token, without a
+    gradient. Torch's own are faster at products alone."""
+    if max(k.shape[3], v.shape[3]) > _WIDEST:
+        return False
+    if key_positions is not None:
+        return q.shape[1] == 1 and not (torch.is_grad_enabled() and asks_gradient((q, k, v, slopes, *(kept or ()))))
+    return kept[0] is kept[1] if kept is not None else slopes is not None or window is not None
+
+
+def _triton(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    query_positions: Tensor | None,
+    key_positions: Tensor | None,
+    window: int | None,
+    slopes: Tensor | None,
+    kept: tuple[Tensor, Tensor] | None,
+    scale: float,
+) -> Tensor:
+    """Kernels that are not everywhere to be had, and slow to import."""
+    if query_positions is not None and key_positions is not None:
+        from linbench.kernels.attention.triton.decoding import decode
+
+        batch = len(q)
+        there, slopes = key_positions.expand(batch, -1), None if slopes is None else slopes.expand(batch, -1)
+        one: Tensor = decode(q, k, v, query_positions.expand(batch, -1), there, slopes, *(kept or (None, None)), window, scale)
+        return one
+    from linbench.kernels.attention.triton.gated import triton_attention
 
     c: Tensor | None = None if kept is None else kept[0]
-    if slopes is not None:
+    if slopes is not None:  # a gate that is the same everywhere
         bias = (-slopes.double() * positions_from_zero(q).mT).expand(q.shape[:3])
         c = bias if c is None else c + bias
     return triton_attention(q, k, v, c, window, scale)

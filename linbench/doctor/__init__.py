@@ -34,7 +34,8 @@ class Row(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What came out; errors are None where the row did not end, or not with finite numbers. reason: what is wrong, in one line."""
+    """What came out. Errors are None where the row did not end, or not with finite numbers, or of gradients that there are none of. reason: what is wrong,
+    in one line."""
 
     row: Row
     error: float | None
@@ -83,9 +84,9 @@ def verdict(row: Row) -> Verdict:
     reasons = [
         f"{what} are off by {error:.1e}" if math.isfinite(error) else f"{what} are not finite"
         for what, error, most in (("outputs", found.output, limit), (f"gradients of {found.worst}", found.gradient, gradient_limit))
-        if not error <= most
+        if error is not None and not error <= most
     ]
-    finite = [error if math.isfinite(error) else None for error in (found.output, found.gradient)]
+    finite = [error if error is not None and math.isfinite(error) else None for error in (found.output, found.gradient)]
     return Verdict(row, finite[0], finite[1], found.seconds, "; ".join(reasons) or None)
 
 

@@ -14,7 +14,7 @@ Function = Callable[[Inputs], tuple[Tensor, ...]]
 
 
 class Trial(NamedTuple):
-    """A kernel, the truth, and inputs, of which each gets a gradient."""
+    """A kernel, the truth, and inputs, of which each gets a gradient if the kernel has one."""
 
     kernel: Function
     truth: Function
@@ -22,10 +22,10 @@ class Trial(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """||e|| / ||reference||, the worst of outputs and the worst of gradients with the input's name, and seconds of the kernel's call."""
+    """||e|| / ||reference||, the worst of outputs and the worst of gradients with the input's name, None where there are none, and seconds of the call."""
 
     output: float
-    gradient: float
+    gradient: float | None
     worst: str
     seconds: float
 
@@ -42,14 +42,17 @@ def errors_of(kernel: Function, truth: Function, inputs: Inputs) -> Errors:
         started = time.perf_counter()
         outputs = kernel(leaves)
         cotangents = [_cotangent(output) for output in outputs]
-        gradients = torch.autograd.grad(outputs, list(leaves.values()), cotangents, materialize_grads=True)
-        if gradients[0].is_cuda:
+        differentiable = outputs[0].requires_grad
+        gradients = torch.autograd.grad(outputs, list(leaves.values()), cotangents, materialize_grads=True) if differentiable else ()
+        if outputs[0].is_cuda:
             torch.cuda.synchronize()
         seconds = time.perf_counter() - started
     expected = truth(wide)
+    output = max(relative(x, y) for x, y in zip(outputs, expected, strict=True))
+    if not differentiable:
+        return Errors(output, None, "", seconds)
     expected_gradients = torch.autograd.grad(expected, list(wide.values()), [x.double() for x in cotangents], materialize_grads=True)
     floor = 1e-2 * float(expected_gradients[0].norm())
-    output = max(relative(x, y) for x, y in zip(outputs, expected, strict=True))
     of_gradients = [relative(x, y, floor) for x, y in zip(gradients, expected_gradients, strict=True)]
     worst = max(range(len(of_gradients)), key=of_gradients.__getitem__)
     return Errors(output, of_gradients[worst], list(inputs)[worst], seconds)

@@ -129,7 +129,7 @@ def test_it_is_there_where_scores_are_more_than_products(make: Callable[..., Inp
     q, k, v, gates = make(1, 9, 2, 16, 16)
     kept = gates.double().cumsum(dim=1)
     for more in ({"kept": (kept, kept)}, {"window": 3}, {"slopes": torch.ones(2, device=DEVICE)}):
-        assert error(attention(q, k, v, **more, backend="triton"), attention(q, k, v, **more)) < 1e-5
+        assert error(attention(q, k, v, **more), attention(q, k, v, **more, backend="dense")) < 1e-5
     for less in (
         {},
         {"kept": (kept, kept.clone())},

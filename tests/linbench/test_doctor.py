@@ -29,6 +29,7 @@ def test_every_recurrence_and_small_kernel_has_rows_in_both_precisions() -> None
         "token_shift",
         "cross_entropy",
         "gated_attention",
+        "cached_attention",
     }
     assert {row.kernel for row in found} == {*INSTANCES, *others}
     for kernel in {row.kernel for row in found}:

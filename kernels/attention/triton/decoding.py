@@ -1,0 +1,131 @@
+"""Softmax attention of one more token over a cache, on a GPU: two launches, and everything that is there is read once.
+
+A program has a part of the places of one head; where several share a head, a second kernel joins what they found (2205.14135, section 3.1, and as
+flash-decoding does). Scores and sums are computed without products of matrices, which one query would not fill, in float32.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from linbench.kernels.attention.positions import EMPTY
+from linbench.kernels.matrix_state.triton.chunk import place_in_grid
+from linbench.kernels.matrix_state.triton.launch import power_of_two, processors
+from linbench.kernels.operators import fold_replicas, operator
+
+
+@triton.jit
+def _part(
+    q, k, v, here, there, slopes, c_q, c_k, found, most, total, S, window, scale, k_b, k_s, k_h, v_b, v_s, v_h, slopes_b,
+    H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PARTS: tl.constexpr,
+    NOTHING: tl.constexpr, WINDOW: tl.constexpr, SLOPES: tl.constexpr, GATED: tl.constexpr,
+):  # fmt: skip
+    """Grid (PARTS of every B H). q [B, 1, H, K], k [B, S, HK, K], v [B, S, HK, V], here [B, 1], there [B, S], slopes [B, H], c_q [B, 1, H], c_k [B, S, H] ->
+    of every part the largest score to base 2 and the sum of weights [B, H, PARTS], and what it found [B, H, PARTS, V], divided by that sum."""
+    part, bh = place_in_grid(PARTS)
+    batch, head = bh // H, bh % H
+    i, ks, vs = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
+    q_m = tl.load(q + bh * K + ks, mask=ks < K, other=0.0).to(tl.float32) * (scale * 1.4426950408889634)
+    now = tl.load(here + batch)
+    k_at, v_at = k + batch * k_b + (head // (H // HK)) * k_h, v + batch * v_b + (head // (H // HK)) * v_h
+    most_m, total_m, out = tl.full([1], float("-inf"), tl.float32), tl.zeros([1], tl.float32), tl.zeros([BV], tl.float32)
+    share = tl.cdiv(tl.cdiv(S, C), PARTS) * C
+    for n in range(part * share, tl.minimum(part * share + share, S), C):
+        place = batch * S + n
+        at = tl.load(there + place + i, mask=i < S - n, other=NOTHING)
+        seen = (at != NOTHING) & (at <= now)
+        if WINDOW:
+            seen = seen & (now - at < window)
+        first = tl.cast(n, tl.int64)
+        keys = tl.load(k_at + first * k_s + i[:, None] * k_s + ks[None, :], mask=seen[:, None] & (ks[None, :] < K), other=0.0)
+        values = tl.load(v_at + first * v_s + i[:, None] * v_s + vs[None, :], mask=seen[:, None] & (vs[None, :] < V), other=0.0)
+        s = tl.sum(keys.to(tl.float32) * q_m[None, :], axis=1)
+        if GATED:
+            left = tl.load(c_q + bh) - tl.load(c_k + (place + i) * H + head, mask=seen, other=0.0)
+            s += left.to(tl.float32) * 1.4426950408889634
+        if SLOPES:
+            s -= tl.load(slopes + batch * slopes_b + head).to(tl.float32) * (now - at).to(tl.float32) * 1.4426950408889634
+        s = tl.where(seen, s, float("-inf"))
+        more = tl.maximum(most_m, tl.max(s, axis=0))
+        above = tl.where(more == float("-inf"), 0.0, more)  # where no key has been seen yet
+        p, kept = tl.exp2(s - above), tl.exp2(most_m - above)
+        total_m = total_m * kept + tl.sum(p, axis=0)
+        out = out * kept + tl.sum(p[:, None] * values.to(tl.float32), axis=0)
+        most_m = more
+    at = bh * PARTS + part
+    one = tl.arange(0, 1)
+    if PARTS > 1:
+        tl.store(most + at + one, most_m)
+        tl.store(total + at + one, total_m)
+        total_m = tl.where(total_m == 0.0, 1.0, total_m)  # of a part where no key is seen, which then counts nothing
+    tl.store(found + at * V + vs, (out / total_m).to(found.dtype.element_ty), mask=vs < V)
+
+
+@triton.jit
+def _joined(found, most, total, o, V: tl.constexpr, BV: tl.constexpr, PARTS: tl.constexpr):
+    """Grid (B H): o [B, H, V] of all parts."""
+    bh = tl.program_id(0).to(tl.int64)
+    parts, vs = bh * PARTS + tl.arange(0, PARTS), tl.arange(0, BV)
+    highest = tl.load(most + parts)
+    weight = tl.load(total + parts) * tl.exp2(highest - tl.max(highest, axis=0))
+    each = tl.load(found + parts[:, None] * V + vs[None, :], mask=vs[None, :] < V, other=0.0)
+    out = tl.sum(weight[:, None] * each, axis=0) / tl.sum(weight, axis=0)
+    tl.store(o + bh * V + vs, out.to(o.dtype.element_ty), mask=vs < V)
+
+
+_LEAST = 256
+"""Places for which a program is worth its start."""
+
+
+def _parts(rows: int, places: int, device: torch.device) -> int:
+    """As many for each of so many rows as fill the device four times, a power of two."""
+    wanted = min(4 * processors(device) // rows, -(-places // _LEAST), 64)
+    return 1 << max(wanted, 1).bit_length() - 1
+
+
+@operator("cached_attention", differentiable=False)
+def decode(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    here: Tensor,
+    there: Tensor,
+    slopes: Tensor | None,
+    c_q: Tensor | None,
+    c_k: Tensor | None,
+    window: int | None,
+    scale: float,
+) -> Tensor:
+    """o [B, 1, H, V] of arguments as in `attention`, but slopes for every sequence [B, H]; Hk may be less than H."""
+    (batch, _, heads, key_dim), (places, key_heads, value_dim) = q.shape, v.shape[1:]
+    q, here, there = q.contiguous(), here.contiguous(), there.contiguous()
+    k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (k, v))
+    c_q, c_k = (None if c is None else c.contiguous() for c in (c_q, c_k))
+    slopes = slopes if slopes is None or slopes.stride(1) == 1 else slopes.contiguous()
+    rows = batch * heads
+    parts = _parts(rows, places, v.device)
+    o = v.new_empty((batch, 1, heads, value_dim))
+    found = most = total = o
+    if parts > 1:
+        found, most, total = (v.new_empty((rows, parts, *more), dtype=torch.float32) for more in ((value_dim,), (), ()))
+    sizes: dict[str, Any] = {"V": value_dim, "BV": power_of_two(value_dim), "PARTS": parts}
+    keys = power_of_two(key_dim)
+    _part[(parts * rows,)](
+        q, k, v, here, there, slopes, c_q, c_k, found, most, total, places, window or 0, scale, *k.stride()[:3], *v.stride()[:3],
+        0 if slopes is None else slopes.stride(0), H=heads, HK=key_heads, K=key_dim, BK=keys, C=min(64, 8192 // max(keys, sizes["BV"])), NOTHING=EMPTY,
+        WINDOW=window is not None, SLOPES=slopes is not None, GATED=c_q is not None, num_warps=4, **sizes,
+    )  # fmt: skip
+    if parts > 1:
+        _joined[(rows,)](found, most, total, o, num_warps=4, **sizes)
+    return o
+
+
+@decode.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> Tensor:
+    return v.new_empty((*q.shape[:3], v.shape[3]))
+
+
+fold_replicas(decode)

@@ -1,0 +1,1 @@
+../test_cached_attention.py
