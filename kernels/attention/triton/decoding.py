@@ -86,6 +86,11 @@ def _parts(rows: int, places: int, device: torch.device) -> int:
     return 1 << max(wanted, 1).bit_length() - 1
 
 
+def _block(widest: int) -> int:
+    """Places that are looked at together: what they hold stays in registers."""
+    return min(64, 8192 // widest)
+
+
 @operator("cached_attention", differentiable=False)
 def decode(
     q: Tensor,
@@ -115,7 +120,7 @@ def decode(
     keys = power_of_two(key_dim)
     _part[(parts * rows,)](
         q, k, v, here, there, slopes, c_q, c_k, found, most, total, places, window or 0, scale, *k.stride()[:3], *v.stride()[:3],
-        0 if slopes is None else slopes.stride(0), H=heads, HK=key_heads, K=key_dim, BK=keys, C=min(64, 8192 // max(keys, sizes["BV"])), NOTHING=EMPTY,
+        0 if slopes is None else slopes.stride(0), H=heads, HK=key_heads, K=key_dim, BK=keys, C=_block(max(keys, sizes["BV"])), NOTHING=EMPTY,
         WINDOW=window is not None, SLOPES=slopes is not None, GATED=c_q is not None, num_warps=4, **sizes,
     )  # fmt: skip
     if parts > 1:
