@@ -48,7 +48,8 @@ def attention(
         empty_is_zero: places without a key hold zeros, so that nothing need be done to silence what they hold.
         scale: factor on the scores, a number or one per head [H]; None is K ** -0.5.
         backend: "triton", on a GPU, lays no matrix of all queries and keys in memory; it is there where tokens stand at 0, 1, 2, ... and there are gates,
-            slopes or a window, and for one more token, T = 1 with positions, where no gradient is asked for. "auto" takes it where it is.
+            slopes or a window, and for one more token, T = 1 with positions, where there are gates or slopes and no gradient is asked for. "auto" takes it
+            where it is.
 
     Returns: [B, T, H, V] in the dtype of v.
 
@@ -86,12 +87,13 @@ def attention(
 def _has_kernel(
     q: Tensor, k: Tensor, v: Tensor, key_positions: Tensor | None, window: int | None, slopes: Tensor | None, kept: tuple[Tensor, Tensor] | None
 ) -> bool:
-    """Whether this is one of the two things that Triton's kernels do: scores that are more than products, of tokens in order; or one more token, without a
-    gradient. Torch's own are faster at products alone."""
+    """Whether scores are more than products, which torch's own kernels are faster at, and this is one of the two things that Triton's do: tokens in order, or
+    one more token without a gradient."""
     if max(k.shape[3], v.shape[3]) > _WIDEST:
         return False
     if key_positions is not None:
-        return q.shape[1] == 1 and not (torch.is_grad_enabled() and asks_gradient((q, k, v, slopes, *(kept or ()))))
+        biased = slopes is not None or kept is not None
+        return biased and q.shape[1] == 1 and not (torch.is_grad_enabled() and asks_gradient((q, k, v, slopes, *(kept or ()))))
     return kept[0] is kept[1] if kept is not None else slopes is not None or window is not None
 
 

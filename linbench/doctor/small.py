@@ -207,20 +207,18 @@ def _gated_attention(batch: int, length: int, heads: int, key_dim: int, value_di
     return Trial(kernel, truth, inputs)
 
 
-def _cached_attention(batch: int, places: int, heads: int, key_dim: int, value_dim: int, *, gated: bool = False, window: int | None = None) -> Trial:
-    """One more token, which has no gradient; the first of the places are empty, and those of the last sequence stand in another order."""
+def _cached_attention(batch: int, places: int, heads: int, key_dim: int, value_dim: int, *, window: int | None = None) -> Trial:
+    """One more token, with gates, which has no gradient; the first of the places are empty, and those of the last sequence stand in another order."""
     there = torch.arange(places).sub(3).clamp(min=-1).repeat(batch, 1)
     there[-1] = there[-1].flip(0)
     q, k = _normal(batch, 1, heads, key_dim), _normal(batch, heads, places, key_dim).transpose(1, 2)
-    inputs = {"q": q, "k": k, "v": _normal(batch, heads, places, value_dim).transpose(1, 2)}
-    if gated:
-        inputs["left"] = -_normal(batch, places, heads).abs()
+    inputs = {"q": q, "k": k, "v": _normal(batch, heads, places, value_dim).transpose(1, 2), "left": -_normal(batch, places, heads).abs()}
 
     @torch.no_grad()
     def kernel(given: Inputs) -> tuple[Tensor, ...]:
         q = given["q"]
         here, at = there.amax(dim=1, keepdim=True).to(q.device), there.to(q.device)
-        kept = (torch.zeros(batch, 1, heads, device=q.device), -given["left"]) if gated else None
+        kept = (torch.zeros(batch, 1, heads, device=q.device), -given["left"])
         nothing = (at == EMPTY)[:, :, None, None]
         k, v = (given[name].masked_fill(nothing, float("nan")) for name in ("k", "v"))
         return (attention(q, k, v, query_positions=here, key_positions=at, window=window, kept=kept),)
@@ -228,8 +226,7 @@ def _cached_attention(batch: int, places: int, heads: int, key_dim: int, value_d
     def truth(given: Inputs) -> tuple[Tensor, ...]:
         at = there.to(given["q"].device)
         unseen = (at == EMPTY) | (at.amax(dim=1, keepdim=True) - at >= (window or places))
-        scores = torch.einsum("bthk,bshk->bhs", given["q"], given["k"]) * key_dim**-0.5
-        scores = scores + given["left"].mT if gated else scores
+        scores = torch.einsum("bthk,bshk->bhs", given["q"], given["k"]) * key_dim**-0.5 + given["left"].mT
         return (torch.einsum("bhs,bshv->bhv", scores.masked_fill(unseen[:, None], float("-inf")).softmax(-1), given["v"])[:, None],)
 
     return Trial(kernel, truth, inputs)
@@ -272,8 +269,8 @@ SMALL: dict[str, dict[str, Callable[[], Trial]]] = {
     },
     "cached_attention": {
         "few places": partial(_cached_attention, 3, 40, 2, 28, 64),
-        "many places, gates": partial(_cached_attention, 2, 3000, 2, 64, 64, gated=True),
-        "many places, a window": partial(_cached_attention, 2, 2100, 3, 128, 128, window=700),
+        "many places": partial(_cached_attention, 2, 3000, 2, 64, 64),
+        "many places and a window": partial(_cached_attention, 2, 2100, 3, 128, 128, window=700),
         "very wide heads": partial(_cached_attention, 1, 600, 2, 256, 192),
     },
     "embedding": {"small vocabulary": partial(_embedding, 300, 5, 64), "large vocabulary": partial(_embedding, 5000, 3001, 96)},

@@ -27,7 +27,9 @@ class Cached(NamedTuple):
     there: Tensor
 
     def attend(self, *, backend: str = "triton", **options: Any) -> Tensor:
+        """With slopes of nothing where there are no others, as the kernel is for scores that are more than products."""
         q, k, v, here, there = self
+        options = {"slopes": q.new_zeros(q.shape[2])} | options
         return attention(q, k, v, query_positions=here, key_positions=there, backend=backend, **options)
 
     def double(self) -> "Cached":
@@ -146,7 +148,7 @@ def test_it_is_captured(make: Callable[..., Cached], replayed: Callable[..., Any
     assert torch.equal(captured[0], other.attend())
 
 
-def test_it_is_there_for_one_token_without_gradient(make: Callable[..., Cached]) -> None:
+def test_it_is_there_for_one_token_of_biased_scores_without_gradient(make: Callable[..., Cached]) -> None:
     cached = make(2, 20, 2, 16, 16)
     leaf = cached._replace(q=cached.q.requires_grad_())
     with pytest.raises(ValueError, match="one of auto, reference, dense"):
@@ -154,6 +156,8 @@ def test_it_is_there_for_one_token_without_gradient(make: Callable[..., Cached])
     assert leaf.attend(backend="auto").requires_grad
     with torch.no_grad():
         assert error(leaf.attend(), leaf.attend(backend="dense")) < 1e-5
+    with pytest.raises(ValueError, match="one of auto, reference, dense"):
+        cached.attend(slopes=None)
     two = cached._replace(q=cached.q.expand(-1, 2, -1, -1), here=cached.here.expand(-1, 2))
     with pytest.raises(ValueError, match="one of auto, reference, dense"):
         two.attend()

@@ -88,7 +88,7 @@ def _parts(rows: int, places: int, device: torch.device) -> int:
 
 def _block(widest: int) -> int:
     """Places that are looked at together: what they hold stays in registers."""
-    return min(64, 8192 // widest)
+    return min(128, 16384 // widest)
 
 
 @operator("cached_attention", differentiable=False)
