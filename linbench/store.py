@@ -6,7 +6,7 @@ import re
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +65,10 @@ class Store:
         with storage_sentence(self.folder, "cannot keep results in"):
             self.folder.mkdir(parents=True, exist_ok=True)
             self._locks.mkdir(exist_ok=True)
-            for leftover in self.folder.glob(f"{LEFTOVER}*"):  # of a writer that was killed
-                if time.time() - leftover.stat().st_mtime > _STALE_SECONDS:
-                    leftover.unlink(missing_ok=True)
+            for leftover in self.folder.glob(f"{LEFTOVER}*"):  # of a writer that was killed, or at work and done meanwhile
+                with suppress(FileNotFoundError):
+                    if time.time() - leftover.stat().st_mtime > _STALE_SECONDS:
+                        leftover.unlink()
             with tempfile.NamedTemporaryFile(dir=self.folder, prefix=LEFTOVER) as probe:
                 probe.write(b"\0")
                 probe.flush()

@@ -151,6 +151,13 @@ def test_leftovers_of_a_killed_writer_are_cleared_once_old(store: Store) -> None
     assert store.all() == []
 
 
+def test_what_another_writer_has_done_with_meanwhile_is_no_leftover(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = Path.glob
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: [*there(self, pattern), self / ".writing-gone"])
+    store.prepare()
+    assert store.get(ID) is None
+
+
 def test_one_claim_at_a_time(store: Store) -> None:
     with store.claim(ID) as first, Store(store.folder).claim(ID) as second:
         assert (first, second) == (True, False)
