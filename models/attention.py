@@ -105,7 +105,7 @@ class Attention(Mixer):
         """The start of sequences. `cache`: an empty one, for x to be remembered."""
         new = self._seen(x, None)
         o = self._attended(new, new.k, new.v, None, None if new.kept is None else (new.kept, new.kept))
-        return Out(o, None if cache is None else self._remember(cache, new, within=True), handed)
+        return Out(o, None if cache is None else self._remember(cache, new, within=True, first=True), handed)
 
     def _seen(self, x: Tensor, state: Cache | None) -> Seen:
         given = shared(x, self, self.readout)
@@ -139,29 +139,30 @@ class Attention(Mixer):
         """Logarithms of gates [B, T, H] by which a token forgets what came before it; None: nothing is forgotten."""
         return None
 
-    def _remember(self, state: Cache, new: Seen, *, within: bool = False) -> Cache:
-        """within: in the tensors of `state` themselves."""
+    def _remember(self, state: Cache, new: Seen, *, within: bool = False, first: bool = False) -> Cache:
+        """within: in the tensors of `state` themselves. first: nothing is in there yet."""
         places = state.keys.shape[2]
         if self.settings.window is None or places < self.settings.window:
             torch._assert_async((new.here[:, -1] < places).all(), f"the cache holds {places} tokens and is full")
         k, v, here = (part[:, -places:] for part in (new.k.to(state.keys.dtype), new.v.to(state.values.dtype), new.here))
         k, v = k.transpose(1, 2), v.transpose(1, 2)
         place = here % places  # with a window the oldest gives way
-        wide = place[:, None, :, None]
-        write = Tensor.scatter_ if within else Tensor.scatter
         left = state.left
         if left is not None and new.kept is not None:
             now = new.kept[:, -1:]
             after = (now - new.kept)[:, -places:].to(left.dtype)
             left = (left + now).to(left.dtype).scatter(1, place[:, :, None].expand_as(after), after)
-        return Cache(
-            write(state.keys, 2, wide.expand_as(k), k),
-            write(state.values, 2, wide.expand_as(v), v),
-            write(state.positions, 1, place, here),
-            new.here[:, -1] + 1,
-            new.conv,
-            left,
-        )
+        write = Tensor.scatter_ if within else Tensor.scatter
+        wide = place[:, None, :, None]
+        in_order = within and first and new.here.shape[1] <= places  # then a copy does, which takes a GPU much less time
+
+        def put(cache: Tensor, x: Tensor) -> Tensor:
+            if in_order:
+                cache[:, :, : x.shape[2]] = x
+                return cache
+            return write(cache, 2, wide.expand_as(x), x)
+
+        return Cache(put(state.keys, k), put(state.values, v), write(state.positions, 1, place, here), new.here[:, -1] + 1, new.conv, left)
 
     def init_state(self, batch: int, *, capacity: int) -> Cache:
         """An empty cache of `capacity` places, or as many as the window has: zeros, as a weight of zero does not silence what is not a number."""
