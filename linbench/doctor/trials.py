@@ -92,6 +92,9 @@ CASES = {
     "decays of 1e-6 and 1": Case(_CPU, _GPU, _extreme, lambda name, instance: instance.decay != "none"),
     # where nothing decays, each token keeps what rounding did to those before: at 70 tokens float32's own rounding would come up to the limit
     "near-parallel keys, beta 1.99": Case(_CPU._replace(length=25), _GPU, _near_parallel, _delta),
+    "heads of 39": Case(Sizes(2, 33, 2, 13, 13), Sizes(64, 99, 4, 39, 39, state=True), suits=_some),
+    "few rows, heads of 39": Case(None, Sizes(1, 257, 4, 39, 39, state=True)),
+    "few rows, heads of 39, beta below 1": Case(None, Sizes(1, 257, 4, 39, 39, state=True), suits=_delta, neg_eigval=False),
     "beta below 1, from a state": Case(_CPU._replace(state=True), _GPU._replace(batch=64, length=99, state=True), suits=_delta, neg_eigval=False),
 }
 """On a GPU the sizes reach every schedule and tile of the launch rule: "from a state" has rows enough to fill the device,

@@ -43,7 +43,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),
 ]
 
-WIDTHS = [16, 32, 64, 100, 128, 256]
+WIDTHS = [16, 32, 39, 64, 100, 128, 256]
 DTYPES = [torch.float32, torch.bfloat16]
 DECAYING = [name for name, instance in INSTANCES.items() if instance.decay != "none"]
 RECALLING = [name for name, instance in INSTANCES.items() if instance.update != "add"]
@@ -89,6 +89,32 @@ def test_outputs_state_and_gradients_equal_the_reference(row: dict[str, Any]) ->
 def test_every_switch(row: dict[str, Any]) -> None:
     form = {name: row[name] for name in ("update", "decay", "read", "steps", "dtype")}
     assert_parity(*draw(**form, batch=batch(row["full"]), length=100, heads=2, key_dim=32, value_dim=32, state=True, device=DEVICE), "triton")
+
+
+@rows(decay=DECAYS, steps=[1, 2], width=[25, 39, 40, 64, 100], neg_eigval=[False, True], full=[False, True], gradient=[False, True], dtype=DTYPES)
+def test_delta_rules_of_any_width(row: dict[str, Any]) -> None:
+    """Beta below 1 rounds writes as values are, and no gradient keeps less: launches of their own."""
+    instance, inputs = draw(
+        row["decay"],
+        "delta",
+        steps=row["steps"],
+        batch=batch(row["full"]),
+        length=256,
+        heads=2,
+        **dict.fromkeys(("key_dim", "value_dim"), row["width"]),
+        state=True,
+        dtype=row["dtype"],
+        device=DEVICE,
+    )
+    instance = instance._replace(neg_eigval=row["neg_eigval"])
+    inputs["beta"] = inputs["beta"] / (1 if row["neg_eigval"] else 2)
+    if row["gradient"]:
+        assert_parity(instance, inputs, "triton")
+    else:
+        expected = reference(instance, inputs).outputs
+        with torch.no_grad():
+            made = dict(zip(("o", "state"), apply(instance, inputs, backend="triton"), strict=True))
+        assert all(error(made[name], expected[name]) < LIMITS[row["dtype"]][0] for name in made)
 
 
 @rows(instance=DECAYING, extreme=EXTREMES, full=[False, True], dtype=DTYPES)
