@@ -144,6 +144,11 @@ def asks_gradient(args: Iterable[Any]) -> bool:
     return any(isinstance(x, Tensor) and x.requires_grad for x in args)
 
 
+def may_ask_gradient(args: Iterable[Any]) -> bool:
+    """Whether one may be asked for: under a function transform what is stacked does not say so."""
+    return torch.is_grad_enabled() and (torch._C._are_functorch_transforms_active() or asks_gradient(args))
+
+
 class Operator:
     """A function of tensors as an operator of torch, by a name of its own: it changes none of its arguments and returns none of them.
 

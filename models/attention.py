@@ -105,7 +105,7 @@ class Attention(Mixer):
         """The start of sequences. `cache`: an empty one, for x to be remembered."""
         new = self._seen(x, None)
         o = self._attended(new, new.k, new.v, None, None if new.kept is None else (new.kept, new.kept))
-        return Out(o, None if cache is None else self._remember(cache, new, within=True, first=True), handed)
+        return Out(o, None if cache is None else self._remember(cache, new, first=True), handed)
 
     def _seen(self, x: Tensor, state: Cache | None) -> Seen:
         given = shared(x, self, self.readout)
@@ -140,7 +140,7 @@ class Attention(Mixer):
         return None
 
     def _remember(self, state: Cache, new: Seen, *, within: bool = False, first: bool = False) -> Cache:
-        """within: in the tensors of `state` themselves. first: nothing is in there yet."""
+        """within: in the tensors of `state` themselves. first: so, too, and nothing is in there yet."""
         places = state.keys.shape[2]
         if self.settings.window is None or places < self.settings.window:
             torch._assert_async((new.here[:, -1] < places).all(), f"the cache holds {places} tokens and is full")
@@ -152,9 +152,9 @@ class Attention(Mixer):
             now = new.kept[:, -1:]
             after = (now - new.kept)[:, -places:].to(left.dtype)
             left = (left + now).to(left.dtype).scatter(1, place[:, :, None].expand_as(after), after)
-        write = Tensor.scatter_ if within else Tensor.scatter
+        write = Tensor.scatter_ if within or first else Tensor.scatter
         wide = place[:, None, :, None]
-        in_order = within and first and new.here.shape[1] <= places  # then a copy does, which takes a GPU much less time
+        in_order = first and new.here.shape[1] <= places  # then a copy does, which takes a GPU much less time
 
         def put(cache: Tensor, x: Tensor) -> Tensor:
             if in_order:

@@ -2,19 +2,18 @@
 
 from contextlib import nullcontext
 
-import torch
 from torch import Tensor
 
 from linbench.kernels.attention.dense import dense
 from linbench.kernels.attention.positions import EMPTY, positions_from_zero
 from linbench.kernels.attention.reference import reference
-from linbench.kernels.operators import asks_gradient, chosen, without_autocast
+from linbench.kernels.operators import chosen, may_ask_gradient, without_autocast
 from linbench.kernels.wide import widened
 
 __all__ = ["EMPTY", "VERSION", "attention", "flops_per_token"]
 
 VERSION = 2
-"""Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
+"""Raised whenever a change here changes results by more than rounding; part of the identity of every cell that uses this family."""
 
 _BACKENDS = {"reference": reference, "dense": dense}
 
@@ -64,12 +63,14 @@ def attention(
         raise ValueError(f"window must be at least 1, not {window}")
     if kept is not None and (kept[0].shape != q.shape[:3] or kept[1].shape != (*k.shape[:2], q.shape[2])):
         raise ValueError(f"kept is [B, T, H] of queries and [B, S, H] of keys, not {[*map(tuple, (x.shape for x in kept))]}")
-    backends = {**_BACKENDS, "triton": _triton} if _has_kernel(q, k, v, key_positions, window, slopes, kept) else _BACKENDS
+    backends = {**_BACKENDS, "triton": _triton} if _has_kernel(q, k, v, key_positions, window, slopes, kept, scale) else _BACKENDS
     took = chosen(backend, backends, v, otherwise="dense")
     groups = q.shape[2] // k.shape[2]
     if groups > 1 and not (took == "triton" and key_positions is not None):
         k, v = k.repeat_interleave(groups, dim=2), v.repeat_interleave(groups, dim=2)
     dtype = v.dtype
+    if took == "triton" and key_positions is not None and isinstance(scale, Tensor):
+        q = widened(q)  # which is read in float32
     if took != "triton":
         if slopes is not None or kept is not None:  # distances beyond 256 are not exact in half precision
             q, k, v = map(widened, (q, k, v))
@@ -85,7 +86,14 @@ def attention(
 
 
 def _has_kernel(
-    q: Tensor, k: Tensor, v: Tensor, key_positions: Tensor | None, window: int | None, slopes: Tensor | None, kept: tuple[Tensor, Tensor] | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    key_positions: Tensor | None,
+    window: int | None,
+    slopes: Tensor | None,
+    kept: tuple[Tensor, Tensor] | None,
+    scale: float | Tensor | None,
 ) -> bool:
     """Whether scores are more than products, which torch's own kernels are faster at, and this is one of the two things that Triton's do: tokens in order, or
     one more token without a gradient."""
@@ -93,7 +101,7 @@ def _has_kernel(
         return False
     if key_positions is not None:
         biased = slopes is not None or kept is not None
-        return biased and q.shape[1] == 1 and not (torch.is_grad_enabled() and asks_gradient((q, k, v, slopes, *(kept or ()))))
+        return biased and q.shape[1] == 1 and not may_ask_gradient((q, k, v, slopes, scale, *(kept or ())))
     return kept[0] is kept[1] if kept is not None else slopes is not None or window is not None
 
 

@@ -79,7 +79,7 @@ def verdict(row: Row) -> Verdict:
     if row.device.startswith("cuda"):
         torch.cuda.set_device(row.device)  # where Triton launches
     trial = all_trials(row.device)[row.kernel][row.case](DTYPES[row.precision])
-    found = errors_of(trial.kernel, trial.truth, trial.inputs)
+    found = errors_of(*trial)
     limit, gradient_limit = LIMITS[row.precision]
     reasons = [
         f"{what} are off by {error:.1e}" if math.isfinite(error) else f"{what} are not finite"

@@ -14,11 +14,12 @@ Function = Callable[[Inputs], tuple[Tensor, ...]]
 
 
 class Trial(NamedTuple):
-    """A kernel, the truth, and inputs, of which each gets a gradient if the kernel has one."""
+    """A kernel, the truth, and inputs, of which each gets a gradient unless the kernel has none."""
 
     kernel: Function
     truth: Function
     inputs: Inputs
+    differentiable: bool = True
 
 
 class Errors(NamedTuple):
@@ -30,19 +31,18 @@ class Errors(NamedTuple):
     seconds: float
 
 
-def errors_of(kernel: Function, truth: Function, inputs: Inputs) -> Errors:
-    """Of outputs, and of the gradients of all `inputs`, which `truth` takes in float64.
+def errors_of(kernel: Function, truth: Function, inputs: Inputs, differentiable: bool = True) -> Errors:
+    """Of outputs, and of the gradients of all `inputs` where the kernel is `differentiable`; `truth` takes them in float64.
 
     A gradient may vanish by cancellation: its error is relative to no less than a hundredth of the norm of the first input's gradient.
     What is not finite has an infinite error.
     """
-    leaves = {name: x.detach().clone().requires_grad_() for name, x in inputs.items()}
-    wide = {name: x.detach().double().requires_grad_() for name, x in inputs.items()}
+    leaves = {name: x.detach().clone().requires_grad_(differentiable) for name, x in inputs.items()}
+    wide = {name: x.detach().double().requires_grad_(differentiable) for name, x in inputs.items()}
     with poisoned():
         started = time.perf_counter()
         outputs = kernel(leaves)
         cotangents = [_cotangent(output) for output in outputs]
-        differentiable = outputs[0].requires_grad
         gradients = torch.autograd.grad(outputs, list(leaves.values()), cotangents, materialize_grads=True) if differentiable else ()
         if outputs[0].is_cuda:
             torch.cuda.synchronize()

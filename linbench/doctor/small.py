@@ -214,7 +214,6 @@ def _cached_attention(batch: int, places: int, heads: int, key_dim: int, value_d
     q, k = _normal(batch, 1, heads, key_dim), _normal(batch, heads, places, key_dim).transpose(1, 2)
     inputs = {"q": q, "k": k, "v": _normal(batch, heads, places, value_dim).transpose(1, 2), "left": -_normal(batch, places, heads).abs()}
 
-    @torch.no_grad()
     def kernel(given: Inputs) -> tuple[Tensor, ...]:
         q = given["q"]
         here, at = there.amax(dim=1, keepdim=True).to(q.device), there.to(q.device)
@@ -229,7 +228,7 @@ def _cached_attention(batch: int, places: int, heads: int, key_dim: int, value_d
         scores = torch.einsum("bthk,bshk->bhs", given["q"], given["k"]) * key_dim**-0.5 + given["left"].mT
         return (torch.einsum("bhs,bshv->bhv", scores.masked_fill(unseen[:, None], float("-inf")).softmax(-1), given["v"])[:, None],)
 
-    return Trial(kernel, truth, inputs)
+    return Trial(kernel, truth, inputs, differentiable=False)
 
 
 SMALL: dict[str, dict[str, Callable[[], Trial]]] = {

@@ -129,8 +129,27 @@ def test_what_comes_later_is_not_seen(make: Callable[..., Cached]) -> None:
 
 def test_replicas_stack(make: Callable[..., Cached]) -> None:
     replicas = [make(2, 20, 2, 16, 16, empty=4) for _ in range(3)]
-    together = torch.vmap(lambda *x: Cached(*x).attend(window=9))(*map(torch.stack, zip(*replicas, strict=True)))
+    with torch.no_grad():
+        together = torch.vmap(lambda *x: Cached(*x).attend(window=9))(*map(torch.stack, zip(*replicas, strict=True)))
     assert torch.equal(together, torch.stack([each.attend(window=9) for each in replicas]))
+
+
+@pytest.mark.parametrize("places", [20, 600])
+def test_who_sees_no_key_finds_nothing(make: Callable[..., Cached], places: int) -> None:
+    cached = make(2, places, 2, 16, 16)
+    blind = cached._replace(here=torch.tensor([[EMPTY], [places]], device=DEVICE))
+    o = blind.attend()
+    assert not o[0].any()
+    assert error(o, blind.attend(backend="dense")) < 1e-5
+    assert cached._replace(**{name: getattr(cached, name)[:0] for name in Cached._fields}).attend().shape == (0, 1, 2, 16)
+
+
+def test_tokens_may_lie_far_apart(make: Callable[..., Cached]) -> None:
+    cached = make(1, 130, 1, 16, 16)
+    apart = 2**24 + 8
+    k = torch.empty(129 * apart + 16, dtype=torch.bfloat16, device=DEVICE).as_strided((1, 130, 1, 16), (1, apart, 16, 1)).copy_(cached.k)
+    near = cached._replace(k=k.contiguous())
+    assert torch.equal(cached._replace(k=k).attend(), near.attend())
 
 
 def test_it_compiles_whole(make: Callable[..., Cached]) -> None:
@@ -154,6 +173,9 @@ def test_it_is_there_for_one_token_of_biased_scores_without_gradient(make: Calla
     with pytest.raises(ValueError, match="one of auto, reference, dense"):
         leaf.attend()
     assert leaf.attend(backend="auto").requires_grad
+    assert cached.attend(backend="auto", scale=torch.ones(2, device=DEVICE, requires_grad=True)).requires_grad
+    stacked = torch.stack([leaf.q.detach()] * 2).requires_grad_()
+    assert torch.vmap(lambda q: leaf._replace(q=q).attend(backend="auto"))(stacked).requires_grad
     with torch.no_grad():
         assert error(leaf.attend(), leaf.attend(backend="dense")) < 1e-5
     with pytest.raises(ValueError, match="one of auto, reference, dense"):

@@ -141,6 +141,10 @@ def test_errors_know_a_kernel_from_another() -> None:
     assert found.gradient < 1e-7
     found = errors_of(lambda given: (given["x"] * given["y"].detach(),), lambda given: (given["x"] * given["y"],), inputs)
     assert (found.output < 1e-7, found.gradient, found.worst) == (True, 1.0, "y")
+    with pytest.raises(RuntimeError, match="does not require grad"):  # of one that has lost its gradients
+        errors_of(lambda given: (given["x"].detach(),), lambda given: (given["x"],), inputs)
+    found = errors_of(lambda given: (2 * given["x"],), lambda given: (given["x"],), inputs, differentiable=False)
+    assert (found.output, found.gradient) == (1.0, None)
 
 
 def test_errors_are_relative_and_never_hide_what_is_not_finite() -> None:

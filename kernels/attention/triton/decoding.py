@@ -1,4 +1,4 @@
-"""Softmax attention of one more token over a cache, on a GPU: two launches, and everything that is there is read once.
+"""Softmax attention of one more token over a cache, on a GPU, in one launch or two: a head reads what is there once.
 
 A program has a part of the places of one head; where several share a head, a second kernel joins what they found (2205.14135, section 3.1, and as
 flash-decoding does). Scores and sums are computed without products of matrices, which one query would not fill, in float32.
@@ -39,9 +39,9 @@ def _part(
         seen = (at != NOTHING) & (at <= now)
         if WINDOW:
             seen = seen & (now - at < window)
-        first = tl.cast(n, tl.int64)
-        keys = tl.load(k_at + first * k_s + i[:, None] * k_s + ks[None, :], mask=seen[:, None] & (ks[None, :] < K), other=0.0)
-        values = tl.load(v_at + first * v_s + i[:, None] * v_s + vs[None, :], mask=seen[:, None] & (vs[None, :] < V), other=0.0)
+        rows = (n + i).to(tl.int64)[:, None]
+        keys = tl.load(k_at + rows * k_s + ks[None, :], mask=seen[:, None] & (ks[None, :] < K), other=0.0)
+        values = tl.load(v_at + rows * v_s + vs[None, :], mask=seen[:, None] & (vs[None, :] < V), other=0.0)
         s = tl.sum(keys.to(tl.float32) * q_m[None, :], axis=1)
         if GATED:
             left = tl.load(c_q + bh) - tl.load(c_k + (place + i) * H + head, mask=seen, other=0.0)
@@ -60,7 +60,7 @@ def _part(
     if PARTS > 1:
         tl.store(most + at + one, most_m)
         tl.store(total + at + one, total_m)
-        total_m = tl.where(total_m == 0.0, 1.0, total_m)  # of a part where no key is seen, which then counts nothing
+    total_m = tl.where(total_m == 0.0, 1.0, total_m)  # where no key is seen, which then counts nothing
     tl.store(found + at * V + vs, (out / total_m).to(found.dtype.element_ty), mask=vs < V)
 
 
@@ -70,9 +70,11 @@ def _joined(found, most, total, o, V: tl.constexpr, BV: tl.constexpr, PARTS: tl.
     bh = tl.program_id(0).to(tl.int64)
     parts, vs = bh * PARTS + tl.arange(0, PARTS), tl.arange(0, BV)
     highest = tl.load(most + parts)
-    weight = tl.load(total + parts) * tl.exp2(highest - tl.max(highest, axis=0))
+    above = tl.max(highest, axis=0)
+    weight = tl.load(total + parts) * tl.exp2(highest - tl.where(above == float("-inf"), 0.0, above))
+    whole = tl.sum(weight, axis=0)
     each = tl.load(found + parts[:, None] * V + vs[None, :], mask=vs[None, :] < V, other=0.0)
-    out = tl.sum(weight[:, None] * each, axis=0) / tl.sum(weight, axis=0)
+    out = tl.sum(weight[:, None] * each, axis=0) / tl.where(whole == 0.0, 1.0, whole)
     tl.store(o + bh * V + vs, out.to(o.dtype.element_ty), mask=vs < V)
 
 
@@ -82,7 +84,7 @@ _LEAST = 256
 
 def _parts(rows: int, places: int, device: torch.device) -> int:
     """As many for each of so many rows as fill the device four times, a power of two."""
-    wanted = min(4 * processors(device) // rows, -(-places // _LEAST), 64)
+    wanted = min(4 * processors(device) // max(rows, 1), -(-places // _LEAST), 64)
     return 1 << max(wanted, 1).bit_length() - 1
 
 

@@ -155,8 +155,8 @@ _TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32:
 
 
 def _launch(q: Tensor, v: Tensor, c: Tensor | None, window: int | None, *, back: bool = False) -> tuple[tuple[int], dict[str, Any]]:
-    """Blocks of 64 queries and keys, fewer where a head is wide or its products are of float32. With heads of 128 forward loads two blocks ahead, and
-    backward, whose tiles fill the registers, none (measured on an H200)."""
+    """Blocks of 64 queries and keys, fewer where a head is wide or its products are of float32. With 16-bit heads of 128 forward loads two blocks
+    ahead, and backward, whose tiles fill the registers, none (measured on an H200)."""
     batch, length, heads, key_dim = q.shape
     keys, values = power_of_two(key_dim), power_of_two(v.shape[3])
     wide, widest = q.dtype == torch.float32, max(keys, values)

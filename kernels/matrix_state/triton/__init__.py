@@ -26,7 +26,7 @@ def triton(problem: Problem) -> tuple[Tensor, Tensor | None]:
     given, problem = problem, check(problem)
     *_, key_dim = problem.q.shape
     *_, heads, value_dim = problem.v.shape
-    longest = (_COUNTED - 1) // (problem.steps * heads * max(key_dim, value_dim))
+    longest = (_COUNTED - 1) // (problem.steps * heads * max(key_dim, value_dim)) // 8 * 8  # so that each piece begins where Triton expects it by default
     if problem.q.shape[1] > longest:
         return _in_pieces(problem, longest)
     tensors, switches = _taken(problem)
