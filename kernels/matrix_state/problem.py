@@ -64,6 +64,27 @@ class Problem(NamedTuple):
             update=update._make(x[:, writes] if isinstance(x, Tensor) else x for x in update),
         )
 
+    def padded(self, keys: int, values: int) -> "Problem":
+        """Of a checked one with so many zeros more in every key and every value, which change nothing of the rest."""
+
+        def key(x: Tensor) -> Tensor:
+            return F.pad(x, (0, keys))
+
+        update = self.update
+        if isinstance(update, Delta):
+            update = update._replace(erase_key=None if update.erase_key is None else key(update.erase_key))
+        elif isinstance(update, LowRank):
+            update = LowRank(key(update.a), key(update.b))
+        return self._replace(
+            q=key(self.q),
+            k=key(self.k),
+            v=F.pad(self.v, (0, values)),
+            log_decay=key(self.log_decay) if self.log_decay is not None and self.vector_decay else self.log_decay,
+            update=update,
+            state=None if self.state is None else F.pad(self.state, (0, values, 0, keys)),
+            bonus=None if self.bonus is None else key(self.bonus),
+        )
+
     def promoted(self) -> "Problem":
         """In at least float32, never down from float64, and with a key head for every value head."""
         dtype = at_least_float32(self.v.dtype)

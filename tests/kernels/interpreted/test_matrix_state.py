@@ -191,6 +191,20 @@ def test_what_is_too_long_to_count_goes_in_pieces(monkeypatch: pytest.MonkeyPatc
     assert error(o, reference(INSTANCES[name], inputs).outputs["o"]) < 1e-5
 
 
+@pytest.mark.parametrize("name", INSTANCES)
+@pytest.mark.parametrize(("key_dim", "value_dim"), [(17, 24), (16, 9), (13, 25)])
+@pytest.mark.usefixtures("poisoned_memory")
+def test_of_odd_heads_kernels_get_a_zero_more(monkeypatch: pytest.MonkeyPatch, name: str, key_dim: int, value_dim: int) -> None:
+    module = importlib.import_module("linbench.kernels.matrix_state.triton")
+    taken = module._taken
+    given = []
+    monkeypatch.setattr(module.plan, "known", {})
+    monkeypatch.setattr(module, "_taken", lambda problem: given.append((problem.k.shape[3], problem.v.shape[3])) or taken(problem))
+    inputs = random_inputs(INSTANCES[name], batch=2, length=19, heads=2, key_heads=1, key_dim=key_dim, value_dim=value_dim, state=True, dtype=torch.bfloat16)
+    assert_parity(INSTANCES[name], inputs, "triton")
+    assert set(given) == {(key_dim + key_dim % 2, value_dim + value_dim % 2)}
+
+
 @pytest.mark.parametrize("shape", [(16,), (2, 1), (2, 16)])
 def test_a_bonus_that_broadcasts(shape: tuple[int, ...]) -> None:
     inputs = random_inputs(INSTANCES["rwkv6"], batch=2, length=7, heads=2, key_dim=16, value_dim=16)
