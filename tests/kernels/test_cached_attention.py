@@ -14,7 +14,7 @@ from tests.kernels.comparing import error
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LIMITS = {torch.float32: 1e-5, torch.bfloat16: 8e-3}
 
-pytestmark = pytest.mark.skipif(not runs_triton(torch.empty(0, device=DEVICE)), reason="no Triton here")
+pytestmark = [pytest.mark.skipif(not runs_triton(torch.empty(0, device=DEVICE)), reason="no Triton here"), pytest.mark.usefixtures("mended")]
 
 
 class Cached(NamedTuple):
@@ -34,14 +34,6 @@ class Cached(NamedTuple):
 
     def double(self) -> "Cached":
         return Cached(self.q.double(), self.k.double(), self.v.double(), self.here, self.there)
-
-
-@pytest.fixture(autouse=True)
-def mended(monkeypatch: pytest.MonkeyPatch) -> None:
-    if INTERPRETED:
-        from tests.kernels.interpreting import mend
-
-        mend(monkeypatch)
 
 
 @pytest.fixture

@@ -16,17 +16,9 @@ from tests.kernels.comparing import assert_near, error, results
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LIMITS = {torch.float32: (1e-5, 5e-5), torch.bfloat16: (8e-3, 1.5e-2)}
 
-pytestmark = pytest.mark.skipif(not runs_triton(torch.empty(0, device=DEVICE)), reason="no Triton here")
+pytestmark = [pytest.mark.skipif(not runs_triton(torch.empty(0, device=DEVICE)), reason="no Triton here"), pytest.mark.usefixtures("mended")]
 
 Inputs = tuple[Tensor, ...]
-
-
-@pytest.fixture(autouse=True)
-def mended(monkeypatch: pytest.MonkeyPatch) -> None:
-    if INTERPRETED:
-        from tests.kernels.interpreting import mend
-
-        mend(monkeypatch)
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from torch import Tensor
 from linbench.doctor.trials import CASES
 from linbench.kernels.matrix_state import Delta, matrix_state
 from linbench.kernels.matrix_state.instances import INSTANCES, apply, random_inputs
-from tests.kernels.interpreting import mend
 from tests.kernels.matrix_state_parity import (
     DECAYS,
     EXTREMES,
@@ -33,6 +32,8 @@ from tests.kernels.matrix_state_parity import (
     unstacked,
 )
 
+pytestmark = pytest.mark.usefixtures("mended")
+
 SCHEDULES = ["fused", "split", "joined"]
 HEADS = {"one head": (1, 1, 1), "two sequences": (2, 1, 1), "two heads": (1, 2, 1)}
 DECAYING = [name for name, instance in INSTANCES.items() if instance.decay != "none"]
@@ -45,11 +46,6 @@ schedules = pytest.mark.parametrize("schedule", SCHEDULES)
 
 def rows(**factors: Any) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("row", pairwise(**factors), ids=named)
-
-
-@pytest.fixture(autouse=True)
-def mended(monkeypatch: pytest.MonkeyPatch) -> None:
-    mend(monkeypatch)
 
 
 @rows(
