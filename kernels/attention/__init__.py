@@ -65,11 +65,12 @@ def attention(
         raise ValueError(f"kept is [B, T, H] of queries and [B, S, H] of keys, not {[*map(tuple, (x.shape for x in kept))]}")
     backends = {**_BACKENDS, "triton": _triton} if _has_kernel(q, k, v, key_positions, window, slopes, kept, scale) else _BACKENDS
     took = chosen(backend, backends, v, otherwise="dense")
+    one_more = took == "triton" and key_positions is not None
     groups = q.shape[2] // k.shape[2]
-    if groups > 1 and not (took == "triton" and key_positions is not None):
+    if groups > 1 and not one_more:
         k, v = k.repeat_interleave(groups, dim=2), v.repeat_interleave(groups, dim=2)
     dtype = v.dtype
-    if took == "triton" and key_positions is not None and isinstance(scale, Tensor):
+    if one_more and isinstance(scale, Tensor):
         q = widened(q)  # which is read in float32
     if took != "triton":
         if slopes is not None or kept is not None:  # distances beyond 256 are not exact in half precision

@@ -161,7 +161,7 @@ def test_it_is_captured(make: Callable[..., Cached], replayed: Callable[..., Any
 
 def test_it_is_there_for_one_token_of_biased_scores_without_gradient(make: Callable[..., Cached]) -> None:
     cached = make(2, 20, 2, 16, 16)
-    leaf = cached._replace(q=cached.q.requires_grad_())
+    leaf = cached._replace(q=cached.q.clone().requires_grad_())
     with pytest.raises(ValueError, match="one of auto, reference, dense"):
         leaf.attend()
     assert leaf.attend(backend="auto").requires_grad

@@ -13,7 +13,8 @@ import triton.language as tl
 from torch import Tensor
 
 from linbench.kernels.matrix_state.triton.chunk import place, place_in_grid
-from linbench.kernels.matrix_state.triton.launch import power_of_two
+from linbench.kernels.matrix_state.triton.decay import LOG2E
+from linbench.kernels.matrix_state.triton.launch import TYPES, power_of_two
 from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_transposed, store_rows
 from linbench.kernels.operators import fold_replicas, operator
 from linbench.kernels.wide import widened
@@ -34,7 +35,7 @@ def _sums(c, at, i, end, H, GATED: tl.constexpr):
     """Of the block there those before the end, as logarithms to base 2, in two float32: their differences are good where they are large."""
     high, low = tl.zeros_like(i).to(tl.float32), tl.zeros_like(i).to(tl.float32)
     if GATED:
-        exact = tl.load(c + at + i * H, mask=i < end, other=0.0) * 1.4426950408889634
+        exact = tl.load(c + at + i * H, mask=i < end, other=0.0) * LOG2E
         high = exact.to(tl.float32)
         low = (exact - high).to(tl.float32)
     return high, low
@@ -49,7 +50,7 @@ def _scores(
     MASKED: without those of keys that a query does not see."""
     high_b, low_b = _sums(c, there, i, end, H, GATED)
     left = (high_a[:, None] - high_b[None, :]) + (low_a[:, None] - low_b[None, :])
-    s = dot(a, load_transposed(b + there * K, i, end, H * K, ks, K), DT) * (scale * 1.4426950408889634) + (-left if BY_KEYS else left)
+    s = dot(a, load_transposed(b + there * K, i, end, H * K, ks, K), DT) * (scale * LOG2E) + (-left if BY_KEYS else left)
     if MASKED:
         distance = before + i[:, None] - i[None, :]
         distance = -distance if BY_KEYS else distance
@@ -151,9 +152,6 @@ def _key_gradients(
         tl.store(at, (tl.load(at, mask=i < end, other=0.0) + dc_n).to(dc.dtype.element_ty), mask=i < end)
 
 
-_TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
-
-
 def _launch(q: Tensor, v: Tensor, c: Tensor | None, window: int | None, *, back: bool = False) -> tuple[tuple[int], dict[str, Any]]:
     """Blocks of 64 queries and keys, fewer where a head is wide or its products are of float32. With 16-bit heads of 128 forward loads two blocks
     ahead, and backward, whose tiles fill the registers, none (measured on an H200)."""
@@ -163,7 +161,7 @@ def _launch(q: Tensor, v: Tensor, c: Tensor | None, window: int | None, *, back:
     block = min(power_of_two(length), 64 if widest <= 64 or (widest <= 128 and not wide) else 32 if widest <= 128 or not wide else 16)
     stages = 2 if widest != 128 or wide else 1 if back else 3
     sizes = {"H": heads, "K": key_dim, "V": v.shape[3], "C": block, "BK": keys, "BV": values}
-    switches = {"GATED": c is not None, "WINDOW": window is not None, "DT": _TYPES[q.dtype]}
+    switches = {"GATED": c is not None, "WINDOW": window is not None, "DT": TYPES[q.dtype]}
     return (-(-length // block) * batch * heads,), {**sizes, **switches, "num_warps": 2 if block == 16 else 4, "num_stages": stages}
 
 

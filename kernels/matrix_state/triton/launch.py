@@ -6,7 +6,11 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 import triton
+import triton.language as tl
 from triton.runtime import driver
+
+TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
+"""In which kernels multiply matrices (DT), by what they are given."""
 
 FALLBACK_PROCESSORS = 64
 """Stands for the number of multiprocessors where there is no GPU to ask: in the interpreter."""

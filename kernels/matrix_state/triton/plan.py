@@ -6,7 +6,6 @@ from math import prod
 from typing import Any, NamedTuple
 
 import torch
-import triton.language as tl
 from torch import Tensor
 
 from linbench.kernels.matrix_state.problem import Tensors
@@ -29,8 +28,6 @@ SQUARES = {"add": (1, 1), "delta": (1, 2), "low_rank": (3, 4)}
 
 AT_ONCE = 16
 """Chunks at most over whose tokens gates, and gradients of decays, are summed or laid out side by side."""
-
-_TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 
 
 class Switches(NamedTuple):
@@ -135,7 +132,7 @@ class Plan:
         self.rows = self.batch * self.heads
         self.solves, self.gradient, self.final = self.update != "add", form.gradient, form.final
         self.decay = "none" if given["g"] is None else "vector" if form.decays == 4 else "scalar"
-        self.dtype = given["v"] if given["v"] in _TYPES else torch.float32
+        self.dtype = given["v"] if given["v"] in launch.TYPES else torch.float32
         self.fine = self.update == "delta" and switches.neg_eigval and self.decay != "vector" and self.dtype != torch.float32
         """Whether writes, and gradients of scores that they were made with, count to 16 bits: those of near-parallel keys cancel."""
         self.fine_back = self.fine and self.decay == "none"
@@ -167,7 +164,7 @@ class Plan:
             "STEPS": self.length // self.tokens, "group": self.batch // max(1, form.replicas),
             "STATE": given["first"] is not None, "DLAST": given["dlast"] is not None, "SAVE": form.gradient,
             "ALONE": self.chunks == 1 and not (self.solves or given["first"] is not None or handed_on),
-            "JOINED": self.launch.joined, "FINE": self.fine, "FINE_BACK": self.fine_back, "DT": _TYPES[self.dtype], "scale": switches.scale,
+            "JOINED": self.launch.joined, "FINE": self.fine, "FINE_BACK": self.fine_back, "DT": launch.TYPES[self.dtype], "scale": switches.scale,
         }  # fmt: skip
         self.saved, self.scratch = self._saved(), self._scratch()
 

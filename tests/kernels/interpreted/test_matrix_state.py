@@ -168,20 +168,27 @@ def test_without_a_final_state_outputs_and_gradients_are_the_same(monkeypatch: p
     assert all(map(torch.equal, *found))
 
 
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The problems that kernels are given for the first time."""
+    module = importlib.import_module("linbench.kernels.matrix_state.triton")
+    problems: list[Any] = []
+    taken = module._taken
+    monkeypatch.setattr(module.plan, "known", {})
+    monkeypatch.setattr(module, "_taken", lambda problem: problems.append(problem) or taken(problem))
+    return problems
+
+
 @pytest.mark.parametrize("name", ["linear_attention", "rwkv6", "comba", "gated_deltaproduct", "rwkv7"])
 @pytest.mark.parametrize("looked_on", [False, True])
 @pytest.mark.usefixtures("poisoned_memory")
-def test_what_is_too_long_to_count_goes_in_pieces(monkeypatch: pytest.MonkeyPatch, name: str, looked_on: bool) -> None:
+def test_what_is_too_long_to_count_goes_in_pieces(monkeypatch: pytest.MonkeyPatch, given: list[Any], name: str, looked_on: bool) -> None:
     module = importlib.import_module("linbench.kernels.matrix_state.triton")
-    lengths = []
-    taken = module._taken
-    monkeypatch.setattr(module.plan, "known", {})
     monkeypatch.setattr(module, "looked_on", lambda: looked_on)
     monkeypatch.setattr(module, "_COUNTED", 24 * 8 * INSTANCES[name].steps + 1)
-    monkeypatch.setattr(module, "_taken", lambda problem: lengths.append(problem.q.shape[1]) or taken(problem))
     inputs = random_inputs(INSTANCES[name], **ONE | {"batch": 2}, length=19, state=True)
     assert_parity(INSTANCES[name], inputs, "triton")
-    assert set(lengths) == {8, 3}
+    assert {problem.q.shape[1] for problem in given} == {8, 3}
     o, state = apply(INSTANCES[name], inputs, final=False, backend="triton")
     assert state is None
     assert error(o, reference(INSTANCES[name], inputs).outputs["o"]) < 1e-5
@@ -190,15 +197,10 @@ def test_what_is_too_long_to_count_goes_in_pieces(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("name", INSTANCES)
 @pytest.mark.parametrize(("key_dim", "value_dim"), [(17, 24), (16, 9), (13, 25)])
 @pytest.mark.usefixtures("poisoned_memory")
-def test_of_odd_heads_kernels_get_a_zero_more(monkeypatch: pytest.MonkeyPatch, name: str, key_dim: int, value_dim: int) -> None:
-    module = importlib.import_module("linbench.kernels.matrix_state.triton")
-    taken = module._taken
-    given = []
-    monkeypatch.setattr(module.plan, "known", {})
-    monkeypatch.setattr(module, "_taken", lambda problem: given.append((problem.k.shape[3], problem.v.shape[3])) or taken(problem))
+def test_of_odd_heads_kernels_get_a_zero_more(given: list[Any], name: str, key_dim: int, value_dim: int) -> None:
     inputs = random_inputs(INSTANCES[name], batch=2, length=19, heads=2, key_heads=1, key_dim=key_dim, value_dim=value_dim, state=True, dtype=torch.bfloat16)
     assert_parity(INSTANCES[name], inputs, "triton")
-    assert set(given) == {(key_dim + key_dim % 2, value_dim + value_dim % 2)}
+    assert {(problem.k.shape[3], problem.v.shape[3]) for problem in given} == {(key_dim + key_dim % 2, value_dim + value_dim % 2)}
 
 
 @pytest.mark.parametrize("shape", [(16,), (2, 1), (2, 16)])
