@@ -14,6 +14,7 @@ from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.heads import CONTROLLED, FAMILIES, OUTPUT_NORM, HeadProjection, HeadSettings, OutputNorm, QKNorm, Readout, shared
 from linbench.models.blocks.linear import Shared
 from linbench.models.blocks.positions import alibi_slopes, angles
+from linbench.models.blocks.running import running_sum
 
 
 class AttentionSettings(HeadSettings):
@@ -116,7 +117,7 @@ class Attention(Mixer):
             turn = angles(here[:1] if state is None else here, self.project.key_dim, at_least_float32(q.dtype))
             q, k = rotate(q, *turn), rotate(k, *turn)
         forgotten = self.log_forget(given)
-        return Seen(given, q, k, v, here, conv, None if forgotten is None else forgotten.double().cumsum(dim=1))
+        return Seen(given, q, k, v, here, conv, None if forgotten is None else running_sum(forgotten.double()))
 
     def _attended(self, new: Seen, keys: Tensor, values: Tensor, there: Tensor | None, kept: tuple[Tensor, Tensor] | None) -> Tensor:
         """The layer's output. there: positions of the keys, None where they are those of the queries, from zero on."""
