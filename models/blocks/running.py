@@ -1,4 +1,4 @@
-"""Running sums and maxima over many tokens, by as many threads as there are chunks: torch's own go from token to token."""
+"""Running sums and maxima over many tokens, by many threads: torch's own go from token to token."""
 
 from collections.abc import Callable
 
@@ -8,6 +8,9 @@ from torch import Tensor
 
 CHUNK = 512
 """Tokens that one thread goes through; so many, and fewer, are summed in torch's own order."""
+
+NARROW = 128
+"""Channels up to which torch's own is quicker along tokens that lie side by side, which it gives many threads (of 16, on an H200, 6 times)."""
 
 
 def running_sum(x: Tensor) -> Tensor:
@@ -21,10 +24,12 @@ def running_maximum(x: Tensor) -> Tensor:
 
 
 def _running(x: Tensor, along: Callable[[Tensor, int], Tensor], joined: Callable[[Tensor, Tensor], Tensor], *, nothing: float) -> Tensor:
-    """Chunk by chunk; to each is then joined what all chunks before came to."""
+    """Where channels are many, chunk by chunk; to each is then joined what all chunks before came to."""
     length = x.shape[1]
     if length <= CHUNK:
         return along(x, 1)
+    if x.shape[2] <= NARROW:
+        return along(x.mT, 2).mT
     chunks = along(F.pad(x, (0, 0, 0, -length % CHUNK), value=nothing).view(len(x), -1, CHUNK, x.shape[2]), 2)
     before = F.pad(along(chunks[:, :-1, -1], 1), (0, 0, 1, 0), value=nothing)
     return joined(chunks, before[:, :, None]).flatten(1, 2)[:, :length]

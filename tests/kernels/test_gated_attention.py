@@ -86,6 +86,20 @@ def test_gates_that_add_up_to_much_leave_what_is_near_exact(make: Callable[..., 
     held_to_the_reference((q, k, v, gates))
 
 
+def test_it_reads_parts_of_one_map_and_any_other_layout_as_they_lie(make: Callable[..., Inputs]) -> None:
+    """The layout decides nothing but where a number is: outputs and gradients are the same bits."""
+    q, k, v, gates = make(2, 21, 3, 16, 24)
+    joined = torch.cat([x.flatten(2) for x in (q, k, v)], dim=2)
+    parts = [x.unflatten(2, (3, -1)) for x in joined.split([48, 48, 72], dim=2)]
+    by_head = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
+    backwards = gates.mT.contiguous().mT
+    first = [torch.stack([x, x.neg()])[0] for x in (q, k, v)]
+    assert not any(x.is_contiguous() for x in (*parts, *by_head, backwards))
+    exact = results(gated, (q, k, v, gates))
+    for layout in ((*parts, backwards), (*by_head, gates), (*first, gates)):
+        assert all(map(torch.equal, results(gated, layout), exact))
+
+
 @pytest.mark.parametrize("window", [None, 20])
 def test_no_token_depends_on_a_later_one(make: Callable[..., Inputs], window: int | None) -> None:
     inputs = make(1, 80, 1, 16, 16)

@@ -1,4 +1,4 @@
-"""Softmax attention with forget gates or a window on a GPU: one launch forward, two backward, and no matrix of all queries and keys in memory.
+"""Softmax attention with forget gates or a window on a GPU: one launch forward, with gates two, two backward, and no matrix of all queries and keys in memory.
 
 A program has a block of queries and goes through the keys that they see, a block at a time, with the largest score and the sum of weights so far
 (2205.14135, 2307.08691); backward a second one has a block of keys. Gates come as sums c of their logarithms, best in float64, of which differences
@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linbench.kernels.matrix_state.triton.chunk import place, place_in_grid
+from linbench.kernels.matrix_state.triton.chunk import place_in_grid
 from linbench.kernels.matrix_state.triton.decay import LOG2E
 from linbench.kernels.matrix_state.triton.launch import TYPES, power_of_two
 from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_transposed, store_rows
@@ -22,37 +22,46 @@ from linbench.kernels.wide import widened
 
 @triton.jit
 def _place(T, H, C: tl.constexpr, LAST_FIRST: tl.constexpr):
-    """Where the block of this program begins, where its sequence's head does in [B, T, H], and which of [B, H] that is. What takes longest begins first:
-    the LAST queries, which see most keys, or the first keys."""
+    """Where the block of this program begins in its sequence, where that does among all tokens [B T], the head, and which of [B, H] that is. What takes
+    longest begins first: the LAST queries, which see most keys, or the first keys."""
     blocks = tl.cdiv(T, C)
     block, bh = place_in_grid(blocks)
-    _, start = place(bh, T, H, H, 1)
-    return (blocks - 1 - block if LAST_FIRST else block) * C, start, bh
+    return (blocks - 1 - block if LAST_FIRST else block) * C, bh // H * T, bh % H, bh
 
 
 @triton.jit
-def _sums(c, at, i, end, H, GATED: tl.constexpr):
-    """Of the block there those before the end, as logarithms to base 2, in two float32: their differences are good where they are large."""
+def _split(c, sums, T, by_sequence, by_token, by_head, H: tl.constexpr, C: tl.constexpr):
+    """Grid (T / C of every B H): c [B, T, H] to base 2 as two float32 [B, H, 2, T], whose differences are good where they are large."""
+    first, _, head, bh = _place(T, H, C, False)
+    t = first + tl.arange(0, C)
+    exact = tl.load(c + bh // H * by_sequence + t * by_token + head * by_head, mask=t < T, other=0.0) * LOG2E
+    high = exact.to(tl.float32)
+    tl.store(sums + bh * 2 * T + t, high, mask=t < T)
+    tl.store(sums + (bh * 2 + 1) * T + t, (exact - high).to(tl.float32), mask=t < T)
+
+
+@triton.jit
+def _sums(sums, bh, n, T, i, GATED: tl.constexpr):
+    """Of the block that begins at n, the two parts of `_split`."""
     high, low = tl.zeros_like(i).to(tl.float32), tl.zeros_like(i).to(tl.float32)
     if GATED:
-        exact = tl.load(c + at + i * H, mask=i < end, other=0.0) * LOG2E
-        high = exact.to(tl.float32)
-        low = (exact - high).to(tl.float32)
+        at = sums + bh * 2 * T + n + i
+        high, low = tl.load(at, mask=i < T - n, other=0.0), tl.load(at + T, mask=i < T - n, other=0.0)
     return high, low
 
 
 @triton.jit
 def _scores(
-    a, high_a, low_a, b, c, there, before, end, i, ks, scale, window,
-    H: tl.constexpr, K: tl.constexpr, BY_KEYS: tl.constexpr, MASKED: tl.constexpr, GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
+    a, high_a, low_a, b, sums, bh, first, n, T, i, ks, scale, window,
+    STRIDE: tl.constexpr, K: tl.constexpr, BY_KEYS: tl.constexpr, MASKED: tl.constexpr, GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """To base 2, of a block's queries a with the keys b of another that begins `there`, so many rows before; or BY_KEYS of its keys with other queries.
+    """To base 2, of queries a, a block that begins at `first`, with keys b of the one at n, rows STRIDE apart; or BY_KEYS of keys a with queries b.
     MASKED: without those of keys that a query does not see."""
-    high_b, low_b = _sums(c, there, i, end, H, GATED)
+    high_b, low_b = _sums(sums, bh, n, T, i, GATED)
     left = (high_a[:, None] - high_b[None, :]) + (low_a[:, None] - low_b[None, :])
-    s = dot(a, load_transposed(b + there * K, i, end, H * K, ks, K), DT) * (scale * LOG2E) + (-left if BY_KEYS else left)
+    s = dot(a, load_transposed(b, i, T - n, STRIDE, ks, K), DT) * (scale * LOG2E) + (-left if BY_KEYS else left)
     if MASKED:
-        distance = before + i[:, None] - i[None, :]
+        distance = first - n + i[:, None] - i[None, :]
         distance = -distance if BY_KEYS else distance
         s = tl.where((distance >= 0) & (distance < window) if WINDOW else distance >= 0, s, float("-inf"))
     return s
@@ -60,99 +69,100 @@ def _scores(
 
 @triton.jit
 def _forward(
-    q, k, v, c, o, lse, T, scale, window,
-    H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
-    GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
+    q, k, v, sums, o, lse, T, scale, window,
+    H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, SQ: tl.constexpr, SK: tl.constexpr, SV: tl.constexpr,
+    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (T / C of every B H). q, k [B, T, H, K], v, o [B, T, H, V], c [B, T, H] -> o, and lse [B, H, T], the logarithm to base 2 of the sum of weights."""
-    first, start, bh = _place(T, H, C, True)
+    """Grid (T / C of every B H). q, k [B, T, H, K], v [B, T, H, V], tokens SQ, SK and SV apart, sums [B, H, 2, T] -> o [B, T, H, V], and lse [B, H, T], the
+    logarithm to base 2 of the sum of weights."""
+    first, sequence, head, bh = _place(T, H, C, True)
     i, ks, vs = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
-    here, end = start + first * H, T - first
-    q_m = load_rows(q + here * K, i, end, H * K, ks, K)
-    c_m, low_m = _sums(c, here, i, end, H, GATED)
+    here, end = sequence + first, T - first
+    q_m = load_rows(q + here * SQ + head * K, i, end, SQ, ks, K)
+    high_m, low_m = _sums(sums, bh, first, T, i, GATED)
     most = tl.full([C], float("-inf"), tl.float32)
     total, out = tl.zeros([C], tl.float32), tl.zeros([C, BV], tl.float32)
     earliest = tl.maximum(first - window + 1, 0) // C * C if WINDOW else 0
     for OWN in tl.static_range(2):  # keys of blocks before, which without a window are all seen, and of the queries' own
         for n in range(first if OWN else earliest, first + C if OWN else first, C):
-            there = start + n * H
-            s = _scores(q_m, c_m, low_m, k, c, there, first - n, T - n, i, ks, scale, window, H, K, False, OWN or WINDOW, GATED, WINDOW, DT)
+            k_n = k + (sequence + n) * SK + head * K
+            s = _scores(q_m, high_m, low_m, k_n, sums, bh, first, n, T, i, ks, scale, window, SK, K, False, OWN or WINDOW, GATED, WINDOW, DT)
             more = tl.maximum(most, tl.max(s, axis=1))
             above = tl.where(more == float("-inf"), 0.0, more)  # of a query that has seen no key yet
             p, kept = tl.exp2(s - above[:, None]), tl.exp2(most - above)
             total = total * kept + tl.sum(p, axis=1)
-            out = dot(p.to(DT), load_rows(v + there * V, i, T - n, H * V, vs, V), DT, out * kept[:, None])
+            out = dot(p.to(DT), load_rows(v + (sequence + n) * SV + head * V, i, T - n, SV, vs, V), DT, out * kept[:, None])
             most = more
-    store_rows(o + here * V, i, end, H * V, vs, V, out / total[:, None])
+    store_rows(o + (here * H + head) * V, i, end, H * V, vs, V, out / total[:, None])
     tl.store(lse + bh * T + first + i, most + tl.log2(total), mask=i < end)
 
 
 @triton.jit
 def _query_gradients(
-    q, k, v, c, o, lse, do, dq, dc, delta, T, scale, window,
-    H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
-    GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
+    q, k, v, sums, o, lse, do, dq, dc, delta, T, scale, window,
+    H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, SQ: tl.constexpr, SK: tl.constexpr, SV: tl.constexpr,
+    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid as `_forward`: dq, delta [B, H, T] = o . do, which every score's gradient is less by, and what queries give to dc: nothing, as c shifts all scores
     of a query alike, but for delta's rounding, which is then not left to the keys alone."""
-    first, start, bh = _place(T, H, C, True)
+    first, sequence, head, bh = _place(T, H, C, True)
     i, ks, vs = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
-    here, end, row = start + first * H, T - first, bh * T + first
-    q_m = load_rows(q + here * K, i, end, H * K, ks, K)
-    do_m = load_rows(do + here * V, i, end, H * V, vs, V)
-    delta_m = tl.sum(load_rows(o + here * V, i, end, H * V, vs, V).to(tl.float32) * do_m.to(tl.float32), axis=1)
+    here, end, row = sequence + first, T - first, bh * T + first
+    q_m = load_rows(q + here * SQ + head * K, i, end, SQ, ks, K)
+    do_m = load_rows(do + (here * H + head) * V, i, end, H * V, vs, V)
+    delta_m = tl.sum(load_rows(o + (here * H + head) * V, i, end, H * V, vs, V).to(tl.float32) * do_m.to(tl.float32), axis=1)
     tl.store(delta + row + i, delta_m, mask=i < end)
     lse_m = tl.load(lse + row + i, mask=i < end, other=float("inf"))
-    c_m, low_m = _sums(c, here, i, end, H, GATED)
+    high_m, low_m = _sums(sums, bh, first, T, i, GATED)
     dq_m, dc_m = tl.zeros([C, BK], tl.float32), tl.zeros([C], tl.float32)
     earliest = tl.maximum(first - window + 1, 0) // C * C if WINDOW else 0
     for OWN in tl.static_range(2):  # as in `_forward`
         for n in range(first if OWN else earliest, first + C if OWN else first, C):
-            there = start + n * H
-            s = _scores(q_m, c_m, low_m, k, c, there, first - n, T - n, i, ks, scale, window, H, K, False, OWN or WINDOW, GATED, WINDOW, DT)
+            k_n = k + (sequence + n) * SK + head * K
+            s = _scores(q_m, high_m, low_m, k_n, sums, bh, first, n, T, i, ks, scale, window, SK, K, False, OWN or WINDOW, GATED, WINDOW, DT)
             p = tl.exp2(s - lse_m[:, None])
-            ds = p * (dot(do_m, load_transposed(v + there * V, i, T - n, H * V, vs, V), DT) - delta_m[:, None])
-            dq_m = dot(ds.to(DT), load_rows(k + there * K, i, T - n, H * K, ks, K), DT, dq_m)
+            ds = p * (dot(do_m, load_transposed(v + (sequence + n) * SV + head * V, i, T - n, SV, vs, V), DT) - delta_m[:, None])
+            dq_m = dot(ds.to(DT), load_rows(k_n, i, T - n, SK, ks, K), DT, dq_m)
             dc_m += tl.sum(ds, axis=1)
-    store_rows(dq + here * K, i, end, H * K, ks, K, dq_m * scale)
+    store_rows(dq + (here * H + head) * K, i, end, H * K, ks, K, dq_m * scale)
     if GATED:
-        tl.store(dc + here + i * H, dc_m.to(dc.dtype.element_ty), mask=i < end)
+        tl.store(dc + here * H + head + i * H, dc_m, mask=i < end)
 
 
 @triton.jit
 def _key_gradients(
-    q, k, v, c, lse, do, delta, dk, dv, dc, T, scale, window,
-    H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
-    GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
+    q, k, v, sums, lse, do, delta, dk, dv, dc, T, scale, window,
+    H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, SQ: tl.constexpr, SK: tl.constexpr, SV: tl.constexpr,
+    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (T / C of every B H): dk, dv, and dc [B, T, H], beside what `_query_gradients` left there."""
-    first, start, bh = _place(T, H, C, False)
+    first, sequence, head, bh = _place(T, H, C, False)
     i, ks, vs = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
-    here, end = start + first * H, T - first
-    k_n = load_rows(k + here * K, i, end, H * K, ks, K)
-    v_n = load_rows(v + here * V, i, end, H * V, vs, V)
-    c_n, low_n = _sums(c, here, i, end, H, GATED)
+    here, end = sequence + first, T - first
+    k_n = load_rows(k + here * SK + head * K, i, end, SK, ks, K)
+    v_n = load_rows(v + here * SV + head * V, i, end, SV, vs, V)
+    high_n, low_n = _sums(sums, bh, first, T, i, GATED)
     dk_n, dv_n, dc_n = tl.zeros([C, BK], tl.float32), tl.zeros([C, BV], tl.float32), tl.zeros([C], tl.float32)
     latest = tl.minimum(first + C + window - 1, T) if WINDOW else T
     for OWN in tl.static_range(2):  # queries of blocks after, and of the keys' own
         for m in range(first if OWN else first + C, first + C if OWN else latest, C):
-            there, row = start + m * H, bh * T + m
+            q_m, do_m, row = q + (sequence + m) * SQ + head * K, do + ((sequence + m) * H + head) * V, bh * T + m
             lse_m = tl.load(lse + row + i, mask=i < T - m, other=float("inf"))
             delta_m = tl.load(delta + row + i, mask=i < T - m, other=0.0)
-            s = _scores(k_n, c_n, low_n, q, c, there, first - m, T - m, i, ks, scale, window, H, K, True, OWN or WINDOW, GATED, WINDOW, DT)
+            s = _scores(k_n, high_n, low_n, q_m, sums, bh, first, m, T, i, ks, scale, window, SQ, K, True, OWN or WINDOW, GATED, WINDOW, DT)
             p = tl.exp2(s - lse_m[None, :])
-            dv_n = dot(p.to(DT), load_rows(do + there * V, i, T - m, H * V, vs, V), DT, dv_n)
-            ds = p * (dot(v_n, load_transposed(do + there * V, i, T - m, H * V, vs, V), DT) - delta_m[None, :])
-            dk_n = dot(ds.to(DT), load_rows(q + there * K, i, T - m, H * K, ks, K), DT, dk_n)
+            dv_n = dot(p.to(DT), load_rows(do_m, i, T - m, H * V, vs, V), DT, dv_n)
+            ds = p * (dot(v_n, load_transposed(do_m, i, T - m, H * V, vs, V), DT) - delta_m[None, :])
+            dk_n = dot(ds.to(DT), load_rows(q_m, i, T - m, SQ, ks, K), DT, dk_n)
             dc_n -= tl.sum(ds, axis=1)
-    store_rows(dk + here * K, i, end, H * K, ks, K, dk_n * scale)
-    store_rows(dv + here * V, i, end, H * V, vs, V, dv_n)
+    store_rows(dk + (here * H + head) * K, i, end, H * K, ks, K, dk_n * scale)
+    store_rows(dv + (here * H + head) * V, i, end, H * V, vs, V, dv_n)
     if GATED:
-        at = dc + here + i * H
-        tl.store(at, (tl.load(at, mask=i < end, other=0.0) + dc_n).to(dc.dtype.element_ty), mask=i < end)
+        at = dc + here * H + head + i * H
+        tl.store(at, tl.load(at, mask=i < end, other=0.0) + dc_n, mask=i < end)
 
 
-def _launch(q: Tensor, v: Tensor, c: Tensor | None, window: int | None, *, back: bool = False) -> tuple[tuple[int], dict[str, Any]]:
+def _launch(q: Tensor, v: Tensor, window: int | None, *, gated: bool, back: bool = False) -> tuple[tuple[int], dict[str, Any]]:
     """Blocks of 64 queries and keys, fewer where a head is wide or its products are of float32. With 16-bit heads of 128 forward loads two blocks
     ahead, and backward, whose tiles fill the registers, none (measured on an H200)."""
     batch, length, heads, key_dim = q.shape
@@ -161,61 +171,86 @@ def _launch(q: Tensor, v: Tensor, c: Tensor | None, window: int | None, *, back:
     block = min(power_of_two(length), 64 if widest <= 64 or (widest <= 128 and not wide) else 32 if widest <= 128 or not wide else 16)
     stages = 2 if widest != 128 or wide else 1 if back else 3
     sizes = {"H": heads, "K": key_dim, "V": v.shape[3], "C": block, "BK": keys, "BV": values}
-    switches = {"GATED": c is not None, "WINDOW": window is not None, "DT": TYPES[q.dtype]}
+    switches = {"GATED": gated, "WINDOW": window is not None, "DT": TYPES[q.dtype]}
     return (-(-length // block) * batch * heads,), {**sizes, **switches, "num_warps": 2 if block == 16 else 4, "num_stages": stages}
 
 
+def _rows(x: Tensor) -> tuple[Tensor, int]:
+    """[B, T, H, D] as it lies, or a copy, and how far apart its tokens lie: all alike, the heads of each side by side."""
+    apart, width = x.stride(1), x.shape[2] * x.shape[3]
+    if x.stride() == (x.shape[1] * apart, apart, x.shape[3], 1):  # as a part of what one map gives for all three has them
+        return x, apart
+    return x.contiguous(), width
+
+
+_LINE = 256
+"""Tokens that a program of `_split` takes."""
+
+
+def _sums_of(q: Tensor, c: Tensor | None) -> Tensor:
+    """What the kernels read of c; [B, 0] where there is none."""
+    batch, length, heads, _ = q.shape
+    if c is None:
+        return q.new_empty((batch, 0))
+    sums = q.new_empty((batch, heads, 2, length), dtype=torch.float32)
+    _split[(-(-length // _LINE) * batch * heads,)](c, sums, length, *c.stride(), H=heads, C=_LINE)
+    return sums
+
+
 @operator("gated_attention")
-def forward(q: Tensor, k: Tensor, v: Tensor, c: Tensor | None, window: int | None, scale: float) -> tuple[Tensor, Tensor]:
-    """Arguments as of `triton_attention` -> o, and the logarithms of the sums of weights [B, H, T] for `backward`."""
-    q, k, v, c = q.contiguous(), k.contiguous(), v.contiguous(), None if c is None else c.contiguous()
-    o, lse = torch.empty_like(v), v.new_empty((v.shape[0], v.shape[2], v.shape[1]), dtype=torch.float32)
-    grid, shape = _launch(q, v, c, window)
-    _forward[grid](q, k, v, c, o, lse, q.shape[1], scale, window or 0, **shape)
-    return o, lse
+def forward(q: Tensor, k: Tensor, v: Tensor, c: Tensor | None, window: int | None, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Arguments as of `triton_attention` -> o, and for `backward` the logarithms of the sums of weights [B, H, T] and what the kernels read of c."""
+    (q, apart_q), (k, apart_k), (v, apart_v) = map(_rows, (q, k, v))
+    o, lse, sums = v.new_empty(v.shape), v.new_empty((v.shape[0], v.shape[2], v.shape[1]), dtype=torch.float32), _sums_of(q, c)
+    grid, shape = _launch(q, v, window, gated=c is not None)
+    _forward[grid](q, k, v, sums, o, lse, q.shape[1], scale, window or 0, SQ=apart_q, SK=apart_k, SV=apart_v, **shape)
+    return o, lse, sums
 
 
 @operator("gated_attention_backward", differentiable=False)
 def backward(
-    q: Tensor, k: Tensor, v: Tensor, c: Tensor | None, o: Tensor, lse: Tensor, do: Tensor, window: int | None, scale: float
+    q: Tensor, k: Tensor, v: Tensor, sums: Tensor, o: Tensor, lse: Tensor, do: Tensor, window: int | None, scale: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of q, k, v and c; empty for a c that was not given."""
-    q, k, v, c, do = q.contiguous(), k.contiguous(), v.contiguous(), None if c is None else c.contiguous(), do.contiguous()
-    dq, dk, dv, delta = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), torch.empty_like(lse)
-    dc = _like(q, c)
-    grid, shape = _launch(q, v, c, window, back=True)
-    length = q.shape[1]
-    given = None if c is None else dc
-    _query_gradients[grid](q, k, v, c, o, lse, do, dq, given, delta, length, scale, window or 0, **shape)
-    _key_gradients[grid](q, k, v, c, lse, do, delta, dk, dv, given, length, scale, window or 0, **shape)
+    """Gradients of q, k and v, and of c in float32; [B, 0] for a c that was not given."""
+    (q, apart_q), (k, apart_k), (v, apart_v) = map(_rows, (q, k, v))
+    do, gated, length = do.contiguous(), sums.ndim == 4, q.shape[1]
+    dq, dk, dv, delta = q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape), torch.empty_like(lse)
+    dc = _gradient_of_sums(q, sums)
+    grid, shape = _launch(q, v, window, gated=gated, back=True)
+    shape |= {"SQ": apart_q, "SK": apart_k, "SV": apart_v}
+    _query_gradients[grid](q, k, v, sums, o, lse, do, dq, dc, delta, length, scale, window or 0, **shape)
+    _key_gradients[grid](q, k, v, sums, lse, do, delta, dk, dv, dc, length, scale, window or 0, **shape)
     return dq, dk, dv, dc
 
 
-def _like(q: Tensor, c: Tensor | None) -> Tensor:
-    """Room for the gradient of c; [B, 0] where there is none."""
-    return q.new_empty((len(q), 0)) if c is None else torch.empty_like(c, memory_format=torch.contiguous_format)
+def _gradient_of_sums(q: Tensor, sums: Tensor) -> Tensor:
+    """Room for the gradient of c."""
+    return q.new_empty(q.shape[:3] if sums.ndim == 4 else (len(q), 0), dtype=torch.float32)
 
 
 @forward.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, c: Tensor | None, window: int | None, scale: float) -> tuple[Tensor, Tensor]:
-    return v.new_empty(v.shape), v.new_empty((v.shape[0], v.shape[2], v.shape[1]), dtype=torch.float32)
+def _(q: Tensor, k: Tensor, v: Tensor, c: Tensor | None, window: int | None, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    batch, length, heads, _ = v.shape
+    sums = q.new_empty((batch, 0)) if c is None else q.new_empty((batch, heads, 2, length), dtype=torch.float32)
+    return v.new_empty(v.shape), v.new_empty((batch, heads, length), dtype=torch.float32), sums
 
 
 @backward.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, c: Tensor | None, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape), _like(q, c)
+def _(q: Tensor, k: Tensor, v: Tensor, sums: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape), _gradient_of_sums(q, sums)
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    *tensors, ctx.window, ctx.scale = inputs
-    ctx.save_for_backward(*tensors, *output)
-    ctx.mark_non_differentiable(output[1])
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    q, k, v, c, ctx.window, ctx.scale = inputs
+    ctx.save_for_backward(q, k, v, *output)
+    ctx.type = None if c is None else c.dtype
+    ctx.mark_non_differentiable(*output[1:])
 
 
-def _differentiate(ctx: Any, do: Tensor, _: Any) -> tuple[Tensor | None, ...]:
-    q, k, v, c, o, lse = ctx.saved_tensors
-    dq, dk, dv, dc = backward(q, k, v, c, o, lse, do, ctx.window, ctx.scale)
-    return dq, dk, dv, None if c is None else dc, None, None
+def _differentiate(ctx: Any, do: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    q, k, v, o, lse, sums = ctx.saved_tensors
+    dq, dk, dv, dc = backward(q, k, v, sums, o, lse, do, ctx.window, ctx.scale)
+    return dq, dk, dv, None if ctx.type is None else dc.to(ctx.type), None, None
 
 
 forward.register_autograd(_differentiate, setup_context=_save)
