@@ -20,6 +20,10 @@ _BACKENDS = {"reference": reference, "dense": dense}
 _WIDEST = 256
 """Dimension of a head that the Triton kernels take."""
 
+_UNEVEN = 4
+"""Times that a head's values may be as wide as its keys, or its keys as values, for those of tokens in order: with 16 keys and 100 values in bf16 an H200's
+gradients were seen to be wrong (Triton 3.6, whose assembler has known faults where registers spill), while outputs, float32 and all else tried were right."""
+
 
 def attention(
     q: Tensor,
@@ -47,8 +51,8 @@ def attention(
         empty_is_zero: places without a key hold zeros, so that nothing need be done to silence what they hold.
         scale: factor on the scores, a number or one per head [H]; None is K ** -0.5.
         backend: "triton", on a GPU, lays no matrix of all queries and keys in memory; it is there where tokens stand at 0, 1, 2, ... and there are gates,
-            slopes or a window, and for one more token, T = 1 with positions, where there are gates or slopes and no gradient is asked for. "auto" takes it
-            where it is.
+            slopes or a window, but not where a head's keys or values are more than four times as wide as the other, and for one more token, T = 1 with
+            positions, where there are gates or slopes and no gradient is asked for. "auto" takes it where it is.
 
     Returns: [B, T, H, V] in the dtype of v.
 
@@ -103,6 +107,8 @@ def _has_kernel(
     if key_positions is not None:
         biased = slopes is not None or kept is not None
         return biased and q.shape[1] == 1 and not may_ask_gradient((q, k, v, slopes, scale, *(kept or ())))
+    if max(k.shape[3], v.shape[3]) > _UNEVEN * max(min(k.shape[3], v.shape[3]), 16):  # no tile is narrower than 16
+        return False
     return kept[0] is kept[1] if kept is not None else slopes is not None or window is not None
 
 

@@ -59,7 +59,7 @@ def test_gates_and_windows(make: Callable[..., Inputs], shape: tuple[int, ...], 
     held_to_the_reference(make(*shape, dtype=dtype), window=window)
 
 
-@pytest.mark.parametrize(("key_dim", "value_dim"), [(16, 100), (128, 64), (200, 256)])
+@pytest.mark.parametrize(("key_dim", "value_dim"), [(32, 100), (100, 32), (128, 64), (200, 256)])
 @pytest.mark.parametrize("dtype", LIMITS)
 @pytest.mark.usefixtures("poisoned_memory")
 def test_wide_heads(make: Callable[..., Inputs], key_dim: int, value_dim: int, dtype: torch.dtype) -> None:
@@ -138,8 +138,9 @@ def test_it_is_there_where_scores_are_more_than_products(make: Callable[..., Inp
         assert error(attention(q, k, v, **more), attention(q, k, v, **more, backend="dense")) < 1e-5
     for less in (
         {},
+        {"window": 3, "v": torch.randn(1, 9, 2, 65, device=DEVICE)},
         {"kept": (kept, kept.clone())},
         {"window": 3, "query_positions": torch.arange(9, device=DEVICE)[None], "key_positions": torch.arange(9, device=DEVICE)[None]},
     ):
         with pytest.raises(ValueError, match="one of auto, reference, dense"):
-            attention(q, k, v, **less, backend="triton")
+            attention(**({"q": q, "k": k, "v": v} | less), backend="triton")
