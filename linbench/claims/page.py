@@ -29,7 +29,7 @@ it is undecided.
 Three seeds at least count for every figure, shown as mean ± standard deviation. A run that was still getting better (`undertrained`), or whose learning
 rate lies on the edge of all that were tried or beside one that failed (`lr_edge`, `lr_untried`), decides nothing, and no verdict stands that would be
 another without any one seed of any one figure. Where all that a claim lacks is that runs were still getting better, every run of it is asked again with twice
-the training, searches too, and once more with four times; no budget is looked at beyond the first that is enough. Results of two kinds of devices never
+the training, searches too, then with four times and with eight; no budget is looked at beyond the first that is enough. Results of two kinds of devices never
 decide a claim together.
 
 A speed is the median over calls that are timed one after the other, ± half of what lies between their fifths: on a GPU of what the device takes alone, on a

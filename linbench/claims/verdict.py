@@ -19,7 +19,7 @@ SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
 Found = Figure | Speed
 """What a measure came to."""
 
-BUDGETS = (1, 2, 4)
+BUDGETS = (1, 2, 4, 8)
 """Of the training that is written: where all that is lacking is that runs were still getting better, the next is asked for, of all runs."""
 
 NOTHING_TRAINED = "nothing trained"

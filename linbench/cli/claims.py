@@ -45,7 +45,7 @@ def claims(
     everything: Annotated[bool, typer.Option("--all", help="Also what is missing to decide each, and what that may cost.")] = False,
     run: Annotated[
         bool,
-        typer.Option("--run", help="Run what nothing stored decides, with up to four times the training; results go to the first --results."),
+        typer.Option("--run", help="Run what nothing stored decides, with up to eight times the training; results go to the first --results."),
     ] = False,
     device: DeviceOption = "auto",
     workers: WorkersOption = None,

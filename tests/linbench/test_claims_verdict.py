@@ -68,13 +68,13 @@ def test_where_training_was_too_short_all_is_asked_again_with_twice_as_much(kept
     assert len(twice.ids(twice.rulings[0], whole)) == 6
 
 
-def test_nor_is_more_than_four_times_the_training_asked_for(kept: Callable[..., Stored]) -> None:
+def test_nor_is_more_than_eight_times_the_training_asked_for(kept: Callable[..., Stored]) -> None:
     claim = a_claim({"set": {"model.d_model": 16, "protocol.examples": 64, "protocol.epochs": 3}})
-    for longer in (1, 2, 4):
+    for longer in (1, 2, 4, 8):
         stored = kept(claim, {"delta": [0.9, 0.9, 0.9], "sum": [0.1, 0.1, 0.5]}, longer=longer, marks=["undertrained"])
     found = verdict(claim, stored)
-    assert (found.answer, found.short, found.complete, found.budget("cpu")) == (UNDECIDED, False, True, 4)
-    assert {cell.protocol.epochs for cell in parts(claim, longer=4)[0].cells} == {12}
+    assert (found.answer, found.short, found.complete, found.budget("cpu")) == (UNDECIDED, False, True, 8)
+    assert {cell.protocol.epochs for cell in parts(claim, longer=8)[0].cells} == {24}
 
 
 def test_the_best_of_seeds_counts_whatever_its_marks(kept: Callable[..., Stored]) -> None:
