@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from linbench.common.words import counted
 from linbench.layer_speeds import ASKED, Way, best_way, layer_of
 from linbench.naming import told_apart
 from linbench.results import Row, comparisons
 from linbench.scores import at_one_chance
 from linbench.sizes import TOLERANCE
 from linbench.speeds import Speeds
-from linbench.store import FINAL, NO_VERDICT, Result
+from linbench.store import DIVERGED, FINAL, NO_VERDICT, Result
 from linbench.suite import Block, SuiteModel
 from linbench.verdicts import Difference, holm, welch
 
@@ -107,7 +108,8 @@ def _table(form: str, tasks: Sequence[tuple[str, list[Row]]], speeds: Sequence[S
         lines.append(Line(title, first, None, None, "compared with"))
         for row in others:
             several = min(len(row.accuracies), len(first.accuracies)) > 1
-            difference, reason = welch(row.accuracies, first.accuracies) if several else None, why_not(row, first)
+            difference = welch(row.accuracies, first.accuracies) if several else None
+            reason = why_not(row, first) or (_ahead_by_diverging(row, first, difference) if difference else None)
             if difference and not reason:
                 ps[len(lines)] = difference.p
             lines.append(Line(title, row, difference, None, reason or ""))
@@ -117,6 +119,13 @@ def _table(form: str, tasks: Sequence[tuple[str, list[Row]]], speeds: Sequence[S
         verdict = "no difference shown" if p > ALPHA else "better" if difference.mean > 0 else "worse"
         lines[place] = lines[place]._replace(p=p, verdict=verdict)
     return SideBySide(form, tasks[0][1][0].label, tuple(lines), {title: _ways(rows, speeds) for title, rows in tasks})
+
+
+def _ahead_by_diverging(row: Row, first: Row, difference: Difference) -> str | None:
+    """What keeps a variant that diverged from being called the better one: that counts as chance, which may be more than who ends gets."""
+    ahead = row if difference.mean > 0 else first
+    diverged = sum(result["status"] == DIVERGED for result in ahead.results)
+    return f"no verdict: {ahead.label} diverged on {diverged} of {counted(len(ahead.results), 'seed')}" if diverged else None
 
 
 def _ways(rows: Sequence[Row], speeds: Sequence[Speeds]) -> dict[str, Way]:

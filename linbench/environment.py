@@ -56,11 +56,12 @@ def _device(device: str) -> dict[str, Any]:
     if device.startswith("cuda"):
         properties = torch.cuda.get_device_properties(device)
         return {"type": "cuda", "name": properties.name, "cuda": torch.version.cuda}
-    return {"type": "cpu", "name": _cpu_name(), "cores": os.cpu_count()}
+    return {"type": "cpu", "name": cpu_name(), "cores": os.cpu_count()}
 
 
 @cache
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """As the system calls it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -17,12 +17,14 @@ _ROUNDING = 1e-9
 
 
 class Pair(NamedTuple):
-    """One row of a table as both sides have it: test accuracies, one per seed. learnt: where it is bimodal, from which on a seed has learnt."""
+    """One row of a table as both sides have it: test accuracies, one per seed. learnt: where it is bimodal, from which on a seed has learnt. diverged: how many
+    did, before and after."""
 
     name: str
     baseline: Sequence[float]
     candidate: Sequence[float]
     learnt: float | None = None
+    diverged: tuple[int, int] = (0, 0)
 
     @property
     def counts(self) -> tuple[int, int] | None:
@@ -45,8 +47,10 @@ class Judged:
     counted: float
     """p among all that are gated, by Holm."""
     fell: bool
-    """By more than the policy lets pass."""
+    """By more than the policy lets pass, or else more seeds diverge than did."""
     red: bool
+    diverges: bool = False
+    """Whether it is of seeds that diverge: their accuracy counts as chance, which may be no less than before."""
     marks: tuple[str, ...] = ()
     """Of both sides, for the reader: they excuse nothing, as both had the same budget."""
 
@@ -86,9 +90,11 @@ def judge(pairs: Sequence[Pair], policy: Policy) -> list[Judged]:
     differences = [welch(pair.candidate, pair.baseline, alternative="less") for pair in pairs]
     ps = [difference.p if pair.learnt is None else _fewer(pair) for pair, difference in zip(pairs, differences, strict=True)]
     falls = [-difference.mean - policy.drop > _ROUNDING for difference in differences]
+    diverge = [not fell and pair.diverged[1] > pair.diverged[0] for pair, fell in zip(pairs, falls, strict=True)]
+    ps = [_more_diverge(pair) if more else p for pair, p, more in zip(pairs, ps, diverge, strict=True)]
     return [
-        Judged(pair, difference, p, counted, fell, red=fell and counted <= policy.alpha)
-        for pair, difference, p, counted, fell in zip(pairs, differences, ps, holm(ps), falls, strict=True)
+        Judged(pair, difference, p, counted, fell or more, red=(fell or more) and counted <= policy.alpha, diverges=more)
+        for pair, difference, p, counted, fell, more in zip(pairs, differences, ps, holm(ps), falls, diverge, strict=True)
     ]
 
 
@@ -96,6 +102,13 @@ def _fewer(pair: Pair) -> float:
     """That fewer seeds learn than did."""
     before, after = pair.counts or (0, 0)
     return fisher(after, len(pair.candidate), before, len(pair.baseline), alternative="less")
+
+
+def _more_diverge(pair: Pair) -> float:
+    """That more seeds diverge than did."""
+    before, after = pair.diverged
+    of, reference = len(pair.candidate), len(pair.baseline)
+    return fisher(of - after, of, reference - before, reference, alternative="less")
 
 
 def gate(
@@ -137,7 +150,7 @@ def gate(
     if not reported[0] and not (timed and policy.slower is not None):
         problems.append("The baseline holds no result that was run to be reported, so there is nothing to gate.")
     problems += [f"{name} of the baseline is unreadable, whatever cell it was of." for name in unreadable]
-    judged = judge([Pair(m.name, m.accuracies(m.baseline), m.accuracies(m.candidate), _learnt(m, policy)) for m in gated], policy)
+    judged = judge([Pair(m.name, m.accuracies(m.baseline), m.accuracies(m.candidate), _learnt(m, policy), m.diverged) for m in gated], policy)
     told = tuple(replace(one, marks=_marks(match)) for one, match in zip(judged, gated, strict=True))
     new = tuple(match.name for match in found if not match.baseline.results)
     return Gate(told, tuple(problems), new, tuple(timed), tuple(untimed))

@@ -8,7 +8,7 @@ from typing import Any
 from linbench.cell import canonical
 from linbench.results import Row, comparisons
 from linbench.scores import accuracy
-from linbench.store import Result, seed_of
+from linbench.store import DIVERGED, Result, seed_of
 
 SIDES = ("baseline", "candidate")
 
@@ -43,7 +43,7 @@ def speed_question(result: Result) -> Question:
     """What the speed of a layer answers: how long a call takes of a layer so set, at one shape, in one precision, beside one peer or alone. How it is measured
     belongs to that."""
     bench = result["bench"]
-    return {**bench, "schema": 0, "device": "", "layer": {**bench["layer"], **_CODELESS}}
+    return {**bench, "schema": 0, "device": "", "processor": {}, "layer": {**bench["layer"], **_CODELESS}}
 
 
 def aligned(before: Sequence[Result], after: Sequence[Result], asks: Callable[[Result], Question] = question) -> tuple[list[Question], list[Question]]:
@@ -114,6 +114,13 @@ class Match:
         """Of these seeds, on one side."""
         seeds = self.seeds
         return [value for result in row.results if seed_of(result) in seeds and (value := accuracy(result)) is not None]
+
+    @property
+    def diverged(self) -> tuple[int, int]:
+        """How many of these seeds did, on either side."""
+        seeds = self.seeds
+        before, after = (sum(result["status"] == DIVERGED and seed_of(result) in seeds for result in row.results) for _, row in self.sides)
+        return before, after
 
     @property
     def missing(self) -> Iterator[str]:

@@ -20,10 +20,16 @@ Result = dict[str, Any]
 """What a cell measured, as plain JSON values; see `linbench.measure` for what is in it. What a benchmark measured has a `kind` and other things in it: see
 `linbench.benchmark.measured`."""
 
-CELL, SPEED = "cell", "speed"
-"""Kinds of results; one that does not say is of a cell."""
+CELL, SPEED, OPERATION, STEP, DRAW = "cell", "speed", "operation", "step", "draw"
+"""Kinds of results: of a cell, as one that does not say is; of a layer that was timed, a kernel, a whole training step, and the drawing of examples."""
 
-FINAL = ("ok", "diverged")
+BENCHED = (OPERATION, STEP, DRAW)
+"""What is timed beside layers."""
+
+DIVERGED = "diverged"
+"""The status of a run that ended in no numbers; it counts as chance."""
+
+FINAL = ("ok", DIVERGED)
 """Statuses that say something of the model; a cell with another is tried again when it is next asked for."""
 
 UNDERTRAINED = "undertrained"
@@ -114,7 +120,7 @@ class Store:
         if not self.folder.is_dir():
             raise StorageError(f"there is no results folder {self.folder}; `linbench run` makes one, {self.option} names another.")
         found = (self.get(path.stem) for path in sorted(self.folder.glob("*.json")) if _ID.fullmatch(path.stem))
-        kinds: dict[str, list[Result]] = {CELL: [], SPEED: []}
+        kinds: dict[str, list[Result]] = {kind: [] for kind in (CELL, SPEED, OPERATION, STEP, DRAW)}
         for result in found:
             if result is not None:
                 kinds.setdefault(result.get("kind", CELL), []).append(result)

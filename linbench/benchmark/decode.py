@@ -28,5 +28,5 @@ def token(case: Case, side: Side) -> Callable[[], Any]:
 
     Raises UndeclaredError: the layer has no state.
     """
-    x, after = inputs(case, side), side.after(case.batch, case.length)
+    x, after = inputs(case), side.after(case.batch, case.length)
     return torch.no_grad()(lambda: after(x))

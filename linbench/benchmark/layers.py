@@ -4,17 +4,17 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal, NamedTuple, get_args
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from linbench.benchmark import peers
+from linbench.benchmark.asked import Asked, Peer
 from linbench.benchmark.timing import as_called, replayed_where_possible
-from linbench.cell import SCHEMA, Cell, device_class, digest
+from linbench.cell import Cell
 from linbench.check.subject import Subject, UndeclaredError
 from linbench.common.settings import Settings
 from linbench.kernels.operators import preferring
@@ -47,9 +47,11 @@ WORK_SECONDS, MOST_AT_WORK = 0.1, 200
 
 
 @dataclass(frozen=True)
-class Case:
-    """One question at one shape of one layer, the first of the cell's model. backend: of its kernels, "auto" where they choose. peer: its name and version, the
-    latter None where it is not installed; or None."""
+class Case(Asked):
+    """One question at one shape of one layer, the first of the cell's model. backend: of its kernels, "auto" where they choose."""
+
+    kind: ClassVar[str] = SPEED
+    seconds: ClassVar[float] = 180.0
 
     question: Question
     cell: Cell
@@ -57,7 +59,7 @@ class Case:
     length: int
     precision: Precision
     backend: str = "auto"
-    peer: tuple[str, str | None] | None = None
+    peer: Peer | None = None
     repeats: int = 20
 
     @property
@@ -90,27 +92,28 @@ class Case:
         """That one call takes in."""
         return self.batch * (1 if self.question == "decode" else self.length)
 
-    @cached_property
-    def identity(self) -> dict[str, Any]:
-        """Everything that names the result, as plain JSON values. A peer that is not installed has no version, so that installing it asks anew."""
+    @property
+    def particulars(self) -> dict[str, Any]:
+        """The layer, the shape, and how it is asked."""
         model = self.cell.model
         return {
-            "schema": SCHEMA,
-            "kind": SPEED,
             "version": VERSION,
             "question": self.question,
             "layer": {"form": model.form, "d_model": model.backbone.d_model, **model.layers[0].identity()},
             "shape": {"batch": self.batch, "length": self.length},
             "precision": self.precision,
             "backend": self.backend,
-            "peer": None if self.peer is None else dict(zip(("name", "version"), self.peer, strict=True)),
-            "device": device_class(self.device),
         }
 
-    @cached_property
-    def id(self) -> str:
-        """SHA-256 of the identity in canonical form."""
-        return digest(self.identity)
+    @property
+    def alone(self) -> "Case":
+        """Without the peer."""
+        return replace(self, peer=None)
+
+    @property
+    def launches(self) -> str:
+        """Memory is asked of a step of training."""
+        return replace(self, question="train").id if self.question == "memory" else self.id
 
     def __str__(self) -> str:
         form = "" if self.backend == "auto" else f" {self.backend}"
@@ -163,10 +166,10 @@ def random_tokens(batch: int, length: int, width: int, *, like: Tensor) -> Tenso
     return torch.randn(batch, length, width, device=like.device, generator=generator).to(like.dtype)
 
 
-def inputs(case: Case, side: Side) -> Tensor:
+def inputs(case: Case) -> Tensor:
     """[B, T, D], of decoding [B, 1, D]."""
     length = 1 if case.question == "decode" else case.length
-    return random_tokens(case.batch, length, case.width, like=next(side.module.parameters()))
+    return random_tokens(case.batch, length, case.width, like=torch.empty(0, device=case.device, dtype=DTYPES[case.precision]))
 
 
 Make = Callable[[Case, Side], Callable[[], Any]]
@@ -176,7 +179,7 @@ Make = Callable[[Case, Side], Callable[[], Any]]
 def training(case: Case, side: Side) -> Callable[[], Any]:
     """A call that goes forward and backward, to the gradients of the input and of every parameter."""
     side.module.train()
-    x = inputs(case, side)
+    x = inputs(case)
     leaves = [x.requires_grad_(), *(parameter for parameter in side.module.parameters() if parameter.requires_grad)]
     cotangent = torch.randn_like(x)
     return lambda: torch.autograd.grad(side.forward(x), leaves, cotangent, allow_unused=True)

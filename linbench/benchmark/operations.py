@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import NamedTuple
 
 import torch
@@ -47,13 +48,18 @@ def parse_shapes(text: str) -> tuple[Shape, ...]:
 class Operation(NamedTuple):
     """inputs: random ones, those that float get gradients. call: the output alone. exact: the same in float64, in torch.
 
-    flops: of the matrix products of forward; those of backward are twice as many, two for each.
+    flops: of the matrix products of forward; those of backward are twice as many, two for each. family: of its kernels.
     """
 
     inputs: Callable[[Shape, torch.dtype, str], Inputs]
     call: Callable[[Inputs], Tensor]
     flops: Callable[[Shape], float]
+    family: str
     exact: Callable[[Inputs], Tensor] | None = None
+
+    def versions(self) -> dict[str, int]:
+        """Of its kernels, by family."""
+        return {self.family: import_module(f"linbench.kernels.{self.family}").VERSION}
 
 
 def recurrence_flops(instance: Instance, shape: Shape) -> float:
@@ -79,7 +85,7 @@ def _recurrence(instance: Instance) -> Operation:
     def call(given: Inputs, backend: str = "auto") -> Tensor:
         return apply(instance, given, final=False, backend=backend)[0]
 
-    return Operation(inputs, call, partial(recurrence_flops, instance), partial(call, backend="chunkwise"))
+    return Operation(inputs, call, partial(recurrence_flops, instance), "matrix_state", partial(call, backend="chunkwise"))
 
 
 def _published(instance: Instance) -> Instance:
@@ -113,8 +119,8 @@ def _like_heads(shape: Shape) -> tuple[int, ...]:
     return (shape.B, shape.T, shape.H, shape.D)
 
 
-def _small(call: Callable[[Inputs], Tensor], sizes: Callable[[Shape], dict[str, tuple[int, ...]]]) -> Operation:
-    return Operation(partial(_random, sizes=sizes), call, lambda shape: 0.0)
+def _small(family: str, call: Callable[[Inputs], Tensor], sizes: Callable[[Shape], dict[str, tuple[int, ...]]]) -> Operation:
+    return Operation(partial(_random, sizes=sizes), call, lambda shape: 0.0, family)
 
 
 def _convolve(given: Inputs) -> Tensor:
@@ -124,9 +130,10 @@ def _convolve(given: Inputs) -> Tensor:
 
 
 OPERATIONS: dict[str, Operation] = {name: _recurrence(_published(instance)) for name, instance in INSTANCES.items()} | {
-    "short_convolution": _small(_convolve, lambda s: {"x": (s.B, s.T, 3 * s.H * s.D), "weight": (4, 3 * s.H * s.D)}),
-    "l2_norm": _small(lambda given: l2_norm(given["x"]), lambda s: {"x": _like_heads(s)}),
+    "short_convolution": _small("short_convolution", _convolve, lambda s: {"x": (s.B, s.T, 3 * s.H * s.D), "weight": (4, 3 * s.H * s.D)}),
+    "l2_norm": _small("norms", lambda given: l2_norm(given["x"]), lambda s: {"x": _like_heads(s)}),
     "rms_norm": _small(
+        "norms",
         lambda given: rms_norm(given["x"], given["weight"], gate=given["gate"], activation="swish"),
         lambda s: {"x": _like_heads(s), "weight": (s.D,), "gate": _like_heads(s)},
     ),
@@ -134,5 +141,6 @@ OPERATIONS: dict[str, Operation] = {name: _recurrence(_published(instance)) for 
         _head_loss,
         lambda given: cross_entropy(given["hidden"], given["weight"], given["targets"]),
         lambda s: 2.0 * _rows(s) * s.H * s.D * VOCABULARY,
+        "cross_entropy",
     ),
 }

@@ -22,5 +22,5 @@ def cases(base: Sequence[Case], preset: Preset) -> list[Case]:
 
 def prompt(case: Case, side: Side) -> Callable[[], Any]:
     """A call from an empty state to outputs and a state that can be carried on."""
-    x = inputs(case, side)
+    x = inputs(case)
     return torch.no_grad()(lambda: side.prefill(x))

@@ -85,9 +85,7 @@ def base(
 
     Raises UserError: as `plan`, a pattern of several mixers, or a name that is not there. A peer that cannot be had is told in every row.
     """
-    if peer is not None:
-        peers.lacking(peer, device, "layers")
-    named = None if peer is None else (peer, peers.version_of(peer))
+    named = peers.named(peer, device, "layers")
     its = pick_precision(precision, device)
     count = repeats or (20 if device == "cpu" else 30)
     cells = _of_suite(suite, models, form, device=device) if suite else _cells(models, preset, form=form or "native", settings=settings or {}, device=device)
@@ -101,7 +99,7 @@ def _cells(models: Sequence[str], preset: Preset, *, form: str, settings: Mappin
     chosen = list(models) or [
         name for name, entry in registry("model").entries.items() if (form == "native" or entry.cls.controlled is not None) and (not sized or has_heads(name))
     ]
-    own = [{"model.heads": preset.heads} if "model.heads" not in given and _has_heads(model) else {} for model in chosen]
+    own = [{"model.heads": preset.heads} if "model.heads" not in given and with_heads(model) else {} for model in chosen]
     cells = plan("mqar", chosen, preset=BARE, form=form, settings=given, own=own, device=device)
     for cell in cells:
         if len({layer.entry.name for layer in cell.model.layers}) > 1:
@@ -117,5 +115,6 @@ def _of_suite(name: str, models: Sequence[str], form: str | None, *, device: str
     return [cell for cell in found.values() if len({layer.entry.name for layer in cell.model.layers}) == 1]
 
 
-def _has_heads(pattern: str) -> bool:
+def with_heads(pattern: str) -> bool:
+    """Whether any layer of a pattern has heads to be told how many."""
     return any("heads" in registry("model").find(term.name).cls.Settings.model_fields for term in parse_pattern(pattern))

@@ -2,31 +2,38 @@
 
 import time
 from collections.abc import Callable, Sequence
-from statistics import median
-from typing import Any, NamedTuple
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
 from linbench.benchmark import peers
-from linbench.benchmark.compiling import compiled_ahead
+from linbench.benchmark.asked import Asked, Peer
+from linbench.benchmark.machine import marks, moment
 from linbench.benchmark.parts import parts
+from linbench.benchmark.presets import Preset, with_heads
 from linbench.benchmark.shapes import parsed, written
+from linbench.benchmark.timing import Spread, spread
 from linbench.cell import Cell
 from linbench.common.errors import UserError
 from linbench.measure import started
 from linbench.plan import plan as plan_cells
 from linbench.precision import pick_precision
+from linbench.speeds import AS_CALLED, OURS
+from linbench.store import STEP
 from linbench.train import Step
-from linbench.workers import Outcome, one_line, outcomes
+from linbench.workers import one_line
+
+VERSION = 1
+"""Raised whenever a change to how steps are measured changes what is found; part of the identity of every result."""
 
 HEAD_DIM = 64
-SECONDS = 600.0
-"""A row that takes longer hangs."""
 _WINDOW_SECONDS = 0.2
 WARM_UP = 5
-AHEAD = 500
+AHEAD = {"cuda": 500, "cpu": 32}
 """Steps that examples are drawn for at once, at most: a run with small batches draws for more, but a window is at least as long."""
-_STEPS = 6 * AHEAD
+_STEPS = 6 * max(AHEAD.values())
 """Of the runs that steps are taken of, for every window: more than are ever taken."""
 
 
@@ -56,20 +63,67 @@ _OWN: dict[str, dict[str, Any]] = {
 """What the peer's layer is: without positions, keys and values as wide as the model."""
 
 
-class Row(NamedTuple):
-    """What is measured; `peer` may be None."""
+@dataclass(frozen=True)
+class Steps(Asked):
+    """Steps of one model at one shape, or of so many replicas as one program, on a device: where; by_part: and where their time goes."""
+
+    kind: ClassVar[str] = STEP
+    fresh: ClassVar[bool] = True
 
     model: str
     shape: Shape
     precision: str
     replicas: int
-    device: str
-    peer: str | None
+    where: str
+    peer: Peer | None
     repeats: int
     by_part: bool
 
+    @property
+    def device(self) -> str:
+        """Where it runs."""
+        return self.where
+
+    @property
+    def label(self) -> str:
+        """The model as the user wrote it."""
+        return self.model
+
+    @property
+    def particulars(self) -> dict[str, Any]:
+        """The model and the task as of a cell, and the shape."""
+        cell = self.cells[0].identity
+        shape = {"shape": self.shape._asdict(), "replicas": self.replicas, "precision": self.precision, "by_part": self.by_part}
+        return {"version": VERSION, "model": cell["model"], "task": cell["task"], **shape}
+
+    @property
+    def alone(self) -> "Steps":
+        """Without the peer."""
+        return replace(self, peer=None)
+
+    @property
+    def cells(self) -> list[Cell]:
+        """One for each replica, with a seed and a learning rate of its own: recall of a sixteenth as many pairs as tokens, heads of 64."""
+        shape = self.shape
+        settings = _SETTINGS | _OWN.get(self.model, {}) | {"task.seq_len": shape.T, "task.kv_pairs": max(2, shape.T // 16)}
+        settings |= {"protocol.batch_size": shape.B, "protocol.precision": self.precision, "model.d_model": shape.D}
+        settings |= {"protocol.tokens": _STEPS * (self.repeats + 3) * shape.B * shape.T}
+        heads = {"model.heads": max(1, shape.D // HEAD_DIM)} if with_heads(self.model) else {}
+        return [
+            cell
+            for replica in range(self.replicas)
+            for cell in plan_cells(
+                "mqar", [self.model], seeds=[replica], settings=settings | heads | {"protocol.lr": 1e-3 * (1 + replica)}, device=self.device, protocol=None
+            )
+        ]
+
     def __str__(self) -> str:
         return f"{self.model} {self.shape} {self.precision}{f' x{self.replicas}' if self.replicas > 1 else ''}"
+
+
+def shapes_of(preset: Preset) -> tuple[Shape, ...]:
+    """A preset's, a shape for each length."""
+    return tuple(Shape(preset.batch(length), length, preset.d_model) for length in preset.lengths)
 
 
 def parse_shapes(text: str) -> tuple[Shape, ...]:
@@ -87,108 +141,83 @@ def plan(
     peer: str | None = None,
     repeats: int | None = None,
     by_part: bool = False,
-) -> list[Row]:
-    """The rows, shape by shape. Raises UserError: a name that is not there, a shape that cannot be, or a peer that is not installed."""
+) -> list[Steps]:
+    """The cases, shape by shape. Raises UserError: a name that is not there, or a shape that cannot be. A peer that cannot be had is told in every row."""
     kind = device.partition(":")[0]
-    precision = pick_precision(precision, device)
-    if peer is not None:
-        peers.check(peer, device, "training steps")
+    precision, named = pick_precision(precision, device), peers.named(peer, device, "training steps")
     if by_part and kind == "cpu":
         raise UserError("--profile needs a GPU: it says which kernels a step spends its time in.")
     wanted = [
-        Row(model, shape, precision, count, device, peer if count == 1 else None, repeats or (5 if kind == "cpu" else 9), by_part)
+        Steps(model, shape, precision, count, device, named if count == 1 else None, repeats or (5 if kind == "cpu" else 9), by_part)
         for shape in shapes or SHAPES[kind]
         for model in models or MODELS
         for count in replicas
     ]
-    for row in wanted:
+    for case in wanted:
         try:
-            cells(row)
+            _ = case.cells
         except UserError as error:
-            raise UserError(f"{row.model} at {row.shape} cannot be: {error}") from None
+            raise UserError(f"{case.model} at {case.shape} cannot be: {error}") from None
     return wanted
 
 
-def cells(row: Row) -> list[Cell]:
-    """One for each replica, with a seed and a learning rate of its own: recall of a sixteenth as many pairs as tokens, heads of 64."""
-    shape = row.shape
-    settings = _SETTINGS | _OWN.get(row.model, {}) | {"task.seq_len": shape.T, "task.kv_pairs": max(2, shape.T // 16)}
-    settings |= {"protocol.batch_size": shape.B, "protocol.precision": row.precision, "model.d_model": shape.D}
-    settings |= {"protocol.tokens": _STEPS * (row.repeats + 3) * shape.B * shape.T}
-    heads = {"model.heads": max(1, shape.D // HEAD_DIM)} if row.model in _OWN else {}
-    return [
-        cell
-        for replica in range(row.replicas)
-        for cell in plan_cells(
-            "mqar", [row.model], seeds=[replica], settings=settings | heads | {"protocol.lr": 1e-3 * (1 + replica)}, device=row.device, protocol=None
-        )
-    ]
-
-
-def run(rows: Sequence[Row], *, tell: Callable[[str], None], keep: Callable[[dict[str, Any]], None] = lambda found: None) -> dict[str, Any]:
-    """All that was found, for JSON. On a GPU everything is compiled first, side by side; then each row is measured in a process of its own."""
-    cuda = rows[0].device != "cpu"
-    if cuda:
-        compiled_ahead(compile_all, rows, seconds=SECONDS, tell=tell)
-    found: dict[str, Any] = {"rows": [], "peer": next((row.peer for row in rows if row.peer), None), "notes": _notes(rows)}
-    for place, outcome in outcomes(measure, rows, workers=int(cuda), seconds=SECONDS, fresh=True):
-        found["rows"].append(row_of(rows[place], outcome))
-        tell(f"measured {len(found['rows'])}/{len(rows)} {rows[place]}{f': {outcome.failure}' if outcome.failure else ''}")
-        keep(found)
-    return found
-
-
-def row_of(row: Row, outcome: Outcome) -> dict[str, Any]:
-    """One row: tokens per second of both sides, and how many times more ours has."""
-    shown = {**row._asdict(), "shape": row.shape._asdict(), "reason": outcome.failure}
-    if outcome.value is None:
-        return shown
-    tokens = row.shape.B * row.shape.T
-    speeds = {side: tokens * (row.replicas if side == "linbench" else 1) / seconds for side, seconds in outcome.value["seconds"].items()}
-    ratio = speeds["linbench"] / speeds[row.peer] if row.peer in speeds else None
-    return {**shown, **outcome.value, "tokens_per_second": speeds, "ratio": ratio}
-
-
-def compile_all(row: Row) -> None:
-    """Everything that the row launches: many rows at once, before anything is timed."""
-    group = cells(row)
+def compile_all(case: Steps) -> None:
+    """Everything that the case launches."""
+    group = case.cells
     with started(group) as training:
         Step(training, 0, 0)()
-        if row.peer is not None:
-            peers.trainer(row.peer, group[0], compiling=True)()
+        if case.peer is not None:
+            with suppress(Exception):  # its fault is told when it is timed
+                peers.trainer(case.peer[0], group[0], compiling=True)()
 
 
-def measure(row: Row) -> dict[str, Any]:
-    """Seconds of a step for each side: medians over windows in turn, drawing batches included; peak memory; and the parts of ours.
+def find(case: Steps) -> dict[str, Any]:
+    """Seconds of a step for each side: over windows in turn, drawing batches included; peak memory; and the parts of ours.
 
     Raises whatever our own side raises.
     """
-    group, cuda = cells(row), row.device != "cpu"
-    found: dict[str, Any] = {"reason": None}
+    group, cuda, began = case.cells, case.device != "cpu", moment()
+    sides: dict[str, dict[str, Any]] = {OURS: {}}
+    found: dict[str, Any] = {"sides": sides}
     with started(group) as training:
         step = Step(training, 0, 0)
-        step.feed.ahead = min(step.feed.ahead, AHEAD)
+        step.feed.ahead = min(step.feed.ahead, AHEAD[case.device.partition(":")[0]])
         for _ in range(WARM_UP):
             step()
         _synchronise(cuda)
-        found |= {"captured": step.run.graph is not None, "note": training.note, "peak_bytes": torch.cuda.max_memory_allocated() if cuda else None}
-        sides: dict[str, Callable[[], None]] = {"linbench": step}
-        if row.peer is not None:
-            try:
-                sides[row.peer] = peers.trainer(row.peer, group[0])
-                sides[row.peer]()
-                _synchronise(cuda)
-            except Exception as error:  # a fault of the peer's is a word in its row
-                sides.pop(row.peer, None)
-                found["reason"] = f"{row.peer} {one_line(error)}"
-        found["seconds"] = _in_turn(sides, row.repeats, fewest={"linbench": step.feed.ahead}, cuda=cuda)
-        if row.by_part:
-            found["parts"] = {"examples": _window(step.feed.fill, row.repeats, cuda=cuda) / step.feed.ahead, **parts(step)}
+        found["captured"] = step.run.graph is not None
+        sides[OURS] |= ({"peak_bytes": torch.cuda.max_memory_allocated()} if cuda else {}) | ({"note": training.note} if training.note else {})
+        calls: dict[str, Callable[[], None]] = {OURS: step}
+        if case.peer is not None:
+            _add_peer(case, group[0], calls, sides)
+        for name, seconds in _in_turn(calls, case.repeats, fewest={OURS: step.feed.ahead}, cuda=cuda).items():
+            sides[name][AS_CALLED] = seconds._asdict()
+        found["marks"] = marks(began, case.device)
+        if case.by_part:
+            drawn = _window(step.feed.fill, case.repeats, cuda=cuda)
+            found["parts"] = {"examples": drawn / step.feed.ahead, **parts(step)}
     return found
 
 
-def _in_turn(sides: dict[str, Callable[[], None]], repeats: int, *, fewest: dict[str, int], cuda: bool) -> dict[str, float]:
-    """Seconds of a call: the median over windows of many calls, a window of one side after one of the other.
+def _add_peer(case: Steps, cell: Cell, calls: dict[str, Callable[[], None]], sides: dict[str, dict[str, Any]]) -> None:
+    """The peer's step, if it can be had."""
+    assert case.peer is not None
+    name = case.peer[0]
+    if (missing := peers.lacking(name, case.device, "training steps")) is not None:
+        sides[name] = {"reason": missing}
+        return
+    try:
+        call = peers.trainer(name, cell)
+        call()
+        _synchronise(case.device != "cpu")
+    except Exception as error:  # a fault of the peer's is a word in its row
+        sides[name] = {"reason": one_line(error)}
+    else:
+        calls[name], sides[name] = call, {}
+
+
+def _in_turn(sides: dict[str, Callable[[], None]], repeats: int, *, fewest: dict[str, int], cuda: bool) -> dict[str, Spread]:
+    """Seconds of a call: over windows of many calls, a window of one side after one of the other.
 
     fewest: calls of a window, or whole multiples of them: so often a call does more.
     """
@@ -202,7 +231,7 @@ def _in_turn(sides: dict[str, Callable[[], None]], repeats: int, *, fewest: dict
     for _ in range(repeats):
         for name, call in sides.items():
             seconds[name].append(_window(call, windows[name], cuda=cuda))
-    return {name: median(found) for name, found in seconds.items()}
+    return {name: spread(found) for name, found in seconds.items()}
 
 
 def _window(call: Callable[[], None], count: int, *, cuda: bool) -> float:
@@ -217,15 +246,3 @@ def _window(call: Callable[[], None], count: int, *, cuda: bool) -> float:
 def _synchronise(cuda: bool) -> None:
     if cuda:
         torch.cuda.synchronize()
-
-
-def _notes(rows: Sequence[Row]) -> list[str]:
-    """What a reader must know to read the numbers."""
-    notes = [
-        "Medians over windows of many steps, wall clock until the device is done. A step: batch, forward, loss at the labelled positions, backward, "
-        "clipping, AdamW; on a GPU captured and replayed; drawing examples is included. MQAR with vocabulary 8192, T/16 pairs, two layers, heads of 64, no "
-        "channel mixer.",
-    ]
-    if peer := next((row.peer for row in rows if row.peer), None):
-        notes.append(f"Peer: {peers.PEERS[peer].note}")
-    return notes

@@ -5,9 +5,9 @@ from functools import cache
 
 from pydantic import Field, field_validator
 
+from linbench.benchmark.asked import anywhere
 from linbench.benchmark.layers import Case
 from linbench.benchmark.presets import PRESETS, base, shaped
-from linbench.cell import digest
 from linbench.common.settings import Settings
 from linbench.precision import pick_precision
 
@@ -34,13 +34,13 @@ class Bench(Settings):
         (found,) = base([model], preset, device=device)
         return replace(found, question="train", batch=preset.batch(length))
 
-    def id(self, model: str, length: int, kind: str) -> str:
-        """Of the result that it has on a kind of device, which need not be there."""
-        return _id(self.preset, model, length, kind)
+    def asked(self, model: str, length: int, kind: str) -> str:
+        """`anywhere` of the result that it has on a kind of device, which need not be there."""
+        return _asked(self.preset, model, length, kind)
 
 
 @cache
-def _id(preset: str, model: str, length: int, kind: str) -> str:
+def _asked(preset: str, model: str, length: int, kind: str) -> str:
     """To size a layer takes a while, and it is asked for again and again."""
     identity = Bench(preset=preset, lengths=(length,)).case(model, length, device="cpu").identity
-    return digest({**identity, "device": kind, "precision": pick_precision(None, kind)})
+    return anywhere({**identity, "device": kind, "precision": pick_precision(None, kind)})

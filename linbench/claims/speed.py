@@ -10,6 +10,7 @@ from linbench.cell import device_class
 from linbench.claims.claim import Claim
 from linbench.claims.stored import Stored
 from linbench.speeds import AS_CALLED, OURS, REPLAYED, Rate, Series
+from linbench.store import Result
 
 LEAST_CALLS = 5
 """Fewer say little of how they spread."""
@@ -75,7 +76,7 @@ class Speed:
 def speed(claim: Claim, name: str, stored: Stored, kind: str) -> Speed:
     """A measure's on a kind of device. What was timed while others were at work there, or in a few calls, decides nothing and is to be timed again; what was
     timed while the clock was held back counts, as full load takes a GPU to its limit of power."""
-    result = stored.speeds.get(id_of(claim, name, kind))
+    result = result_of(claim, name, stored, kind)
     if result is None:
         return Speed(trouble="not timed", missing=True)
     marks = tuple(result["marks"])
@@ -90,10 +91,10 @@ def speed(claim: Claim, name: str, stored: Stored, kind: str) -> Speed:
     return Speed(rate, calls, marks, trouble, missing=bool(trouble))
 
 
-def id_of(claim: Claim, name: str, kind: str) -> str:
-    """Of the result of a measure on a kind of device."""
+def result_of(claim: Claim, name: str, stored: Stored, kind: str) -> Result | None:
+    """Of a measure on a kind of device; of several CPUs' the last."""
     measure = claim.measures[name]
-    return claim.benches[measure.cells].id(measure.model, measure.where["length"], kind)
+    return stored.timed.get(claim.benches[measure.cells].asked(measure.model, measure.where["length"], kind))
 
 
 def untimed(claim: Claim, stored: Stored, *, device: str) -> list[Case]:

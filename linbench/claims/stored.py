@@ -5,6 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from linbench.benchmark.asked import anywhere
 from linbench.cell import Cell, canonical, digest
 from linbench.results import Comparison, comparisons
 from linbench.search import SearchSettings, at_chosen_rates
@@ -20,6 +21,7 @@ class Stored:
         self.stores = list({store.folder.resolve(): store for store in stores}.values())
         self.by_folder = {store.folder: store.by_kind() for store in self.stores}
         self.results, self.speeds = ({result["id"]: result for kept in self.by_folder.values() for result in kept[kind]} for kind in (CELL, SPEED))
+        self.timed = {anywhere(result["bench"]): result for result in sorted(self.speeds.values(), key=lambda one: one.get("when", ""))}
 
     @property
     def set_aside(self) -> list[Path]:

@@ -9,7 +9,7 @@ from linbench.claims.claim import LEAST_SEEDS, Claim
 from linbench.claims.figure import Figure, figure
 from linbench.claims.needs import unmet
 from linbench.claims.rule import NoValueError, Rule
-from linbench.claims.speed import Speed, id_of, speed
+from linbench.claims.speed import Speed, result_of, speed
 from linbench.claims.stored import Stored
 from linbench.common.seeds import parse_seeds
 from linbench.store import Result
@@ -81,7 +81,8 @@ class Verdict:
     def ids(self, ruling: Ruling, stored: Stored) -> set[str]:
         """Of the results that one of its rulings rests on."""
         found = [_results(self.claim, name, stored, ruling.device, ruling.longer) for name in self.claim.trained]
-        return {result["id"] for results in found for result in results.values()} | {id_of(self.claim, name, ruling.device) for name in self.claim.timed}
+        timed = [result_of(self.claim, name, stored, ruling.device) for name in self.claim.timed]
+        return {result["id"] for results in found for result in results.values()} | {result["id"] for result in timed if result is not None}
 
 
 def verdict(claim: Claim, stored: Stored) -> Verdict:

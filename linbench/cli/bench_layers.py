@@ -1,21 +1,18 @@
 """`linbench bench length`, `prefill`, `decode`, `memory` and `forms`: layers, measured and kept as results."""
 
-import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from linbench.cli.options import JsonOption, ResultsOption, numbers, parse_settings, tell_set_aside
-from linbench.common.errors import EXIT_CELLS_FAILED, UserError
+from linbench.cli.measuring import LAYER, SHAPE, TIMING, AgainOption, DeviceOption, measured
+from linbench.cli.options import JsonOption, ResultsOption, numbers, parse_settings
+from linbench.common.errors import UserError
 
 if TYPE_CHECKING:
     from linbench.benchmark.layers import Case
     from linbench.benchmark.presets import Preset
-
-SHAPE, LAYER, TIMING = "Shape", "Layer", "Measuring"
 
 ModelsOption = Annotated[
     str | None,
@@ -38,12 +35,10 @@ HeadsOption = Annotated[int | None, typer.Option("--heads", min=1, rich_help_pan
 BatchOption = Annotated[int | None, typer.Option("--batch", min=1, rich_help_panel=SHAPE, help="Sequences decoded at once, beside one alone.")]
 DtypeOption = Annotated[str | None, typer.Option("--dtype", rich_help_panel=SHAPE, help="bf16 or fp32; default: fp32 on a CPU, else bf16.")]
 PeerOption = Annotated[str | None, typer.Option("--peer", rich_help_panel=TIMING, help="fla, transformers or sdpa: measure its layer too, in turn with ours.")]
-DeviceOption = Annotated[str, typer.Option("--device", rich_help_panel=TIMING, help="auto, cpu, cuda or cuda:N.")]
 RepeatOption = Annotated[
     int | None,
     typer.Option("--repeat", min=1, rich_help_panel=TIMING, help="Calls that a median is of, of decoding ten times as many; default: 30, on a CPU 20."),
 ]
-AgainOption = Annotated[bool, typer.Option("--again", rich_help_panel=TIMING, help="Measure anew what was measured before.")]
 
 SET_BY = {"--d-model": "d_model", "--heads": "heads"}
 """What --set model.NAME says, too."""
@@ -178,15 +173,11 @@ def forms(
 
 
 def _run(cases: "Callable[[Callable[[Preset], list[Case]], Preset], list[Case]]", given: dict[str, Any], *, otherwise: str = "benchmark") -> None:
-    """Measure, or read what was measured, and print it as `linbench table` does. otherwise: the preset of a GPU."""
-    from linbench.benchmark.measured import run
+    """otherwise: the preset of a GPU."""
     from linbench.benchmark.presets import base, shaped, usual
     from linbench.pattern import split_models
     from linbench.plan import pick_device
-    from linbench.report.lines import show
     from linbench.report.speed import tables
-    from linbench.report.tables import LEFT
-    from linbench.store import Store
 
     suite = given.get("suite")
     if suite and (told := [name for name, key in SIZED_BY.items() if given[key]]):
@@ -217,18 +208,4 @@ def _run(cases: "Callable[[Callable[[Preset], list[Case]], Preset], list[Case]]"
     }
     models = [] if given["models"] is None else split_models(given["models"])
     planned = cases(lambda preset: base(models, preset, **layers), shape)
-    store = Store(given["results"])
-    found = run(planned, store, again=given["again"], tell=lambda line: print(line, file=sys.stderr, flush=True))
-    tell_set_aside(store.set_aside)
-    if given["as_json"]:
-        print(json.dumps(found))
-    else:
-        shown = tables(found)
-        for table in shown:
-            print(f"{table.title}\n")
-            show(list(table.frame.columns), table.frame.to_numpy().tolist(), left=LEFT)
-            print()
-        print("\n".join(dict.fromkeys(table.caption for table in shown)))
-    if bad := [result for result in found if result["status"] == "failed"]:
-        print(f"linbench: {len(bad)} of {len(found)} could not be measured; the first: {bad[0]['label']}: {bad[0]['reason']}.", file=sys.stderr)
-        raise typer.Exit(EXIT_CELLS_FAILED)
+    measured(planned, tables, results=given["results"], again=given["again"], as_json=given["as_json"])

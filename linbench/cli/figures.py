@@ -17,13 +17,14 @@ def figures(
 ) -> None:
     """Draw stored results, as pictures with a caption beside each."""
     from linbench.common.errors import unknown
+    from linbench.report.bench_figures import BENCH_NAMES, bench_drawings
     from linbench.report.figures import FIGURES
     from linbench.report.pictures import FORMATS, save, save_figures
     from linbench.report.speed_figures import NAMES, speed_drawings
     from linbench.results import comparisons
-    from linbench.store import CELL, SPEED, Store
+    from linbench.store import BENCHED, CELL, SPEED, Store
 
-    every, wanted = (*FIGURES, *NAMES), [name.strip().lower() for name in formats.split(",")]
+    every, wanted = (*FIGURES, *NAMES, *BENCH_NAMES), [name.strip().lower() for name in formats.split(",")]
     for kind, given, allowed in (("figure", names or [], every), ("format", wanted, FORMATS)):
         for name in given:
             if name not in allowed:
@@ -35,6 +36,7 @@ def figures(
     nothing = []
     for what, chosen in {name: (name,) for name in names or []}.items() or [("a figure", every)]:
         of_speeds = speed_drawings(kept[SPEED], found, [name for name in chosen if name in NAMES])
+        of_speeds += bench_drawings([one for kind in BENCHED for one in kept[kind]], [name for name in chosen if name in BENCH_NAMES])
         drawn = [*save_figures(found, folder, [name for name in chosen if name in FIGURES], wanted), *save(of_speeds, folder, wanted)]
         for path in drawn:
             print(path)

@@ -31,15 +31,16 @@ def table(
     from rich.console import Console
 
     from linbench.report import words
+    from linbench.report.benches import bench_tables
     from linbench.report.exports import csv, latex, plain, save_tables
     from linbench.report.speed import tables
     from linbench.report.tables import markdown, rich_tables
     from linbench.results import comparisons
-    from linbench.store import CELL, SPEED, Store
+    from linbench.store import BENCHED, CELL, SPEED, Store
 
     store = Store(results)
     kept = store.by_kind()
-    found, speeds = comparisons(kept[CELL]), tables(kept[SPEED])
+    found, speeds = comparisons(kept[CELL]), [*tables(kept[SPEED]), *bench_tables([one for kind in BENCHED for one in kept[kind]])]
     tell_set_aside(store.set_aside)
     if not found and not speeds:
         print(f"linbench: the results in {results} have nothing that a table shows.", file=sys.stderr)

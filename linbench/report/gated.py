@@ -23,7 +23,7 @@ def _row(one: Judged) -> list[str]:
     pair, difference = one.pair, one.difference
     before, after = (_side(side, pair.learnt) for side in (pair.baseline, pair.candidate))
     interval = f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
-    verdict = "RED" if one.red else "fell, not shown" if one.fell else "ok"
+    verdict = "RED" if one.red else "diverges more, not shown" if one.diverges else "fell, not shown" if one.fell else "ok"
     return [pair.name, before, after, interval, str(len(pair.candidate)), probability(one.counted), verdict, "; ".join(one.marks)]
 
 
@@ -66,6 +66,9 @@ def _slow(one: Pace) -> str:
 
 def _red(one: Judged) -> str:
     pair, gone = one.pair, f"p {equal(one.counted)} among all cells that are gated"
+    if one.diverges:
+        before, after = pair.diverged
+        return f"{pair.name} got worse: {before} of {len(pair.baseline)} seeds diverged before, {after} of {len(pair.candidate)} do now ({gone})."
     if pair.counts is not None:
         before, after = pair.counts
         return f"{pair.name} got worse: {before} of {len(pair.baseline)} seeds learnt it before, {after} of {len(pair.candidate)} do now ({gone})."
@@ -121,6 +124,7 @@ def plain(found: Gate, policy: Policy) -> dict[str, Any]:
             "difference": one.difference.mean,
             "interval": [one.difference.low, one.difference.high],
             "learnt": one.pair.counts,
+            "diverged": list(one.pair.diverged),
             "p": one.p,
             "p_holm": one.counted,
             "red": one.red,

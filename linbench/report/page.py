@@ -14,6 +14,8 @@ from markupsafe import Markup
 
 from linbench.cards import card, controlled, model_settings
 from linbench.registry import registry
+from linbench.report.bench_figures import bench_drawings
+from linbench.report.benches import bench_tables
 from linbench.report.captions import words
 from linbench.report.colours import ink, styles
 from linbench.report.figures import FIGURES
@@ -61,10 +63,19 @@ def save_page(path: Path, make: Callable[[], str]) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-def page(results: Sequence[Result], *, title: str, aside: Sequence[str] = (), speeds: Sequence[Result] = (), claims: Sequence[Claimed] = ()) -> str:
-    """HTML; the same for the same results. `aside`: names of files that could not be read; `speeds`: results of what benchmarks measured of layers."""
-    found, every = comparisons(results), [*results, *speeds]
-    timed = {drawing.slug: drawing for drawing in speed_drawings(speeds, found)}
+def page(
+    results: Sequence[Result],
+    *,
+    title: str,
+    aside: Sequence[str] = (),
+    speeds: Sequence[Result] = (),
+    benched: Sequence[Result] = (),
+    claims: Sequence[Claimed] = (),
+) -> str:
+    """HTML; the same for the same results. `aside`: names of files that could not be read; `speeds`: results of what benchmarks measured of layers, `benched`:
+    of kernels, steps and drawing."""
+    found, every = comparisons(results), [*results, *speeds, *benched]
+    timed = {drawing.slug: drawing for drawing in [*speed_drawings(speeds, found), *bench_drawings(benched)]}
     pictures = _pictures([*(drawing for comparison in found for drawing in drawings(comparison)), *timed.values()])
     room = Environment(loader=PackageLoader("linbench.report", "page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return room.get_template("page.html").render(
@@ -75,13 +86,13 @@ def page(results: Sequence[Result], *, title: str, aside: Sequence[str] = (), sp
             "results": len(results),
             "comparisons": len(found),
             "models": len({row.results[0]["label"] for one in found for row in one.rows}),
-            "speeds": len(speeds),
+            "speeds": len(speeds) + len(benched),
         },
         drawn_from=fingerprint(every),
         overviews=[{"title": name, "table": _table(one.frame), "about": OVERVIEW} for name, one in overviews(found).items()],
         claims=_claims(claims, {**{(one.slug, one.title): one.results for one in found}, ("speed", "Speed"): speeds}),
         comparisons=[_section(one, pictures) for one in found],
-        speeds=[{"title": words.title, "table": _table(words.frame), "caption": words.caption} for words in speed_tables(speeds)],
+        speeds=[{"title": words.title, "table": _table(words.frame), "caption": words.caption} for words in [*speed_tables(speeds), *bench_tables(benched)]],
         speed_figures=[_shown(pictures[slug], slug, timed[slug].caption) for slug in timed if slug in pictures],
         cards=_cards(
             {layer["mixer"] for result in results for layer in result["cell"]["model"]["layers"]} | {one["bench"]["layer"]["mixer"] for one in speeds}

@@ -80,12 +80,17 @@ def against_recall(axes: Axes, tradeoff: "Tradeoff", question: str) -> None:
         ends.append(Named(point.mean, rate, point.label, colour))
     axes.set(xscale="log", xlabel=f"tokens per second,\n{tradeoff.loads[question]}", ylabel="test accuracy")
     axes.set_ylim(lowest - BELOW * (1 - lowest), 1 + ABOVE * (1 - lowest))
+    rate_ticks(axes)
+    chance(axes, tradeoff.chance)
+    beside(axes, ends, tradeoff.missing[question])
+
+
+def rate_ticks(axes: Axes) -> None:
+    """Of a logarithmic axis across, whose limits are set."""
     slowest, fastest = axes.get_xlim()
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if fastest > DECADE * slowest else (1, 1.5, 2, 3, 4, 5, 7)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
     axes.minorticks_off()
-    chance(axes, tradeoff.chance)
-    beside(axes, ends, tradeoff.missing[question])
 
 
 def _scales(axes: Axes, lengths: Sequence[int]) -> None:

@@ -184,7 +184,7 @@ def more_tables(comparison: Comparison) -> dict[str, pd.DataFrame]:
 LEAST = ("seconds", "steps to", "FLOPs/token", "scaled", "parameters")
 """Beginnings of names of columns that a narrow terminal does without, the first first."""
 
-LEFT = {"model", "layer", "accuracy", "of them", "marks", "notes"}
+LEFT = {"model", "layer", "operation", "task", "preset", "accuracy", "of them", "marks", "notes"}
 """Columns of words."""
 
 

@@ -5,57 +5,80 @@ from typing import Any
 
 import pytest
 
-from linbench.benchmark import ops, peers
+from linbench.benchmark import measured, ops, peers
 from linbench.benchmark.operations import OPERATIONS
 from linbench.benchmark.timing import Ceilings
 
-TINY = ["--shapes", "B2xT9xH2xD8", "--repeat", "1", "--device", "cpu"]
+TINY = ["--shapes", "B2xT9xH2xD8", "--repeat", "1", "--device", "cpu", "--results", "kept"]
 
 
 @pytest.fixture(autouse=True)
 def known_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measuring them takes a second."""
-    monkeypatch.setattr(ops, "ceilings", lambda device: Ceilings(1e10, 1e11))
+    monkeypatch.setattr(measured, "ceilings", lambda device: Ceilings(1e10, 1e11))
 
 
-def test_a_row_for_every_operation(linbench: Callable[..., Any]) -> None:
-    ended = linbench("bench", "ops", *TINY, "--json", "--save", "found.json")
+def test_a_row_for_every_operation_which_is_kept(linbench: Callable[..., Any]) -> None:
+    ended = linbench("bench", "ops", *TINY, "--json")
     assert ended.code == 0
     found = json.loads(ended.out)
-    assert found == json.loads(Path("found.json").read_text())
-    assert [row["operation"] for row in found["rows"]] == list(OPERATIONS)
-    for row in found["rows"]:
-        assert row["reason"] is None
-        assert 0 < row["sides"]["linbench"]["forward"] < 60
-        assert 0 < row["sides"]["linbench"]["both"] < 60
-        assert row["shares"]["bytes"] > 0
-    assert found["environment"]["device"]["type"] == "cpu"
-    assert ended.err.splitlines()[-1] == f"measured {len(OPERATIONS)}/{len(OPERATIONS)} cross_entropy B2xT9xH2xD8 fp32"
+    assert [row["label"] for row in found] == list(OPERATIONS)
+    for row in found:
+        assert row["status"] == "ok"
+        assert 0 < row["sides"]["linbench"]["forward"]["as_called"]["median"] < 60
+        assert 0 < row["sides"]["linbench"]["both"]["as_called"]["median"] < 60
+        assert row["environment"]["device"]["type"] == "cpu"
+    assert f"measured {len(OPERATIONS)}/{len(OPERATIONS)} cross_entropy B2xT9xH2xD8 fp32" in ended.err.splitlines()[-1]
+    assert sorted(path.stem for path in Path("kept").glob("*.json")) == sorted(row["id"] for row in found)
+    again = linbench("bench", "ops", *TINY, "--json")
+    assert json.loads(again.out) == found
+    assert again.err == f"{len(found)} of {len(found)} were measured before; --again measures them anew\n"
+    drawn = linbench("figures", "kernels", "--results", "kept", "--formats", "svg").out
+    assert drawn.startswith("kept/figures/kernels-b2xt9xh2xd8-fp32-")
 
 
 def test_the_table(linbench: Callable[..., Any]) -> None:
     ended = linbench("bench", "ops", *TINY, "--ops", "gla, l2_norm", "--dtype", "bf16")
     lines = ended.out.splitlines()
-    assert lines[0].split()[:4] == ["operation", "shape", "forward", "fwd+bwd"]
-    assert [line.split()[0] for line in lines[1:3]] == ["gla", "l2_norm"]
-    assert "Copy 10 GB/s, matrix product 0.10 TFLOP/s." in ended.out
+    assert lines[0].startswith("Kernels, forward and backward, milliseconds: B2xT9xH2xD8, bf16, ")
+    assert lines[2].split()[:3] == ["operation", "forward", "fwd+bwd"]
+    assert [line.split()[0] for line in lines[3:5]] == ["gla", "l2_norm"]
+    assert "Copy 10 GB/s, product 0.10 TFLOP/s." in ended.out
+    kept = linbench("table", "--results", "kept", "--format", "json").out
+    assert [row["operation"] for row in json.loads(kept)[0]["rows"]] == ["gla", "l2_norm"]
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (["--ops", "gated_deltanett"], "unknown operation 'gated_deltanett'; did you mean 'gated_deltanet'?"),
-        (["--peer", "fla"], "flash-linear-attention is not installed; pip install 'linbench[fla]' brings it"),
+        (["--peer", "flaa"], "unknown peer for operations 'flaa'; did you mean 'fla'?"),
         (["--shapes", "B8xT4"], "--shapes takes shapes such as B256xT256xH2xD64"),
+        (["--preset", "tiny"], "--preset and --shapes both say what shapes are measured; leave out one of them."),
         (["--dtype", "fp16"], "unknown dtype 'fp16'; did you mean"),
-        (["--save", "nowhere/found.json", "--ops", "l2_norm"], "cannot write nowhere/found.json"),
     ],
 )
-def test_bad_input_is_one_sentence(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, words: list[str], sentence: str) -> None:
-    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+def test_bad_input_is_one_sentence(linbench: Callable[..., Any], words: list[str], sentence: str) -> None:
     ended = linbench("bench", "ops", *TINY, *words)
-    assert ended.code == (6 if "--save" in words else 2)
+    assert ended.code == 2
     assert sentence in ended.err.splitlines()[-1]
+
+
+def test_a_peer_that_is_not_installed_leaves_ours(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    ended = linbench("bench", "ops", *TINY, "--ops", "l2_norm", "--peer", "fla")
+    assert ended.code == 0
+    assert "fla: flash-linear-attention is not installed; pip install 'linbench[fla]' brings it" in ended.out
+
+
+def test_an_operation_that_fails_ends_the_command_with_three(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def raising(*_: Any) -> Any:
+        raise ValueError("no such thing")
+
+    monkeypatch.setitem(OPERATIONS, "l2_norm", OPERATIONS["l2_norm"]._replace(call=raising))
+    ended = linbench("bench", "ops", *TINY, "--ops", "l2_norm,rms_norm")
+    assert ended.code == 3
+    assert "1 of 2 could not be measured; the first: l2_norm: " in ended.err.splitlines()[-1]
 
 
 def test_the_first_call_is_timed_in_a_process_of_its_own(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +90,9 @@ def test_the_first_call_is_timed_in_a_process_of_its_own(linbench: Callable[...,
         return made(function, arguments, workers=0)
 
     monkeypatch.setattr(ops, "outcomes", here)
-    ended = linbench("bench", "ops", *TINY, "--ops", "kda", "--first-call", "--json")
-    (row,) = json.loads(ended.out)["rows"]
-    assert 0 < row["first_call"] < 60
-    assert asked[-1] == ("first_call", True)
+    words = ["bench", "ops", *TINY, "--ops", "kda", "--first-call", "--json"]
+    (row,) = json.loads(linbench(*words).out)
+    assert 0 < row["cold_call"] < 60
+    assert asked == [("cold_call", True)]
+    assert json.loads(linbench(*words).out) == [row], "once is enough"
+    assert len(asked) == 2

@@ -19,6 +19,7 @@ from linbench.benchmark.timing import Ceilings
 from linbench.check.subject import Subject, tensors
 from linbench.models.costs import work_bytes, work_flops
 from linbench.registry import registry
+from linbench.report.speed import tables
 from linbench.speeds import OURS
 from linbench.store import SPEED, Store
 from tests.linbench.benching import PLAIN, SMALL, a_case, run
@@ -247,3 +248,23 @@ def test_a_peer_whose_cache_grows_is_not_asked_for_the_same_token_again_and_agai
     monkeypatch.setattr(module, "built", lambda name, **offered: torch.nn.Identity())
     with pytest.raises(ValueError, match="makes longer"):
         module.layer(a_case("fox"), False).after(1, 8)
+
+
+def test_a_module_without_parameters_is_timed_and_one_that_raises_has_a_row_alone(tmp_path: Path) -> None:
+    (tmp_path / "bare.py").write_text(BARE_MODULES)
+    sum_, raising = (a_case(f"{tmp_path}/bare.py:{name}", question="prefill") for name in ("Sum", "Raising"))
+    assert run([sum_], tmp_path)[0]["status"] == "ok"
+    (words,) = tables(run([raising], tmp_path))
+    assert words.frame["notes"][0] == "failed: bare.py line 9: ValueError: no"
+
+
+BARE_MODULES = """from torch import nn
+
+class Sum(nn.Module):
+    def forward(self, x):
+        return x.cumsum(dim=1)
+
+class Raising(nn.Module):
+    def forward(self, x):
+        raise ValueError("no")
+"""

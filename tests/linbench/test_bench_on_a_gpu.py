@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from linbench.benchmark import compiling, layers, measured, timing
+from linbench.benchmark import asked, compiling, layers, measured, timing
 from linbench.benchmark.layers import Case
 from linbench.benchmark.length import cases as length_cases
 from linbench.benchmark.presets import base
@@ -30,9 +30,9 @@ class Rehearsal:
         monkeypatch.setattr(measured, "outcomes", self.outcomes)
         monkeypatch.setattr(compiling, "outcomes", self.outcomes)
         monkeypatch.setattr(measured, "environment", lambda device: {"device": {"name": "a GPU"}})
-        monkeypatch.setattr(layers, "device_class", lambda device: "a GPU")
+        monkeypatch.setattr(asked, "device_class", lambda device: "a GPU")
 
-    def outcomes(self, function: Any, arguments: Any, *, workers: int, seconds: float) -> Iterator[tuple[int, Outcome]]:
+    def outcomes(self, function: Any, arguments: Any, *, workers: int, seconds: float, fresh: bool = False) -> Iterator[tuple[int, Outcome]]:
         assert workers > 0
         for place, argument in enumerate(arguments):
             if function is measured.ceilings:

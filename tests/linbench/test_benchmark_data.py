@@ -1,64 +1,93 @@
 """Drawing examples, timed."""
 
 import json
+import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from linbench.benchmark.data import Drawn, columns, plan, run
+from linbench.benchmark import measured
+from linbench.benchmark.data import Drawn, find, one_thread, plan
+from linbench.benchmark.timing import Ceilings
 from linbench.common.errors import UserError
+from linbench.environment import environment
+from linbench.report.benches import bench_tables
+from linbench.speeds import AS_CALLED, OURS, REPLAYED
 from linbench.tasks.mqar import MQAR
+from linbench.workers import Outcome
 
-ON_CPU = {"task": "mqar", "preset": "quick", "seq_len": 64, "tokens_per_second": 8e6, "examples_per_second": 125_000.0, "seconds_of_100k": 0.8}
-ON_GPU = {"task": "mqar", "preset": "quick", "seq_len": 64, "tokens_per_second": 2e9, "seconds_alone": 4e-4, "seconds_shared": 1.3e-4, "peak_bytes": 10**9}
+QUICK = Drawn("mqar", "quick", "cpu", None, 1)
 
 
 def test_a_task_is_all_its_presets_and_nothing_is_every_task() -> None:
-    assert plan(["mqar/quick-hard"]) == [Drawn("mqar", "quick-hard")]
-    assert plan(["mqar"]) == [Drawn("mqar", preset) for preset in MQAR.presets]
-    assert plan(["mqar/quick-hard", "mqar", "mqar"]) == [Drawn("mqar", "quick-hard"), *(row for row in plan(["mqar"]) if row.preset != "quick-hard")]
-    assert set(plan(["mqar"])) <= set(plan())
+    def presets(*names: str) -> list[tuple[str, str]]:
+        return [(case.task, case.preset) for case in plan(names, device="cpu")]
+
+    assert presets("mqar/quick-hard") == [("mqar", "quick-hard")]
+    assert presets("mqar") == [("mqar", preset) for preset in MQAR.presets]
+    assert presets("mqar/quick-hard", "mqar", "mqar") == [("mqar", "quick-hard"), *(case for case in presets("mqar") if case[1] != "quick-hard")]
+    assert set(presets("mqar")) <= set(presets())
     with pytest.raises(UserError, match="did you mean 'quick'"):
-        plan(["mqar/quik"])
+        plan(["mqar/quik"], device="cpu")
     with pytest.raises(UserError, match="did you mean 'mqar'"):
-        plan(["mqr"])
+        plan(["mqr"], device="cpu")
+    with pytest.raises(UserError, match="did you mean 'numpy'"):
+        plan(["mqar"], device="cpu", peer="nmpy")
 
 
-def test_a_row_on_a_cpu_is_drawn_by_one_thread() -> None:
-    kept: list[dict[str, Any]] = []
+def test_what_names_a_result() -> None:
+    assert pickle.loads(pickle.dumps(QUICK)).id == QUICK.id
+    assert replace(QUICK, repeats=9).id == QUICK.id
+    assert len({case.id for case in (QUICK, replace(QUICK, preset="quick-hard"), replace(QUICK, peer=("numpy", "2")))}) == 3
+
+
+def test_a_cpu_draws_with_one_thread() -> None:
     threads = torch.get_num_threads()
-    seen: list[int] = []
-    found = run([Drawn("mqar", "quick")], device="cpu", repeats=1, tell=lambda line: seen.append(torch.get_num_threads()), keep=kept.append)
-    assert (seen, torch.get_num_threads()) == ([1], threads)
-    (row,) = found["rows"]
-    assert row["examples_per_second"] * row["seconds_of_100k"] == pytest.approx(100_000)
-    assert row["tokens_per_second"] == pytest.approx(64 * row["examples_per_second"])
-    assert kept == [found]
+    with one_thread():
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == threads
+
+
+def test_a_row_on_a_cpu_beside_a_peer() -> None:
+    sides = find(replace(QUICK, peer=("numpy", "2")))["sides"]
+    assert 0 < sides[OURS][AS_CALLED]["median"] < sides["numpy"][AS_CALLED]["median"]
+    other = find(Drawn("parity", "quick", "cpu", ("numpy", "2"), 1))["sides"]
+    assert other["numpy"] == {"reason": "draws MQAR only"}
+
+
+def a_result(case: Drawn, sides: dict[str, Any]) -> dict[str, Any]:
+    return measured.result_of(case, Outcome({**measured._nothing(), "sides": sides, "environment": environment("cpu")}), None, None)
 
 
 def test_tables() -> None:
-    assert columns({"device": "cpu", "rows": [ON_CPU]})[1] == [["mqar", "quick", "64", "8.0", "125,000", "0.80"]]
-    assert columns({"device": "cuda:0", "rows": [ON_GPU]})[1] == [["mqar", "quick", "64", "2,000.0", "0.400", "0.130", "1.0"]]
+    each = {"median": 8e-6, "low": 7.2e-6, "high": 8.8e-6, "calls": 5}
+    slower = {name: 10 * value for name, value in each.items()}
+    (words,) = bench_tables([a_result(replace(QUICK, peer=("numpy", "2")), {OURS: {AS_CALLED: each}, "numpy": {AS_CALLED: slower}})])
+    (row,) = words.frame.to_dict("records")
+    assert (row["task"], row["preset"], row["T"], row["M tokens/s"], row["100k examples, s"]) == ("mqar", "quick", "64", "8.00 ± 10%", "0.800")
+    assert (row["numpy, 100k, s"], row["x"]) == ("8.00", "10.00")
+    on_gpu = a_result(QUICK, {OURS: {REPLAYED: each, "batch": slower, "peak_bytes": 1 << 20}})
+    on_gpu["bench"]["device"] = "a GPU"
+    (words,) = bench_tables([on_gpu])
+    (row,) = words.frame.to_dict("records")
+    assert (row["M tokens/s"], row["in a batch alone, M tokens/s"], row["peak MiB"]) == ("8.00 ± 10%", "0.800 ± 10%", "1")
 
 
-def test_the_command(linbench: Callable[..., Any]) -> None:
-    ended = linbench("bench", "data", "--tasks", "mqar/quick", "--device", "cpu", "--repeat", "1", "--save", "kept.json", "--json")
+def test_the_command(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured, "ceilings", lambda device: Ceilings(1e10, 1e11))
+    words = ["bench", "data", "--tasks", "mqar/quick", "--device", "cpu", "--repeat", "1", "--results", "kept"]
+    ended = linbench(*words, "--json")
     assert ended.code == 0
-    found = json.loads(ended.out)
-    assert found["rows"][0]["task"] == "mqar"
-    assert found["environment"]["device"]["type"] == "cpu"
+    (found,) = json.loads(ended.out)
+    assert (found["label"], found["environment"]["device"]["type"]) == ("mqar/quick", "cpu")
+    assert "Drawing examples: " in linbench("table", "--results", "kept", "--format", "markdown").out
     assert linbench("bench", "data", "--tasks", "nothing").code == 2
 
 
 @pytest.mark.gpu
 def test_a_row_on_a_gpu() -> None:
-    (row,) = run([Drawn("mqar", "quick")], device="cuda:0", repeats=3, tell=lambda line: None, keep=lambda found: None)["rows"]
-    assert 0 < row["seconds_shared"] <= row["seconds_alone"]
-
-
-def test_a_file_that_cannot_be_kept_is_told_before_anything_is_measured(linbench: Callable[..., Any]) -> None:
-    ended = linbench("bench", "data", "--tasks", "mqar/quick", "--device", "cpu", "--repeat", "1", "--save", "nowhere/kept.json")
-    assert (ended.code, ended.err.count("\n"), ended.out) == (6, 1, ""), ended.err
-    assert "cannot write nowhere/kept.json" in ended.err
+    ours = find(Drawn("mqar", "quick", "cuda:0", None, 3))["sides"][OURS]
+    assert 0 < ours[REPLAYED]["median"] <= ours["batch"]["median"]

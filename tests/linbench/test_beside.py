@@ -104,6 +104,13 @@ def test_diverged_seeds_count_as_chance(tables: Callable[..., Any]) -> None:
     assert verdicts(table)[1] == "worse"
 
 
+def test_who_diverges_is_not_better_than_who_is_below_chance(tables: Callable[..., Any]) -> None:
+    (table,) = tables(("deltanet", 0.05, {}), ("gla", 0.6, {"status": "diverged"}), ("kda", 0.04, {}))
+    assert verdicts(table)[1] == "no verdict: gla diverged on 6 of 6 seeds"
+    (table,) = tables(("deltanet", 0.6, {"status": "diverged"}), ("gla", 0.05, {}))
+    assert verdicts(table)[1] == "no verdict: deltanet diverged on 6 of 6 seeds"
+
+
 def test_forms_have_tables_of_their_own(tables: Callable[..., Any]) -> None:
     found = tables(("deltanet", 0.6, {}), ("gla", 0.8, {}), tasks=["mqar/quick", "mqar/quick-hard"], set={})
     assert [table.form for table in found] == ["native", "controlled"]

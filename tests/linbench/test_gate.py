@@ -12,6 +12,7 @@ from linbench.common.errors import UserError
 from linbench.gate import Pair, judge
 from linbench.matching import question
 from linbench.policy import Policy, load
+from linbench.report.gated import sentences as in_words
 from linbench.store import Store
 from linbench.suite import expand
 from linbench.suite import load as load_suite
@@ -106,6 +107,12 @@ def test_diverged_runs_count_as_chance_and_marks_excuse_nothing(runs: Callable[.
     found = gated(runs(), diverged)
     assert found.exit_code == 4
     assert found.judged[0].pair.candidate == [0.125] * 6
+    worse = gated(runs(score=0.09), diverged)
+    assert worse.exit_code == 4, "chance is no fall from below it, but that all diverge is one"
+    assert "got worse: 0 of 6 seeds diverged before, 6 of 6 do now (p " in in_words(worse)[0]
+    assert gated(diverged, diverged).exit_code == 0
+    once = [*runs(score=0.09, seeds=list(SEEDS)[1:]), diverged[0]]
+    assert [(one.red, one.diverges) for one in gated(runs(score=0.09), once).judged] == [(False, True)], "one of six may be luck"
     slower = gated(runs(), runs(score=0.6, marks=["undertrained"]))
     assert slower.exit_code == 4
     assert slower.judged[0].marks == ("candidate: undertrained 6/6",)

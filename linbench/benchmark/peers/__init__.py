@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from linbench.cell import Cell
-from linbench.common.errors import UserError, unknown
+from linbench.common.errors import unknown
 from linbench.precision import DTYPES
 from linbench.tasks.base import Task
 
@@ -80,10 +80,12 @@ PEERS = {
 }
 
 
-def check(name: str, device: str, measures: Measured = "operations") -> None:
-    """Raises UserError: there is no such peer for what is measured, it is not installed, or it does not run on this device."""
-    if (missing := lacking(name, device, measures)) is not None:
-        raise UserError(f"{missing}, and without --peer the rest is measured.")
+def named(name: str | None, device: str, measures: Measured) -> tuple[str, str | None] | None:
+    """A peer with its version, None where it is not installed. Raises UserError: there is no such peer for what is measured."""
+    if name is None:
+        return None
+    lacking(name, device, measures)
+    return name, version_of(name)
 
 
 def lacking(name: str, device: str, measures: Measured) -> str | None:

@@ -1,0 +1,65 @@
+"""What the verbs of `linbench bench` do once they know what is asked."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from linbench.cli.options import tell_set_aside
+from linbench.common.errors import EXIT_CELLS_FAILED
+
+if TYPE_CHECKING:
+    from linbench.benchmark.asked import Asked
+    from linbench.report.words import Words
+    from linbench.store import Result, Store
+
+SHAPE, LAYER, TIMING = "Shape", "Layer", "Measuring"
+
+DeviceOption = Annotated[str, typer.Option("--device", rich_help_panel=TIMING, help="auto, cpu, cuda or cuda:N.")]
+AgainOption = Annotated[bool, typer.Option("--again", rich_help_panel=TIMING, help="Measure anew what was measured before.")]
+
+
+def tell(line: str) -> None:
+    """To whoever waits."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def measured(
+    cases: "Sequence[Asked]",
+    tables: "Callable[[Sequence[Result]], Sequence[Words]]",
+    *,
+    results: Path,
+    again: bool,
+    as_json: bool,
+    more: "Callable[[list[Result], Store], None] | None" = None,
+) -> None:
+    """Measure, or read what was measured, and print it as `linbench table` does.
+
+    Args:
+        more: what else is found of them, and kept.
+    """
+    from linbench.benchmark.measured import run
+    from linbench.report.lines import show
+    from linbench.report.tables import LEFT
+    from linbench.store import Store
+
+    store = Store(results)
+    found = run(cases, store, again=again, tell=tell)
+    if more is not None:
+        more(found, store)
+    tell_set_aside(store.set_aside)
+    if as_json:
+        print(json.dumps(found))
+    else:
+        shown = tables(found)
+        for table in shown:
+            print(f"{table.title}\n")
+            show(list(table.frame.columns), table.frame.to_numpy().tolist(), left=LEFT)
+            print()
+        print("\n".join(dict.fromkeys(table.caption for table in shown)))
+    if bad := [result for result in found if result["status"] == "failed"]:
+        tell(f"linbench: {len(bad)} of {len(found)} could not be measured; the first: {bad[0]['label']}: {bad[0]['reason']}.")
+        raise typer.Exit(EXIT_CELLS_FAILED)

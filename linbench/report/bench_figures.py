@@ -1,0 +1,102 @@
+"""Stored speeds of kernels, training steps and the drawing of examples as figures: a row for each, ours beside a peer's."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from linbench.report.benches import NAMES, Bench, benches, rate_of, seconds_of, tokens_of
+from linbench.report.colours import generations, styles_of
+from linbench.report.figures import PANEL_INCHES
+from linbench.report.labels import GUIDE, MISSING
+from linbench.report.pictures import Drawing
+from linbench.report.speed_panels import rate_ticks
+from linbench.report.tables import commits
+from linbench.speeds import AS_CALLED, HOW, OURS, REPLAYED, Rate
+from linbench.store import BENCHED, DRAW, OPERATION, STEP, Result, fingerprint
+
+BENCH_NAMES = tuple(NAMES.values())
+"""Of the figures that are drawn of them."""
+
+ROW_INCHES = 0.22
+
+
+class Row(NamedTuple):
+    """Of ours and of peers by name what is drawn, each with its fifths; nothing where it was not measured."""
+
+    name: str
+    mixer: str
+    rates: Mapping[str, Rate]
+    why: str
+
+
+def bench_drawings(results: Sequence[Result], names: Sequence[str] = BENCH_NAMES) -> list[Drawing]:
+    """One for each shape of kernels and of steps, and one of all tasks, where there are several rows."""
+    found = [bench for kind in BENCHED if NAMES[kind] in names for bench in benches(results, kind)]
+    return [_drawing(bench) for bench in found if len(bench.results) > 1]
+
+
+def _drawing(bench: Bench) -> Drawing:
+    timing = REPLAYED if any(seconds_of(result, OURS, *_path(bench, REPLAYED)) for result in bench.results) else AS_CALLED
+    rows = sorted((_row(result, bench, timing) for result in bench.results), key=_best)
+    about = f"tokens per second, {HOW[timing]}"
+
+    def draw(figure: Figure) -> bool:
+        figure.set_size_inches(PANEL_INCHES + 3, 1.2 + ROW_INCHES * len(rows))
+        _dots(figure.subplots(), rows, bench.peers, about)
+        figure.suptitle(f"{_TITLE[bench.kind]}: {bench.about}", x=0.01, ha="left", fontsize="medium")
+        return True
+
+    sides = f" Hollow: {', '.join(bench.peers)}, in turn with ours." if any(set(row.rates) - {OURS} for row in rows) else ""
+    caption = f"{_TITLE[bench.kind]}: {about}. Bars lie between the fifths.{sides} At {bench.about}; {commits(bench.results)}."
+    return Drawing(bench.slug, draw, caption, fingerprint(bench.results))
+
+
+_TITLE = {OPERATION: "Kernels, forward and backward", STEP: "Training steps", DRAW: "Drawing examples"}
+
+
+def _path(bench: Bench, timing: str) -> tuple[str, ...]:
+    """Where in a side the seconds lie that are drawn."""
+    return ("both", timing) if bench.kind == OPERATION else (timing,)
+
+
+def _row(result: Result, bench: Bench, timing: str) -> Row:
+    count, path = tokens_of(result), _path(bench, timing)
+    rates = {side: rate for side in (OURS, *bench.peers) if (rate := rate_of(seconds_of(result, side, *path), count)) is not None}
+    replicas = f" x{result['bench']['replicas']}" if bench.kind == STEP and result["bench"]["replicas"] > 1 else ""
+    mixer = result["bench"]["model"]["layers"][0]["mixer"] if bench.kind == STEP else result["label"]
+    return Row(f"{result['label']}{replicas}", mixer, rates, "" if result["status"] == "ok" else result["status"])
+
+
+def _best(row: Row) -> float:
+    return row.rates[OURS].median if OURS in row.rates else 0.0
+
+
+def _dots(axes: Axes, rows: Sequence[Row], peers: Sequence[str], label: str) -> None:
+    """The fastest above; what was not measured is named in grey, with what became of it."""
+    known = [row.mixer if row.mixer in generations() else "" for row in rows]
+    colours = [style.colour if mixer else GUIDE for mixer, style in zip(known, styles_of(known), strict=True)]
+    for height, (row, colour) in enumerate(zip(rows, colours, strict=True)):
+        for side, rate in row.rates.items():
+            mark = "o" if side == OURS else _PEER_MARKS[peers.index(side) % len(_PEER_MARKS)]
+            axes.plot([rate.low, rate.high], [height] * 2, color=colour, linewidth=0.9)
+            axes.plot([rate.median], [height], marker=mark, markersize=5, color=colour, markerfacecolor=colour if side == OURS else "white")
+    axes.set_yticks(range(len(rows)), [f"{row.name}: {row.why or 'not measured'}" if OURS not in row.rates else row.name for row in rows], fontsize=8)
+    for tick, row in zip(axes.get_yticklabels(), rows, strict=True):
+        tick.set_color("#222222" if OURS in row.rates else MISSING)
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    axes.set(xscale="log", xlabel=label)
+    rate_ticks(axes)
+    shown = [side for side in peers if any(side in row.rates for row in rows)]
+    if shown:
+        own = Line2D([], [], marker="o", linestyle="", color=GUIDE, label=OURS)
+        theirs = [
+            Line2D([], [], marker=_PEER_MARKS[peers.index(side) % len(_PEER_MARKS)], linestyle="", color=GUIDE, markerfacecolor="white", label=side)
+            for side in shown
+        ]
+        axes.legend(handles=[own, *theirs], loc="lower right", fontsize=8)
+
+
+_PEER_MARKS = ("o", "s", "^", "D")
