@@ -129,6 +129,6 @@ def _preset(name: str | None, shapes: str | None) -> "Preset | None":
 
 
 def _tables(found: "Sequence[Result]") -> "list[Words]":
-    from linbench.report.benches import bench_tables
+    from linbench.report.bench_tables import bench_tables
 
     return bench_tables(found)

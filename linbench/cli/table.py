@@ -31,7 +31,7 @@ def table(
     from rich.console import Console
 
     from linbench.report import words
-    from linbench.report.benches import bench_tables
+    from linbench.report.bench_tables import bench_tables
     from linbench.report.exports import csv, latex, plain, save_tables
     from linbench.report.speed import tables
     from linbench.report.tables import markdown, rich_tables

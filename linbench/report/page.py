@@ -15,7 +15,7 @@ from markupsafe import Markup
 from linbench.cards import card, controlled, model_settings
 from linbench.registry import registry
 from linbench.report.bench_figures import bench_drawings
-from linbench.report.benches import bench_tables
+from linbench.report.bench_tables import bench_tables
 from linbench.report.captions import words
 from linbench.report.colours import ink, styles
 from linbench.report.figures import FIGURES

@@ -17,7 +17,7 @@ from linbench.environment import environment
 from linbench.kernels import matrix_state
 from linbench.kernels.matrix_state.instances import INSTANCES
 from linbench.report.bench_figures import bench_drawings
-from linbench.report.benches import bench_tables
+from linbench.report.bench_tables import bench_tables
 from linbench.speeds import AS_CALLED, OURS, REPLAYED
 from linbench.store import OPERATION, Store
 from linbench.workers import Outcome

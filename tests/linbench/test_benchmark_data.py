@@ -14,7 +14,7 @@ from linbench.benchmark.data import Drawn, find, one_thread, plan
 from linbench.benchmark.timing import Ceilings
 from linbench.common.errors import UserError
 from linbench.environment import environment
-from linbench.report.benches import bench_tables
+from linbench.report.bench_tables import bench_tables
 from linbench.speeds import AS_CALLED, OURS, REPLAYED
 from linbench.tasks.mqar import MQAR
 from linbench.workers import Outcome

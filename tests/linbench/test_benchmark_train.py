@@ -14,7 +14,7 @@ from linbench.benchmark.timing import Ceilings
 from linbench.benchmark.train import MODELS, SHAPES, Shape, Steps, find, parse_shapes, plan, shapes_of
 from linbench.common.errors import UserError
 from linbench.environment import environment
-from linbench.report.benches import bench_tables
+from linbench.report.bench_tables import bench_tables
 from linbench.speeds import AS_CALLED, OURS
 from linbench.workers import Outcome
 
