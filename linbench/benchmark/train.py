@@ -31,7 +31,7 @@ VERSION = 1
 HEAD_DIM = 64
 _WINDOW_SECONDS = 0.2
 WARM_UP = 5
-AHEAD = {"cuda": 500, "cpu": 32}
+AHEAD = {"cuda": 500, "cpu": 8}
 """Steps that examples are drawn for at once, at most: a run with small batches draws for more, but a window is at least as long."""
 _STEPS = 6 * max(AHEAD.values())
 """Of the runs that steps are taken of, for every window: more than are ever taken."""

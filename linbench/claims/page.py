@@ -1,5 +1,6 @@
 """Verdicts for readers: a line each, one at length, and all of them as a page."""
 
+import re
 from collections.abc import Mapping, Sequence
 from os.path import relpath
 from pathlib import Path
@@ -65,7 +66,7 @@ def tally(verdicts: Sequence[Verdict]) -> str:
 
 
 def detail(verdict: Verdict, stored: Stored, *, beside: Path | None = None) -> list[str]:
-    """A claim at length, as Markdown without its heading. beside: the folder that it is written to, where pictures are to be seen in it."""
+    """A claim at length, as Markdown without its heading. beside: the file that it is written to, where its `pictures` are to be seen in it."""
     claim, text = verdict.claim, verdict.claim.text
     lines = [text.says, "", *(f"- {name}: {f'`{words}`' if name in RULES else words}" for name, words in about(claim).items())]
     lines.append(f"- **{verdict.answer}**{': ' + verdict.why if verdict.why else ''}")
@@ -73,8 +74,10 @@ def detail(verdict: Verdict, stored: Stored, *, beside: Path | None = None) -> l
         lines += ["", "What decides it:", "", table(claim)]
     for ruling in verdict.rulings:
         lines += ["", f"{where(ruling)}:", "", table(claim, ruling.figures)]
+        if beside is not None and ruling.seen:
+            lines += ["", f"![{claim.id}, every seed]({pictures(beside).name}/{slug(claim, ruling)}.png)"]
         if (kind := text.figure) and ruling.device != NOTHING_TRAINED:
-            lines += [f"\n{_shown(path, beside)}" for path in stored.pictures(verdict.ids(ruling, stored), kind)]
+            lines += [f"\n{_shown(path, beside and beside.parent)}" for path in stored.pictures(verdict.ids(ruling, stored), kind)]
     return lines
 
 
@@ -136,8 +139,18 @@ def said(claim: Claim, name: str) -> str:
     return ", ".join([*([measure.model] if measure.model else []), *where, measure.of, *across, *at, *along, *best, *place])
 
 
-def page(verdicts: Sequence[Verdict], stored: Stored, *, command: str, beside: Path = Path()) -> str:
-    """All of them as Markdown, to be written into a folder: a table for each section, then every claim at length."""
+def pictures(page: Path) -> Path:
+    """The folder for those of a file: of the same name but for its ending."""
+    return page.with_suffix("") if page.suffix else page.with_name(f"{page.name}-pictures")
+
+
+def slug(claim: Claim, ruling: Ruling) -> str:
+    """A name for the file of its picture."""
+    return "-".join([claim.id, *re.findall(r"[a-z0-9]+", ruling.device.lower())])
+
+
+def page(verdicts: Sequence[Verdict], stored: Stored, *, command: str, beside: Path) -> str:
+    """All of them as Markdown, to be written to a file: a table for each section, then every claim at length."""
     parts = [HEAD.format(command=command), tally(verdicts) + "\n"]
     sections = list(dict.fromkeys(verdict.claim.section for verdict in verdicts))
     for section in sections:

@@ -164,13 +164,18 @@ def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path,
 
 
 def _save(path: Path, verdicts: "list[Verdict]", stored: "Stored", names: list[str], tiers: list[str]) -> None:
-    from linbench.claims.page import page
+    from linbench.claims.page import page, pictures
+    from linbench.claims.picture import drawings
+    from linbench.common.words import counted
+    from linbench.report.pictures import save
     from linbench.store import storage_sentence
 
     command = " ".join(["linbench claims", *names, *(f"--tier {tier}" for tier in tiers), f"--save {path}"])
     with storage_sentence(path, "cannot write", "--save"):
-        path.write_text(page(verdicts, stored, command=command, beside=path.parent), encoding="utf-8")
+        path.write_text(page(verdicts, stored, command=command, beside=path), encoding="utf-8")
     print(f"wrote {path}", file=sys.stderr)
+    drawn = save([drawing for verdict in verdicts for drawing in drawings(verdict)], pictures(path), ["png"])
+    print(f"wrote {counted(len(drawn) // 2, 'picture')} to {pictures(path)}", file=sys.stderr)
 
 
 def _at_length(verdict: "Verdict", stored: "Stored", device: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from linbench import measure
-from linbench.benchmark import measured
+from linbench.benchmark import measured, questions
 from linbench.benchmark.timing import Ceilings
 from linbench.claims import claim as file
 from linbench.claims.claim import section
@@ -123,7 +123,7 @@ def test_layers_that_are_missing_are_timed_and_those_that_were_timed_beside_othe
     marks = ["busy"]
     monkeypatch.setattr(file, "claims", lambda: claims)
     monkeypatch.setattr(measured, "ceilings", lambda device: Ceilings(1e10, 1e11))  # measuring them takes a second
-    monkeypatch.setattr(measured, "marks", lambda began, device: list(marks))
+    monkeypatch.setattr(questions, "marks", lambda began, device: list(marks))
 
     left = "On cpu 2 timings of layers decide it; 2 are left (tier T1: under 3 minutes a model on a GPU).\n"
     words = ("claims", "C1", "--device", "cpu", "--results", "mine")
@@ -155,10 +155,12 @@ def test_as_json_and_as_a_page(two: Callable[..., Any], tmp_path: Path) -> None:
     assert (second["verdict"], second["why"], second["needs"], second["devices"]) == ("undecided", "needs model no_such", ["model no_such"], [])
     assert (first["needs"], second["measures"]) == ([], {})
     ended = two("--save", "page.md")
-    assert (ended.out, ended.err) == ("", "wrote page.md\n")
+    assert (ended.out, ended.err) == ("", "wrote page.md\nwrote 1 picture to page\n")
     page = (tmp_path / "page.md").read_text()
     assert "linbench claims --save page.md" in page
     assert "| [C1](#c1) | supported |" in page
+    assert "\n![C1, every seed](page/C1-cpu.png)\n" in page
+    assert (tmp_path / "page" / "C1-cpu.png").read_bytes().startswith(b"\x89PNG")
     assert "### C2\n\nWhat is not there is better.\n" in page
 
 

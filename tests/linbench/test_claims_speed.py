@@ -146,5 +146,5 @@ def test_the_picture_that_shows_speeds_is_named(timed: Callable[..., Stored], tm
     picture.parent.mkdir()
     picture.touch()
     assert f"\nShown in `{picture}`." in detail(found, stored)
-    assert f"\n![{picture.stem}](../figures/{picture.name})" in detail(found, stored, beside=tmp_path / "docs")
+    assert f"\n![{picture.stem}](../figures/{picture.name})" in detail(found, stored, beside=tmp_path / "docs" / "claims.md")
     assert line(found)[3].startswith("delta ")

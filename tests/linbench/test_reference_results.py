@@ -2,19 +2,27 @@
 
 import itertools
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
 
+from linbench.claims.claim import claims
+from linbench.claims.page import page, pictures
+from linbench.claims.picture import drawings as claim_drawings
+from linbench.claims.stored import Stored
+from linbench.claims.verdict import verdict
+from linbench.report.bench_figures import bench_drawings
+from linbench.report.bench_tables import bench_tables
 from linbench.report.exports import save_tables
 from linbench.report.pictures import USUAL, Drawing, drawings
 from linbench.report.speed import tables as speed_tables
 from linbench.report.speed_figures import speed_drawings
 from linbench.report.words import save_words
 from linbench.results import Comparison, comparisons
-from linbench.store import CELL, SPEED, Result, Store, below
+from linbench.store import BENCHED, CELL, SPEED, Result, Store, below
 
 ROOT = Path(__file__).parents[2]
 STORES = {name: ROOT / "results" / name for name in ("cpu", "cpu/zoo-quick", "h200")}
@@ -26,6 +34,10 @@ each_store = pytest.mark.parametrize("store", STORES)
 @cache
 def kept(store: str) -> dict[str, list[Result]]:
     return Store(STORES[store]).by_kind()
+
+
+def benched(store: str) -> list[Result]:
+    return [result for kind in BENCHED for result in kept(store)[kind]]
 
 
 @cache
@@ -45,14 +57,14 @@ def test_they_are_of_one_kind_of_device(store: str) -> None:
 
 @each_store
 def test_they_are_of_committed_code(store: str) -> None:
-    results = [*kept(store)[CELL], *kept(store)[SPEED]]
+    results = itertools.chain(*kept(store).values())
     assert all(result["environment"]["commit"] and result["environment"]["dirty"] is False for result in results)
 
 
 @each_store
 def test_kept_tables_are_those_of_the_kept_results(store: str, tmp_path: Path) -> None:
     """Byte for byte; none is missing and none is left over."""
-    written = [*save_tables(compared(store), tmp_path), *save_words(speed_tables(kept(store)[SPEED]), tmp_path)]
+    written = [*save_tables(compared(store), tmp_path), *save_words([*speed_tables(kept(store)[SPEED]), *bench_tables(benched(store))], tmp_path)]
     made = {path.name: path.read_bytes() for path in written}
     there = {path.name: path.read_bytes() for path in (STORES[store] / "tables").iterdir()}
     assert sorted(there) == sorted(made), REDRAW
@@ -73,20 +85,20 @@ def test_kept_figures_were_drawn_from_the_kept_results(store: str) -> None:
 
 @each_store
 def test_kept_figures_of_speeds_were_drawn_from_the_kept_results(store: str) -> None:
-    assert_kept(speed_drawings(kept(store)[SPEED], compared(store)), STORES[store] / "figures")
+    assert_kept([*speed_drawings(kept(store)[SPEED], compared(store)), *bench_drawings(benched(store))], STORES[store] / "figures")
 
 
-def assert_kept(found: list[Drawing], folder: Path) -> None:
+def assert_kept(found: list[Drawing], folder: Path, formats: Sequence[str] = USUAL) -> None:
     """Each with the hash of its results inside and their caption beside."""
     for drawing in found:
         assert (folder / f"{drawing.slug}.txt").read_text(encoding="utf-8") == f"{drawing.caption}\n{drawing.about}.\n", REDRAW
-        assert all(drawing.about.encode() in (folder / f"{drawing.slug}.{suffix}").read_bytes() for suffix in USUAL), REDRAW
+        assert all(drawing.about.encode() in (folder / f"{drawing.slug}.{suffix}").read_bytes() for suffix in formats), REDRAW
 
 
 @each_store
 def test_no_figure_is_kept_without_results(store: str) -> None:
     slugs = {drawing.slug for comparison in compared(store) for drawing in drawings(comparison)}
-    slugs |= {drawing.slug for drawing in speed_drawings(kept(store)[SPEED], compared(store))}
+    slugs |= {drawing.slug for drawing in [*speed_drawings(kept(store)[SPEED], compared(store)), *bench_drawings(benched(store))]}
     wanted = {f"{slug}.{suffix}" for slug in slugs for suffix in ("txt", *USUAL)}
     assert [path.name for path in (STORES[store] / "figures").iterdir() if path.name not in wanted] == [], REDRAW
 
@@ -111,16 +123,14 @@ def test_the_readme_shows_tables_and_pictures_of_every_result_of_the_cpu() -> No
 
 
 @pytest.mark.slow
-def test_the_page_of_claims_is_what_the_kept_results_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    from linbench.claims.claim import claims
-    from linbench.claims.page import page
-    from linbench.claims.stored import Stored
-    from linbench.claims.verdict import verdict
-
+def test_the_page_of_claims_says_and_shows_what_the_kept_results_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    stored = Stored(below(Path("results")))
-    made = page([verdict(claim, stored) for claim in claims().values()], stored, command="linbench claims --save docs/claims.md", beside=Path("docs"))
-    assert Path("docs/claims.md").read_text(encoding="utf-8") == made
+    stored, path = Stored(below(Path("results"))), Path("docs/claims.md")
+    verdicts = [verdict(claim, stored) for claim in claims().values()]
+    assert path.read_text(encoding="utf-8") == page(verdicts, stored, command="linbench claims --save docs/claims.md", beside=path)
+    drawn = [drawing for found in verdicts for drawing in claim_drawings(found)]
+    assert_kept(drawn, pictures(path), ["png"])
+    assert sorted(one.name for one in pictures(path).iterdir()) == sorted(f"{one.slug}.{suffix}" for one in drawn for suffix in ("png", "txt"))
 
 
 def test_hard_tells_the_four_models_apart() -> None:
