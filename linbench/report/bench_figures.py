@@ -1,6 +1,7 @@
 """Stored speeds of kernels, training steps and the drawing of examples as figures: a row for each, ours beside a peer's."""
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
@@ -24,23 +25,26 @@ ROW_INCHES = 0.22
 
 
 class Row(NamedTuple):
-    """Of ours and of peers by name what is drawn, each with its fifths; nothing where it was not measured."""
+    """Of ours and of peers by name what is drawn, each with its fifths, of a task at all its presets; nothing where it was not measured."""
 
     name: str
     mixer: str
-    rates: Mapping[str, Rate]
+    rates: Mapping[str, Sequence[Rate]]
     why: str
 
 
 def bench_drawings(results: Sequence[Result], names: Sequence[str] = BENCH_NAMES) -> list[Drawing]:
     """One for each shape of kernels and of steps, and one of all tasks, where there are several rows."""
     found = [bench for kind in BENCHED if NAMES[kind] in names for bench in benches(results, kind)]
-    return [_drawing(bench) for bench in found if len(bench.results) > 1]
+    return [_drawing(bench) for bench in found if len(set(map(_name, bench.results))) > 1]
 
 
 def _drawing(bench: Bench) -> Drawing:
     timing = REPLAYED if any(seconds_of(result, OURS, *_path(bench, REPLAYED)) for result in bench.results) else AS_CALLED
-    rows = sorted((_row(result, bench, timing) for result in bench.results), key=_best)
+    by_name: dict[str, list[Result]] = {}
+    for result in bench.results:
+        by_name.setdefault(_name(result), []).append(result)
+    rows = sorted((_row(name, members, bench, timing) for name, members in by_name.items()), key=_best)
     about = f"tokens per second, {HOW[timing]}"
 
     def draw(figure: Figure) -> bool:
@@ -49,8 +53,9 @@ def _drawing(bench: Bench) -> Drawing:
         figure.suptitle(f"{_TITLE[bench.kind]}: {bench.about}", x=0.01, ha="left", fontsize="medium")
         return True
 
+    each = " A dot for each preset of a task." if bench.kind == DRAW else ""
     sides = f" Hollow: {', '.join(bench.peers)}, in turn with ours." if any(set(row.rates) - {OURS} for row in rows) else ""
-    caption = f"{_TITLE[bench.kind]}: {about}. Bars lie between the fifths.{sides} At {bench.about}; {commits(bench.results)}."
+    caption = f"{_TITLE[bench.kind]}: {about}. Bars lie between the fifths.{each}{sides} At {bench.about}; {commits(bench.results)}."
     return Drawing(bench.slug, draw, caption, fingerprint(bench.results))
 
 
@@ -62,16 +67,24 @@ def _path(bench: Bench, timing: str) -> tuple[str, ...]:
     return ("both", timing) if bench.kind == OPERATION else (timing,)
 
 
-def _row(result: Result, bench: Bench, timing: str) -> Row:
-    count, path = tokens_of(result), _path(bench, timing)
-    rates = {side: rate for side in (OURS, *bench.peers) if (rate := rate_of(seconds_of(result, side, *path), count)) is not None}
-    replicas = f" x{result['bench']['replicas']}" if bench.kind == STEP and result["bench"]["replicas"] > 1 else ""
-    mixer = result["bench"]["model"]["layers"][0]["mixer"] if bench.kind == STEP else result["label"]
-    return Row(f"{result['label']}{replicas}", mixer, rates, "" if result["status"] == "ok" else result["status"])
+def _name(result: Result) -> str:
+    """Of its row: a task has one for all its presets."""
+    if result["kind"] == DRAW:
+        return str(result["bench"]["task"]["name"])
+    replicas = result["bench"].get("replicas", 1)
+    return f"{result['label']} x{replicas}" if replicas > 1 else str(result["label"])
+
+
+def _row(name: str, members: Sequence[Result], bench: Bench, timing: str) -> Row:
+    path, first = _path(bench, timing), members[0]
+    every = {side: [rate_of(seconds_of(result, side, *path), tokens_of(result)) for result in members] for side in (OURS, *bench.peers)}
+    rates = {side: found for side, these in every.items() if (found := [rate for rate in these if rate is not None])}
+    mixer = first["bench"]["model"]["layers"][0]["mixer"] if bench.kind == STEP else first["label"]
+    return Row(name, mixer, rates, next((result["status"] for result in members if result["status"] != "ok"), ""))
 
 
 def _best(row: Row) -> float:
-    return row.rates[OURS].median if OURS in row.rates else 0.0
+    return median(rate.median for rate in row.rates[OURS]) if OURS in row.rates else 0.0
 
 
 def _dots(axes: Axes, rows: Sequence[Row], peers: Sequence[str], label: str) -> None:
@@ -79,7 +92,7 @@ def _dots(axes: Axes, rows: Sequence[Row], peers: Sequence[str], label: str) -> 
     known = [row.mixer if row.mixer in generations() else "" for row in rows]
     colours = [style.colour if mixer else GUIDE for mixer, style in zip(known, styles_of(known), strict=True)]
     for height, (row, colour) in enumerate(zip(rows, colours, strict=True)):
-        for side, rate in row.rates.items():
+        for side, rate in ((side, rate) for side, rates in row.rates.items() for rate in rates):
             mark = "o" if side == OURS else _PEER_MARKS[peers.index(side) % len(_PEER_MARKS)]
             axes.plot([rate.low, rate.high], [height] * 2, color=colour, linewidth=0.9)
             axes.plot([rate.median], [height], marker=mark, markersize=5, color=colour, markerfacecolor=colour if side == OURS else "white")
