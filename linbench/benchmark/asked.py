@@ -2,8 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 
@@ -15,7 +16,7 @@ Peer = tuple[str, str | None]
 
 
 class Asked(ABC):
-    """Can be sent to another process. peer: of what is measured in turn with ours, if anything is. str: for whoever waits for it."""
+    """A frozen dataclass, which can be sent to another process. peer: of what is measured in turn with ours, if anything is. str: for whoever waits for it."""
 
     kind: ClassVar[str]
     """Of its result, in a store."""
@@ -42,9 +43,9 @@ class Asked(ABC):
         """All that names the result beside its kind, peer and place, as plain JSON values."""
 
     @property
-    @abstractmethod
-    def alone(self) -> "Asked":
+    def alone(self) -> Self:
         """Without the peer."""
+        return replace(self, peer=None)  # type: ignore[type-var]  # every kind is a dataclass
 
     @cached_property
     def identity(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ import torch
 from linbench.batches import at_once
 from linbench.benchmark import peers
 from linbench.benchmark.asked import Asked, Peer
-from linbench.benchmark.machine import marks, moment
+from linbench.benchmark.machine import keep_at_work, marks, moment
 from linbench.benchmark.timing import Spread, as_called, peak_bytes, replayed
 from linbench.common.errors import unknown
 from linbench.plan import make_task
@@ -61,11 +61,6 @@ class Drawn(Asked):
         settings, source = self.made.settings.model_dump(mode="json"), registry("task").find(self.task).digest
         task = {"name": self.task, "version": self.made.version, "draws": random.VERSION, "settings": settings, "source": source}
         return {"version": VERSION, "task": task, "preset": self.preset, "seq_len": self.made.seq_len}
-
-    @property
-    def alone(self) -> "Drawn":
-        """Without the peer."""
-        return replace(self, peer=None)
 
     def __getstate__(self) -> dict[str, Any]:
         """A task is made anew where it is drawn."""
@@ -126,6 +121,7 @@ def _on_gpu(case: Drawn) -> dict[str, Any]:
         alone, many = (_draw(task, examples, case.device) for examples in (few, count))
         peak = peak_bytes(many)
         a_batch, block = replayed({"it": alone}, repeats=case.repeats)["it"], replayed({"it": many}, repeats=max(3, case.repeats // 10))["it"]
+        keep_at_work(many, block.median)
     ours = {REPLAYED: _each(block, count), "batch": _each(a_batch, few), "peak_bytes": peak}
     lacking = {} if case.peer is None else {case.peer[0]: {"reason": peers.lacking(case.peer[0], case.device, "draws")}}
     return {"examples": count, "sides": {OURS: ours} | lacking}

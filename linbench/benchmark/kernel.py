@@ -5,7 +5,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from linbench.benchmark import peers
 from linbench.benchmark.asked import Asked, Peer
-from linbench.benchmark.machine import marks, moment
+from linbench.benchmark.machine import keep_at_work, marks, moment
 from linbench.benchmark.operations import OPERATIONS, Inputs, Operation, Shape
 from linbench.benchmark.timing import Spread, as_called, peak_bytes, replayed_where_possible
 from linbench.doctor.errors import relative
@@ -58,11 +58,6 @@ class Kernel(Asked):
         """The operation by the version of its kernels, and the shape."""
         shape, kernels = self.shape._asdict(), OPERATIONS[self.operation].versions()
         return {"version": VERSION, "operation": self.operation, "kernels": kernels, "shape": shape, "precision": self.dtype}
-
-    @property
-    def alone(self) -> "Kernel":
-        """Without the peer."""
-        return replace(self, peer=None)
 
     def __str__(self) -> str:
         return f"{self.operation} {self.shape} {self.dtype}"
@@ -114,6 +109,7 @@ def find(case: Kernel) -> dict[str, Any]:
     if cuda:
         for name, call in both.items():
             sides[name]["peak_bytes"] = peak_bytes(call)
+        keep_at_work(both[OURS], seconds["both"][OURS].median)
     marked = marks(began, case.device)
     if operation.exact is not None and len(calls) > 1:
         _compare(operation.exact, inputs, leaves, cotangent, calls, sides)

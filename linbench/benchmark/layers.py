@@ -1,6 +1,5 @@
 """What `bench length`, `prefill`, `decode`, `memory` and `forms` share: which layer, at which shape, built how, timed how, and what is known of it."""
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -13,6 +12,7 @@ from torch.utils._pytree import tree_map
 
 from linbench.benchmark import peers
 from linbench.benchmark.asked import Asked, Peer
+from linbench.benchmark.machine import keep_at_work
 from linbench.benchmark.timing import as_called, replayed_where_possible
 from linbench.cell import Cell
 from linbench.check.subject import Subject, UndeclaredError
@@ -41,9 +41,6 @@ ROOM = 7
 
 LONG_SECONDS = 1.0
 """A call that takes longer is not captured: it is made of more launches than a graph should hold, or of so few that it makes no difference."""
-
-WORK_SECONDS, MOST_AT_WORK = 0.1, 200
-"""Of a GPU kept at work while its clocks are asked for, and the most calls for it."""
 
 
 @dataclass(frozen=True)
@@ -104,11 +101,6 @@ class Case(Asked):
             "precision": self.precision,
             "backend": self.backend,
         }
-
-    @property
-    def alone(self) -> "Case":
-        """Without the peer."""
-        return replace(self, peer=None)
 
     @property
     def launches(self) -> str:
@@ -232,8 +224,7 @@ def timed(case: Case, make: Make) -> dict[str, Any]:
             refused[name] = {"reason": one_line(error)}
     sides = _seconds(case, calls)
     if case.device != "cpu":
-        for _ in range(min(MOST_AT_WORK, math.ceil(WORK_SECONDS / sides[OURS]["as_called"]["median"]))):
-            calls[OURS]()
+        keep_at_work(calls[OURS], sides[OURS]["as_called"]["median"])
     return {"sides": sides | refused, "first_call": first, "cost": cost(case, side)}
 
 

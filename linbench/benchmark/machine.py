@@ -2,8 +2,10 @@
 
 import ctypes
 import gc
+import math
 import os
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +17,9 @@ BUSY, THROTTLED = "busy", "throttled"
 
 OTHERS = 0.15
 """Of a core: what others may take of a CPU meanwhile."""
+
+WORK_SECONDS, _MOST_AT_WORK = 0.1, 200
+"""Of a GPU kept at work while its clocks are asked for, and the most calls for it."""
 
 SLOWED = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
 """NVML's reasons for a lower clock that are no choice of a user's: power cap, slowdown by hardware, heat (two kinds), power brake."""
@@ -42,6 +47,12 @@ def give_back(device: str) -> None:
     if device != "cpu":
         gc.collect()
         torch.cuda.empty_cache()
+
+
+def keep_at_work(call: Callable[[], Any], seconds: float) -> None:
+    """A GPU, for `WORK_SECONDS` more by a call that takes so many: the clocks that `marks` asks for are then those of work. It is still under way on return."""
+    for _ in range(min(_MOST_AT_WORK, math.ceil(WORK_SECONDS / seconds))):
+        call()
 
 
 def marks(began: Moment, device: str) -> list[str]:

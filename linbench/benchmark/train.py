@@ -3,14 +3,14 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 
 from linbench.benchmark import peers
 from linbench.benchmark.asked import Asked, Peer
-from linbench.benchmark.machine import marks, moment
+from linbench.benchmark.machine import keep_at_work, marks, moment
 from linbench.benchmark.parts import parts
 from linbench.benchmark.presets import Preset, with_heads
 from linbench.benchmark.shapes import parsed, written
@@ -95,11 +95,6 @@ class Steps(Asked):
         cell = self.cells[0].identity
         shape = {"shape": self.shape._asdict(), "replicas": self.replicas, "precision": self.precision, "by_part": self.by_part}
         return {"version": VERSION, "model": cell["model"], "task": cell["task"], **shape}
-
-    @property
-    def alone(self) -> "Steps":
-        """Without the peer."""
-        return replace(self, peer=None)
 
     @property
     def cells(self) -> list[Cell]:
@@ -192,6 +187,8 @@ def find(case: Steps) -> dict[str, Any]:
             _add_peer(case, group[0], calls, sides)
         for name, seconds in _in_turn(calls, case.repeats, fewest={OURS: step.feed.ahead}, cuda=cuda).items():
             sides[name][AS_CALLED] = seconds._asdict()
+        if cuda:
+            keep_at_work(step, sides[OURS][AS_CALLED]["median"])
         found["marks"] = marks(began, case.device)
         if case.by_part:
             drawn = _window(step.feed.fill, case.repeats, cuda=cuda)
