@@ -75,9 +75,10 @@ def against_recall(axes: Axes, tradeoff: "Tradeoff", question: str) -> None:
         rate = point.rates[question]
         face = "white" if point.doubtful else colour
         if point.accuracies and len(point.accuracies) > 1:
-            axes.plot([rate] * 2, [min(point.accuracies), max(point.accuracies)], color=colour, linewidth=0.8)
-        axes.plot([rate], [point.mean], marker=mark, markersize=4.5, color=colour, markerfacecolor=face)
-        ends.append(Named(point.mean, rate, point.label, colour))
+            axes.plot([rate.median] * 2, [min(point.accuracies), max(point.accuracies)], color=colour, linewidth=0.8)
+        axes.plot([rate.low, rate.high], [point.mean] * 2, color=colour, linewidth=0.8)
+        axes.plot([rate.median], [point.mean], marker=mark, markersize=4.5, color=colour, markerfacecolor=face)
+        ends.append(Named(point.mean, rate.median, point.label, colour))
     axes.set(xscale="log", xlabel=f"tokens per second,\n{tradeoff.loads[question]}", ylabel="test accuracy")
     axes.set_ylim(lowest - BELOW * (1 - lowest), 1 + ABOVE * (1 - lowest))
     rate_ticks(axes)

@@ -9,7 +9,7 @@ from linbench.report.captions import of_diverged, over_answers
 from linbench.report.labels import became_of
 from linbench.report.tables import setting
 from linbench.results import Comparison, Row
-from linbench.speeds import Speeds, speeds
+from linbench.speeds import Rate, Speeds, speeds
 from linbench.store import Result
 
 
@@ -20,7 +20,7 @@ class Point:
     label: str
     mixer: str
     accuracies: tuple[float, ...]
-    rates: dict[str, float]
+    rates: dict[str, Rate]
     doubtful: bool
 
     @property
@@ -67,8 +67,7 @@ def _tradeoff(comparison: Comparison, measured: Sequence[Speeds]) -> Tradeoff | 
     return Tradeoff(
         f"{comparison.title}{_of_widths(widths, comparison)}",
         tuple(
-            _point(names[row.label], row, {question: way.rates[layer].median for question, way in ways.items() if layer in way.rates})
-            for layer, row in shown.items()
+            _point(names[row.label], row, {question: way.rates[layer] for question, way in ways.items() if layer in way.rates}) for layer, row in shown.items()
         ),
         {question: way.words for question, way in ways.items()},
         {question: [f"{names[row.label]}: {why}" for row in alike if (why := _why_not(row, way))] for question, way in ways.items()},
@@ -80,14 +79,15 @@ def _tradeoff(comparison: Comparison, measured: Sequence[Speeds]) -> Tradeoff | 
     )
 
 
-def _point(name: str, row: Row, rates: dict[str, float]) -> Point:
+def _point(name: str, row: Row, rates: dict[str, Rate]) -> Point:
     mixer = row.results[0]["cell"]["model"]["layers"][0]["mixer"]
     return Point(name, mixer, tuple(row.accuracies), rates, not row.in_verdicts)
 
 
 def _caption(comparison: Comparison, ways: Iterable[Way]) -> str:
     about = "; ".join(way.about for way in ways)
-    text = f"""Test accuracy, the mean over seeds with a bar from the worst to the best, against the measured speed of one such layer alone ({about}). A hollow
+    text = f"""Test accuracy, the mean over seeds with a bar from the worst to the best, against the measured speed of one such layer alone, the median
+        with a bar between the fifths ({about}). A hollow
         mark: undertrained, or its learning rate in doubt. In grey: what has no accuracy or no such speed, of the same width. {over_answers(comparison)}
         {of_diverged(comparison)} {setting(comparison)}"""
     return " ".join(text.split())
