@@ -40,6 +40,8 @@ def _drawing(claim: Claim, ruling: Ruling) -> Drawing:
     told = [f"{name.lower()}: {words}" for name, words in about(claim).items() if name in RULES]
     head = [fill(line, LETTERS, max_lines=2, placeholder=" ...") for line in (f"{claim.id}: {claim.text.says} {where(ruling)}.", *told)]
 
+    shown = {name: [str(found), found.out_of] for name, found in ruling.figures.items()}  # last bits of what needs no training are a machine's own
+
     def draw(sheet: Sheet) -> bool:
         lines = sum(line.count("\n") + 1 for line in head)
         sheet.set_size_inches(WIDTH_INCHES, 0.17 * lines + 0.3 + sum(PANEL_INCHES + ROW_INCHES * count for count in rows))
@@ -53,7 +55,7 @@ def _drawing(claim: Claim, ruling: Ruling) -> Drawing:
         f"{claim.id}, {where(ruling)}. A small dot is a seed, hollow one that decides nothing; the bar is the mean ± standard deviation of those that count, "
         "of a speed the median between its fifths. In grey what has no figure."
     )
-    return Drawing(slug(claim, ruling), draw, caption, digest({"rules": told, "figures": {name: found.plain for name, found in ruling.figures.items()}}))
+    return Drawing(slug(claim, ruling), draw, caption, digest({"rules": told, "figures": shown}))
 
 
 def _panels(claim: Claim, figures: Mapping[str, Found]) -> dict[str, list[str]]:
