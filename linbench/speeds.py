@@ -156,7 +156,11 @@ def tokens(result: Result) -> int:
 
 def speed_of(result: Result, side: str, timing: str) -> Rate | None:
     """Of one side; None where nothing was timed that way."""
-    seconds, count = result["sides"].get(side, {}).get(timing), tokens(result)
+    return rate_of(result["sides"].get(side, {}).get(timing), tokens(result))
+
+
+def rate_of(seconds: Mapping[str, float] | None, count: float) -> Rate | None:
+    """So many in each of these seconds, per second; None where nothing was timed."""
     return None if seconds is None else Rate(count / seconds["median"], count / seconds["high"], count / seconds["low"])
 
 
@@ -194,11 +198,14 @@ def growth(seconds: Mapping[int, float]) -> float | None:
 def roofline(result: Result, side: str, timing: str) -> float | None:
     """How near a call comes to what the device did at best in the same run: the longer of the times that its least operations and bytes take at the rates of
     a matrix product and of a copy, over its own. None where one is not known."""
-    seconds, cost, best = result["sides"].get(side, {}).get(timing), result["cost"], result["ceilings"]
-    if seconds is None or not cost or not best:
-        return None
-    floors: list[float] = [cost[what] / best[f"{what}_per_second"] for what in ("flops", "bytes") if cost[what] is not None]
-    return max(floors) / float(seconds["median"]) if floors else None
+    seconds, least = result["sides"].get(side, {}).get(timing), floors(result).values()
+    return None if seconds is None or not least else max(least) / float(seconds["median"])
+
+
+def floors(result: Result) -> dict[str, float]:
+    """Seconds that the least operations and bytes of ours take at the rates of a matrix product and of a copy in the same run, where these are known."""
+    cost, best = result["cost"], result["ceilings"]
+    return {what: cost[what] / best[f"{what}_per_second"] for what in ("flops", "bytes") if cost[what] is not None} if cost and best else {}
 
 
 def _alike(result: Result) -> tuple[Any, ...]:

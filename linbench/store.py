@@ -5,7 +5,7 @@ import json
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,11 @@ NO_VERDICT = (UNDERTRAINED, EDGE, UNTRIED)
 _ID = re.compile("[0-9a-f]{64}")
 _ASIDE = ".unreadable"
 _STALE_SECONDS = 3600
+
+
+def benched(kept: Mapping[str, Sequence[Result]]) -> list[Result]:
+    """Of results by kind those of all that are `BENCHED`."""
+    return [result for kind in BENCHED for result in kept[kind]]
 
 
 def fingerprint(results: Iterable[Result]) -> str:

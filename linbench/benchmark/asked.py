@@ -64,6 +64,17 @@ class Asked(ABC):
         return self.id
 
 
+class Placed(Asked):
+    """With its device as it is told: where."""
+
+    where: str
+
+    @property
+    def device(self) -> str:
+        """Where it runs."""
+        return self.where
+
+
 def anywhere(identity: Mapping[str, Any]) -> str:
     """A digest that is the same for one question, whichever CPU answers it."""
     return digest({name: value for name, value in identity.items() if name != "processor"})

@@ -10,7 +10,7 @@ import torch
 
 from linbench.batches import at_once
 from linbench.benchmark import peers
-from linbench.benchmark.asked import Asked, Peer
+from linbench.benchmark.asked import Peer, Placed
 from linbench.benchmark.machine import keep_at_work, marks, moment
 from linbench.benchmark.timing import Spread, as_called, peak_bytes, replayed
 from linbench.common.errors import unknown
@@ -29,7 +29,7 @@ BATCH_TOKENS = 1 << 18
 
 
 @dataclass(frozen=True)
-class Drawn(Asked):
+class Drawn(Placed):
     """A task at one of its presets, on a device: where; on a CPU by one thread."""
 
     kind: ClassVar[str] = DRAW
@@ -39,11 +39,6 @@ class Drawn(Asked):
     where: str
     peer: Peer | None = None
     repeats: int = 5
-
-    @property
-    def device(self) -> str:
-        """Where it runs."""
-        return self.where
 
     @property
     def label(self) -> str:

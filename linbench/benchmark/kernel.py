@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from linbench.benchmark import peers
-from linbench.benchmark.asked import Asked, Peer
+from linbench.benchmark.asked import Peer, Placed
 from linbench.benchmark.machine import keep_at_work, marks, moment
 from linbench.benchmark.operations import OPERATIONS, Inputs, Operation, Shape
 from linbench.benchmark.timing import Spread, as_called, peak_bytes, replayed_where_possible
@@ -21,7 +21,6 @@ from linbench.doctor.errors import relative
 from linbench.precision import DTYPES, Precision
 from linbench.speeds import AS_CALLED, OURS, REPLAYED
 from linbench.store import OPERATION
-from linbench.workers import one_line
 
 VERSION = 1
 """Raised whenever a change to how kernels are measured changes what is found; part of the identity of every result."""
@@ -31,7 +30,7 @@ Side = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Kernel(Asked):
+class Kernel(Placed):
     """One operation at one shape, on a device: where."""
 
     kind: ClassVar[str] = OPERATION
@@ -42,11 +41,6 @@ class Kernel(Asked):
     where: str
     peer: Peer | None = None
     repeats: int = 20
-
-    @property
-    def device(self) -> str:
-        """Where it runs."""
-        return self.where
 
     @property
     def label(self) -> str:
@@ -163,19 +157,19 @@ def _add_peer(case: Kernel, inputs: Inputs, leaves: list[Tensor], cotangent: Ten
     """The peer's side, if it has the operation and can do it."""
     assert case.peer is not None
     name = case.peer[0]
-    if (missing := peers.lacking(name, case.device, "operations")) is not None:
-        sides[name] = {"reason": missing}
-        return
-    try:
+
+    def make() -> Call | None:
         call = peers.calls(name).get(case.operation)
-        if call is None:
-            return
-        _both(call, inputs, leaves, cotangent)
-        _synchronise(case)
-    except Exception as error:  # a fault of the peer's is a word in its row
-        sides[name] = {"reason": one_line(error)}
-    else:
-        calls[name], sides[name] = call, {}
+        if call is not None:
+            _both(call, inputs, leaves, cotangent)
+            _synchronise(case)
+        return call
+
+    call, side = peers.made_by(name, case.device, "operations", make)
+    if call is not None:
+        calls[name] = call
+    if call is not None or side:
+        sides[name] = side
 
 
 def _replay(what: str, calls: dict[str, partial[Any]], repeats: int, sides: dict[str, Side]) -> None:

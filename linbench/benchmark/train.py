@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from linbench.benchmark import peers
-from linbench.benchmark.asked import Asked, Peer
+from linbench.benchmark.asked import Peer, Placed
 from linbench.benchmark.machine import keep_at_work, marks, moment
 from linbench.benchmark.parts import parts
 from linbench.benchmark.presets import Preset, with_heads
@@ -23,7 +23,6 @@ from linbench.precision import pick_precision
 from linbench.speeds import AS_CALLED, OURS
 from linbench.store import STEP
 from linbench.train import Step
-from linbench.workers import one_line
 
 VERSION = 1
 """Raised whenever a change to how steps are measured changes what is found; part of the identity of every result."""
@@ -64,7 +63,7 @@ _OWN: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Steps(Asked):
+class Steps(Placed):
     """Steps of one model at one shape, or of so many replicas as one program, on a device: where; by_part: and where their time goes."""
 
     kind: ClassVar[str] = STEP
@@ -78,11 +77,6 @@ class Steps(Asked):
     peer: Peer | None
     repeats: int
     by_part: bool
-
-    @property
-    def device(self) -> str:
-        """Where it runs."""
-        return self.where
 
     @property
     def label(self) -> str:
@@ -200,17 +194,16 @@ def _add_peer(case: Steps, cell: Cell, calls: dict[str, Callable[[], None]], sid
     """The peer's step, if it can be had."""
     assert case.peer is not None
     name = case.peer[0]
-    if (missing := peers.lacking(name, case.device, "training steps")) is not None:
-        sides[name] = {"reason": missing}
-        return
-    try:
+
+    def make() -> Callable[[], None]:
         call = peers.trainer(name, cell)
         call()
         _synchronise(case.device != "cpu")
-    except Exception as error:  # a fault of the peer's is a word in its row
-        sides[name] = {"reason": one_line(error)}
-    else:
-        calls[name], sides[name] = call, {}
+        return call
+
+    call, sides[name] = peers.made_by(name, case.device, "training steps", make)
+    if call is not None:
+        calls[name] = call
 
 
 def _in_turn(sides: dict[str, Callable[[], None]], repeats: int, *, fewest: dict[str, int], cuda: bool) -> dict[str, Spread]:

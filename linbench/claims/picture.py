@@ -1,6 +1,5 @@
 """What decides a claim as a figure: every measure with its seeds, and the rules above."""
 
-import re
 from collections.abc import Mapping, Sequence
 from math import inf
 from textwrap import fill
@@ -14,11 +13,12 @@ from linbench.claims.claim import Claim
 from linbench.claims.figure import Figure
 from linbench.claims.page import RULES, about, said, slug, where
 from linbench.claims.verdict import Found, Ruling, Verdict
-from linbench.report.colours import generations, ink, styles_of
-from linbench.report.labels import GUIDE, MISSING
+from linbench.pattern import parse_pattern
+from linbench.report.colours import ink
+from linbench.report.labels import MISSING, colours_of
 from linbench.report.pictures import Drawing
 
-WIDTH_INCHES, ROW_INCHES, PANEL_INCHES, HEAD_INCHES = 8.0, 0.24, 0.75, 1.1
+WIDTH_INCHES, ROW_INCHES, PANEL_INCHES = 8.0, 0.24, 0.75
 LETTERS, LABEL = 118, 58
 """Of a line of what stands above, and of what stands beside an axis."""
 
@@ -36,7 +36,7 @@ def drawings(verdict: Verdict) -> list[Drawing]:
 
 def _drawing(claim: Claim, ruling: Ruling) -> Drawing:
     panels = _panels(claim, ruling.figures)
-    rows = [len(names) for names in panels.values()]
+    heights = [PANEL_INCHES + ROW_INCHES * len(names) for names in panels.values()]
     told = [f"{name.lower()}: {words}" for name, words in about(claim).items() if name in RULES]
     head = [fill(line, LETTERS, max_lines=2, placeholder=" ...") for line in (f"{claim.id}: {claim.text.says} {where(ruling)}.", *told)]
 
@@ -44,8 +44,8 @@ def _drawing(claim: Claim, ruling: Ruling) -> Drawing:
 
     def draw(sheet: Sheet) -> bool:
         lines = sum(line.count("\n") + 1 for line in head)
-        sheet.set_size_inches(WIDTH_INCHES, 0.17 * lines + 0.3 + sum(PANEL_INCHES + ROW_INCHES * count for count in rows))
-        places = sheet.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": [PANEL_INCHES + ROW_INCHES * count for count in rows]}).flat
+        sheet.set_size_inches(WIDTH_INCHES, 0.17 * lines + 0.3 + sum(heights))
+        places = sheet.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": heights}).flat
         for axes, (unit, names) in zip(places, panels.items(), strict=True):
             _dots(axes, claim, {name: ruling.figures[name] for name in names}, unit)
         sheet.suptitle("\n".join(head), x=0.01, ha="left", fontsize="small", linespacing=1.35)
@@ -72,9 +72,8 @@ def _panels(claim: Claim, figures: Mapping[str, Found]) -> dict[str, list[str]]:
 def _dots(axes: Axes, claim: Claim, figures: Mapping[str, Found], unit: str) -> None:
     """The first above."""
     names = list(figures)[::-1]
-    mixers = [re.split(r"[\[+]", claim.measures[name].model)[0].split("x")[-1] for name in names]
-    known = [mixer if mixer in generations() else "" for mixer in mixers]
-    colours = [ink(style.colour) if mixer else GUIDE for mixer, style in zip(known, styles_of(known), strict=True)]
+    models = [claim.measures[name].model for name in names]
+    colours = [ink(colour) for colour in colours_of([parse_pattern(model)[0].name if model else "" for model in models])]
     numbers = [value for name in names for value, _ in _seeds(figures[name]) if value != inf]
     for height, (name, colour) in enumerate(zip(names, colours, strict=True)):
         found = figures[name]
@@ -92,14 +91,13 @@ def _dots(axes: Axes, claim: Claim, figures: Mapping[str, Found], unit: str) -> 
     axes.set_ylim(-0.7, len(names) - 0.3)
     axes.set_xlabel(unit, fontsize=8)
     axes.tick_params(axis="x", labelsize=7.5)
-    axes.xaxis.set_major_formatter(FuncFormatter(_tick))
     if unit in SHARES:
         axes.set_xlim(min(-0.03, *numbers), max(1.03, *numbers))
     elif numbers and min(numbers) > 0 and max(numbers) > FAR * min(numbers):
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=10))
-        axes.xaxis.set_major_formatter(FuncFormatter(_tick))
         axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_formatter(FuncFormatter(_tick))  # after the scale, which brings its own
 
 
 def _label(claim: Claim, name: str) -> str:

@@ -21,12 +21,16 @@ class Stored:
         self.stores = list({store.folder.resolve(): store for store in stores}.values())
         self.by_folder = {store.folder: store.by_kind() for store in self.stores}
         self.results, self.speeds = ({result["id"]: result for kept in self.by_folder.values() for result in kept[kind]} for kind in (CELL, SPEED))
-        self.timed = {anywhere(result["bench"]): result for result in sorted(self.speeds.values(), key=lambda one: one.get("when", ""))}
 
     @property
     def set_aside(self) -> list[Path]:
         """Files that could not be trusted."""
         return [path for store in self.stores for path in store.set_aside]
+
+    @cached_property
+    def timed(self) -> dict[str, Result]:
+        """Speeds by what was asked, `anywhere`; of several CPUs' the last."""
+        return {anywhere(result["bench"]): result for result in sorted(self.speeds.values(), key=lambda one: one.get("when", ""))}
 
     @cached_property
     def devices(self) -> list[str]:

@@ -1,13 +1,13 @@
 """`linbench bench`: speed and memory."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from linbench.cli import bench_layers
-from linbench.cli.measuring import LAYER, SHAPE, TIMING, AgainOption, DeviceOption, measured, tell
+from linbench.cli.measuring import LAYER, SHAPE, TIMING, AgainOption, DeviceOption, DtypeOption, measured, tell
 from linbench.cli.options import JsonOption, ResultsOption, names, numbers
 from linbench.common.errors import UserError
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from linbench.report.words import Words
     from linbench.store import Result
 
+Shape = TypeVar("Shape")
+
 bench = typer.Typer(help="Speed and memory, measured beside the peers.", no_args_is_help=True)
 bench.command("length")(bench_layers.length)
 bench.command("prefill")(bench_layers.prefill)
@@ -23,7 +25,6 @@ bench.command("decode")(bench_layers.decode)
 bench.command("memory")(bench_layers.memory)
 bench.command("forms")(bench_layers.forms)
 
-DtypeOption = Annotated[str | None, typer.Option("--dtype", rich_help_panel=SHAPE, help="bf16 or fp32; default: fp32 on a CPU, else bf16.")]
 PresetOption = Annotated[str | None, typer.Option("--preset", rich_help_panel=SHAPE, help="tiny, benchmark, lm or long, instead of --shapes.")]
 
 
@@ -48,11 +49,10 @@ def ops(
     from linbench.benchmark.ops import add_cold_calls, plan, shapes_of
     from linbench.plan import pick_device
 
-    named = _preset(preset, shapes)
     cases = plan(
         device=pick_device(device),
         operations=names("--ops", operations),
-        shapes=shapes_of(named) if named else parse_shapes(shapes) if shapes is not None else (),
+        shapes=_shapes(preset, shapes, shapes_of, parse_shapes),
         dtype=dtype,
         peer=peer,
         repeats=repeat,
@@ -85,11 +85,10 @@ def train(
     from linbench.pattern import split_models
     from linbench.plan import pick_device
 
-    named = _preset(preset, shapes)
     cases = plan(
         device=pick_device(device),
         models=[] if models is None else split_models(models),
-        shapes=shapes_of(named) if named else parse_shapes(shapes) if shapes is not None else (),
+        shapes=_shapes(preset, shapes, shapes_of, parse_shapes),
         replicas=numbers("--replicas", replicas),
         precision=dtype,
         peer=peer,
@@ -119,13 +118,15 @@ def data(
     measured(cases, _tables, results=results, again=again, as_json=as_json)
 
 
-def _preset(name: str | None, shapes: str | None) -> "Preset | None":
-    """Raises UserError: there is no such preset, or shapes are given, too."""
+def _shapes(
+    preset: str | None, shapes: str | None, of: "Callable[[Preset], tuple[Shape, ...]]", parsed: "Callable[[str], tuple[Shape, ...]]"
+) -> "tuple[Shape, ...]":
+    """Of a preset or as they are written; none where neither is given. Raises UserError: both are, or what is given is none."""
     from linbench.benchmark.presets import shaped
 
-    if name is not None and shapes is not None:
+    if preset is not None and shapes is not None:
         raise UserError("--preset and --shapes both say what shapes are measured; leave out one of them.")
-    return None if name is None else shaped(name)
+    return of(shaped(preset)) if preset is not None else parsed(shapes) if shapes is not None else ()
 
 
 def _tables(found: "Sequence[Result]") -> "list[Words]":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from linbench.cli.measuring import LAYER, SHAPE, TIMING, AgainOption, DeviceOption, measured
+from linbench.cli.measuring import LAYER, SHAPE, TIMING, AgainOption, DeviceOption, DtypeOption, measured
 from linbench.cli.options import JsonOption, ResultsOption, numbers, parse_settings
 from linbench.common.errors import UserError
 
@@ -33,7 +33,6 @@ TokensOption = Annotated[int | None, typer.Option("--tokens", min=1, rich_help_p
 WidthOption = Annotated[int | None, typer.Option("--d-model", min=1, rich_help_panel=SHAPE, help="Width of the layer.")]
 HeadsOption = Annotated[int | None, typer.Option("--heads", min=1, rich_help_panel=SHAPE, help="Of layers that have heads.")]
 BatchOption = Annotated[int | None, typer.Option("--batch", min=1, rich_help_panel=SHAPE, help="Sequences decoded at once, beside one alone.")]
-DtypeOption = Annotated[str | None, typer.Option("--dtype", rich_help_panel=SHAPE, help="bf16 or fp32; default: fp32 on a CPU, else bf16.")]
 PeerOption = Annotated[str | None, typer.Option("--peer", rich_help_panel=TIMING, help="fla, transformers or sdpa: measure its layer too, in turn with ours.")]
 RepeatOption = Annotated[
     int | None,

@@ -22,7 +22,7 @@ def figures(
     from linbench.report.pictures import FORMATS, save, save_figures
     from linbench.report.speed_figures import NAMES, speed_drawings
     from linbench.results import comparisons
-    from linbench.store import BENCHED, CELL, SPEED, Store
+    from linbench.store import CELL, SPEED, Store, benched
 
     every, wanted = (*FIGURES, *NAMES, *BENCH_NAMES), [name.strip().lower() for name in formats.split(",")]
     for kind, given, allowed in (("figure", names or [], every), ("format", wanted, FORMATS)):
@@ -36,7 +36,7 @@ def figures(
     nothing = []
     for what, chosen in {name: (name,) for name in names or []}.items() or [("a figure", every)]:
         of_speeds = speed_drawings(kept[SPEED], found, [name for name in chosen if name in NAMES])
-        of_speeds += bench_drawings([one for kind in BENCHED for one in kept[kind]], [name for name in chosen if name in BENCH_NAMES])
+        of_speeds += bench_drawings(benched(kept), [name for name in chosen if name in BENCH_NAMES])
         drawn = [*save_figures(found, folder, [name for name in chosen if name in FIGURES], wanted), *save(of_speeds, folder, wanted)]
         for path in drawn:
             print(path)

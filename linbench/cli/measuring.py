@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SHAPE, LAYER, TIMING = "Shape", "Layer", "Measuring"
 
+DtypeOption = Annotated[str | None, typer.Option("--dtype", rich_help_panel=SHAPE, help="bf16 or fp32; default: fp32 on a CPU, else bf16.")]
 DeviceOption = Annotated[str, typer.Option("--device", rich_help_panel=TIMING, help="auto, cpu, cuda or cuda:N.")]
 AgainOption = Annotated[bool, typer.Option("--again", rich_help_panel=TIMING, help="Measure anew what was measured before.")]
 

@@ -36,11 +36,11 @@ def table(
     from linbench.report.speed import tables
     from linbench.report.tables import markdown, rich_tables
     from linbench.results import comparisons
-    from linbench.store import BENCHED, CELL, SPEED, Store
+    from linbench.store import CELL, SPEED, Store, benched
 
     store = Store(results)
     kept = store.by_kind()
-    found, speeds = comparisons(kept[CELL]), [*tables(kept[SPEED]), *bench_tables([one for kind in BENCHED for one in kept[kind]])]
+    found, speeds = comparisons(kept[CELL]), [*tables(kept[SPEED]), *bench_tables(benched(kept))]
     tell_set_aside(store.set_aside)
     if not found and not speeds:
         print(f"linbench: the results in {results} have nothing that a table shows.", file=sys.stderr)

@@ -8,14 +8,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from linbench.report.benches import NAMES, Bench, benches, rate_of, seconds_of, tokens_of
-from linbench.report.colours import generations, styles_of
+from linbench.report.benches import NAMES, Bench, benches, seconds_of, tokens_of
 from linbench.report.figures import PANEL_INCHES
-from linbench.report.labels import GUIDE, MISSING
+from linbench.report.labels import GUIDE, MISSING, colours_of
 from linbench.report.pictures import Drawing
 from linbench.report.speed_panels import rate_ticks
 from linbench.report.tables import commits
-from linbench.speeds import AS_CALLED, HOW, OURS, REPLAYED, Rate
+from linbench.speeds import AS_CALLED, HOW, OURS, REPLAYED, Rate, rate_of
 from linbench.store import BENCHED, DRAW, OPERATION, STEP, Result, fingerprint
 
 BENCH_NAMES = tuple(NAMES.values())
@@ -89,8 +88,7 @@ def _best(row: Row) -> float:
 
 def _dots(axes: Axes, rows: Sequence[Row], peers: Sequence[str], label: str) -> None:
     """The fastest above; what was not measured is named in grey, with what became of it."""
-    known = [row.mixer if row.mixer in generations() else "" for row in rows]
-    colours = [style.colour if mixer else GUIDE for mixer, style in zip(known, styles_of(known), strict=True)]
+    colours = colours_of([row.mixer for row in rows])
     for height, (row, colour) in enumerate(zip(rows, colours, strict=True)):
         for side, rate in ((side, rate) for side, rates in row.rates.items() for rate in rates):
             mark = "o" if side == OURS else _PEER_MARKS[peers.index(side) % len(_PEER_MARKS)]

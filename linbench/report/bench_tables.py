@@ -6,10 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from linbench.report.benches import Bench, benches, notes, rate_of, seconds_of, tokens_of
+from linbench.report.benches import Bench, benches, notes, seconds_of, tokens_of
 from linbench.report.tables import commits
 from linbench.report.words import TIMING, Words, three_digits
-from linbench.speeds import AS_CALLED, OURS, REPLAYED, Rate
+from linbench.speeds import AS_CALLED, OURS, REPLAYED, Rate, floors, rate_of
 from linbench.store import DRAW, OPERATION, STEP, Result
 
 
@@ -48,7 +48,7 @@ def _of_kernel(result: Result, peers: Sequence[str]) -> Cells:
         value = result["sides"].get(side, {}).get(what)
         return ("–" if value is None else words(value)), value
 
-    floors = _floors(result)
+    least = floors(result)
     alone = seconds_of(result, OURS, "both", REPLAYED) or seconds_of(result, OURS, "both", AS_CALLED)
     called = seconds_of(result, OURS, "both", AS_CALLED)
     shown: Cells = {
@@ -57,8 +57,8 @@ def _of_kernel(result: Result, peers: Sequence[str]) -> Cells:
         "of a call": _share(result["bare"]["median"] if result.get("bare") else None, called),
         "device fwd": ms(OURS, "forward", REPLAYED),
         "device fwd+bwd": ms(OURS, "both", REPLAYED),
-        "of bytes": _share(floors.get("bytes"), alone),
-        "of arithmetic": _share(floors.get("flops"), alone),
+        "of bytes": _share(least.get("bytes"), alone),
+        "of arithmetic": _share(least.get("flops"), alone),
         "peak MiB": of(OURS, "peak_bytes", _mib),
         "first call, s": ("–", None) if result.get("cold_call") is None else (f"{result['cold_call']:.1f}", result["cold_call"]),
     }
@@ -74,12 +74,6 @@ def _of_kernel(result: Result, peers: Sequence[str]) -> Cells:
         name = "" if side == OURS else f"{side} "
         shown |= {f"{name}error": of(side, "error", _error), f"{name}gradients": of(side, "gradient_error", _error)}
     return shown | {"notes": (notes(result), None)}
-
-
-def _floors(result: Result) -> dict[str, float]:
-    """Seconds that bytes and arithmetic take at the least, at the rates of a copy and of a product in the same run."""
-    cost, best = result["cost"], result["ceilings"]
-    return {what: cost[what] / best[f"{what}_per_second"] for what in ("bytes", "flops")} if cost and best else {}
 
 
 def _steps(bench: Bench) -> Words:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from linbench.speeds import OURS, Rate, current, machine
+from linbench.speeds import OURS, current, machine
 from linbench.store import DRAW, OPERATION, STEP, Result
 
 
@@ -67,11 +67,6 @@ def seconds_of(result: Result, side: str, *path: str) -> Mapping[str, float] | N
     for name in path:
         found = found.get(name) or {}
     return found or None
-
-
-def rate_of(seconds: Mapping[str, float] | None, count: float) -> Rate | None:
-    """So many in each of these seconds, per second."""
-    return None if seconds is None else Rate(count / seconds["median"], count / seconds["high"], count / seconds["low"])
 
 
 def tokens_of(result: Result) -> int:

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy.optimize import isotonic_regression
 
-from linbench.report.colours import ink
+from linbench.report.colours import generations, ink, styles_of
 from linbench.results import Row
 
 CROWD = 8
@@ -41,6 +41,12 @@ class Named(NamedTuple):
     at: float
     name: str
     colour: str
+
+
+def colours_of(mixers: Sequence[str]) -> list[str]:
+    """Of rows by their mixers; what is none has that of no model."""
+    known = [mixer if mixer in generations() else "" for mixer in mixers]
+    return [style.colour if mixer else GUIDE for mixer, style in zip(known, styles_of(known), strict=True)]
 
 
 def beside(axes: Axes, found: Sequence[Named], missing: Sequence[str] = ()) -> None:

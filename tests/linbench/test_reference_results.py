@@ -22,7 +22,7 @@ from linbench.report.speed import tables as speed_tables
 from linbench.report.speed_figures import speed_drawings
 from linbench.report.words import save_words
 from linbench.results import Comparison, comparisons
-from linbench.store import BENCHED, CELL, SPEED, Result, Store, below
+from linbench.store import CELL, SPEED, Result, Store, below, benched
 
 ROOT = Path(__file__).parents[2]
 STORES = {name: ROOT / "results" / name for name in ("cpu", "cpu/zoo-quick", "h200")}
@@ -34,10 +34,6 @@ each_store = pytest.mark.parametrize("store", STORES)
 @cache
 def kept(store: str) -> dict[str, list[Result]]:
     return Store(STORES[store]).by_kind()
-
-
-def benched(store: str) -> list[Result]:
-    return [result for kind in BENCHED for result in kept(store)[kind]]
 
 
 @cache
@@ -64,7 +60,7 @@ def test_they_are_of_committed_code(store: str) -> None:
 @each_store
 def test_kept_tables_are_those_of_the_kept_results(store: str, tmp_path: Path) -> None:
     """Byte for byte; none is missing and none is left over."""
-    written = [*save_tables(compared(store), tmp_path), *save_words([*speed_tables(kept(store)[SPEED]), *bench_tables(benched(store))], tmp_path)]
+    written = [*save_tables(compared(store), tmp_path), *save_words([*speed_tables(kept(store)[SPEED]), *bench_tables(benched(kept(store)))], tmp_path)]
     made = {path.name: path.read_bytes() for path in written}
     there = {path.name: path.read_bytes() for path in (STORES[store] / "tables").iterdir()}
     assert sorted(there) == sorted(made), REDRAW
@@ -85,7 +81,7 @@ def test_kept_figures_were_drawn_from_the_kept_results(store: str) -> None:
 
 @each_store
 def test_kept_figures_of_speeds_were_drawn_from_the_kept_results(store: str) -> None:
-    assert_kept([*speed_drawings(kept(store)[SPEED], compared(store)), *bench_drawings(benched(store))], STORES[store] / "figures")
+    assert_kept([*speed_drawings(kept(store)[SPEED], compared(store)), *bench_drawings(benched(kept(store)))], STORES[store] / "figures")
 
 
 def assert_kept(found: list[Drawing], folder: Path, formats: Sequence[str] = USUAL) -> None:
@@ -98,7 +94,7 @@ def assert_kept(found: list[Drawing], folder: Path, formats: Sequence[str] = USU
 @each_store
 def test_no_figure_is_kept_without_results(store: str) -> None:
     slugs = {drawing.slug for comparison in compared(store) for drawing in drawings(comparison)}
-    slugs |= {drawing.slug for drawing in [*speed_drawings(kept(store)[SPEED], compared(store)), *bench_drawings(benched(store))]}
+    slugs |= {drawing.slug for drawing in [*speed_drawings(kept(store)[SPEED], compared(store)), *bench_drawings(benched(kept(store)))]}
     wanted = {f"{slug}.{suffix}" for slug in slugs for suffix in ("txt", *USUAL)}
     assert [path.name for path in (STORES[store] / "figures").iterdir() if path.name not in wanted] == [], REDRAW
 

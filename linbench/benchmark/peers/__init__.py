@@ -4,7 +4,7 @@ from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,11 +13,13 @@ from linbench.cell import Cell
 from linbench.common.errors import unknown
 from linbench.precision import DTYPES
 from linbench.tasks.base import Task
+from linbench.workers import one_line
 
 if TYPE_CHECKING:
     from linbench.benchmark.layers import Case, Side
 
 Measured = Literal["operations", "training steps", "draws", "layers"]
+Made = TypeVar("Made")
 Calls = dict[str, Callable[[dict[str, Tensor]], Tensor]]
 
 
@@ -99,6 +101,16 @@ def lacking(name: str, device: str, measures: Measured) -> str | None:
     if device.partition(":")[0] not in peer.runs_on:
         return f"{peer.distribution} runs on a { ({'cpu': 'CPU', 'cuda': 'GPU'}[peer.runs_on[0]]) } only"
     return None
+
+
+def made_by(name: str, device: str, measures: Measured, make: Callable[[], Made]) -> tuple[Made | None, dict[str, str]]:
+    """What `make` makes of the peer; or None, and the reason why as its side of a result has it."""
+    if (missing := lacking(name, device, measures)) is not None:
+        return None, {"reason": missing}
+    try:
+        return make(), {}
+    except Exception as error:  # a fault of the peer's is a word in its row
+        return None, {"reason": one_line(error)}
 
 
 def version_of(name: str) -> str | None:
