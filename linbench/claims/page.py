@@ -31,7 +31,7 @@ Three seeds at least count for every figure, shown as mean ± standard deviation
 rate lies on the edge of all that were tried or beside one that failed (`lr_edge`, `lr_untried`), decides nothing, and no verdict stands that would be
 another without any one seed of any one figure. Where all that a claim lacks is that runs were still getting better, every run of it is asked again with twice
 the training, searches too, then with four times and with eight; no budget is looked at beyond the first that is enough. Results of two kinds of devices never
-decide a claim together.
+decide a claim together; but where nothing of it was run on a device, that begins with the training that others have come to.
 
 A speed is the median over calls that are timed one after the other, ± half of what lies between their fifths: on a GPU of what the device takes alone, on a
 CPU of what a caller waits. No verdict stands that would be another with any one speed at either of its fifths. What was timed while others were at work

@@ -75,8 +75,9 @@ class Verdict:
         return not self.complete and any(ruling.short for ruling in self.rulings)
 
     def budget(self, device: str) -> int:
-        """Which of `BUDGETS` it asks for on a kind of device: the first where nothing was found."""
-        return next((ruling.budget for ruling in self.rulings if ruling.device == device), BUDGETS[0])
+        """Which of `BUDGETS` it asks for on a kind of device: where nothing was found, what others have come to, since what is too short on one is on all."""
+        asked = {ruling.device: ruling.budget for ruling in self.rulings}
+        return asked.get(device) or max(asked.values(), default=BUDGETS[0])
 
     def ids(self, ruling: Ruling, stored: Stored) -> set[str]:
         """Of the results that one of its rulings rests on."""
@@ -107,15 +108,21 @@ def _said(ruling: Ruling, among: list[Ruling]) -> str:
 
 
 def rule(claim: Claim, stored: Stored, device: str) -> Ruling:
-    """By one kind of device, or by what needs none; by the longest training that was asked for, since none is asked for where a shorter one decides."""
+    """By one kind of device, or by what needs none; by the longest training that was asked for, since none is asked for where a shorter one decides. Where
+    there is nothing of the first, it may have begun with what others had come to."""
+
+    def found(ruling: Ruling) -> bool:
+        return any(ruling.figures[name].seen for name in claim.trained)
+
     ruling = _ruled(claim, stored, device, BUDGETS[0])
-    for longer in BUDGETS[1:]:
-        if not ruling.short:
+    for longer in BUDGETS[1:] if claim.trained else ():
+        if found(ruling) and not ruling.short:
             return ruling
         again = _ruled(claim, stored, device, longer)
-        if not any(again.figures[name].seen for name in claim.trained):
+        if found(again):
+            ruling = again
+        elif found(ruling):
             return ruling
-        ruling = again
     return replace(ruling, short=False)
 
 

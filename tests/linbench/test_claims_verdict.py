@@ -68,6 +68,20 @@ def test_where_training_was_too_short_all_is_asked_again_with_twice_as_much(kept
     assert len(twice.ids(twice.rulings[0], whole)) == 6
 
 
+def test_another_device_begins_with_the_training_that_one_has_come_to(kept: Callable[..., Stored]) -> None:
+    claim = a_claim()
+    for longer in (1, 2):
+        stored = kept(claim, {"delta": [0.9, 0.9, 0.9], "sum": [0.1, 0.1, 0.5]}, longer=longer, marks=["undertrained"], device="NVIDIA H200")
+    assert (verdict(claim, stored).budget("cpu"), verdict(claim, stored).budget("NVIDIA H200")) == (4, 4)
+    kept(claim, {"delta": [0.9, 0.9, 0.9]}, longer=4)
+    partly = verdict(claim, kept(claim, {"sum": [0.5, 0.5]}, longer=4))
+    assert (partly.answer, partly.complete, partly.budget("cpu")) == (UNDECIDED, False, 4)
+    begun = verdict(claim, kept(claim, {"sum": [0.5, 0.5, 0.5]}, longer=4))
+    assert (begun.answer, [ruling.longer for ruling in begun.rulings]) == (SUPPORTED, [2, 4])
+    before = verdict(claim, kept(claim, {"delta": [0.5, 0.5, 0.5], "sum": [0.9, 0.9, 0.9]}))
+    assert (before.answer, before.budget("cpu")) == (REFUTED, 1), "what is enough is looked at first"
+
+
 def test_nor_is_more_than_eight_times_the_training_asked_for(kept: Callable[..., Stored]) -> None:
     claim = a_claim({"set": {"model.d_model": 16, "protocol.examples": 64, "protocol.epochs": 3}})
     for longer in (1, 2, 4, 8):
