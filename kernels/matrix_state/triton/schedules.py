@@ -74,7 +74,8 @@ def by_block(plan: Plan, kernel: Any, *, back: bool = False) -> Step:
     """What goes through all tokens for every row, block of values and block of keys."""
     keys, values = plan.launch.walk_keys, plan.launch.walk_values
     grid = -(-plan.value_dim // values) * plan.rows, -(-plan.key_dim // keys)
-    return Step(kernel, grid, plan.values | {"BK": keys, "BV": values}, warps=plan.launch.warps[0], stages=plan.launch.stages[back])
+    most = None if plan.launch.schedule == "recurrent" else launch.ALL_REGISTERS
+    return Step(kernel, grid, plan.values | {"BK": keys, "BV": values}, warps=plan.launch.warps[0], stages=plan.launch.stages[back], registers=most)
 
 
 @cache
