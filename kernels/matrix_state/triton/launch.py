@@ -24,6 +24,7 @@ FEW = 8
 
 ALL_REGISTERS = 255
 """That a thread of a walk may have: it waits for its own last chunk and never for room, and told nothing the assembler is sparing, with longer loops."""
+
 FEW_KEYS, FEW_VALUES = 32, 64
 """Keys that `prepare` takes at a time where they have a vector decay, and values, so that its tiles stay in registers."""
 
