@@ -185,4 +185,12 @@ def test_as_many_values_at_a_time_as_are_not_padding(value_dim: int, block: int)
 def test_where_many_programs_walk_each_takes_little(update: str, dim: int, rows: int, walks: int, registers: int | None) -> None:
     sizes = {"rows": rows, "length": 256, "key_dim": dim, "value_dim": dim, "wide": False, "fine": False, "processors": 132, "gradient": True}
     rule = triton_launch.rule(**sizes, update=update, decay="vector")
-    assert (rule.warps[0], rule.registers[0], rule.joined) == (walks, registers, dim == 64)
+    assert (rule.warps[0], rule.registers[2], rule.joined) == (walks, registers, dim == 64)
+
+
+@pytest.mark.parametrize(("rows", "registers"), [(16, 255), (128, 255), (132, 255), (133, None), (512, None)])
+def test_walks_have_all_registers_where_all_of_them_have_room(rows: int, registers: int | None) -> None:
+    sizes = {"rows": rows, "length": 4096, "key_dim": 128, "value_dim": 128, "wide": False, "fine": False, "processors": 132, "gradient": True}
+    rule = triton_launch.rule(**sizes, update="delta", decay="scalar")
+    programs = rows * (128 // rule.walk_values)
+    assert (rule.registers[0], rule.registers[0] is None) == (registers, programs > 2 * 132)

@@ -22,8 +22,8 @@ ALIGNMENT = 16
 FEW = 8
 """Tokens up to which, without a gradient, one launch goes from token to token."""
 
-ALL_REGISTERS = 255
-"""That a thread of a walk may have: it waits for its own last chunk and never for room, and told nothing the assembler is sparing, with longer loops."""
+REGISTERS, ALL = 65536, 255
+"""Of a processor, and that a thread may have."""
 
 FEW_KEYS, FEW_VALUES = 32, 64
 """Keys that `prepare` takes at a time where they have a vector decay, and values, so that its tiles stay in registers."""
@@ -35,7 +35,8 @@ class Launch(NamedTuple):
 
     warps per program: of the fused schedule (forward, backward, none), of the split one (what walks, what does not, `gradients`).
     stages: in how many a kernel loads that goes from chunk to chunk, forward and backward, so that the next comes while it works on one.
-    registers: of a thread at most, so that more programs run side by side, of the split schedule: in `gradients`, and in all else that does not walk.
+    registers: of a thread at most, of the split schedule (what walks, what does not, `gradients`): few, so that more programs run side by side; in a walk all,
+    where its programs have room for that: told nothing, the assembler of Triton 3.6 spares registers, and its loops are longer.
     joined: whether `gradients` has all keys of a chunk, and does what else takes kernels before and after the walk back: what they would hand to each other
     stays in registers.
     """
@@ -48,7 +49,7 @@ class Launch(NamedTuple):
     walk_values: int
     warps: tuple[int, int, int]
     stages: tuple[int, int] = (1, 1)
-    registers: tuple[int | None, int | None] = (None, None)
+    registers: tuple[int | None, int | None, int | None] = (None, None, None)
     joined: bool = False
 
 
@@ -91,7 +92,9 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, fi
     ahead = 2 if wide or not (heavy or narrowed) else 4 if update == "add" and narrowed else 3
     three, four = 168, 128  # registers with which three programs of four warps fit where two did, and four
     most = three if two_keys and not wide else four if joined else None
-    registers = (most, three if chunk == 64 and update != "add" else None)
+    programs = rows * (key_block // walk_keys) * (value_block // walk_values)
+    roomy = programs <= processors * (REGISTERS // ((ALL + 1) * 32 * warps[0]))
+    registers = (ALL if roomy else None, three if chunk == 64 and update != "add" else None, most)
     padded = value_block > 64 and (value_dim - 1) // 64 % 2 == 0  # half of the last 128 values would be none
     values = min(value_block, 64 if wide or key_block > 128 or padded else 128)
     return Launch("split", min(shortest, chunk), min(key_block, 64), values, walk_keys, walk_values, warps, (ahead, ahead), registers, joined)

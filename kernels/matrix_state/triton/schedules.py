@@ -74,8 +74,8 @@ def by_block(plan: Plan, kernel: Any, *, back: bool = False) -> Step:
     """What goes through all tokens for every row, block of values and block of keys."""
     keys, values = plan.launch.walk_keys, plan.launch.walk_values
     grid = -(-plan.value_dim // values) * plan.rows, -(-plan.key_dim // keys)
-    most = None if plan.launch.schedule == "recurrent" else launch.ALL_REGISTERS
-    return Step(kernel, grid, plan.values | {"BK": keys, "BV": values}, warps=plan.launch.warps[0], stages=plan.launch.stages[back], registers=most)
+    blocks = plan.values | {"BK": keys, "BV": values}
+    return Step(kernel, grid, blocks, warps=plan.launch.warps[0], stages=plan.launch.stages[back], registers=plan.launch.registers[0])
 
 
 @cache
@@ -115,7 +115,7 @@ def _split_backward(plan: Plan) -> Iterator[Step]:
         yield by_block(plan, split_backward.walk_back, back=True)
         yield by_chunk(plan, split_backward.write_gradients)
     grid = plan.chunks * plan.rows, plan.key_blocks
-    yield Step(split_gradients.gradients, grid, plan.values, warps=plan.launch.warps[2], registers=plan.launch.registers[0])
+    yield Step(split_gradients.gradients, grid, plan.values, warps=plan.launch.warps[2], registers=plan.launch.registers[2])
     if plan.decay == "scalar":
         yield by_chunks(plan, split_gradients.summed_gradients, P=plan.key_blocks)
 
