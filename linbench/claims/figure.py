@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from linbench.cell import Cell
 from linbench.claims.claim import LEAST_SEEDS, Measure
+from linbench.claims.span import Span, exactly
 from linbench.common.words import counted
 from linbench.naming import all_settings
 from linbench.results import slices
@@ -16,6 +17,10 @@ from linbench.store import NO_VERDICT, UNDERTRAINED, Result
 
 STEPS = "steps to 0.9"
 """Of training, until validation accuracy is that high."""
+
+
+SHARES = ("accuracy", "scaled")
+"""Measures of which 1 is the most."""
 
 
 class Aside(NamedTuple):
@@ -37,6 +42,8 @@ class Figure:
     aside: Mapping[int, Aside] = field(default_factory=dict)
     """Seeds whose results decide nothing."""
     best: bool = False
+    most: float | None = None
+    """What no run can do better than; None where there is no such thing."""
 
     whole = "all seeds"
     """By what an answer is found before it is doubted."""
@@ -73,10 +80,25 @@ class Figure:
         """Whether more training may be all that it lacks."""
         return bool(self.trouble) and not self.missing and all(aside.why == UNDERTRAINED for aside in self.aside.values())
 
+    @property
+    def bounded(self) -> bool:
+        """Whether all that it lacks is that runs were still getting better, and it is known how good they can get."""
+        return self.short and bool(self.aside) and self.most is not None
+
+    @property
+    def span(self) -> Span:
+        """Between what it lies: runs that were still getting better stay as they are, or come to the most that there is."""
+        if not self.bounded or self.most is None:
+            return exactly(self.value)
+        reached = [aside.value for aside in self.aside.values() if aside.value is not None]
+        return Span(fmean([*self.values.values(), *reached]), fmean([*self.values.values(), *(max(self.most, value) for value in reached)]))
+
     def others(self, name: str) -> Iterator[tuple[str, "Figure"]]:
         """What it would be without any one seed, in words; nothing of the best of them."""
-        for seed in () if self.best else self.values:
-            yield f"without seed {seed} of {name}", Figure({own: value for own, value in self.values.items() if own != seed})
+        aside = self.aside if self.bounded else {}
+        for seed in () if self.best else (*self.values, *aside):
+            values = {own: value for own, value in self.values.items() if own != seed}
+            yield f"without seed {seed} of {name}", Figure(values, aside={own: each for own, each in aside.items() if own != seed}, most=self.most)
 
     @property
     def out_of(self) -> str:
@@ -95,9 +117,12 @@ class Figure:
             "seeds": {str(seed): _number(value) for seed, value in self.values.items()},
             "aside": {str(seed): {"why": aside.why, "value": _number(aside.value)} for seed, aside in self.aside.items()},
             "missing": self.missing,
+            "between": list(self.span) if self.bounded else None,
         }
 
     def __str__(self) -> str:
+        if self.bounded:
+            return " to ".join(map(in_words, self.span))
         if not self.values:
             return "–"
         spread = f" ± {self.spread:.3f}" if len(self.values) > 1 and inf not in self.values.values() else ""
@@ -136,13 +161,13 @@ def figure(measure: Measure, cells: Sequence[Cell], found: Mapping[str, Result])
             aside[seed] = Aside(trouble, value)
         else:
             values[seed] = value
-    return Figure(values, missing, aside, best=measure.over == "best")
+    return Figure(values, missing, aside, best=measure.over == "best", most=1.0 if measure.of in SHARES and not measure.along else None)
 
 
 def _trouble(result: Result, measure: Measure) -> str:
     if result["status"] not in ("ok", "diverged"):
         return str(result["status"])
-    if result["status"] == "diverged" and measure.of not in ("accuracy", "scaled", STEPS) and not measure.along:
+    if result["status"] == "diverged" and measure.of not in (*SHARES, STEPS) and not measure.along:
         return "diverged"
     return "" if measure.over == "best" else next((mark for mark in result["marks"] if mark in NO_VERDICT), "")
 

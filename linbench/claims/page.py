@@ -33,6 +33,11 @@ another without any one seed of any one figure. Where all that a claim lacks is 
 the training, searches too, then with four times and with eight; no budget is looked at beyond the first that is enough. Results of two kinds of devices never
 decide a claim together; but where nothing of it was run on a device, that begins with the training that others have come to.
 
+A run that was still getting better may stay as it is, or get as good as can be: where a measure has a best, as accuracy has, its figure is then known between
+two numbers, and a verdict stands where the rules say one thing of all that lies between, whichever seed is left out. Such figures are shown as "0.871 to
+1.000"; where all runs are there with more training, too, these count instead. This came after most runs had been looked at; no rule of a claim was changed for
+it.
+
 A speed is the median over calls that are timed one after the other, ± half of what lies between their fifths: on a GPU of what the device takes alone, on a
 CPU of what a caller waits. No verdict stands that would be another with any one speed at either of its fifths. What was timed while others were at work
 (`busy`), or in fewer than five calls, decides nothing and is timed again. What was timed while the clock was held back (`throttled`) counts: full load takes

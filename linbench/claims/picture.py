@@ -80,10 +80,12 @@ def _dots(axes: Axes, claim: Claim, figures: Mapping[str, Found], unit: str) -> 
         for value, counts in _seeds(found):
             if value != inf:
                 axes.plot([value], [height], marker="o", markersize=3.4, color=colour, markerfacecolor=colour if counts else "white", linestyle="", zorder=3)
-        if _has_value(found) and found.value != inf:
+        if found.bounded:
+            axes.plot(found.span, [height] * 2, color=colour, linewidth=1.0, linestyle=":")
+        elif _has_value(found) and found.value != inf:
             axes.plot([found.value - found.spread, found.value + found.spread], [height] * 2, color=colour, linewidth=1.0)
             axes.plot([found.value], [height], marker="|", markersize=11, markeredgewidth=2.0, color=colour)
-        words = str(found) if _has_value(found) else found.out_of if isinstance(found, Figure) else found.trouble
+        words = str(found) if found.bounded or _has_value(found) else found.out_of if isinstance(found, Figure) else found.trouble
         axes.text(1.01, height, fill(words, 46, max_lines=1, placeholder=" ..."), transform=axes.get_yaxis_transform(), va="center", fontsize=7.5, color=colour)
     axes.set_yticks(range(len(names)), [_label(claim, name) for name in names], fontsize=7.5)
     for tick, name in zip(axes.get_yticklabels(), names, strict=True):

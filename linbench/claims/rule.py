@@ -1,4 +1,5 @@
-"""Rules over named measures: comparisons, `and`, `or`, `not`, arithmetic and a few functions, in Python's own syntax and with nothing else of it."""
+"""Rules over named measures: comparisons, `and`, `or`, `not`, arithmetic and a few functions, in Python's own syntax and with nothing else of it. Of measures
+that are known between two numbers only, a rule holds or does not where it is the same for all that lies between."""
 
 import ast
 import math
@@ -6,19 +7,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from statistics import correlation, fmean
-from typing import Any
+from statistics import correlation
 
+from linbench.claims.span import NoValueError, Span, absolute, corners, divided, ends, exactly, known, mean, negative, rank, ranked
 from linbench.common.errors import UserError, unknown
-
-
-class NoValueError(Exception):
-    """The numbers have none by this rule, as where something is divided by zero; the message says it."""
-
-
-def rank(own: float, *others: float) -> float:
-    """1 for the largest of all; those that are equal share theirs."""
-    return 1 + sum(other > own for other in others) + sum(other == own for other in others) / 2
 
 
 def trend(*values: float) -> float:
@@ -44,34 +36,28 @@ def _log(value: float) -> float:
     return math.log(value)
 
 
-FUNCTIONS: Mapping[str, tuple[Callable[..., float], int, int | None]] = {
-    "min": (min, 2, None), "max": (max, 2, None), "mean": (lambda *values: fmean(values), 1, None), "abs": (abs, 1, 1), "log": (_log, 1, 1),
-    "rank": (rank, 2, None), "trend": (trend, 3, None), "straight": (straight, 3, None),
+FUNCTIONS: Mapping[str, tuple[Callable[..., Span], int, int | None]] = {
+    "min": (ends(min), 2, None), "max": (ends(max), 2, None), "mean": (ends(mean), 1, None), "abs": (absolute, 1, 1), "log": (ends(_log), 1, 1),
+    "rank": (ranked, 2, None), "trend": (known(trend), 3, None), "straight": (known(straight), 3, None),
 }  # fmt: skip
 """What a rule may call, with how many values at least and at most."""
 
 SPREAD = "std"
 """Of a measure alone: its standard deviation over seeds; of a speed half of what lies between the fifths of its calls."""
 
-_ARITHMETIC: Mapping[type[ast.AST], Callable[[float, float], float]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.Div: lambda a, b: _divided(a, b),
+_ARITHMETIC: Mapping[type[ast.AST], Callable[[Span, Span], Span]] = {
+    ast.Add: corners(lambda a, b: a + b),
+    ast.Sub: corners(lambda a, b: a - b),
+    ast.Mult: corners(lambda a, b: a * b),
+    ast.Div: divided,
 }
-_COMPARISONS: Mapping[type[ast.AST], Callable[[float, float], bool]] = {
-    ast.Lt: lambda a, b: a < b,
-    ast.LtE: lambda a, b: a <= b,
-    ast.Gt: lambda a, b: a > b,
-    ast.GtE: lambda a, b: a >= b,
+_COMPARISONS: Mapping[type[ast.AST], Callable[[Span, Span], Span]] = {
+    ast.Lt: lambda a, b: Span(a.high < b.low, a.low < b.high),
+    ast.LtE: lambda a, b: Span(a.high <= b.low, a.low <= b.high),
+    ast.Gt: lambda a, b: Span(a.low > b.high, a.high > b.low),
+    ast.GtE: lambda a, b: Span(a.low >= b.high, a.high >= b.low),
 }
 _IN_WORDS = "comparisons (< <= > >=), and, or, not, + - * /, numbers, measures, and " + ", ".join([*FUNCTIONS, SPREAD])
-
-
-def _divided(a: float, b: float) -> float:
-    if b == 0:
-        raise NoValueError("something is divided by zero")
-    return a / b
 
 
 @dataclass(frozen=True)
@@ -96,9 +82,10 @@ class Rule:
             raise UserError(f"{where}: '{text}' is a number; a rule is true or false, such as a >= 0.9.")
         return cls(text, tree, tuple(names))
 
-    def holds(self, values: Mapping[str, float], spreads: Mapping[str, float]) -> bool:
-        """Of each measure's value and spread. Raises NoValueError."""
-        return bool(_value(self.tree, values, spreads))
+    def holds(self, values: Mapping[str, Span], spreads: Mapping[str, float]) -> bool | None:
+        """Of each measure's value and spread; None where it may hold or not. Raises NoValueError."""
+        found = _value(self.tree, values, spreads)
+        return bool(found.low) if found.exact else None
 
 
 def _check(node: ast.AST, measures: Collection[str], where: str, names: dict[str, None]) -> None:
@@ -142,31 +129,31 @@ def _check_call(function: str, args: Sequence[ast.expr], where: str) -> None:
         raise UserError(f"{where}: {function} takes {least if most == least else f'at least {least}'}, not {len(args)}, values.")
 
 
-def _value(node: ast.AST, values: Mapping[str, float], spreads: Mapping[str, float]) -> float:
-    """Of a tree that was checked; True and False are 1 and 0."""
+def _value(node: ast.AST, values: Mapping[str, Span], spreads: Mapping[str, float]) -> Span:
+    """Of a tree that was checked."""
     again = partial(_value, values=values, spreads=spreads)
-    found: Any
     match node:
         case ast.Name(id=name):
-            found = values[name]
-        case ast.Constant(value=value):
-            found = value
+            return values[name]
+        case ast.Constant(value=int() | float() as value):
+            return exactly(value)
         case ast.BoolOp(op=op, values=parts):
             truths = list(map(again, parts))  # all of them first: one that has no value must not be passed over
-            found = all(truths) if isinstance(op, ast.And) else any(truths)
+            return (ends(min) if isinstance(op, ast.And) else ends(max))(*truths)
         case ast.UnaryOp(op=ast.Not(), operand=part):
-            found = not again(part)
+            truth = again(part)
+            return Span(1 - truth.high, 1 - truth.low)
         case ast.UnaryOp(operand=part):
-            found = -again(part)
+            return negative(again(part))
         case ast.BinOp(left=left, op=op, right=right):
-            found = _ARITHMETIC[type(op)](again(left), again(right))
+            return _ARITHMETIC[type(op)](again(left), again(right))
         case ast.Compare(left=left, ops=ops, comparators=others):
             numbers = [again(part) for part in (left, *others)]
-            found = all(_COMPARISONS[type(op)](a, b) for op, (a, b) in zip(ops, pairwise(numbers), strict=True))
+            truths = [_COMPARISONS[type(op)](a, b) for op, (a, b) in zip(ops, pairwise(numbers), strict=True)]
+            return Span(min(truth.low for truth in truths), min(truth.high for truth in truths))
         case ast.Call(func=ast.Name(id=function), args=args):
-            found = spreads[args[0].id] if function == SPREAD and isinstance(args[0], ast.Name) else FUNCTIONS[function][0](*map(again, args))
+            if function == SPREAD and isinstance(args[0], ast.Name):
+                return exactly(spreads[args[0].id])
+            return FUNCTIONS[function][0](*map(again, args))
         case _:
             raise AssertionError(f"{ast.dump(node)} was not refused")
-    if math.isnan(found):
-        raise NoValueError("two measures that were never reached are set against each other")
-    return float(found) if not isinstance(found, bool) else found

@@ -8,6 +8,7 @@ from linbench.benchmark.layers import Case
 from linbench.benchmark.machine import BUSY
 from linbench.cell import device_class
 from linbench.claims.claim import Claim
+from linbench.claims.span import Span, exactly
 from linbench.claims.stored import Stored
 from linbench.speeds import AS_CALLED, OURS, REPLAYED, Rate, Series
 from linbench.store import Result
@@ -29,7 +30,7 @@ class Speed:
     missing: bool = False
     """Whether it is to be timed, or to be timed again."""
 
-    short = False
+    short = bounded = False
     """More training says nothing of speed."""
 
     whole = "all medians"
@@ -45,6 +46,11 @@ class Speed:
         """The median over calls."""
         assert self.rate, "of what decides nothing no value is asked for"
         return self.rate.median
+
+    @property
+    def span(self) -> Span:
+        """It is known."""
+        return exactly(self.value)
 
     @property
     def spread(self) -> float:

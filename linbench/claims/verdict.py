@@ -8,7 +8,8 @@ from linbench.claims.cells import of_measure
 from linbench.claims.claim import LEAST_SEEDS, Claim
 from linbench.claims.figure import Figure, figure
 from linbench.claims.needs import unmet
-from linbench.claims.rule import NoValueError, Rule
+from linbench.claims.rule import Rule
+from linbench.claims.span import NoValueError
 from linbench.claims.speed import Speed, result_of, speed
 from linbench.claims.stored import Stored
 from linbench.common.seeds import parse_seeds
@@ -40,8 +41,13 @@ class Ruling:
     """Whether every result that it rests on is there."""
     longer: int = 1
     """How many times as long as is written all of it was trained."""
-    short: bool = False
-    """Whether more training may be all that it lacks."""
+    improving: bool = False
+    """Whether all that troubles it is runs that were still getting better, and longer ones can be asked for."""
+
+    @property
+    def short(self) -> bool:
+        """Whether more training may be all that it lacks."""
+        return self.improving and self.answer == UNDECIDED
 
     @property
     def budget(self) -> int:
@@ -108,22 +114,23 @@ def _said(ruling: Ruling, among: list[Ruling]) -> str:
 
 
 def rule(claim: Claim, stored: Stored, device: str) -> Ruling:
-    """By one kind of device, or by what needs none; by the longest training that was asked for, since none is asked for where a shorter one decides. Where
-    there is nothing of the first, it may have begun with what others had come to."""
+    """By one kind of device, or by what needs none; by the longest training that was asked for, since none is asked for where a shorter one decides. One that
+    decides whatever its runs may still come to gives way to a longer one that is all there. Where there is nothing of the first, it may have begun with what
+    others had come to."""
 
     def found(ruling: Ruling) -> bool:
         return any(ruling.figures[name].seen for name in claim.trained)
 
     ruling = _ruled(claim, stored, device, BUDGETS[0])
     for longer in BUDGETS[1:] if claim.trained else ():
-        if found(ruling) and not ruling.short:
+        if found(ruling) and not ruling.improving:
             return ruling
         again = _ruled(claim, stored, device, longer)
+        if found(ruling) and not (again.complete if ruling.answer != UNDECIDED else found(again)):
+            return ruling
         if found(again):
             ruling = again
-        elif found(ruling):
-            return ruling
-    return replace(ruling, short=False)
+    return replace(ruling, improving=False)
 
 
 def _ruled(claim: Claim, stored: Stored, device: str, longer: int) -> Ruling:
@@ -132,8 +139,8 @@ def _ruled(claim: Claim, stored: Stored, device: str, longer: int) -> Ruling:
     answer, why = decide(claim, deciding)
     why = f"with {longer} times the training {why}" if why and longer > 1 else why
     troubled = [found for found in deciding.values() if found.trouble]
-    short = bool(troubled) and all(found.short for found in troubled)
-    return Ruling(device, figures, answer, why, complete=not any(found.missing for found in deciding.values()), longer=longer, short=short)
+    improving = bool(troubled) and all(found.short for found in troubled)
+    return Ruling(device, figures, answer, why, complete=not any(found.missing for found in deciding.values()), longer=longer, improving=improving)
 
 
 def _found(claim: Claim, name: str, stored: Stored, device: str, longer: int) -> Found:
@@ -156,21 +163,22 @@ def _results(claim: Claim, name: str, stored: Stored, device: str, longer: int) 
 
 def decide(claim: Claim, figures: Mapping[str, Found]) -> tuple[str, str]:
     """By the figures that the rules name: the answer, and of an undecided one why. An answer that would be another without any one seed of any one
-    measure, or with the speed of any one at either of its fifths, is none."""
+    measure, or with the speed of any one at either of its fifths, is none; nor is one that hangs on what runs come to that were still getting better."""
     trouble: dict[str, list[str]] = {}
     for name, found in figures.items():
         if found.trouble:
             trouble.setdefault(found.trouble, []).append(name)
-    if trouble:
-        return UNDECIDED, "; ".join(f"{', '.join(names)}: {words}" for words, names in trouble.items())
+    troubled = "; ".join(f"{', '.join(names)}: {words}" for words, names in trouble.items())
+    if any(found.trouble and not found.bounded for found in figures.values()):
+        return UNDECIDED, troubled
     answer, why = _answer(claim, figures)
     if answer == UNDECIDED:
-        return answer, why
+        return answer, troubled or why
     for name, found in figures.items():
         for words, instead in found.others(name):
             other, _ = _answer(claim, {**figures, name: instead})
             if other != answer:
-                return UNDECIDED, f"{answer} by {found.whole}, {other} {words}"
+                return UNDECIDED, troubled or f"{answer} by {found.whole}, {other} {words}"
     return answer, ""
 
 
@@ -181,10 +189,12 @@ def _answer(claim: Claim, figures: Mapping[str, Found]) -> tuple[str, str]:
         borne_out, refuted = _holds(claim.supported, figures), _holds(claim.refuted, figures)
     except NoValueError as error:
         return UNDECIDED, str(error)
+    if borne_out is None or refuted is None:
+        return UNDECIDED, "what more training brings decides"
     if borne_out == refuted:
         return UNDECIDED, "both its rules hold, so that one of them is wrong" if refuted else "neither what bears it out nor what refutes it"
     return (SUPPORTED if borne_out else REFUTED), ""
 
 
-def _holds(rule: Rule, figures: Mapping[str, Found]) -> bool:
-    return rule.holds({name: found.value for name, found in figures.items()}, {name: found.spread for name, found in figures.items()})
+def _holds(rule: Rule, figures: Mapping[str, Found]) -> bool | None:
+    return rule.holds({name: found.span for name, found in figures.items()}, {name: found.spread for name, found in figures.items()})

@@ -4,15 +4,17 @@ import math
 
 import pytest
 
-from linbench.claims.rule import NoValueError, Rule
+from linbench.claims.rule import Rule
+from linbench.claims.span import NoValueError, Span, exactly
 from linbench.common.errors import UserError
 
 MEASURES = {"a": 0.5, "b": 0.25, "c": 1.0, "zero": 0.0, "never": math.inf}
 SPREADS = {"a": 0.1, "b": 0.0, "c": 0.2, "zero": 0.0, "never": 0.0}
 
 
-def holds(text: str) -> bool:
-    return Rule.of(text, MEASURES, where="C0.supported").holds(MEASURES, SPREADS)
+def holds(text: str, **between: Span) -> bool | None:
+    spans = {name: exactly(value) for name, value in MEASURES.items()} | between
+    return Rule.of(text, MEASURES, where="C0.supported").holds(spans, SPREADS)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +48,45 @@ def holds(text: str) -> bool:
 )
 def test_a_rule_is_what_it_says(text: str, expected: bool) -> None:
     assert holds(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a >= 0.4", True),
+        ("a > 0.4", None),
+        ("a > 0.9", False),
+        ("a < b", False),
+        ("a < c and c < a", False),
+        ("a < c or c < a", True),
+        ("not a >= 0.4", False),
+        ("-a > -0.91", True),
+        ("a - 0.65 > 0 or c > 0.5", True),
+        ("(a - 0.5) * (b - 1) < 0.1", True),
+        ("(a - 0.5) * (b - 1) < 0.07", None),
+        ("abs(a - 0.65) <= 0.251", True),
+        ("abs(a - 0.65) >= 0.001", None),
+        ("abs(0.3 - a) >= 0.099", True),
+        ("c / a > 1.1", True),
+        ("c / (a - 0.5) > 0", NoValueError),
+        ("min(a, b) <= 0.25 and max(a, c) >= 1", True),
+        ("mean(a, c) >= 0.69", True),
+        ("rank(a, b, c) > 1.4", True),
+        ("rank(b, a, c) >= 3", True),
+        ("rank(a, 0.6, c) >= 3", None),
+        ("trend(a, b, c) > 0", NoValueError),
+        ("log(a) < 0", True),
+    ],
+)
+def test_of_what_lies_between_two_numbers_a_rule_says_what_is_so_for_all(text: str, expected: bool | type[Exception] | None) -> None:
+    between = Span(0.4, 0.9)
+    if expected is NoValueError:
+        with pytest.raises(NoValueError):
+            holds(text, a=between)
+        return
+    assert holds(text, a=between) is expected
+    inside = {holds(text, a=exactly(0.4 + 0.05 * i)) for i in range(11)}
+    assert inside == ({expected} if expected is not None else {True, False})
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,36 @@ def test_where_training_was_too_short_all_is_asked_again_with_twice_as_much(kept
     assert len(twice.ids(twice.rulings[0], whole)) == 6
 
 
+@pytest.mark.parametrize(
+    ("delta", "total", "answer"),
+    [
+        ([0.9, 0.9, 0.9], [0.95, 0.99, 0.999], REFUTED),
+        ([0.9, 0.9, 0.9], [0.95, 0.99, 0.5], UNDECIDED),
+        ([0.9, 0.9, 0.9], [0.1, 0.1, 0.1], UNDECIDED),
+        ([1.0, 1.0, 0.9], [1.0, 0.9, 0.95], UNDECIDED),
+    ],
+)
+def test_a_verdict_stands_where_more_training_cannot_change_it(kept: Callable[..., Stored], delta: list[float], total: list[float], answer: str) -> None:
+    claim = a_claim()
+    kept(claim, {"delta": delta})
+    found = verdict(claim, kept(claim, {"sum": total}, marks=["undertrained"]))
+    assert (found.answer, found.complete, found.short) == (answer, answer != UNDECIDED, answer == UNDECIDED)
+    assert found.budget("cpu") == (1 if found.complete else 2)
+    if answer == UNDECIDED:
+        assert found.why == "sum: 0 of 3 seeds count (3 undertrained)"
+    else:
+        assert str(found.rulings[0].figures["sum"]) == "0.980 to 1.000"
+        assert plain(found)["devices"][0]["figures"]["sum"]["between"] == [pytest.approx(0.97966666), 1.0]
+
+
+def test_what_has_no_best_or_is_marked_otherwise_is_between_no_numbers(kept: Callable[..., Stored]) -> None:
+    loss = a_claim(measure={"of": "nll"})
+    kept(loss, {"delta": [0.9, 0.9, 0.9]})
+    assert verdict(loss, kept(loss, {"sum": [0.95, 0.99, 0.999]}, marks=["undertrained"])).answer == UNDECIDED
+    claim = a_claim()
+    assert verdict(claim, kept(claim, {"sum": [0.95, 0.99, 0.999]}, marks=["lr_edge"])).why == "sum: 0 of 3 seeds count (3 lr_edge)"
+
+
 def test_another_device_begins_with_the_training_that_one_has_come_to(kept: Callable[..., Stored]) -> None:
     claim = a_claim()
     for longer in (1, 2):
@@ -199,3 +229,13 @@ def test_rules_that_both_hold_or_have_no_value_decide_nothing() -> None:
     figures = {"delta": Figure({0: 0.5, 1: 0.5, 2: 0.5}), "sum": Figure({0: 0.0, 1: 0.0, 2: 0.0})}
     assert decide(a_claim(supported="delta > sum", refuted="delta > 0.1 + sum"), figures) == (UNDECIDED, "both its rules hold, so that one of them is wrong")
     assert decide(a_claim(supported="delta / sum > 2", refuted="delta <= sum"), figures) == (UNDECIDED, "something is divided by zero")
+
+
+def test_what_decides_whatever_comes_is_looked_at_again_where_all_was_trained_longer(kept: Callable[..., Stored]) -> None:
+    claim = a_claim()
+    kept(claim, {"delta": [0.9, 0.9, 0.9]})
+    kept(claim, {"sum": [0.95, 0.99, 0.999]}, marks=["undertrained"])
+    partly = verdict(claim, kept(claim, {"delta": [1.0, 1.0, 1.0]}, longer=2))
+    assert (partly.answer, partly.rulings[0].longer, partly.complete) == (REFUTED, 1, True)
+    whole = verdict(claim, kept(claim, {"sum": [0.9, 0.9, 0.9]}, longer=2))
+    assert (whole.answer, whole.rulings[0].longer, whole.complete) == (UNDECIDED, 2, True)
