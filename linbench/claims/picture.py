@@ -85,7 +85,7 @@ def _dots(axes: Axes, claim: Claim, figures: Mapping[str, Found], unit: str) -> 
         elif _has_value(found) and found.value != inf:
             axes.plot([found.value - found.spread, found.value + found.spread], [height] * 2, color=colour, linewidth=1.0)
             axes.plot([found.value], [height], marker="|", markersize=11, markeredgewidth=2.0, color=colour)
-        words = str(found) if found.bounded or _has_value(found) else found.out_of if isinstance(found, Figure) else found.trouble
+        words = str(found) if _has_value(found) else found.out_of if isinstance(found, Figure) else found.trouble
         axes.text(1.01, height, fill(words, 46, max_lines=1, placeholder=" ..."), transform=axes.get_yaxis_transform(), va="center", fontsize=7.5, color=colour)
     axes.set_yticks(range(len(names)), [_label(claim, name) for name in names], fontsize=7.5)
     for tick, name in zip(axes.get_yticklabels(), names, strict=True):
@@ -119,4 +119,4 @@ def _seeds(found: Found) -> Sequence[tuple[float, bool]]:
 
 
 def _has_value(found: Found) -> bool:
-    return bool(found.values) if isinstance(found, Figure) else found.rate is not None
+    return found.bounded or bool(found.values) if isinstance(found, Figure) else found.rate is not None

@@ -1,12 +1,13 @@
 """`linbench figures`: stored results as pictures."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from linbench.cli.options import ResultsOption, tell_set_aside
+from linbench.cli.options import JsonOption, ResultsOption, tell_set_aside
 
 
 def figures(
@@ -14,6 +15,7 @@ def figures(
     results: ResultsOption = Path("results"),
     to: Annotated[Path | None, typer.Option("--save", metavar="DIR", help="Folder to write to; default: figures in the results folder.")] = None,
     formats: Annotated[str, typer.Option(metavar="NAMES", help="Of png, svg and pdf, with commas between.")] = "png,svg",
+    as_json: JsonOption = False,
 ) -> None:
     """Draw stored results, as pictures with a caption beside each."""
     from linbench.common.errors import unknown
@@ -33,14 +35,18 @@ def figures(
     kept = store.by_kind()
     tell_set_aside(store.set_aside)
     found = comparisons(kept[CELL])
+    written: list[Path] = []
     nothing = []
     for what, chosen in {name: (name,) for name in names or []}.items() or [("a figure", every)]:
         of_speeds = speed_drawings(kept[SPEED], found, [name for name in chosen if name in NAMES])
         of_speeds += bench_drawings(benched(kept), [name for name in chosen if name in BENCH_NAMES])
         drawn = [*save_figures(found, folder, [name for name in chosen if name in FIGURES], wanted), *save(of_speeds, folder, wanted)]
-        for path in drawn:
-            print(path)
+        written += drawn
         if not drawn:
             nothing.append(what)
+    if as_json:
+        print(json.dumps([{"file": str(path)} for path in written]))
+    else:
+        print(*written, sep="\n", end="\n" if written else "")
     if nothing:
         print(f"linbench: the results in {results} have nothing that {' or '.join(nothing)} shows.", file=sys.stderr)

@@ -1,17 +1,19 @@
 """`linbench report`: stored results as one page of HTML."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from linbench.cli.options import ResultsOption, tell_set_aside
+from linbench.cli.options import JsonOption, ResultsOption, tell_set_aside
 
 
 def report(
     results: ResultsOption = Path("results"),
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="File to write; default: report.html in the results folder.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write all tables and figures of stored results, what they and those in folders below say of claims, speeds of layers, cards of the models, environment
     and failures as one HTML file that needs no network."""
@@ -28,4 +30,4 @@ def report(
     tell_set_aside(stored.set_aside)
     if not any(kept.values()):
         print(f"linbench: there are no results in {results}; the page has none of its own.", file=sys.stderr)
-    print(path)
+    print(json.dumps({"file": str(path), "results": sum(map(len, kept.values())), "set_aside": aside}) if as_json else path)

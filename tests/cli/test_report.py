@@ -39,6 +39,8 @@ def test_figures_in_the_formats_that_are_asked_for(linbench: Callable[..., Any])
     assert ended.code == 0, ended.err
     assert sorted(Path(line).suffix for line in ended.out.splitlines()) == [".pdf", ".svg", ".txt"]
     assert all(Path(line).is_file() for line in ended.out.splitlines())
+    told = json.loads(linbench("figures", "learning-curves", "--formats", "svg,pdf", "--save", "drawn", "--json").out)
+    assert [each["file"] for each in told] == ended.out.splitlines()
 
 
 def test_a_format_that_is_none(linbench: Callable[..., Any]) -> None:
@@ -52,6 +54,8 @@ def test_the_report_is_one_file(linbench: Callable[..., Any]) -> None:
     ended = linbench("report")
     assert (ended.code, ended.out) == (0, "results/report.html\n")
     assert Path("results/report.html").read_text().startswith("<!DOCTYPE html>")
+    told = json.loads(linbench("report", "--json").out)
+    assert (told["file"], told["results"] >= 1, told["set_aside"]) == ("results/report.html", True, [])
     (torn,) = list(Path("results").glob("*.json"))[:1]
     torn.write_text("{")
     ended = linbench("report", "--save", "elsewhere/page.html")
