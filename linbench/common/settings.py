@@ -31,7 +31,8 @@ class Settings(BaseModel):
         try:
             return cls.model_validate({name: cls._read(name, value) for name, value in values.items()})
         except ValidationError as invalid:
-            raise cls._sentence(invalid.errors()[0], where, values) from None
+            first = min(invalid.errors(), key=lambda error: error["type"] != "extra_forbidden")  # what is missing may be there under a misspelt name
+            raise cls._sentence(first, where, values) from None
 
     @classmethod
     def _read(cls, name: str, value: Any) -> Any:

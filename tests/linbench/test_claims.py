@@ -132,6 +132,7 @@ def test_a_file_is_read() -> None:
         (lambda f: f.pop("title"), "a.yaml.title must be given."),
         (lambda f: f["claims"].update(D1=f["claims"].pop("C1")), "A section: claims are named C1, C2, ..., not D1."),
         (lambda f: f["claims"]["C1"].pop("says"), "C1.says must be given."),
+        (lambda f: f.update(titel=f.pop("title")), "unknown setting 'a.yaml.titel'; did you mean 'a.yaml.title'?"),
         (lambda f: f["claims"]["C1"].update(say="x"), "unknown setting 'C1.say'; did you mean 'C1.says'?"),
         (lambda f: f["claims"]["C1"].update(tier="T9"), "C1.tier = T9: tiers are T0, T1, T2, T3, X."),
         (lambda f: f["claims"]["C1"].update(refuted=""), "C1: measures and both rules, supported and refuted, go together."),
