@@ -20,7 +20,7 @@ STEPS = "steps to 0.9"
 
 
 SHARES = ("accuracy", "scaled")
-"""Measures of which 1 is the most."""
+"""What lies between 0 and 1, or chance and 1."""
 
 
 class Aside(NamedTuple):

@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from linbench.cell import digest
 from linbench.claims.claim import Claim
-from linbench.claims.figure import Figure
+from linbench.claims.figure import SHARES, Figure
 from linbench.claims.page import RULES, about, said, slug, where
 from linbench.claims.verdict import Found, Ruling, Verdict
 from linbench.pattern import parse_pattern
@@ -21,9 +21,6 @@ from linbench.report.pictures import Drawing
 WIDTH_INCHES, ROW_INCHES, PANEL_INCHES = 8.0, 0.24, 0.75
 LETTERS, LABEL = 118, 58
 """Of a line of what stands above, and of what stands beside an axis."""
-
-SHARES = ("accuracy", "scaled")
-"""What lies between 0 and 1, or chance and 1."""
 
 FAR = 20.0
 """So many times as large as the least the largest may be, or the axis is logarithmic."""
