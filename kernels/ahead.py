@@ -94,9 +94,13 @@ def _tried(call: Launched) -> None:
 
 
 def _compiled(call: Launched) -> None:
+    """Onto the disk alone. What launches a kernel is built here but not kept: up to Triton 3.6 it is a module of C of one name for all kernels, of which Python
+    hands a thread what another thread has just loaded, so that a kernel got the arguments of another. Each is loaded where it is launched first."""
+    from triton.runtime import driver
+
     compiled = call.kernel.warmup(*call.arguments, grid=call.grid, **call.options)
     if compiled is not None:
-        compiled._init_handles()  # loads it, and builds what launches it
+        driver.active.launcher_cls(compiled.src, compiled.metadata)
 
 
 def _form(value: Any) -> Hashable:

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -60,3 +62,29 @@ def test_calls_are_compiled_together_unless_they_are_noted(monkeypatch: pytest.M
     assert compiled == launched == []
     compile_together(calls, torch.device("cuda", 0))
     assert sorted(compiled, key=lambda call: call.arguments[1]) == calls
+
+
+def test_what_launches_a_kernel_is_built_in_threads_and_loaded_in_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where threads load launchers side by side, Python mixes up modules of one name: one in a hundred kernels was launched as another."""
+    built: list[str] = []
+
+    class Compiled:
+        def __init__(self, name: str) -> None:
+            self.src, self.metadata = name, None
+
+        def _init_handles(self) -> None:
+            raise AssertionError("loaded in a thread")
+
+    class Kernel:
+        def warmup(self, name: str, *, grid: tuple[int, ...]) -> Compiled:
+            return Compiled(name)
+
+    def build(src: str, metadata: None) -> str:
+        built.append(src)
+        return src
+
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(triton.runtime.driver, "_active", SimpleNamespace(launcher_cls=build))
+    names = [f"kernel {number}" for number in range(20)]
+    compile_together([Launched(Kernel(), (1,), (name,), {}) for name in names], torch.device("cuda", 0))
+    assert sorted(built) == sorted(names)
