@@ -91,6 +91,15 @@ class Cluster(NamedTuple):
     gpus: float
     silence: float
 
+    @property
+    def sharing(self) -> int:
+        """How many groups may have a GPU between them."""
+        return int(1 / self.gpus) if self.gpus else 1
+
+    def alone(self) -> "Cluster":
+        """Each group has a GPU of its own."""
+        return self if self.sharing == 1 else self._replace(gpus=1.0)
+
     def __call__(self, jobs: Iterable[Job], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
         """An executor. Which node a group runs on, and when, is left to Ray; it is handed as many as it has room for, and one to wait.
 

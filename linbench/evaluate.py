@@ -21,6 +21,9 @@ EXAMPLES = 256
 LOGITS = 1 << 28
 """At a time on a GPU, at most, where that is more examples."""
 
+HIDDEN = 1 << 26
+"""Numbers between two layers, likewise; a layer holds several times as many for a while."""
+
 
 Scores = dict[str, tuple[Tensor, Tensor]]
 """As `Task.score` has them: sums and weights."""
@@ -63,7 +66,7 @@ class _Test:
     def __init__(self, task: Task, cells: Sequence[Cell], split: Split, examples: int, slices: bool) -> None:
         self.task, self.slices = task, slices
         self.streams = Streams(task, cells)
-        places = torch.split(torch.arange(examples, device=self.streams.device), _at_once(task, self.streams))
+        places = torch.split(torch.arange(examples, device=self.streams.device), _at_once(task, self.streams, cells[0].model.backbone.d_model))
         self.batches: list[Batch] = [self.streams.draw(index, split) for index in places]
 
     @torch.no_grad()
@@ -100,12 +103,13 @@ def _prediction(found: Tensor, targets: Tensor) -> Prediction:
     return Prediction(found.argmax(dim=-1), loss, found)
 
 
-def _at_once(task: Task, streams: Streams) -> int:
+def _at_once(task: Task, streams: Streams, width: int) -> int:
     """Examples of a replica: a multiple of so many, for tasks that judge batches."""
     if streams.device == "cpu":
         return EXAMPLES
-    each = streams.replicas * task.answers * (task.io.vocab_out or task.io.d_out or 1)
-    return max(1, LOGITS // (each * EXAMPLES)) * EXAMPLES
+    each = EXAMPLES * streams.replicas
+    most = min(LOGITS // (each * task.answers * (task.io.vocab_out or task.io.d_out or 1)), HIDDEN // (each * task.seq_len * width))
+    return max(1, most) * EXAMPLES
 
 
 def _fetched(totals: Sequence[Scores]) -> list[dict[str, tuple[list[float], list[float]]]]:

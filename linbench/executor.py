@@ -9,7 +9,7 @@ from linbench.cluster import connected
 from linbench.common.errors import UserError, unknown
 from linbench.plan import pick_device
 from linbench.pool import SILENCE, pool
-from linbench.runner import Executor, here
+from linbench.runner import HERE, Executor
 
 EXECUTORS = ("local", "ray")
 
@@ -46,7 +46,7 @@ def _of_this_host(device: str, devices: str | None, workers: int | None, silence
     if workers == 0:
         if devices is not None:
             raise UserError("--workers 0 is this process, with one device; leave --devices out.")
-        return here
+        return HERE
     if devices is None:
         if device.startswith("cuda:"):
             if workers not in {None, 1}:

@@ -21,27 +21,28 @@ _ACTIVATIONS = 64
 _LARGEST = 64
 
 
-def groups(cells: Sequence[Cell], *, largest: int | None = None) -> list[list[Cell]]:
-    """Cells that differ in seed, learning rate and weight decay alone, together, as many as fit or at most `largest`; in their order."""
+def groups(cells: Sequence[Cell], *, largest: int | None = None, sharing: int = 1) -> list[list[Cell]]:
+    """Cells that differ in seed, learning rate and weight decay alone, together, as many as fit where `sharing` such groups share a GPU, or at most
+    `largest`; in their order."""
     alike: dict[str, list[Cell]] = {}
     for cell in cells:
         alike.setdefault(_structure(cell), []).append(cell)
     found = []
     for members in alike.values():
-        size = largest or stack_size(members[0])
+        size = largest or stack_size(members[0], sharing=sharing)
         found += [members[start : start + size] for start in range(0, len(members), size)]
     return found
 
 
-def stack_size(cell: Cell) -> int:
-    """How many such cells train well together, from shapes and the device's total memory."""
+def stack_size(cell: Cell, *, sharing: int = 1) -> int:
+    """How many such cells train well together, from shapes and the device's total memory, of which each of those that share it has its part."""
     longest = max(segment.task.seq_len for segment in cell.trained_on)
     numbers = cell.protocol.batch_size * longest * cell.model.backbone.d_model
     if cell.device == "cpu":
         return max(1, min(_LARGEST, _CPU_NUMBERS // numbers))
     memory = torch.cuda.get_device_properties(cell.device).total_memory
     needed = 4 * numbers * _ACTIVATIONS * len(cell.model.layers)
-    return max(1, min(_LARGEST, int(_SHARE * memory) // needed))
+    return max(1, min(_LARGEST, int(_SHARE * memory) // (sharing * needed)))
 
 
 def _structure(cell: Cell) -> str:

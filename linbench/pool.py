@@ -1,6 +1,7 @@
 """Groups of cells side by side: a process for every GPU, or several on a CPU."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
@@ -21,6 +22,17 @@ class Pool(NamedTuple):
     environments: tuple[Mapping[str, str], ...]
     threads: int
     silence: float = SILENCE
+
+    @property
+    def sharing(self) -> int:
+        """How many workers have a GPU between them."""
+        places = Counter(each["CUDA_VISIBLE_DEVICES"] for each in self.environments if "CUDA_VISIBLE_DEVICES" in each)
+        return max(places.values(), default=1)
+
+    def alone(self) -> "Pool":
+        """One worker for every GPU."""
+        gpus = {each.get("CUDA_VISIBLE_DEVICES"): each for each in self.environments}
+        return self if self.sharing == 1 else self._replace(environments=tuple(gpus.values()), threads=self.threads * self.sharing)
 
     def __call__(self, jobs: Iterable[Job], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
         """An executor. A group that is silent for too long is ended with all that it started."""

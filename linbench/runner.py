@@ -54,16 +54,35 @@ class Silent:
 class Executor(Protocol):
     """Who measures: in this process, in several, or on other machines."""
 
+    @property
+    def sharing(self) -> int:
+        """How many groups have a GPU between them."""
+
+    def alone(self) -> "Executor":
+        """One with which none has to share."""
+
     def __call__(self, jobs: Iterable[Job], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
         """As `workers.outcomes`: takes a job whenever it has a place for one, tells what is found of its cells as it comes, and gives the
         job's number when it is over, with a failure for what has no result then."""
 
 
-def here(jobs: Iterable[Job], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
+class Here:
     """One after another, in this process."""
-    for place, job in enumerate(jobs):
-        work(job, tell)
-        yield place, Outcome()
+
+    sharing = 1
+
+    def alone(self) -> "Here":
+        """It is."""
+        return self
+
+    def __call__(self, jobs: Iterable[Job], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
+        """An executor."""
+        for place, job in enumerate(jobs):
+            work(job, tell)
+            yield place, Outcome()
+
+
+HERE = Here()
 
 
 def run_cells(
@@ -71,7 +90,7 @@ def run_cells(
     store: Store,
     progress: Progress,
     *,
-    executor: Executor = here,
+    executor: Executor = HERE,
     again: bool = False,
     retry: bool = True,
     stack: int | None = None,
@@ -80,8 +99,9 @@ def run_cells(
     those that failed.
 
     Cells that differ in seed, learning rate and weight decay alone train together, at most `stack` of them (None: as many as suit the
-    device). Several launchers may work on one folder: each cell is run by whoever claims it first. A group that was broken off
-    goes on from its last checkpoint. Whoever measures, claims and results are this process's alone.
+    device). What finds no memory beside others that share its GPU is run once more when they are done. Several launchers may work on one
+    folder: each cell is run by whoever claims it first. A group that was broken off goes on from its last checkpoint. Whoever measures,
+    claims and results are this process's alone.
     Raises StorageError: results cannot be kept.
     """
     store.prepare()
@@ -91,7 +111,10 @@ def run_cells(
     try:
         waiting = list(cells)
         while waiting:
-            book.run(groups(waiting, largest=stack), executor)
+            beside = [cell for cell in waiting if cell.id not in book.crowded]
+            if not beside:
+                executor = executor.alone()
+            book.run(groups(beside or waiting, largest=stack, sharing=executor.sharing), executor)
             left = [cell for cell in waiting if cell.id not in book.results]
             if len(left) == len(waiting):  # other launchers are at all of them
                 time.sleep(_POLL_SECONDS)
@@ -109,11 +132,15 @@ class _Book:
         self.cells, self.store, self.progress, self.good = cells, store, progress, good
         self.results: dict[str, Result] = {}
         self.claims: dict[str, ExitStack] = {}
+        self.crowded: set[str] = set()
+        """What found no memory beside others."""
+        self.shared = False
         self.checkpoints = Checkpoints(store.checkpoints)
 
     def run(self, these: Iterable[Sequence[Cell]], executor: Executor) -> None:
         """Hand out all that nobody else is at, and keep what is found."""
         handed: list[Job] = []
+        self.shared = executor.sharing > 1
 
         def jobs() -> Iterator[Job]:
             for group in these:
@@ -141,6 +168,9 @@ class _Book:
         """Keep a result that somebody waits for."""
         if isinstance(message, Reported):
             self.progress.report([self.cells[name] for name in message.cells], message.report)
+        elif message["id"] in self.claims and message["status"] == "oom" and self.shared:
+            self.crowded.add(message["id"])
+            self.claims.pop(message["id"]).close()
         elif message["id"] in self.claims:
             self.store.put(message)
             self.done(self.cells[message["id"]], stored=False)

@@ -12,7 +12,7 @@ from linbench.cell import Cell, Purpose, digest
 from linbench.common.errors import UserError
 from linbench.common.settings import Settings
 from linbench.protocol import suite_block
-from linbench.runner import Executor, Progress, here, run_cells, stands
+from linbench.runner import HERE, Executor, Progress, run_cells, stands
 from linbench.scores import validation_accuracy
 from linbench.store import EDGE, UNTRIED, Result, Store
 
@@ -141,7 +141,7 @@ def run_searched(
     progress: Progress,
     *,
     settings: SearchSettings | None = None,
-    executor: Executor = here,
+    executor: Executor = HERE,
     again: bool = False,
     retry: bool = True,
     stack: int | None = None,

@@ -8,7 +8,7 @@ from linbench import executor as what
 from linbench.common.errors import UserError
 from linbench.executor import executor
 from linbench.pool import Pool
-from linbench.runner import here
+from linbench.runner import HERE
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def test_one_worker_alone_is_a_process_too(two_gpus: None) -> None:
 
 
 def test_no_worker_is_this_process(two_gpus: None) -> None:
-    assert chosen(workers=0) is here
-    assert chosen(device="cuda:1", workers=0) is here
+    assert chosen(workers=0) is HERE
+    assert chosen(device="cuda:1", workers=0) is HERE
 
 
 @pytest.mark.parametrize(

@@ -56,3 +56,6 @@ def test_a_gpu_stacks_what_fits_its_memory(monkeypatch: pytest.MonkeyPatch) -> N
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] > sizes[1] > 1
     assert sizes[-1] == 1
+    (cell,) = cells(seeds=(0,), protocol__batch_size=512)
+    shared = Cell(cell.task, cell.task_entry, cell.model, cell.protocol, 0, "cuda:0")
+    assert [stack_size(shared, sharing=count) for count in (1, 2, 1 << 20)] == [sizes[1], sizes[1] // 2, 1]

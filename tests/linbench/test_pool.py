@@ -15,7 +15,7 @@ from linbench.common.errors import StorageError, UserError
 from linbench.jobs import Job, Message
 from linbench.plan import plan
 from linbench.pool import Pool, pool
-from linbench.runner import Silent, run_cells
+from linbench.runner import Here, Silent, run_cells
 from linbench.store import Result, Store
 from linbench.train import Report
 from linbench.workers import Outcome, outcomes
@@ -26,9 +26,10 @@ TINY = {
     "model.d_model": 16, "task.seq_len": 16, "task.kv_pairs": 2, "task.vocab_size": 16,
 }  # fmt: skip
 TWO = Pool(({}, {}), 1, 60.0)
+ON_ONE_GPU = Pool(({"CUDA_VISIBLE_DEVICES": "0"},) * 2, 1, 60.0)
 MINE = """
 import os, subprocess, sys, time
-from torch import nn
+from torch import OutOfMemoryError, nn
 class Mine(nn.Module):
     def __init__(self, dim, what="nothing"):
         super().__init__()
@@ -40,6 +41,11 @@ class Mine(nn.Module):
             child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
             open("children", "a").write(f"{child.pid} ")
             time.sleep(600)
+        if self.what.startswith("full"):
+            with open(self.what, "a") as tries:
+                print(os.getpid(), file=tries)
+            if self.what == "full" or len(set(open(self.what))) == 1:
+                raise OutOfMemoryError("no memory")
         return self.linear(x)
 """
 
@@ -121,12 +127,24 @@ def test_a_group_that_hangs_is_ended_with_all_that_it_started(mine: Path) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("executor", "tries", "at_last"), [(ON_ONE_GPU, 2, "ok"), (TWO, 1, "oom")])
+def test_what_finds_no_memory_beside_others_is_run_once_more_alone(mine: Path, executor: Pool, tries: int, at_last: str) -> None:
+    group = [*cells("./mine.py:Mine", seeds=[0], **{"model.what": "full at first"}), *cells("./mine.py:Mine", seeds=[0], **{"model.what": "full"}), *cells()]
+    watching = Watching()
+    found = run_cells(group, Store(mine / "results"), watching, executor=executor)
+    assert [result["status"] for result in found] == [at_last, "oom"] + ["ok"] * (len(group) - 2)
+    assert sorted(watching.done) == sorted((cell.id, result["status"], False) for cell, result in zip(group, found, strict=True))
+    assert len(set((mine / "full").read_text().split())) == tries
+
+
+@pytest.mark.slow
 def test_what_a_worker_cannot_keep_ends_the_run_and_no_cell_has_failed(tmp_path: Path) -> None:
-    def full(jobs: Iterable[Job], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
-        return outcomes(_full, jobs, workers=1)
+    class Full(Here):
+        def __call__(self, jobs: Iterable[Job], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
+            return outcomes(_full, jobs, workers=1)
 
     with pytest.raises(StorageError, match="no space left"):
-        run_cells(cells(), Store(tmp_path), Silent(), executor=full)
+        run_cells(cells(), Store(tmp_path), Silent(), executor=Full())
     assert Store(tmp_path).all() == []
 
 
@@ -156,3 +174,13 @@ def test_every_gpu_has_a_worker_that_sees_no_other(monkeypatch: pytest.MonkeyPat
     assert pool("cuda", 3, gpus=1) == Pool(({"CUDA_VISIBLE_DEVICES": "5"},) * 3, 2), "workers share a GPU"
     with pytest.raises(UserError, match="3 GPUs are asked for; there are 2 here"):
         pool("cuda", None, gpus=3)
+
+
+def test_workers_that_share_a_gpu_are_told_from_those_that_have_one_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(what.torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    five = pool("cuda", 5)
+    assert five.sharing == 3
+    assert [each["CUDA_VISIBLE_DEVICES"] for each in five.alone().environments] == ["0", "1"]
+    assert five.alone().sharing == pool("cuda", 2).sharing == pool("cpu", 3).sharing == TWO.sharing == 1
+    assert TWO.alone() == TWO
