@@ -19,7 +19,7 @@ from linbench.common.errors import UserError
 from linbench.kernels.matrix_state import Add, Delta, Update, matrix_state
 from linbench.tasks.random import Stream
 
-__all__ = ["DECAYS", "RULES", "DeltaRule", "LeastSquares", "Rule", "Sum", "Trials", "blend", "capacity", "named", "overwriting", "retention"]
+__all__ = ["DECAYS", "RULES", "DeltaRule", "LeastSquares", "Rule", "Sum", "Trials", "blend", "capacity", "named", "overwriting", "reflections", "retention"]
 
 Row = dict[str, Any]
 
@@ -195,6 +195,34 @@ def blend(
         recalled = sum(weight * value for weight, value in zip(weights, values, strict=True))
         rows.append({"rule": str(rule), "recalled": recalled, **{f"weight_on_old_{j}": weight for j, weight in enumerate(reversed(weights))}})
     return rows
+
+
+def reflections(*, betas: Sequence[float] = (0.5, 1.0, 2.0), tokens: int = 64, trials: Trials = Trials()) -> list[Row]:
+    """PaTH's scores (2505.16381), before their softmax and with unit keys for directions, beside the weights by which a delta rule reads values.
+
+    scores: by how much they differ at most, those of PaTH times the beta of the value. reflection: by how much a factor I - beta k k^T differs from its own
+    inverse at most, which is nothing where it is a reflection: with beta 2, or with keys of norm sqrt(2) and no beta.
+    """
+    q, k = trials.directions("queries", tokens), trials.directions("keys", tokens)
+    every = torch.eye(tokens, dtype=k.dtype, device=k.device).expand(trials.count, -1, -1)
+    rows: list[Row] = []
+    for beta in betas:
+        weights, _ = matrix_state(q[:, :, None], k[:, :, None], every[:, :, None], update=Delta(k.new_full((1, tokens, 1), beta)), scale=1.0)
+        one = torch.eye(trials.dim, dtype=k.dtype, device=k.device)
+        factors = one - beta * k[:, :, :, None] * k[:, :, None, :]
+        apart = {"scores": beta * _accumulated(q, k, beta) - weights[:, :, 0], "reflection": factors @ factors - one}
+        rows.append({"rule": str(DeltaRule(beta)), "dim": trials.dim, "tokens": tokens, **{name: float(x.abs().max()) for name, x in apart.items()}})
+    return rows
+
+
+def _accumulated(q: Tensor, k: Tensor, beta: float) -> Tensor:
+    """Of every query with each key [B, N, N], which all directions have changed that came after it: q_i^T H_i ... H_{j+1} k_j, H_t = I - beta k_t k_t^T."""
+    changed, scores = torch.zeros_like(k), []
+    for t in range(k.shape[1]):
+        changed = changed - beta * (changed @ k[:, t, :, None]) * k[:, t, None, :]
+        changed[:, t] = k[:, t]
+        scores.append(changed @ q[:, t, :, None])
+    return torch.cat(scores, dim=2).mT
 
 
 def _through_kernel(k: Tensor, v: Tensor, q: Tensor, decay: float, update: Update) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from linbench.cell import Cell
 from linbench.claims.claim import LEAST_SEEDS, Measure
 from linbench.claims.span import Span, exactly
-from linbench.common.words import counted
+from linbench.common.words import counted, decimal
 from linbench.naming import all_settings
 from linbench.results import slices
 from linbench.scores import LEARNED, above_chance, accuracy, steps_to
@@ -125,13 +125,13 @@ class Figure:
             return " to ".join(map(in_words, self.span))
         if not self.values:
             return "–"
-        spread = f" ± {self.spread:.3f}" if len(self.values) > 1 and inf not in self.values.values() else ""
+        spread = f" ± {decimal(self.spread)}" if len(self.values) > 1 and inf not in self.values.values() else ""
         return f"{in_words(self.value)}{spread if self.value < 1000 else ''}"
 
 
 def in_words(value: float) -> str:
     """A figure as it is shown."""
-    return "never" if value == inf else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3f}"
+    return "never" if value == inf else f"{value:,.0f}" if abs(value) >= 1000 else decimal(value)
 
 
 def _number(value: float | None) -> float | str | None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal
 
+import torch
 from pydantic import Field
 
 from linbench import untrained
@@ -16,21 +17,24 @@ from linbench.untrained import Row, Trials, named
 class Table(Settings):
     """A table for every seed."""
 
-    of: Literal["capacity", "overwriting", "retention", "blend", "baselines"] = Field(description="what is asked; of rules, or baselines of a task")
+    of: Literal["capacity", "overwriting", "retention", "blend", "reflections", "baselines"] = Field(
+        description="what is asked; of rules, or baselines of a task"
+    )
     rules: tuple[str, ...] = Field((), description="by their names; none: those that are compared by default")
     dim: int = Field(64, ge=2, description="of keys and values")
     trials: int = Field(32, ge=1, description="sequences that a figure is the mean of")
+    dtype: Literal["float64", "float32"] = Field("float64", description="of keys, values and what is computed with them")
     task: str = Field("", description="of baselines: a name, or NAME/PRESET")
     more: dict[str, Any] = Field({}, description="what else it takes, such as pairs; of baselines: settings, as task.NAME")
 
     def rows(self, seed: int) -> list[Row]:
-        """Every row, as `linbench untrained` has them, on the CPU in float64. Raises UserError: a name that is not allowed."""
+        """Every row, as `linbench untrained` has them, on the CPU. Raises UserError: a name that is not allowed."""
         if self.of == "baselines":
             name, _, preset = self.task.partition("/")
             task, *_ = make_task(name, preset=preset or None, settings=self.more)
             return [{"baseline": each, **of.metrics} for each, of in baselines(task, examples=self.trials, seed=seed).items()]
         rules = {"rules": [named(rule) for rule in self.rules]} if self.rules else {}
-        rows: list[Row] = getattr(untrained, self.of)(**rules, **self.more, trials=Trials(self.trials, self.dim, seed))
+        rows: list[Row] = getattr(untrained, self.of)(**rules, **self.more, trials=Trials(self.trials, self.dim, seed, dtype=getattr(torch, self.dtype)))
         return rows
 
 

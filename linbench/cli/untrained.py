@@ -9,6 +9,7 @@ import typer
 
 from linbench.cli.options import JsonOption, task_settings
 from linbench.common.errors import UserError, unknown
+from linbench.common.words import decimal
 
 
 class What(StrEnum):
@@ -18,6 +19,7 @@ class What(StrEnum):
     overwriting = "overwriting"
     retention = "retention"
     blend = "blend"
+    reflections = "reflections"
 
 
 _OF_RULES, _OF_TASKS = "Update rules", "Baselines of tasks"
@@ -40,7 +42,7 @@ def untrained(
 
     capacity: recall and error against the number of pairs, for keys more and less alike. overwriting: recall of the last value, and stale answers, by
     number of writes. retention: what a decay costs and gains. blend: what is read where 5, then 10 was written, and the
-    weight in it of the new and of the old.
+    weight in it of the new and of the old. reflections: how far PaTH's scores are from the weights of a delta rule, and its factors from reflections.
 
     Of a task: what its baselines score, predictors that learn nothing but from the context, on the examples that a model of the same seed is tested
     on, and the optimum, or an upper bound of it.
@@ -105,4 +107,4 @@ def _tell_baselines(name: str, preset: str | None, pairs: list[str], trials: int
 
 
 def _figure(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
+    return "–" if value is None else decimal(value)

@@ -13,7 +13,7 @@ def test_what_is_read_where_two_values_were_written(linbench: Callable[..., Any]
     assert read["delta, beta 0.5"] == pytest.approx(6.25)
 
 
-@pytest.mark.parametrize("what", ["overwriting", "retention", "blend"])
+@pytest.mark.parametrize("what", ["overwriting", "retention", "blend", "reflections"])
 def test_a_line_for_every_row(linbench: Callable[..., Any], what: str) -> None:
     words = ("untrained", what, "--trials", "2", "--dim", "16")
     lines, rows = linbench(*words).out.splitlines(), json.loads(linbench(*words, "--json").out)
@@ -59,7 +59,8 @@ def test_baselines_are_scored_on_as_many_examples_as_models_are(linbench: Callab
         (["forgetting"], "unknown question 'forgetting'; "),
         (
             ["regresion"],
-            "unknown question 'regresion'; did you mean 'regression'? Allowed: blend, capacity, formal_language, overwriting, regression, retention.",
+            "unknown question 'regresion'; did you mean 'regression'? "
+            "Allowed: blend, capacity, formal_language, overwriting, reflections, regression, retention.",
         ),
         (["mqar"], "mqar has no baselines; formal_language, regression have."),
         (["regression", "--dim", "8"], "--dim is of random keys and values; regression has knobs of its own, as --set task.NAME=VALUE."),

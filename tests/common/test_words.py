@@ -1,6 +1,6 @@
 import pytest
 
-from linbench.common.words import counted, duration
+from linbench.common.words import counted, decimal, duration
 
 
 @pytest.mark.parametrize(("number", "words"), [(0, "0 cells"), (1, "1 cell"), (12, "12 cells")])
@@ -24,3 +24,10 @@ def test_so_many_of_them(number: int, words: str) -> None:
 )
 def test_so_long(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(0.0, "0.000"), (0.2314, "0.231"), (-1.5, "-1.500"), (0.0005, "0.001"), (-2.53e-16, "-2.5e-16"), (4e-4, "4.0e-04")]
+)
+def test_what_decimals_do_not_tell_from_nothing_is_told(value: float, words: str) -> None:
+    assert decimal(value) == words

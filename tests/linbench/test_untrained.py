@@ -206,3 +206,20 @@ def test_a_gpu_recalls_as_much(rule: Rule) -> None:
     here, there = (untrained.capacity([rule], pairs=(64,), trials=Trials(8, device=device, dtype=torch.float32)) for device in ("cpu", "cuda"))
     for a, b in zip(here, there, strict=True):
         assert (b["accuracy"], b["error"]) == pytest.approx((a["accuracy"], a["error"]), abs=0.02, rel=0.01)
+
+
+def test_paths_scores_are_the_weights_of_a_delta_rule_and_beta_2_reflects() -> None:
+    """In float64 to its last digits; the scores by another order of products, from the definition."""
+    rows = untrained.reflections(trials=Trials(4, dim=16))
+    assert [row["rule"] for row in rows] == [str(DeltaRule(beta)) for beta in (0.5, 1.0, 2.0)]
+    assert max(row["scores"] for row in rows) < 1e-13
+    assert rows[2]["reflection"] < 1e-14
+    k = Trials(4, dim=16).directions("keys", 64)
+    largest = float((k[..., :, None] * k[..., None, :]).abs().max())
+    assert [row["reflection"] for row in rows[:2]] == pytest.approx([0.75 * largest, largest])  # (I - b kk')^2 = I - b (2 - b) kk'
+    q, beta = Trials(4, dim=16).directions("queries", 5), 0.5
+    product = q[:, 4]
+    for t in (4, 3):
+        product = product - beta * (product * k[:, t]).sum(dim=-1, keepdim=True) * k[:, t]
+    assert torch.allclose(untrained._accumulated(q, k[:, :5], beta)[:, 4, 2], (product * k[:, 2]).sum(dim=-1))
+    assert not untrained._accumulated(q, k[:, :5], beta)[:, 2, 3:].any()
