@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from linbench.cell import Cell
 from linbench.claims.claim import LEAST_SEEDS, Measure
 from linbench.claims.span import Span, exactly
-from linbench.common.words import counted, decimal
+from linbench.common.words import counted
 from linbench.naming import all_settings
 from linbench.results import slices
 from linbench.scores import LEARNED, above_chance, accuracy, steps_to
@@ -125,13 +125,18 @@ class Figure:
             return " to ".join(map(in_words, self.span))
         if not self.values:
             return "–"
-        spread = f" ± {decimal(self.spread)}" if len(self.values) > 1 and inf not in self.values.values() else ""
+        spread = f" ± {self.spread:.3f}" if len(self.values) > 1 and inf not in self.values.values() and not _rounding(self.value) else ""
         return f"{in_words(self.value)}{spread if self.value < 1000 else ''}"
 
 
 def in_words(value: float) -> str:
     """A figure as it is shown."""
-    return "never" if value == inf else f"{value:,.0f}" if abs(value) >= 1000 else decimal(value)
+    return "never" if value == inf else f"{value:,.0f}" if abs(value) >= 1000 else "< 1e-5" if _rounding(value) else f"{value:.3f}"
+
+
+def _rounding(value: float) -> bool:
+    """Whether it is so small that its digits are the machine's own."""
+    return 0 < abs(value) < 1e-5
 
 
 def _number(value: float | None) -> float | str | None:

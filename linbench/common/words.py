@@ -13,5 +13,5 @@ def duration(seconds: float) -> str:
 
 
 def decimal(value: float) -> str:
-    """`0.231`; `2.5e-16` of what three decimals do not tell from nothing."""
-    return f"{value:.3f}" if value == 0 or abs(value) >= 0.0005 else f"{value:.1e}"
+    """`0.231`; `2.5e-16` of what is far from what three decimals tell."""
+    return f"{value:.3f}" if value == 0 or abs(value) >= 0.0001 else f"{value:.1e}"
