@@ -1,3 +1,4 @@
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -5,7 +6,7 @@ import torch
 from torch import Tensor
 
 from linbench import doctor
-from linbench.doctor import LIMITS, Row, examine, rows
+from linbench.doctor import LIMITS, Row, examine, handed_out, rows
 from linbench.doctor.errors import errors_of, poisoned, relative
 from linbench.doctor.trials import CASES, all_trials
 from linbench.kernels.matrix_state.instances import INSTANCES
@@ -168,3 +169,24 @@ def test_poisoned_memory_is_left_as_it_was() -> None:
 def test_processes_on_a_gpu() -> None:
     found = examine(rows("cuda:0", ["l2_norm", "linear_attention"]), workers=2)
     assert [verdict.reason for verdict in found] == [None] * len(found)
+
+
+def test_rows_of_one_kernel_are_handed_out_far_apart() -> None:
+    these = rows("cuda")
+    places = handed_out(these)
+    assert sorted(places) == list(range(len(these)))
+    for kernel in {row.kernel for row in these}:
+        turns = [turn for turn, place in enumerate(places) if these[place].kernel == kernel]
+        assert [places[turn] for turn in turns] == [place for place, row in enumerate(these) if row.kernel == kernel]
+    for first in range(len(places) - 11):
+        assert max(Counter(these[place].kernel for place in places[first : first + 12]).values()) <= 3
+    assert handed_out([]) == []
+
+
+def test_verdicts_stand_in_the_order_of_their_rows_however_they_were_handed_out() -> None:
+    these = [row for row in rows("cpu", ["l2_norm", "rotary"]) if row.precision == "fp32"]
+    told: list[Row] = []
+    found = examine(these, workers=2, tell=lambda verdict: told.append(verdict.row))
+    assert [verdict.row for verdict in found] == these
+    assert sorted(told, key=these.index) == these
+    assert all(verdict.ok for verdict in found)
