@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 _THREADS = 8
 _COMPILED_SECONDS = 0.1
-"""Of a kernel, at least; the very first takes longer in any case."""
+"""Of a kernel, at least."""
 
 _rehearsing = False
 
@@ -43,14 +43,15 @@ def compile_ahead(function: Callable[[], Any], device: torch.device) -> None:
     with rehearsal() as launched:
         function()
     each = list({call.form: call for call in launched}.values())
-    if _takes_long(each[:2]):
-        compile_together(each[2:], device)
+    if each and _takes_long(each[0]):
+        compile_together(each[1:], device)
 
 
 def compile_together(calls: Sequence[Launched], device: torch.device) -> None:
     """Compile these, before the first of them is launched on this GPU; what cannot be compiled says so where it is launched. Does nothing where Triton cannot
     compile in threads, or in a `rehearsal`."""
     if _in_threads(device) and not _rehearsing:
+        _begin()
         with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1), initializer=partial(torch.cuda.set_device, device)) as pool:
             list(pool.map(_tried, calls))
 
@@ -59,14 +60,25 @@ def _in_threads(device: torch.device) -> bool:
     return device.type == "cuda" and find_spec("triton") is not None and find_spec("triton.runtime._async_compile") is not None
 
 
-def _takes_long(first: list[Launched]) -> bool:
-    """Compile these and see: Triton keeps on disk what it compiled, and to load that, threads only stand in each other's way."""
-    seconds = []
-    for call in first:
-        began = time.perf_counter()
-        _compiled(call)
-        seconds.append(time.perf_counter() - began)
-    return bool(seconds) and seconds[-1] > _COMPILED_SECONDS
+@cache
+def _begin() -> None:
+    """Compile nothing, once in a process: with its first kernel Triton hashes its own library and asks for the version of the assembler, which takes half a
+    second of one thread, and as much of each that begins with it."""
+    import triton
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def nothing() -> None:
+        pass
+
+    _tried(Launched(nothing, (1,), (), {}))
+
+
+def _takes_long(call: Launched) -> bool:
+    """Compile it and see: Triton keeps on disk what it compiled, and to load that, threads only stand in each other's way."""
+    _begin()
+    began = time.perf_counter()
+    _compiled(call)
+    return time.perf_counter() - began > _COMPILED_SECONDS
 
 
 @contextmanager

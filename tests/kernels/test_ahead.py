@@ -55,6 +55,8 @@ def test_calls_are_compiled_together_unless_they_are_noted(monkeypatch: pytest.M
         if call.arguments[1] % 2:
             raise RuntimeError("which is told where it is launched")
 
+    begun: list[int] = []
+    monkeypatch.setattr(ahead, "_begin", lambda: begun.append(len(compiled)))
     monkeypatch.setattr(ahead, "_compiled", compile_one)
     with rehearsal() as launched:
         compile_together(calls, torch.device("cuda", 0))
@@ -62,6 +64,7 @@ def test_calls_are_compiled_together_unless_they_are_noted(monkeypatch: pytest.M
     assert compiled == launched == []
     compile_together(calls, torch.device("cuda", 0))
     assert sorted(compiled, key=lambda call: call.arguments[1]) == calls
+    assert begun == [0], "what Triton does once in a process is done before threads begin"
 
 
 def test_what_launches_a_kernel_is_built_in_threads_and_loaded_in_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,3 +91,14 @@ def test_what_launches_a_kernel_is_built_in_threads_and_loaded_in_none(monkeypat
     names = [f"kernel {number}" for number in range(20)]
     compile_together([Launched(Kernel(), (1,), (name,), {}) for name in names], torch.device("cuda", 0))
     assert sorted(built) == sorted(names)
+
+
+def test_a_process_begins_with_a_kernel_of_nothing_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[Launched] = []
+    monkeypatch.setattr(ahead, "_compiled", compiled.append)
+    ahead._begin.cache_clear()
+    ahead._begin()
+    ahead._begin()
+    ahead._begin.cache_clear()
+    (call,) = compiled
+    assert (call.kernel.arg_names, call.grid, call.arguments) == ([], (1,), ())
