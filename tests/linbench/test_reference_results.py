@@ -25,7 +25,8 @@ from linbench.results import Comparison, comparisons
 from linbench.store import CELL, SPEED, Result, Store, below, benched
 
 ROOT = Path(__file__).parents[2]
-STORES = {name: ROOT / "results" / name for name in ("cpu", "cpu/zoo-quick", "h200")}
+STORES = {name: ROOT / "results" / name for name in ("cpu", "cpu/zoo-quick", "h100", "h200")}
+DEVICES = {"h100": "NVIDIA H100 80GB HBM3", "h200": "NVIDIA H200"}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 REDRAW = "`make figures RESULTS=results/cpu`, and so for each of the stores, makes them anew"
 each_store = pytest.mark.parametrize("store", STORES)
@@ -48,7 +49,9 @@ def test_there_are_reference_results() -> None:
 
 @each_store
 def test_they_are_of_one_kind_of_device(store: str) -> None:
-    assert {result["cell"]["device"] for found in compared(store) for result in found.results} == {"NVIDIA H200" if store == "h200" else "cpu"}
+    devices = {result["cell"]["device"] for found in compared(store) for result in found.results}
+    devices |= {result["bench"]["device"] for kind, results in kept(store).items() if kind != CELL for result in results if store in DEVICES}
+    assert devices == {DEVICES.get(store, "cpu")}
 
 
 @each_store
