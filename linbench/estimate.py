@@ -2,9 +2,19 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
+from typing import NamedTuple
 
 from linbench.cell import Cell, device_class
 from linbench.store import Result
+
+
+class Pace(NamedTuple):
+    """How long steps take: `times` their (least + operation x floating-point operations) seconds. The first two are of all models alike, since a small step
+    is bound by its number of kernels and a large one by their work, and `times` is a model's own, by its label, or of all under ""."""
+
+    least: float
+    operation: float
+    times: Mapping[str, float]
 
 
 def flops(cell: Cell) -> float | None:
@@ -15,19 +25,40 @@ def flops(cell: Cell) -> float | None:
     return None if per_token is None else 3 * per_token * cell.curriculum.tokens(cell.steps)
 
 
-def rates(results: Iterable[Result], device: str) -> dict[str, float]:
-    """By model, the median floating-point operations per second of what was trained whole on this kind of device, and under "" of all."""
-    found: dict[str, list[float]] = {}
-    for result in results:
-        if result["status"] == "ok" and result["cell"]["device"] == device_class(device) and result["model"]["flops_per_token"] and result["curve"]:
-            done = 3 * result["model"]["flops_per_token"] * result["curve"][-1]["tokens"] * result["stack"]["size"] / result["seconds"]
-            for name in (result["label"], ""):
-                found.setdefault(name, []).append(done)
-    return {name: median(values) for name, values in found.items()}
+def pace(results: Iterable[Result], device: str) -> Pace | None:
+    """Of what was trained whole on this kind of device; None where nothing was."""
+    steps = [
+        (result["label"], 3 * result["model"]["flops_per_token"] * last["tokens"] / last["step"], result["seconds"] / result["stack"]["size"] / last["step"])
+        for result in results
+        if result["status"] == "ok" and result["cell"]["device"] == device_class(device) and result["model"]["flops_per_token"]
+        for last in result["curve"][-1:]
+    ]
+    if not steps:
+        return None
+    least, operation = _line([(work, seconds) for _, work, seconds in steps])
+    times: dict[str, list[float]] = {}
+    for label, work, seconds in steps:
+        for name in (label, ""):
+            times.setdefault(name, []).append(seconds / (least + operation * work))
+    return Pace(least, operation, {name: median(values) for name, values in times.items()})
 
 
-def seconds(cells: Sequence[Cell], known: Mapping[str, float]) -> float | None:
-    """How long cells of one structure will take at the `rates` known, one device at work; None where nothing was finished that could tell, or a
+def seconds(cells: Sequence[Cell], known: Pace | None) -> float | None:
+    """How long cells of one structure will take at the `pace` known, one device at work; None where nothing was finished that could tell, or a
     layer declares nothing."""
-    rate, work = known.get(cells[0].model.label, known.get("")), flops(cells[0])
-    return None if rate is None or work is None else len(cells) * work / rate
+    work = flops(cells[0])
+    if known is None or work is None:
+        return None
+    times = known.times.get(cells[0].model.label, known.times[""])
+    return len(cells) * times * (known.least * cells[0].steps + known.operation * work)
+
+
+def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The a and b, neither below 0, of y = a + b x with the least squares of relative errors, of points (x, y); through 0 where all x are the same."""
+    ones, xs, squares = (sum(x**power / y**2 for x, y in points) for power in range(3))
+    y1, yx = (sum(x**power / y for x, y in points) for power in range(2))
+    determinant = ones * squares - xs**2
+    if determinant <= 1e-9 * ones * squares:
+        return 0.0, yx / squares
+    a, b = (y1 * squares - yx * xs) / determinant, (yx * ones - y1 * xs) / determinant
+    return (0.0, yx / squares) if a < 0 else (y1 / ones, 0.0) if b < 0 else (a, b)

@@ -7,7 +7,7 @@ from linbench.claims.cells import parts
 from linbench.claims.speed import untimed
 from linbench.claims.stored import Stored
 from linbench.claims.verdict import Verdict
-from linbench.estimate import rates, seconds
+from linbench.estimate import pace, seconds
 from linbench.groups import groups
 from linbench.search import ahead
 
@@ -26,12 +26,12 @@ class Outlook(NamedTuple):
 def outlook(verdict: Verdict, stored: Stored, *, device: str) -> Outlook:
     """Of a claim on a device, by the verdict of what is stored."""
     claim, every, left, costs = verdict.claim, 0, 0, list[float | None]()
-    speeds = rates(stored.results.values(), device)
+    paced = pace(stored.results.values(), device)
     for part in parts(claim, device=device, longer=verdict.budget(device_class(device))):
         tuning, missing = ahead(part.cells, stored.results.get, part.search, retry=False)
         cells = [*tuning, *part.cells]
         every, left = every + len(cells), left + len(missing)
         for group in groups([cell for cell in cells if cell.id in missing]):
-            costs.append(seconds(group, speeds))
+            costs.append(seconds(group, paced))
     known = [cost for cost in costs if cost is not None]
     return Outlook(every, left, sum(known) if len(known) == len(costs) else None, len(claim.timed), len(untimed(claim, stored, device=device)))

@@ -131,7 +131,7 @@ def _is(cell: "Cell", pattern: str) -> bool:
 
 def _tell_plan(cells: "list[Cell]", store: "Store", stack: int | None, *, search: "SearchSettings | None", retry: bool, as_json: bool) -> None:
     """What would run, group by group; first what learning rates are chosen by. Raises UserError: a seed is for that, and to be reported, too."""
-    from linbench.estimate import rates, seconds
+    from linbench.estimate import pace, seconds
     from linbench.groups import groups
     from linbench.naming import named, varied
     from linbench.search import ahead
@@ -139,11 +139,11 @@ def _tell_plan(cells: "list[Cell]", store: "Store", stack: int | None, *, search
     known: list[Result] = store.all() if store.folder.is_dir() else []
     tuning, missing = ahead(cells, {result["id"]: result for result in known}.get, search, retry=retry)
     rows: list[dict[str, Any]] = []
-    names, speeds = varied(cells, but={"protocol.lr"} if search else ()), rates(known, cells[0].device)
+    names, paced = varied(cells, but={"protocol.lr"} if search else ()), pace(known, cells[0].device)
     for what, these in (("search, ", tuning), ("", cells)):
         for group in groups(these, largest=stack):
             left = [cell for cell in group if cell.id in missing]
-            rows.append({"group": what + named(group, names), "cells": len(group), "left": len(left), "seconds": seconds(left, speeds) if left else 0.0})
+            rows.append({"group": what + named(group, names), "cells": len(group), "left": len(left), "seconds": seconds(left, paced) if left else 0.0})
     if as_json:
         print(json.dumps({"groups": rows, "cells": [cell.id for cell in cells], "searched": search is not None}))
         return
