@@ -95,15 +95,14 @@ def find(case: Drawn) -> dict[str, Any]:
 def _on_cpu(case: Drawn) -> dict[str, Any]:
     count = at_once(case.made, "cpu")
     calls: dict[str, Callable[[], Any]] = {OURS: _draw(case.made, count, "cpu")}
-    refused: dict[str, Any] = {}
+    refused = dict[str, dict[str, str]]()
     if case.peer is not None:
         name = case.peer[0]
-        try:
-            if (missing := peers.lacking(name, case.device, "draws")) is not None:
-                raise ValueError(missing)
-            calls[name] = peers.drawer(name, case.made, count)
-        except ValueError as error:  # it cannot be had here, or draws another task
-            refused[name] = {"reason": str(error)}
+        call, reason = peers.made_by(name, case.device, "draws", lambda: peers.drawer(name, case.made, count))
+        if call is None:
+            refused[name] = reason
+        else:
+            calls[name] = call
     with one_thread():
         seconds = as_called(calls, repeats=case.repeats, cuda=False)
     return {"examples": count, "sides": {name: {AS_CALLED: _each(found, count)} for name, found in seconds.items()} | refused}

@@ -23,7 +23,6 @@ from linbench.models.costs import work_bytes, work_flops
 from linbench.precision import DTYPES, Precision
 from linbench.speeds import OURS
 from linbench.store import SPEED
-from linbench.workers import one_line
 
 VERSION = 1
 """Raised whenever a change to how layers are measured changes what is found; part of the identity of every result."""
@@ -214,14 +213,15 @@ def timed(case: Case, make: Make) -> dict[str, Any]:
     """The seconds of our side's call and the peer's, in turn; a fault of the peer's is a word on its side. Also of our first call, and what a call costs at the
     least. On a GPU work is still under way when it returns."""
     side = ours(case)
-    calls, refused = dict[str, Callable[[], Any]](), dict[str, dict[str, Any]]()
+    calls, refused = dict[str, Callable[[], Any]](), dict[str, dict[str, str]]()
     calls[OURS], first = once(case, make, side)
     if case.peer is not None:
         name = case.peer[0]
-        try:
-            calls[name], _ = once(case, make, peers.layer(name, case))
-        except Exception as error:
-            refused[name] = {"reason": one_line(error)}
+        found, reason = peers.made_by(name, case.device, "layers", lambda: once(case, make, peers.layer(name, case)))
+        if found is None:
+            refused[name] = reason
+        else:
+            calls[name], _ = found
     sides = _seconds(case, calls)
     if case.device != "cpu":
         keep_at_work(calls[OURS], sides[OURS]["as_called"]["median"])

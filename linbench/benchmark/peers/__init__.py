@@ -23,6 +23,10 @@ Made = TypeVar("Made")
 Calls = dict[str, Callable[[dict[str, Tensor]], Tensor]]
 
 
+class LacksError(Exception):
+    """A peer has nothing of the kind that is asked for; in words that follow its name."""
+
+
 class Peer(NamedTuple):
     """package: what is imported, and the extra of linbench that brings it; its distribution; the module here that calls it; on which kinds of device
     it runs; a note that belongs beside every number; and of what it is a peer."""
@@ -109,6 +113,8 @@ def made_by(name: str, device: str, measures: Measured, make: Callable[[], Made]
         return None, {"reason": missing}
     try:
         return make(), {}
+    except LacksError as error:
+        return None, {"reason": str(error)}
     except Exception as error:  # a fault of the peer's is a word in its row
         return None, {"reason": one_line(error)}
 
@@ -133,7 +139,7 @@ def trainer(name: str, cell: Cell, *, compiling: bool = False) -> Callable[[], N
 
 
 def drawer(name: str, task: Task, count: int) -> Callable[[], Any]:
-    """Each call draws so many of the peer's examples. Raises ValueError: a task that it does not draw."""
+    """Each call draws so many of the peer's examples. Raises LacksError: a task that it does not draw."""
     found: Callable[[], Any] = import_module(PEERS[name].module).draw(task, count)
     return found
 
@@ -141,10 +147,8 @@ def drawer(name: str, task: Task, count: int) -> Callable[[], Any]:
 def layer(name: str, case: "Case", *, compiling: bool = False) -> "Side":
     """The peer's layer of a case's sizes, on its device, in its precision. compiling: as `calls`.
 
-    Raises RuntimeError: it cannot be had here; ValueError: it has no such layer; whatever its own code raises.
+    Raises LacksError: it has no such layer; whatever its own code raises.
     """
-    if (missing := lacking(name, case.device, "layers")) is not None:
-        raise RuntimeError(missing)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         side: Side = import_module(PEERS[name].module).layer(case, compiling)

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from linbench.benchmark.layers import Case, Side, random_tokens
-from linbench.benchmark.peers import Calls
+from linbench.benchmark.peers import Calls, LacksError
 from linbench.models.blocks.heads import head_dims
 
 _WARM_UP_MS, _TUNING_MS = 5, 20
@@ -70,11 +70,11 @@ _LONG_ENOUGH = 256
 
 
 def layer(case: Case, compiling: bool) -> Side:
-    """Its layer of the case's sizes. Raises ValueError: it has none, or only as published."""
+    """Its layer of the case's sizes. Raises LacksError: it has none, or only as published."""
     if case.mixer not in LAYERS:
-        raise ValueError(f"has no layer {case.mixer}")
+        raise LacksError(f"has no layer {case.mixer}")
     if case.cell.model.form != "native":
-        raise ValueError("has layers as published; --form native compares them")
+        raise LacksError("has layers as published; --form native compares them")
     prepare(compiling)
     name, more = LAYERS[case.mixer]
     settings: Any = case.settings
@@ -96,7 +96,7 @@ def layer(case: Case, compiling: bool) -> Side:
 
     def after(batch: int, context: int) -> Callable[[Tensor], Any]:
         if case.mixer in _GROWING:
-            raise ValueError("has a cache that every token makes longer: it cannot be asked again and again from the same")
+            raise LacksError("has a cache that every token makes longer: it cannot be asked again and again from the same")
         cache = empty()
         carried(random_tokens(batch, min(context, _LONG_ENOUGH), case.width, like=next(module.parameters())), cache)
         return lambda x: carried(x, cache)

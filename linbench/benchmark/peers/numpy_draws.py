@@ -4,14 +4,15 @@ from collections.abc import Callable
 
 import numpy as np
 
+from linbench.benchmark.peers import LacksError
 from linbench.tasks.base import IGNORE, Task
 from linbench.tasks.mqar import MQAR
 
 
 def draw(task: Task, count: int) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
-    """Each call makes so many examples: inputs and, for every position, a target or `IGNORE`. Raises ValueError: another task than MQAR."""
+    """Each call makes so many examples: inputs and, for every position, a target or `IGNORE`. Raises LacksError: another task than MQAR."""
     if not isinstance(task, MQAR):
-        raise ValueError("draws MQAR only")
+        raise LacksError("draws MQAR only")
     s, random = task.settings, np.random.RandomState(0)
     half, context = s.vocab_size // 2, task.context
     keys_from, values_from = np.arange(1, half), np.arange(half, s.vocab_size)

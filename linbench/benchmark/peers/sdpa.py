@@ -8,12 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linbench.benchmark.layers import Case, Side
+from linbench.benchmark.peers import LacksError
 
 
 def layer(case: Case, compiling: bool) -> Side:
-    """Of the case's width and heads. Raises ValueError: another model than attention."""
+    """Of the case's width and heads. Raises LacksError: another model than attention."""
     if case.mixer != "attention":
-        raise ValueError("has softmax attention only")
+        raise LacksError("has softmax attention only")
     settings: Any = case.settings
     softmax = Softmax(case.width, settings.heads, settings.head_dim)
 

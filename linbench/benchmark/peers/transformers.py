@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from linbench.benchmark.layers import Case, Side, random_tokens
-from linbench.benchmark.peers import Calls
+from linbench.benchmark.peers import Calls, LacksError
 from linbench.models.blocks.heads import head_dims
 
 
@@ -25,9 +25,9 @@ def calls(compiling: bool) -> Calls:
 
 
 def layer(case: Case, compiling: bool) -> Side:
-    """Qwen3-Next's Gated DeltaNet of the case's sizes, in its torch form. Raises ValueError: another model, or not as published."""
+    """Qwen3-Next's Gated DeltaNet of the case's sizes, in its torch form. Raises LacksError: another model, or not as published."""
     if case.mixer != "gated_deltanet" or case.cell.model.form != "native":
-        raise ValueError("has Gated DeltaNet only, as published")
+        raise LacksError("has Gated DeltaNet only, as published")
     from transformers import DynamicCache, Qwen3NextConfig
     from transformers.models.qwen3_next import modeling_qwen3_next as qwen
 
