@@ -35,11 +35,11 @@ def pace(results: Iterable[Result], device: str) -> Pace | None:
     ]
     if not steps:
         return None
-    least, operation = _line([(work, seconds) for _, work, seconds in steps])
+    least, operation = _line([(work, took) for _, work, took in steps])
     times: dict[str, list[float]] = {}
-    for label, work, seconds in steps:
+    for label, work, took in steps:
         for name in (label, ""):
-            times.setdefault(name, []).append(seconds / (least + operation * work))
+            times.setdefault(name, []).append(took / (least + operation * work))
     return Pace(least, operation, {name: median(values) for name, values in times.items()})
 
 

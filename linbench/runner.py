@@ -134,13 +134,11 @@ class _Book:
         self.claims: dict[str, ExitStack] = {}
         self.crowded: set[str] = set()
         """What found no memory beside others."""
-        self.shared = False
         self.checkpoints = Checkpoints(store.checkpoints)
 
     def run(self, these: Iterable[Sequence[Cell]], executor: Executor) -> None:
         """Hand out all that nobody else is at, and keep what is found."""
         handed: list[Job] = []
-        self.shared = executor.sharing > 1
 
         def jobs() -> Iterator[Job]:
             for group in these:
@@ -148,7 +146,7 @@ class _Book:
                     handed.append(job)
                     yield job
 
-        for place, outcome in executor(jobs(), tell=self.hear):
+        for place, outcome in executor(jobs(), tell=partial(self.hear, shared=executor.sharing > 1)):
             self.over(handed[place], outcome)
 
     def jobs(self, group: Sequence[Cell]) -> Iterator[Job]:
@@ -164,11 +162,11 @@ class _Book:
         if missing:
             yield Job(list(missing.values()), list(missing), self.checkpoints.folder)
 
-    def hear(self, message: Message) -> None:
-        """Keep a result that somebody waits for."""
+    def hear(self, message: Message, *, shared: bool) -> None:
+        """Keep a result that somebody waits for, but not that there was no memory on a GPU that is `shared`."""
         if isinstance(message, Reported):
             self.progress.report([self.cells[name] for name in message.cells], message.report)
-        elif message["id"] in self.claims and message["status"] == "oom" and self.shared:
+        elif message["id"] in self.claims and message["status"] == "oom" and shared:
             self.crowded.add(message["id"])
             self.claims.pop(message["id"]).close()
         elif message["id"] in self.claims:
