@@ -14,7 +14,7 @@ from torch import Tensor
 from linbench.kernels.operators import fold_replicas, operator, summed
 from linbench.kernels.rows import backward_launch, forward_launch, place, share
 
-_SHORTEST = tl.constexpr(1e-12)
+_SHORTEST = 1e-12
 
 
 @triton.jit
@@ -27,7 +27,7 @@ def _own(base, k_k, k_a, replica, head, heads, K, BK: tl.constexpr):
 
 
 @triton.jit
-def _forward(k, offset, base, k_k, k_a, written, erased, rated, rows, heads, K, programs, ROWS: tl.constexpr, BK: tl.constexpr):
+def _forward(k, offset, base, k_k, k_a, written, erased, rated, rows, heads, K, programs, ROWS: tl.constexpr, BK: tl.constexpr, SHORTEST: tl.constexpr):
     """Grid (replicas * programs * heads). k, offset, written, erased, rated [replicas * rows, heads, K]; base, k_k, k_a [replicas, heads, K]."""
     replica, head, program = share(tl.program_id(0).to(tl.int64), programs, heads)
     at, mask = place(program, replica, head, rows, heads, K, ROWS, BK)
@@ -35,7 +35,7 @@ def _forward(k, offset, base, k_k, k_a, written, erased, rated, rows, heads, K, 
     key = tl.load(k + at, mask=mask, other=0.0).to(tl.float32)
     rate = tl.sigmoid(first + tl.load(offset + at, mask=mask, other=0.0).to(tl.float32))
     c = key * keyed
-    c *= 1 / tl.maximum(tl.sqrt(tl.sum(c * c, axis=1, keep_dims=True)), _SHORTEST)
+    c *= 1 / tl.maximum(tl.sqrt(tl.sum(c * c, axis=1, keep_dims=True)), SHORTEST)
     tl.store(written + at, (key * (1 + (rate - 1) * mixed)).to(written.dtype.element_ty), mask=mask)
     tl.store(erased + at, (-c).to(erased.dtype.element_ty), mask=mask)
     tl.store(rated + at, (c * rate).to(rated.dtype.element_ty), mask=mask)
@@ -44,7 +44,7 @@ def _forward(k, offset, base, k_k, k_a, written, erased, rated, rows, heads, K, 
 @triton.jit
 def _backward(
     k, offset, base, k_k, k_a, dwritten, derased, drated, dk, doffset, sums, rows, heads, K, programs,
-    ROWS: tl.constexpr, BK: tl.constexpr, TILES: tl.constexpr,
+    ROWS: tl.constexpr, BK: tl.constexpr, TILES: tl.constexpr, SHORTEST: tl.constexpr,
 ):  # fmt: skip
     """Grid (replicas * programs * heads), TILES tiles each. sums [replicas, programs, 3, heads, K]: of the gradients of base, k_k and k_a."""
     replica, head, program = share(tl.program_id(0).to(tl.int64), programs, heads)
@@ -59,11 +59,11 @@ def _backward(
         dc = db * rate - tl.load(derased + at, mask=mask, other=0.0).to(tl.float32)
         c = key * keyed
         length = tl.sqrt(tl.sum(c * c, axis=1, keep_dims=True))
-        one_over = 1 / tl.maximum(length, _SHORTEST)
+        one_over = 1 / tl.maximum(length, SHORTEST)
         c *= one_over
         dlogit = (db * c + dw * key * mixed) * rate * (1 - rate)
         tl.store(doffset + at, dlogit.to(doffset.dtype.element_ty), mask=mask)
-        along = tl.where(length >= _SHORTEST, tl.sum(dc * c, axis=1, keep_dims=True), 0.0)
+        along = tl.where(length >= SHORTEST, tl.sum(dc * c, axis=1, keep_dims=True), 0.0)
         dc = (dc - c * along) * one_over
         tl.store(dk + at, (dc * keyed + dw * (1 + (rate - 1) * mixed)).to(dk.dtype.element_ty), mask=mask)
         dfirst += dlogit
@@ -85,8 +85,9 @@ def forward(k: Tensor, offset: Tensor, base: Tensor, k_k: Tensor, k_a: Tensor, d
     programs = -(-rows // launch.rows)
     made = torch.empty_like(k, dtype=dtype), torch.empty_like(k, dtype=dtype), torch.empty_like(k, dtype=dtype)
     _forward[(replicas * programs * heads,)](
-        k, offset, base, k_k, k_a, *made, rows, heads, width, programs, ROWS=launch.rows, BK=launch.padded, num_warps=launch.warps
-    )
+        k, offset, base, k_k, k_a, *made, rows, heads, width, programs,
+        ROWS=launch.rows, BK=launch.padded, SHORTEST=_SHORTEST, num_warps=launch.warps,
+    )  # fmt: skip
     return made
 
 
@@ -103,7 +104,7 @@ def backward(
     sums = k.new_empty(replicas, programs, 3, heads, width, dtype=torch.float32)
     _backward[(replicas * programs * heads,)](
         k, offset, base, k_k, k_a, dwritten.contiguous(), derased.contiguous(), drated.contiguous(), dk, doffset, sums, rows, heads, width, programs,
-        ROWS=launch.rows, BK=launch.padded, TILES=launch.tiles, num_warps=launch.warps,
+        ROWS=launch.rows, BK=launch.padded, TILES=launch.tiles, SHORTEST=_SHORTEST, num_warps=launch.warps,
     )  # fmt: skip
     return dk, doffset, summed(sums)
 

@@ -11,22 +11,22 @@ from torch import Tensor
 from linbench.kernels.hashing import plain
 from linbench.kernels.operators import operator
 
-_FIRST, _SECOND = map(tl.constexpr, plain.MULTIPLIERS)
-_STEP, _MULTIPLIER, _TURNS = map(tl.constexpr, (plain.STEP, plain.MULTIPLIER, plain.TURNS))
+_MIXING = dict(zip(("FIRST", "SECOND"), plain.MULTIPLIERS, strict=True))
+_TURNING = {"STEP": plain.STEP, "MULTIPLIER": plain.MULTIPLIER, "TURNS": plain.TURNS}
 _BLOCK = 1024
 _NUMBERS = ["count", "plus", "columns", "stride", "row_stride", "column_stride", "size", "width", "height"]
 """Which Triton must not compile for one by one."""
 
 
 @triton.jit
-def _half_mix(x):
-    x = (x ^ (x >> 30)) * _FIRST
-    return (x ^ (x >> 27)) * _SECOND
+def _half_mix(x, FIRST: tl.constexpr, SECOND: tl.constexpr):
+    x = (x ^ (x >> 30)) * FIRST
+    return (x ^ (x >> 27)) * SECOND
 
 
 @triton.jit
-def _mix(x):
-    x = _half_mix(x)
+def _mix(x, FIRST: tl.constexpr, SECOND: tl.constexpr):
+    x = _half_mix(x, FIRST, SECOND)
     return x ^ (x >> 31)
 
 
@@ -41,52 +41,60 @@ def _places(count, columns, BLOCK: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=_NUMBERS)
-def _mixed(x, y, count, plus, BLOCK: tl.constexpr):
+def _mixed(x, y, count, plus, BLOCK: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr):
     """x, y [count]."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = place < count
-    tl.store(y + place, _mix(tl.load(x + place, mask=mask, other=0) + plus), mask=mask)
+    tl.store(y + place, _mix(tl.load(x + place, mask=mask, other=0) + plus, FIRST, SECOND), mask=mask)
 
 
 @triton.jit(do_not_specialize=_NUMBERS)
-def _bits(key, counter, y, count, columns, stride, row_stride, column_stride, COUNTED: tl.constexpr, BLOCK: tl.constexpr):
+def _bits(
+    key, counter, y, count, columns, stride, row_stride, column_stride,
+    COUNTED: tl.constexpr, BLOCK: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr,
+):  # fmt: skip
     """key [rows], counter and y [rows, columns], `count` places in all. COUNTED: counters are the columns."""
     place, row, column, mask = _places(count, columns, BLOCK)
     number = column.to(tl.int64)
     if not COUNTED:
         number = tl.load(counter + row * row_stride + number * column_stride, mask=mask, other=0)
-    x = tl.load(key + row * stride, mask=mask, other=0) + _mix(number)
-    tl.store(y + place, (_half_mix(x) >> 32) & 0xFFFFFFFF, mask=mask)
+    x = tl.load(key + row * stride, mask=mask, other=0) + _mix(number, FIRST, SECOND)
+    tl.store(y + place, (_half_mix(x, FIRST, SECOND) >> 32) & 0xFFFFFFFF, mask=mask)
 
 
 @triton.jit
-def _turned(x, other, key, turn, size):
+def _turned(x, other, key, turn, size, FIRST: tl.constexpr, SECOND: tl.constexpr, STEP: tl.constexpr, MULTIPLIER: tl.constexpr):
     """x [BLOCK] further round a circle of `size`, by what is hashed of the other half, the key and the turn."""
-    own = _half_mix(key + _mix(tl.zeros_like(key) + turn)) >> 32
-    hashed = own.to(tl.int32) + other * _STEP
-    hashed = (hashed ^ (hashed >> 16)) * _MULTIPLIER >> 16
+    own = _half_mix(key + _mix(tl.zeros_like(key) + turn, FIRST, SECOND), FIRST, SECOND) >> 32
+    hashed = own.to(tl.int32) + other * STEP
+    hashed = (hashed ^ (hashed >> 16)) * MULTIPLIER >> 16
     x += (hashed | -0x10000) * size >> 16
     return tl.where(x < 0, x + size, x)
 
 
 @triton.jit
-def _network(x, key, height, width):
+def _network(
+    x, key, height, width, FIRST: tl.constexpr, SECOND: tl.constexpr, STEP: tl.constexpr, MULTIPLIER: tl.constexpr, TURNS: tl.constexpr
+):  # fmt: skip
     left, right = x // width, x % width
-    for turn in range(0, _TURNS, 2):
-        left = _turned(left, right, key, turn, height)
-        right = _turned(right, left, key, turn + 1, width)
+    for turn in range(0, TURNS, 2):
+        left = _turned(left, right, key, turn, height, FIRST, SECOND, STEP, MULTIPLIER)
+        right = _turned(right, left, key, turn + 1, width, FIRST, SECOND, STEP, MULTIPLIER)
     return left * width + right
 
 
 @triton.jit(do_not_specialize=_NUMBERS)
-def _permuted(key, x, y, count, columns, row_stride, column_stride, size, height, width, BLOCK: tl.constexpr):
+def _permuted(
+    key, x, y, count, columns, row_stride, column_stride, size, height, width,
+    BLOCK: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr, STEP: tl.constexpr, MULTIPLIER: tl.constexpr, TURNS: tl.constexpr,
+):  # fmt: skip
     """key [rows], x and y [rows, columns], `count` places in all."""
     place, row, column, mask = _places(count, columns, BLOCK)
     own = tl.load(key + row, mask=mask, other=0)
     at = tl.load(x + row * row_stride + column.to(tl.int64) * column_stride, mask=mask, other=0).to(tl.int32)
     onward = mask
     while tl.max(onward.to(tl.int32), axis=0) > 0:  # few go twice, and they come back: the way of a point in a permutation is a circle
-        at = tl.where(onward, _network(at, own, height, width), at)
+        at = tl.where(onward, _network(at, own, height, width, FIRST, SECOND, STEP, MULTIPLIER, TURNS), at)
         onward = at >= size
     tl.store(y + place, at.to(tl.int64), mask=mask)
 
@@ -97,7 +105,7 @@ def mixed(x: Tensor, plus: int) -> Tensor:
     x = x.contiguous()
     y = torch.empty_like(x)
     if y.numel():
-        _mixed[_grid(y)](x, y, y.numel(), plus, BLOCK=_BLOCK)
+        _mixed[_grid(y)](x, y, y.numel(), plus, BLOCK=_BLOCK, **_MIXING)
     return y
 
 
@@ -107,7 +115,7 @@ def bits(key: Tensor, counter: Tensor | None, columns: int) -> Tensor:
     y = _bits_of(key, counter, columns)
     if y.numel():
         key, counters = key.expand(len(y)), (y if counter is None else counter).expand_as(y)
-        _bits[_grid(y)](key, counters, y, y.numel(), columns, *key.stride(), *counters.stride(), COUNTED=counter is None, BLOCK=_BLOCK)
+        _bits[_grid(y)](key, counters, y, y.numel(), columns, *key.stride(), *counters.stride(), COUNTED=counter is None, BLOCK=_BLOCK, **_MIXING)
     return y
 
 
@@ -117,7 +125,7 @@ def permuted(key: Tensor, x: Tensor, size: int) -> Tensor:
     y = _images(key, x, size)
     if y.numel():
         key, x = key.contiguous(), x.expand_as(y)
-        _permuted[_grid(y)](key, x, y, y.numel(), y.shape[1], *x.stride(), size, *plain.sides(size), BLOCK=_BLOCK)
+        _permuted[_grid(y)](key, x, y, y.numel(), y.shape[1], *x.stride(), size, *plain.sides(size), BLOCK=_BLOCK, **_MIXING, **_TURNING)
     return y
 
 

@@ -1,9 +1,14 @@
+import importlib
+import pkgutil
+from collections.abc import Iterable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 triton = pytest.importorskip("triton")
+from linbench import kernels  # noqa: E402
 from linbench.kernels import ahead  # noqa: E402
 from linbench.kernels.ahead import Launched, compile_ahead, compile_together, rehearsal  # noqa: E402
 from linbench.kernels.operators import INTERPRETED  # noqa: E402
@@ -102,3 +107,20 @@ def test_a_process_begins_with_a_kernel_of_nothing_once(monkeypatch: pytest.Monk
     ahead._begin.cache_clear()
     (call,) = compiled
     assert (call.kernel.arg_names, call.grid, call.arguments) == ([], (1,), ())
+
+
+def test_what_is_kept_on_disk_is_found_whatever_was_compiled_before() -> None:
+    """By Triton's key of a kernel, in which global constants of a function that it calls count only if that one was looked at before: so they are arguments."""
+    modules = [importlib.import_module(module.name) for module in pkgutil.walk_packages(kernels.__path__, "linbench.kernels.")]
+    functions = {id(x): x for module in modules for x in vars(module).values() if isinstance(x, triton.runtime.jit.JITFunction)}.values()
+    assert len(functions) > 100
+
+    def keys(order: Iterable[Any]) -> list[str]:
+        for function in functions:
+            function.hash, function.used_global_vals = None, {}
+        for function in order:
+            assert function.cache_key
+        return [function.cache_key for function in functions]
+
+    callers_first, called_first = keys(reversed(functions)), keys(functions)
+    assert [function.__name__ for function, one, other in zip(functions, callers_first, called_first, strict=True) if one != other] == []

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from linbench.kernels.attention.positions import EMPTY
 from linbench.kernels.matrix_state.triton.chunk import place_in_grid
-from linbench.kernels.matrix_state.triton.decay import LOG2E
+from linbench.kernels.matrix_state.triton.decay import to_base_2
 from linbench.kernels.matrix_state.triton.launch import power_of_two, processors
 from linbench.kernels.operators import fold_replicas, operator
 
@@ -29,7 +29,7 @@ def _part(
     part, bh = place_in_grid(PARTS)
     batch, head = bh // H, bh % H
     i, ks, vs = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
-    q_m = tl.load(q + bh * K + ks, mask=ks < K, other=0.0).to(tl.float32) * (scale * LOG2E)
+    q_m = tl.load(q + bh * K + ks, mask=ks < K, other=0.0).to(tl.float32) * to_base_2(scale)
     now = tl.load(here + batch)
     k_at, v_at = k + batch * k_b + (head // (H // HK)) * k_h, v + batch * v_b + (head // (H // HK)) * v_h
     most_m, total_m, out = tl.full([1], float("-inf"), tl.float32), tl.zeros([1], tl.float32), tl.zeros([BV], tl.float32)
@@ -46,9 +46,9 @@ def _part(
         s = tl.sum(keys.to(tl.float32) * q_m[None, :], axis=1)
         if GATED:
             left = tl.load(c_q + bh) - tl.load(c_k + (place + i) * H + head, mask=seen, other=0.0)
-            s += left.to(tl.float32) * LOG2E
+            s += to_base_2(left.to(tl.float32))
         if SLOPES:
-            s -= tl.load(slopes + batch * slopes_b + head).to(tl.float32) * (now - at).to(tl.float32) * LOG2E
+            s -= to_base_2(tl.load(slopes + batch * slopes_b + head).to(tl.float32) * (now - at).to(tl.float32))
         s = tl.where(seen, s, float("-inf"))
         more = tl.maximum(most_m, tl.max(s, axis=0))
         above = tl.where(more == float("-inf"), 0.0, more)  # where no key has been seen yet

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from linbench.kernels.matrix_state.triton.chunk import place_in_grid
-from linbench.kernels.matrix_state.triton.decay import LOG2E
+from linbench.kernels.matrix_state.triton.decay import to_base_2
 from linbench.kernels.matrix_state.triton.launch import TYPES, power_of_two
 from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_transposed, store_rows
 from linbench.kernels.operators import fold_replicas, operator
@@ -34,7 +34,7 @@ def _split(c, sums, T, by_sequence, by_token, by_head, H: tl.constexpr, C: tl.co
     """Grid (T / C of every B H): c [B, T, H] to base 2 as two float32 [B, H, 2, T], whose differences are good where they are large."""
     first, _, head, bh = _place(T, H, C, False)
     t = first + tl.arange(0, C)
-    exact = tl.load(c + bh // H * by_sequence + t * by_token + head * by_head, mask=t < T, other=0.0) * LOG2E
+    exact = to_base_2(tl.load(c + bh // H * by_sequence + t * by_token + head * by_head, mask=t < T, other=0.0))
     high = exact.to(tl.float32)
     tl.store(sums + bh * 2 * T + t, high, mask=t < T)
     tl.store(sums + (bh * 2 + 1) * T + t, (exact - high).to(tl.float32), mask=t < T)
@@ -59,7 +59,7 @@ def _scores(
     MASKED: without those of keys that a query does not see."""
     high_b, low_b = _sums(sums, bh, n, T, i, GATED)
     left = (high_a[:, None] - high_b[None, :]) + (low_a[:, None] - low_b[None, :])
-    s = dot(a, load_transposed(b, i, T - n, STRIDE, ks, K), DT) * (scale * LOG2E) + (-left if BY_KEYS else left)
+    s = dot(a, load_transposed(b, i, T - n, STRIDE, ks, K), DT) * to_base_2(scale) + (-left if BY_KEYS else left)
     if MASKED:
         distance = first - n + i[:, None] - i[None, :]
         distance = -distance if BY_KEYS else distance

@@ -11,10 +11,11 @@ import triton.language as tl
 
 from linbench.kernels.matrix_state.triton.tiles import load_rows, load_transposed, sum_dot, sum_dot_transposed, token_of
 
-LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
-CUT_OFF: tl.constexpr = tl.constexpr(1 + 0.7213 * 2**-11)
-"""A product in TF32 cuts its factors off after eleven bits, 2^-11 / m of a mantissa m on average: over all mantissas, as common as 1 / m, 1 / (2 ln 2) of
-2^-11. Given back, errors of many tokens no longer add up; what has eight bits is cut off to what it was."""
+
+@triton.jit
+def to_base_2(x):
+    """Of what exp takes, what exp2 takes."""
+    return x * 1.4426950408889634
 
 
 @triton.jit
@@ -27,7 +28,7 @@ def sum_decays(g, sums, bh, block, N, T, stride, C: tl.constexpr, AT_ONCE: tl.co
     n = block * AT_ONCE + tl.arange(0, AT_ONCE)[:, None]
     i = tl.arange(0, C)[None, :]
     t = token_of(n * C + i, T, True, STEPS)
-    x = tl.load(g + t * stride, mask=t < T // STEPS, other=0.0).to(tl.float32) * LOG2E
+    x = to_base_2(tl.load(g + t * stride, mask=t < T // STEPS, other=0.0).to(tl.float32))
     if DT == tl.float32:
         wide = tl.cumsum(x.to(tl.float64), axis=1)
         summed = wide.to(tl.float32)
@@ -101,9 +102,9 @@ def load_decay(
     if DECAY == "vector":
         tokens = token_of(rows, T, True, STEPS)
         if TRANSPOSED:
-            g_n = load_transposed(g, tokens, T // STEPS, stride, columns, width).to(tl.float32) * LOG2E
+            g_n = to_base_2(load_transposed(g, tokens, T // STEPS, stride, columns, width).to(tl.float32))
         else:
-            g_n = load_rows(g, tokens, T // STEPS, stride, columns, width).to(tl.float32) * LOG2E
+            g_n = to_base_2(load_rows(g, tokens, T // STEPS, stride, columns, width).to(tl.float32))
     else:
         g_n = scalar_decay(sums, chunk, rows.shape[0], DECAY, DT)
     return g_n
@@ -258,7 +259,9 @@ def to_middle(g, level, t, BEFORE: tl.constexpr, DT: tl.constexpr):
     """[C, K]: what decays between a token and the middle of the 2^(level + 1) it belongs to; at most one, whatever the decay.
 
     A token of the later half reads: from the middle up to itself (to just BEFORE it). One of the earlier half was written: from after
-    itself up to the middle. Beside 16-bit inputs it goes into both factors of a `wide_dot`, or into one and what comes out: each with `CUT_OFF`.
+    itself up to the middle. Beside 16-bit inputs it goes into both factors of a `wide_dot`, or into one and what comes out, and each gets back what TF32
+    takes of it: a factor is cut off after eleven bits, by 2^-11 / m of a mantissa m on average; over all mantissas, as common as 1 / m, by 1 / (2 ln 2) of
+    2^-11. So errors of many tokens do not add up; what has eight bits is cut off to what it was.
     """
     i, u, later = t[:, None], t[None, :], later_half(level, t)
     if BEFORE:
@@ -267,7 +270,7 @@ def to_middle(g, level, t, BEFORE: tl.constexpr, DT: tl.constexpr):
         summed = ((i ^ u) >> level == 0) & ((u <= i) == later)
     left = tl.exp2(sum_dot(summed, g, DT))
     if DT != tl.float32:
-        left *= CUT_OFF
+        left *= 1 + 0.7213 / 2048
     return left
 
 
