@@ -105,7 +105,7 @@ def test_what_does_not_fit_a_gpu_is_halved_and_alone_it_is_out_of_memory() -> No
     results(group[:1])
     alone = torch.cuda.max_memory_allocated()
     halved = found(2.9 * alone / whole)
-    assert [result["status"] for result in halved] == ["ok"] * 4
+    assert [(result["status"], result["reason"], result["stack"]["note"]) for result in halved if result["status"] != "ok"] == []
     assert {result["stack"]["size"] for result in halved} <= {1, 2}
     assert all("4 were too many: " in result["stack"]["note"] or "2 were too many: " in result["stack"]["note"] for result in halved)
     assert [(result["status"], result["stack"]["size"]) for result in found(0.5 * alone / whole)] == [("oom", 1)] * 4
