@@ -119,6 +119,12 @@ class Claim:
         return list(dict.fromkeys(name for rule in (self.supported, self.refuted) if rule for name in rule.names))
 
     @property
+    def premises(self) -> list[Rule]:
+        """What both its rules ask for, such as that a model has learned what it was trained for."""
+        asked = {part.text for part in self.refuted.parts} if self.refuted else set[str]()
+        return [part for part in self.supported.parts if part.text in asked] if self.supported else []
+
+    @property
     def trained(self) -> list[str]:
         """Those of them that are of cells."""
         return [name for name in self.deciding if self.measures[name].cells in self.grids]

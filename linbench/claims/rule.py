@@ -82,6 +82,12 @@ class Rule:
             raise UserError(f"{where}: '{text}' is a number; a rule is true or false, such as a >= 0.9.")
         return cls(text, tree, tuple(names))
 
+    @property
+    def parts(self) -> list["Rule"]:
+        """What it joins by `and`."""
+        trees = self.tree.values if isinstance(self.tree, ast.BoolOp) and isinstance(self.tree.op, ast.And) else [self.tree]
+        return [Rule(ast.unparse(tree), tree, self.names) for tree in trees]
+
     def holds(self, values: Mapping[str, Span], spreads: Mapping[str, float]) -> bool | None:
         """Of each measure's value and spread; None where it may hold or not. Raises NoValueError."""
         found = _value(self.tree, values, spreads)

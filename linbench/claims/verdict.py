@@ -21,7 +21,8 @@ Found = Figure | Speed
 """What a measure came to."""
 
 BUDGETS = (1, 2, 4, 8)
-"""Of the training that is written: where all that is lacking is that runs were still getting better, the next is asked for, of all runs."""
+"""Of the training that is written: where all that is lacking is that runs were still getting better, or have not come to what both rules ask for, the next
+is asked for, of all runs."""
 
 NOTHING_TRAINED = "nothing trained"
 """Stands in the place of a device."""
@@ -42,7 +43,7 @@ class Ruling:
     longer: int = 1
     """How many times as long as is written all of it was trained."""
     improving: bool = False
-    """Whether all that troubles it is runs that were still getting better, and longer ones can be asked for."""
+    """Whether all that troubles it is runs that were still getting better, or have not come to a premise, and longer ones can be asked for."""
 
     @property
     def short(self) -> bool:
@@ -139,7 +140,7 @@ def _ruled(claim: Claim, stored: Stored, device: str, longer: int) -> Ruling:
     answer, why = decide(claim, deciding)
     why = f"with {longer} times the training {why}" if why and longer > 1 else why
     troubled = [found for found in deciding.values() if found.trouble]
-    improving = bool(troubled) and all(found.short for found in troubled)
+    improving = all(found.short for found in troubled) if troubled else bool(claim.trained and _not_so(claim, deciding))
     return Ruling(device, figures, answer, why, complete=not any(found.missing for found in deciding.values()), longer=longer, improving=improving)
 
 
@@ -192,8 +193,18 @@ def _answer(claim: Claim, figures: Mapping[str, Found]) -> tuple[str, str]:
     if borne_out is None or refuted is None:
         return UNDECIDED, "what more training brings decides"
     if borne_out == refuted:
+        if premises := _not_so(claim, figures):
+            return UNDECIDED, f"both its rules ask for {' and '.join(premises)}"
         return UNDECIDED, "both its rules hold, so that one of them is wrong" if refuted else "neither what bears it out nor what refutes it"
     return (SUPPORTED if borne_out else REFUTED), ""
+
+
+def _not_so(claim: Claim, figures: Mapping[str, Found]) -> list[str]:
+    """Of its premises."""
+    try:
+        return [premise.text for premise in claim.premises if _holds(premise, figures) is False]
+    except NoValueError:
+        return []
 
 
 def _holds(rule: Rule, figures: Mapping[str, Found]) -> bool | None:

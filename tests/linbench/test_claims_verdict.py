@@ -68,6 +68,21 @@ def test_where_training_was_too_short_all_is_asked_again_with_twice_as_much(kept
     assert len(twice.ids(twice.rulings[0], whole)) == 6
 
 
+def test_where_nothing_has_come_to_what_both_rules_ask_for_all_is_asked_again_with_twice_as_much(kept: Callable[..., Stored]) -> None:
+    claim = a_claim(supported="delta >= 0.9 and sum <= 0.5", refuted="sum > 0.5 and delta >= 0.9")
+    assert [premise.text for premise in claim.premises] == ["delta >= 0.9"]
+    once = verdict(claim, kept(claim, {"delta": [0.3, 0.3, 0.3], "sum": [0.6, 0.6, 0.6]}))
+    assert (once.answer, once.why) == (UNDECIDED, "both its rules ask for delta >= 0.9")
+    assert (once.short, once.complete, once.budget("cpu")) == (True, False, 2)
+    twice = verdict(claim, kept(claim, {"delta": [0.95, 0.95, 0.95], "sum": [0.6, 0.6, 0.6]}, longer=2))
+    assert (twice.answer, twice.complete, twice.budget("cpu")) == (REFUTED, True, 2)
+    assert verdict(a_claim(), kept(a_claim(), {"delta": [0.3, 0.3, 0.3], "sum": [0.25, 0.25, 0.25]})).complete, "no premise: more training would decide"
+    other = a_claim(supported="delta >= 0.9 and sum <= 0.5", refuted="sum > 0.5 and delta >= 0.9", measures={"delta": "kda", "sum": "gla"})
+    for longer in (1, 2, 4, 8):
+        stored = kept(other, {"delta": [0.3, 0.3, 0.3], "sum": [0.6, 0.6, 0.6]}, longer=longer)
+    assert (verdict(other, stored).complete, verdict(other, stored).budget("cpu")) == (True, 8)
+
+
 @pytest.mark.parametrize(
     ("delta", "total", "answer"),
     [
