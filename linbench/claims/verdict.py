@@ -194,7 +194,7 @@ def _answer(claim: Claim, figures: Mapping[str, Found]) -> tuple[str, str]:
         return UNDECIDED, "what more training brings decides"
     if borne_out == refuted:
         if premises := _not_so(claim, figures):
-            return UNDECIDED, f"both its rules ask for {' and '.join(premises)}"
+            return UNDECIDED, f"what both its rules ask for is not so: {' and '.join(premises)}"
         return UNDECIDED, "both its rules hold, so that one of them is wrong" if refuted else "neither what bears it out nor what refutes it"
     return (SUPPORTED if borne_out else REFUTED), ""
 

@@ -72,7 +72,7 @@ def test_where_nothing_has_come_to_what_both_rules_ask_for_all_is_asked_again_wi
     claim = a_claim(supported="delta >= 0.9 and sum <= 0.5", refuted="sum > 0.5 and delta >= 0.9")
     assert [premise.text for premise in claim.premises] == ["delta >= 0.9"]
     once = verdict(claim, kept(claim, {"delta": [0.3, 0.3, 0.3], "sum": [0.6, 0.6, 0.6]}))
-    assert (once.answer, once.why) == (UNDECIDED, "both its rules ask for delta >= 0.9")
+    assert (once.answer, once.why) == (UNDECIDED, "what both its rules ask for is not so: delta >= 0.9")
     assert (once.short, once.complete, once.budget("cpu")) == (True, False, 2)
     twice = verdict(claim, kept(claim, {"delta": [0.95, 0.95, 0.95], "sum": [0.6, 0.6, 0.6]}, longer=2))
     assert (twice.answer, twice.complete, twice.budget("cpu")) == (REFUTED, True, 2)
