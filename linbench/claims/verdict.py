@@ -140,7 +140,7 @@ def _ruled(claim: Claim, stored: Stored, device: str, longer: int) -> Ruling:
     answer, why = decide(claim, deciding)
     why = f"with {longer} times the training {why}" if why and longer > 1 else why
     troubled = [found for found in deciding.values() if found.trouble]
-    improving = all(found.short for found in troubled) if troubled else bool(claim.trained and _not_so(claim, deciding))
+    improving = all(found.short for found in troubled) if troubled else bool(_not_so(claim, deciding))
     return Ruling(device, figures, answer, why, complete=not any(found.missing for found in deciding.values()), longer=longer, improving=improving)
 
 
