@@ -1,6 +1,8 @@
 """Work that is the same again and again: on a GPU captured once, as a CUDA graph, and replayed."""
 
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 import torch
 
@@ -35,20 +37,29 @@ class Captured:
         self.calls += 1
 
     def _capture(self) -> None:
-        graph = torch.cuda.CUDAGraph()
+        graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
         random_state = generator.clone_state()
         try:
-            with torch.cuda.graph(graph):
+            with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph, pool=pool):
                 self.function()
         except Exception as error:  # whatever a module does that a graph cannot hold
             torch.cuda.synchronize(self.device)
+            _given_up(pool)
             generator.graphsafe_set_state(random_state)  # that of a capture broken off draws no more
             if isinstance(error, torch.OutOfMemoryError):
                 raise
             self.note = f"could not be captured: {theirs(_first(error))}"
         else:
             self.graph = graph
+
+
+def _given_up(pool: Any) -> None:
+    """End what a capture that was broken off began: torch would leave its stream the current one, and memory would be taken for it ever after, so that none
+    that is cached was given back any more."""
+    with suppress(RuntimeError):  # torch did it, where the capture could be ended
+        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+        torch._C._cuda_releasePool(torch.cuda.current_device(), pool)
 
 
 def _first(error: BaseException) -> BaseException:

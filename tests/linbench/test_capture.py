@@ -1,6 +1,8 @@
 """Steps that are captured do what steps as called do."""
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +148,33 @@ def test_compiling_ahead_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("linbench.train.compile_ahead", lambda function, device: None)
     as_called, _ = curve(cells, steps=5)
     assert torch.equal(ahead, as_called)
+
+
+def waits(x: Tensor) -> None:
+    x.sum().item()
+
+
+def finds_no_memory(x: Tensor) -> None:
+    raise torch.OutOfMemoryError("much was asked for")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("breaks", [waits, finds_no_memory])
+def test_a_capture_that_is_given_up_leaves_its_stream_and_keeps_no_memory(breaks: Callable[[Tensor], None]) -> None:
+    def function() -> None:
+        x = torch.zeros(1 << 24, device="cuda")
+        if captured.calls >= capture.WARMUP:
+            breaks(x)
+
+    captured, stream = Captured(function, "cuda"), torch.cuda.current_stream()
+    for _ in range(capture.WARMUP):
+        captured()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    with suppress(torch.OutOfMemoryError):
+        captured()
+    assert captured.graph is None
+    assert torch.cuda.current_stream() == stream
+    gc.collect()
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() == before

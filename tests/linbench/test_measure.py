@@ -1,6 +1,7 @@
 """Groups of cells from beginning to end."""
 
 import gc
+import math
 from typing import Any
 
 import pytest
@@ -91,25 +92,26 @@ def test_what_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch, fits: int,
 def test_what_does_not_fit_a_gpu_is_halved_and_alone_it_is_out_of_memory() -> None:
     group = cells(seeds=range(4), device="cuda:0", protocol__batch_size=2048, protocol__tokens=20 * 2048 * 16, model__d_model=128)
 
-    def found(share: float) -> list[Result]:
+    def found(times: float) -> list[Result]:
         torch.cuda.empty_cache()
-        torch.cuda.set_per_process_memory_fraction(share)
+        most = torch.cuda.memory_reserved() + times * alone
+        torch.cuda.set_per_process_memory_fraction(min(1.0, most / torch.cuda.get_device_properties(0).total_memory))
         try:
             return results(group)
         finally:
             torch.cuda.set_per_process_memory_fraction(1.0)
 
-    whole = torch.cuda.get_device_properties(0).total_memory
     gc.collect()  # what other tests left would count as needed, and be gone when memory is short
+    before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     results(group[:1])
-    alone = torch.cuda.max_memory_allocated()
-    halved = found(2.9 * alone / whole)
+    alone = torch.cuda.max_memory_allocated() - before
+    halved = found(2.9)
     assert [(result["status"], result["reason"], result["stack"]["note"]) for result in halved if result["status"] != "ok"] == []
     assert {result["stack"]["size"] for result in halved} <= {1, 2}
     assert all("4 were too many: " in result["stack"]["note"] or "2 were too many: " in result["stack"]["note"] for result in halved)
-    assert [(result["status"], result["stack"]["size"]) for result in found(0.5 * alone / whole)] == [("oom", 1)] * 4
-    assert [result["status"] for result in found(1.0)] == ["ok"] * 4
+    assert [(result["status"], result["stack"]["size"]) for result in found(0.5)] == [("oom", 1)] * 4
+    assert [result["status"] for result in found(math.inf)] == ["ok"] * 4
 
 
 def test_what_fails_alone_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
