@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from linbench.report.benches import NAMES, Bench, benches, seconds_of, tokens_of
 from linbench.report.figures import PANEL_INCHES
-from linbench.report.labels import GUIDE, MISSING, colours_of
+from linbench.report.labels import GUIDE, MISSING, colours_of, titled
 from linbench.report.pictures import Drawing
 from linbench.report.speed_panels import rate_ticks
 from linbench.report.tables import commits
@@ -49,7 +49,7 @@ def _drawing(bench: Bench) -> Drawing:
     def draw(figure: Figure) -> bool:
         figure.set_size_inches(PANEL_INCHES + 3, 1.2 + ROW_INCHES * len(rows))
         _dots(figure.subplots(), rows, bench.peers, about)
-        figure.suptitle(f"{_TITLE[bench.kind]}: {bench.about}", x=0.01, ha="left", fontsize="medium")
+        titled(figure, f"{_TITLE[bench.kind]}: {bench.about}")
         return True
 
     each = " A dot for each preset of a task." if bench.kind == DRAW else ""

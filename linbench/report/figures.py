@@ -13,7 +13,7 @@ from linbench.common.words import counted
 from linbench.models.base import GENERATIONS
 from linbench.report.colours import generation
 from linbench.report.errors import by_kind
-from linbench.report.labels import CROWD, footnote
+from linbench.report.labels import CROWD, footnote, titled
 from linbench.report.panels import by_length, by_slice, learning_curves
 from linbench.report.sizes import by_model, by_state, by_width
 from linbench.report.windows import by_rate
@@ -146,8 +146,7 @@ def draw(figure: Figure, comparison: Comparison, name: str) -> bool:
     """One of `FIGURES`, with its title; False where there is nothing to draw."""
     if not FIGURES[name](figure, comparison):
         return False
-    title = f"{comparison.title}, {comparison.form} form, {_seeds(comparison, tuning=name == 'learning-rates')}"
-    figure.suptitle(title, x=0.01, ha="left", fontsize=mpl.rcParams["axes.titlesize"])
+    titled(figure, f"{comparison.title}, {comparison.form} form, {_seeds(comparison, tuning=name == 'learning-rates')}", mpl.rcParams["axes.titlesize"])
     if name not in UNMARKED:
         footnote(figure, tests=len(comparison.tests) if name in OVER_ALL else 0, hollow=not all(row.in_verdicts for row in comparison.rows))
     return True

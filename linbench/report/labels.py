@@ -1,8 +1,10 @@
 """Words in figures: names beside what they name, the level of chance, and what is missing."""
 
 from collections.abc import Sequence
+from textwrap import fill
 from typing import Any, NamedTuple
 
+import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -23,6 +25,9 @@ HOLLOW = "hollow: undertrained, or its learning rate in doubt"
 CHANCE = "grey dashes: chance"
 CHANCE_LINE: dict[str, Any] = {"color": "#999999", "linewidth": 0.8, "linestyle": (0, (2, 2)), "zorder": 0}
 """How it is named in the label of an axis, and drawn."""
+
+LETTER_SHARE = 0.55
+"""The width of a letter, on average: a share of the size of its font."""
 
 LINE_INCHES = 0.145
 """From one name to the next."""
@@ -87,6 +92,12 @@ def chance(axes: Axes, level: float) -> None:
     """A line at it, named beside the axis, where no curve passes."""
     axes.axhline(level, **CHANCE_LINE)
     axes.set_ylabel(f"{axes.get_ylabel()}; {CHANCE}")
+
+
+def titled(figure: Figure, title: str, size: float | None = None) -> None:
+    """Over all panels, in as many lines as the width asks for; `size` in points, default: that of all words."""
+    points = size or mpl.rcParams["font.size"]
+    figure.suptitle(fill(title, int(72 * figure.get_figwidth() / (LETTER_SHARE * points))), x=0.01, ha="left", fontsize=points)
 
 
 def footnote(figure: Figure, *, tests: int, hollow: bool) -> None:

@@ -9,7 +9,7 @@ from linbench.models.base import GENERATIONS
 from linbench.report.colours import generations, styles_of
 from linbench.report.figures import PANEL_INCHES
 from linbench.report.forms import Ladder, ladders
-from linbench.report.labels import CROWD, beside, footnote
+from linbench.report.labels import CROWD, beside, footnote, titled
 from linbench.report.pictures import Drawing
 from linbench.report.speed_panels import Line, against_length, against_recall, gains
 from linbench.report.tables import commits
@@ -88,7 +88,7 @@ def _drawing(these: Speeds, of: str, panels: dict[str, list[Line]], caption: str
                 ends.append((place, against_length(place, own, styles_of([line.mixer for line in own]), title)))
         for place, of_lines in ends:
             beside(place, of_lines)
-        figure.suptitle(f"{TITLES[these.question]}: {these.about}", x=0.01, ha="left", fontsize="medium")
+        titled(figure, f"{TITLES[these.question]}: {these.about}")
         return True
 
     return Drawing(these.slug(of), draw, caption, fingerprint(these.results))
@@ -113,8 +113,7 @@ def _of_forms(ladder: Ladder) -> Drawing:
         ends = [gains(axes, ladder, dim, labelled=axes is panels[0]) for axes, dim in zip(panels, ladder.head_dims, strict=True)]
         for axes, own in zip(panels, ends, strict=True):
             beside(axes, own)
-        lines = f"{ladder.label}, forward and backward:", ladder.about
-        figure.suptitle(("\n" if columns == 1 else " ").join(lines), x=0.01, ha="left", fontsize="medium")  # one panel is narrower than both
+        titled(figure, f"{ladder.label}, forward and backward: {ladder.about}")
         return True
 
     return Drawing(ladder.slug, draw, ladder.caption, fingerprint(ladder.results))
@@ -127,7 +126,7 @@ def _of_recall(tradeoff: Tradeoff) -> Drawing:
         for axes, question in zip(figure.subplots(1, len(tradeoff.loads), squeeze=False).flat, tradeoff.loads, strict=True):
             against_recall(axes, tradeoff, question)
         seeds = counted(max(len(point.accuracies) for point in tradeoff.points), "seed")
-        figure.suptitle(f"{tradeoff.title}, controlled form, {seeds}: accuracy against speed", x=0.01, ha="left", fontsize="medium")
+        titled(figure, f"{tradeoff.title}, controlled form, {seeds}: accuracy against speed")
         footnote(figure, tests=tradeoff.tests, hollow=any(point.doubtful for point in tradeoff.points))
         return True
 

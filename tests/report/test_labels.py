@@ -1,9 +1,11 @@
 import itertools
 
+import matplotlib as mpl
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from linbench.report.labels import HIGHEST, LOWEST, Named, beside, spaced
+from linbench.report.labels import HIGHEST, LOWEST, Named, beside, spaced, titled
 
 
 def test_names_that_have_room_stand_where_they_belong() -> None:
@@ -27,3 +29,16 @@ def test_names_stand_in_the_order_of_what_they_name_and_what_is_missing_below() 
     beside(axes, [Named(0.9, 1.0, "high", "#000000"), Named(0.1, 1.0, "low", "#000000")], ["gone"])
     placed = {text.get_text(): text.get_position()[1] for text in axes.texts}
     assert placed["gone"] < placed["low"] < placed["high"]
+
+
+@pytest.mark.parametrize("size", [None, 10.0])
+@pytest.mark.parametrize(("inches", "lines"), [(5.5, 2), (8.0, 1)])
+def test_a_title_keeps_to_the_width_of_its_figure(inches: float, lines: int, size: float | None) -> None:
+    figure = Figure(figsize=(inches, 3))
+    canvas = FigureCanvasAgg(figure)
+    with mpl.rc_context({"font.size": 9}):
+        titled(figure, "Training: d_model 1024, bf16, 65,536 tokens a batch, native form, NVIDIA H100 80GB HBM3", size)
+    (title,) = figure.texts
+    extent = title.get_window_extent(canvas.get_renderer())
+    assert 0 < extent.x0 < extent.x1 < figure.bbox.x1
+    assert title.get_text().count("\n") + 1 == lines
