@@ -16,10 +16,10 @@ from linbench.stack import Stack
 from linbench.tasks.base import IGNORE, Batch, Prediction, Split, Task
 
 EXAMPLES = 256
-"""Of a replica at a time, at least."""
+"""Of a replica at a time on a CPU."""
 
 LOGITS = 1 << 28
-"""At a time on a GPU, at most, where that is more examples."""
+"""At a time on a GPU, at most."""
 
 HIDDEN = 1 << 26
 """Numbers between two layers, likewise; a layer holds several times as many for a while."""
@@ -104,12 +104,13 @@ def _prediction(found: Tensor, targets: Tensor) -> Prediction:
 
 
 def _at_once(task: Task, streams: Streams, width: int) -> int:
-    """Examples of a replica: a multiple of so many, for tasks that judge batches."""
+    """Examples of a replica. On a GPU as many as fit, and a multiple of `EXAMPLES` for a task that has a score of its own, which may be of whole batches."""
     if streams.device == "cpu":
         return EXAMPLES
-    each = EXAMPLES * streams.replicas
-    most = min(LOGITS // (each * task.answers * (task.io.vocab_out or task.io.d_out or 1)), HIDDEN // (each * task.seq_len * width))
-    return max(1, most) * EXAMPLES
+    unit = 1 if type(task).score is Task.score else EXAMPLES
+    logits, hidden = task.answers * (task.io.vocab_out or task.io.d_out or 1), task.seq_len * width
+    most = min(LOGITS // (streams.replicas * logits), HIDDEN // (streams.replicas * hidden))
+    return max(1, most // unit) * unit
 
 
 def _fetched(totals: Sequence[Scores]) -> list[dict[str, tuple[list[float], list[float]]]]:

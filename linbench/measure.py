@@ -70,9 +70,13 @@ def measure(
 
 
 def out_of_memory(error: Exception) -> bool:
-    """torch has an exception for a GPU's memory alone; a CPU's is told by words, which depend on the system."""
-    words = ("can't allocate memory", "not enough memory")
-    return isinstance(error, torch.OutOfMemoryError) or (isinstance(error, RuntimeError) and any(said in str(error) for said in words))
+    """torch has an exception for what it asks of a GPU's memory itself; what a library, a graph or a CPU lacks is told by words."""
+    return isinstance(error, torch.OutOfMemoryError) or (isinstance(error, RuntimeError) and says_out_of_memory(str(error)))
+
+
+def says_out_of_memory(words: str) -> bool:
+    """Of a GPU, cuBLAS and its like, and a CPU, which depends on the system."""
+    return any(said in words for said in ("out of memory", "STATUS_ALLOC_FAILED", "can't allocate memory", "not enough memory"))
 
 
 def _measured(

@@ -160,7 +160,7 @@ class Task(ABC):
 
     def score(self, batch: Batch, prediction: Prediction, *, slices: bool = True) -> dict[str, tuple[Tensor, Tensor]]:
         """Sums and weights of all `means`, so that batches add up; and with `slices`, but for "nll", as "<mean>/<slice>", vectors of them over the
-        slice's integers."""
+        slice's integers. One of a task's own is given a multiple of 256 examples at a time, but for the last."""
         scores = {}
         due = batch.due
         for name, mean in self.means(batch, prediction).items():

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from linbench.benchmark.machine import give_back
+from linbench.measure import says_out_of_memory
 from linbench.workers import outcomes
 
 
@@ -31,9 +32,11 @@ def _compiled(
     for which, outcome in outcomes(partial(_alone, compile_all), [cases[place] for place in places], workers=workers, seconds=seconds):
         place = places[which]
         found[place] = outcome.value
-        if outcome.failure and "out of memory" in outcome.failure:
+        why = outcome.failure
+        if why and says_out_of_memory(why):
             crowded.append(place)
-        tell(f"compiled {len(found)}/{len(places)} {cases[place]}{f': {outcome.failure}' if outcome.failure else ''}")
+            why = "no memory beside the others, once more alone" if workers > 1 else why
+        tell(f"compiled {len(found)}/{len(places)} {cases[place]}{f': {why}' if why else ''}")
     return found, crowded
 
 

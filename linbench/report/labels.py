@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from textwrap import fill
 from typing import Any, NamedTuple
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from scipy.optimize import isotonic_regression
 
@@ -94,10 +94,10 @@ def chance(axes: Axes, level: float) -> None:
     axes.set_ylabel(f"{axes.get_ylabel()}; {CHANCE}")
 
 
-def titled(figure: Figure, title: str, size: float | None = None) -> None:
-    """Over all panels, in as many lines as the width asks for; `size` in points, default: that of all words."""
-    points = size or mpl.rcParams["font.size"]
-    figure.suptitle(fill(title, int(72 * figure.get_figwidth() / (LETTER_SHARE * points))), x=0.01, ha="left", fontsize=points)
+def titled(figure: Figure, title: str, size: float | str = "medium") -> None:
+    """Over all panels, in as many lines as the width asks for; `size` as matplotlib has it of fonts."""
+    letter = LETTER_SHARE * FontProperties(size=size).get_size_in_points() / 72
+    figure.suptitle(fill(title, int(figure.get_figwidth() / letter)), x=0.01, ha="left", fontsize=size)
 
 
 def footnote(figure: Figure, *, tests: int, hollow: bool) -> None:

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+import torch
 
-from linbench.measure import measure
+from linbench.measure import measure, out_of_memory
 from linbench.train import Training
 from tests.linbench.measuring import brought, results
 
@@ -109,3 +110,17 @@ def test_a_cpu_too_can_be_out_of_memory(tmp_path: Path, monkeypatch: pytest.Monk
     (result,) = results(group)
     assert result["status"] == "oom"
     assert "can't allocate memory" in result["reason"] or "not enough memory" in result["reason"]
+
+
+@pytest.mark.parametrize(
+    ("error", "lacks"),
+    [
+        (torch.OutOfMemoryError("much was asked for"), True),
+        (RuntimeError("CUDA error: out of memory"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_what_lacks_memory_is_told_by_its_kind_or_words(error: Exception, lacks: bool) -> None:
+    assert out_of_memory(error) == lacks

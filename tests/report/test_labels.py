@@ -31,9 +31,9 @@ def test_names_stand_in_the_order_of_what_they_name_and_what_is_missing_below() 
     assert placed["gone"] < placed["low"] < placed["high"]
 
 
-@pytest.mark.parametrize("size", [None, 10.0])
+@pytest.mark.parametrize("size", ["medium", 10.0])
 @pytest.mark.parametrize(("inches", "lines"), [(5.5, 2), (8.0, 1)])
-def test_a_title_keeps_to_the_width_of_its_figure(inches: float, lines: int, size: float | None) -> None:
+def test_a_title_keeps_to_the_width_of_its_figure(inches: float, lines: int, size: float | str) -> None:
     figure = Figure(figsize=(inches, 3))
     canvas = FigureCanvasAgg(figure)
     with mpl.rc_context({"font.size": 9}):
