@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 def copy(tmp_path: Path) -> Path:
     """linbench once more."""
     for room in ("linbench", "kernels"):
-        shutil.copytree(ROOT / room, tmp_path / room, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / room, tmp_path / room, symlinks=True)
     return tmp_path
 
 
