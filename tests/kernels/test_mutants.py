@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,23 +28,32 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(copy: Path, *checks: str) -> tuple[int, str, str]:
-    environment = {**os.environ, "PYTHONPATH": f"{copy}{os.pathsep}{ROOT}", "TRITON_INTERPRET": "1"}
-    command = [sys.executable, "-m", "tests.kernels.mutants", *checks]
-    done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout, done.stderr
+@pytest.fixture(scope="module")
+def server() -> Iterator[subprocess.Popen[str]]:
+    """It has imported what is not mutated."""
+    command = [sys.executable, "-m", "tests.kernels.mutant_server"]
+    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, "TRITON_INTERPRET": "1"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
 
 
-def test_without_a_mutation_every_check_passes(copy: Path) -> None:
-    assert run(copy, *dict.fromkeys(mutant.check for mutant in MUTANTS.values())) == (0, "", "")
+def run(server: subprocess.Popen[str], copy: Path, *checks: str) -> tuple[int, str, str]:
+    """Exit code, and what was printed."""
+    assert server.stdin is not None
+    assert server.stdout is not None
+    print(copy, *checks, sep="\t", file=server.stdin, flush=True)
+    return int(server.stdout.readline()), (copy / "out").read_text(encoding="utf-8"), (copy / "err").read_text(encoding="utf-8")
+
+
+def test_without_a_mutation_every_check_passes(server: subprocess.Popen[str], copy: Path) -> None:
+    assert run(server, copy, *dict.fromkeys(mutant.check for mutant in MUTANTS.values())) == (0, "", "")
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
-def test_a_mutation_is_caught(copy: Path, mutant: Mutant) -> None:
+def test_a_mutation_is_caught(server: subprocess.Popen[str], copy: Path, mutant: Mutant) -> None:
     path = copy / "kernels" / "matrix_state" / "triton" / f"{mutant.file}.py"
     source = path.read_text(encoding="utf-8")
     assert mutant.old in source
     path.write_text(source.replace(mutant.old, mutant.new), encoding="utf-8")
-    code, out, err = run(copy, mutant.check)
+    code, out, err = run(server, copy, mutant.check)
     assert (code, err) == (1, "")
     assert out.startswith(mutant.check)
