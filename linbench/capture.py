@@ -38,10 +38,11 @@ class Captured:
 
     def _capture(self) -> None:
         graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+        current = torch.cuda.current_stream()  # to which torch does not come back from a capture that cannot be ended
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
         random_state = generator.clone_state()
         try:
-            with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph, pool=pool):
+            with torch.cuda.stream(current), torch.cuda.graph(graph, pool=pool):
                 self.function()
         except Exception as error:  # whatever a module does that a graph cannot hold
             torch.cuda.synchronize(self.device)
@@ -55,8 +56,7 @@ class Captured:
 
 
 def _given_up(pool: Any) -> None:
-    """End what a capture that was broken off began: torch would leave its stream the current one, and memory would be taken for it ever after, so that none
-    that is cached was given back any more."""
+    """End what a capture that was broken off began: torch would take memory for it ever after, and give back none that is cached any more."""
     with suppress(RuntimeError):  # torch did it, where the capture could be ended
         torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
         torch._C._cuda_releasePool(torch.cuda.current_device(), pool)

@@ -17,6 +17,7 @@ from linbench.pattern import parse_pattern
 from linbench.report.colours import ink
 from linbench.report.labels import MISSING, colours_of
 from linbench.report.pictures import Drawing
+from linbench.report.speed_panels import short
 
 WIDTH_INCHES, ROW_INCHES, PANEL_INCHES = 8.0, 0.24, 0.75
 LETTERS, LABEL = 118, 58
@@ -96,16 +97,12 @@ def _dots(axes: Axes, claim: Claim, figures: Mapping[str, Found], unit: str) -> 
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=10))
         axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_major_formatter(FuncFormatter(_tick))  # after the scale, which brings its own
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))  # after the scale, which brings its own
 
 
 def _label(claim: Claim, name: str) -> str:
     """The name in the rules, and what it is of but for what the axis says."""
     return f"{name}  ({fill(said(claim, name).replace(f', {claim.measures[name].of}', ''), LABEL, max_lines=1, placeholder=' ...')})"
-
-
-def _tick(value: float, _: int) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:g}"
 
 
 def _seeds(found: Found) -> Sequence[tuple[float, bool]]:

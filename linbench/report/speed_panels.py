@@ -90,7 +90,7 @@ def rate_ticks(axes: Axes) -> None:
     """Of a logarithmic axis across, whose limits are set."""
     slowest, fastest = axes.get_xlim()
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if fastest > DECADE * slowest else (1, 1.5, 2, 3, 4, 5, 7)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     axes.minorticks_off()
 
 
@@ -99,11 +99,11 @@ def _scales(axes: Axes, lengths: Sequence[int]) -> None:
     axes.set(xscale="log", yscale="log", xlabel="tokens T of a sequence")
     axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     axes.minorticks_off()
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
     """1,500 -> 1.5k."""
     unit, prefix = next(((unit, prefix) for unit, prefix in PREFIXES if value >= 0.9999 * unit), (1.0, ""))
     return f"{value / unit:.3g}{prefix}"

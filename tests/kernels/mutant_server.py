@@ -8,11 +8,10 @@ code printed.
 import os
 import runpy
 import sys
+from importlib import import_module
 
-import pytest  # noqa: F401
-import torch  # noqa: F401
-import triton.language  # noqa: F401
-
+for name in ("pytest", "torch", "triton.language"):
+    import_module(name)
 for line in sys.stdin:
     copy, *checks = line.rstrip("\n").split("\t")
     child = os.fork()

@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from itertools import product
 from typing import Any
 
 import pytest
@@ -88,8 +87,9 @@ def assert_parity(backend: str, inputs: Inputs) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("rows", "width"), [*product([1, 2, 63, 65, 100], [1, 16, 65, 130]), *product([1000], [1, 16] if INTERPRETED else [1, 16, 65, 130])])
+@pytest.mark.parametrize("rows", [1, 2, 63, 65, 100, 1000])
 @pytest.mark.parametrize("vocabulary", [1, 2, 7, 300])
+@pytest.mark.parametrize("width", [1, 16, 65, 130])
 def test_rows_and_their_gradients_equal_the_reference(draw: Draw, backend: str, rows: int, vocabulary: int, width: int) -> None:
     assert_parity(backend, draw(rows, vocabulary, width))
 

@@ -92,7 +92,7 @@ def test_without_an_activation_it_is_the_bare_convolution(
 )
 @pytest.mark.parametrize("lead", [(), (2,)])
 def test_parts_are_those_of_the_whole(make: Callable[..., Inputs], backend: str, parts: tuple[int, ...], l2_heads: Any, lead: tuple[int, ...]) -> None:
-    inputs = make((2 if lead else 7) if INTERPRETED else 18, channels=sum(parts), lead=lead)
+    inputs = make((5 if lead else 7) if INTERPRETED else 18, channels=sum(parts), lead=lead)
     whole, in_parts = ({"l2_heads": l2_heads, "backend": backend, "parts": given} for given in (None, parts))
 
     def function(*given: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
