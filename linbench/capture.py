@@ -1,7 +1,8 @@
 """Work that is the same again and again: on a GPU captured once, as a CUDA graph, and replayed."""
 
-from collections.abc import Callable
-from contextlib import suppress
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -42,7 +43,8 @@ class Captured:
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
         random_state = generator.clone_state()
         try:
-            with torch.cuda.stream(current), torch.cuda.graph(graph, pool=pool):
+            # An older graph may be garbage, and to destroy it now would break off the capture of this one.
+            with torch.cuda.stream(current), garbage_left(), torch.cuda.graph(graph, pool=pool):
                 self.function()
         except Exception as error:  # whatever a module does that a graph cannot hold
             torch.cuda.synchronize(self.device)
@@ -53,6 +55,18 @@ class Captured:
             self.note = f"could not be captured: {theirs(_first(error))}"
         else:
             self.graph = graph
+
+
+@contextmanager
+def garbage_left() -> Iterator[None]:
+    """Python does not collect it meanwhile."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _given_up(pool: Any) -> None:

@@ -1,15 +1,13 @@
 """Medians after a warm-up. What is compared is called in turn, so that a change of the machine's mood meets all alike."""
 
-import gc
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
 import torch
 
-from linbench.capture import WARMUP, Captured
+from linbench.capture import WARMUP, Captured, garbage_left
 from linbench.workers import one_line
 
 Calls = Mapping[str, Callable[[], Any]]
@@ -52,7 +50,7 @@ def as_called(calls: Calls, *, repeats: int, cuda: bool) -> dict[str, Spread]:
             break
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     began = time.perf_counter()
-    with _no_collection():
+    with garbage_left():
         for i in range(repeats):
             for name, call in calls.items():
                 if scratch is not None:
@@ -163,13 +161,3 @@ def _discarded(call: Callable[[], Any]) -> None:
 
 def _nothing() -> None:
     """A CPU is done when a call returns."""
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Python's garbage is left lying meanwhile."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

@@ -179,3 +179,30 @@ def test_a_capture_that_is_given_up_leaves_its_stream_and_keeps_no_memory(breaks
     gc.collect()
     torch.cuda.empty_cache()
     assert torch.cuda.memory_reserved() == before
+
+
+@pytest.mark.gpu
+def test_nothing_is_collected_in_a_capture() -> None:
+    """The driver breaks it off where an older graph is destroyed meanwhile."""
+    x, seen, thresholds = torch.ones(4, device="cuda:0"), list[bool](), gc.get_threshold()
+
+    def work() -> None:
+        [[] for _ in range(1000)]
+        x.add_(1.0)
+
+    def watch(phase: str, _: dict[str, int]) -> None:
+        seen.append(torch.cuda.is_current_stream_capturing())
+
+    done = Captured(work, "cuda:0")
+    gc.callbacks.append(watch)
+    try:
+        gc.set_threshold(1)
+        for _ in range(capture.WARMUP + 1):
+            done()
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(watch)
+    assert done.graph is not None, done.note
+    assert gc.isenabled()
+    assert seen
+    assert not any(seen)
