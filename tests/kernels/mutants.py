@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from linbench.kernels.matrix_state.instances import INSTANCES, random_inputs
-from tests.kernels.interpreting import mend
+from tests.kernels.interpreting import hurry, mend
 from tests.kernels.matrix_state_parity import EXTREMES, LIMITS, excesses, force, forgetful, near_parallel, reference, results
 
 
@@ -86,6 +86,7 @@ def check(name: str) -> dict[str, float]:
         inputs = near_parallel(inputs)
     with pytest.MonkeyPatch.context() as monkeypatch:
         mend(monkeypatch)
+        hurry(monkeypatch)
         force(monkeypatch, schedule, chunk=32 if kind in ("forgetful", "parallel") else 16, key_block=16, value_block=16, walk_values=16)
         return excesses(results(INSTANCES[instance], inputs, "triton"), reference(INSTANCES[instance], inputs), LIMITS[inputs["v"].dtype])
 
