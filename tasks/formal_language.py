@@ -199,19 +199,21 @@ class FormalLanguage(Task):
         """[B, T] after each token, of inputs [B, T]."""
         letters, found = self.settings.letters, []
         letter, target, degree, legal = (x.flatten(0, 1) for x in (known.letter, known.target, known.degree, known.legal))
+        alphabet = torch.arange(letters, device=inputs.device)
+        may = (legal[:, None] >> alphabet) & 1
+        after = (target[:, :, None] * (letter[:, :, None] == alphabet)).sum(dim=1)  # 0 where it may not
         begin = torch.arange(0, len(legal), self.settings.nodes, device=inputs.device).expand(len(inputs), -1)  # where each automaton's states stand
         state, weight = begin, torch.ones(begin.shape, dtype=torch.float64, device=inputs.device)
         for token in inputs.unbind(1):
             token = token[:, None]
-            is_letter = token < letters
-            weight = torch.where(is_letter, weight * ((legal[state] >> token) & 1) / degree[state], weight)
+            is_letter, drawn = token < letters, token.clamp(max=letters - 1)
+            weight = torch.where(is_letter, weight * may[state, drawn] / degree[state], weight)
             weight = weight / weight.amax(dim=1, keepdim=True)
             left = max(1, int((weight > 0).sum(dim=1).max()))
             if 2 * left < weight.shape[1]:
                 keep = (weight > 0).sort(dim=1, descending=True, stable=True).indices[:, :left]
                 begin, state, weight = (x.gather(1, keep) for x in (begin, state, weight))
-            taken = letter[state] == token[:, :, None]
-            state = begin + torch.where(is_letter, (target[state] * taken).sum(dim=2), 0)
+            state = begin + torch.where(is_letter, after[state, drawn], 0)
             votes = weight.new_zeros(len(inputs), letters + 1)
             for edge in letter[state].unbind(2):
                 votes = votes.scatter_add(1, edge, weight)

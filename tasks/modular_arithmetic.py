@@ -163,15 +163,15 @@ class ModularArithmetic(Task):
             given = torch.where(closes, value.gather(1, depth), torch.where(negative, -token, token))
             depth = torch.where(over, depth, depth + opens.long() - closes.long())
             # what is begun starts from nothing
-            value = value.scatter(1, depth, torch.where(opens & ~over, 0, value.gather(1, depth)))
-            waiting = waiting.scatter(1, depth, torch.where(opens & ~over, plus, waiting.gather(1, depth)))
+            value.scatter_(1, depth, torch.where(opens & ~over, 0, value.gather(1, depth)))
+            waiting.scatter_(1, depth, torch.where(opens & ~over, plus, waiting.gather(1, depth)))
             so_far, pending = value.gather(1, depth), waiting.gather(1, depth)
             applied = torch.where(pending == plus, so_far + given, torch.where(pending == minus, so_far - given, so_far * given))
-            value = value.scatter(1, depth, torch.where((digit | closes) & ~over, applied % self.settings.modulus, so_far))
-            waiting = waiting.scatter(1, depth, torch.where(operator & after_digit & ~over, token, pending))
+            value.scatter_(1, depth, torch.where((digit | closes) & ~over, applied % self.settings.modulus, so_far))
+            waiting.scatter_(1, depth, torch.where(operator & after_digit & ~over, token, pending))
             negative = operator & ~after_digit
             after_digit = digit | closes
-            values.append(value[:, :1])
+            values.append(value[:, :1].clone())
         return torch.cat(values, dim=1)
 
     def explain(self, batch: Batch, row: int) -> str:

@@ -140,20 +140,21 @@ class Recall(MacroAccuracy):
 
     def _read(self, tokens: list[int]) -> list[int]:
         """What comes next at every position, if it is the token of a value."""
-        s = self.settings
+        first = self.settings.keys
+        end = first + self.settings.values
         known: dict[tuple[int, ...], dict[int, int]] = {}
         key: tuple[int, ...] = ()
         value: tuple[int, ...] = ()
         answers = []
         for token in tokens:
-            if s.keys <= token < s.keys + s.values:
+            if first <= token < end:
                 known.setdefault(key, {})[len(value)] = token
                 value += (token,)
             else:
-                key, value = (() if value or token >= s.keys else key), ()
-                key += (token,) if token < s.keys else ()
+                key, value = (() if value or token >= first else key), ()
+                key += (token,) if token < first else ()
             following = known.get(key, {}).get(len(value))
-            answers.append(next((v for v in range(s.keys, s.keys + s.values) if v not in value), s.keys) if following is None else following)
+            answers.append(next((v for v in range(first, end) if v not in value), first) if following is None else following)
         return answers
 
     def explain(self, batch: Batch, row: int) -> str:
