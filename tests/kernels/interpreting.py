@@ -22,6 +22,8 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     integers_unchecked(monkeypatch)
     patch_once(monkeypatch)
     types_once(monkeypatch)
+    what_is_alike(monkeypatch)
+    whole_slices(monkeypatch)
 
 
 def bfloat16_as_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,3 +127,40 @@ def types_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "_get_np_dtype", known_in_numpy)
     monkeypatch.setattr(tl.core.block_type, "__init__", known_block)
     monkeypatch.setattr(tl.core.tensor, "__init__", known_tensor)
+
+
+def what_is_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It casts to the type that a tensor has, broadcasts to the shape that it has, and asks a type at length whether it is itself."""
+    semantic = tl.semantic.TritonSemantic
+    equal, cast, broadcast = tl.core.dtype.__eq__, semantic.cast, semantic.broadcast_impl_value
+
+    def quickly_cast(self: Any, x: Any, target: Any, *more: Any) -> Any:
+        return x if x.type.scalar is target.scalar else cast(self, x, target, *more)
+
+    def quickly_broadcast(self: Any, x: Any, y: Any) -> Any:
+        alike = x.type.is_block() and y.type.is_block() and [*x.type.shape] == [*y.type.shape]
+        return (x, y) if alike else broadcast(self, x, y)
+
+    monkeypatch.setattr(tl.core.dtype, "__eq__", lambda self, other: self is other or equal(self, other))
+    monkeypatch.setattr(semantic, "cast", quickly_cast)
+    monkeypatch.setattr(semantic, "broadcast_impl_value", quickly_broadcast)
+
+
+def whole_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reduces by a function of ours number by number, where a slice at a time is the same."""
+    reduce = interpreter.ReduceOps.generic_reduce
+
+    def by_slices(self: Any, given: Any) -> Any:
+        axis, arrays = self.axis, [x.handle.data for x in given]
+        if axis is None or arrays[0].ndim < 2:
+            return reduce(self, given)
+        before = (slice(None),) * axis
+        rows = [[self.to_tensor(array[(*before, i)], x.dtype) for array, x in zip(arrays, given, strict=True)] for i in range(arrays[0].shape[axis])]
+        done = rows[0]
+        for row in rows[1:]:
+            done = self.combine_fn.fn(*done, *row)
+            done = [*done] if isinstance(done, (tuple, tl.core.tuple)) else [done]
+        place = (*before, None if self.keep_dims else ...)
+        return [self.to_tensor(x.handle.data[place], x.dtype) for x in done]
+
+    monkeypatch.setattr(interpreter.ReduceOps, "generic_reduce", by_slices)
