@@ -51,6 +51,7 @@ def test_a_cpu_draws_with_one_thread() -> None:
     assert torch.get_num_threads() == threads
 
 
+@pytest.mark.slow
 def test_a_row_on_a_cpu_beside_a_peer() -> None:
     sides = find(replace(QUICK, peer=("numpy", "2")))["sides"]
     assert 0 < sides[OURS][AS_CALLED]["median"] < sides["numpy"][AS_CALLED]["median"]

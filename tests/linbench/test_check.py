@@ -105,6 +105,7 @@ def test_what_a_module_does_not_declare_is_no_fault(mine: Callable[[str], str]) 
     assert "WRONG" not in found.values()
 
 
+@pytest.mark.slow
 def test_the_command_says_which_laws_are_broken_and_ends_with_1(linbench: Callable[..., Any], mine: Callable[[str], str]) -> None:
     ended = linbench("check", mine("Touches"))
     assert ended.code == 1

@@ -27,6 +27,7 @@ def fails_at_first(case: Case) -> str:
     return f"{case.name} compiled"
 
 
+@pytest.mark.slow
 def test_what_has_no_memory_beside_the_others_is_compiled_once_more_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failures = {"fits": "", "crowded": "CUDA out of memory. Tried much", "handleless": "CUBLAS_STATUS_ALLOC_FAILED", "broken": "no such luck"}
     monkeypatch.setattr("os.cpu_count", lambda: 4)

@@ -183,6 +183,7 @@ def test_rows_of_one_kernel_are_handed_out_far_apart() -> None:
     assert handed_out([]) == []
 
 
+@pytest.mark.slow
 def test_verdicts_stand_in_the_order_of_their_rows_however_they_were_handed_out() -> None:
     these = [row for row in rows("cpu", ["l2_norm", "rotary"]) if row.precision == "fp32"]
     told: list[Row] = []
