@@ -192,17 +192,18 @@ class FormalLanguage(Task):
         """The letter likeliest to be legal for one who knows all languages and holds each to be as likely: those in which the words so far
         cannot be read are out, the others count by how probable they make them."""
         known = self._automata(batch.inputs.device)
-        legal = torch.cat([self._likeliest(inputs, known) for inputs in torch.split(batch.inputs, 256)])
-        return legal.gather(1, batch.positions)
-
-    def _likeliest(self, inputs: Tensor, known: Automata) -> Tensor:
-        """[B, T] after each token, of inputs [B, T]."""
-        letters, found = self.settings.letters, []
         letter, target, degree, legal = (x.flatten(0, 1) for x in (known.letter, known.target, known.degree, known.legal))
-        alphabet = torch.arange(letters, device=inputs.device)
+        alphabet = torch.arange(self.settings.letters, device=batch.inputs.device)
         may = (legal[:, None] >> alphabet) & 1
         after = (target[:, :, None] * (letter[:, :, None] == alphabet)).sum(dim=1)  # 0 where it may not
-        begin = torch.arange(0, len(legal), self.settings.nodes, device=inputs.device).expand(len(inputs), -1)  # where each automaton's states stand
+        likeliest = torch.cat([self._likeliest(inputs, letter, degree, may, after) for inputs in torch.split(batch.inputs, 256)])
+        return likeliest.gather(1, batch.positions)
+
+    def _likeliest(self, inputs: Tensor, letter: Tensor, degree: Tensor, may: Tensor, after: Tensor) -> Tensor:
+        """[B, T] after each token, of inputs [B, T]. Of every state of every automaton: letter [S, E] of its edges, degree [S] how many they are, and of every
+        letter whether it may follow and to which state, may and after [S, letters]."""
+        letters, found = self.settings.letters, []
+        begin = torch.arange(0, len(letter), self.settings.nodes, device=inputs.device).expand(len(inputs), -1)  # where each automaton's states stand
         state, weight = begin, torch.ones(begin.shape, dtype=torch.float64, device=inputs.device)
         for token in inputs.unbind(1):
             token = token[:, None]

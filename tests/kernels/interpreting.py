@@ -79,7 +79,7 @@ def floats_as_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def integers_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It computes sums and products of integers once more, in 64 bits, to see whether they overflow. A GPU does not, nor do those of small tensors."""
+    """It computes sums and products of integers once more, in 64 bits, to see whether they overflow. A GPU does not look, and of small tensors none does."""
     builder = interpreter.interpreter_builder
     monkeypatch.setattr(builder, "options", replace(builder.options, sanitize_overflow=False))
 
