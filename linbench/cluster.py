@@ -21,7 +21,7 @@ import torch
 from linbench.common.errors import UserError
 from linbench.jobs import Job, Message, Reported, work
 from linbench.loading import theirs
-from linbench.workers import Outcome, one_line
+from linbench.workers import Outcome, Waiting, one_line
 
 TRIES = 3
 """Times that what is left of a group is handed out, when its worker or node is lost."""
@@ -100,22 +100,21 @@ class Cluster(NamedTuple):
         """Each group has a GPU of its own."""
         return self if self.sharing == 1 else self._replace(gpus=1.0)
 
-    def __call__(self, jobs: Iterable[Job], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
+    def __call__(self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
         """An executor. Which node a group runs on, and when, is left to Ray; it is handed as many as it has room for, and one to wait.
 
         Ray itself repeats nothing. When a worker or node is lost, what has no result of its group is handed out again.
         """
         import ray
 
-        waiting, more = enumerate(jobs), True
+        waiting = Waiting(jobs)
         running: dict[Any, _Group] = {}
         try:
             while True:
-                while more and len(running) <= self._room():
-                    if more := (following := next(waiting, None)) is not None:
-                        place, job = following
-                        group = _Group(place, job, [*job.wanted])
-                        running[self._sent(group)] = group
+                while len(running) <= self._room() and (following := waiting.next()):
+                    place, job = following
+                    group = _Group(place, job, [*job.wanted])
+                    running[self._sent(group)] = group
                 if not running:
                     return
                 for stream, ready in _looked_at(running):

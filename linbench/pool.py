@@ -34,7 +34,7 @@ class Pool(NamedTuple):
         gpus = {each.get("CUDA_VISIBLE_DEVICES"): each for each in self.environments}
         return self if self.sharing == 1 else self._replace(environments=tuple(gpus.values()), threads=self.threads * self.sharing)
 
-    def __call__(self, jobs: Iterable[Job], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
+    def __call__(self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
         """An executor. A group that is silent for too long is ended with all that it started."""
         function = partial(_work, threads=self.threads)
         return outcomes(function, jobs, workers=len(self.environments), seconds=self.silence, tell=tell, environments=self.environments)
@@ -62,6 +62,7 @@ def pool(device: str, workers: int | None, *, gpus: int | None = None, silence: 
 
 
 def _work(job: Job, tell: Callable[[Message], None], *, threads: int) -> None:
-    """In a worker."""
+    """In a worker, which keeps no memory from others that share its GPU while it waits for the next."""
     torch.set_num_threads(threads)
     work(job, tell)
+    torch.cuda.empty_cache()

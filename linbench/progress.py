@@ -31,12 +31,14 @@ class Plain:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.count = self.total = 0
+        self.count = 0
+        self.cells: list[Cell] = []
         self.names = Names(frozenset(), ())
 
     def begin(self, cells: Sequence[Cell]) -> None:
-        """Says how much there is to do."""
-        self.count, self.total, self.names = 0, len(cells), varied(cells)
+        """Says how much there is to do, with what was before."""
+        self.cells += cells
+        self.names = varied(self.cells)
 
     def report(self, cells: Sequence[Cell], report: Report) -> None:
         """Too much for a log."""
@@ -45,7 +47,7 @@ class Plain:
         """`3/12 mqar quick deltanet seed 2: accuracy 0.9981, 41 s`."""
         self.count += 1
         when = "finished earlier" if stored else took(result)
-        line = f"{self.count}/{self.total} {named([cell], self.names)}: {outcome(result)}, {when}"
+        line = f"{self.count}/{len(self.cells)} {named([cell], self.names)}: {outcome(result)}, {when}"
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def end(self) -> None:
@@ -65,8 +67,6 @@ class Live:
             console=console,
             transient=True,
         )
-        self.rounds = 0
-        """Of a search, so far."""
         self.all: TaskID | None = None
         self.running: dict[frozenset[str], TaskID] = {}
         """By the ids of a group's cells."""
@@ -75,18 +75,14 @@ class Live:
         """Of its steps, the most that each cell has had."""
 
     def begin(self, cells: Sequence[Cell]) -> None:
-        """Starts the display; how many rounds a search will have is not known, so that each is counted by itself."""
+        """Starts the display, or counts more cells in: how many a search leads to is not known before it is over."""
         self.plain.begin(cells)
-        self._drop(list(self.running))
-        self.over.clear()
-        self.shares.clear()
+        known = self.plain.cells
+        if self.all is None and len(known) > 1:
+            searched = any(cell.purpose == "tuning" for cell in known)
+            self.all = self.bars.add_task("all cells so far" if searched else "all cells", numbers="")
         if self.all is not None:
-            self.bars.remove_task(self.all)
-            self.all = None
-        tuning = any(cell.purpose == "tuning" for cell in cells)
-        self.rounds += tuning
-        if len(cells) > 1:
-            self.all = self.bars.add_task(f"search, round {self.rounds}" if tuning else "all cells", total=float(len(cells)), numbers="")
+            self.bars.update(self.all, total=float(len(known)))
         self.bars.start()
 
     def report(self, cells: Sequence[Cell], report: Report) -> None:

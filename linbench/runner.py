@@ -23,7 +23,7 @@ class Progress(Protocol):
     """Who wants to know how a run is getting on."""
 
     def begin(self, cells: Sequence[Cell]) -> None:
-        """Before the first cell."""
+        """Before the first cell, and before more that follow from results."""
 
     def report(self, cells: Sequence[Cell], report: Report) -> None:
         """While cells train, together."""
@@ -61,9 +61,9 @@ class Executor(Protocol):
     def alone(self) -> "Executor":
         """One with which none has to share."""
 
-    def __call__(self, jobs: Iterable[Job], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
+    def __call__(self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
         """As `workers.outcomes`: takes a job whenever it has a place for one, tells what is found of its cells as it comes, and gives the
-        job's number when it is over, with a failure for what has no result then."""
+        job's number when it is over, with a failure for what has no result then. None: there is no job now, but may be when one is over."""
 
 
 class Here:
@@ -75,14 +75,17 @@ class Here:
         """It is."""
         return self
 
-    def __call__(self, jobs: Iterable[Job], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
+    def __call__(self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
         """An executor."""
-        for place, job in enumerate(jobs):
+        for place, job in enumerate(each for each in jobs if each is not None):
             work(job, tell)
             yield place, Outcome()
 
 
 HERE = Here()
+
+Following = Callable[[Mapping[str, Result]], Iterable[Cell]]
+"""What is to be run by the results so far, which stand by their ids; it may name again what it named before."""
 
 
 def run_cells(
@@ -94,9 +97,10 @@ def run_cells(
     again: bool = False,
     retry: bool = True,
     stack: int | None = None,
+    then: Following | None = None,
 ) -> list[Result]:
-    """The results of `cells`, in their order and each once; each is kept as soon as it is there. `again` repeats finished ones, `retry`
-    those that failed.
+    """The results of `cells`, in their order and each once, and of what follows from them, `then`, as soon as there is a place for it; each is kept
+    as soon as it is there. `again` repeats finished ones, `retry` those that failed.
 
     Cells that differ in seed, learning rate and weight decay alone train together, at most `stack` of them (None: as many as suit the
     device). What finds no memory beside others that share its GPU is run once more when they are done. Several launchers may work on one
@@ -105,49 +109,73 @@ def run_cells(
     Raises StorageError: results cannot be kept.
     """
     store.prepare()
-    cells = list({cell.id: cell for cell in cells}.values())
-    book = _Book({cell.id: cell for cell in cells}, store, progress, partial(stands, again=again, retry=retry))
-    progress.begin(cells)
+    book = _Book(store, progress, partial(stands, again=again, retry=retry), then)
     try:
-        waiting = list(cells)
-        while waiting:
+        book.add(cells)
+        while waiting := book.waiting:
             beside = [cell for cell in waiting if cell.id not in book.crowded]
             if not beside:
                 executor = executor.alone()
-            book.run(groups(beside or waiting, largest=stack, sharing=executor.sharing), executor)
-            left = [cell for cell in waiting if cell.id not in book.results]
-            if len(left) == len(waiting):  # other launchers are at all of them
+            if not book.run(beside or waiting, executor, partial(groups, largest=stack, sharing=executor.sharing)):  # other launchers are at all of them
                 time.sleep(_POLL_SECONDS)
-            waiting = left
     finally:
         book.give_back()
         progress.end()
-    return [book.results[cell.id] for cell in cells]
+    return [book.results[name] for name in book.cells]
 
 
 class _Book:
     """Which cells of a run have a result, and which are claimed for a job."""
 
-    def __init__(self, cells: Mapping[str, Cell], store: Store, progress: Progress, good: Callable[[Result | None], bool]) -> None:
-        self.cells, self.store, self.progress, self.good = cells, store, progress, good
+    def __init__(self, store: Store, progress: Progress, good: Callable[[Result | None], bool], then: Following | None) -> None:
+        self.store, self.progress, self.good, self.then = store, progress, good, then
+        self.cells: dict[str, Cell] = {}
         self.results: dict[str, Result] = {}
         self.claims: dict[str, ExitStack] = {}
         self.crowded: set[str] = set()
         """What found no memory beside others."""
+        self.news = True
+        """Whether there are results that `then` has not seen."""
         self.checkpoints = Checkpoints(store.checkpoints)
 
-    def run(self, these: Iterable[Sequence[Cell]], executor: Executor) -> None:
-        """Hand out all that nobody else is at, and keep what is found."""
-        handed: list[Job] = []
+    @property
+    def waiting(self) -> list[Cell]:
+        """What has no result yet."""
+        return [cell for name, cell in self.cells.items() if name not in self.results]
 
-        def jobs() -> Iterator[Job]:
-            for group in these:
-                for job in self.jobs(group):
-                    handed.append(job)
-                    yield job
+    def add(self, cells: Iterable[Cell]) -> list[Cell]:
+        """Those that were not known."""
+        new = {cell.id: cell for cell in cells if cell.id not in self.cells}
+        self.cells |= new
+        if new:
+            self.progress.begin(list(new.values()))
+        return list(new.values())
+
+    def run(self, cells: Sequence[Cell], executor: Executor, grouped: Callable[[Sequence[Cell]], Iterable[Sequence[Cell]]]) -> bool:
+        """Hand out all of `cells`, and of what follows, that nobody else is at, and keep what is found. Whether anything was."""
+        handed: list[Job] = []
+        before = len(self.results)
+
+        def jobs() -> Iterator[Job | None]:
+            these = cells
+            while True:
+                for group in grouped(these):
+                    for job in self.jobs(group):
+                        handed.append(job)
+                        yield job
+                while not (these := self.following()):
+                    if not self.claims:
+                        return
+                    yield None
 
         for place, outcome in executor(jobs(), tell=partial(self.hear, shared=executor.sharing > 1)):
             self.over(handed[place], outcome)
+        return len(self.results) > before
+
+    def following(self) -> list[Cell]:
+        """What `then` asks for now, and nobody has before."""
+        news, self.news = self.news, False
+        return self.add(self.then(self.results)) if self.then and news else []
 
     def jobs(self, group: Sequence[Cell]) -> Iterator[Job]:
         """What there is to measure of a group; what is `good` already needs no job."""
@@ -188,7 +216,7 @@ class _Book:
 
     def done(self, cell: Cell, *, stored: bool) -> None:
         """The cell has its result."""
-        self.results[cell.id] = reported(cell, self.store)
+        self.results[cell.id], self.news = reported(cell, self.store), True
         self.progress.finished(cell, self.results[cell.id], stored=stored)
         self.claims.pop(cell.id).close()
 

@@ -1,8 +1,7 @@
 """The learning rate of every model by one rule: the same grid for all, chosen on tuning seeds by validation, reported on others."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -76,6 +75,11 @@ class Search:
     cell: Cell
     settings: SearchSettings
     tried: dict[int, Trial | None] = field(default_factory=dict)
+    trials: dict[int, list[Cell]] = field(init=False)
+    """What to run now, by half decade."""
+
+    def __post_init__(self) -> None:
+        self._go_on()
 
     @property
     def hopeless(self) -> bool:
@@ -115,15 +119,16 @@ class Search:
 
     @property
     def wanted(self) -> list[Cell]:
-        """What to run now, to be judged by."""
-        return [cell for n in self.next for cell in self._tuning(n)]
+        """What to run now, to be judged by; nothing when done."""
+        return [cell for cells in self.trials.values() for cell in cells]
 
     def learn(self, results: Mapping[str, Result]) -> None:
         """What became of the cells that were wanted, by their ids."""
-        self.tried |= {n: Trial.of([results[cell.id] for cell in self._tuning(n)]) for n in self.next}
+        self.tried |= {n: Trial.of([results[cell.id] for cell in cells]) for n, cells in self.trials.items()}
+        self._go_on()
 
-    def _tuning(self, half_decades: int) -> list[Cell]:
-        return self.at(half_decades, self.settings.seeds, "tuning")
+    def _go_on(self) -> None:
+        self.trials = {n: self.at(n, self.settings.seeds, "tuning") for n in self.next}
 
     def reported(self, cell: Cell) -> Cell:
         """A cell of the model at the best rate."""
@@ -148,27 +153,37 @@ def run_searched(
 ) -> list[Result]:
     """The results of `cells`, each at the learning rate that its model's search finds, whatever rate the cell has.
 
-    All models are searched side by side, so that what can be stacked is. The reported results say what was tried, and are marked `lr_edge`
-    where the best rate is the first or last of all tried, `lr_untried` where one of its runs failed, which is never the best.
+    All models are searched side by side, each as far as its results lead. The reported ones say what was tried, and are marked `lr_edge` where the
+    best rate is the first or last of all tried, `lr_untried` where one of its runs failed, which is never the best.
 
     Raises UserError: a seed to be reported is a tuning seed; or, when all others are run, no rate of a model could be tried. StorageError: results
     cannot be kept.
     """
     searches = _searches(cells, settings or default_search())
-    runs = partial(run_cells, executor=executor, again=again, retry=retry, stack=stack)
-    while wanted := [cell for search in searches.values() for cell in search.wanted]:
-        run = {result["id"]: result for result in runs(wanted, store, progress)}
-        for search in searches.values():
-            search.learn(run)
-    cells = list({cell.id: cell for cell in cells}.values())
-    chosen = [(search, search.reported(cell)) for cell in cells if not (search := searches[_model(cell)]).hopeless]
-    found = {result["id"]: result for result in runs([cell for _, cell in chosen], store, progress)}
-    told = [_told(found[cell.id], search, store) for search, cell in chosen]
+    asked = [(cell, searches[_model(cell)]) for cell in {cell.id: cell for cell in cells}.values()]
+    reports: dict[str, Cell] = {}
+    told: dict[str, Result] = {}
+
+    def following(results: Mapping[str, Result]) -> Iterator[Cell]:
+        """What a search says of a report is kept with it at once."""
+        for cell, search in asked:
+            if search.wanted and all(each.id in results for each in search.wanted):
+                search.learn(results)
+            if search.wanted:
+                yield from search.wanted
+            elif not search.hopeless:
+                report = reports[cell.id] = reports.get(cell.id) or search.reported(cell)
+                if report.id in results and cell.id not in told:
+                    told[cell.id] = _told(results[report.id], search, store)
+                yield report
+
+    first = [cell for search in searches.values() for cell in search.wanted]
+    run_cells(first, store, progress, executor=executor, again=again, retry=retry, stack=stack, then=following)
     if hopeless := dict.fromkeys(search.cell.model.label for search in searches.values() if search.hopeless):
         raise UserError(
             f"no learning rate of {', '.join(hopeless)} can be chosen: none has a number from every tuning seed; see why its runs ended as they did."
         )
-    return told
+    return [told[cell.id] for cell, _ in asked]
 
 
 def ahead(cells: Sequence[Cell], stored: Callable[[str], Result | None], settings: SearchSettings | None, *, retry: bool) -> tuple[list[Cell], set[str]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from linbench.common.errors import StorageError
 
@@ -16,6 +16,7 @@ _ENDING_SECONDS = 5.0
 _WHOLE_DAY = 86400.0
 
 
+T = TypeVar("T")
 Tell = Callable[[Any], None]
 
 
@@ -49,7 +50,7 @@ def outcomes(
 
     Args:
         function: importable by name; arguments and results can be pickled. What it prints goes to standard error.
-        arguments: each is taken when a worker is free for it.
+        arguments: each is taken when a worker is free for it. None is no argument: there is none now, but may be after the next outcome.
         workers: processes side by side, each with a process group of its own, which ends with it. After a failure a process is replaced,
             since a GPU that met an illegal address answers no later call of the same process. 0 calls in this process, one after another.
         seconds: a call that takes longer, or with `tell` is silent for longer, fails.
@@ -60,17 +61,20 @@ def outcomes(
     Raises StorageError: a call did.
     """
     if workers == 0:
-        for place, argument in enumerate(arguments):
+        for place, argument in enumerate(each for each in arguments if each is not None):
             yield place, _kept(_call(function, argument, tell))
         return
-    waiting = enumerate(arguments)
+    waiting = Waiting(arguments)
     running: list[_Worker] = []
+    idle: list[_Worker] = []
     free = [*(environments or [{}] * workers)][::-1]
     try:
         while True:
-            while len(running) < workers and (following := next(waiting, None)):
-                running.append(_Worker(function, free.pop(), talks=tell is not None))
+            while len(running) < workers and (following := waiting.next()):
+                running.append(_least_busy(idle, running) if idle else _Worker(function, free.pop(), talks=tell is not None))
                 running[-1].begin(*following, seconds)
+            while idle and waiting.over:
+                idle.pop().end()
             if not running:
                 return
             for worker in _ready(running):
@@ -80,15 +84,36 @@ def outcomes(
                     tell(heard.message)
                     continue
                 yield worker.place, _kept(heard)
-                if heard.failure is None and not fresh and (following := next(waiting, None)):
-                    worker.begin(*following, seconds)
+                running.remove(worker)
+                if heard.failure is None and not fresh:
+                    idle.append(worker)
                 else:
-                    running.remove(worker)
                     free.append(worker.environment)
                     worker.end()
     finally:
-        for worker in running:
+        for worker in running + idle:
             worker.end(at_once=True)
+
+
+class Waiting(Generic[T]):
+    """What is to be done, with its place. over: nothing will come any more."""
+
+    def __init__(self, these: Iterable[T | None]) -> None:
+        self._these, self._place, self.over = iter(these), -1, False
+
+    def next(self) -> tuple[int, T] | None:
+        """None: nothing is there, for now or for good."""
+        if self.over:
+            return None
+        try:
+            following = next(self._these)
+        except StopIteration:
+            self.over = True
+            return None
+        if following is None:
+            return None
+        self._place += 1
+        return self._place, following
 
 
 def one_line(error: BaseException) -> str:
@@ -155,6 +180,12 @@ class _Worker:
             if self.process.pid is not None and os.getpgid(self.process.pid) == self.process.pid:
                 os.killpg(self.process.pid, signal.SIGKILL)
         self.process.kill()
+
+
+def _least_busy(idle: list[_Worker], running: list[_Worker]) -> _Worker:
+    """Takes from the idle one that shares its environment, and so its GPU, with the fewest that run."""
+    shared = [sum(other.environment == worker.environment for other in running) for worker in idle]
+    return idle.pop(shared.index(min(shared)))
 
 
 def _ready(running: list[_Worker]) -> list[_Worker]:

@@ -74,13 +74,17 @@ def trains(monkeypatch: pytest.MonkeyPatch, a_result: Callable[..., Any]) -> lis
     class Runs(list[Any]):
         statuses: ClassVar[dict[str, str]] = {}
 
-        def __call__(self, cells: list[Any], store: Any, *_: Any, retry: bool = True, **__: Any) -> list[Any]:
-            for cell in cells:
-                if not stands(store.get(cell.id), again=False, retry=retry):
-                    self.append(cell)
-                    store.prepare()
-                    store.put(self.result(cell))
-            return [store.get(cell.id) for cell in cells]
+        def __call__(self, cells: list[Any], store: Any, *_: Any, retry: bool = True, then: Any = lambda _: (), **__: Any) -> list[Any]:
+            found: dict[str, Any] = {}
+            while new := [cell for cell in cells if cell.id not in found]:
+                for cell in new:
+                    if not stands(store.get(cell.id), again=False, retry=retry):
+                        self.append(cell)
+                        store.prepare()
+                        store.put(self.result(cell))
+                    found[cell.id] = store.get(cell.id)
+                cells = list(then(found))
+            return list(found.values())
 
         def result(self, cell: Any) -> Any:
             score = 0.9 if cell.protocol.lr == 1e-3 else 0.5

@@ -108,14 +108,19 @@ def test_cells_of_a_group_that_was_broken_off_have_one_bar() -> None:
     progress.end()
 
 
-def test_each_round_of_a_search_is_counted_by_itself_and_says_so() -> None:
-    cells = plan("mqar", ["attention"], seeds=[0, 1], device="cpu")
-    tuning = [replace(cell, purpose="tuning") for cell in cells]
+def test_what_a_search_leads_to_is_counted_in_when_it_is_known() -> None:
+    cells = plan("mqar", ["attention"], seeds=[0, 1, 100, 101, 102], device="cpu")
+    tuning, reports = [replace(cell, purpose="tuning") for cell in cells[2:]], cells[:2]
     progress = live(tuning)
-    assert list(shown(progress)) == ["search, round 1"]
-    for these, title in ((tuning, "search, round 2"), (cells, "all cells")):
-        progress.finished(cells[0], RESULT, stored=False)
-        progress.end()
-        progress.begin(these)
-        assert shown(progress) == {title: 0}
+    assert shown(progress) == {"all cells so far": 0}
+    assert isinstance(file := progress.plain.console.file, io.StringIO)
+    for cell in tuning:
+        progress.finished(cell, RESULT, stored=False)
+    progress.begin(reports)
+    progress.report(reports[:1], Report(1, 2, 1.5, None, 1.0))
+    assert shown(progress) == {"all cells so far": 3.5, "mqar quick attention seed 0": 1}
+    assert progress.bars.tasks[0].total == 5
+    for cell in reports:
+        progress.finished(cell, RESULT, stored=False)
     progress.end()
+    assert [count in file.getvalue() for count in ("1/3 ", "3/3 ", "4/5 ", "5/5 ")] == [True] * 4

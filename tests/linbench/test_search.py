@@ -1,7 +1,7 @@
 """One rule for every model's learning rate."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +9,14 @@ import pytest
 
 import linbench
 from linbench import search as what
-from linbench.cell import Cell
+from linbench.cell import Cell, Purpose
 from linbench.common.errors import UserError
+from linbench.jobs import Job, Message
 from linbench.plan import plan
-from linbench.runner import Silent
+from linbench.runner import Following, Silent
 from linbench.search import SearchSettings, default_search, learning_rate, run_searched
-from linbench.store import NO_VERDICT, Result, Store
+from linbench.store import NO_VERDICT, SCHEMA, Result, Store
+from linbench.workers import Outcome, Waiting
 
 SETTINGS = SearchSettings(lowest=-8, rates=5, extensions=2, seeds=(100, 101))
 GRID = [1e-4, 3.16e-4, 1e-3, 3.16e-3, 1e-2]
@@ -31,9 +33,13 @@ class Runs:
         self.accuracy = accuracy
         self.asked: list[Cell] = []
 
-    def __call__(self, cells: Sequence[Cell], *_: Any, **__: Any) -> list[Result]:
-        self.asked += cells
-        return [self.result(cell) for cell in cells]
+    def __call__(self, cells: Sequence[Cell], *_: Any, then: Following, **__: Any) -> list[Result]:
+        found: dict[str, Result] = {}
+        while new := [cell for cell in cells if cell.id not in found]:
+            self.asked += new
+            found |= {cell.id: self.result(cell) for cell in new}
+            cells = list(then(found))
+        return list(found.values())
 
     def result(self, cell: Cell) -> Result:
         accuracy = self.accuracy(cell)
@@ -172,3 +178,63 @@ def test_tuning_seeds_differ() -> None:
 def test_a_rate_beside_a_search_is_refused_in_python_too() -> None:
     with pytest.raises(UserError, match=r"protocol\.lr = 0\.001: the learning rate is searched for"):
         linbench.run("mqar", "deltanet", search=True, settings={"protocol.lr": 1e-3})
+
+
+class ByModel:
+    """An executor that has a place for every job, and ends those of `first` before any other; `breaks` after so many."""
+
+    sharing = 1
+
+    def __init__(self, result: Callable[[Cell], Result], first: str, breaks: int = -1) -> None:
+        self.result, self.first, self.breaks = result, first, breaks
+        self.over: list[tuple[str, Purpose]] = []
+
+    def alone(self) -> "ByModel":
+        return self
+
+    def __call__(self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
+        waiting = Waiting(jobs)
+        running: dict[int, Job] = {}
+        while True:
+            while following := waiting.next():
+                running.update([following])
+            if not running:
+                return
+            if len(self.over) == self.breaks:
+                raise KeyboardInterrupt
+            place = min(running, key=lambda place: running[place].cells[0].model.label != self.first)
+            cells = running.pop(place).cells
+            for cell in cells:
+                tell(self.result(cell))
+            self.over.append((cells[0].model.label, cells[0].purpose))
+            yield place, Outcome()
+
+
+@pytest.fixture
+def scored(a_result: Callable[..., Result]) -> Callable[[Cell], Result]:
+    def result(cell: Cell) -> Result:
+        score = peaked(1.0)(cell)
+        return a_result(cell.model.label, cell.seed, score, lr=cell.protocol.lr) | {
+            "id": cell.id, "schema": SCHEMA, "cell": cell.identity, "purpose": cell.purpose, "curve": [{"accuracy": score, "tokens": 1, "step": 1}],
+        }  # fmt: skip
+
+    return result
+
+
+def test_a_search_does_not_wait_for_that_of_another_model(scored: Callable[[Cell], Result], tmp_path: Path) -> None:
+    executor = ByModel(scored, "deltanet")
+    found = run_searched(cells(["linear_attention", "deltanet"]), Store(tmp_path), Silent(), settings=SETTINGS, executor=executor, stack=16)
+    one = [*["tuning"] * 3, "report"]  # the grid, and twice the next rate beyond its edge
+    assert [label for label, _ in executor.over] == ["deltanet"] * 4 + ["linear_attention"] * 4
+    assert [purpose for _, purpose in executor.over] == one * 2
+    assert [(result["label"], result["cell"]["seed"], result["marks"]) for result in found] == [
+        (label, seed, ["lr_edge"]) for label in ("linear_attention", "deltanet") for seed in (0, 1)
+    ]
+
+
+def test_what_a_search_says_of_a_report_is_kept_though_others_are_broken_off(scored: Callable[[Cell], Result], tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        run_searched(cells(["linear_attention", "deltanet"]), store, Silent(), settings=SETTINGS, executor=ByModel(scored, "deltanet", breaks=4), stack=16)
+    kept = [result for result in store.all() if result["purpose"] == "report"]
+    assert [(result["label"], result["marks"], result["search"]["best"]) for result in kept] == [("deltanet", ["lr_edge"], 0.1)] * 2

@@ -2,6 +2,7 @@ import multiprocessing
 import os
 import signal
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from operator import call
 from pathlib import Path
@@ -34,6 +35,51 @@ def test_a_process_lives_on_until_a_call_fails() -> None:
     assert found[2].failure == "ValueError: invalid literal for int() with base 10: 'x'"
     fresh = dict(outcomes(call, [os.getpid, os.getpid], workers=1, fresh=True))
     assert fresh[0].value != fresh[1].value
+
+
+def test_what_is_not_there_yet_is_asked_for_again_after_an_outcome_and_finds_a_process_that_waited(tmp_path: Path) -> None:
+    found: dict[int, Outcome] = {}
+
+    def arguments() -> Iterator[Callable[[], int] | None]:
+        yield os.getpid
+        yield partial(_wait_for, tmp_path / "later")
+        while not found:
+            yield None
+        yield os.getpid
+        while len(found) < 2:
+            yield None
+        assert sorted(found) == [0, 2], "the second is not over"
+        (tmp_path / "later").touch()
+        while len(found) < 3:
+            yield None
+        yield os.getpid
+
+    for place, outcome in outcomes(call, arguments(), workers=2):
+        found[place] = outcome
+    assert sorted(found) == [0, 1, 2, 3]
+    assert found[2].value == found[0].value != found[1].value
+    assert found[3].value in (found[0].value, found[1].value)
+
+
+def test_the_process_that_goes_on_is_the_one_whose_device_is_least_busy(tmp_path: Path) -> None:
+    here, there = {"PLACE": "here"}, {"PLACE": "there"}
+    found: dict[int, Outcome] = {}
+
+    def arguments() -> Iterator[Callable[[], object] | None]:
+        yield partial(_wait_for, tmp_path / "later")
+        yield os.getpid
+        yield partial(_wait_for, tmp_path / "last")
+        while not found:
+            yield None
+        (tmp_path / "last").touch()
+        while len(found) < 2:
+            yield None
+        yield partial(os.getenv, "PLACE")  # the last to be idle is here, where one is at work
+        (tmp_path / "later").touch()
+
+    for place, outcome in outcomes(call, arguments(), workers=3, environments=[here, there, here]):
+        found[place] = outcome
+    assert found[3].value == "there"
 
 
 def test_a_call_that_hangs_is_ended() -> None:
@@ -75,6 +121,13 @@ def test_a_call_that_hangs_does_not_outlive_who_asked_for_it(tmp_path: Path) -> 
     while alive(worker):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def _wait_for(path: Path) -> int:
+    deadline = time.monotonic() + 60
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return os.getpid()
 
 
 def _full(argument: int) -> None:
