@@ -114,9 +114,8 @@ def run_cells(
         book.add(cells)
         while waiting := book.waiting:
             beside = [cell for cell in waiting if cell.id not in book.crowded]
-            if not beside:
-                executor = executor.alone()
-            if not book.run(beside or waiting, executor, partial(groups, largest=stack, sharing=executor.sharing)):  # other launchers are at all of them
+            who = executor if beside else executor.alone()
+            if not book.run(beside or waiting, who, partial(groups, largest=stack, sharing=who.sharing)):  # other launchers are at all of them
                 time.sleep(_POLL_SECONDS)
     finally:
         book.give_back()

@@ -140,7 +140,7 @@ def test_what_finds_no_memory_beside_others_is_run_once_more_alone(mine: Path, e
 @pytest.mark.slow
 def test_what_a_worker_cannot_keep_ends_the_run_and_no_cell_has_failed(tmp_path: Path) -> None:
     class Full(Here):
-        def __call__(self, jobs: Iterable[Job], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
+        def __call__(self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
             return outcomes(_full, jobs, workers=1)
 
     with pytest.raises(StorageError, match="no space left"):
