@@ -60,6 +60,7 @@ def test_they_are_of_committed_code(store: str) -> None:
     assert all(result["environment"]["commit"] and result["environment"]["dirty"] is False for result in results)
 
 
+@pytest.mark.slow
 @each_store
 def test_kept_tables_are_those_of_the_kept_results(store: str, tmp_path: Path) -> None:
     """Byte for byte; none is missing and none is left over."""
@@ -94,6 +95,7 @@ def assert_kept(found: list[Drawing], folder: Path, formats: Sequence[str] = USU
         assert all(drawing.about.encode() in (folder / f"{drawing.slug}.{suffix}").read_bytes() for suffix in formats), REDRAW
 
 
+@pytest.mark.slow
 @each_store
 def test_no_figure_is_kept_without_results(store: str) -> None:
     slugs = {drawing.slug for comparison in compared(store) for drawing in drawings(comparison)}

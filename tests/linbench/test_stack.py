@@ -56,6 +56,7 @@ def losses(cells: Sequence[Cell], rates: Sequence[float], steps: int, dtype: tor
     return torch.stack(curve)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_thirty_steps_in_a_stack_are_thirty_steps_alone(model: str) -> None:
     cells = group(model)

@@ -55,6 +55,7 @@ def test_a_task_stands_in_the_form_it_names_or_in_that_of_the_suite_or_in_the_on
     assert forms(narrowed(both, form="native")) == [(8, "native"), (16, "native")]
 
 
+@pytest.mark.slow
 def test_models_without_heads_are_left_out_and_named_where_all_are_sized() -> None:
     models = ["deltanet", "lstm", "base_conv+deltanet", {"model": "rwkv4", "set": {"model.d_model": 32}}]
     sized = {"task": "mqar", "set": {"model.state_floats": 2048}}

@@ -90,6 +90,7 @@ def measured(task: Task, guesser: Guesser) -> tuple[float, float]:
     return float(accuracy), float((right - accuracy * due).square().sum().sqrt() / due.sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "values"), SETTINGS)
 def test_chance_is_what_a_blind_guess_attains(name: str, values: dict[str, Any]) -> None:
     cls = SHIPPED_TASKS[name]
