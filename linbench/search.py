@@ -209,7 +209,7 @@ def foresee(cells: Sequence[Cell], found: Callable[[Cell], Result | None], setti
     searches, tuning, left = _learned(cells, found, settings)
     for cell in cells:
         search = searches[_model(cell)]
-        if search.next or not (search.hopeless or found(search.reported(cell))):
+        if search.wanted or not (search.hopeless or found(search.reported(cell))):
             left.add(cell.id)
     return tuning, left
 
@@ -219,7 +219,7 @@ def at_chosen_rates(cells: Sequence[Cell], found: Callable[[Cell], Result | None
     tuning seed.
     """
     searches, _, _ = _learned(cells, found, settings)
-    return {cell.id: search.reported(cell) for cell in cells if not ((search := searches[_model(cell)]).next or search.hopeless)}
+    return {cell.id: search.reported(cell) for cell in cells if not ((search := searches[_model(cell)]).wanted or search.hopeless)}
 
 
 def _learned(cells: Sequence[Cell], found: Callable[[Cell], Result | None], settings: SearchSettings) -> tuple[dict[str, Search], list[Cell], set[str]]:
