@@ -18,13 +18,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from linbench.common.errors import UserError
-from linbench.jobs import Job, Message, Reported, work
+from linbench.common.errors import DeviceLostError, UserError
+from linbench.jobs import TRIES, Job, Message, Reported, work
 from linbench.loading import theirs
 from linbench.workers import Outcome, Waiting, one_line
-
-TRIES = 3
-"""Times that what is left of a group is handed out, when its worker or node is lost."""
 
 _LOST = Outcome(failure="its worker was lost")
 _POLL_SECONDS = 1.0
@@ -103,7 +100,7 @@ class Cluster(NamedTuple):
     def __call__(self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
         """An executor. Which node a group runs on, and when, is left to Ray; it is handed as many as it has room for, and one to wait.
 
-        Ray itself repeats nothing. When a worker or node is lost, what has no result of its group is handed out again.
+        Ray itself repeats nothing. When a worker, its GPU or a node is lost, what has no result of its group is handed out again.
         """
         import ray
 
@@ -158,13 +155,10 @@ class Cluster(NamedTuple):
             return Outcome()
         except (exceptions.WorkerCrashedError, exceptions.NodeDiedError, exceptions.ObjectLostError, exceptions.OutOfMemoryError) as error:
             ray.cancel(stream, force=True)  # where only something that it said was lost
-            group.losses += 1
-            if not group.left:
-                return Outcome()
-            # what Ray says of it names machines
-            return _LOST if group.losses < TRIES else Outcome(failure=f"its worker was lost {TRIES} times, at last with {type(error).__name__}")
-        except exceptions.RayTaskError as error:
-            return Outcome(failure=theirs(error.cause))
+            return _lost(group, f"its worker was lost {TRIES} times, at last with {type(error).__name__}")  # what Ray says of it names machines
+        except exceptions.RayTaskError as error:  # on a GPU a worker of Ray serves one task alone
+            failure = theirs(error.cause)
+            return _lost(group, failure) if isinstance(error.cause, DeviceLostError) else Outcome(failure=failure)
         except exceptions.RayError as error:
             return Outcome(failure=one_line(error))
         group.deadline = time.monotonic() + self.silence
@@ -181,6 +175,14 @@ class Cluster(NamedTuple):
             return None
         ray.cancel(stream, force=True)
         return Outcome(failure=f"said nothing for {self.silence:.0f} s and was ended", late=True)
+
+
+def _lost(group: _Group, failure: str) -> Outcome:
+    """`_LOST`, if it may be sent again, or for good."""
+    group.losses += 1
+    if not group.left:
+        return Outcome()
+    return _LOST if group.losses < TRIES else Outcome(failure=failure)
 
 
 def _looked_at(running: dict[Any, _Group]) -> list[tuple[Any, bool]]:

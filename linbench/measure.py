@@ -12,7 +12,7 @@ import torch
 from linbench.carried import carried
 from linbench.cell import SCHEMA, Cell
 from linbench.checkpoint import Checkpoint
-from linbench.common.errors import PluginError, StorageError
+from linbench.common.errors import DeviceLostError, PluginError, StorageError
 from linbench.environment import environment
 from linbench.evaluate import Exam, Judgement
 from linbench.loading import theirs
@@ -36,7 +36,7 @@ def measure(
     `on_rest` is called whenever the training can be taken down; it goes on from a `checkpoint` of these very cells.
 
     Whatever goes wrong in a cell becomes its status, so that others can go on: what does not fit, or cannot be stacked, is tried in
-    smaller groups, at last alone.
+    smaller groups, at last alone. Raises DeviceLostError: no others can, here.
 
     A result holds, beside the cell's identity: status (`ok`, `diverged`, `oom`, `timeout`, `failed`) with a reason; marks (`undertrained`); test
     metrics with sums and weights by slice, of several tests those of each, with its settings, length and chance, and the mean of every metric; the curve
@@ -55,6 +55,8 @@ def measure(
         except StorageError:
             raise
         except Exception as error:  # a mixer's own fault, ours or a user's: recorded with its place, and the run goes on
+            if not answers(group[0].device):
+                raise DeviceLostError(f"the GPU answers this process no more: {theirs(error)}.") from error
             checkpoint = None
             left = [cell for cell in group if cell.id not in done]
             oom = out_of_memory(error)
@@ -67,6 +69,17 @@ def measure(
                 yield blank(group[0], 1, note) | status
         if group[0].device != "cpu":
             gc.collect()  # what was captured refers to itself, and would keep its memory from the next group
+
+
+def answers(device: str) -> bool:
+    """Whether a device still computes for this process. A GPU that met an illegal address does not, nor one that other processes compute on through the
+    same server (MPS), when one of these is killed."""
+    try:
+        if device != "cpu":
+            torch.cuda.synchronize(device)
+    except Exception:  # torch names it by one class or another, and its words are the driver's
+        return False
+    return True
 
 
 def out_of_memory(error: Exception) -> bool:

@@ -1,6 +1,7 @@
 """Many cells, group by group: finished ones are not repeated, and no cell's fault stops the others."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -10,7 +11,7 @@ from linbench.cell import Cell
 from linbench.checkpoint import Checkpoints
 from linbench.common.errors import StorageError
 from linbench.groups import groups
-from linbench.jobs import Job, Message, Reported, work
+from linbench.jobs import TRIES, Job, Message, Reported, work
 from linbench.measure import blank
 from linbench.store import FINAL, Result, Store
 from linbench.train import Report
@@ -103,10 +104,10 @@ def run_cells(
     as soon as it is there. `again` repeats finished ones, `retry` those that failed.
 
     Cells that differ in seed, learning rate and weight decay alone train together, at most `stack` of them (None: as many as suit the
-    device). What finds no memory beside others that share its GPU is run once more when they are done. Several launchers may work on one
-    folder: each cell is run by whoever claims it first. A group that was broken off goes on from its last checkpoint. Whoever measures,
-    claims and results are this process's alone.
-    Raises StorageError: results cannot be kept.
+    device). What finds no memory beside others that share its GPU is run once more when they are done, and what lost its GPU in a process
+    that is replaced, `TRIES` times in all. Several launchers may work on one folder: each cell is run by whoever claims it first. A group that was
+    broken off goes on from its last checkpoint. Whoever measures, claims and results are this process's alone.
+    Raises StorageError: results cannot be kept; DeviceLostError: this process measures, and its GPU is lost.
     """
     store.prepare()
     book = _Book(store, progress, partial(stands, again=again, retry=retry), then)
@@ -133,6 +134,10 @@ class _Book:
         self.claims: dict[str, ExitStack] = {}
         self.crowded: set[str] = set()
         """What found no memory beside others."""
+        self.losses = Counter[str]()
+        """How often a cell lost its GPU."""
+        self.again: list[Cell] = []
+        """What did, and is to be handed out once more."""
         self.news = True
         """Whether there are results that `then` has not seen."""
         self.checkpoints = Checkpoints(store.checkpoints)
@@ -172,9 +177,10 @@ class _Book:
         return len(self.results) > before
 
     def following(self) -> list[Cell]:
-        """What `then` asks for now, and nobody has before."""
+        """What lost its GPU, and what `then` asks for now, and nobody has before."""
+        again, self.again = self.again, []
         news, self.news = self.news, False
-        return self.add(self.then(self.results)) if self.then and news else []
+        return again + (self.add(self.then(self.results)) if self.then and news else [])
 
     def jobs(self, group: Sequence[Cell]) -> Iterator[Job]:
         """What there is to measure of a group; what is `good` already needs no job."""
@@ -201,10 +207,15 @@ class _Book:
             self.done(self.cells[message["id"]], stored=False)
 
     def over(self, job: Job, outcome: Outcome) -> None:
-        """What has no result by now has failed. But a checkpoint may hold runs that were over, whose results got lost: they are run anew."""
+        """What has no result by now has failed, or is to be handed out again. A checkpoint may hold runs that were over, whose results got lost: they
+        are run anew."""
         left = [self.cells[name] for name in job.wanted if name in self.claims]
+        self.losses.update(cell.id for cell in left if outcome.lost)
         for cell in left:
-            if job.resumes is not None and outcome.failure is None:
+            if outcome.lost and self.losses[cell.id] < TRIES:
+                self.claims.pop(cell.id).close()
+                self.again.append(cell)
+            elif job.resumes is not None and outcome.failure is None:
                 self.claims.pop(cell.id).close()
             else:
                 status = "timeout" if outcome.late else "failed"

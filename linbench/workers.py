@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection, wait
 from threading import Thread
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from linbench.common.errors import StorageError
+from linbench.common.errors import DeviceLostError, StorageError
 
 _ENDING_SECONDS = 5.0
 _WHOLE_DAY = 86400.0
@@ -27,12 +27,13 @@ class Told(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a call returned, or in one line why it did not. late: it was ended because it took or was silent for too long. storage: what it raised because
-    something cannot be kept, which is no fault of its own."""
+    """What a call returned, or in one line why it did not. late: it was ended because it took or was silent for too long. lost: its GPU was lost to its
+    process, which another may have done. storage: what it raised because something cannot be kept, which is no fault of its own."""
 
     value: Any = None
     failure: str | None = None
     late: bool = False
+    lost: bool = False
     storage: StorageError | None = None
 
 
@@ -127,6 +128,8 @@ def _call(function: Callable[..., Any], argument: Any, tell: Tell | None) -> Out
         return Outcome(function(argument) if tell is None else function(argument, tell))
     except StorageError as error:
         return Outcome(storage=error)
+    except DeviceLostError as error:
+        return Outcome(failure=str(error), lost=True)
     except Exception as error:  # whatever it is, it belongs to this call alone
         return Outcome(failure=one_line(error))
 

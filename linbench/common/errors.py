@@ -27,6 +27,12 @@ class StorageError(UserError):
     exit_code = EXIT_STORAGE
 
 
+class DeviceLostError(UserError):
+    """A GPU answers this process no more, as after an illegal address, be it its own or of a process beside it: another process may go on."""
+
+    exit_code = EXIT_CELLS_FAILED
+
+
 class PluginError(UserError):
     """Code that the user brought failed; the message names their file and line."""
 

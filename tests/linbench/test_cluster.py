@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from linbench.cell import Cell
-from linbench.cluster import TRIES, Cluster, _files, _speaking, connected
+from linbench.cluster import Cluster, _files, _speaking, connected
 from linbench.common.errors import UserError
-from linbench.jobs import Job, Reported
+from linbench.jobs import TRIES, Job, Reported
 from linbench.plan import plan
 from linbench.runner import Silent, run_cells
 from linbench.store import Result, Store
@@ -33,6 +33,7 @@ import os, time
 from pathlib import Path
 from torch import nn
 from beside import FOLDER
+from linbench import measure
 class Mine(nn.Module):
     def __init__(self, dim, what="nothing"):
         super().__init__()
@@ -47,6 +48,10 @@ class Mine(nn.Module):
                 os._exit(7)
         if self.what == "hangs":
             time.sleep(600)
+        if self.what == "loses" and not (FOLDER / "lost").exists():
+            (FOLDER / "lost").touch()
+            measure.answers = lambda device: False
+            raise RuntimeError("an illegal address")
         return self.linear(x)
 """
 WITHOUT = "Ray is not installed: pip install 'linbench[ray]'"
@@ -171,12 +176,13 @@ def test_what_a_plugin_does_costs_no_more_than_it_must(nodes: Any, tmp_path: Pat
     sent: list[list[str]] = []
     send = Cluster._sent
     monkeypatch.setattr(Cluster, "_sent", lambda self, group: (sent.append([*group.left]), send(self, group))[1])
-    dies, hangs, does = (cells(mine, seeds=[0], **{"model.what": what})[0] for what in ("dies", "hangs", "nothing"))
+    dies, hangs, loses, does = (cells(mine, seeds=[0], **{"model.what": what})[0] for what in ("dies", "hangs", "loses", "nothing"))
     first, second = cells(mine, **{"model.what": "dies later"})
     store, watching = Counting(tmp_path / "results"), Watching(lambda: (tmp_path / "one is done").touch() if first.id in watching.done else None)
     with connected(nodes.address, gpus=0, silence=15) as cluster:
-        found = run_cells([dies, hangs, does, first, second], store, watching, executor=cluster)
-    assert [result["status"] for result in found] == ["failed", "timeout", "ok", "ok", "ok"]
+        found = run_cells([dies, hangs, loses, does, first, second], store, watching, executor=cluster)
+    assert [result["status"] for result in found] == ["failed", "timeout", "ok", "ok", "ok", "ok"]
+    assert [names for names in sent if loses.id in names] == [[loses.id]] * 2
     assert found[0]["reason"] == f"its worker was lost {TRIES} times, at last with WorkerCrashedError"
     assert found[1]["reason"] == "said nothing for 15 s and was ended"
     assert (tmp_path / "died").exists()

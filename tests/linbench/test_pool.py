@@ -11,8 +11,8 @@ import pytest
 
 from linbench import pool as what
 from linbench.cell import Cell
-from linbench.common.errors import StorageError, UserError
-from linbench.jobs import Job, Message
+from linbench.common.errors import DeviceLostError, StorageError, UserError
+from linbench.jobs import TRIES, Job, Message
 from linbench.plan import plan
 from linbench.pool import Pool, pool
 from linbench.runner import Here, Silent, run_cells
@@ -29,7 +29,9 @@ TWO = Pool(({}, {}), 1, 60.0)
 ON_ONE_GPU = Pool(({"CUDA_VISIBLE_DEVICES": "0"},) * 2, 1, 60.0)
 MINE = """
 import os, subprocess, sys, time
+import torch
 from torch import OutOfMemoryError, nn
+from linbench import measure
 class Mine(nn.Module):
     def __init__(self, dim, what="nothing"):
         super().__init__()
@@ -46,6 +48,15 @@ class Mine(nn.Module):
                 print(os.getpid(), file=tries)
             if self.what == "full" or len(set(open(self.what))) == 1:
                 raise OutOfMemoryError("no memory")
+        if self.what.startswith("lost"):
+            with open(self.what, "a") as tries:
+                print(os.getpid(), file=tries)
+            if self.what == "lost" or len(set(open(self.what))) == 1:
+                measure.answers = lambda device: False
+                raise RuntimeError("an illegal address")
+        if self.what == "beyond once" and not os.path.exists(self.what):
+            open(self.what, "w").close()
+            torch.zeros(1, device=x.device).index_select(0, torch.full((1,), 1 << 20, device=x.device))
         return self.linear(x)
 """
 
@@ -110,6 +121,41 @@ def test_a_worker_that_dies_costs_its_group_alone(mine: Path, workers: int) -> N
     found = run_cells(group, Store(mine / "results"), Silent(), executor=pool("cpu", workers))
     assert [result["status"] for result in found] == ["failed"] + ["ok"] * (len(group) - 1)
     assert found[0]["reason"] == "its process died with exit code 7"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("what", "processes", "status"), [("lost once", 2, "ok"), ("lost", TRIES, "failed")])
+def test_a_group_whose_gpu_is_lost_goes_on_in_another_process(mine: Path, what: str, processes: int, status: str) -> None:
+    """Its process is told that its device answers no more, whatever is true."""
+    ill = cells("./mine.py:Mine", **{"model.what": what})
+    others = cells("attention")
+    found = run_cells([*ill, *others], Store(mine / "results"), Silent(), executor=pool("cpu", 1))
+    assert [result["status"] for result in found] == [status] * len(ill) + ["ok"] * len(others)
+    assert len(set((mine / what).read_text().split())) == processes
+    if status == "failed":
+        assert {result["reason"] for result in found[: len(ill)]} == {
+            "the GPU answers this process no more: mine.py line 27: RuntimeError: an illegal address."
+        }
+
+
+def test_this_process_does_not_go_on_without_its_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, third = cells("attention", "deltanet", seeds=[0]) + cells("linear_attention", seeds=[0])
+    monkeypatch.setattr("linbench.measure.answers", lambda device: False)
+    monkeypatch.setattr("linbench.models.deltanet.DeltaNet.recur", lambda *given, **more: 1 / 0)
+    with pytest.raises(DeviceLostError, match=r"the GPU answers this process no more: .*ZeroDivisionError: division by zero"):
+        run_cells([first, second, third], Store(tmp_path), Silent())
+    assert [result["id"] for result in Store(tmp_path).all()] == [first.id]
+
+
+@pytest.mark.gpu
+def test_a_group_that_met_an_illegal_address_goes_on_in_another_process(mine: Path) -> None:
+    ill, others = ({**TINY, "model.what": "beyond once"}, TINY)
+    group = [
+        cell for model, given in (("./mine.py:Mine", ill), ("attention", others)) for cell in plan("mqar", [model], device="cuda", seeds=[0, 1], settings=given)
+    ]
+    found = run_cells(group, Store(mine / "results"), Silent(), executor=pool("cuda", 1))
+    assert [result["status"] for result in found] == ["ok"] * 4
+    assert (mine / "beyond once").exists()
 
 
 @pytest.mark.slow
