@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from linbench.cell import Cell, device_class
+from linbench.cell import Cell, device_class, digest
 from linbench.store import Result
 
 
@@ -20,9 +20,20 @@ class Pace(NamedTuple):
 def flops(cell: Cell) -> float | None:
     """Floating-point operations of training a cell, backward as twice forward, a token as in the longest test, as results tell it; None where a
     layer does not declare its own."""
-    test = cell.longest_test
-    per_token = cell.model.sketch(cell.task).flops_per_token(test.seq_len, test.answers)
+    per_token = _per_token(cell)
     return None if per_token is None else 3 * per_token * cell.curriculum.tokens(cell.steps)
+
+
+_KNOWN: dict[str, float | None] = {}
+"""What a token takes, by all that decides it: cells that differ in what they are trained by ask for the same."""
+
+
+def _per_token(cell: Cell) -> float | None:
+    test = cell.longest_test
+    name = digest({"model": cell.model.identity(), "io": cell.task.io._asdict(), "test": [test.seq_len, test.answers]})
+    if name not in _KNOWN:
+        _KNOWN[name] = cell.model.sketch(cell.task).flops_per_token(test.seq_len, test.answers)
+    return _KNOWN[name]
 
 
 def pace(results: Iterable[Result], device: str) -> Pace | None:

@@ -1,9 +1,8 @@
 """Models of one size: the head dimension at which a model carries so many state floats, the channel mixer's width at which it has so many parameters."""
 
 from collections.abc import Callable
-from functools import cache
 
-from linbench.cell import ModelSpec
+from linbench.cell import ModelSpec, digest
 from linbench.common.errors import UserError
 from linbench.models.base import StateSize
 from linbench.tasks.base import Task
@@ -27,7 +26,6 @@ def sized(make: Callable[[int], ModelSpec], task: Task, floats: int) -> int | No
     Raises UserError: the model declares no state, or none comes within `TOLERANCE`.
     """
 
-    @cache
     def total(head_dim: int) -> int:
         return _state(make(head_dim), task).total
 
@@ -81,14 +79,23 @@ def _mixer(make: Callable[[int], ModelSpec]) -> str:
 
 def _possible(model: ModelSpec, task: Task) -> bool:
     try:
-        model.sketch(task)
+        _state(model, task)
     except UserError:
         return False
     return True
 
 
+_CONSTANT: dict[str, StateSize] = {}
+"""States that do not grow with the length, by all that decides a model: the tasks of a grid ask for the same ones."""
+
+
 def _state(model: ModelSpec, task: Task) -> StateSize:
+    name = digest(model.identity())
+    if name in _CONSTANT:
+        return _CONSTANT[name]
     size = model.sketch(task).state_size(task.seq_len)
     if size is None:
         raise UserError(f"{model.label} does not declare its state, so it cannot be given a size; set what it has yourself.")
+    if not size.cache:
+        _CONSTANT[name] = size
     return size

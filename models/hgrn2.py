@@ -13,6 +13,7 @@ from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.feature_maps import FeatureMapName, feature_map
 from linbench.models.blocks.heads import OUTPUT_NORM, HeadProjection, OutputNorm, QKNorm
+from linbench.models.blocks.initialise import CPU
 from linbench.models.blocks.linear import Shared
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
@@ -68,7 +69,7 @@ class HGRN2(MatrixMixer):
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
         heads, key_dim, _ = self.memory_shape
-        start = torch.full((heads, key_dim), layer.index / layer.count).logit()
+        start = torch.full((heads, key_dim), layer.index / layer.count, device=CPU).logit()
         self.bound = nn.Parameter(start) if layer.index else None
 
     def projection(self) -> HeadProjection:

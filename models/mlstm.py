@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from linbench.kernels.wide import at_least_float32, widened
 from linbench.models.base import LayerInfo, Out, StateSize
 from linbench.models.blocks.heads import OUTPUT_NORM, OutputNorm, QKNorm, shared
+from linbench.models.blocks.initialise import CPU
 from linbench.models.blocks.linear import Shared
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 from linbench.models.blocks.normaliser import normalised
@@ -68,7 +69,7 @@ class MLSTM(MatrixMixer):
         for gate in (self.forget, self.input):
             nn.init.zeros_(gate.weight)
         with torch.no_grad():
-            self.forget.bias.copy_(torch.linspace(3, 6, settings.heads))
+            self.forget.bias.copy_(torch.linspace(3, 6, settings.heads, device=CPU))
         nn.init.normal_(self.input.bias, settings.input_bias, 0.1)
 
     @property

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from linbench.kernels.decay_gate import decay_gate
 from linbench.kernels.wide import widened
+from linbench.models.blocks.initialise import CPU
 from linbench.models.blocks.linear import Linear, LowRank, Shared
 
 
@@ -44,8 +45,7 @@ def drawn_steps(count: int) -> Tensor:
 
 def _stratified(count: int) -> Tensor:
     """[count] draws from U(0, 1), one in each of `count` equal parts, in random order."""
-    # on the CPU by name: a sketch, on the device that has no memory, would load a compiler for it, which takes seconds
-    return (torch.randperm(count, device="cpu") + torch.rand(count, device="cpu")) / count
+    return (torch.randperm(count, device=CPU) + torch.rand(count, device=CPU)) / count
 
 
 class WriteStrength(nn.Module):
@@ -113,7 +113,7 @@ class UniformDecay(nn.Module):
         self.project = nn.Linear(d_model, heads * dim)
         edge = 1 / max(heads * dim, 3)
         with torch.no_grad():
-            self.project.bias.uniform_(edge, 1 - edge).logit_()
+            self.project.bias.copy_(torch.empty(heads * dim, device=CPU).uniform_(edge, 1 - edge).logit())
 
     def forward(self, x: Tensor | Shared) -> Tensor:
         """x [B, T, D] -> log decay [B, T, H, dim] <= 0, in at least float32."""

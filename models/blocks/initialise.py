@@ -2,9 +2,18 @@
 
 from typing import TypeVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 Kind = TypeVar("Kind", bound=nn.Linear)
+
+CPU = torch.device("cpu")
+"""By name, for what is computed: on the device without memory, where a sketch is made, simple arithmetic loads a compiler, which takes seconds."""
+
+
+def counted(count: int) -> Tensor:
+    """0, 1, ... count - 1."""
+    return torch.arange(count, device=CPU)
 
 
 def silent(linear: Kind) -> Kind:

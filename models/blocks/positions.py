@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from linbench.models.blocks.initialise import CPU
+
 
 def angles(positions: Tensor, dim: int, dtype: torch.dtype, base: float = 10_000.0) -> tuple[Tensor, Tensor]:
     """Cosine and sine [B or 1, T, dim/2] of rotary angles (2104.09864) at integer `positions` [B or 1, T]: p * base^(-2i/dim)."""
@@ -17,4 +19,4 @@ def alibi_slopes(heads: int) -> Tensor:
     power = 2 ** (heads.bit_length() - 1)
     slopes = [2.0 ** (-8 * (h + 1) / power) for h in range(power)]
     between = [2.0 ** (-4 * (2 * h + 1) / power) for h in range(heads - power)]
-    return torch.tensor(slopes + between)
+    return torch.tensor(slopes + between, device=CPU)

@@ -244,3 +244,17 @@ def test_an_edited_file_is_a_different_cell(tmp_path: Path, monkeypatch: pytest.
 def test_key_order_does_not_matter_to_a_digest(values: dict[str, object]) -> None:
     assert digest(dict(reversed(list(values.items())))) == digest(values)
     assert canonical({**values, "extra key": 1}) != canonical(values)
+
+
+@pytest.mark.slow
+def test_planning_loads_no_compiler() -> None:
+    """It takes seconds, which every command would wait for."""
+    script = (
+        "import sys; from linbench.plan import plan; from linbench.registry import SHIPPED, registry\n"
+        "every = [entry for entry in registry('model').entries.values() if entry.source == SHIPPED]\n"
+        "for form in ('native', 'controlled'):\n"
+        "    plan('mqar', [e.name for e in every if form == 'native' or e.cls.controlled is not None], form=form, device='cpu')\n"
+        "print('torch._dynamo' in sys.modules)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout == "False\n"
