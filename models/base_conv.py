@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from linbench.common.settings import Settings
 from linbench.models.base import LayerInfo, Mixer, Out, StateSize
 from linbench.models.blocks.convolution import ShortConvolution
+from linbench.models.blocks.linear import Affine
 
 
 class BaseConvSettings(Settings):
@@ -44,7 +45,7 @@ class BaseConv(Mixer):
         self.conv = ShortConvolution(layer.d_model, settings.kernel, activation=None)
         bound = settings.kernel**-0.5
         self.bias = nn.Parameter(torch.empty(layer.d_model).uniform_(-bound, bound))
-        self.linear = nn.Linear(layer.d_model, layer.d_model)
+        self.linear = Affine(layer.d_model, layer.d_model)
 
     def forward(self, x: Tensor, state: BaseConvState | None = None, handed: Any = None) -> Out:
         """As `Mixer.forward`."""

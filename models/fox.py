@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from linbench.kernels.wide import at_least_float32, widened
 from linbench.models.attention import Attention, AttentionSettings, Cache
 from linbench.models.base import LayerInfo, StateSize
-from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.linear import Affine, Shared
 
 
 class FoXSettings(AttentionSettings):
@@ -39,7 +39,7 @@ class FoX(Attention):
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
-        self.forget = nn.Linear(layer.d_model, settings.heads)
+        self.forget = Affine(layer.d_model, settings.heads)
         nn.init.normal_(self.forget.weight, std=0.02)
         nn.init.constant_(self.forget.bias, settings.forget_bias)
 

@@ -11,7 +11,7 @@ from linbench.kernels.wide import at_least_float32, widened
 from linbench.models.base import LayerInfo, Out, StateSize
 from linbench.models.blocks.heads import OUTPUT_NORM, OutputNorm, QKNorm, shared
 from linbench.models.blocks.initialise import CPU
-from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.linear import Affine, Shared
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 from linbench.models.blocks.normaliser import normalised
 from linbench.models.blocks.norms import HeadLayerNorm
@@ -65,7 +65,7 @@ class MLSTM(MatrixMixer):
         super().__init__(settings, layer)
         if settings.output_norm == "layer":
             self.readout.norm = HeadLayerNorm(self.project.heads, self.project.value_dim, bias=False)
-        self.forget, self.input = nn.Linear(layer.d_model, settings.heads), nn.Linear(layer.d_model, settings.heads)
+        self.forget, self.input = Affine(layer.d_model, settings.heads), Affine(layer.d_model, settings.heads)
         for gate in (self.forget, self.input):
             nn.init.zeros_(gate.weight)
         with torch.no_grad():

@@ -13,7 +13,7 @@ from linbench.kernels.wide import widened
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.feature_maps import FeatureMap
 from linbench.models.blocks.heads import OutputNorm, QKNorm
-from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.linear import Affine, Shared
 from linbench.models.blocks.normaliser import NormalisedMixer, NormalisedSettings, away_from_zero, normalised
 from linbench.models.blocks.random_features import directions
 
@@ -71,7 +71,7 @@ class RFA(NormalisedMixer):
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
-        self.gate = nn.Linear(layer.d_model, settings.heads) if settings.gated else None
+        self.gate = Affine(layer.d_model, settings.heads) if settings.gated else None
 
     def features(self, dim: int) -> FeatureMap:
         """Known by its own."""

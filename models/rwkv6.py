@@ -10,7 +10,7 @@ from linbench.kernels.channel_decay import channel_decay
 from linbench.kernels.operators import product_dtype
 from linbench.kernels.token_shift import token_shift_by_token
 from linbench.models.base import LayerInfo, Rule
-from linbench.models.blocks.linear import Linear, LowRank
+from linbench.models.blocks.linear import Affine, Linear, LowRank
 from linbench.models.blocks.shift_mixer import Streams
 from linbench.models.blocks.token_shift import TokenShift, depth, own_share
 from linbench.models.rwkv5 import RWKV5, RWKV5Settings
@@ -30,7 +30,7 @@ class TokenShiftByToken(TokenShift):
         super().__init__(mixes)
         self.first = nn.Parameter(first)
         self.down = Linear(len(first), len(mixes) * rank)
-        self.up = nn.ModuleList(nn.Linear(rank, len(first), bias=False) for _ in mixes)
+        self.up = nn.ModuleList(Affine(rank, len(first), bias=False) for _ in mixes)
         nn.init.zeros_(self.down.weight)
         for up in self.up:
             nn.init.uniform_(up.get_parameter("weight"), -0.01, 0.01)

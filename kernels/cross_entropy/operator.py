@@ -7,6 +7,7 @@ from torch import Tensor
 
 from linbench.kernels.cross_entropy import plain
 from linbench.kernels.operators import fold_replicas, operator
+from linbench.kernels.products import over_rows
 from linbench.kernels.wide import at_least_float32
 
 LOGITS = {"cpu": 1 << 20, "cuda": 1 << 24}
@@ -45,10 +46,11 @@ def forward(hidden: Tensor, weight: Tensor, targets: Tensor, ignore: int, gradie
         block(logits, targets[some, these], ignore, share[some], losses[some, these], gradients=gradients)
         if gradients:
             dhidden[some, these] = logits @ w
+            part = over_rows(logits, x) if x.is_cuda else logits.mT @ x
             if these.start:
-                dweight[some] += logits.mT @ x
+                dweight[some] += part
             else:
-                dweight[some] = logits.mT @ x
+                dweight[some] = part
     return losses.sum(dim=-1) / count, dhidden, dweight
 
 

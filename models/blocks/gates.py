@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from linbench.kernels.decay_gate import decay_gate
 from linbench.kernels.wide import widened
 from linbench.models.blocks.initialise import CPU
-from linbench.models.blocks.linear import Linear, LowRank, Shared
+from linbench.models.blocks.linear import Affine, Linear, LowRank, Shared
 
 
 class ScalarDecay(nn.Module):
@@ -110,7 +110,7 @@ class UniformDecay(nn.Module):
     def __init__(self, d_model: int, heads: int, dim: int) -> None:
         super().__init__()
         self.heads = heads
-        self.project = nn.Linear(d_model, heads * dim)
+        self.project = Affine(d_model, heads * dim)
         edge = 1 / max(heads * dim, 3)
         with torch.no_grad():
             self.project.bias.copy_(torch.empty(heads * dim, device=CPU).uniform_(edge, 1 - edge).logit())

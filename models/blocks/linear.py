@@ -1,4 +1,4 @@
-"""Linear maps without bias, several of one input at a time: products of matrices, laid out so that a GPU is full in all of them."""
+"""Linear maps, several of one input at a time: products of matrices, laid out so that a GPU is full in all of them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,16 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linbench.kernels.operators import product_dtype, stacked, without_autocast
-from linbench.kernels.wide import at_least_float32
+from linbench.kernels.products import over_rows
 
 NARROW = 16
 """Maps of fewer outputs share one product."""
-
-_PROGRAMS = 264
-"""That fill a large GPU twice."""
-
-_TILE = 128
-_FEWEST_ROWS = 512
 
 
 class Linear(nn.Linear):
@@ -31,13 +25,24 @@ class Linear(nn.Linear):
         return x.through(self) if isinstance(x, Shared) else linear(x, [self.weight])[0]
 
 
+class Affine(nn.Linear):
+    """W x + b, W [O, D], b [O]. It reads no `Shared`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., D] -> [..., O]."""
+        if not (_worth(x) and stacked()):  # for one model a library cuts the gradient's sums itself, and adds b on its way
+            return super().forward(x)
+        y = linear(x, [self.weight])[0]
+        return y if self.bias is None else y + self.bias.to(y.dtype)
+
+
 class LowRank(nn.Module):
     """W_up activation(W_down x), W_down [R, D], W_up [O, R], with or without a bias at the end."""
 
     def __init__(self, inputs: int, rank: int, outputs: int, *, bias: bool = False, activation: Callable[[Tensor], Tensor] | None = None) -> None:
         super().__init__()
         self.down = Linear(inputs, rank)
-        self.up = nn.Linear(rank, outputs, bias=bias)  # reads no `Shared`
+        self.up = Affine(rank, outputs, bias=bias)
         self.activation = activation
 
     def forward(self, x: "Tensor | Shared") -> Tensor:
@@ -114,7 +119,7 @@ class _Products(torch.autograd.Function):
                 continue
             own = weight.to(ctx.dtype)
             dx = torch.bmm(dy, own) if dx is None else dx.baddbmm_(dy, own)
-            dweights.append(_over_rows(dy, narrow).to(weight.dtype))
+            dweights.append(over_rows(dy, narrow).to(weight.dtype))
         return None if dx is None else dx.to(x.dtype), None, *dweights
 
     @staticmethod
@@ -126,14 +131,3 @@ class _Products(torch.autograd.Function):
 
         made = _Products.apply(first(x, in_dims[0]), dtype, *(first(w, dim) for w, dim in zip(weights, in_dims[2:], strict=True)))  # type: ignore[no-untyped-call]
         return made, tuple(0 for _ in made)
-
-
-def _over_rows(dy: Tensor, x: Tensor) -> Tensor:
-    """dy [R, N, O], x [R, N, D] -> sum over N of their products [R, O, D], in float32 where it is a sum of parts."""
-    replicas, rows, outputs = dy.shape
-    parts, tiles = 1, replicas * -(-outputs // _TILE) * -(-x.shape[2] // _TILE)
-    while parts * tiles < _PROGRAMS and rows % (2 * parts) == 0 and rows // (2 * parts) >= _FEWEST_ROWS:
-        parts *= 2
-    cut = [given.reshape(replicas * parts, rows // parts, given.shape[2]) for given in (dy, x)]
-    made = torch.bmm(cut[0].mT, cut[1])
-    return made if parts == 1 else made.view(replicas, parts, outputs, -1).sum(dim=1, dtype=at_least_float32(made.dtype))

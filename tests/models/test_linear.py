@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linbench.models.blocks import linear as what
-from linbench.models.blocks.linear import Linear, Shared, linear
+from linbench.models.blocks.linear import Affine, Linear, Shared, linear
 
 SIZES = [[24], [3], [24, 2, 40, 5], [2, 1], [17, 16]]
 
@@ -57,6 +57,27 @@ def test_replicas_stack(sizes: list[int], shared: bool) -> None:
 
     for given, expected in zip(results(stacked, x, weights), results(one_by_one, x, weights), strict=True):
         assert torch.allclose(given, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_an_affine_map_stacks(bias: bool, dtype: torch.dtype) -> None:
+    maps, x = [Affine(12, 5, bias=bias) for _ in range(3)], draw(3, 2, 600, 12, dtype=dtype)
+    for one in maps:
+        one.to(dtype)
+    names = [name for name, _ in maps[0].named_parameters()]
+    own = [torch.stack([one.get_parameter(name).detach() for one in maps]) for name in names]
+
+    def stacked(x: Tensor, weights: list[Tensor]) -> list[Tensor]:
+        return [torch.vmap(lambda each, x: torch.func.functional_call(maps[0], each, x))(dict(zip(names, weights, strict=True)), x)]
+
+    def one_by_one(x: Tensor, weights: list[Tensor]) -> list[Tensor]:
+        return [torch.stack([F.linear(x[r], *(weight[r] for weight in weights)) for r in range(3)])]
+
+    exact = results(one_by_one, x.double(), [weight.double() for weight in own])
+    for given, expected in zip(results(stacked, x, own), exact, strict=True):
+        assert given.dtype == dtype
+        assert float((given - expected).norm() / expected.norm()) < (1e-6 if dtype == torch.float64 else 1e-2)
 
 
 def test_sums_over_many_rows_are_taken_in_parts_and_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
