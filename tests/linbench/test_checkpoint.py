@@ -184,6 +184,7 @@ def test_another_group_does_not_take_it(tmp_path: Path) -> None:
     assert min(watching.steps) == 1
 
 
+@pytest.mark.slow
 def test_what_was_done_in_other_groups_leaves_no_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(BrokenOff):
         run_cells(cells(seeds=[0, 1]), Store(tmp_path), Breaking(10), stack=8)

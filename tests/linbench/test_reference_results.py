@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -29,7 +29,16 @@ STORES = {name: ROOT / "results" / name for name in ("cpu", "cpu/zoo-quick", "h1
 DEVICES = {"h100": "NVIDIA H100 80GB HBM3", "h200": "NVIDIA H200"}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 REDRAW = "`make figures RESULTS=results/cpu`, and so for each of the stores, makes them anew"
-each_store = pytest.mark.parametrize("store", STORES)
+each_store = pytest.mark.parametrize("store", [pytest.param(name, marks=pytest.mark.slow if name in DEVICES else ()) for name in STORES])
+"""Those of GPUs are a thousand results each, and more."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forgotten() -> Iterator[None]:
+    """Thousands of results would slow down whatever comes after."""
+    yield
+    kept.cache_clear()
+    compared.cache_clear()
 
 
 @cache
@@ -44,6 +53,10 @@ def compared(store: str) -> list[Comparison]:
 
 def test_there_are_reference_results() -> None:
     assert {found.slug for found in compared("cpu")} == {"mqar-quick-native", "mqar-quick-hard-controlled", "variable_overwrite-quick-controlled"}
+
+
+@pytest.mark.slow
+def test_there_are_those_of_a_gpu() -> None:
     assert {found.task for found in compared("h200")} == {"mqar", "variable_overwrite", "parity"}
 
 
