@@ -19,11 +19,10 @@ from typing import Any, NamedTuple
 import torch
 
 from linbench.common.errors import DeviceLostError, UserError
-from linbench.jobs import TRIES, Job, Message, Reported, work
+from linbench.jobs import Job, Message, work
 from linbench.loading import theirs
 from linbench.workers import Outcome, Waiting, one_line
 
-_LOST = Outcome(failure="its worker was lost")
 _POLL_SECONDS = 1.0
 _ANSWER_SECONDS = 10.0
 
@@ -73,12 +72,10 @@ def _require_answer(address: str) -> None:
 
 @dataclass
 class _Group:
-    """A job on its way. left: cells without a result. deadline: none while it waits for a node."""
+    """A job on its way. deadline: none while it waits for a node."""
 
     place: int
     job: Job
-    left: list[str]
-    losses: int = 0
     deadline: float | None = None
 
 
@@ -100,7 +97,7 @@ class Cluster(NamedTuple):
     def __call__(self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
         """An executor. Which node a group runs on, and when, is left to Ray; it is handed as many as it has room for, and one to wait.
 
-        Ray itself repeats nothing. When a worker, its GPU or a node is lost, what has no result of its group is handed out again.
+        Ray itself repeats nothing: a group whose worker, its GPU or node is lost is over, and lost.
         """
         import ray
 
@@ -110,7 +107,7 @@ class Cluster(NamedTuple):
             while True:
                 while len(running) <= self._room() and (following := waiting.next()):
                     place, job = following
-                    group = _Group(place, job, [*job.wanted])
+                    group = _Group(place, job)
                     running[self._sent(group)] = group
                 if not running:
                     return
@@ -120,10 +117,7 @@ class Cluster(NamedTuple):
                     if outcome is None:
                         continue
                     del running[stream]
-                    if outcome is _LOST:
-                        running[self._sent(group)] = group
-                    else:
-                        yield group.place, outcome
+                    yield group.place, outcome
         finally:
             for stream in running:
                 ray.cancel(stream, force=True)
@@ -136,16 +130,16 @@ class Cluster(NamedTuple):
         return int(resources.get("GPU", 0.0) / self.gpus if self.gpus else resources.get("CPU", 0.0))
 
     def _sent(self, group: _Group) -> Any:
-        """The stream of what will be said of what is left of a group."""
+        """The stream of what will be said of a group."""
         import ray
 
-        cells = [cell for cell in group.job.cells if cell.id in group.left]
-        group.deadline = None
+        job = group.job
+        cells = [cell for cell in job.cells if cell.id in job.wanted]
         task = ray.remote(_speaking).options(num_cpus=1, num_gpus=self.gpus, max_retries=0, num_returns="streaming", name="linbench")
-        return task.remote(pickle.dumps(Job(cells, group.left, None)), group.left, _files(group.job), self.gpus)
+        return task.remote(pickle.dumps(Job(cells, job.wanted, None)), job.wanted, _files(job), self.gpus)
 
     def _heard(self, stream: Any, group: _Group, tell: Callable[[Message], None]) -> Outcome | None:
-        """The group's outcome if it is over, or `_LOST` if it is to be sent again; else what it says is told."""
+        """The group's outcome if it is over; else what it says is told."""
         import ray
         from ray import exceptions
 
@@ -155,16 +149,13 @@ class Cluster(NamedTuple):
             return Outcome()
         except (exceptions.WorkerCrashedError, exceptions.NodeDiedError, exceptions.ObjectLostError, exceptions.OutOfMemoryError) as error:
             ray.cancel(stream, force=True)  # where only something that it said was lost
-            return _lost(group, f"its worker was lost {TRIES} times, at last with {type(error).__name__}")  # what Ray says of it names machines
+            return Outcome(failure=f"its worker was lost with {type(error).__name__}", lost=True)  # what Ray says of it names machines
         except exceptions.RayTaskError as error:  # on a GPU a worker of Ray serves one task alone
-            failure = theirs(error.cause)
-            return _lost(group, failure) if isinstance(error.cause, DeviceLostError) else Outcome(failure=failure)
+            return Outcome(failure=theirs(error.cause), lost=isinstance(error.cause, DeviceLostError))
         except exceptions.RayError as error:
             return Outcome(failure=one_line(error))
         group.deadline = time.monotonic() + self.silence
         if message is not None:
-            if not isinstance(message, Reported):
-                group.left = [name for name in group.left if name != message["id"]]
             tell(message)
         return None
 
@@ -175,14 +166,6 @@ class Cluster(NamedTuple):
             return None
         ray.cancel(stream, force=True)
         return Outcome(failure=f"said nothing for {self.silence:.0f} s and was ended", late=True)
-
-
-def _lost(group: _Group, failure: str) -> Outcome:
-    """`_LOST`, if it may be sent again, or for good."""
-    group.losses += 1
-    if not group.left:
-        return Outcome()
-    return _LOST if group.losses < TRIES else Outcome(failure=failure)
 
 
 def _looked_at(running: dict[Any, _Group]) -> list[tuple[Any, bool]]:

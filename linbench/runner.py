@@ -104,8 +104,8 @@ def run_cells(
     as soon as it is there. `again` repeats finished ones, `retry` those that failed.
 
     Cells that differ in seed, learning rate and weight decay alone train together, at most `stack` of them (None: as many as suit the
-    device). What finds no memory beside others that share its GPU is run once more when they are done, and what lost its GPU in a process
-    that is replaced, `TRIES` times in all. Several launchers may work on one folder: each cell is run by whoever claims it first. A group that was
+    device). What finds no memory beside others that share its GPU is run once more when they are done; what is lost with its worker or GPU is handed
+    out again, `TRIES` times in all. Several launchers may work on one folder: each cell is run by whoever claims it first. A group that was
     broken off goes on from its last checkpoint. Whoever measures, claims and results are this process's alone.
     Raises StorageError: results cannot be kept; DeviceLostError: this process measures, and its GPU is lost.
     """
@@ -135,9 +135,9 @@ class _Book:
         self.crowded: set[str] = set()
         """What found no memory beside others."""
         self.losses = Counter[str]()
-        """How often a cell lost its GPU."""
+        """How often a cell was lost with its worker or GPU."""
         self.again: list[Cell] = []
-        """What did, and is to be handed out once more."""
+        """What was, and is to be handed out once more."""
         self.news = True
         """Whether there are results that `then` has not seen."""
         self.checkpoints = Checkpoints(store.checkpoints)
@@ -177,7 +177,7 @@ class _Book:
         return len(self.results) > before
 
     def following(self) -> list[Cell]:
-        """What lost its GPU, and what `then` asks for now, and nobody has before."""
+        """What was lost, and what `then` asks for now, and nobody has before."""
         again, self.again = self.again, []
         news, self.news = self.news, False
         return again + (self.add(self.then(self.results)) if self.then and news else [])
@@ -218,8 +218,9 @@ class _Book:
             elif job.resumes is not None and outcome.failure is None:
                 self.claims.pop(cell.id).close()
             else:
-                status = "timeout" if outcome.late else "failed"
-                self.store.put(blank(cell, len(job.cells), None) | {"status": status, "reason": outcome.failure or "its worker lost it"})
+                status, reason = "timeout" if outcome.late else "failed", outcome.failure or "its worker lost it"
+                reason = f"{TRIES} times over: {reason}" if outcome.lost else reason
+                self.store.put(blank(cell, len(job.cells), None) | {"status": status, "reason": reason})
                 self.done(cell, stored=False)
         if outcome.failure is None:
             self.checkpoints.forget(job.name)

@@ -27,8 +27,8 @@ class Told(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a call returned, or in one line why it did not. late: it was ended because it took or was silent for too long. lost: its GPU was lost to its
-    process, which another may have done. storage: what it raised because something cannot be kept, which is no fault of its own."""
+    """What a call returned, or in one line why it did not. late: it was ended because it took or was silent for too long. lost: with its process, its GPU
+    or its machine, which may be another's doing. storage: what it raised because something cannot be kept, which is no fault of its own."""
 
     value: Any = None
     failure: str | None = None

@@ -34,6 +34,10 @@ from pathlib import Path
 from torch import nn
 from beside import FOLDER
 from linbench import measure
+answers = measure.answers
+def not_once(device):
+    measure.answers = answers  # Ray has others run in this very process
+    return False
 class Mine(nn.Module):
     def __init__(self, dim, what="nothing"):
         super().__init__()
@@ -50,7 +54,7 @@ class Mine(nn.Module):
             time.sleep(600)
         if self.what == "loses" and not (FOLDER / "lost").exists():
             (FOLDER / "lost").touch()
-            measure.answers = lambda device: False
+            measure.answers = not_once
             raise RuntimeError("an illegal address")
         return self.linear(x)
 """
@@ -175,7 +179,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_what_a_plugin_does_costs_no_more_than_it_must(nodes: Any, tmp_path: Path, mine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[list[str]] = []
     send = Cluster._sent
-    monkeypatch.setattr(Cluster, "_sent", lambda self, group: (sent.append([*group.left]), send(self, group))[1])
+    monkeypatch.setattr(Cluster, "_sent", lambda self, group: (sent.append([*group.job.wanted]), send(self, group))[1])
     dies, hangs, loses, does = (cells(mine, seeds=[0], **{"model.what": what})[0] for what in ("dies", "hangs", "loses", "nothing"))
     first, second = cells(mine, **{"model.what": "dies later"})
     store, watching = Counting(tmp_path / "results"), Watching(lambda: (tmp_path / "one is done").touch() if first.id in watching.done else None)
@@ -183,7 +187,7 @@ def test_what_a_plugin_does_costs_no_more_than_it_must(nodes: Any, tmp_path: Pat
         found = run_cells([dies, hangs, loses, does, first, second], store, watching, executor=cluster)
     assert [result["status"] for result in found] == ["failed", "timeout", "ok", "ok", "ok", "ok"]
     assert [names for names in sent if loses.id in names] == [[loses.id]] * 2
-    assert found[0]["reason"] == f"its worker was lost {TRIES} times, at last with WorkerCrashedError"
+    assert found[0]["reason"] == f"{TRIES} times over: its worker was lost with WorkerCrashedError"
     assert found[1]["reason"] == "said nothing for 15 s and was ended"
     assert (tmp_path / "died").exists()
     assert [names for names in sent if second.id in names] == [[first.id, second.id], [second.id]], "the first of the group had its result"

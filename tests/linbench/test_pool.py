@@ -134,7 +134,7 @@ def test_a_group_whose_gpu_is_lost_goes_on_in_another_process(mine: Path, what: 
     assert len(set((mine / what).read_text().split())) == processes
     if status == "failed":
         assert {result["reason"] for result in found[: len(ill)]} == {
-            "the GPU answers this process no more: mine.py line 27: RuntimeError: an illegal address."
+            f"{TRIES} times over: the GPU answers this process no more: mine.py line 27: RuntimeError: an illegal address."
         }
 
 
