@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from linbench.cli.options import DeviceOption, DevicesOption, JsonOption, TimeoutOption, WorkersOption, tell_failed, tell_set_aside
-from linbench.common.errors import StorageError, UserError, unknown
+from linbench.common.errors import DeviceLostError, StorageError, UserError, unknown
 from linbench.common.words import counted, duration
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path,
     for found, search in together.values():
         try:
             done += carry_out(list(found.values()), Store(folder), search=search, stack=None, **where)
-        except StorageError:
+        except (DeviceLostError, StorageError):
             raise
         except UserError as error:  # no learning rate of a model can be chosen: the others have run
             print(f"linbench: {error}", file=sys.stderr)

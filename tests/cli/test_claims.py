@@ -95,6 +95,16 @@ def test_what_is_missing_is_run_and_decides_and_is_not_run_again(two: Callable[.
     assert len(list((tmp_path / "mine" / "claims").glob("*.json"))) == 3, "what stands in another folder is not run again"
 
 
+def test_a_run_ends_when_its_own_process_has_lost_the_gpu(two: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "answers", lambda device: False)
+    monkeypatch.setattr(measure, "train", lambda *given: 1 / 0)
+    ended = two("C1", "--run", "--device", "cpu", "--workers", "0", "--results", "mine")
+    assert ended.code == 3
+    assert ended.err.count("the GPU answers this process no more: ") == 1
+    assert ended.err.endswith("ZeroDivisionError: division by zero.\n")
+    assert not list((tmp_path / "mine").glob("*.json")), "that is no word on any cell"
+
+
 @pytest.mark.slow
 def test_what_was_still_getting_better_is_run_again_with_twice_the_training(
     monkeypatch: pytest.MonkeyPatch, linbench: Callable[..., Any], tmp_path: Path
