@@ -72,10 +72,9 @@ def _require_answer(address: str) -> None:
 
 @dataclass
 class _Group:
-    """A job on its way. deadline: none while it waits for a node."""
+    """A job on its way: its place among all. deadline: none while it waits for a node."""
 
     place: int
-    job: Job
     deadline: float | None = None
 
 
@@ -107,8 +106,7 @@ class Cluster(NamedTuple):
             while True:
                 while len(running) <= self._room() and (following := waiting.next()):
                     place, job = following
-                    group = _Group(place, job)
-                    running[self._sent(group)] = group
+                    running[self._sent(job)] = _Group(place)
                 if not running:
                     return
                 for stream, ready in _looked_at(running):
@@ -129,11 +127,10 @@ class Cluster(NamedTuple):
         resources = ray.cluster_resources()
         return int(resources.get("GPU", 0.0) / self.gpus if self.gpus else resources.get("CPU", 0.0))
 
-    def _sent(self, group: _Group) -> Any:
-        """The stream of what will be said of a group."""
+    def _sent(self, job: Job) -> Any:
+        """The stream of what will be said of a job."""
         import ray
 
-        job = group.job
         cells = [cell for cell in job.cells if cell.id in job.wanted]
         task = ray.remote(_speaking).options(num_cpus=1, num_gpus=self.gpus, max_retries=0, num_returns="streaming", name="linbench")
         return task.remote(pickle.dumps(Job(cells, job.wanted, None)), job.wanted, _files(job), self.gpus)

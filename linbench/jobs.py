@@ -11,9 +11,6 @@ from linbench.measure import measure
 from linbench.store import Result
 from linbench.train import Report
 
-TRIES = 3
-"""Times that what is left of a group is handed out, when its worker, node or GPU is lost."""
-
 
 class Job(NamedTuple):
     """Cells that train together. wanted: those whose results are missing; the others are in the checkpoint that the job `resumes`.

@@ -11,11 +11,14 @@ from linbench.cell import Cell
 from linbench.checkpoint import Checkpoints
 from linbench.common.errors import StorageError
 from linbench.groups import groups
-from linbench.jobs import TRIES, Job, Message, Reported, work
+from linbench.jobs import Job, Message, Reported, work
 from linbench.measure import blank
 from linbench.store import FINAL, Result, Store
 from linbench.train import Report
 from linbench.workers import Outcome
+
+TRIES = 3
+"""Times that what is left of a group is handed out, when its worker, node or GPU is lost."""
 
 _POLL_SECONDS = 0.5
 

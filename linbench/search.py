@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pydantic import Field, model_validator
 
 from linbench.cell import Cell, Purpose, digest
-from linbench.common.errors import UserError
+from linbench.common.errors import HopelessError, UserError
 from linbench.common.settings import Settings
 from linbench.protocol import suite_block
 from linbench.runner import HERE, Executor, Progress, run_cells, stands
@@ -156,7 +156,7 @@ def run_searched(
     All models are searched side by side, each as far as its results lead. The reported ones say what was tried, and are marked `lr_edge` where the
     best rate is the first or last of all tried, `lr_untried` where one of its runs failed, which is never the best.
 
-    Raises UserError: a seed to be reported is a tuning seed; or, when all others are run, no rate of a model could be tried. StorageError: results
+    Raises UserError: a seed to be reported is a tuning seed; HopelessError, when all others are run: no rate of a model could be tried. StorageError: results
     cannot be kept.
     """
     searches = _searches(cells, settings or default_search())
@@ -180,7 +180,7 @@ def run_searched(
     first = [cell for search in searches.values() for cell in search.wanted]
     run_cells(first, store, progress, executor=executor, again=again, retry=retry, stack=stack, then=following)
     if hopeless := dict.fromkeys(search.cell.model.label for search in searches.values() if search.hopeless):
-        raise UserError(
+        raise HopelessError(
             f"no learning rate of {', '.join(hopeless)} can be chosen: none has a number from every tuning seed; see why its runs ended as they did."
         )
     return [told[cell.id] for cell, _ in asked]

@@ -10,7 +10,7 @@ from linbench.models.base import LayerInfo
 from linbench.models.blocks.feature_maps import feature_map
 from linbench.models.blocks.gates import ConstantDecay
 from linbench.models.blocks.heads import OUTPUT_NORM, OutputNorm
-from linbench.models.blocks.initialise import counted
+from linbench.models.blocks.initialise import indices
 from linbench.models.blocks.linear import Shared
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 from linbench.models.blocks.positions import alibi_slopes
@@ -52,7 +52,7 @@ class Lightning(MatrixMixer):
         if settings.law == "alibi":
             log_decay = -alibi_slopes(settings.heads) * (1 - layer.index / max(layer.count - 1, 1) + 1e-5)
         else:
-            log_decay = -8 * counted(settings.heads) / settings.heads * (1 - layer.index / layer.count)
+            log_decay = -8 * indices(settings.heads) / settings.heads * (1 - layer.index / layer.count)
         self.decay = ConstantDecay(log_decay)
         self.value_map = feature_map(settings.value_map, self.project.value_dim)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.gates import ConstantDecay
-from linbench.models.blocks.initialise import CPU, counted
+from linbench.models.blocks.initialise import CPU, indices
 from linbench.models.blocks.linear import Shared
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
@@ -48,7 +48,7 @@ class RetNet(MatrixMixer):
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
-        powers = 2.0 ** (-5 - counted(settings.heads))
+        powers = 2.0 ** (-5 - indices(settings.heads))
         lost = powers if settings.decay_law == "powers" else torch.linspace(math.log(1 / 32), math.log(1 / 512), settings.heads, device=CPU).exp()
         self.decay = ConstantDecay(torch.log1p(-lost))
 

@@ -13,7 +13,7 @@ from linbench.kernels.wide import at_least_float32
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.convolution import INPUT_CONVOLUTION, InputConvolution
 from linbench.models.blocks.heads import CONTROLLED, FAMILIES
-from linbench.models.blocks.initialise import counted, orthogonal, silent
+from linbench.models.blocks.initialise import indices, orthogonal, silent
 from linbench.models.blocks.linear import Linear
 from linbench.models.blocks.norms import RMSNorm
 from linbench.models.blocks.running import running_maximum
@@ -78,7 +78,7 @@ class RWKV4(Mixer):
         orthogonal(self.value, gain=1.0)
         self.norm = RMSNorm(width) if settings.output_norm == "rms" else None
         self.time_decay = nn.Parameter(-5 + 8 * places(width) ** (0.7 + 1.3 * risen))
-        self.time_first = nn.Parameter(math.log(0.3) + 0.5 * ((counted(width) + 1) % 3 - 1))
+        self.time_first = nn.Parameter(math.log(0.3) + 0.5 * ((indices(width) + 1) % 3 - 1))
 
     def forward(self, x: Tensor, state: RWKV4State | None = None, handed: Any = None) -> Out:
         """As `Mixer.forward`."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from linbench.kernels.matrix_state import matrix_state
 from linbench.kernels.wide import widened
 from linbench.models.base import LayerInfo, Out, Rule
-from linbench.models.blocks.initialise import counted
+from linbench.models.blocks.initialise import indices
 from linbench.models.blocks.shift_mixer import ShiftMixer, ShiftSettings, ShiftState, Streams
 from linbench.models.blocks.token_shift import TokenShift, depth, own_share, places
 
@@ -41,7 +41,7 @@ class RWKV5(ShiftMixer):
         super().__init__(settings, layer)
         heads, key_dim, _ = self.memory_shape
         width, risen = heads * key_dim, depth(layer).risen
-        ripple = 0.1 * ((counted(width) + 1) % 3 - 1)
+        ripple = 0.1 * ((indices(width) + 1) % 3 - 1)
         self.time_decay = nn.Parameter((-6 + 5 * places(width) ** (0.7 + 1.3 * risen)).view(heads, key_dim))
         self.bonus = nn.Parameter((risen * (1 - places(width)) + ripple).view(heads, key_dim))
 

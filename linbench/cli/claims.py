@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from linbench.cli.options import DeviceOption, DevicesOption, JsonOption, TimeoutOption, WorkersOption, tell_failed, tell_set_aside
-from linbench.common.errors import DeviceLostError, StorageError, UserError, unknown
+from linbench.common.errors import HopelessError, StorageError, UserError, unknown
 from linbench.common.words import counted, duration
 
 if TYPE_CHECKING:
@@ -153,9 +153,7 @@ def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path,
     for found, search in together.values():
         try:
             done += carry_out(list(found.values()), Store(folder), search=search, stack=None, **where)
-        except (DeviceLostError, StorageError):
-            raise
-        except UserError as error:  # no learning rate of a model can be chosen: the others have run
+        except HopelessError as error:  # the other models have run
             print(f"linbench: {error}", file=sys.stderr)
     cases = {case.id: case for each in waiting for case in untimed(each.claim, stored, device=place)}
     if cases:

@@ -15,7 +15,7 @@ def carry_out(
 ) -> "list[Result]":
     """The results of cells, with a display on standard error while what is missing is run; `where`: as `linbench.executor.executor` takes it.
 
-    Raises UserError: options that do not go together; StorageError: results cannot be kept.
+    Raises UserError: options that do not go together; HopelessError: no learning rate of a model can be chosen; StorageError: results cannot be kept.
     """
     from rich.console import Console
 

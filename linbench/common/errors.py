@@ -27,6 +27,10 @@ class StorageError(UserError):
     exit_code = EXIT_STORAGE
 
 
+class HopelessError(UserError):
+    """No learning rate of a model can be chosen; all that could be run has been."""
+
+
 class DeviceLostError(UserError):
     """A GPU answers this process no more, as after an illegal address, be it its own or of a process beside it: another process may go on."""
 

@@ -11,7 +11,7 @@ CPU = torch.device("cpu")
 """By name, for what is computed: on the device without memory, where a sketch is made, simple arithmetic loads a compiler, which takes seconds."""
 
 
-def counted(count: int) -> Tensor:
+def indices(count: int) -> Tensor:
     """0, 1, ... count - 1."""
     return torch.arange(count, device=CPU)
 

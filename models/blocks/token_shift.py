@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from linbench.kernels.operators import product_dtype
 from linbench.kernels.token_shift import token_shift
 from linbench.models.base import LayerInfo
-from linbench.models.blocks.initialise import counted
+from linbench.models.blocks.initialise import indices
 
 
 class Depth(NamedTuple):
@@ -26,12 +26,12 @@ def depth(layer: LayerInfo) -> Depth:
 
 def places(width: int) -> Tensor:
     """[width] from 0 at the first channel to 1 at the last; a single one is the first."""
-    return counted(width) / max(1, width - 1)
+    return indices(width) / max(1, width - 1)
 
 
 def own_share(width: int, power: float) -> Tensor:
     """[width] (i / width)^power: how much of channel i RWKV takes from the token itself at first, all the rest from the one before."""
-    return (counted(width) / width) ** power
+    return (indices(width) / width) ** power
 
 
 class TokenShift(nn.Module):

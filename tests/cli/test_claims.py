@@ -187,6 +187,7 @@ def test_those_of_a_tier_and_what_is_missing_of_each(two: Callable[..., Any]) ->
         (["C3"], 2, "unknown claim 'C3'; did you mean 'C"),
         (["--tier", "T7"], 2, "unknown tier 'T7'; did you mean 'T"),
         (["C1", "--tier", "T0"], 2, "no claim that is asked for is of tier T0."),
+        (["C1", "--run", "--device", "cpu", "--devices", "3"], 2, "--devices is so many GPUs; leave --device out."),
         (["--results", "nowhere"], 6, "there is no results folder nowhere; "),
         (["--save", "no/such/page.md"], 6, "cannot write no/such/page.md: No such file or directory; free it or choose another folder with --save."),
     ],

@@ -17,9 +17,9 @@ import pytest
 from linbench.cell import Cell
 from linbench.cluster import Cluster, _files, _speaking, connected
 from linbench.common.errors import UserError
-from linbench.jobs import TRIES, Job, Reported
+from linbench.jobs import Job, Reported
 from linbench.plan import plan
-from linbench.runner import Silent, run_cells
+from linbench.runner import TRIES, Silent, run_cells
 from linbench.store import Result, Store
 from linbench.train import Report
 
@@ -179,7 +179,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_what_a_plugin_does_costs_no_more_than_it_must(nodes: Any, tmp_path: Path, mine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[list[str]] = []
     send = Cluster._sent
-    monkeypatch.setattr(Cluster, "_sent", lambda self, group: (sent.append([*group.job.wanted]), send(self, group))[1])
+    monkeypatch.setattr(Cluster, "_sent", lambda self, job: (sent.append([*job.wanted]), send(self, job))[1])
     dies, hangs, loses, does = (cells(mine, seeds=[0], **{"model.what": what})[0] for what in ("dies", "hangs", "loses", "nothing"))
     first, second = cells(mine, **{"model.what": "dies later"})
     store, watching = Counting(tmp_path / "results"), Watching(lambda: (tmp_path / "one is done").touch() if first.id in watching.done else None)

@@ -12,10 +12,10 @@ import pytest
 from linbench import pool as what
 from linbench.cell import Cell
 from linbench.common.errors import DeviceLostError, StorageError, UserError
-from linbench.jobs import TRIES, Job, Message
+from linbench.jobs import Job, Message
 from linbench.plan import plan
 from linbench.pool import Pool, pool
-from linbench.runner import Here, Silent, run_cells
+from linbench.runner import TRIES, Here, Silent, run_cells
 from linbench.store import Result, Store
 from linbench.train import Report
 from linbench.workers import Outcome, outcomes
