@@ -89,6 +89,7 @@ def plan(
     for spec, more in zip(specs, alone, strict=True):
         _refuse_unused(more["model"], [spec])
     for spec in specs:
+        _refuse_narrow(built.io, spec)
         spec.rehearse(built)
     where, numbers = pick_device(device), [int(seed) for seed in seeds]
     names = [None if segments or tests else _matching_preset(built, spec, its) for spec, its in zip(specs, protocols, strict=True)]
@@ -254,6 +255,12 @@ def _model(text: str, form: Form, from_preset: Mapping[str, Any], given: Mapping
                 values |= {k.removeprefix(f"{name}."): v for k, v in source.items() if k.startswith(f"{name}.")}
         layers.append(LayerSpec(entry, mixer.Settings.parse(values | dict(term.settings), where="model")))
     return ModelSpec(tidy(text), form, backbone.model_copy(update={"layers": count}), tuple(layers))
+
+
+def _refuse_narrow(io: IO, spec: ModelSpec) -> None:
+    """Vectors that differ in more directions than the model has are not learned by any memory, and that would be told of its memory."""
+    if io.d_out is not None and io.d_out > (width := spec.backbone.d_model):
+        raise UserError(f"vectors of {io.d_out} numbers do not come out of {spec.label} with model.d_model = {width}; let it be {io.d_out} or more.")
 
 
 def _refuse_unused(given: Mapping[str, Any], specs: Sequence[ModelSpec]) -> None:

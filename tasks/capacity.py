@@ -7,6 +7,7 @@ answer, "weight_on_old_0" and "weight_on_old_1", says whether the old is replace
 its key, and none helps.
 """
 
+from math import ceil
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -39,13 +40,22 @@ STEPS, EVERY, SOLVED = 100_000, 100, 0.001
 """As published: steps at most, steps between evaluations, and the loss, half the squared error of a one-hot value, at which training stops."""
 
 
+def roomy(keys: int, values: int) -> dict[str, Any]:
+    """Settings of a layer with keys of 64 dimensions, as published, that is wide enough for all else.
+
+    One-hot values that come out of W dimensions, of the model or of what a layer holds, are right to W / values at most, whatever is remembered. Keys and
+    values share an embedding, so that they are told apart where there is room for both.
+    """
+    return {"layers": 1, "heads": 1, "head_dim": 64, "d_model": 64 * ceil((keys + values) / 64), "expand_k": 1.0, "expand_v": float(ceil(values / 64))}
+
+
 def _published(writes: str, size: int) -> Preset:
     length = size + (size if writes == "unique" else 2 * size)
     about = f"{size} keys, each written once" if writes == "unique" else f"{2 * size} writes to {size} keys, drawn with replacement"
     return Preset(
-        f"{about}; sizes and training as published, but for its patience",
+        f"{about}; keys of 64 dimensions; training as published, but for its patience",
         task={"keys": size, "writes": writes, "loss": "squared"},
-        model={"layers": 1, "d_model": 64, "heads": 1},
+        model=roomy(size, size),
         protocol={
             "tokens": STEPS * 32 * length,
             "batch_size": 32,
@@ -71,6 +81,8 @@ class Capacity(Task):
     Schlag et al. 2021, arXiv:2102.11174, with the presets schlag-1 and schlag-2 for the two published settings. The published loss is half the squared
     error of a one-hot value, here (1 - accuracy) / 2 where loss is squared; what is minimised is its mean over values, the same but for a factor, which Adam
     hardly sees. Training stops where it is 0.001, but not, as published, when ten evaluations brought nothing. Cross-entropy and delay are linbench's own.
+
+    Where loss is squared a model must be as wide as there are values, in what it holds of a value as well: out of W dimensions come W / values at most.
     """
 
     name = "capacity"

@@ -9,6 +9,8 @@ import torch
 
 from linbench.common.errors import UserError
 from linbench.common.io import IO
+from linbench.models.blocks.heads import head_dims
+from linbench.plan import plan
 from linbench.protocol import Protocol, default_protocol
 from linbench.tasks.base import Batch, Prediction
 from linbench.tasks.capacity import Capacity, CapacitySettings
@@ -194,6 +196,35 @@ def test_published_sizes() -> None:
         assert (task.settings.keys, task.settings.writes, task.seq_len, task.io.d_out) == (keys, writes, length, keys)
         protocol = Protocol.parse({**default_protocol(), **preset.protocol}, where="protocol")
         assert (task.settings.loss, protocol.steps(task.seq_len), protocol.evaluations, protocol.validation_examples) == ("squared", 100_000, 1000, 20)
+
+
+@pytest.mark.parametrize("preset", [name for name in Capacity.presets if name.startswith("schlag")])
+@pytest.mark.parametrize("model", ["attention", "linear_attention", "deltanet", "gated_deltanet"])
+def test_published_sizes_have_keys_of_64_dimensions_and_room_for_all_values(preset: str, model: str) -> None:
+    (cell,) = plan("capacity", [model], preset=preset, device="cpu")
+    values, width = cell.task.io.d_out, cell.model.backbone.d_model
+    (layer,) = cell.model.layers
+    key, value = head_dims(layer.settings, width)
+    assert values is not None
+    assert (cell.preset, key, layer.settings.heads) == (preset, 64, 1)
+    assert value >= values
+    assert width >= 2 * values
+
+
+def test_out_of_few_dimensions_come_few_values() -> None:
+    """The best that 3 dimensions can do for 5 one-hot values, each due once: any projection onto them, right to 3 / 5."""
+    task = build(keys=5, loss="squared")
+    batch = sample(task, 1)._replace(targets=torch.eye(5)[None])
+    onto, _ = torch.linalg.qr(torch.randn(5, 3, generator=torch.Generator().manual_seed(0)))
+    assert accuracy(task, batch, batch.targets @ onto @ onto.T) == pytest.approx(3 / 5)
+
+
+def test_vectors_wider_than_the_model_are_refused() -> None:
+    settings = {"task.loss": "squared", "task.keys": 65}
+    with pytest.raises(UserError, match=r"^vectors of 65 numbers do not come out of linear_attention with model\.d_model = 64; let it be 65 or more\.$"):
+        plan("capacity", ["linear_attention"], settings=settings, device="cpu")
+    assert plan("capacity", ["linear_attention"], settings={**settings, "model.d_model": 66}, device="cpu")
+    assert plan("capacity", ["linear_attention"], settings={"task.keys": 65}, device="cpu")  # tokens are told apart in far fewer dimensions
 
 
 def test_training_stops_at_the_published_loss() -> None:
