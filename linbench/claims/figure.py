@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from math import inf
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from linbench.cell import Cell
 from linbench.claims.claim import LEAST_SEEDS, Measure
-from linbench.claims.span import Span, exactly
+from linbench.claims.span import Span, ends, exactly, mean
 from linbench.common.words import counted
 from linbench.naming import all_settings
 from linbench.results import slices
@@ -27,8 +28,13 @@ class Aside(NamedTuple):
     """A seed that decides nothing."""
 
     why: str
-    value: float | None
-    """What it came to, where anything was measured."""
+    between: Span | None
+    """What it came to, where anything was measured, and what more training could make of that at most, which may be infinitely much."""
+
+    @property
+    def value(self) -> float | None:
+        """What it came to, where anything was measured."""
+        return None if self.between is None else self.between.low
 
 
 @dataclass(frozen=True)
@@ -42,8 +48,6 @@ class Figure:
     aside: Mapping[int, Aside] = field(default_factory=dict)
     """Seeds whose results decide nothing."""
     best: bool = False
-    most: float | None = None
-    """What no run can do better than; None where there is no such thing."""
 
     whole = "all seeds"
     """By what an answer is found before it is doubted."""
@@ -83,22 +87,21 @@ class Figure:
     @property
     def bounded(self) -> bool:
         """Whether all that it lacks is that runs were still getting better, and it is known how good they can get."""
-        return self.short and bool(self.aside) and self.most is not None
+        return self.short and bool(self.aside) and all(aside.between is not None and aside.between.high < inf for aside in self.aside.values())
 
     @property
     def span(self) -> Span:
         """Between what it lies: runs that were still getting better stay as they are, or come to the most that there is."""
-        if not self.bounded or self.most is None:
+        if not self.bounded:
             return exactly(self.value)
-        reached = [aside.value for aside in self.aside.values() if aside.value is not None]
-        return Span(fmean([*self.values.values(), *reached]), fmean([*self.values.values(), *(max(self.most, value) for value in reached)]))
+        return ends(mean)(*map(exactly, self.values.values()), *(aside.between for aside in self.aside.values() if aside.between is not None))
 
     def others(self, name: str) -> Iterator[tuple[str, "Figure"]]:
         """What it would be without any one seed, in words; nothing of the best of them."""
         aside = self.aside if self.bounded else {}
         for seed in () if self.best else (*self.values, *aside):
             values = {own: value for own, value in self.values.items() if own != seed}
-            yield f"without seed {seed} of {name}", Figure(values, aside={own: each for own, each in aside.items() if own != seed}, most=self.most)
+            yield f"without seed {seed} of {name}", Figure(values, aside={own: each for own, each in aside.items() if own != seed})
 
     @property
     def out_of(self) -> str:
@@ -122,7 +125,7 @@ class Figure:
 
     def __str__(self) -> str:
         if self.bounded:
-            return " to ".join(map(in_words, self.span))
+            return " to ".join(map(in_words, dict.fromkeys(self.span)))
         if not self.values:
             return "–"
         spread = f" ± {self.spread:.3f}" if len(self.values) > 1 and inf not in self.values.values() and not _rounding(self.value) else ""
@@ -157,42 +160,50 @@ def figure(measure: Measure, cells: Sequence[Cell], found: Mapping[str, Result])
         if len(results) < len(these):
             missing += 1
             continue
-        trouble = next((word for result in results if (word := _trouble(result, measure))), "")
+        troubles = [word for result in results for word in _troubles(result, measure)]
+        trouble = min(troubles, key=UNDERTRAINED.__eq__, default="")  # more training is no answer to others
         if trouble and trouble not in NO_VERDICT:
             aside[seed] = Aside(trouble, None)
             continue
-        value = _along(measure, these, results) if measure.along else fmean(_value(measure, result, measure.at) for result in results)
+        between = _along(measure, these, results) if measure.along else ends(mean)(*(_value(measure, result, measure.at) for result in results))
         if trouble:
-            aside[seed] = Aside(trouble, value)
+            aside[seed] = Aside(trouble, between if measure.of in SHARES else Span(between.low, inf))
         else:
-            values[seed] = value
-    return Figure(values, missing, aside, best=measure.over == "best", most=1.0 if measure.of in SHARES and not measure.along else None)
+            values[seed] = between.low
+    return Figure(values, missing, aside, best=measure.over == "best")
 
 
-def _trouble(result: Result, measure: Measure) -> str:
+def _troubles(result: Result, measure: Measure) -> list[str]:
     if result["status"] not in ("ok", "diverged"):
-        return str(result["status"])
+        return [str(result["status"])]
     if result["status"] == "diverged" and measure.of not in (*SHARES, STEPS) and not measure.along:
-        return "diverged"
-    return "" if measure.over == "best" else next((mark for mark in result["marks"] if mark in NO_VERDICT), "")
+        return ["diverged"]
+    return [] if measure.over == "best" else [mark for mark in result["marks"] if mark in NO_VERDICT]
 
 
-def _along(measure: Measure, cells: Sequence[Cell], results: Sequence[Result]) -> float:
-    """The largest value of a slice or a setting up to which all are as high; 0 where the first is not."""
+def _along(measure: Measure, cells: Sequence[Cell], results: Sequence[Result]) -> Span:
+    """The largest value of a slice or a setting up to which all are as high; 0 where the first is not. What lies beyond one that is not changes nothing."""
     if "." in measure.along:
         curve = [(float(all_settings(cell)[measure.along]), _value(measure, result, measure.at)) for cell, result in zip(cells, results, strict=True)]
     else:
         told = _part(measure, results[0])["slices"].get(measure.along, {"at": []})  # of a run that diverged none
         curve = [(float(at), _value(measure, results[0], {measure.along: at})) for at in told["at"]]
-    reached = 0.0
-    for at, value in sorted(curve):
-        if value < (measure.reaching or 0.0):
-            break
-        reached = at
-    return reached
+    curve.sort()
+
+    def reached(*values: float) -> float:
+        enough = takewhile(lambda place: place[1] >= (measure.reaching or 0.0), zip((at for at, _ in curve), values, strict=True))
+        return max((at for at, _ in enough), default=0.0)
+
+    return ends(reached)(*(value for _, value in curve))
 
 
-def _value(measure: Measure, result: Result, at: Mapping[str, int | str]) -> float:
+def _value(measure: Measure, result: Result, at: Mapping[str, int | str]) -> Span:
+    """What a run came to and, where it was still getting better, the most that a share could come to."""
+    value = _reached(measure, result, at)
+    return Span(value, max(1.0, value)) if UNDERTRAINED in result["marks"] else exactly(value)
+
+
+def _reached(measure: Measure, result: Result, at: Mapping[str, int | str]) -> float:
     if measure.of == STEPS:
         return steps_to(result, LEARNED)
     part = _part(measure, result)

@@ -71,6 +71,43 @@ def test_the_largest_setting_that_reaches_so_much(kept: Callable[..., Stored]) -
     assert figure(claim.measures["delta"], cells, nothing).value == 0
 
 
+@pytest.mark.parametrize(
+    ("scores", "marked", "between", "words"),
+    [
+        ((1.0, 0.95, 0.5), 8, (4.0, 8.0), "4.000 to 6.667"),
+        ((1.0, 0.5, 0.5), 8, (2.0, 2.0), "2.000"),
+        ((1.0, 0.95, 0.5), 4, (4.0, 4.0), "4.000"),
+        ((1.0, 0.5, 0.95), 4, (2.0, 8.0), "2.000 to 6.000"),
+        ((1.0, 0.5, 0.5), 4, (2.0, 4.0), "2.000 to 3.333"),
+    ],
+)
+def test_a_run_that_was_still_getting_better_moves_the_largest_setting_where_it_decides_it(
+    scores: tuple[float, float, float], marked: int, between: tuple[float, float], words: str
+) -> None:
+    claim = a_claim({"grid": {"task.kv_pairs": [2, 4, 8]}}, measure={"along": "task.kv_pairs", "reaching": 0.9})
+    cells = of_measure(claim, "delta")
+    score = dict(zip((2, 4, 8), scores, strict=True))
+    found = {cell.id: a_result(cell, score[cell.task.settings.kv_pairs], "cpu") for cell in cells}
+    for cell in cells:
+        if cell.seed and cell.task.settings.kv_pairs == marked:
+            found[cell.id]["marks"] = ["undertrained"]
+    measured = figure(claim.measures["delta"], cells, found)
+    assert [aside.between for aside in measured.aside.values()] == [between, between]
+    assert (measured.trouble, measured.bounded, str(measured)) == ("1 of 3 seeds count (2 undertrained)", True, words)
+    best = figure(claim.measures["delta"].model_copy(update={"of": "nll"}), cells, {name: r | {"metrics": {"nll": 1.0}} for name, r in found.items()})
+    assert not best.bounded, "of what is no share it is not known how good it can get"
+
+
+def test_a_seed_of_which_a_rate_is_in_doubt_as_well_is_not_only_short_of_training() -> None:
+    claim = a_claim({"tasks": ["mqar", "induction"]}, measure={"across": "tasks"})
+    cells = of_measure(claim, "delta")
+    marks = {"mqar": "undertrained", "induction": "lr_edge"}
+    found = {cell.id: a_result(cell, 0.9, "cpu", marks=[marks[cell.task.name]]) for cell in cells}
+    measured = figure(claim.measures["delta"], cells, found)
+    assert {aside.why for aside in measured.aside.values()} == {"lr_edge"}
+    assert (measured.short, measured.bounded) == (False, False)
+
+
 def test_the_mean_of_several_tasks_is_a_figure_for_every_seed(kept: Callable[..., Stored]) -> None:
     claim = a_claim({"tasks": ["mqar", "induction"]}, measure={"across": "tasks"})
     of_both = kept(claim, {"delta": [0.8, 0.9, 0.85, 0.9, 0.9, 1.0], "sum": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]})
