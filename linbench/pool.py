@@ -10,7 +10,7 @@ import torch
 
 from linbench.common.errors import UserError
 from linbench.jobs import Job, Message, work
-from linbench.workers import Outcome, cores, outcomes
+from linbench.workers import Outcome, outcomes
 
 SILENCE = 1800.0
 """Seconds after which a group that reports nothing is given up."""
@@ -46,19 +46,19 @@ def pool(device: str, workers: int | None, *, gpus: int | None = None, silence: 
 
     Raises UserError: more GPUs than there are.
     """
-    threads = cores()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if device == "cpu":
-        count = workers or threads
-        return Pool(({"OMP_NUM_THREADS": str(max(1, threads // count))},) * count, max(1, threads // count), silence)
+        count = workers or cores
+        return Pool(({"OMP_NUM_THREADS": str(max(1, cores // count))},) * count, max(1, cores // count), silence)
     if device != "cuda":  # one by its number
-        return Pool(({},), threads, silence)
+        return Pool(({},), cores, silence)
     there = torch.cuda.device_count()
     gpus = gpus or there
     if gpus > there:
         raise UserError(f"{gpus} GPUs are asked for; there {'is' if there == 1 else 'are'} {there} here.")
     count = workers or gpus
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(there)))).split(",")
-    return Pool(tuple({"CUDA_VISIBLE_DEVICES": visible[i % gpus]} for i in range(count)), max(1, threads // count), silence)
+    return Pool(tuple({"CUDA_VISIBLE_DEVICES": visible[i % gpus]} for i in range(count)), max(1, cores // count), silence)
 
 
 def _work(job: Job, tell: Callable[[Message], None], *, threads: int) -> None:

@@ -37,11 +37,6 @@ class Outcome(NamedTuple):
     storage: StorageError | None = None
 
 
-def cores() -> int:
-    """Of the CPU, those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def outcomes(
     function: Callable[..., Any],
     arguments: Iterable[Any],

@@ -1,7 +1,6 @@
 """What decides a claim as a figure: every measure with its seeds, and the rules above."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from math import inf
 from textwrap import fill
 
@@ -34,26 +33,27 @@ def drawings(verdict: Verdict) -> list[Drawing]:
 
 
 def _drawing(claim: Claim, ruling: Ruling) -> Drawing:
+    panels = _panels(claim, ruling.figures)
+    heights = [PANEL_INCHES + ROW_INCHES * len(names) for names in panels.values()]
     told = [f"{name.lower()}: {words}" for name, words in about(claim).items() if name in RULES]
     head = [fill(line, LETTERS, max_lines=2, placeholder=" ...") for line in (f"{claim.id}: {claim.text.says} {where(ruling)}.", *told)]
+
     shown = {name: [str(found), found.out_of] for name, found in ruling.figures.items()}  # last bits of what needs no training are a machine's own
+
+    def draw(sheet: Sheet) -> bool:
+        lines = sum(line.count("\n") + 1 for line in head)
+        sheet.set_size_inches(WIDTH_INCHES, 0.17 * lines + 0.3 + sum(heights))
+        places = sheet.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": heights}).flat
+        for axes, (unit, names) in zip(places, panels.items(), strict=True):
+            _dots(axes, claim, {name: ruling.figures[name] for name in names}, unit)
+        sheet.suptitle("\n".join(head), x=0.01, ha="left", fontsize="small", linespacing=1.35)
+        return True
+
     caption = (
         f"{claim.id}, {where(ruling)}. A small dot is a seed, hollow one that decides nothing; the bar is the mean ± standard deviation of those that count, "
         "of a speed the median between its fifths. In grey what has no figure."
     )
-    return Drawing(slug(claim, ruling), partial(_draw, claim=claim, figures=ruling.figures, head=head), caption, digest({"rules": told, "figures": shown}))
-
-
-def _draw(sheet: Sheet, claim: Claim, figures: Mapping[str, Found], head: Sequence[str]) -> bool:
-    panels = _panels(claim, figures)
-    heights = [PANEL_INCHES + ROW_INCHES * len(names) for names in panels.values()]
-    lines = sum(line.count("\n") + 1 for line in head)
-    sheet.set_size_inches(WIDTH_INCHES, 0.17 * lines + 0.3 + sum(heights))
-    places = sheet.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": heights}).flat
-    for axes, (unit, names) in zip(places, panels.items(), strict=True):
-        _dots(axes, claim, {name: figures[name] for name in names}, unit)
-    sheet.suptitle("\n".join(head), x=0.01, ha="left", fontsize="small", linespacing=1.35)
-    return True
+    return Drawing(slug(claim, ruling), draw, caption, digest({"rules": told, "figures": shown}))
 
 
 def _panels(claim: Claim, figures: Mapping[str, Found]) -> dict[str, list[str]]:

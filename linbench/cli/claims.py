@@ -167,13 +167,12 @@ def _save(path: Path, verdicts: "list[Verdict]", stored: "Stored", names: list[s
     from linbench.common.words import counted
     from linbench.report.pictures import save
     from linbench.store import storage_sentence
-    from linbench.workers import cores
 
     command = " ".join(["linbench claims", *names, *(f"--tier {tier}" for tier in tiers), f"--save {path}"])
     with storage_sentence(path, "cannot write", "--save"):
         path.write_text(page(verdicts, stored, command=command, beside=path), encoding="utf-8")
     print(f"wrote {path}", file=sys.stderr)
-    drawn = save([drawing for verdict in verdicts for drawing in drawings(verdict)], pictures(path), ["png"], workers=cores())
+    drawn = save([drawing for verdict in verdicts for drawing in drawings(verdict)], pictures(path), ["png"])
     print(f"wrote {counted(len(drawn) // 2, 'picture')} to {pictures(path)}", file=sys.stderr)
 
 

@@ -21,11 +21,10 @@ def figures(
     from linbench.common.errors import unknown
     from linbench.report.bench_figures import BENCH_NAMES, bench_drawings
     from linbench.report.figures import FIGURES
-    from linbench.report.pictures import FORMATS, drawings, save
+    from linbench.report.pictures import FORMATS, save, save_figures
     from linbench.report.speed_figures import NAMES, speed_drawings
     from linbench.results import comparisons
     from linbench.store import CELL, SPEED, Store, benched
-    from linbench.workers import cores
 
     every, wanted = (*FIGURES, *NAMES, *BENCH_NAMES), [name.strip().lower() for name in formats.split(",")]
     for kind, given, allowed in (("figure", names or [], every), ("format", wanted, FORMATS)):
@@ -41,8 +40,7 @@ def figures(
     for what, chosen in {name: (name,) for name in names or []}.items() or [("a figure", every)]:
         of_speeds = speed_drawings(kept[SPEED], found, [name for name in chosen if name in NAMES])
         of_speeds += bench_drawings(benched(kept), [name for name in chosen if name in BENCH_NAMES])
-        of_cells = [drawing for one in found for drawing in drawings(one, [name for name in chosen if name in FIGURES])]
-        drawn = save([*of_cells, *of_speeds], folder, wanted, workers=cores())
+        drawn = [*save_figures(found, folder, [name for name in chosen if name in FIGURES], wanted), *save(of_speeds, folder, wanted)]
         written += drawn
         if not drawn:
             nothing.append(what)

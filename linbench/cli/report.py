@@ -21,13 +21,12 @@ def report(
     from linbench.claims.stored import Stored
     from linbench.report.page import page, save_page
     from linbench.store import CELL, SPEED, Store, below, benched
-    from linbench.workers import cores
 
     store, path = Store(results), save or results / "report.html"
     stored = Stored([store, *(other for other in below(results) if other.folder != store.folder)])
     kept, aside = stored.by_folder[store.folder], [str(one.relative_to(results)) for other in stored.stores for one in other.unreadable]
     title = store.folder.resolve().name
-    save_page(path, lambda: page(kept[CELL], title=title, aside=aside, speeds=kept[SPEED], benched=benched(kept), claims=claimed(stored), workers=cores()))
+    save_page(path, lambda: page(kept[CELL], title=title, aside=aside, speeds=kept[SPEED], benched=benched(kept), claims=claimed(stored)))
     tell_set_aside(stored.set_aside)
     if not any(kept.values()):
         print(f"linbench: there are no results in {results}; the page has none of its own.", file=sys.stderr)

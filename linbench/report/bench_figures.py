@@ -1,7 +1,6 @@
 """Stored speeds of kernels, training steps and the drawing of examples as figures: a row for each, ours beside a peer's."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from statistics import median
 from typing import NamedTuple
 
@@ -46,18 +45,17 @@ def _drawing(bench: Bench) -> Drawing:
         by_name.setdefault(_name(result), []).append(result)
     rows = sorted((_row(name, members, bench, timing) for name, members in by_name.items()), key=_best)
     about = f"tokens per second, {HOW[timing]}"
+
+    def draw(figure: Figure) -> bool:
+        figure.set_size_inches(PANEL_INCHES + 3, 1.2 + ROW_INCHES * len(rows))
+        _dots(figure.subplots(), rows, bench.peers, about)
+        titled(figure, f"{_TITLE[bench.kind]}: {bench.about}")
+        return True
+
     each = " A dot for each preset of a task." if bench.kind == DRAW else ""
     sides = f" Hollow: {', '.join(bench.peers)}, in turn with ours." if any(set(row.rates) - {OURS} for row in rows) else ""
     caption = f"{_TITLE[bench.kind]}: {about}. Bars lie between the fifths.{each}{sides} At {bench.about}; {commits(bench.results)}."
-    draw = partial(_draw, rows=rows, peers=bench.peers, about=about, title=f"{_TITLE[bench.kind]}: {bench.about}")
     return Drawing(bench.slug, draw, caption, fingerprint(bench.results))
-
-
-def _draw(figure: Figure, rows: Sequence[Row], peers: Sequence[str], about: str, title: str) -> bool:
-    figure.set_size_inches(PANEL_INCHES + 3, 1.2 + ROW_INCHES * len(rows))
-    _dots(figure.subplots(), rows, peers, about)
-    titled(figure, title)
-    return True
 
 
 _TITLE = {OPERATION: "Kernels, forward and backward", STEP: "Training steps", DRAW: "Drawing examples"}

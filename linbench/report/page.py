@@ -3,7 +3,7 @@
 import base64
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from linbench.report.captions import words
 from linbench.report.colours import ink, styles
 from linbench.report.figures import FIGURES
 from linbench.report.overview import OVERVIEW, overviews
-from linbench.report.pictures import Drawing, draw_all, drawings
+from linbench.report.pictures import Drawing, drawings
 from linbench.report.speed import tables as speed_tables
 from linbench.report.speed_figures import speed_drawings
 from linbench.report.svg import short
@@ -71,13 +71,12 @@ def page(
     speeds: Sequence[Result] = (),
     benched: Sequence[Result] = (),
     claims: Sequence[Claimed] = (),
-    workers: int = 1,
 ) -> str:
     """HTML; the same for the same results. `aside`: names of files that could not be read; `speeds`: results of what benchmarks measured of layers, `benched`:
-    of kernels, steps and drawing; `workers`: processes that draw."""
+    of kernels, steps and drawing."""
     found, every = comparisons(results), [*results, *speeds, *benched]
     timed = {drawing.slug: drawing for drawing in [*speed_drawings(speeds, found), *bench_drawings(benched)]}
-    pictures = _pictures([*(drawing for comparison in found for drawing in drawings(comparison)), *timed.values()], workers)
+    pictures = _pictures([*(drawing for comparison in found for drawing in drawings(comparison)), *timed.values()])
     room = Environment(loader=PackageLoader("linbench.report", "page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return room.get_template("page.html").render(
         title=title,
@@ -153,15 +152,15 @@ def _section(comparison: Comparison, pictures: dict[str, Picture]) -> dict[str, 
     }
 
 
-def _pictures(these: Sequence[Drawing], workers: int) -> dict[str, Picture]:
+def _pictures(drawn: Iterable[Drawing]) -> dict[str, Picture]:
     """By the names of their files: lines where there is room for them, else dots."""
-    every = {drawing.slug: drawing for drawing in these}
-    shown = {drawing.slug: _as_lines(svg["svg"].decode()) for drawing, svg in draw_all(list(every.values()), ["svg"], workers=workers) if svg}
-    for slug, lines in sorted(shown.items(), key=lambda item: len(item[1].source), reverse=True):
-        if sum(len(one.source) for one in shown.values()) > PICTURES_BYTES:
+    every = {drawing.slug: drawing for drawing in drawn}
+    pictures = {slug: _as_lines(svg["svg"].decode()) for slug, drawing in every.items() if (svg := drawing.pictures(["svg"]))}
+    for slug, lines in sorted(pictures.items(), key=lambda item: len(item[1].source), reverse=True):
+        if sum(len(one.source) for one in pictures.values()) > PICTURES_BYTES:
             png = base64.b64encode(every[slug].pictures(["png"], dots=COARSE)["png"]).decode()
-            shown[slug] = min(lines, lines._replace(source=Markup(f"data:image/png;base64,{png}")), key=lambda one: len(one.source))
-    return shown
+            pictures[slug] = min(lines, lines._replace(source=Markup(f"data:image/png;base64,{png}")), key=lambda one: len(one.source))
+    return pictures
 
 
 def _as_lines(svg: str) -> Picture:

@@ -1,7 +1,7 @@
 """Figures as files: PNG, SVG and PDF that are the same bytes whenever they are drawn from the same results, each with its caption beside."""
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.resources import as_file, files
@@ -19,7 +19,6 @@ from linbench.report.figures import FIGURES, draw
 from linbench.report.svg import plain
 from linbench.results import Comparison
 from linbench.store import storage_sentence
-from linbench.workers import outcomes
 
 FORMATS = ("png", "svg", "pdf")
 
@@ -30,13 +29,9 @@ COLOURS = 256
 """Of a PNG: a palette takes a third of the space, and no colour is seen to differ."""
 
 
-WORTH_A_PROCESS = 16
-"""So many pictures take longer to draw than a process to begin."""
-
-
 class Drawing(NamedTuple):
     """A figure that can be drawn: its name for files, what draws it (False: there is nothing to draw), its caption, and the hash of the results that it is
-    drawn from. It can be pickled, to be drawn by another process."""
+    drawn from."""
 
     slug: str
     draw: Callable[[Figure], bool]
@@ -64,27 +59,6 @@ class Drawing(NamedTuple):
             return {each: {"png": _png, "svg": _svg, "pdf": _pdf}[each](figure, self.about) for each in formats}
 
 
-def draw_all(drawings: Sequence[Drawing], formats: Sequence[str], *, workers: int = 1) -> Iterator[tuple[Drawing, dict[str, bytes]]]:
-    """What `Drawing.pictures` makes of each, in their order. `workers`: processes side by side at most; what they load first takes some seconds, so that few
-    pictures are drawn in this one.
-
-    Raises RuntimeError: one cannot be drawn.
-    """
-    workers = min(workers, len(drawings) // WORTH_A_PROCESS)
-    if workers < 2:
-        yield from ((drawing, drawing.pictures(formats)) for drawing in drawings)
-        return
-    drawn: dict[int, dict[str, bytes]] = {}
-    following = 0
-    for place, outcome in outcomes(partial(Drawing.pictures, formats=formats), drawings, workers=workers):
-        if outcome.failure is not None:
-            raise RuntimeError(f"{drawings[place].slug}: {outcome.failure}")
-        drawn[place] = outcome.value
-        while following in drawn:
-            yield drawings[following], drawn.pop(following)
-            following += 1
-
-
 def drawings(comparison: Comparison, names: Sequence[str] = tuple(FIGURES)) -> list[Drawing]:
     """All that may be drawn of a comparison."""
     return [
@@ -99,18 +73,19 @@ def save_figures(
     return save([drawing for comparison in comparisons for drawing in drawings(comparison, names)], folder, formats, option=option)
 
 
-def save(every: Sequence[Drawing], folder: Path, formats: Sequence[str] = USUAL, *, option: str = "--save", workers: int = 1) -> list[Path]:
+def save(every: Iterable[Drawing], folder: Path, formats: Sequence[str] = USUAL, *, option: str = "--save") -> list[Path]:
     """Every figure with its caption beside it as text. The files carry the hash of the results they were drawn from. option: by which the user can name
-    another folder; workers: as `draw_all`.
+    another folder.
 
     Raises StorageError.
     """
     written = []
     with storage_sentence(folder, "cannot draw to", option):
         folder.mkdir(parents=True, exist_ok=True)
-        for drawing, drawn in draw_all(every, formats, workers=workers):
-            texts = {"txt": f"{drawing.caption}\n{drawing.about}.\n".encode()} if drawn else {}
-            for suffix, content in {**drawn, **texts}.items():
+        for drawing in every:
+            pictures = drawing.pictures(formats)
+            texts = {"txt": f"{drawing.caption}\n{drawing.about}.\n".encode()} if pictures else {}
+            for suffix, content in {**pictures, **texts}.items():
                 path = folder / f"{drawing.slug}.{suffix}"
                 path.write_bytes(content)
                 written.append(path)

@@ -1,7 +1,6 @@
 """Stored speeds of layers as figures: against length, by the form of their kernels, and recall against them."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 
 from matplotlib.figure import Figure
 
@@ -30,9 +29,9 @@ def speed_drawings(results: Sequence[Result], comparisons: Sequence[Comparison],
     if "speed" in names:
         found += [drawing for these in speeds(results) if len(these.lengths) > 1 for drawing in _of(these)]
     if "forms" in names:
-        found += [Drawing(one.slug, partial(_of_forms, ladder=one), one.caption, fingerprint(one.results)) for one in ladders(results)]
+        found += [_of_forms(ladder) for ladder in ladders(results)]
     if "recall-speed" in names:
-        found += [Drawing(one.slug, partial(_of_recall, tradeoff=one), one.caption, fingerprint(one.results)) for one in tradeoffs(results, comparisons)]
+        found += [_of_recall(tradeoff) for tradeoff in tradeoffs(results, comparisons)]
     return found
 
 
@@ -69,30 +68,30 @@ def _cut_short(series: Series) -> str:
 
 def _drawing(these: Speeds, of: str, panels: dict[str, list[Line]], caption: str) -> Drawing:
     """Panels side by side, where lines are a crowd a row of them for each generation."""
-    return Drawing(these.slug(of), partial(_of_speeds, panels=panels, title=f"{TITLES[these.question]}: {these.about}"), caption, fingerprint(these.results))
 
+    def draw(figure: Figure) -> bool:
+        parts = _parts([line.mixer for line in max(panels.values(), key=len)])
+        count = len(parts) * len(panels)
+        columns = max(len(panels), min(2, count))
+        rows = -(-count // columns)
+        figure.set_size_inches((PANEL_INCHES + 1.6) * columns, 3.3 * rows)
+        axes = list(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey="col" if len(panels) > 1 else "all").flat)
+        for empty in axes[count:]:
+            figure.delaxes(empty)
+        ends, places = [], iter(axes)
+        for name, mixers in parts.items():
+            for title, lines in panels.items():
+                own = [line for line in lines if line.mixer in mixers]
+                place = next(places)
+                place.set_title(name, fontsize="medium", loc="left")
+                place.tick_params(labelbottom=True, labelleft=True)  # there may be no panel below; panels of a row stand far apart
+                ends.append((place, against_length(place, own, styles_of([line.mixer for line in own]), title)))
+        for place, of_lines in ends:
+            beside(place, of_lines)
+        titled(figure, f"{TITLES[these.question]}: {these.about}")
+        return True
 
-def _of_speeds(figure: Figure, panels: Mapping[str, list[Line]], title: str) -> bool:
-    parts = _parts([line.mixer for line in max(panels.values(), key=len)])
-    count = len(parts) * len(panels)
-    columns = max(len(panels), min(2, count))
-    rows = -(-count // columns)
-    figure.set_size_inches((PANEL_INCHES + 1.6) * columns, 3.3 * rows)
-    axes = list(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey="col" if len(panels) > 1 else "all").flat)
-    for empty in axes[count:]:
-        figure.delaxes(empty)
-    ends, places = [], iter(axes)
-    for name, mixers in parts.items():
-        for heading, lines in panels.items():
-            own = [line for line in lines if line.mixer in mixers]
-            place = next(places)
-            place.set_title(name, fontsize="medium", loc="left")
-            place.tick_params(labelbottom=True, labelleft=True)  # there may be no panel below; panels of a row stand far apart
-            ends.append((place, against_length(place, own, styles_of([line.mixer for line in own]), heading)))
-    for place, of_lines in ends:
-        beside(place, of_lines)
-    titled(figure, title)
-    return True
+    return Drawing(these.slug(of), draw, caption, fingerprint(these.results))
 
 
 def _parts(mixers: Sequence[str]) -> dict[str, set[str]]:
@@ -106,26 +105,32 @@ def _parts(mixers: Sequence[str]) -> dict[str, set[str]]:
     return parts | {name: {mixer for mixer in mixers if own[mixer] == name} for name in order if name not in small}
 
 
-def _of_forms(figure: Figure, ladder: Ladder) -> bool:
-    columns = len(ladder.head_dims)
-    figure.set_size_inches((PANEL_INCHES + 1.2) * columns, 3.5)
-    panels = list(figure.subplots(1, columns, squeeze=False, sharey=True).flat)
-    ends = [gains(axes, ladder, dim, labelled=axes is panels[0]) for axes, dim in zip(panels, ladder.head_dims, strict=True)]
-    for axes, own in zip(panels, ends, strict=True):
-        beside(axes, own)
-    titled(figure, f"{ladder.label}, forward and backward: {ladder.about}")
-    return True
+def _of_forms(ladder: Ladder) -> Drawing:
+    def draw(figure: Figure) -> bool:
+        columns = len(ladder.head_dims)
+        figure.set_size_inches((PANEL_INCHES + 1.2) * columns, 3.5)
+        panels = list(figure.subplots(1, columns, squeeze=False, sharey=True).flat)
+        ends = [gains(axes, ladder, dim, labelled=axes is panels[0]) for axes, dim in zip(panels, ladder.head_dims, strict=True)]
+        for axes, own in zip(panels, ends, strict=True):
+            beside(axes, own)
+        titled(figure, f"{ladder.label}, forward and backward: {ladder.about}")
+        return True
+
+    return Drawing(ladder.slug, draw, ladder.caption, fingerprint(ladder.results))
 
 
-def _of_recall(figure: Figure, tradeoff: Tradeoff) -> bool:
-    names = (sum(question in point.rates for point in tradeoff.points) + len(missing) for question, missing in tradeoff.missing.items())
-    figure.set_size_inches(2 * (PANEL_INCHES + 1.4), max(3.6, 0.17 * max(names)))
-    for axes, question in zip(figure.subplots(1, len(tradeoff.loads), squeeze=False).flat, tradeoff.loads, strict=True):
-        against_recall(axes, tradeoff, question)
-    seeds = counted(max(len(point.accuracies) for point in tradeoff.points), "seed")
-    titled(figure, f"{tradeoff.title}, controlled form, {seeds}: accuracy against speed")
-    footnote(figure, tests=tradeoff.tests, hollow=any(point.doubtful for point in tradeoff.points))
-    return True
+def _of_recall(tradeoff: Tradeoff) -> Drawing:
+    def draw(figure: Figure) -> bool:
+        names = (sum(question in point.rates for point in tradeoff.points) + len(missing) for question, missing in tradeoff.missing.items())
+        figure.set_size_inches(2 * (PANEL_INCHES + 1.4), max(3.6, 0.17 * max(names)))
+        for axes, question in zip(figure.subplots(1, len(tradeoff.loads), squeeze=False).flat, tradeoff.loads, strict=True):
+            against_recall(axes, tradeoff, question)
+        seeds = counted(max(len(point.accuracies) for point in tradeoff.points), "seed")
+        titled(figure, f"{tradeoff.title}, controlled form, {seeds}: accuracy against speed")
+        footnote(figure, tests=tradeoff.tests, hollow=any(point.doubtful for point in tradeoff.points))
+        return True
+
+    return Drawing(tradeoff.slug, draw, tradeoff.caption, fingerprint(tradeoff.results))
 
 
 def _where(these: Speeds) -> str:

@@ -12,7 +12,7 @@ from linbench.report.captions import words
 from linbench.report.colours import MARKS
 from linbench.report.figures import FIGURES, MOST, curves, draw, lengths, others, overwrites
 from linbench.report.panels import BINS, _binned, _edges, learning_curves
-from linbench.report.pictures import drawings, save, save_figures
+from linbench.report.pictures import drawings, save_figures
 from linbench.report.tables import caption, markdown, rich_tables, table
 from linbench.results import comparisons, slices
 
@@ -57,29 +57,6 @@ def test_three_formats_each_with_the_hash_and_the_same_bytes_again(a_result: Any
     assert each[0][".pdf"].startswith(b"%PDF")
     assert all(found[0].fingerprint.encode() in content for content in each[0].values())
     assert b"Date" not in each[0][".pdf"]
-
-
-def no_picture(figure: Figure) -> bool:
-    raise ValueError("of nothing")
-
-
-@pytest.mark.slow
-def test_drawn_by_several_processes_they_are_the_same_bytes_in_the_same_order(a_result: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("linbench.report.pictures.WORTH_A_PROCESS", 1)
-    (found,) = comparisons([a_result(label, curve=curve(0.1, 0.5), slices=SLICES) for label in ("one", "two")])
-    every = drawings(found)
-    alone, together = (save(every, tmp_path / name, workers=workers) for name, workers in (("alone", 1), ("together", 2)))
-    assert [path.name for path in alone] == [path.name for path in together]
-    assert len(alone) == 6
-    assert all(one.read_bytes() == other.read_bytes() for one, other in zip(alone, together, strict=True))
-    with pytest.raises(RuntimeError, match=r"^broken: ValueError: of nothing$"):
-        save([every[0], every[0]._replace(slug="broken", draw=no_picture)], tmp_path / "broken", workers=2)
-
-
-def test_few_are_drawn_without_other_processes(a_result: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("linbench.report.pictures.outcomes", None)
-    (found,) = comparisons([a_result(curve=curve(0.1, 0.5))])
-    assert save(drawings(found), tmp_path, ["svg"], workers=64)
 
 
 def test_numbers_in_names_stay_whole(a_result: Any, tmp_path: Path) -> None:
