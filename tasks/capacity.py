@@ -40,13 +40,13 @@ STEPS, EVERY, SOLVED = 100_000, 100, 0.001
 """As published: steps at most, steps between evaluations, and the loss, half the squared error of a one-hot value, at which training stops."""
 
 
-def roomy(keys: int, values: int) -> dict[str, Any]:
-    """Settings of a layer with keys of 64 dimensions, as published, that is wide enough for all else.
+def _roomy(size: int) -> dict[str, Any]:
+    """Settings of a layer with keys of 64 dimensions, as published, that is wide enough for so many keys and values.
 
     One-hot values that come out of W dimensions, of the model or of what a layer holds, are right to W / values at most, whatever is remembered. Keys and
     values share an embedding, so that they are told apart where there is room for both.
     """
-    return {"layers": 1, "heads": 1, "head_dim": 64, "d_model": 64 * ceil((keys + values) / 64), "expand_k": 1.0, "expand_v": float(ceil(values / 64))}
+    return {"layers": 1, "heads": 1, "head_dim": 64, "d_model": 64 * ceil(2 * size / 64), "expand_k": 1.0, "expand_v": float(ceil(size / 64))}
 
 
 def _published(writes: str, size: int) -> Preset:
@@ -55,7 +55,7 @@ def _published(writes: str, size: int) -> Preset:
     return Preset(
         f"{about}; keys of 64 dimensions; training as published, but for its patience",
         task={"keys": size, "writes": writes, "loss": "squared"},
-        model=roomy(size, size),
+        model=_roomy(size),
         protocol={
             "tokens": STEPS * 32 * length,
             "batch_size": 32,

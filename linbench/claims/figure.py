@@ -161,7 +161,7 @@ def figure(measure: Measure, cells: Sequence[Cell], found: Mapping[str, Result])
             missing += 1
             continue
         troubles = [word for result in results for word in _troubles(result, measure)]
-        trouble = min(troubles, key=UNDERTRAINED.__eq__, default="")  # more training is no answer to others
+        trouble = min(troubles, key=lambda word: word == UNDERTRAINED, default="")  # more training is no answer to others
         if trouble and trouble not in NO_VERDICT:
             aside[seed] = Aside(trouble, None)
             continue
@@ -189,12 +189,9 @@ def _along(measure: Measure, cells: Sequence[Cell], results: Sequence[Result]) -
         told = _part(measure, results[0])["slices"].get(measure.along, {"at": []})  # of a run that diverged none
         curve = [(float(at), _value(measure, results[0], {measure.along: at})) for at in told["at"]]
     curve.sort()
-
-    def reached(*values: float) -> float:
-        enough = takewhile(lambda place: place[1] >= (measure.reaching or 0.0), zip((at for at, _ in curve), values, strict=True))
-        return max((at for at, _ in enough), default=0.0)
-
-    return ends(reached)(*(value for _, value in curve))
+    places = [0.0, *(at for at, _ in curve)]
+    enough = measure.reaching or 0.0
+    return ends(lambda *values: places[len(list(takewhile(lambda value: value >= enough, values)))])(*(value for _, value in curve))
 
 
 def _value(measure: Measure, result: Result, at: Mapping[str, int | str]) -> Span:
