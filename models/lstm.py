@@ -7,13 +7,12 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from linbench.common.errors import UserError
 from linbench.common.settings import Settings
 from linbench.kernels.operators import without_autocast
 from linbench.kernels.wide import at_least_float32
 from linbench.models.base import LayerInfo, Mixer, Out, StateSize
 from linbench.models.blocks.convolution import INPUT_CONVOLUTION, InputConvolution
-from linbench.models.blocks.heads import FAMILIES
+from linbench.models.blocks.heads import FAMILIES, inner_width
 from linbench.models.blocks.initialise import silent
 from linbench.models.blocks.linear import Linear
 from linbench.models.blocks.norms import RMSNorm
@@ -53,10 +52,7 @@ class LSTM(Mixer):
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
-        width = settings.expand * layer.d_model
-        if width != int(width):
-            raise UserError(f"model.expand = {settings.expand} makes a cell of width {width:g} of d_model = {layer.d_model}; choose one that makes it whole.")
-        self.width = int(width)
+        self.width = inner_width(settings.expand, layer.d_model)
         self.conv = InputConvolution(layer.d_model, settings.conv)
         self.project = Linear(layer.d_model, 4 * self.width)
         self.recurrent = nn.Linear(self.width, 4 * self.width)

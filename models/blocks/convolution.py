@@ -54,11 +54,11 @@ class ShortConvolution(nn.Module):
 
 
 class InputConvolution(nn.Module):
-    """A layer's input as its maps read it: after a short convolution with SiLU, or as it is where the kernel is 0. For mixers without q, k and v in heads."""
+    """What a layer's maps read: their input after a short convolution with SiLU, or as it is where the kernel is 0. For mixers without q, k and v in heads."""
 
-    def __init__(self, channels: int, kernel: int) -> None:
+    def __init__(self, channels: int, kernel: int, *, bias: bool = False) -> None:
         super().__init__()
-        self.short = ShortConvolution(channels, kernel) if kernel else None
+        self.short = ShortConvolution(channels, kernel, bias=bias) if kernel else None
 
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """x [B, T, D] after `state` [B, kernel-1, D] (None: zeros) -> what is read [B, T, D], and state."""

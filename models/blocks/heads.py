@@ -71,6 +71,14 @@ def head_dims(settings: HeadSettings, d_model: int) -> tuple[int, int]:
     return int(key), int(value)
 
 
+def inner_width(expand: float, d_model: int) -> int:
+    """How wide a mixer without heads is inside. Raises UserError where that would not be a whole number."""
+    width = expand * d_model
+    if width != int(width):
+        raise UserError(f"model.expand = {expand} makes a layer of width {width:g} inside of d_model = {d_model}; choose one that makes it whole.")
+    return int(width)
+
+
 def shared(x: Tensor, mixer: nn.Module, readout: "Readout") -> Shared:
     """A mixer's input, for all its maps but the last to read."""
     return Shared(x, [each for each in mixer.modules() if isinstance(each, Linear) and each is not readout.linear])

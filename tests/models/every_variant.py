@@ -23,6 +23,7 @@ from linbench.models.kda import KDA
 from linbench.models.lightning import Lightning
 from linbench.models.linear_attention import LinearAttention
 from linbench.models.lstm import LSTM
+from linbench.models.mamba import Mamba
 from linbench.models.mamba2 import Mamba2
 from linbench.models.mlstm import MLSTM
 from linbench.models.normalised_deltanet import NormalisedDeltaNet
@@ -161,6 +162,13 @@ DECAYS = {
         lambda _: (2 * MATRIX, 3 * 4 * D),
         lambda _: (MATRIX, CONV),
     ),
+    # x, z and o of 2 D each; the convolution with its biases; a step of rank 1 with its bias; B, C and A of 16; D
+    **{
+        name: Variant(
+            Mamba, settings, 6 * D * D + 5 * 2 * D + (2 * 2 * D + 2 * D) + 3 * 16 * 2 * D + 2 * D, lambda _: (16 * 2 * D, 3 * 2 * D), lambda _: (16 * D, 3 * D)
+        )
+        for name, settings in (("mamba", {}), ("mamba with neg_eigval", {"neg_eigval": True}))
+    },
     # q, k, v and o, and a gate with its bias for each channel of keys of D / 2 and of values
     "dfw": Variant(DFW, {}, 3 * D * D + NORM + (D + 1) * (D // 2 + D), lambda _: (MATRIX // 2, 0), lambda _: (MATRIX, CONV)),
 }

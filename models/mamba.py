@@ -1,0 +1,127 @@
+"""Mamba: for each channel a small vector of states, that the token tells what to write, what to forget and what to read."""
+
+import math
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from linbench.common.settings import Settings
+from linbench.kernels.operators import without_autocast
+from linbench.kernels.scan import flops_per_token, scan
+from linbench.kernels.wide import at_least_float32, widened
+from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
+from linbench.models.blocks.convolution import InputConvolution
+from linbench.models.blocks.gates import drawn_steps
+from linbench.models.blocks.heads import FAMILIES, inner_width
+from linbench.models.blocks.initialise import indices, silent
+from linbench.models.blocks.linear import Linear, LowRank, Shared
+from linbench.models.blocks.norms import RMSNorm
+
+
+class MambaSettings(Settings):
+    """Published: twice as wide inside, 16 states for each channel, a convolution with biases, a skip and a gate, no norm."""
+
+    expand: float = Field(2.0, gt=0, description="how many channels there are inside, over d_model")
+    states: int = Field(16, ge=1, description="how many numbers each channel remembers")
+    step_rank: int | None = Field(None, ge=1, description="rank of the map from a token to the steps of all channels; null is d_model / 16, rounded up")
+    conv: int = Field(4, ge=0, le=4, description="kernel of the short convolution on x, with SiLU; 0 is none")
+    conv_bias: bool = Field(True, description="whether the convolution has biases")
+    neg_eigval: bool = Field(False, description="decays in (-1, 1) instead of (0, 1), which parity needs (2411.12537)")
+    skip: bool = Field(True, description="whether D x goes past the memory")
+    output_norm: Literal["none", "rms"] = Field("none", description="norm of the output, over all channels")
+    output_gate: Literal["none", "swish"] = Field("swish", description="gate computed from the layer's input, after the norm")
+
+
+class MambaState(NamedTuple):
+    """memory [B, W, N] in at least float32; what the short convolution remembers [B, kernel-1, W], None without one."""
+
+    memory: Tensor
+    conv: Tensor | None
+
+
+class Mamba(Mixer):
+    """h_t = exp(d_t A) h_{t-1} + d_t x_t B_t,  y_t = C_t . h_t + D x_t,  for each channel, with a step d_t = softplus(W_2 W_1 x_t + b) of its own.
+
+    Gu & Dao 2023, arXiv:2312.00752. x is the layer's input after a linear map and the short convolution; B and C are read from it, and are the same
+    for all channels.
+
+    State: W N, 16 times the 2 D channels as published, constant in length; the convolution keeps 3 inputs per channel.
+    Known for: selection, which copies what matters and leaves out the rest, and induction over far more tokens than it was trained on. Every channel
+    remembers 16 numbers, which fade at rates of their own, and no association can be erased alone. Decays are positive, and parity is out of reach
+    but with `neg_eigval`, decays 2 exp(d A) - 1 (arXiv:2411.12537). Published models have no channel mixer between their layers
+    (`channel_mixer=own`). Steps are drawn in strata (docs/decisions/0003). In the controlled form there are as many channels as the model is wide, and
+    no skip, as in Mamba-2's. The output projection starts at zero (0002). All states are written out for every token, W N numbers, several
+    times: no kernel of its own keeps them on the chip.
+    """
+
+    name = "mamba"
+    channel_mixer = "none"
+    families: ClassVar[tuple[str, ...]] = ("scan", *FAMILIES)
+    generation = "gates and decay"
+    Settings = MambaSettings
+    controlled: ClassVar[dict[str, Any] | None] = {
+        "expand": 1.0,
+        "conv": 4,
+        "conv_bias": False,
+        "skip": False,
+        "output_norm": "rms",
+        "output_gate": "none",
+    }
+
+    def __init__(self, settings: Any, layer: LayerInfo) -> None:
+        super().__init__(settings, layer)
+        width, states = inner_width(settings.expand, layer.d_model), settings.states
+        self.inner = Linear(layer.d_model, width)
+        self.gate = Linear(layer.d_model, width) if settings.output_gate == "swish" else None
+        self.conv = InputConvolution(width, settings.conv, bias=settings.conv_bias)
+        self.step = LowRank(width, settings.step_rank or math.ceil(layer.d_model / 16), width, bias=True)
+        self.step.up.bias = nn.Parameter(drawn_steps(width))
+        self.write, self.read = Linear(width, states), Linear(width, states)
+        self.A_log = nn.Parameter((indices(states) + 1).log().repeat(width, 1))
+        self.skip = nn.Parameter(torch.ones(width)) if settings.skip else None
+        self.norm = RMSNorm(width) if settings.output_norm == "rms" else None
+        self.linear = silent(Linear(width, layer.d_model))
+
+    def forward(self, x: Tensor, state: MambaState | None = None, handed: Any = None) -> Out:
+        """As `Mixer.forward`."""
+        given = Shared(x, [self.inner, *([] if self.gate is None else [self.gate])])
+        u, conv = self.conv(self.inner(given), state and state.conv)
+        o, memory = self.recur(u, state and state.memory)
+        o = o if self.skip is None else o + self.skip.to(u.dtype) * u
+        o = o if self.norm is None else self.norm(o)
+        o = o if self.gate is None else o * F.silu(self.gate(given))
+        return Out(self.linear(o), MambaState(memory, conv), handed)
+
+    def recur(self, u: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The equation without its skip: u [B, T, W], which is x there, and memory [B, W, N] -> y [B, T, W] and memory."""
+        told = Shared(u, [self.step.down, self.write, self.read])
+        step, write, read = F.softplus(widened(self.step(told))), widened(self.write(told)), widened(self.read(told))
+        decay = (step[..., None] * -self.A_log.to(step.dtype).exp()).exp()
+        decay = 2 * decay - 1 if self.settings.neg_eigval else decay
+        written = (step * u)[..., None] * write[..., None, :]
+        h, last = scan(decay.flatten(-2), written.flatten(-2), None if memory is None else memory.flatten(-2))
+        with without_autocast(u):
+            o = (h.view(*u.shape, -1) @ read[..., None]).squeeze(-1)
+        return o.to(u.dtype), last.reshape(len(u), *self.A_log.shape)
+
+    def init_state(self, batch: int, *, capacity: int) -> MambaState:
+        """Zeros; the size does not depend on `capacity`."""
+        weight = self.linear.weight
+        return MambaState(weight.new_zeros(batch, *self.A_log.shape, dtype=at_least_float32(weight.dtype)), self.conv.init_state(batch))
+
+    def state_floats(self, seq_len: int) -> StateSize:
+        """W N, (kernel - 1) W for the convolution."""
+        return StateSize(recurrent=self.A_log.numel(), convolution=self.conv.state_floats())
+
+    def recurrence_flops(self, seq_len: int) -> float:
+        """For every state, beside the recurrence, a product each for its decay and to write and a multiply-add to read; for every channel one to write, and
+        those of skip and gate."""
+        (width, _), states = self.A_log.shape, self.A_log.numel()
+        return flops_per_token(states) + 4 * states + (1 + 2 * (self.skip is not None) + (self.gate is not None)) * width
+
+    def parameter_rules(self) -> dict[str, Rule]:
+        """No weight decay on what parameterises the forgetting, nor on the skip."""
+        return {name: Rule(decay=False) for name in ("A_log", "step.up.bias", *([] if self.skip is None else ["skip"]))}
