@@ -34,6 +34,7 @@ from linbench.models.rwkv4 import RWKV4
 from linbench.models.rwkv5 import RWKV5
 from linbench.models.rwkv6 import RWKV6
 from linbench.models.rwkv7 import RWKV7
+from linbench.models.s4d import S4D
 from linbench.models.transnormer import TransNormer
 
 B, D, HEADS = 2, 16, 2
@@ -169,6 +170,9 @@ DECAYS = {
         )
         for name, settings in (("mamba", {}), ("mamba with neg_eigval", {"neg_eigval": True}))
     },
+    # a step, D and 32 modes, with a decay, a frequency and a C of two numbers each; a map to 2 D with its bias
+    "s4d": Variant(S4D, {}, 2 * D + 4 * 32 * D + 2 * D * (D + 1), lambda _: (64 * D, 0), lambda _: (64 * D, 3 * D)),
+    "s4d of four states": Variant(S4D, {"states": 4, "modes": "inv"}, 2 * D + 4 * 2 * D + 2 * D * (D + 1), lambda _: (4 * D, 0), lambda _: (4 * D, 3 * D)),
     # q, k, v and o, and a gate with its bias for each channel of keys of D / 2 and of values
     "dfw": Variant(DFW, {}, 3 * D * D + NORM + (D + 1) * (D // 2 + D), lambda _: (MATRIX // 2, 0), lambda _: (MATRIX, CONV)),
 }

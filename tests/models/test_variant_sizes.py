@@ -33,6 +33,7 @@ from linbench.models.rwkv4 import RWKV4
 from linbench.models.rwkv5 import RWKV5
 from linbench.models.rwkv6 import RWKV6
 from linbench.models.rwkv7 import RWKV7
+from linbench.models.s4d import S4D
 from linbench.models.transnormer import TransNormer
 from tests.models.every_variant import CASES, FILTER, GATE, HEAD, HEADS, NORM, QKVO, VARIANTS, B, Build, D, Variant, tensors
 
@@ -98,6 +99,7 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     RWKV5: lambda s: SURROUNDINGS + 2 * D,
     RWKV6: lambda s: SURROUNDINGS + 2 * D + 2 * 64 * D,
     RWKV7: lambda s: SURROUNDINGS + 4 * D + 2 * (2 * 32 * D),
+    S4D: lambda s: AROUND_INPUT + D * D + D + 2 * s.states * D,  # a step; of each mode a decay, a frequency and two numbers of C
     LSTM: lambda s: AROUND_INPUT + 4 * (2 * D * D + D) + D * D,
 }
 """By the settings."""
