@@ -9,11 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linbench.models.base import Rule
-from linbench.models.s4d import CHUNK, S4D
+from linbench.models.blocks.modes import CHUNK
+from linbench.models.s4d import S4D
 from tests.models.building import B, D, Error, Randomise, build
 from tests.models.decaying import normed
 
 T = 2 * CHUNK + 9
+MODES = tuple(f"memory.{name}" for name in ("log_step", "log_decay", "frequency", "read"))
 
 
 @pytest.fixture
@@ -23,9 +25,10 @@ def x(generator: torch.Generator) -> Tensor:
 
 def modes(mixer: S4D) -> tuple[Tensor, Tensor, Tensor]:
     """What is left of a mode after a token, what a token writes, and C, each [D, M]."""
-    rate = torch.complex(-mixer.log_decay.exp(), mixer.frequency)
-    left = (mixer.log_step.exp()[:, None] * rate).exp()
-    return left, (left - 1) / rate, torch.complex(*mixer.read.unbind(-1))
+    memory = mixer.memory
+    rate = torch.complex(-memory.log_decay.exp(), memory.frequency)
+    left = (memory.log_step.exp()[:, None] * rate).exp()
+    return left, (left - 1) / rate, torch.complex(*memory.read.unbind(-1))
 
 
 @torch.no_grad()
@@ -56,9 +59,8 @@ def test_it_is_a_convolution_with_its_answer_to_one_impulse(x: Tensor, randomise
     mixer = randomise(build(S4D))
     impulse = torch.zeros(1, T, D, dtype=torch.float64)
     impulse[:, 0] = 1
-    empty = mixer.init_state(B, capacity=T).memory
-    taps, _ = mixer.filtered(impulse, empty[:1])
-    o, _ = mixer.filtered(x, empty)
+    taps, _ = mixer.memory(impulse, None)
+    o, _ = mixer.memory(x, None)
     convolved = torch.fft.irfft(torch.fft.rfft(x, 2 * T, dim=1) * torch.fft.rfft(taps, 2 * T, dim=1), 2 * T, dim=1)[:, :T]
     assert relative_error(o, convolved) < 1e-10
 
@@ -67,15 +69,14 @@ def test_it_is_a_convolution_with_its_answer_to_one_impulse(x: Tensor, randomise
 def test_it_is_the_same_at_all_times(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
     mixer = randomise(build(S4D))
     later = F.pad(x, (0, 0, 5, 0))
-    empty = mixer.init_state(B, capacity=T).memory
-    assert relative_error(mixer.filtered(later, empty)[0][:, 5:], mixer.filtered(x, empty)[0]) < 1e-10
+    assert relative_error(mixer.memory(later, None)[0][:, 5:], mixer.memory(x, None)[0]) < 1e-10
 
 
 @torch.no_grad()
 def test_in_float32_its_phases_keep_their_digits(relative_error: Error, generator: torch.Generator) -> None:
     """The fastest mode turns by 9.7 in a token."""
     mixer = build(S4D)
-    mixer.log_step.fill_(math.log(0.1))
+    mixer.memory.log_step.fill_(math.log(0.1))
     x = torch.randn(1, 4000, D, dtype=torch.float64, generator=generator)
     exact = mixer(x).state.memory
     assert relative_error(mixer.float()(x.float()).state.memory, exact) < 1e-4
@@ -84,17 +85,17 @@ def test_in_float32_its_phases_keep_their_digits(relative_error: Error, generato
 @torch.no_grad()
 def test_it_starts_as_published() -> None:
     lin, inv = build(S4D), build(S4D, modes="inv", states=8)
-    torch.testing.assert_close(lin.log_decay.exp(), torch.full((D, 32), 0.5, dtype=torch.float64))
-    torch.testing.assert_close(lin.frequency, (math.pi * torch.arange(32, dtype=torch.float64)).expand(D, 32), rtol=1e-6, atol=0)
+    torch.testing.assert_close(lin.memory.log_decay.exp(), torch.full((D, 32), 0.5, dtype=torch.float64))
+    torch.testing.assert_close(lin.memory.frequency, (math.pi * torch.arange(32, dtype=torch.float64)).expand(D, 32), rtol=1e-6, atol=0)
     wanted = torch.tensor([8 / math.pi * (8 / (2 * n + 1) - 1) for n in range(4)], dtype=torch.float64)
-    torch.testing.assert_close(inv.frequency, wanted.expand(D, 4), rtol=1e-6, atol=0)
-    steps = lin.log_step.exp()
+    torch.testing.assert_close(inv.memory.frequency, wanted.expand(D, 4), rtol=1e-6, atol=0)
+    steps = lin.memory.log_step.exp()
     assert 0.001 <= steps.min() < steps.median() < steps.max() <= 0.1
-    assert lin.read.square().sum(dim=-1).mean() == pytest.approx(1, rel=0.15), "a complex standard normal"
+    assert lin.memory.read.square().sum(dim=-1).mean() == pytest.approx(1, rel=0.15), "a complex standard normal"
     assert not lin.linear.weight.any()
     assert not lin.linear.bias.any()
 
 
 def test_only_maps_decay() -> None:
-    assert build(S4D).parameter_rules() == dict.fromkeys(("log_step", "log_decay", "frequency", "read", "skip"), Rule(decay=False))
-    assert build(S4D, skip=False).parameter_rules().keys() == {"log_step", "log_decay", "frequency", "read"}
+    assert build(S4D).parameter_rules() == dict.fromkeys((*MODES, "skip"), Rule(decay=False))
+    assert build(S4D, skip=False).parameter_rules().keys() == set(MODES)

@@ -17,6 +17,7 @@ from linbench.models.fox import FoX
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.gated_deltaproduct import GatedDeltaProduct
 from linbench.models.gla import GLA
+from linbench.models.h3 import H3
 from linbench.models.hgrn2 import HGRN2
 from linbench.models.kda import KDA
 from linbench.models.lightning import Lightning
@@ -42,7 +43,16 @@ def held(state: Any, seq_len: int) -> dict[str, int]:
     """Floats per sequence of what a state holds, by what they are."""
     parts = {name: part for name, part in state._asdict().items() if isinstance(part, Tensor)}
     assert all(part.shape[0] == B for part in parts.values())
-    kind = {"memory": "recurrent", "conv": "convolution", "keys": "cache", "values": "cache", "left": "cache", "shift": "shift", "maximum": "recurrent"}
+    kind = {
+        "memory": "recurrent",
+        "conv": "convolution",
+        "keys": "cache",
+        "values": "cache",
+        "left": "cache",
+        "shift": "shift",
+        "taps": "convolution",
+        "maximum": "recurrent",
+    }
     counted = dict.fromkeys(("recurrent", "cache", "convolution", "shift"), 0)
     for name, part in parts.items():
         if part.is_floating_point():
@@ -99,6 +109,7 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     RWKV5: lambda s: SURROUNDINGS + 2 * D,
     RWKV6: lambda s: SURROUNDINGS + 2 * D + 2 * 64 * D,
     RWKV7: lambda s: SURROUNDINGS + 4 * D + 2 * (2 * 32 * D),
+    H3: lambda s: AROUND_INPUT + 4 * D * (D + 1) + s.states * D + (1 + 2 * s.states) * s.head_dim * D,  # taps; and modes, as S4D's
     S4D: lambda s: AROUND_INPUT + D * D + D + 2 * s.states * D,  # a step; of each mode a decay, a frequency and two numbers of C
     LSTM: lambda s: AROUND_INPUT + 4 * (2 * D * D + D) + D * D,
 }

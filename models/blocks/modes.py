@@ -1,0 +1,93 @@
+"""A filter for each channel, made of modes that oscillate and fade: what the state spaces that are the same at all times compute with (2206.11893)."""
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linbench.kernels.operators import without_autocast
+from linbench.kernels.wide import at_least_float32
+from linbench.models.blocks.initialise import CPU, indices
+
+CHUNK = 64
+"""Tokens whose outputs are one product with a matrix of the filter's taps."""
+
+Frequencies = Literal["lin", "inv"]
+
+
+class Filter(NamedTuple):
+    """What `length` tokens do, for each of D channels and M modes: `powers` [D, length + 1, M] of e^{d l}, and what a token writes [D, M] and a state is read
+    with [D, M]; all complex."""
+
+    powers: Tensor
+    write: Tensor
+    read: Tensor
+
+
+class Modes(nn.Module):
+    """h_t = e^{d l} h_{t-1} + (e^{d l} - 1) / l x_t,  y_t = 2 Re(C . h_t)  for each channel, with a step d, modes l = -e^a + i b, and C, all learned.
+
+    At first d is log-uniform in (0.001, 0.1), Re l = -1/2, and C complex standard normal; Im l is pi n (lin: S4D-Lin) or N / pi (N / (2 n + 1) - 1)
+    (inv: S4D-Inv).
+    """
+
+    def __init__(self, width: int, states: int, frequencies: Frequencies = "lin") -> None:
+        """states: N, two for each mode."""
+        super().__init__()
+        self.states, modes = states, states // 2
+        self.log_step = nn.Parameter(torch.empty(width).uniform_(math.log(0.001), math.log(0.1)))
+        self.log_decay = nn.Parameter(torch.full((width, modes), 0.5, device=CPU).log())
+        n = indices(modes)
+        frequency = math.pi * n if frequencies == "lin" else states / math.pi * (states / (2 * n + 1) - 1)
+        self.frequency = nn.Parameter(frequency.repeat(width, 1))
+        self.read = nn.Parameter(torch.randn(width, modes, 2) * 0.5**0.5)
+
+    def forward(self, u: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+        """u [B, T, D] after memory [B, D, N], of each mode its real and its imaginary part (None: zeros) -> y [B, T, D] and memory, in at least float32."""
+        memory = self.init_state(len(u)) if memory is None else memory
+        h, whole = torch.view_as_complex(memory.view(*memory.shape[:2], -1, 2)), u.shape[1] // CHUNK * CHUNK
+        outputs = []
+        with without_autocast(u):
+            for part, length in ((u[:, :whole], CHUNK), (u[:, whole:], u.shape[1] - whole)):
+                if part.shape[1]:
+                    y, h = self._in_chunks(part.to(memory.dtype), h, length)
+                    outputs.append(y)
+        return torch.cat(outputs, dim=1), torch.view_as_real(h).flatten(-2)
+
+    def _in_chunks(self, u: Tensor, h: Tensor, length: int) -> tuple[Tensor, Tensor]:
+        """u [B, n length, D] after h [B, D, M]: inside all chunks at once, by the taps; then from chunk to chunk, by the modes."""
+        powers, write, read = self._filter(length, u.dtype)
+        taps = 2 * (powers[:, :length] * (write * read)[:, None]).real.sum(dim=-1)
+        toeplitz = F.pad(taps, (length - 1, 0)).unfold(-1, length, 1).flip(-1)  # [D, length, length], taps[i - j], and none before its time
+        batch, count = len(u), u.shape[1] // length
+        chunks = u.reshape(batch, count, length, -1).permute(3, 2, 0, 1)  # [D, length, B, n]
+        flat = chunks.flatten(2)
+        written = torch.view_as_real(powers[:, :length].flip(1) * write[:, None]).flatten(-2).mT @ flat  # [D, N, B n]
+        written = torch.view_as_complex(written.view(*h.shape[1:], 2, batch, count).permute(4, 3, 0, 1, 2).contiguous())
+        starts = []
+        for each in written:
+            starts.append(h)
+            h = powers[:, length] * h + each
+        before = torch.view_as_real(torch.stack(starts, dim=-1)).movedim(-1, -2).flatten(2, 3)  # [B, D, N, n]
+        reads = torch.view_as_real((2 * read[:, None] * powers[:, 1:]).conj().resolve_conj()).flatten(-2)
+        y = toeplitz @ flat + reads @ before.permute(1, 2, 0, 3).flatten(2)
+        return y.view(chunks.shape).permute(2, 3, 1, 0).flatten(1, 2), h
+
+    def _filter(self, length: int, dtype: torch.dtype) -> Filter:
+        """What so many tokens do."""
+        step, decay, frequency, read = (x.to(dtype) for x in (self.log_step.exp()[:, None], self.log_decay.exp(), self.frequency, self.read))
+        times = torch.arange(length + 1, device=step.device, dtype=dtype)[:, None]
+        left, angle = (-times * (step * decay)[:, None]).exp(), times * (step * frequency)[:, None]
+        powers = torch.complex(left * angle.cos(), left * angle.sin())
+        inverse = torch.complex(-decay, -frequency) / (decay.square() + frequency.square())  # of lambda
+        return Filter(powers, (powers[:, 1] - 1) * inverse, torch.view_as_complex(read))
+
+    def init_state(self, batch: int) -> Tensor:
+        """Zeros."""
+        return self.log_step.new_zeros(batch, len(self.log_step), self.states, dtype=at_least_float32(self.log_step.dtype))
+
+    def flops_per_token(self) -> int:
+        """Of each mode a product of complex numbers, that of one with a real, a sum, and of one product the real part, added up: 14."""
+        return 7 * self.states * len(self.log_step)

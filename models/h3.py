@@ -1,0 +1,115 @@
+"""H3: two state spaces that are the same at all times, with products between them, so that keys meet values and queries what was kept."""
+
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from linbench.common.errors import UserError
+from linbench.common.settings import Settings
+from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
+from linbench.models.blocks.convolution import INPUT_CONVOLUTION, InputConvolution
+from linbench.models.blocks.heads import FAMILIES
+from linbench.models.blocks.initialise import silent
+from linbench.models.blocks.linear import Affine
+from linbench.models.blocks.modes import Frequencies, Modes
+from linbench.models.blocks.norms import RMSNorm
+
+
+class H3Settings(Settings):
+    """Published: 64 states, heads of one channel, skips around both state spaces; no convolution before, no norm."""
+
+    states: int = Field(64, ge=2, multiple_of=2, description="how many tokens a key is made of, and how many numbers each channel of the memory remembers")
+    head_dim: int = Field(1, ge=1, description="channels of a head, of which every key meets every value")
+    modes: Frequencies = Field("lin", description="frequencies of the memory at first, as S4D's")
+    conv: int = INPUT_CONVOLUTION
+    skip: bool = Field(True, description="whether keys go past the shift, and products of keys and values past the memory")
+    output_norm: Literal["none", "rms"] = Field("none", description="norm of the output, over all channels")
+
+
+class H3State(NamedTuple):
+    """memory [B, C, N] in at least float32, for C = D head_dim products; the last N - 1 keys, taps [B, N-1, D]; what the short convolution remembers
+    [B, kernel-1, D], None without one."""
+
+    memory: Tensor
+    taps: Tensor
+    conv: Tensor | None
+
+
+class H3(Mixer):
+    """k~_t = sum_{i<N} w_i * k_{t-i} + D_k * k_t,  y_t = W (q_t * (S4D(k~ * v)_t + D * (k~ * v)_t)),  for heads of one channel.
+
+    Fu et al. 2022, arXiv:2212.14052; the memory is S4D's, 2022, arXiv:2206.11893. In wider heads every channel of a key meets every one of a value, and that of
+    the query sums over those of the key.
+
+    State: D head_dim N, constant in length; the shift keeps N - 1 keys.
+    Known for: recall by state spaces, where none of its own tokens decides what is kept: the shift brings a key to the token after it, and the product
+    with the value there is what the memory holds. Filters and modes start as S4D's do, taps of the shift in proportion to the root of their number, and
+    no map but q, k, v and the output has weight decay. Maps have biases; the output's starts at zero (docs/decisions/0002). In the controlled
+    form there are no skips.
+    """
+
+    name = "h3"
+    families = FAMILIES
+    generation = "gates and decay"
+    Settings = H3Settings
+    controlled: ClassVar[dict[str, Any] | None] = {"conv": 4, "skip": False, "output_norm": "rms"}
+
+    def __init__(self, settings: Any, layer: LayerInfo) -> None:
+        super().__init__(settings, layer)
+        width, products = layer.d_model, layer.d_model * settings.head_dim
+        if width % settings.head_dim:
+            raise UserError(f"model.head_dim = {settings.head_dim} does not divide d_model = {width}.")
+        bound = settings.states**-0.5
+        self.conv = InputConvolution(width, settings.conv)
+        self.project = Affine(width, 3 * width)
+        self.taps = nn.Parameter(torch.empty(width, settings.states).uniform_(-bound, bound))
+        self.memory = Modes(products, settings.states, settings.modes)
+        self.key_skip = nn.Parameter(torch.randn(width)) if settings.skip else None
+        self.skip = nn.Parameter(torch.randn(products)) if settings.skip else None
+        self.norm = RMSNorm(width) if settings.output_norm == "rms" else None
+        self.linear = silent(Affine(width, width))
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, x: Tensor, state: H3State | None = None, handed: Any = None) -> Out:
+        """As `Mixer.forward`."""
+        read, conv = self.conv(x, state and state.conv)
+        q, k, v = self.project(read).chunk(3, dim=-1)
+        k, taps = self.shifted(k, None if state is None else state.taps)
+        q, k, v = (each.unflatten(-1, (-1, self.settings.head_dim)) for each in (q, k, v))
+        kv = (k[..., :, None] * v[..., None, :]).flatten(2)
+        kept, memory = self.memory(kv, state and state.memory)
+        kept = (kept if self.skip is None else kept + self.skip * kv).to(q.dtype)
+        o = (q[..., None] * kept.unflatten(-1, (*q.shape[2:], -1))).sum(dim=-2).flatten(2)
+        o = o if self.norm is None else self.norm(o)
+        return Out(self.linear(o), H3State(memory, taps, conv), handed)
+
+    def shifted(self, k: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+        """k [B, T, D] after the N - 1 keys `before` (None: zeros) -> k~ [B, T, D] and the last N - 1 keys."""
+        reach = self.settings.states - 1
+        all_keys = F.pad(k, (0, 0, reach, 0)) if before is None else torch.cat([before.to(k.dtype), k], dim=1)
+        summed = F.conv1d(all_keys.mT, self.taps.to(k.dtype).flip(1)[:, None], groups=k.shape[-1]).mT
+        return summed if self.key_skip is None else summed + (self.key_skip * k).to(k.dtype), all_keys[:, k.shape[1] :]
+
+    def init_state(self, batch: int, *, capacity: int) -> H3State:
+        """Zeros; the size does not depend on `capacity`."""
+        taps = self.taps.new_zeros(batch, self.settings.states - 1, self.layer.d_model)
+        return H3State(self.memory.init_state(batch), taps, self.conv.init_state(batch))
+
+    def state_floats(self, seq_len: int) -> StateSize:
+        """D head_dim N; (N - 1) D for the shift, (kernel - 1) D for the convolution."""
+        width, states = self.layer.d_model, self.settings.states
+        return StateSize(recurrent=width * self.settings.head_dim * states, convolution=(states - 1) * width + self.conv.state_floats())
+
+    def recurrence_flops(self, seq_len: int) -> float:
+        """Those of the modes and of the taps, a product of each key with each value, a multiply-add of each with the query, and the skips."""
+        width, products = self.layer.d_model, len(self.memory.log_step)
+        skips = 2.0 * (width + products) * (self.skip is not None)
+        return self.memory.flops_per_token() + 2 * self.taps.numel() + 3 * products + skips
+
+    def parameter_rules(self) -> dict[str, Rule]:
+        """Nothing decays that is not a map."""
+        kept = ("memory.", "taps", "key_skip", "skip")
+        return {name: Rule(decay=False) for name, _ in self.named_parameters() if name.startswith(kept)}
