@@ -9,8 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from linbench.common.settings import Settings
-from linbench.kernels.operators import without_autocast
-from linbench.kernels.scan import flops_per_token, scan
+from linbench.kernels.selective_scan import flops_per_token, selective_scan
 from linbench.kernels.wide import at_least_float32, widened
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.convolution import InputConvolution
@@ -53,13 +52,13 @@ class Mamba(Mixer):
     remembers 16 numbers, which fade at rates of their own, and no association can be erased alone. Decays are positive, and parity is out of reach
     but with `neg_eigval`, decays 2 exp(d A) - 1 (arXiv:2411.12537). Published models have no channel mixer between their layers
     (`channel_mixer=own`). Steps are drawn in strata (docs/decisions/0003). In the controlled form there are as many channels as the model is wide, and
-    no skip, as in Mamba-2's. The output projection starts at zero (0002). All states are written out for every token, W N numbers, several
-    times: no kernel of its own keeps them on the chip.
+    no skip, as in Mamba-2's. The output projection starts at zero (0002). On a GPU no state of a token leaves the chip but one in
+    sixteen; on a CPU all are written out, which is slow.
     """
 
     name = "mamba"
     channel_mixer = "none"
-    families: ClassVar[tuple[str, ...]] = ("scan", *FAMILIES)
+    families: ClassVar[tuple[str, ...]] = ("selective_scan", "scan", *FAMILIES)
     generation = "gates and decay"
     Settings = MambaSettings
     controlled: ClassVar[dict[str, Any] | None] = {
@@ -98,14 +97,10 @@ class Mamba(Mixer):
     def recur(self, u: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
         """The equation without its skip: u [B, T, W], which is x there, and memory [B, W, N] -> y [B, T, W] and memory."""
         told = Shared(u, [self.step.down, self.write, self.read])
-        step, write, read = F.softplus(widened(self.step(told))), widened(self.write(told)), widened(self.read(told))
-        decay = (step[..., None] * -self.A_log.to(step.dtype).exp()).exp()
-        decay = 2 * decay - 1 if self.settings.neg_eigval else decay
-        written = (step * u)[..., None] * write[..., None, :]
-        h, last = scan(decay.flatten(-2), written.flatten(-2), None if memory is None else memory.flatten(-2))
-        with without_autocast(u):
-            o = (h.view(*u.shape, -1) @ read[..., None]).squeeze(-1)
-        return o.to(u.dtype), last.reshape(len(u), *self.A_log.shape)
+        step = F.softplus(widened(self.step(told)))
+        rate = -self.A_log.to(step.dtype).exp()
+        o, memory = selective_scan(u, step, rate, self.write(told), self.read(told), memory, signed=self.settings.neg_eigval)
+        return o.to(u.dtype), memory
 
     def init_state(self, batch: int, *, capacity: int) -> MambaState:
         """Zeros; the size does not depend on `capacity`."""
@@ -117,10 +112,9 @@ class Mamba(Mixer):
         return StateSize(recurrent=self.A_log.numel(), convolution=self.conv.state_floats())
 
     def recurrence_flops(self, seq_len: int) -> float:
-        """For every state, beside the recurrence, a product each for its decay and to write and a multiply-add to read; for every channel one to write, and
-        those of skip and gate."""
-        (width, _), states = self.A_log.shape, self.A_log.numel()
-        return flops_per_token(states) + 4 * states + (1 + 2 * (self.skip is not None) + (self.gate is not None)) * width
+        """Those of the scan, and of skip and gate."""
+        width, states = self.A_log.shape
+        return flops_per_token(width, states) + (2 * (self.skip is not None) + (self.gate is not None)) * width
 
     def parameter_rules(self) -> dict[str, Rule]:
         """No weight decay on what parameterises the forgetting, nor on the skip."""

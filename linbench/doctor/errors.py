@@ -31,6 +31,11 @@ class Errors(NamedTuple):
     seconds: float
 
 
+def normal(*shape: int) -> Tensor:
+    """Draws for a trial, in float64, the same every time."""
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
+
+
 def errors_of(kernel: Function, truth: Function, inputs: Inputs, differentiable: bool = True) -> Errors:
     """Of outputs, and of the gradients of all `inputs` where the kernel is `differentiable`; `truth` takes them in float64.
 

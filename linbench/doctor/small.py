@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.doctor.errors import Inputs, Trial
+from linbench.doctor.errors import Inputs, Trial, normal
+from linbench.doctor.scans import SCANS
 from linbench.kernels.attention import EMPTY, attention
 from linbench.kernels.channel_decay import channel_decay
 from linbench.kernels.cross_entropy import cross_entropy
@@ -16,17 +17,12 @@ from linbench.kernels.embedding import embedding
 from linbench.kernels.erasure import erasure
 from linbench.kernels.norms import Activation, l2_norm, layer_norm, rms_norm
 from linbench.kernels.rotary import rotate
-from linbench.kernels.scan import scan
 from linbench.kernels.short_convolution import short_convolution
 from linbench.kernels.token_shift import token_shift
 
 
-def _normal(*shape: int) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
-
-
 def _convolution(width: int, l2_heads: tuple[int, int] | None, state: bool, silu: bool = True, parts: tuple[int, ...] = (96,)) -> Trial:
-    inputs = {"x": _normal(3, 99, 96), "weight": _normal(width, 96)} | ({"before": _normal(3, width - 1, 96)} if state else {})
+    inputs = {"x": normal(3, 99, 96), "weight": normal(width, 96)} | ({"before": normal(3, width - 1, 96)} if state else {})
 
     def truth(given: Inputs) -> tuple[Tensor, ...]:
         x, weight = given["x"], given["weight"]
@@ -50,11 +46,11 @@ def _l2_norm() -> Trial:
     def truth(given: Inputs) -> tuple[Tensor, ...]:
         return (given["x"] / (given["x"].square().sum(-1, keepdim=True) + 1e-6).sqrt(),)
 
-    return Trial(lambda given: (l2_norm(given["x"]),), truth, {"x": _normal(4, 33, 96)})
+    return Trial(lambda given: (l2_norm(given["x"]),), truth, {"x": normal(4, 33, 96)})
 
 
 def _rms_norm(activation: Activation | None) -> Trial:
-    inputs = {"x": _normal(4, 33, 64), "weight": _normal(64)} | ({"gate": _normal(33, 4, 64).transpose(0, 1)} if activation else {})
+    inputs = {"x": normal(4, 33, 64), "weight": normal(64)} | ({"gate": normal(33, 4, 64).transpose(0, 1)} if activation else {})
 
     def truth(given: Inputs) -> tuple[Tensor, ...]:
         y = given["x"] / (given["x"].square().mean(-1, keepdim=True) + 1e-5).sqrt() * given["weight"]
@@ -66,9 +62,9 @@ def _rms_norm(activation: Activation | None) -> Trial:
 
 
 def _layer_norm(heads: int, width: int, activation: Activation | None, bias: bool = True) -> Trial:
-    inputs = {"x": 2 + _normal(4, 33, heads, width), "weight": _normal(heads, width)}
-    inputs |= {"bias": _normal(width, heads).mT} if bias else {}
-    inputs |= {"gate": _normal(33, 4, heads, width).transpose(0, 1)} if activation else {}
+    inputs = {"x": 2 + normal(4, 33, heads, width), "weight": normal(heads, width)}
+    inputs |= {"bias": normal(width, heads).mT} if bias else {}
+    inputs |= {"gate": normal(33, 4, heads, width).transpose(0, 1)} if activation else {}
 
     def kernel(given: Inputs) -> tuple[Tensor, ...]:
         return (layer_norm(given["x"], given["weight"], given.get("bias"), gate=given.get("gate"), activation=activation),)
@@ -87,7 +83,7 @@ def _decay_gate(heads: int) -> Trial:
     def truth(given: Inputs) -> tuple[Tensor, ...]:
         return (-given["A_log"].exp() * F.softplus(given["step"] + given["bias"]),)
 
-    inputs = {"step": 4 * _normal(7, 33, heads), "A_log": _normal(heads), "bias": _normal(heads) - 4}
+    inputs = {"step": 4 * normal(7, 33, heads), "A_log": normal(heads), "bias": normal(heads) - 4}
     return Trial(lambda given: (decay_gate(given["step"], given["A_log"], given["bias"]),), truth, inputs)
 
 
@@ -96,7 +92,7 @@ def _channel_decay(heads: int, dim: int, bound: float | None) -> Trial:
         logit = given["offset"].view(7, 33, heads, dim) + given["base"]
         return (-logit.exp() if bound is None else -bound * logit.sigmoid(),)
 
-    inputs = {"offset": 2 * _normal(7, 33, heads * dim), "base": _normal(heads, dim) - 2}
+    inputs = {"offset": 2 * normal(7, 33, heads * dim), "base": normal(heads, dim) - 2}
     return Trial(lambda given: (channel_decay(given["offset"], given["base"], bound=bound),), truth, inputs)
 
 
@@ -109,8 +105,8 @@ def _erasure(heads: int, dim: int) -> Trial:
         removed = k * given["k_k"] / (k * given["k_k"]).square().sum(-1, keepdim=True).sqrt()
         return k + k * given["k_a"] * (rate - 1), -removed, rate * removed
 
-    inputs = {"k": _normal(33, 7, heads, dim).transpose(0, 1), "offset": 2 * _normal(7, 33, heads * dim)}
-    return Trial(kernel, truth, inputs | {name: _normal(heads + i, dim)[i:] for i, name in enumerate(("base", "k_k", "k_a"))})
+    inputs = {"k": normal(33, 7, heads, dim).transpose(0, 1), "offset": 2 * normal(7, 33, heads * dim)}
+    return Trial(kernel, truth, inputs | {name: normal(heads + i, dim)[i:] for i, name in enumerate(("base", "k_k", "k_a"))})
 
 
 def _rotary(batch: int, length: int, heads: int, dim: int, *, own: bool) -> Trial:
@@ -127,13 +123,13 @@ def _rotary(batch: int, length: int, heads: int, dim: int, *, own: bool) -> Tria
         turned = torch.complex(*given["x"].chunk(2, dim=-1)) * torch.polar(torch.ones_like(here), here)
         return (torch.cat([turned.real, turned.imag], dim=-1),)
 
-    return Trial(kernel, truth, {"x": _normal(length, batch, heads, dim).transpose(0, 1)})
+    return Trial(kernel, truth, {"x": normal(length, batch, heads, dim).transpose(0, 1)})
 
 
 def _token_shift(streams: int, batch: int, length: int, width: int, *, last: bool = False, offset: bool = False) -> Trial:
     shape = batch, length, width
-    inputs = {"x": _normal(*shape), "mix": _normal(streams, width)} | ({"last": _normal(batch, width)} if last else {})
-    inputs |= {"offset": _normal(streams, length, batch, width).transpose(1, 2)} if offset else {}
+    inputs = {"x": normal(*shape), "mix": normal(streams, width)} | ({"last": normal(batch, width)} if last else {})
+    inputs |= {"offset": normal(streams, length, batch, width).transpose(1, 2)} if offset else {}
 
     def truth(given: Inputs) -> tuple[Tensor, ...]:
         x, share = given["x"], given["mix"][:, None, None] + given.get("offset", 0)
@@ -156,7 +152,7 @@ def _cross_entropy(rows: int, vocabulary: int) -> Trial:
     def truth(given: Inputs) -> tuple[Tensor, ...]:
         return (F.cross_entropy(given["hidden"] @ given["weight"].mT, targets.to(given["hidden"].device)),)
 
-    return Trial(kernel, truth, {"hidden": _normal(rows, 64), "weight": _normal(vocabulary, 64) / 8})
+    return Trial(kernel, truth, {"hidden": normal(rows, 64), "weight": normal(vocabulary, 64) / 8})
 
 
 def _embedding(rows: int, vocabulary: int, width: int) -> Trial:
@@ -170,25 +166,15 @@ def _embedding(rows: int, vocabulary: int, width: int) -> Trial:
     def truth(given: Inputs) -> tuple[Tensor, ...]:
         return (given["weight"][index.to(given["weight"].device)],)
 
-    return Trial(kernel, truth, {"weight": _normal(vocabulary, width)})
-
-
-def _scan(batch: int, length: int, channels: int) -> Trial:
-    def truth(given: Inputs) -> tuple[Tensor, ...]:
-        h = given["state"]
-        every = [h := a * h + b for a, b in zip(given["a"].unbind(1), given["b"].unbind(1), strict=True)]
-        return torch.stack(every, dim=1), h
-
-    inputs = {"a": _normal(batch, length, channels).tanh(), "b": _normal(length, batch, channels).transpose(0, 1), "state": _normal(batch, channels)}
-    return Trial(lambda given: scan(given["a"], given["b"], given["state"]), truth, inputs)
+    return Trial(kernel, truth, {"weight": normal(vocabulary, width)})
 
 
 def _gated_attention(batch: int, length: int, heads: int, key_dim: int, value_dim: int, *, gates: float | None = 2.0, window: int | None = None) -> Trial:
     """gates: how widely their logits spread; None is none."""
-    q, k = _normal(2, length, batch, heads, key_dim).transpose(1, 2)
-    inputs = {"q": q, "k": k, "v": _normal(length, batch, heads, value_dim).transpose(0, 1)}
+    q, k = normal(2, length, batch, heads, key_dim).transpose(1, 2)
+    inputs = {"q": q, "k": k, "v": normal(length, batch, heads, value_dim).transpose(0, 1)}
     if gates is not None:
-        inputs["gate"] = F.logsigmoid(gates * _normal(batch, length, heads))
+        inputs["gate"] = F.logsigmoid(gates * normal(batch, length, heads))
 
     def kernel(given: Inputs) -> tuple[Tensor, ...]:
         kept = given["gate"].double().cumsum(dim=1) if gates is not None else None
@@ -211,8 +197,8 @@ def _cached_attention(batch: int, places: int, heads: int, key_dim: int, value_d
     """One more token, with gates, which has no gradient; the first of the places are empty, and those of the last sequence stand in another order."""
     there = torch.arange(places).sub(3).clamp(min=-1).repeat(batch, 1)
     there[-1] = there[-1].flip(0)
-    q, k = _normal(batch, 1, heads, key_dim), _normal(batch, heads, places, key_dim).transpose(1, 2)
-    inputs = {"q": q, "k": k, "v": _normal(batch, heads, places, value_dim).transpose(1, 2), "left": -_normal(batch, places, heads).abs()}
+    q, k = normal(batch, 1, heads, key_dim), normal(batch, heads, places, key_dim).transpose(1, 2)
+    inputs = {"q": q, "k": k, "v": normal(batch, heads, places, value_dim).transpose(1, 2), "left": -normal(batch, places, heads).abs()}
 
     def kernel(given: Inputs) -> tuple[Tensor, ...]:
         q = given["q"]
@@ -237,7 +223,7 @@ SMALL: dict[str, dict[str, Callable[[], Trial]]] = {
         "kernel 2": partial(_convolution, 2, None, False),
         "kernel 3, no activation": partial(_convolution, 3, None, True, silu=False),
     },
-    "scan": {"odd length": partial(_scan, 3, 99, 70), "one token": partial(_scan, 2, 1, 5), "many channels": partial(_scan, 2, 65, 1030)},
+    **SCANS,
     "l2_norm": {"as published": _l2_norm},
     "rms_norm": {"no gate": partial(_rms_norm, None), "swish gate": partial(_rms_norm, "swish"), "sigmoid gate": partial(_rms_norm, "sigmoid")},
     "layer_norm": {

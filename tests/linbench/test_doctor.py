@@ -18,6 +18,7 @@ def test_every_recurrence_and_small_kernel_has_rows_in_both_precisions() -> None
     found = rows("cpu")
     others = {
         "scan",
+        "selective_scan",
         "short_convolution",
         "l2_norm",
         "rms_norm",
