@@ -22,6 +22,13 @@ VARIANT = 9
 """From a model to another of its mixer, in pairs of dash and mark, of which there are as many as the two numbers multiplied: far enough to miss those of the
 other mixers of its generation, which stand next to each other."""
 
+CAME = (
+    "attention", "fox", "linear_attention", "transnormer", "performer", "rfa", "retnet", "lightning", "gla", "hgrn2", "mamba2", "mlstm", "dfw", "rwkv4",
+    "rwkv5", "rwkv6", "deltanet", "gated_deltanet", "comba", "deltaproduct", "gated_deltaproduct", "kda", "normalised_deltanet", "rwkv7", "base_conv", "lstm",
+    "mamba", "s4d", "h3",
+)  # fmt: skip
+"""The shipped mixers. A new one stands at the end, so that the others keep their shades, and every picture that is kept stays as it is."""
+
 DARKER, LIGHTER, TURN = 0.14, 0.08, 0.01
 """How far shades of a family go from its colour: in lightness either way, and in hue."""
 
@@ -60,17 +67,23 @@ def styles(results: Sequence[Result]) -> list[Style]:
 
 
 def styles_of(mixers: Sequence[str]) -> list[Style]:
-    """Of models by their mixers. A shade is a mixer's own, by its place among all of its generation that there are, whoever stands beside it; models of
+    """Of models by their mixers. A shade is a mixer's own, by its place among all of its generation as they came, whoever stands beside it; models of
     one mixer differ in dash and mark."""
     elsewhere = sorted(set(mixers) - generations().keys())
     styled = []
     for index, name in enumerate(mixers):
         own = generations().get(name, "")
-        alike = sorted(other for other, one in generations().items() if one == own) if name in generations() else elsewhere
-        place = alike.index(name)
+        place = (_of_generation(own) if name in generations() else elsewhere).index(name)
         turn = place + VARIANT * mixers[:index].count(name)
-        styled.append(Style(_shade(FAMILIES.get(own, OF_YOUR_OWN), place, len(alike)), DASHES[turn % len(DASHES)], MARKS[turn % len(MARKS)]))
+        styled.append(Style(_shade(FAMILIES.get(own, OF_YOUR_OWN), place), DASHES[turn % len(DASHES)], MARKS[turn % len(MARKS)]))
     return styled
+
+
+@cache
+def _of_generation(own: str) -> list[str]:
+    """Its mixers as they came, and after the shipped ones those from elsewhere."""
+    alike = [name for name, generation in generations().items() if generation == own]
+    return sorted(alike, key=lambda name: (CAME.index(name) if name in CAME else len(CAME), name))
 
 
 @cache
@@ -83,12 +96,12 @@ def ink(colour: str) -> str:
     return colour
 
 
-def _shade(colour: str, place: int, count: int) -> str:
+def _shade(colour: str, place: int) -> str:
+    """Of so many as there may be: each halves what was left between two (van der Corput's sequence)."""
     hue, light, full = _hls(colour)
-    if count > 1:
-        along = place / (count - 1)
-        light += (DARKER + LIGHTER) * along - DARKER
-        hue += TURN * (2 * along - 1)
+    along = sum((place >> bit & 1) / (2 << bit) for bit in range(place.bit_length()))
+    light += (DARKER + LIGHTER) * along - DARKER
+    hue += TURN * (2 * along - 1)
     return _hex(hue, min(max(light, 0.12), 0.72), full)
 
 

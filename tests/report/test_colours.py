@@ -2,7 +2,8 @@ import colorsys
 from typing import Any
 
 from linbench.models.base import GENERATIONS
-from linbench.report.colours import CONTRAST, FAMILIES, _luminance, generations, ink, styles
+from linbench.report import colours
+from linbench.report.colours import CAME, CONTRAST, FAMILIES, _luminance, generations, ink, styles
 
 
 def hue(colour: str) -> float:
@@ -46,3 +47,13 @@ def test_every_name_can_be_read_on_white(a_result: Any) -> None:
         (style,) = styles([a_result(name)])
         assert 1.05 / (_luminance(ink(style.colour)) + 0.05) >= CONTRAST
     assert ink("#000000") == "#000000"
+
+
+def test_every_shipped_mixer_has_its_place_and_keeps_it_when_another_comes(a_result: Any, monkeypatch: Any) -> None:
+    before = {name: styles([a_result(name)])[0] for name in generations()}
+    assert set(CAME) == set(before)
+    monkeypatch.setattr(colours, "generations", lambda: {"another": "gates and decay", **generations()})
+    colours._of_generation.cache_clear()
+    assert {name: styles([a_result(name)])[0] for name in before} == before
+    assert styles([a_result("another")])[0].colour not in {style.colour for style in before.values()}
+    colours._of_generation.cache_clear()
