@@ -221,9 +221,9 @@ def _count(name: str, value: Any) -> int:
 
 
 def has_heads(pattern: str) -> bool:
-    """Whether a layer of the pattern has a head dimension, by which `model.state_floats` can size it."""
+    """Whether a layer of the pattern has heads of a dimension of their own, by which `model.state_floats` can size it."""
     mixers = [registry("model").find(term.name).cls for term in parse_pattern(pattern)]
-    return any("head_dim" in mixer.Settings.model_fields or _open_ended(mixer) for mixer in mixers)
+    return any({"heads", "head_dim"} <= mixer.Settings.model_fields.keys() or _open_ended(mixer) for mixer in mixers)
 
 
 def _open_ended(mixer: type[Mixer]) -> bool:

@@ -41,14 +41,14 @@ class H3State(NamedTuple):
 class H3(Mixer):
     """k~_t = sum_{i<N} w_i * k_{t-i} + D_k * k_t,  y_t = W (q_t * (S4D(k~ * v)_t + D * (k~ * v)_t)),  for heads of one channel.
 
-    Fu et al. 2022, arXiv:2212.14052; the memory is S4D's, 2022, arXiv:2206.11893. In wider heads every channel of a key meets every one of a value, and that of
-    the query sums over those of the key.
+    Fu et al. 2022, arXiv:2212.14052; the memory is S4D's, 2022, arXiv:2206.11893. In wider heads every channel of a key meets every one of a value; a query's
+    channel multiplies what was kept of the key's, and these are summed.
 
     State: D head_dim N, constant in length; the shift keeps N - 1 keys.
     Known for: recall by state spaces, where none of its own tokens decides what is kept: the shift brings a key to the token after it, and the product
-    with the value there is what the memory holds. Filters and modes start as S4D's do, taps of the shift in proportion to the root of their number, and
-    no map but q, k, v and the output has weight decay. Maps have biases; the output's starts at zero (docs/decisions/0002). In the controlled
-    form there are no skips.
+    with the value there is what the memory holds. A head has one filter, whose modes start as S4D's do; the taps of the shift, which the source makes of two
+    vectors, start uniform within 1 / sqrt(N). Only maps and the short convolution have weight decay. Maps have biases; the output's starts at zero
+    (docs/decisions/0002). In the controlled form there are no skips.
     """
 
     name = "h3"
@@ -59,16 +59,16 @@ class H3(Mixer):
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
-        width, products = layer.d_model, layer.d_model * settings.head_dim
+        width, heads = layer.d_model, layer.d_model // settings.head_dim
         if width % settings.head_dim:
             raise UserError(f"model.head_dim = {settings.head_dim} does not divide d_model = {width}.")
         bound = settings.states**-0.5
         self.conv = InputConvolution(width, settings.conv)
         self.project = Affine(width, 3 * width)
         self.taps = nn.Parameter(torch.empty(width, settings.states).uniform_(-bound, bound))
-        self.memory = Modes(products, settings.states, settings.modes)
+        self.memory = Modes(heads, settings.states, settings.modes)
         self.key_skip = nn.Parameter(torch.randn(width)) if settings.skip else None
-        self.skip = nn.Parameter(torch.randn(products)) if settings.skip else None
+        self.skip = nn.Parameter(torch.randn(heads)) if settings.skip else None
         self.norm = RMSNorm(width) if settings.output_norm == "rms" else None
         self.linear = silent(Affine(width, width))
         nn.init.zeros_(self.linear.bias)
@@ -79,24 +79,32 @@ class H3(Mixer):
         q, k, v = self.project(read).chunk(3, dim=-1)
         k, taps = self.shifted(k, None if state is None else state.taps)
         q, k, v = (each.unflatten(-1, (-1, self.settings.head_dim)) for each in (q, k, v))
-        kv = (k[..., :, None] * v[..., None, :]).flatten(2)
-        kept, memory = self.memory(kv, state and state.memory)
-        kept = (kept if self.skip is None else kept + self.skip * kv).to(q.dtype)
-        o = (q[..., None] * kept.unflatten(-1, (*q.shape[2:], -1))).sum(dim=-2).flatten(2)
+        kv = k[..., :, None] * v[..., None, :]  # [B, T, H, V, V]
+        kept, memory = self.kept(kv, state and state.memory)
+        kept = (kept if self.skip is None else kept + self.skip[:, None, None] * kv).to(q.dtype)
+        o = (q[..., None] * kept).sum(dim=-2).flatten(2)
         o = o if self.norm is None else self.norm(o)
         return Out(self.linear(o), H3State(memory, taps, conv), handed)
+
+    def kept(self, kv: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+        """kv [B, T, H, V, V] after memory [B, H V V, N] -> what the modes of each head make of it, and memory. Products of a head are as so many sequences."""
+        batch, heads = len(kv), kv.shape[2]
+        alone = kv.flatten(3).permute(0, 3, 1, 2).flatten(0, 1)
+        before = None if memory is None else memory.view(batch, heads, -1, memory.shape[2]).transpose(1, 2).flatten(0, 1)
+        y, after = self.memory(alone, before)
+        return y.unflatten(0, (batch, -1)).permute(0, 2, 3, 1).view(kv.shape), after.unflatten(0, (batch, -1)).transpose(1, 2).flatten(1, 2)
 
     def shifted(self, k: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
         """k [B, T, D] after the N - 1 keys `before` (None: zeros) -> k~ [B, T, D] and the last N - 1 keys."""
         reach = self.settings.states - 1
         all_keys = F.pad(k, (0, 0, reach, 0)) if before is None else torch.cat([before.to(k.dtype), k], dim=1)
         summed = F.conv1d(all_keys.mT, self.taps.to(k.dtype).flip(1)[:, None], groups=k.shape[-1]).mT
-        return summed if self.key_skip is None else summed + (self.key_skip * k).to(k.dtype), all_keys[:, k.shape[1] :]
+        return summed if self.key_skip is None else summed + (self.key_skip * k).to(k.dtype), all_keys[:, k.shape[1] :].clone()
 
     def init_state(self, batch: int, *, capacity: int) -> H3State:
         """Zeros; the size does not depend on `capacity`."""
         taps = self.taps.new_zeros(batch, self.settings.states - 1, self.layer.d_model)
-        return H3State(self.memory.init_state(batch), taps, self.conv.init_state(batch))
+        return H3State(self.memory.init_state(batch).repeat(1, self.settings.head_dim**2, 1), taps, self.conv.init_state(batch))
 
     def state_floats(self, seq_len: int) -> StateSize:
         """D head_dim N; (N - 1) D for the shift, (kernel - 1) D for the convolution."""
@@ -105,11 +113,11 @@ class H3(Mixer):
 
     def recurrence_flops(self, seq_len: int) -> float:
         """Those of the modes and of the taps, a product of each key with each value, a multiply-add of each with the query, and the skips."""
-        width, products = self.layer.d_model, len(self.memory.log_step)
-        skips = 2.0 * (width + products) * (self.skip is not None)
-        return self.memory.flops_per_token() + 2 * self.taps.numel() + 3 * products + skips
+        width, wide = self.layer.d_model, int(self.settings.head_dim)
+        skips = 2.0 * width * (1 + wide) * (self.skip is not None)
+        return self.memory.flops_per_token() * wide**2 + 2 * self.taps.numel() + 3 * width * wide + skips
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """Nothing decays that is not a map."""
+        """Nothing of both state spaces decays."""
         kept = ("memory.", "taps", "key_skip", "skip")
         return {name: Rule(decay=False) for name, _ in self.named_parameters() if name.startswith(kept)}

@@ -16,7 +16,7 @@ from linbench.models.blocks.convolution import InputConvolution
 from linbench.models.blocks.gates import drawn_steps
 from linbench.models.blocks.heads import FAMILIES, inner_width
 from linbench.models.blocks.initialise import indices, silent
-from linbench.models.blocks.linear import Linear, LowRank, Shared
+from linbench.models.blocks.linear import Linear, LowRank, Shared, linear
 from linbench.models.blocks.norms import RMSNorm
 
 
@@ -27,7 +27,7 @@ class MambaSettings(Settings):
     states: int = Field(16, ge=1, description="how many numbers each channel remembers")
     step_rank: int | None = Field(None, ge=1, description="rank of the map from a token to the steps of all channels; null is d_model / 16, rounded up")
     conv: int = Field(4, ge=0, le=4, description="kernel of the short convolution on x, with SiLU; 0 is none")
-    conv_bias: bool = Field(True, description="whether the convolution has biases")
+    conv_bias: bool = Field(True, description="whether the convolution, where there is one, has biases")
     neg_eigval: bool = Field(False, description="decays in (-1, 1) instead of (0, 1), which parity needs (2411.12537)")
     skip: bool = Field(True, description="whether D x goes past the memory")
     output_norm: Literal["none", "rms"] = Field("none", description="norm of the output, over all channels")
@@ -97,7 +97,8 @@ class Mamba(Mixer):
     def recur(self, u: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
         """The equation without its skip: u [B, T, W], which is x there, and memory [B, W, N] -> y [B, T, W] and memory."""
         told = Shared(u, [self.step.down, self.write, self.read])
-        step = F.softplus(widened(self.step(told)))
+        low, up = self.step.down(told), self.step.up
+        step = F.softplus(widened(linear(low, [up.weight])[0]) + up.bias)  # b has digits that 16 bits have not
         rate = -self.A_log.to(step.dtype).exp()
         o, memory = selective_scan(u, step, rate, self.write(told), self.read(told), memory, signed=self.settings.neg_eigval)
         return o.to(u.dtype), memory

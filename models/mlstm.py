@@ -95,7 +95,7 @@ class MLSTM(MatrixMixer):
             return torch.maximum(total.abs(), (-maximum).exp()[..., None]) + self.epsilon
 
         o, held = normalised(q, k * strength[..., None], v, denominator, log_decay=log_decay, scale=q.shape[-1] ** -0.5, state=held)
-        return o, (held, maximum[:, -1])
+        return o, (held, maximum[:, -1].clone())
 
     def _capped(self, gate: Tensor) -> Tensor:
         """In at least float32."""

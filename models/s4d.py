@@ -88,5 +88,5 @@ class S4D(Mixer):
         return self.memory.flops_per_token() + 2.0 * self.layer.d_model * (self.skip is not None)
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """Nothing decays that is not a map."""
+        """Nothing of the state space decays."""
         return {name: Rule(decay=False) for name, _ in self.named_parameters() if name.startswith("memory.") or name == "skip"}

@@ -52,7 +52,7 @@ def scan(a: Tensor, b: Tensor, state: Tensor | None = None, *, backend: Backend 
     wide = at_least_float32(b.dtype)
     with without_autocast(b):
         h = _BACKENDS[took](a.to(wide).expand(b.shape), b.to(wide), state.to(wide))
-    return h, h[:, -1]
+    return h, h[:, -1].clone()
 
 
 def flops_per_token(channels: int) -> int:

@@ -12,4 +12,4 @@ def chunkwise(u: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor
     written = (step * u)[..., None] * write[..., None, :]
     h, last = scan(decay.flatten(-2), written.flatten(-2), state.flatten(-2))
     y = (h.view(*u.shape, -1) @ read[..., None]).squeeze(-1)
-    return y, last.reshape(state.shape)
+    return y, last.view(state.shape)

@@ -25,7 +25,7 @@ def plain(x: Tensor, weight: Tensor, state: Tensor | None, activation: str | Non
         heads = heads.reshape(*x.shape[:2], channels // head_dim, head_dim)
         heads = heads * torch.rsqrt(heads.square().sum(dim=-1, keepdim=True) + eps)
         y = torch.cat([heads.flatten(-2), rest], dim=-1)
-    return y.to(x.dtype), inputs[:, length:]
+    return y.to(x.dtype), inputs[:, length:].clone()
 
 
 def _convolve(inputs: Tensor, weight: Tensor, length: int) -> Tensor:

@@ -32,8 +32,8 @@ rate lies on the edge of all that were tried or beside one that failed (`lr_edge
 another without any one seed of any one figure. Where all that a claim lacks is that runs were still getting better, or have not come to what both its rules
 ask for, every run of it is asked again with twice the training, searches too, then with four times and with eight; no budget is looked at beyond the first
 that is enough. Results of two kinds of devices never decide a claim together; but where nothing of it was run on a device, that begins with the training that
-others have come to. What both rules ask for is of C24, whose runs had come to it, and of C31, whose runs had learned nothing when more training was first
-asked for because of it.
+others have come to. What both rules ask for is of C24, whose runs had come to it, and of C31 and C57, whose runs had learned nothing when more training was
+first asked for because of it.
 
 A run that was still getting better may stay as it is, or get as good as can be: where a measure has a best, as accuracy has, its figure is then known between
 two numbers, and a verdict stands where the rules say one thing of all that lies between, whichever seed is left out. Such figures are shown as "0.871 to

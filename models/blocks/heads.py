@@ -73,7 +73,7 @@ def head_dims(settings: HeadSettings, d_model: int) -> tuple[int, int]:
 
 def inner_width(expand: float, d_model: int) -> int:
     """How wide a mixer without heads is inside. Raises UserError where that would not be a whole number."""
-    width = expand * d_model
+    width = round(expand * d_model, 9)
     if width != int(width):
         raise UserError(f"model.expand = {expand} makes a layer of width {width:g} inside of d_model = {d_model}; choose one that makes it whole.")
     return int(width)

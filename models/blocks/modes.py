@@ -14,6 +14,9 @@ from linbench.models.blocks.initialise import CPU, indices
 CHUNK = 64
 """Tokens whose outputs are one product with a matrix of the filter's taps."""
 
+SMALL = 0.05
+"""Of |d l| below which (e^{d l} - 1) / l is a series, as the difference would have lost its digits."""
+
 Frequencies = Literal["lin", "inv"]
 
 
@@ -60,7 +63,9 @@ class Modes(nn.Module):
         """u [B, n length, D] after h [B, D, M]: inside all chunks at once, by the taps; then from chunk to chunk, by the modes."""
         powers, write, read = self._filter(length, u.dtype)
         taps = 2 * (powers[:, :length] * (write * read)[:, None]).real.sum(dim=-1)
-        toeplitz = F.pad(taps, (length - 1, 0)).unfold(-1, length, 1).flip(-1)  # [D, length, length], taps[i - j], and none before its time
+        # [D, length, length] of taps[i - j], and zeros where that is below zero: a row of twice the length, again and again, is shifted by one each time
+        rows = F.pad(taps, (0, length)).repeat(1, length)[:, : length * (2 * length - 1)]
+        toeplitz = rows.view(-1, length, 2 * length - 1)[..., :length].mT
         batch, count = len(u), u.shape[1] // length
         chunks = u.reshape(batch, count, length, -1).permute(3, 2, 0, 1)  # [D, length, B, n]
         flat = chunks.flatten(2)
@@ -81,8 +86,11 @@ class Modes(nn.Module):
         times = torch.arange(length + 1, device=step.device, dtype=dtype)[:, None]
         left, angle = (-times * (step * decay)[:, None]).exp(), times * (step * frequency)[:, None]
         powers = torch.complex(left * angle.cos(), left * angle.sin())
-        inverse = torch.complex(-decay, -frequency) / (decay.square() + frequency.square())  # of lambda
-        return Filter(powers, (powers[:, 1] - 1) * inverse, torch.view_as_complex(read))
+        inverse = torch.complex(-decay, -frequency) / (decay.square() + frequency.square())  # of l
+        z = step * torch.complex(-decay, frequency)
+        small = z.real.square() + z.imag.square() < SMALL**2
+        series = step * (1 + z / 2 * (1 + z / 3 * (1 + z / 4 * (1 + z / 5))))
+        return Filter(powers, torch.where(small, series, (powers[:, 1] - 1) * inverse), torch.view_as_complex(read))
 
     def init_state(self, batch: int) -> Tensor:
         """Zeros."""

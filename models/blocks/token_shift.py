@@ -48,7 +48,7 @@ class TokenShift(nn.Module):
 
     def forward(self, x: Tensor, last: Tensor | None) -> tuple[dict[str, Tensor], Tensor]:
         """x [B, T, D] after `last` [B, D] (None: zeros) -> each stream [B, T, D] by name, and the last token."""
-        return dict(zip(self.names, self.mixed(x, last), strict=True)), x[:, -1]
+        return dict(zip(self.names, self.mixed(x, last), strict=True)), x[:, -1].clone()
 
     def mixed(self, x: Tensor, last: Tensor | None) -> tuple[Tensor, ...]:
         """The streams in their order."""

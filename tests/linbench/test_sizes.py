@@ -51,7 +51,7 @@ def test_only_head_dimensions_that_a_model_can_have_are_asked_for(model: str, st
     assert cell.model.layers[0].settings.head_dim % step == 0  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("model", ["base_conv", "lstm", "mamba", "rwkv4", "./mine.py:Mine"])
+@pytest.mark.parametrize("model", ["base_conv", "lstm", "mamba", "rwkv4", "h3", "./mine.py:Mine"])
 def test_a_model_without_heads_is_told_so(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("from torch import nn\nclass Mine(nn.Module):\n    def __init__(self, d_model):\n        super().__init__()\n")

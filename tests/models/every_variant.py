@@ -178,7 +178,7 @@ DECAYS = {
     "h3 with heads": Variant(
         H3,
         {"states": 6, "head_dim": 4},
-        4 * D * (D + 1) + 6 * D + 4 * D + 4 * 3 * 4 * D + D + 4 * D,
+        4 * D * (D + 1) + 6 * D + D + (1 + 4 * 3 + 1) * D // 4,
         lambda _: (6 * 4 * D, 5 * D),
         lambda _: (6 * 4 * D, 5 * D + 3 * D),
     ),

@@ -8,10 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linbench.common.errors import UserError
-from linbench.models.base import Rule
+from linbench.models.base import LayerInfo, Rule
 from linbench.models.h3 import H3
 from tests.models.building import B, D, Error, Randomise, build
 from tests.models.decaying import normed
+from tests.models.shifting import convolved
 
 T = 71
 
@@ -23,23 +24,27 @@ def x(generator: torch.Generator) -> Tensor:
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    "settings", [{}, {"states": 6, "head_dim": 4}, {"states": 4, "skip": False}, {"states": 8, "modes": "inv", "output_norm": "rms"}], ids=str
+    "settings",
+    [{}, {"states": 6, "head_dim": 4}, {"states": 4, "skip": False}, {"states": 8, "modes": "inv", "output_norm": "rms", "conv": 4}],
+    ids=str,
 )
 def test_it_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error, settings: dict[str, Any]) -> None:
     mixer = randomise(build(H3, **settings))
     wide, skip = settings.get("head_dim", 1), settings.get("skip", True)
-    q, k, v = (x @ mixer.project.weight.T + mixer.project.bias).chunk(3, dim=-1)
+    read = convolved(x, mixer.conv.short.weight) if settings.get("conv") else x
+    q, k, v = (read @ mixer.project.weight.T + mixer.project.bias).chunk(3, dim=-1)
     memory = mixer.memory
     rate = torch.complex(-memory.log_decay.exp(), memory.frequency)
     left = (memory.log_step.exp()[:, None] * rate).exp()
-    h, outputs = torch.zeros(B, D * wide, rate.shape[1], dtype=torch.complex128), []
+    left, write, reads = (each.repeat_interleave(wide**2, dim=0) for each in (left, (left - 1) / rate, torch.complex(*memory.read.unbind(-1))))
+    h, outputs = torch.zeros(B, *left.shape, dtype=torch.complex128), []
     for t in range(T):
         shifted = sum(mixer.taps[:, i] * k[:, t - i] for i in range(min(t + 1, mixer.taps.shape[1])))
         shifted = shifted + mixer.key_skip * k[:, t] if skip else shifted
         kv = torch.einsum("bhi,bhj->bhij", shifted.view(B, -1, wide), v[:, t].view(B, -1, wide)).flatten(1)
-        h = left * h + (left - 1) / rate * kv[..., None]
-        kept = 2 * (torch.complex(*memory.read.unbind(-1)) * h).real.sum(dim=-1)
-        kept = kept + mixer.skip * kv if skip else kept
+        h = left * h + write * kv[..., None]
+        kept = 2 * (reads * h).real.sum(dim=-1)
+        kept = kept + mixer.skip.repeat_interleave(wide**2) * kv if skip else kept
         outputs.append(torch.einsum("bhi,bhij->bhj", q[:, t].view(B, -1, wide), kept.view(B, -1, wide, wide)).flatten(1))
     o = torch.stack(outputs, dim=1)
     o = normed(o, mixer.norm.weight) if mixer.norm is not None else o
@@ -52,8 +57,11 @@ def test_it_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Err
 def test_it_starts_as_published() -> None:
     mixer = build(H3)
     assert mixer.taps.abs().max() <= 1 / 8 < 1.05 * mixer.taps.abs().max()
-    assert mixer.key_skip.shape == mixer.skip.shape == (D,)
     assert mixer.memory.read.shape == (D, 32, 2)
+    wide = build(H3, LayerInfo(0, 1, 512), head_dim=2)
+    for skip in (wide.key_skip, wide.skip):
+        assert (skip.mean().item(), skip.std().item()) == pytest.approx((0, 1), abs=0.2), "standard normal"
+    assert (wide.key_skip.shape, wide.skip.shape, wide.memory.log_step.shape) == ((512,), (256,), (256,))
     for part in (mixer.linear.weight, mixer.linear.bias):
         assert not part.any()
 

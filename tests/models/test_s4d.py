@@ -8,11 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.models.base import Rule
+from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.modes import CHUNK
 from linbench.models.s4d import S4D
 from tests.models.building import B, D, Error, Randomise, build
 from tests.models.decaying import normed
+from tests.models.shifting import convolved
 
 T = 2 * CHUNK + 9
 MODES = tuple(f"memory.{name}" for name in ("log_step", "log_decay", "frequency", "read"))
@@ -32,16 +33,17 @@ def modes(mixer: S4D) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("settings", [{}, {"states": 4, "modes": "inv"}, {"skip": False, "output": "linear"}, {"output_norm": "rms"}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"states": 4, "modes": "inv"}, {"skip": False, "output": "linear", "conv": 4}, {"output_norm": "rms"}], ids=str)
 def test_it_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error, settings: dict[str, Any]) -> None:
     mixer = randomise(build(S4D, **settings))
     left, write, read = modes(mixer)
+    u = convolved(x, mixer.conv.short.weight) if settings.get("conv") else x
     h, outputs = torch.zeros(B, *left.shape, dtype=torch.complex128), []
     for t in range(T):
-        h = left * h + write * x[:, t, :, None]
+        h = left * h + write * u[:, t, :, None]
         outputs.append(2 * (read * h).real.sum(dim=-1))
     o = torch.stack(outputs, dim=1)
-    o = o + mixer.skip * x if settings.get("skip", True) else o
+    o = o + mixer.skip * u if settings.get("skip", True) else o
     o = normed(o, mixer.norm.weight) if mixer.norm is not None else o
     if settings.get("output") == "linear":
         y = o @ mixer.linear.weight.T
@@ -82,6 +84,20 @@ def test_in_float32_its_phases_keep_their_digits(relative_error: Error, generato
     assert relative_error(mixer.float()(x.float()).state.memory, exact) < 1e-4
 
 
+@pytest.mark.parametrize("step", [1e-5, 1e-3, 0.02, 0.1])
+def test_in_float32_what_a_step_writes_keeps_its_digits(relative_error: Error, generator: torch.Generator, step: float) -> None:
+    """And so do gradients, where (e^z - 1) / l is a difference of nearly the same."""
+    x = torch.randn(2, 200, D, dtype=torch.float64, generator=generator)
+    found = []
+    for dtype in (torch.float64, torch.float32):
+        memory = build(S4D).memory.to(dtype)
+        memory.log_step.data.fill_(math.log(step))
+        y, _ = memory(x.to(dtype), None)
+        found.append([y, *torch.autograd.grad((y * y.detach().sign()).sum(), list(memory.parameters()))])
+    for exact, given in zip(*found, strict=True):
+        assert relative_error(given, exact) < 2e-4
+
+
 @torch.no_grad()
 def test_it_starts_as_published() -> None:
     lin, inv = build(S4D), build(S4D, modes="inv", states=8)
@@ -89,8 +105,10 @@ def test_it_starts_as_published() -> None:
     torch.testing.assert_close(lin.memory.frequency, (math.pi * torch.arange(32, dtype=torch.float64)).expand(D, 32), rtol=1e-6, atol=0)
     wanted = torch.tensor([8 / math.pi * (8 / (2 * n + 1) - 1) for n in range(4)], dtype=torch.float64)
     torch.testing.assert_close(inv.memory.frequency, wanted.expand(D, 4), rtol=1e-6, atol=0)
-    steps = lin.memory.log_step.exp()
-    assert 0.001 <= steps.min() < steps.median() < steps.max() <= 0.1
+    wide = build(S4D, LayerInfo(0, 1, 512))
+    assert -math.log(1000) <= wide.memory.log_step.min() < wide.memory.log_step.max() <= -math.log(10) + 1e-6
+    assert wide.memory.log_step.median().exp() == pytest.approx(0.01, rel=0.25), "log-uniform"
+    assert (wide.skip.mean().item(), wide.skip.std().item()) == pytest.approx((0, 1), abs=0.15), "standard normal"
     assert lin.memory.read.square().sum(dim=-1).mean() == pytest.approx(1, rel=0.15), "a complex standard normal"
     assert not lin.linear.weight.any()
     assert not lin.linear.bias.any()

@@ -109,7 +109,7 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     RWKV5: lambda s: SURROUNDINGS + 2 * D,
     RWKV6: lambda s: SURROUNDINGS + 2 * D + 2 * 64 * D,
     RWKV7: lambda s: SURROUNDINGS + 4 * D + 2 * (2 * 32 * D),
-    H3: lambda s: AROUND_INPUT + 4 * D * (D + 1) + s.states * D + (1 + 2 * s.states) * s.head_dim * D,  # taps; and modes, as S4D's
+    H3: lambda s: AROUND_INPUT + 4 * D * (D + 1) + s.states * D + (1 + 2 * s.states) * D // s.head_dim,  # taps; and modes of heads, as S4D's
     S4D: lambda s: AROUND_INPUT + D * D + D + 2 * s.states * D,  # a step; of each mode a decay, a frequency and two numbers of C
     LSTM: lambda s: AROUND_INPUT + 4 * (2 * D * D + D) + D * D,
 }

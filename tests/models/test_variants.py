@@ -130,6 +130,14 @@ def test_states_are_never_written_in_place(build: Build, tokens: Callable[..., T
 
 
 @torch.no_grad()
+def test_a_state_keeps_nothing_else_in_memory(build: Build, tokens: Callable[..., Tensor]) -> None:
+    """No view of what every token of a prompt has left."""
+    mixer = build()
+    for part in tensors(mixer.prefill(tokens(300), capacity=300).state):
+        assert part.untyped_storage().nbytes() <= 2 * part.numel() * part.element_size() + 64
+
+
+@torch.no_grad()
 def test_a_state_can_be_carried_on_twice(build: Build, tokens: Callable[..., Tensor]) -> None:
     mixer, x = build(), tokens(9)
     state = mixer(x[:, :6], mixer.init_state(B, capacity=9)).state
