@@ -45,9 +45,9 @@ class H3(Mixer):
     channel multiplies what was kept of the key's, and these are summed.
 
     State: D head_dim N, constant in length; the shift keeps N - 1 keys.
-    Known for: recall by state spaces, where none of its own tokens decides what is kept: the shift brings a key to the token after it, and the product
-    with the value there is what the memory holds. A head has one filter, whose modes start as S4D's do; the taps of the shift, which the source makes of two
-    vectors, start uniform within 1 / sqrt(N). Only maps and the short convolution have weight decay. Maps have biases; the output's starts at zero
+    Known for: recall by state spaces that are the same at all times: the shift brings a key to the token after it, and the product with the value there
+    is what the memory holds. A head has one filter, whose modes start as S4D's do; the taps of the shift, which the source makes of two vectors,
+    start uniform within 1 / sqrt(N). Only maps and the short convolution have weight decay. Maps have biases; the output's starts at zero
     (docs/decisions/0002). In the controlled form there are no skips.
     """
 
