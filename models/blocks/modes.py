@@ -45,7 +45,7 @@ class Modes(nn.Module):
         n = indices(modes)
         frequency = math.pi * n if frequencies == "lin" else states / math.pi * (states / (2 * n + 1) - 1)
         self.frequency = nn.Parameter(frequency.repeat(width, 1))
-        self.read = nn.Parameter(torch.randn(width, modes, 2) * 0.5**0.5)
+        self.read = nn.Parameter(torch.randn(width, modes, 2, device=CPU) * 0.5**0.5)
 
     def forward(self, u: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
         """u [B, T, D] after memory [B, D, N], of each mode its real and its imaginary part (None: zeros) -> y [B, T, D] and memory, in at least float32."""
