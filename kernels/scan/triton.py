@@ -15,7 +15,7 @@ from linbench.kernels.operators import fold_replicas, operator
 
 
 @triton.jit
-def _then(a, b, next_a, next_b):
+def then(a, b, next_a, next_b):
     """Two steps h -> a h + b as one."""
     return a * next_a, next_a * b + next_b
 
@@ -38,7 +38,7 @@ def _forward(a, b, state, h, T, C, BT: tl.constexpr, BC: tl.constexpr):
         place, here = start + (first + i) * C + c, mask & (first + i < T)
         at = tl.load(a + place, mask=here, other=1.0)
         bt = tl.load(b + place, mask=here, other=0.0)
-        left, own = tl.associative_scan((at, bt), 0, _then)
+        left, own = tl.associative_scan((at, bt), 0, then)
         made = own + left * carried
         tl.store(h + place, made, mask=here)
         carried = tl.sum(tl.where(i == BT - 1, made, 0.0), axis=0, keep_dims=True)
@@ -57,7 +57,7 @@ def _backward(a, h, state, dh, da, db, dstate, T, C, BT: tl.constexpr, BC: tl.co
         place, here = start + t * C + c, mask & (t < T)
         after = tl.load(a + place + C, mask=mask & (t < T - 1), other=1.0)
         given = tl.load(dh + place, mask=here, other=0.0)
-        left, own = tl.associative_scan((after, given), 0, _then, reverse=True)
+        left, own = tl.associative_scan((after, given), 0, then, reverse=True)
         made = own + left * carried
         before = tl.load(h + place - C, mask=here & (t > 0), other=0.0) + tl.where(t == 0, begun, 0.0)
         tl.store(db + place, made, mask=here)

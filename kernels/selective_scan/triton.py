@@ -12,13 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linbench.kernels.operators import fold_replicas, operator
-
-
-@triton.jit
-def _then(a, b, next_a, next_b):
-    """Two steps h -> a h + b as one."""
-    return a * next_a, next_a * b + next_b
+from linbench.kernels.operators import fold_replicas, operator, summed
+from linbench.kernels.scan.triton import then
 
 
 @triton.jit
@@ -56,7 +51,7 @@ def _forward(u, step, rate, write, read, state, y, last, starts, T, W, N, rows, 
         tl.store(starts + ((row * tiles + tile) * W + w) * N + n, carried, mask=mask)
         paces = tl.load(step + (row * T + t) * W + w, mask=here, other=0.0)
         written = paces * tl.load(u + (row * T + t) * W + w, mask=here, other=0.0) * tl.load(write + (row * T + t) * N + n, mask=here, other=0.0)
-        left, made = tl.associative_scan((_decayed(paces, rates, SIGNED), written), 0, _then)
+        left, made = tl.associative_scan((_decayed(paces, rates, SIGNED), written), 0, then)
         h = made + left * carried  # beyond the last token it stays: steps of zero forget nothing
         seen = h * tl.load(read + (row * T + t) * N + n, mask=here, other=0.0)
         tl.store(y + (row * T + t) * W + own, tl.sum(tl.reshape(seen, [BT, BW, BN]), axis=2), mask=(t < T) & (own < W))
@@ -88,13 +83,13 @@ def _backward(
         # what each token starts from: the tile's first from what was kept, the others after the one before
         paces = tl.load(step + wide - W, mask=before, other=0.0)
         written = paces * tl.load(u + wide - W, mask=before, other=0.0) * tl.load(write + at - N, mask=before, other=0.0)
-        left, made = tl.associative_scan((_decayed(paces, rates, SIGNED), written), 0, _then)
+        left, made = tl.associative_scan((_decayed(paces, rates, SIGNED), written), 0, then)
         held = made + left * tl.load(starts + ((row * tiles + tile) * W + w) * N + n, mask=mask, other=0.0)
         # what each token's state is worth: read there, and through the decay of the next
         told = tl.load(dy + wide, mask=here, other=0.0)
         given = told * tl.load(read + at, mask=here, other=0.0)
         next_left = _decayed(tl.load(step + wide + W, mask=after, other=0.0), rates, SIGNED)
-        left, made = tl.associative_scan((next_left, given), 0, _then, reverse=True)
+        left, made = tl.associative_scan((next_left, given), 0, then, reverse=True)
         worth = made + left * carried
         paces, values = tl.load(step + wide, mask=here, other=0.0), tl.load(u + wide, mask=here, other=0.0)
         writes = tl.load(write + at, mask=here, other=0.0)
@@ -150,28 +145,10 @@ def backward(
     dwrite = write.new_empty(batch, grid[0] // batch, length, states)
     dread = torch.empty_like(dwrite)
     _backward[grid](
-        u,
-        step,
-        rate,
-        write,
-        read,
-        starts,
-        dy,
-        dlast,
-        du,
-        dstep,
-        drate,
-        dwrite,
-        dread,
-        dstate,
-        length,
-        width,
-        states,
-        batch // len(rate),
-        SIGNED=signed,
-        **shape,
-    )
-    return du, dstep, drate.unflatten(0, (len(rate), -1)).sum(dim=1), dwrite.sum(dim=1), dread.sum(dim=1), dstate
+        u, step, rate, write, read, starts, dy, dlast, du, dstep, drate, dwrite, dread, dstate, length, width, states, batch // len(rate),
+        SIGNED=signed, **shape,
+    )  # fmt: skip
+    return du, dstep, summed(drate.unflatten(0, (len(rate), -1))), summed(dwrite), summed(dread), dstate
 
 
 @forward.register_fake

@@ -14,30 +14,14 @@ from linbench import capture
 from linbench.capture import Captured
 from linbench.cell import Cell
 from linbench.measure import measure
-from linbench.plan import plan
+from linbench.plan import has_heads, plan
 from linbench.stack import Stack
 from linbench.train import Step, Training
 
 MODELS = ["attention", "linear_attention", "deltanet", "gated_deltanet", "base_conv+attention"]
 OTHERS = (
-    "fox",
-    "performer",
-    "rfa",
-    "mamba",
-    "mamba2",
-    "gla",
-    "mlstm",
-    "dfw",
-    "rwkv4",
-    "rwkv6",
-    "comba",
-    "gated_deltaproduct",
-    "kda",
-    "rwkv7",
-    "s4d",
-    "h3",
-    "lstm",
-)
+    "fox", "performer", "rfa", "mamba", "mamba2", "gla", "mlstm", "dfw", "rwkv4", "rwkv6", "comba", "gated_deltaproduct", "kda", "rwkv7", "s4d", "h3", "lstm",
+)  # fmt: skip
 """At least one for each kind of state, update and gate."""
 RATES = [1e-3, 3e-3, 1e-2]
 SETTINGS = {
@@ -60,7 +44,7 @@ class Mine(nn.Module):
 
 def group(model: str, device: str = "cuda:0", **settings: Any) -> list[Cell]:
     more = {name.replace("__", "."): value for name, value in settings.items()}
-    around = {name: value for name, value in SETTINGS.items() if name != "model.heads" or model not in {"mamba", "rwkv4", "s4d", "h3", "lstm"}}
+    around = {name: value for name, value in SETTINGS.items() if name != "model.heads" or has_heads(model)}
     return [plan("mqar", [model], device=device, seeds=[seed], settings=around | more | {"protocol.lr": rate})[0] for seed, rate in enumerate(RATES)]
 
 

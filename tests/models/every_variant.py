@@ -173,6 +173,7 @@ DECAYS = {
     },
     # a step, D and 32 modes, with a decay, a frequency and a C of two numbers each; a map to 2 D with its bias
     "s4d": Variant(S4D, {}, 2 * D + 4 * 32 * D + 2 * D * (D + 1), lambda _: (64 * D, 0), lambda _: (64 * D, 3 * D)),
+    "s4d of four states": Variant(S4D, {"states": 4, "modes": "inv"}, 2 * D + 4 * 2 * D + 2 * D * (D + 1), lambda _: (4 * D, 0), lambda _: (4 * D, 3 * D)),
     # q, k, v and output with biases; taps and modes as many as states; three skips of D
     "h3": Variant(H3, {}, 4 * D * (D + 1) + 64 * D + D + 4 * 32 * D + 2 * D, lambda _: (64 * D, 63 * D), lambda _: (64 * D, 63 * D + 3 * D)),
     "h3 with heads": Variant(
@@ -182,7 +183,6 @@ DECAYS = {
         lambda _: (6 * 4 * D, 5 * D),
         lambda _: (6 * 4 * D, 5 * D + 3 * D),
     ),
-    "s4d of four states": Variant(S4D, {"states": 4, "modes": "inv"}, 2 * D + 4 * 2 * D + 2 * D * (D + 1), lambda _: (4 * D, 0), lambda _: (4 * D, 3 * D)),
     # q, k, v and o, and a gate with its bias for each channel of keys of D / 2 and of values
     "dfw": Variant(DFW, {}, 3 * D * D + NORM + (D + 1) * (D // 2 + D), lambda _: (MATRIX // 2, 0), lambda _: (MATRIX, CONV)),
 }
