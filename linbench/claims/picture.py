@@ -92,7 +92,7 @@ def _dots(axes: Axes, claim: Claim, figures: Mapping[str, Found], unit: str) -> 
     axes.set_xlabel(unit, fontsize=8)
     axes.tick_params(axis="x", labelsize=7.5)
     if unit in SHARES:
-        axes.set_xlim(min(-0.03, *numbers), max(1.03, *numbers))
+        axes.set_xlim(min(-0.03, *(value - 0.03 for value in numbers)), max(1.03, *numbers))
     elif numbers and min(numbers) > 0 and max(numbers) > FAR * min(numbers):
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=10))
