@@ -20,6 +20,7 @@ def test_pages_show_the_example_as_it_is(page: str) -> None:
     assert f"```python\n{EXAMPLE.read_text(encoding='utf-8')}```" in (ROOT / page).read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_example_is_sound(linbench: Callable[..., Any]) -> None:
     assert linbench("check", f"{EXAMPLE}:Pulse").code == 0
 

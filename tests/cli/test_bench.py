@@ -18,6 +18,7 @@ def known_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured, "ceilings", lambda device: Ceilings(1e10, 1e11))
 
 
+@pytest.mark.slow
 def test_a_row_for_every_operation_which_is_kept(linbench: Callable[..., Any]) -> None:
     ended = linbench("bench", "ops", *TINY, "--json")
     assert ended.code == 0

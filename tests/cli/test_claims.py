@@ -73,6 +73,7 @@ def test_a_claim_by_its_name_says_what_would_decide_it(two: Callable[..., Any]) 
     assert two("C2").out.endswith("It waits for: model no_such (tier T2-T3: 3 to 15 minutes or 15 to 60 minutes a model on a GPU).\n")
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_run_and_decides_and_is_not_run_again(two: Callable[..., Any], tmp_path: Path) -> None:
     words = ("--run", "--device", "cpu", "--workers", "0", "--results", "mine/claims")
     ended = two("C1", *words)
@@ -152,6 +153,7 @@ def test_layers_that_are_missing_are_timed_and_those_that_were_timed_beside_othe
     assert linbench(*words, "--run").err == "linbench: nothing is left to run.\n"
 
 
+@pytest.mark.slow
 def test_as_json_and_as_a_page(two: Callable[..., Any], tmp_path: Path) -> None:
     two("C1", "--run", "--device", "cpu", "--workers", "0")
     first, second = json.loads(two("--json").out)

@@ -18,6 +18,7 @@ def compare(linbench: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
     return lambda *words: linbench("compare", *words, "--suite", "tiny.yaml", "--device", "cpu", "--workers", "0")
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_run_and_shown_side_by_side(compare: Callable[..., Any], linbench: Callable[..., Any], tmp_path: Path) -> None:
     ended = compare("deltanet", "gla")
     assert ended.code == 0, ended.err
@@ -44,6 +45,7 @@ def json_rows(linbench: Callable[..., Any]) -> list[dict[str, Any]]:
     return load("results").to_dict("records")  # type: ignore[return-value]
 
 
+@pytest.mark.slow
 def test_a_layer_of_ones_own_beside_stored_ones(compare: Callable[..., Any], linbench: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("from torch import nn\nclass Mine(nn.Linear):\n    def __init__(self, width):\n        super().__init__(width, width)\n")
     assert linbench("sweep", "tiny.yaml", "--device", "cpu", "--workers", "0", "--results", "stored").code == 0

@@ -82,6 +82,7 @@ def test_where_there_is_nothing_to_draw_that_is_said(linbench: Callable[..., Any
     assert (ended.code, ended.out, ended.err) == (0, "", said)
 
 
+@pytest.mark.slow
 def test_each_figure_that_shows_nothing_is_named_and_an_empty_folder_is_told(linbench: Callable[..., Any], a_result: Callable[..., Any]) -> None:
     kept = Store("results")
     kept.prepare()

@@ -46,6 +46,7 @@ def test_json_is_all_there_is_on_standard_output(linbench: Callable[..., Any], t
     assert result["metrics"]["accuracy"] == right / counted
 
 
+@pytest.mark.slow
 def test_test_lengths_are_tests_of_their_own(linbench: Callable[..., Any], tiny: list[str]) -> None:
     ended = linbench("run", "mqar", "--model", "deltanet", "--test-lengths", "1x,2x", "--json", *tiny)
     (result,) = json.loads(ended.out)
@@ -69,6 +70,7 @@ def test_finished_cells_are_not_repeated_unless_asked(linbench: Callable[..., An
     assert path.stat().st_mtime_ns != before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_an_unreadable_result_is_set_aside_and_its_cell_runs_again(linbench: Callable[..., Any], tiny: list[str]) -> None:
     words = ("run", "mqar", "--model", "deltanet", *tiny)
@@ -113,6 +115,7 @@ def test_the_same_model_named_twice_is_one_cell(linbench: Callable[..., Any], ti
     assert len(json.loads(linbench("run", "mqar", "--model", "deltanet,deltanet,2xdeltanet", "--json", *tiny).out)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_python_gives_the_same(linbench: Callable[..., Any], tiny: list[str]) -> None:
     settings = dict(pair.split("=") for pair in tiny[3::2])

@@ -37,6 +37,7 @@ def test_a_suite_runs_and_is_not_repeated(sweep: Callable[..., Any]) -> None:
     assert again.err.count("finished earlier") == 4
 
 
+@pytest.mark.slow
 def test_a_dry_run_tells_and_runs_nothing(sweep: Callable[..., Any], tmp_path: Path) -> None:
     ended = sweep("--dry-run")
     assert ended.code == 0
@@ -53,6 +54,7 @@ def test_a_dry_run_tells_and_runs_nothing(sweep: Callable[..., Any], tmp_path: P
     assert told["groups"][1]["seconds"] > 0
 
 
+@pytest.mark.slow
 def test_parts_of_a_suite(sweep: Callable[..., Any]) -> None:
     shards = [set(json.loads(sweep("--dry-run", "--json", "--shard", f"{i}/2").out)["cells"]) for i in (1, 2)]
     whole = set(json.loads(sweep("--dry-run", "--json").out)["cells"])
@@ -97,6 +99,7 @@ def trains(monkeypatch: pytest.MonkeyPatch, a_result: Callable[..., Any]) -> lis
     return runs
 
 
+@pytest.mark.slow
 def test_a_limit_goes_through_a_suite_that_searches(sweep: Callable[..., Any], trains: list[Any], tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(TINY + SEARCH)
     found = [json.loads(sweep("--limit", "1", "--json").out) for _ in range(4)]
@@ -126,6 +129,7 @@ def test_a_dry_run_counts_the_search_and_knows_when_it_is_finished(sweep: Callab
     assert sweep("--dry-run").out.splitlines()[-1] == "14 cells in 4 groups, all finished."
 
 
+@pytest.mark.slow
 def test_a_dry_run_counts_what_is_to_be_tried_again(sweep: Callable[..., Any], trains: Any, tmp_path: Path) -> None:
     def left(*words: str) -> list[int]:
         return [group["left"] for group in json.loads(sweep("--dry-run", "--json", *words).out)["groups"]]
@@ -144,6 +148,7 @@ def test_a_dry_run_refuses_what_a_run_would(sweep: Callable[..., Any], tmp_path:
     assert (ended.code, ended.err) == (2, "linbench: seed 1 is a tuning seed (1), which chooses the learning rate; report others.\n")
 
 
+@pytest.mark.slow
 def test_what_failed_is_tried_again_only_when_asked(sweep: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("from torch import nn\nclass Mine(nn.Module):\n    def forward(self, x):\n        raise RuntimeError('no')\n")
     (tmp_path / "tiny.yaml").write_text(TINY.replace("linear_attention", "'./mine.py:Mine'"))

@@ -63,6 +63,7 @@ def test_without_derivative_it_says_so_and_not_before_one_is_asked_for() -> None
         y.sum().backward()
 
 
+@pytest.mark.slow
 def test_compiled_it_is_one_operator_of_the_graph() -> None:
     op, seen = made(), []
 

@@ -190,6 +190,7 @@ def test_a_peer_that_cannot_be_had_or_refuses_is_a_row_that_says_so(tmp_path: Pa
     assert run([missing], tmp_path, again=True)[0]["sides"]["fla"] == {"reason": "NotImplementedError: not on Sundays"}
 
 
+@pytest.mark.slow
 def test_the_commands(linbench: Callable[..., Any]) -> None:
     shape = ["--d-model", "16", "--lengths", "4,8", "--device", "cpu", "--models", "deltanet,attention"]
     ended = linbench("bench", "length", *shape, "--tokens", "16", "--repeat", "1", "--json")

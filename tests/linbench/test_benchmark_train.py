@@ -68,6 +68,7 @@ def test_what_names_a_result() -> None:
     assert row(repeats=9).id == row().id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_row_on_a_cpu(replicas: int) -> None:
     found = find(row(replicas=replicas))
@@ -120,6 +121,7 @@ def test_rows_in_words() -> None:
     assert parts.frame.iloc[:, -3:].to_numpy().tolist() == [["200", "10", "210"]] * 2
 
 
+@pytest.mark.slow
 def test_the_command(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured, "ceilings", lambda device: Ceilings(1e10, 1e11))
     words = ["bench", "train", "--device", "cpu", "--models", "deltanet", "--shapes", "B2xT16xD16", "--repeat", "1", "--replicas", "1,2", "--results", "kept"]

@@ -69,6 +69,7 @@ def test_each_fault_is_found_by_its_law(asked: Callable[[str, str], Finding], cl
     assert asked(cls, law).verdict == "WRONG"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cls", "law", "where"), [
     ("LeaksLate", "causality", "before 200 of 300"), ("LeaksBehind", "causality", "in the second layer"), ("ForgetsBehind", "streaming", "in the second layer"),
     ("FormsDiffer", "chunkwise form", "in the second layer"), ("Forgets", "streaming", "token by token"), ("Decodes", "streaming", "by prefill and decode"),

@@ -137,6 +137,7 @@ class Mine(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_why_a_group_could_not_be_stacked_is_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(WAITS)

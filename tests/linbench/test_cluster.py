@@ -199,6 +199,7 @@ def on_a_node(these: Sequence[Cell], names: Sequence[str], files: dict[str, byte
     return list(_speaking(pickle.dumps(Job([*these], [*names], None)), [*names], files, 0))
 
 
+@pytest.mark.slow
 def test_a_node_says_that_it_begins_and_then_all_that_it_finds(tmp_path: Path) -> None:
     group = cells("deltanet", **{"protocol.tokens": 10 * 4 * 16})
     said = on_a_node(group, [cell.id for cell in group], {})

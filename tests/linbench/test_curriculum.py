@@ -95,6 +95,7 @@ def test_what_is_no_mixture_counts_as_before() -> None:
     assert (cell.curriculum.segment(7), cell.curriculum.before(0, 7), cell.curriculum.tokens(7)) == (0, 7, 7 * 32 * 64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_every_step_trains_on_the_fixed_set_of_its_segment(seen: list[Tensor], shuffle: bool) -> None:
     (cell,) = cells(seeds=[5], protocol__shuffle=shuffle)
@@ -135,6 +136,7 @@ def test_a_stack_finds_in_a_mixture_what_its_cells_find_alone(model: str) -> Non
         assert run.curve[0]["loss"] - run.curve[-1]["loss"] > 0.1, "nothing was learned, so nothing was compared"
 
 
+@pytest.mark.slow
 def test_the_rest_of_a_mixture_goes_on_where_it_was(seen: list[Tensor]) -> None:
     broken, sound = cells(protocol__lr=1e30)[0], cells(seeds=[1])[0]
     _, training = trained([broken, sound])

@@ -14,6 +14,7 @@ from linbench.train import Training
 from tests.linbench.measuring import FEW, cells, results
 
 
+@pytest.mark.slow
 def test_a_group_finds_what_its_cells_find_alone() -> None:
     group = [*cells(), *cells(seeds=[0], protocol__lr=1e-2)]
     together = results(group)
@@ -27,6 +28,7 @@ def test_a_group_finds_what_its_cells_find_alone() -> None:
         assert result["slices"]["distance"]["accuracy"]["weight"] == alone["slices"]["distance"]["accuracy"]["weight"]
 
 
+@pytest.mark.slow
 def test_one_that_diverges_does_not_harm_the_others() -> None:
     group = [*cells(seeds=[0, 1]), *cells(seeds=[0], protocol__lr=1e30)]
     sound, other, broken = results(group)
@@ -37,6 +39,7 @@ def test_one_that_diverges_does_not_harm_the_others() -> None:
     assert sound["metrics"]["nll"] == pytest.approx(alone["metrics"]["nll"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_when_half_are_over_the_rest_goes_on_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
     parts: list[tuple[int, ...]] = []
     part = Stack.part
@@ -69,6 +72,7 @@ def test_a_run_stops_early_where_the_protocol_says_so() -> None:
     assert early["marks"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fits", "sizes"), [(2, [2, 2, 1]), (1, [1] * 5), (0, [])])
 def test_what_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch, fits: int, sizes: list[int]) -> None:
     train = what.train

@@ -30,6 +30,7 @@ def test_several_tests_find_what_each_finds_alone(seeds: list[int]) -> None:
         assert result["slices"] == {}
 
 
+@pytest.mark.slow
 def test_all_tests_are_worth_their_mean() -> None:
     (result,) = results(examined(TESTS, [0]))
     alone = [results(examined([test], [0]))[0] for test in TESTS]

@@ -133,6 +133,7 @@ def test_only_matrices_decay_unless_a_mixer_says_otherwise() -> None:
     assert not any(part in name for name in decaying for part in ("norm", "A_log", "dt_bias", "conv"))
 
 
+@pytest.mark.slow
 def test_a_part_goes_on_as_if_the_rest_were_still_there() -> None:
     cells = group("gated_deltanet")
     whole = losses(cells, RATES, 8)
@@ -150,6 +151,7 @@ def test_a_part_goes_on_as_if_the_rest_were_still_there() -> None:
     assert torch.allclose(loss, whole[-1, [2, 0]], rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_replica_that_breaks_leaves_the_others_alone() -> None:
     cells = group("deltanet")
     sound, broken = losses(cells, [1e-3, 1e-3, 1e-3], 6), losses(cells, [1e-3, 1e30, 1e-3], 6)

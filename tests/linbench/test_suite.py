@@ -205,6 +205,7 @@ def test_zoology_is_surrounded_as_published() -> None:
     assert cell.model.backbone.model_dump(exclude_none=True) == surroundings
 
 
+@pytest.mark.slow
 def test_based_is_the_published_mixture() -> None:
     figure = load("based-figure2")
     few = figure.model_copy(update={"models": figure.models[-1:], "grid": {"model.d_model": (64,), "protocol.lr": (1e-3,)}})
@@ -221,6 +222,7 @@ def test_based_is_the_published_mixture() -> None:
     assert {model.model.partition("[")[0].partition("+")[0] for model in figure.models} == {"base_conv"}
 
 
+@pytest.mark.slow
 def test_forgetting_is_trained_on_the_published_mixture_and_tested_up_to_the_longest() -> None:
     figure = load("zoology-forgetting")
     few = figure.model_copy(update={"models": figure.models[-1:], "grid": {"model.d_model": (64,), "protocol.lr": (1e-3,)}})

@@ -62,6 +62,7 @@ def test_epochs_are_of_a_fixed_set(setting: dict[str, object]) -> None:
         Protocol.parse({**default_protocol(), **setting}, where="protocol")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "evaluations", "reads", "read_at"),
     [

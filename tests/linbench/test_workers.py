@@ -37,6 +37,7 @@ def test_a_process_lives_on_until_a_call_fails() -> None:
     assert fresh[0].value != fresh[1].value
 
 
+@pytest.mark.slow
 def test_what_is_not_there_yet_is_asked_for_again_after_an_outcome_and_finds_a_process_that_waited(tmp_path: Path) -> None:
     found: dict[int, Outcome] = {}
 
@@ -61,6 +62,7 @@ def test_what_is_not_there_yet_is_asked_for_again_after_an_outcome_and_finds_a_p
     assert found[3].value in (found[0].value, found[1].value)
 
 
+@pytest.mark.slow
 def test_the_process_that_goes_on_is_the_one_whose_device_is_least_busy(tmp_path: Path) -> None:
     here, there = {"PLACE": "here"}, {"PLACE": "there"}
     found: dict[int, Outcome] = {}
@@ -82,6 +84,7 @@ def test_the_process_that_goes_on_is_the_one_whose_device_is_least_busy(tmp_path
     assert found[3].value == "there"
 
 
+@pytest.mark.slow
 def test_a_call_that_hangs_is_ended() -> None:
     began = time.monotonic()
     found = dict(outcomes(time.sleep, [60.0, 0.0], workers=2, seconds=1.0))
@@ -109,6 +112,7 @@ def test_what_cannot_be_kept_ends_all_calls() -> None:
             list(outcomes(_full, [1, 2], workers=workers))
 
 
+@pytest.mark.slow
 def test_a_call_that_hangs_does_not_outlive_who_asked_for_it(tmp_path: Path) -> None:
     asker = multiprocessing.get_context("spawn").Process(target=_ask, args=(tmp_path / "worker",))
     asker.start()

@@ -164,6 +164,7 @@ def test_performer_is_its_loop(x: Tensor, randomise: Randomise, relative_error: 
     assert relative_error(mixer(x).y, read_out(mixer, o / (total + 1e-6))) < 1e-10
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_performer_of_many_features_is_softmax_attention(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
     x = 0.3 * x  # the variance of the estimate grows with the exponential of what is estimated

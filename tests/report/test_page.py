@@ -62,6 +62,7 @@ def claimed(result: Any, words: str = "the delta rule recalls more") -> Claimed:
     return Claimed(["C7", "supported", words, ""], {"Source": "a paper"}, [("On cpu, supported", figures)], {result["id"]})
 
 
+@pytest.mark.slow
 def test_it_has_speeds_and_what_is_said_of_claims(results: list[Any]) -> None:
     speeds = [a_speed(label, length=length, seconds=length) for label in ("deltanet", "kda") for length in (64, 256)]
     text = page(results, title="mine", speeds=speeds, claims=[claimed(results[0]), claimed(speeds[0])])
@@ -106,6 +107,7 @@ def test_it_needs_nothing_beside_it_and_says_so_to_the_browser(results: list[Any
     assert {value[1:] for value in linked if value.startswith("#")} <= anchors
 
 
+@pytest.mark.slow
 def test_the_same_results_make_the_same_page(results: list[Any]) -> None:
     assert page(results, title="mine") == page(list(reversed(results)), title="mine")
 
@@ -123,6 +125,7 @@ def test_a_model_in_several_comparisons_has_a_row_of_them_all(a_result: Any) -> 
     assert '<td class="left">gla</td> <td>–</td> <td>0.500</td>' in text
 
 
+@pytest.mark.slow
 def test_where_there_is_no_room_pictures_are_dots(results: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     sources = {}
     for room in (module.PICTURES_BYTES, 0):

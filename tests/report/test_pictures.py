@@ -24,6 +24,7 @@ def curve(*accuracies: float) -> list[dict[str, float]]:
 SLICES = {"distance": {"at": [1, 2, 9], "accuracy": {"sum": [3, 1, 0], "weight": [3, 3, 3]}}}
 
 
+@pytest.mark.slow
 def test_a_figure_names_every_model_and_carries_the_hash_of_its_results(a_result: Any, tmp_path: Path) -> None:
     results = [a_result(label, seed, curve=curve(0.1, 0.5, score), slices=SLICES) for label, score in (("one", 0.9), ("two", 0.91)) for seed in (0, 1)]
     written = save_figures(comparisons(results), tmp_path)
@@ -49,6 +50,7 @@ def test_other_results_another_hash(a_result: Any, other: dict[str, Any]) -> Non
     assert said[0] != said[1]
 
 
+@pytest.mark.slow
 def test_three_formats_each_with_the_hash_and_the_same_bytes_again(a_result: Any, tmp_path: Path) -> None:
     found = comparisons([a_result(seed=seed, curve=curve(0.1, 0.5, 0.9)) for seed in (0, 1)])
     each = [{path.suffix: path.read_bytes() for path in save_figures(found, tmp_path / name, ["learning-curves"], ["png", "svg", "pdf"])} for name in "ab"]

@@ -93,6 +93,7 @@ def test_kinds_and_lengths_are_uniform(chi_squared: Callable[..., float]) -> Non
     assert chi_squared(lengths.bincount(minlength=19)[10::2], torch.full((5,), 1600)) > ALPHA
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("which", "shared"), [("quick", 0), ("hewitt-2-3", 6), ("hewitt-8-3", 2)])
 def test_splits_share_the_shortest_words_alone(which: str, shared: int) -> None:
     """Up to three pairs of two kinds, or one of eight: fewer than 16 words of a shape."""
