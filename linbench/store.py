@@ -220,11 +220,14 @@ def below(folder: Path) -> list[Store]:
 def storage_sentence(path: Path, doing: str, option: str = "--results") -> Iterator[None]:
     """The operating system's refusal as one sentence; `option`: by which the user can name another place. Raises StorageError."""
     reasons = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EROFS: "it is read-only", errno.EACCES: "permission denied"}
+    reasons |= {errno.ENOENT: "its folder is not there"}
     try:
         yield
     except OSError as error:
         reason = reasons.get(error.errno or 0, error.strerror or str(error))
-        raise StorageError(f"{doing} {path}: {reason}; free it or choose another folder with {option}.") from error
+        raise StorageError(
+            f"{doing} {path}: {reason}; {'make' if error.errno == errno.ENOENT else 'free'} it or choose another folder with {option}."
+        ) from error
 
 
 def check_writable(path: Path, doing: str, option: str) -> None:

@@ -52,8 +52,8 @@ class Mamba(Mixer):
     remembers 16 numbers, which fade at rates of their own, and no association can be erased alone. Decays are positive, and parity is out of reach
     but with `neg_eigval`, decays 2 exp(d A) - 1 (arXiv:2411.12537). Published models have no channel mixer between their layers
     (`channel_mixer=own`). Steps are drawn in strata (docs/decisions/0003). In the controlled form there are as many channels as the model is wide, and
-    no skip, as in Mamba-2's. The output projection starts at zero (0002). On a GPU no state of a token leaves the chip but one in
-    sixteen; on a CPU all are written out, which is slow.
+    no skip, as in Mamba-2's. The output projection starts at zero (0002). On a GPU, with 16 states or fewer, no state of a token leaves the chip but one
+    in sixteen; on a CPU all are written out, which is slow.
     """
 
     name = "mamba"

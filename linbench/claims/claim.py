@@ -41,7 +41,8 @@ class Measure(Settings):
     along: str = Field("", description="a slice, or a setting by its dotted name, with `reaching`: the largest value up to which all reach so much")
     reaching: float | None = Field(None, description="of `along`")
     across: Literal["", "tasks"] = Field("", description="tasks: the mean of those that the cells have, each once for a seed")
-    over: Literal["mean", "best"] = Field("mean", description="of seeds; best: as where published figures are the best of some, whatever their marks")
+    over: Literal["mean", "best"] = Field("mean", description="of seeds; best: as where published figures are the best of some")
+    marked: bool = Field(False, description="whether runs count whatever their marks, as where what is asked is which rates or layers are enough")
 
 
 class Needs(Settings):

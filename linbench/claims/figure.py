@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from linbench.cell import Cell
 from linbench.claims.claim import LEAST_SEEDS, Measure
-from linbench.claims.span import Span, ends, exactly, mean
+from linbench.claims.span import Span, best, ends, exactly, mean
 from linbench.common.words import counted
 from linbench.naming import all_settings
 from linbench.results import slices
@@ -64,9 +64,9 @@ class Figure:
 
     @property
     def spread(self) -> float:
-        """The standard deviation over seeds; 0 of a single one, and where any was never reached."""
+        """The standard deviation over seeds; 0 of a single one, of the best of them, and where any was never reached."""
         values = list(self.values.values())
-        return stdev(values) if len(values) > 1 and inf not in values else 0.0
+        return stdev(values) if len(values) > 1 and inf not in values and not self.best else 0.0
 
     @property
     def trouble(self) -> str:
@@ -94,7 +94,9 @@ class Figure:
         """Between what it lies: runs that were still getting better stay as they are, or come to the most that there is."""
         if not self.bounded:
             return exactly(self.value)
-        return ends(mean)(*map(exactly, self.values.values()), *(aside.between for aside in self.aside.values() if aside.between is not None))
+        return ends(best if self.best else mean)(
+            *map(exactly, self.values.values()), *(aside.between for aside in self.aside.values() if aside.between is not None)
+        )
 
     def others(self, name: str) -> Iterator[tuple[str, "Figure"]]:
         """What it would be without any one seed, in words; nothing of the best of them."""
@@ -128,7 +130,7 @@ class Figure:
             return " to ".join(map(in_words, dict.fromkeys(self.span)))
         if not self.values:
             return "–"
-        spread = f" ± {self.spread:.3f}" if len(self.values) > 1 and inf not in self.values.values() and not _rounding(self.value) else ""
+        spread = f" ± {self.spread:.3f}" if len(self.values) > 1 and inf not in self.values.values() and not self.best and not _rounding(self.value) else ""
         return f"{in_words(self.value)}{spread if self.value < 1000 else ''}"
 
 
@@ -178,7 +180,7 @@ def _troubles(result: Result, measure: Measure) -> list[str]:
         return [str(result["status"])]
     if result["status"] == "diverged" and measure.of not in (*SHARES, STEPS) and not measure.along:
         return ["diverged"]
-    return [] if measure.over == "best" else [mark for mark in result["marks"] if mark in NO_VERDICT]
+    return [] if measure.marked else [mark for mark in result["marks"] if mark in NO_VERDICT]
 
 
 def _along(measure: Measure, cells: Sequence[Cell], results: Sequence[Result]) -> Span:

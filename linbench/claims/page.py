@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from os.path import relpath
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote as url
 
 from linbench.claims.claim import Claim
 from linbench.claims.needs import unmet
@@ -22,23 +23,25 @@ HEAD = """# What the literature says, put to the test
 writes this page from what is stored and from what needs no training; `linbench claims C17` has one of them, what would decide it and what that costs,
 `linbench claims C17 --run` runs what is missing.
 
-The rules stood in `linbench/claims` before anything was run for them, or what was run was looked at (C76), with thresholds from where the claims were
-gathered; where a rule could not be carried over as it stands, "here" says what is done in its place. Where none was given for the other side, a claim is
-refuted where what should fail does as well as what should succeed, where a gap that should be there is none, or where a bound does not hold; between the two
-it is undecided.
+The rules stood in `linbench/claims` before anything was run for them, or what was run was looked at (C76), but for a clause of C56 that was struck out and
+a premise that C57 was given, both of which "here" tells; thresholds are from where the claims were gathered; where a rule could not be carried over as it
+stands, "here" says what is done in its place. Where none was given for the other side, a claim is refuted where what should fail does as well as what
+should succeed, where a gap that should be there is none, or where a bound does not hold; between the two it is undecided.
 
-Three seeds at least count for every figure, shown as mean ± standard deviation. A run that was still getting better (`undertrained`), or whose learning
-rate lies on the edge of all that were tried or beside one that failed (`lr_edge`, `lr_untried`), decides nothing, and no verdict stands that would be
-another without any one seed of any one figure. Where all that a claim lacks is that runs were still getting better, or have not come to what both its rules
-ask for, every run of it is asked again with twice the training, searches too, then with four times and with eight; no budget is looked at beyond the first
-that is enough. Results of two kinds of devices never decide a claim together; but where nothing of it was run on a device, that begins with the training that
-others have come to. What both rules ask for is of C24, whose runs had come to it, and of C31 and C57, whose runs had learned nothing when more training was
-first asked for because of it.
+Three seeds at least count for every figure, shown as mean ± standard deviation, or as the best of them where that is what was published. A run that was
+still getting better (`undertrained`), or whose learning rate lies on the edge of all that were tried or beside one that failed (`lr_edge`, `lr_untried`),
+decides nothing, and no verdict stands that would be another without any one seed of any one figure. Where all that a claim lacks is that runs were still
+getting better, or have not come to what both its rules ask for, every run of it is asked again with twice the training, searches too, then with four times
+and with eight; no budget is looked at beyond the first that is enough. Results of two kinds of devices never decide a claim together; but where nothing of
+it was run on a device, that begins with the training that others have come to. What both rules ask for is of C24, whose runs had come to it, and of C31 and
+C57, whose runs had learned nothing when more training was first asked for because of it.
 
 A run that was still getting better may stay as it is, or get as good as can be: where a measure has a best, as accuracy has, its figure is then known between
 two numbers, and a verdict stands where the rules say one thing of all that lies between, whichever seed is left out. Such figures are shown as "0.871 to
 1.000"; where all runs are there with more training, too, these count instead. The largest setting up to which all reach so much is known where a run that was
-still getting better lies beyond one that does not. This came after most runs had been looked at; no rule of a claim was changed for it.
+still getting better lies beyond one that does not. This came after most runs had been looked at; no rule of a claim was changed for it. A best of some seeds
+had counted whatever their marks; now it lies between the best that any was and what more training could make of those that are marked, which took C36's verdict
+from it. In C53 and C75, which ask what depths and rates are enough, marks do not count, as "here" says.
 
 Settings of C2 to C4 were changed after C2 and C4 had been looked at, as "here" says of C2; their rules are as they were, and nothing that was run before
 counts.
@@ -85,14 +88,14 @@ def detail(verdict: Verdict, stored: Stored, *, beside: Path | None = None) -> l
     for ruling in verdict.rulings:
         lines += ["", f"{where(ruling)}:", "", table(claim, ruling.figures)]
         if beside is not None and ruling.seen:
-            lines += ["", f"![{claim.id}, every seed]({pictures(beside).name}/{slug(claim, ruling)}.png)"]
+            lines += ["", f"![{claim.id}, every seed]({url(pictures(beside).name)}/{slug(claim, ruling)}.png)"]
         if (kind := text.figure) and ruling.device != NOTHING_TRAINED:
             lines += [f"\n{_shown(path, beside and beside.parent)}" for path in stored.pictures(verdict.ids(ruling, stored), kind)]
     return lines
 
 
 def _shown(picture: Path, beside: Path | None) -> str:
-    return f"Shown in `{picture}`." if beside is None else f"![{picture.stem}]({Path(relpath(picture, beside)).as_posix()})"
+    return f"Shown in `{picture}`." if beside is None else f"![{picture.stem}]({url(Path(relpath(picture, beside)).as_posix())})"
 
 
 def _one_line(text: str) -> str:
@@ -143,7 +146,7 @@ def said(claim: Claim, name: str) -> str:
     where = [f"{name.partition('.')[2] or name} {value}" for name, value in (measure.where | measure.test).items()]
     at = [f"{name} {value}" for name, value in measure.at.items()]
     along = [f"largest {measure.along.removeprefix('task.')} up to which it is {measure.reaching:g}"] if measure.reaching is not None else []
-    best = ["best of the seeds"] if measure.over == "best" else []
+    best = ["best of the seeds" + (", marked or not" if measure.marked else "")] if measure.over == "best" else []
     across = [f"mean of {measure.across}"] if measure.across else []
     place = [f"in {measure.cells}"] if len({one.cells for one in claim.measures.values()}) > 1 else []
     return ", ".join([*([measure.model] if measure.model else []), *where, measure.of, *across, *at, *along, *best, *place])

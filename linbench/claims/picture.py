@@ -36,7 +36,7 @@ def _drawing(claim: Claim, ruling: Ruling) -> Drawing:
     panels = _panels(claim, ruling.figures)
     heights = [PANEL_INCHES + ROW_INCHES * len(names) for names in panels.values()]
     told = [f"{name.lower()}: {words}" for name, words in about(claim).items() if name in RULES]
-    head = [fill(line, LETTERS, max_lines=2, placeholder=" ...") for line in (f"{claim.id}: {claim.text.says} {where(ruling)}.", *told)]
+    head = [fill(line, LETTERS) for line in (f"{claim.id}: {claim.text.says} {where(ruling)}.", *told)]
 
     shown = {name: [str(found), found.out_of] for name, found in ruling.figures.items()}  # last bits of what needs no training are a machine's own
 
@@ -50,8 +50,9 @@ def _drawing(claim: Claim, ruling: Ruling) -> Drawing:
         return True
 
     caption = (
-        f"{claim.id}, {where(ruling)}. A small dot is a seed, hollow one that decides nothing; the bar is the mean ± standard deviation of those that count, "
-        "of a speed the median between its fifths. In grey what has no figure."
+        f"{claim.id}, {where(ruling)}. A small dot is a seed, hollow one that was still getting better or decides nothing. The bar is the mean ± standard "
+        "deviation of those that count, where it says so the best of them, of a speed the median between its fifths; a dotted line is what lies between how "
+        "good it was and how good more training could make it. In grey what has no figure."
     )
     return Drawing(slug(claim, ruling), draw, caption, digest({"rules": told, "figures": shown}))
 
@@ -84,7 +85,15 @@ def _dots(axes: Axes, claim: Claim, figures: Mapping[str, Found], unit: str) -> 
             axes.plot([found.value - found.spread, found.value + found.spread], [height] * 2, color=colour, linewidth=1.0)
             axes.plot([found.value], [height], marker="|", markersize=11, markeredgewidth=2.0, color=colour)
         words = str(found) if _has_value(found) else found.out_of if isinstance(found, Figure) else found.trouble
-        axes.text(1.01, height, fill(words, 46, max_lines=1, placeholder=" ..."), transform=axes.get_yaxis_transform(), va="center", fontsize=7.5, color=colour)
+        axes.text(
+            1.01,
+            height,
+            fill(words, 46, max_lines=1, placeholder=" ..."),
+            transform=axes.get_yaxis_transform(),
+            va="center",
+            fontsize=7.5,
+            color=colour if _has_value(found) else MISSING,
+        )
     axes.set_yticks(range(len(names)), [_label(claim, name) for name in names], fontsize=7.5)
     for tick, name in zip(axes.get_yticklabels(), names, strict=True):
         tick.set_color("#222222" if _has_value(figures[name]) else MISSING)
@@ -92,7 +101,7 @@ def _dots(axes: Axes, claim: Claim, figures: Mapping[str, Found], unit: str) -> 
     axes.set_xlabel(unit, fontsize=8)
     axes.tick_params(axis="x", labelsize=7.5)
     if unit in SHARES:
-        axes.set_xlim(min(-0.03, *(value - 0.03 for value in numbers)), max(1.03, *numbers))
+        axes.set_xlim(min([-0.03, *(value - 0.03 for value in numbers)]), max([1.03, *numbers]))
     elif numbers and min(numbers) > 0 and max(numbers) > FAR * min(numbers):
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=10))

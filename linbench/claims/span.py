@@ -73,6 +73,11 @@ def absolute(a: Span) -> Span:
     return a if a.low >= 0 else negative(a) if a.high <= 0 else Span(0.0, max(-a.low, a.high))
 
 
+def best(*values: float) -> float:
+    """The largest, of one number too."""
+    return max(values)
+
+
 def mean(*values: float) -> float:
     """Of numbers one by one."""
     return fmean(values)

@@ -107,7 +107,7 @@ def verdict(claim: Claim, stored: Stored) -> Verdict:
     if answers:
         told = ", ".join(f"{ruling.answer} on {ruling.device}" for ruling in rulings)
         return Verdict(claim, UNDECIDED, f"devices disagree: {told}", tuple(rulings))
-    return Verdict(claim, UNDECIDED, "; ".join(_said(ruling, rulings) for ruling in rulings) or "nothing of it was run", tuple(rulings))
+    return Verdict(claim, UNDECIDED, "; ".join(_said(ruling, rulings) for ruling in rulings) or "none of its figures is there", tuple(rulings))
 
 
 def _said(ruling: Ruling, among: list[Ruling]) -> str:

@@ -4,6 +4,7 @@ import json
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -89,15 +90,17 @@ def claims(
                 print("linbench: nothing is left to run.", file=sys.stderr)
     tell_set_aside(stored.set_aside)
     if save:
-        _save(save, found, stored, names or [], tier or [])
-    elif as_json:
+        _save(
+            save, found, stored, [*(names or []), *(f"--tier {name}" for name in tier or []), *(f"--results {quote(str(folder))}" for folder in results or [])]
+        )
+    if as_json:
         from linbench.claims.page import plain
 
         told = [plain(each) | ({"ahead": _ahead(each, stored, device)} if names or everything else {}) for each in found]
         print(json.dumps(told))
-    elif names:
+    elif names and not save:
         print("\n\n".join(_at_length(each, stored, device) for each in found))
-    else:
+    elif not save:
         _list(found, stored, device if everything else None)
     tell_failed(done)
 
@@ -161,14 +164,14 @@ def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path,
     return done
 
 
-def _save(path: Path, verdicts: "list[Verdict]", stored: "Stored", names: list[str], tiers: list[str]) -> None:
+def _save(path: Path, verdicts: "list[Verdict]", stored: "Stored", asked: list[str]) -> None:
     from linbench.claims.page import page, pictures
     from linbench.claims.picture import drawings
     from linbench.common.words import counted
     from linbench.report.pictures import save
     from linbench.store import storage_sentence
 
-    command = " ".join(["linbench claims", *names, *(f"--tier {tier}" for tier in tiers), f"--save {path}"])
+    command = " ".join(["linbench claims", *asked, f"--save {quote(str(path))}"])
     with storage_sentence(path, "cannot write", "--save"):
         path.write_text(page(verdicts, stored, command=command, beside=path), encoding="utf-8")
     print(f"wrote {path}", file=sys.stderr)

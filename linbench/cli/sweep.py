@@ -23,7 +23,7 @@ from linbench.cli.options import (
     tell_left_out,
     tell_set_aside,
 )
-from linbench.common.errors import UserError
+from linbench.common.errors import UserError, unknown
 from linbench.common.words import counted, duration
 
 if TYPE_CHECKING:
@@ -110,17 +110,20 @@ sweep.__doc__ = (sweep.__doc__ or "") + EXAMPLES
 
 
 def _chosen(cells: "list[Cell]", *, only: list[str], shard: str) -> "list[Cell]":
-    """Those that are asked for. Raises UserError: a shard that is none, or nothing left."""
+    """Those that are asked for. Raises UserError: a shard that is none, what the suite does not have, or nothing left."""
     from linbench.groups import groups
 
     part, slash, parts = shard.partition("/")
     if not (slash and part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
         raise UserError(f"--shard takes I/N, such as 1/4 for the first of four, not '{shard}'.")
     asked = [cell for cell in cells if not only or any(_is(cell, pattern) for pattern in only)]
+    names = sorted({name for cell in cells for name in (cell.task_entry.name, cell.model.label)})
+    for pattern in only:
+        if cells and not any(_is(cell, pattern) for cell in cells):
+            raise unknown("task or model of the suite", pattern, names)
     mine = {cell.id for group in groups(asked, largest=len(asked) or 1)[int(part) - 1 :: int(parts)] for cell in group}
     chosen = [cell for cell in asked if cell.id in mine]
     if not chosen:
-        names = sorted({name for cell in cells for name in (cell.task_entry.name, cell.model.label)})
         raise UserError(f"nothing of the suite is left to run; it has {', '.join(names) or 'no task or model that is installed'}.")
     return chosen
 

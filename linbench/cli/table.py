@@ -45,8 +45,11 @@ def table(
     if not found and not speeds:
         print(f"linbench: the results in {results} have nothing that a table shows.", file=sys.stderr)
     if save:
-        for path in [*save_tables(found, save), *words.save_words(speeds, save)]:
+        written = [*save_tables(found, save), *words.save_words(speeds, save)]
+        for path in written:
             print(f"wrote {path}", file=sys.stderr)
+        if as_json:
+            print(json.dumps([{"file": str(path)} for path in written]))
         return
     chosen = Format.json if as_json else format_ or (Format.terminal if sys.stdout.isatty() else Format.markdown)
     if chosen is Format.json:

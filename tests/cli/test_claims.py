@@ -28,7 +28,8 @@ TINY = {
     },
     "claims": {
         "C1": {
-            "says": "Both learn nothing in ten steps.", "source": "x", "published": "y", "tier": "T1", "setting": "z", "rule": "w", "measure": {"over": "best"},
+            "says": "Both learn nothing in ten steps.", "source": "x", "published": "y", "tier": "T1", "setting": "z", "rule": "w",
+            "measure": {"over": "best", "marked": True},
             "measures": {"delta": "deltanet", "sum": "linear_attention"}, "supported": "max(delta, sum) < 0.9", "refuted": "max(delta, sum) >= 0.9",
         },
         "C2": {
@@ -54,7 +55,7 @@ def test_every_claim_has_a_line_in_its_section(two: Callable[..., Any]) -> None:
         "",
         "A section",
         "claim verdict says why",
-        "C1 undecided Both learn nothing in ten steps. nothing of it was run",
+        "C1 undecided Both learn nothing in ten steps. none of its figures is there",
         "C2 undecided What is not there is better. needs model no_such",
         "",
         "2 claims: 0 supported, 0 refuted, 2 undecided, of which 1 need what is not there.",
@@ -64,12 +65,12 @@ def test_every_claim_has_a_line_in_its_section(two: Callable[..., Any]) -> None:
 def test_a_claim_by_its_name_says_what_would_decide_it(two: Callable[..., Any]) -> None:
     out = two("c1", "--device", "cpu").out
     assert out.startswith("C1, A section\n\nBoth learn nothing in ten steps.\n\n- Source: x\n")
-    assert "- Supported: `max(delta, sum) < 0.9`\n- Refuted: `max(delta, sum) >= 0.9`\n- **undecided**: nothing of it was run\n" in out
+    assert "- Supported: `max(delta, sum) < 0.9`\n- Refuted: `max(delta, sum) >= 0.9`\n- **undecided**: none of its figures is there\n" in out
     assert out.endswith(
         "On cpu 6 runs decide it, those that choose learning rates among them; 6 are left: "
         "nothing finished there tells how long that takes (tier T1: under 3 minutes a model on a GPU).\n"
     )
-    assert "| sum | linear_attention, accuracy, best of the seeds |" in " ".join(out.split("What decides it:")[1].split())
+    assert "| sum | linear_attention, accuracy, best of the seeds, marked or not |" in " ".join(out.split("What decides it:")[1].split())
     assert two("C2").out.endswith("It waits for: model no_such (tier T2-T3: 3 to 15 minutes or 15 to 60 minutes a model on a GPU).\n")
 
 
@@ -163,9 +164,14 @@ def test_as_json_and_as_a_page(two: Callable[..., Any], tmp_path: Path) -> None:
     assert second["ahead"] is None
     assert (first["id"], first["verdict"], first["devices"][0]["device"]) == ("C1", "supported", "cpu")
     assert set(first["devices"][0]["figures"]["delta"]["seeds"]) == {"0", "1", "2"}
-    assert first["measures"] == {"delta": "deltanet, accuracy, best of the seeds", "sum": "linear_attention, accuracy, best of the seeds"}
+    best = "accuracy, best of the seeds, marked or not"
+    assert first["measures"] == {"delta": f"deltanet, {best}", "sum": f"linear_attention, {best}"}
     assert (second["verdict"], second["why"], second["needs"], second["devices"]) == ("undecided", "needs model no_such", ["model no_such"], [])
     assert (first["needs"], second["measures"]) == ([], {})
+    ended = two("--results", "results", "--save", "my page.md", "--json")
+    assert json.loads(ended.out)[0]["verdict"] == "supported"
+    assert "linbench claims --results results --save 'my page.md'" in (tmp_path / "my page.md").read_text()
+    assert "\n![C1, every seed](my%20page/C1-cpu.png)\n" in (tmp_path / "my page.md").read_text()
     ended = two("--save", "page.md")
     assert (ended.out, ended.err) == ("", "wrote page.md\nwrote 1 picture to page\n")
     page = (tmp_path / "page.md").read_text()
@@ -191,7 +197,7 @@ def test_those_of_a_tier_and_what_is_missing_of_each(two: Callable[..., Any]) ->
         (["C1", "--tier", "T0"], 2, "no claim that is asked for is of tier T0."),
         (["C1", "--run", "--device", "cpu", "--devices", "3"], 2, "--devices is so many GPUs; leave --device out."),
         (["--results", "nowhere"], 6, "there is no results folder nowhere; "),
-        (["--save", "no/such/page.md"], 6, "cannot write no/such/page.md: No such file or directory; free it or choose another folder with --save."),
+        (["--save", "no/such/page.md"], 6, "cannot write no/such/page.md: its folder is not there; make it or choose another folder with --save."),
     ],
 )
 def test_nothing_else_can_be_asked(two: Callable[..., Any], words: list[str], code: int, sentence: str) -> None:

@@ -27,6 +27,8 @@ def test_tables_in_every_format(linbench: Callable[..., Any]) -> None:
     assert linbench("table", "--format", "markdown").out == linbench("table").out
     ended = linbench("table", "--save", "tables")
     assert ended.out == ""
+    written = json.loads(linbench("table", "--save", "tables", "--json").out)
+    assert sorted(Path(each["file"]) for each in written) == sorted(Path("tables").iterdir())
     assert {path.suffix for path in Path("tables").iterdir()} == {".md", ".csv", ".tex", ".json"}
     (path,) = Path("tables").glob("*.json")
     assert [json.loads(path.read_text())] == json.loads(linbench("table", "--json").out)

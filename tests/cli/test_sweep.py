@@ -175,7 +175,7 @@ def test_what_is_not_installed_is_left_out_and_told(sweep: Callable[..., Any], t
         (["--gpus", "0.25"], "--gpus is of a cluster: it goes with --executor ray."),
         (["--executor", "ray"], "--workers is of this host; a cluster runs as many groups as it has room for."),
         (["--retry", "all"], "--retry takes failed, not 'all'."),
-        (["--only", "nothing"], "nothing of the suite is left to run; it has deltanet, linear_attention, mqar."),
+        (["--only", "delta"], "unknown task or model of the suite 'delta'; did you mean 'deltanet'? Allowed: deltanet, linear_attention, mqar."),
     ],
 )
 def test_bad_input_is_one_sentence(sweep: Callable[..., Any], words: list[str], sentence: str) -> None:

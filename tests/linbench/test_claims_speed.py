@@ -71,7 +71,7 @@ STEADY = (1.0, 0.99, 1.01)
         ((2.1, 1.9, 2.2), STEADY, UNDECIDED, "refuted by all medians, supported with delta at its upper fifth"),
         ((1.9, 1.9, 1.9), (1.0, 0.9, 1.0), UNDECIDED, "supported by all medians, refuted with gla at its upper fifth"),
         (STEADY, None, UNDECIDED, "gla: not timed"),
-        (None, None, UNDECIDED, "nothing of it was run"),
+        (None, None, UNDECIDED, "none of its figures is there"),
     ],
 )
 def test_of_layers_timed_a_verdict_is_that_of_medians_if_no_fifth_makes_another(
@@ -118,7 +118,7 @@ def test_what_could_not_be_timed_or_replayed_decides_nothing_and_is_not_tried_ag
 def test_speeds_at_other_shapes_do_not_count(timed: Callable[..., Stored]) -> None:
     claim, other = a_timed_claim(), a_timed_claim(length=128)
     stored = timed(other, {"delta": STEADY, "gla": STEADY})
-    assert verdict(claim, stored).why == "nothing of it was run"
+    assert verdict(claim, stored).why == "none of its figures is there"
     assert [len(untimed(one, stored, device="cpu")) for one in (claim, other)] == [2, 0]
 
 

@@ -26,7 +26,7 @@ from tests.linbench.claiming import CLAIM, a_claim, a_result
         ([0.9, 0.9], [0.5, 0.5, 0.5], UNDECIDED, "delta: 1 of 3 seeds missing"),
         ([], [0.5, 0.5], UNDECIDED, "delta: 3 of 3 seeds missing; sum: 1 of 3 seeds missing"),
         ([0.9], [0.5], UNDECIDED, "delta, sum: 2 of 3 seeds missing"),
-        ([], [], UNDECIDED, "nothing of it was run"),
+        ([], [], UNDECIDED, "none of its figures is there"),
         ([1.0, 1.0, 0.4], [0.5, 0.55, 0.6], UNDECIDED, "supported by all seeds, undecided without seed 0 of delta"),
         ([0.9, 0.9, 0.9], [0.3, 0.85, 0.85], UNDECIDED, "supported by all seeds, undecided without seed 0 of sum"),
     ],
@@ -136,8 +136,21 @@ def test_nor_is_more_than_eight_times_the_training_asked_for(kept: Callable[...,
     assert {cell.protocol.epochs for cell in parts(claim, longer=8)[0].cells} == {24}
 
 
-def test_the_best_of_seeds_counts_whatever_its_marks(kept: Callable[..., Stored]) -> None:
+def test_the_best_of_seeds_is_known_as_far_as_its_marks_let_it(kept: Callable[..., Stored]) -> None:
     claim = a_claim(measure={"over": "best"})
+    found = verdict(claim, kept(claim, {"delta": [0.2, 0.9, 0.3], "sum": [0.5, 0.6, 0.7]}))
+    assert (found.answer, found.rulings[0].figures["delta"].value, str(found.rulings[0].figures["delta"])) == (SUPPORTED, 0.9, "0.900")
+    short = verdict(claim, kept(claim, {"sum": [0.5, 0.6, 0.7]}, marks=["undertrained"]))
+    assert (short.answer, short.why) == (UNDECIDED, "sum: 0 of 3 seeds count (3 undertrained)"), "any could have become the best"
+    assert tuple(short.rulings[0].figures["sum"].span) == (0.7, 1.0)
+    other = verdict(claim, kept(claim, {"delta": [0.1, 0.1, 0.1], "sum": [0.1, 0.95, 0.1]}, marks=["undertrained"]))
+    assert other.answer == UNDECIDED
+    above = a_claim(measure={"over": "best"}, supported="sum >= 0.9", refuted="sum < 0.5")
+    assert verdict(above, kept(above, {"sum": [0.1, 0.95, 0.1]}, marks=["undertrained"])).answer == SUPPORTED, "more training makes no best worse"
+
+
+def test_where_a_claim_says_so_the_best_of_seeds_counts_whatever_its_marks(kept: Callable[..., Stored]) -> None:
+    claim = a_claim(measure={"over": "best", "marked": True})
     found = verdict(claim, kept(claim, {"delta": [0.2, 0.9, 0.3], "sum": [0.5, 0.6, 0.7]}, marks=["undertrained"]))
     assert (found.answer, found.rulings[0].figures["delta"].value) == (SUPPORTED, 0.9)
 
@@ -167,7 +180,7 @@ def test_two_kinds_of_devices_never_decide_together(kept: Callable[..., Stored])
 def test_results_of_other_settings_do_not_count(kept: Callable[..., Stored]) -> None:
     claim, other = a_claim(), a_claim({"set": {"model.d_model": 32}})
     found = verdict(claim, kept(other, {"delta": [0.9, 0.9, 0.9], "sum": [0.5, 0.5, 0.5]}))
-    assert (found.answer, found.why, found.rulings) == (UNDECIDED, "nothing of it was run", ())
+    assert (found.answer, found.why, found.rulings) == (UNDECIDED, "none of its figures is there", ())
 
 
 def test_a_look_at_what_may_be_there_misses_nothing(kept: Callable[..., Stored]) -> None:
