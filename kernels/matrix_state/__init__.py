@@ -52,8 +52,9 @@ def matrix_state(
     Args:
         q: [B, T, Hk, K]; Hk divides H, key head h serves the value heads h*H/Hk ... (h+1)*H/Hk - 1.
         k: [B, steps T, Hk, K]. v: [B, steps T, H, V].
-        log_decay: natural logarithm of the decay, finite and <= 0, broadcastable to [B, T, H], or with a decay for every row of the
-            state to [B, T, H, K]; None is no decay.
+        log_decay: natural logarithm of the decay, <= 0, broadcastable to [B, T, H], or with a decay for every row of the
+            state to [B, T, H, K]; None is no decay. From about -104 on, -inf included, nothing is left of what came before: a token with such a decay
+            resets the state, and its gradient there is zero. Not a number is not refused, and makes NaN.
         update: `Add()` writes k v^T; `Delta(beta)` writes beta k (v - S^T k)^T; `LowRank(a, b)` writes b (S^T a)^T + k v^T.
         read: "after" the update of the token, or "before" it and its decay (RWKV-5/6 2404.05892).
         bonus: u, broadcastable to [H, K], with read "before": what the token's own write counts, o_t + scale * (q_t . (u k_t)) v_t.

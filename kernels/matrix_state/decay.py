@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linbench.kernels.decays import bounded
+
 
 class Reader(NamedTuple):
     """x [M, N, C, K] reads the state `before` the decay of its token or after, and sees its `own` token's write or only earlier ones."""
@@ -83,8 +85,9 @@ class ScalarDecay(NoDecay):
 
     def __init__(self, log_decay: Tensor, between: Between) -> None:
         self.log_decay, self.between = log_decay, between
-        sums = log_decay.double().cumsum(dim=-2)
-        self._sums = sums, sums - log_decay  # up to and with each token of the chunk, and before each
+        each = bounded(log_decay).double()
+        sums = each.cumsum(dim=-2)
+        self._sums = sums, sums - each  # up to and with each token of the chunk, and before each
         self._factors: dict[str, Tensor] = {}
 
     def _after(self) -> Tensor:

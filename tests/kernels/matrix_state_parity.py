@@ -66,6 +66,33 @@ def forgetful(inputs: Inputs, extreme: str) -> Inputs:
     return inputs | {"log_decay": torch.where(chosen | (extreme == EXTREMES[2]), -200.0, old)}
 
 
+RESETS = [-1e4, -1e12, -1e30, -3.4028234663852886e38, -1e300, float("-inf")]
+"""Log decays by which packed sequences are kept apart. The last finite one is beyond float32, the one before is its last."""
+
+
+def resetting(inputs: Inputs, reset: float) -> tuple[Inputs, Tensor]:
+    """Slow decays but for a few tokens of `reset`, two of them side by side, the first and the last among them, and where these are. Of decays by row one of
+    those tokens resets every other row alone. Log decays are float64 where float32 cannot hold the reset."""
+    old = inputs["log_decay"]
+    here = torch.zeros(old.shape, dtype=torch.bool)
+    last = old.shape[1] - 1
+    here[:, sorted({0, min(5, last), min(6, last), last})] = True
+    if old.dim() == 4:
+        here[:, min(11, last), ..., ::2] = True
+    wide = old.double() if reset == -1e300 else old
+    here = here.to(old.device)
+    return inputs | {"log_decay": torch.where(here, reset, wide / 5)}, here
+
+
+def assert_resets(instance: Instance, inputs: Inputs, reset: float, backend: str) -> None:
+    """Parity with float64 where tokens reset the state, and gradients of exactly zero there."""
+    inputs, here = resetting(inputs, reset)
+    assert_parity(instance, inputs, backend)
+    gradient = results(instance, inputs, backend).gradients["log_decay"]
+    assert not gradient[here].any()
+    assert here.all() or gradient[~here].any()
+
+
 class Results(NamedTuple):
     """outputs: o and the final state. gradients: by input, zero where none came."""
 

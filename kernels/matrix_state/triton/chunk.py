@@ -10,7 +10,15 @@ in under `key`: k, or b of a low-rank update, which also writes v under k. The i
 import triton
 import triton.language as tl
 
-from linbench.kernels.matrix_state.triton.decay import keys_from_start, keys_to_end, store_decay_parts, sum_along, values_from_start, values_to_end
+from linbench.kernels.matrix_state.triton.decay import (
+    keys_from_start,
+    keys_to_end,
+    store_decay_parts,
+    sum_along,
+    values_from_start,
+    values_to_end,
+    without_floor,
+)
 from linbench.kernels.matrix_state.triton.scores import key_gradients, own_gradients, transposed_inverse_dot, unit_triangular_inverse
 from linbench.kernels.matrix_state.triton.tiles import dot, fine_dot, load_rows, load_square, load_square_transposed, rounded, store_rows, token_of
 
@@ -238,6 +246,7 @@ def store_key_gradients(
                 dg_n += from_on + sum_along(from_on + after, rows, "after", DT)
             else:
                 dg_n += sum_along(from_on, rows, "from", DT)
+            dg_n = without_floor(dg_n, g)
             store_rows(dg + decays, token_of(rows, T, True, STEPS), T // STEPS, g_stride, ks, K, dg_n)
         else:
             if TOGETHER:

@@ -19,6 +19,19 @@ def to_base_2(x):
 
 
 @triton.jit
+def decay_to_base_2(g):
+    """Log decays to base 2 in float32, each at least the floor of float32 in `linbench.kernels.decays`: nothing is left there, and what is summed with it
+    keeps its digits, as do products with zeros and ones, which an infinity would make NaN. NaN stays NaN."""
+    return to_base_2(tl.where(g < -128.0, -128.0, g).to(tl.float32))  # in its own type first: float64 goes beyond float32
+
+
+@triton.jit
+def without_floor(dg, g):
+    """Gradients dg of log decays, zero where g, as from `decay_to_base_2`, is at its floor: nothing is left there to be changed."""
+    return tl.where(g <= to_base_2(-127.99), 0.0, dg)
+
+
+@triton.jit
 def sum_decays(g, sums, bh, block, N, T, stride, C: tl.constexpr, AT_ONCE: tl.constexpr, STEPS: tl.constexpr, DT: tl.constexpr):
     """For `AT_ONCE` chunks of recurrence bh: its log decays g, to base 2, summed since the chunk began; sums [B, H, N, C].
 
@@ -28,7 +41,7 @@ def sum_decays(g, sums, bh, block, N, T, stride, C: tl.constexpr, AT_ONCE: tl.co
     n = block * AT_ONCE + tl.arange(0, AT_ONCE)[:, None]
     i = tl.arange(0, C)[None, :]
     t = token_of(n * C + i, T, True, STEPS)
-    x = to_base_2(tl.load(g + t * stride, mask=t < T // STEPS, other=0.0).to(tl.float32))
+    x = decay_to_base_2(tl.load(g + t * stride, mask=t < T // STEPS, other=0.0))
     if DT == tl.float32:
         wide = tl.cumsum(x.to(tl.float64), axis=1)
         summed = wide.to(tl.float32)
@@ -52,9 +65,9 @@ def lay_out(gate, laid, bh, block, N, T, stride, C: tl.constexpr, AT_ONCE: tl.co
 
 @triton.jit
 def decay_gradients(
-    dsums, dg, bh, block, P, stride_p, N, T, stride, C: tl.constexpr, AT_ONCE: tl.constexpr, STEPS: tl.constexpr, BEFORE: tl.constexpr
+    g, dsums, dg, bh, block, P, stride_p, N, T, stride, C: tl.constexpr, AT_ONCE: tl.constexpr, STEPS: tl.constexpr, BEFORE: tl.constexpr
 ):  # fmt: skip
-    """For `AT_ONCE` chunks of recurrence bh: the gradient dg of its log decay, from dsums [P, B, H, N, 3, C] as `store_decay_parts` left them."""
+    """For `AT_ONCE` chunks of recurrence bh: the gradient dg of its log decay g, from dsums [P, B, H, N, 3, C] as `store_decay_parts` left them."""
     n = block * AT_ONCE + tl.arange(0, AT_ONCE)[:, None]
     i = tl.arange(0, C)[None, :]
     at = dsums + (bh * N + n) * 3 * C + i
@@ -66,6 +79,7 @@ def decay_gradients(
         at += stride_p
     t = token_of(n * C + i, T, True, STEPS)
     total = tl.cumsum(later, axis=1, reverse=True) + tl.cumsum(earlier, axis=1) - own
+    total = without_floor(total, decay_to_base_2(tl.load(g + t * stride, mask=t < T // STEPS, other=0.0)))
     tl.store(dg + t * stride, total.to(dg.dtype.element_ty), mask=t < T // STEPS)
 
 
@@ -102,9 +116,9 @@ def load_decay(
     if DECAY == "vector":
         tokens = token_of(rows, T, True, STEPS)
         if TRANSPOSED:
-            g_n = to_base_2(load_transposed(g, tokens, T // STEPS, stride, columns, width).to(tl.float32))
+            g_n = decay_to_base_2(load_transposed(g, tokens, T // STEPS, stride, columns, width))
         else:
-            g_n = to_base_2(load_rows(g, tokens, T // STEPS, stride, columns, width).to(tl.float32))
+            g_n = decay_to_base_2(load_rows(g, tokens, T // STEPS, stride, columns, width))
     else:
         g_n = scalar_decay(sums, chunk, rows.shape[0], DECAY, DT)
     return g_n

@@ -249,6 +249,6 @@ def backward(
     if DECAY == "scalar":
         tl.debug_barrier()
         for block in range(0, tl.cdiv(N, AT_ONCE)):
-            decay_gradients(dsums, dg + decays, bh, block, 1, 0, N, T, g_stride, C, AT_ONCE, STEPS, Q_BEFORE or P_BEFORE)
+            decay_gradients(g, dsums, dg + decays, bh, block, 1, 0, N, T, g_stride, C, AT_ONCE, STEPS, Q_BEFORE or P_BEFORE)
     if STATE:
         store_rows(dfirst + bh * K * V, ks, K, V, vs, V, dstate)

@@ -5,7 +5,7 @@ import triton.language as tl
 
 from linbench.kernels.matrix_state.triton.bonus import load_bonus
 from linbench.kernels.matrix_state.triton.chunk import place, place_in_grid, place_of_decays
-from linbench.kernels.matrix_state.triton.decay import to_base_2
+from linbench.kernels.matrix_state.triton.decay import decay_to_base_2
 from linbench.kernels.matrix_state.triton.tiles import load_rows, store_rows
 
 
@@ -37,9 +37,10 @@ def recurrent(
         before = state
         if t % STEPS == 0:
             if DECAY == "vector":
-                state *= tl.exp2(to_base_2(row(g + decays, g_stride, t // STEPS, ks, K)))[:, None]
+                g_t = tl.load(g + decays + t // STEPS * g_stride + ks, mask=ks < K, other=0.0)
+                state *= tl.exp2(decay_to_base_2(g_t))[:, None]
             elif DECAY == "scalar":
-                state *= tl.exp2(to_base_2(tl.load(g + decays + t // STEPS * g_stride).to(tl.float32)))
+                state *= tl.exp2(decay_to_base_2(tl.load(g + decays + t // STEPS * g_stride)))
         k_t, write = row(k + keys, HK * K, t, ks, K), row(v + gates * V, H * V, t, vs, V)
         if UPDATE != "add":
             recalled = tl.sum((before if P_BEFORE else state) * row(erase + keys, HK * K, t, ks, K)[:, None], axis=0)

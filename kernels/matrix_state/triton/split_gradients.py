@@ -137,7 +137,7 @@ def gradients(
 
 @triton.jit
 def summed_gradients(
-    dsums, dg, P, T, H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, C: tl.constexpr, AT_ONCE: tl.constexpr, DECAY: tl.constexpr,
+    g, dsums, dg, P, T, H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, C: tl.constexpr, AT_ONCE: tl.constexpr, DECAY: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
     """Grid (N / AT_ONCE of every B H), for a scalar decay: its gradient, from what P blocks of keys left."""
@@ -146,4 +146,4 @@ def summed_gradients(
     _, outputs = place(bh, T // STEPS, H, HK, K)
     decays, g_stride = place_of_decays(outputs, H, K, DECAY)
     stride_p = rows_of_grid(tl.cdiv(N, AT_ONCE)) * N * 3 * C
-    decay_gradients(dsums, dg + decays, bh, several, P, stride_p, N, T, g_stride, C, AT_ONCE, STEPS, Q_BEFORE or P_BEFORE)
+    decay_gradients(g + decays, dsums, dg + decays, bh, several, P, stride_p, N, T, g_stride, C, AT_ONCE, STEPS, Q_BEFORE or P_BEFORE)
