@@ -15,6 +15,9 @@ FLOORS = {torch.float32: -128.0, torch.float64: -768.0}
 SCORE_FLOOR = -1e4
 """The floor of log gates that are added to scores or compared with other logarithms: far below any that a layer makes."""
 
+LARGEST_LOG = 88.0
+"""The largest logarithm of which float32 has the exponential: a decay made of more would be exp(-inf), and its gradient 0 times infinity."""
+
 
 def bounded(log_decay: Tensor) -> Tensor:
     """Return log decays in at least float32, each at least the floor of its type. Not a number stays so; the gradient below the floor is zero."""

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from linbench.common.errors import UserError
 from linbench.kernels.attention import EMPTY, attention, flops_per_token
+from linbench.kernels.decays import bounded_for_scores
 from linbench.kernels.rotary import rotate
 from linbench.kernels.wide import at_least_float32
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
@@ -99,7 +100,10 @@ class Attention(Mixer):
             return super().decode(x, state, handed)
         new = self._seen(x, state)
         cache = self._remember(state, new, within=True)
-        kept = None if new.kept is None or cache.left is None else (new.kept - new.kept[:, -1:], -cache.left)
+        kept = None
+        if new.kept is not None and cache.left is not None:  # of several tokens the first may see much where the last has little left
+            left = cache.left if x.shape[1] == 1 else _left(state, new)
+            kept = new.kept - new.kept[:, -1:], -left
         return Out(self._attended(new, cache.keys.transpose(1, 2), cache.values.transpose(1, 2), cache.positions, kept), cache, handed)
 
     def _begun(self, x: Tensor, cache: Cache | None, handed: Any) -> Out:
@@ -117,7 +121,7 @@ class Attention(Mixer):
             turn = angles(here[:1] if state is None else here, self.project.key_dim, at_least_float32(q.dtype))
             q, k = rotate(q, *turn), rotate(k, *turn)
         forgotten = self.log_forget(given)
-        return Seen(given, q, k, v, here, conv, None if forgotten is None else running_sum(forgotten.double()))
+        return Seen(given, q, k, v, here, conv, None if forgotten is None else running_sum(bounded_for_scores(forgotten)))
 
     def _attended(self, new: Seen, keys: Tensor, values: Tensor, there: Tensor | None, kept: tuple[Tensor, Tensor] | None) -> Tensor:
         """The layer's output. there: positions of the keys, None where they are those of the queries, from zero on."""
@@ -148,11 +152,7 @@ class Attention(Mixer):
         k, v, here = (part[:, -places:] for part in (new.k.to(state.keys.dtype), new.v.to(state.values.dtype), new.here))
         k, v = k.transpose(1, 2), v.transpose(1, 2)
         place = here % places  # with a window the oldest gives way
-        left = state.left
-        if left is not None and new.kept is not None:
-            now = new.kept[:, -1:]
-            after = (now - new.kept)[:, -places:].to(left.dtype)
-            left = (left + now).to(left.dtype).scatter(1, place[:, :, None].expand_as(after), after)
+        left = None if state.left is None else _left(state, new).to(state.left.dtype)
         write = Tensor.scatter_ if within or first else Tensor.scatter
         wide = place[:, None, :, None]
         in_order = first and new.here.shape[1] <= places  # then a copy does, which takes a GPU much less time
@@ -194,3 +194,13 @@ class Attention(Mixer):
     def parameter_rules(self) -> dict[str, Rule]:
         """The scale must be free to grow: recall over many keys needs scores well above log T."""
         return {} if self.scale is None else {"scale": Rule(decay=False)}
+
+
+def _left(state: Cache, new: Seen) -> Tensor:
+    """Return the logarithms of what is left of each key in the cache [B, S, H] after the last of the tokens, theirs among them, in float64."""
+    assert state.left is not None
+    assert new.kept is not None
+    places = state.left.shape[1]
+    place, now = (new.here[:, -places:] % places)[:, :, None], new.kept[:, -1:]
+    after = (now - new.kept)[:, -places:]
+    return (state.left + now).scatter(1, place.expand_as(after), after)

@@ -8,6 +8,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from linbench.common.settings import Settings
+from linbench.kernels.decays import SCORE_FLOOR
 from linbench.kernels.scan import flops_per_token, scan
 from linbench.kernels.wide import at_least_float32
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
@@ -122,7 +123,8 @@ def wkv(k: Tensor, v: Tensor, time_decay: Tensor, u: Tensor, memory: Tensor) -> 
     is left to divide by. Any peak gives the same quotient as long as sums are brought from one to the next by their exact difference, so it
     need not be exact itself, nor has it a gradient: it is a running maximum of k_s + s w, less t w.
     """
-    k, v, w, u = (x.to(memory.dtype) for x in (k, v, time_decay.to(memory.dtype).exp(), u))
+    w = time_decay.to(memory.dtype).clamp(max=math.log(-SCORE_FLOOR)).exp()  # more would leave no less, and take the digits of the keys with it
+    k, v, u = (x.to(memory.dtype) for x in (k, v, u))
     *sums, peak = memory.unbind(dim=1)
     faded = torch.arange(k.shape[1] + 1, device=k.device)[:, None] * w.detach()
     risen = torch.cat([peak.detach()[:, None], k.detach() + faded[1:]], dim=1)

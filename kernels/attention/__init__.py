@@ -47,7 +47,8 @@ def attention(
         window: how many keys a query sees, itself included; None is all before it.
         slopes: [H], the linear bias of ALiBi (2108.12409).
         kept: c of queries [B, T, H] and of keys [B, S, H], sums of the logarithms of all forget gates up to and with their own (FoX 2503.02130), best in
-            float64: what counts is a difference of large numbers. Every key of a place that is not `EMPTY` has one.
+            float64: what counts is a difference of large numbers. A gate that forgets all is no less than `decays.SCORE_FLOOR` (`bounded_for_scores`),
+            or the sums after it lose the others. Every key of a place that is not `EMPTY` has one.
         empty_is_zero: places without a key hold zeros, so that nothing need be done to silence what they hold.
         scale: factor on the scores, a number or one per head [H]; None is K ** -0.5.
         backend: "triton", on a GPU, lays no matrix of all queries and keys in memory; it is there where tokens stand at 0, 1, 2, ... and there are gates,

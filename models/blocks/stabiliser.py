@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from linbench.kernels.decays import bounded_for_scores
 from linbench.models.blocks.running import running_maximum, running_sum
 
 
@@ -23,9 +24,10 @@ def stabilised(log_forget: Tensor, log_input: Tensor, before: Tensor) -> Stabili
     no gradient flows through it; results in the dtype of the gates.
 
     Args:
-        log_forget, log_input: [B, T, H], log_forget <= 0. before: m before the first token [B, H].
+        log_forget, log_input: [B, T, H], log_forget <= 0, below -1e4 as if that: nothing is left. before: m before the first token [B, H].
     """
-    forget, write, start = (x.double() for x in (log_forget, log_input, before[:, None]))  # or F would lose what m differs by
+    write, start = (x.double() for x in (log_input, before[:, None]))  # or F would lose what m differs by
+    forget = bounded_for_scores(log_forget)
     forgotten = running_sum(forget.detach())
     maximum = forgotten + torch.maximum(running_maximum(write.detach() - forgotten), start.detach())
     fallen = torch.cat([start.detach(), maximum[:, :-1]], dim=1) - maximum

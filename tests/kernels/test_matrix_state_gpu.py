@@ -18,9 +18,11 @@ from tests.kernels.matrix_state_parity import (
     EXTREMES,
     LIMITS,
     READS,
+    RESETS,
     UPDATES,
     Inputs,
     assert_parity,
+    assert_resets,
     decode,
     draw,
     error,
@@ -30,6 +32,7 @@ from tests.kernels.matrix_state_parity import (
     near_parallel,
     pairwise,
     reference,
+    resetting,
     results,
     stacked,
     unstacked,
@@ -121,6 +124,31 @@ def test_delta_rules_of_any_width(row: dict[str, Any]) -> None:
 def test_extreme_decays(row: dict[str, Any]) -> None:
     instance = INSTANCES[row["instance"]]
     assert_parity(instance, forgetful(drawn(instance, batch=batch(row["full"]), length=100, dtype=row["dtype"]), row["extreme"]), "triton")
+
+
+@rows(
+    form=[(update, decay) for update in UPDATES for decay in DECAYS if decay != "none"],
+    reset=RESETS,
+    read=["after", "before"],
+    steps=[1, 2],
+    width=[32, 64, 128],
+    full=[False, True],
+    dtype=DTYPES,
+)
+def test_tokens_reset_the_state(row: dict[str, Any]) -> None:
+    """The cases of `interpreted/test_matrix_state_resets.py`, at the launches of this device."""
+    (update, decay), width = row["form"], row["width"]
+    sizes = {"batch": batch(row["full"] and width <= 64), "heads": 2, "key_dim": width, "value_dim": width, "state": True, "device": DEVICE}
+    instance, inputs = draw(decay, update, row["read"], row["steps"], **sizes, length=100, dtype=row["dtype"])
+    assert_resets(instance, inputs, row["reset"], "triton")
+
+
+@rows(update=UPDATES, decay=["scalar", "vector"], reset=RESETS)
+def test_they_do_so_when_decoding(row: dict[str, Any]) -> None:
+    instance, inputs = draw(row["decay"], row["update"], batch=2, heads=2, key_dim=32, value_dim=64, state=True, device=DEVICE, length=4)
+    inputs, _ = resetting(inputs, row["reset"])
+    expected = reference(instance, inputs).outputs
+    assert max(error(x, expected[which]) for which, x in decode(instance, inputs, "triton").items()) < 1e-5
 
 
 @rows(instance=RECALLING, full=[False, True])

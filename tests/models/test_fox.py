@@ -92,3 +92,26 @@ def test_a_long_stream_in_float32_stays_what_the_whole_is(randomise: Randomise, 
         y, state, _ = mixer(part, state)
         parts.append(y)
     assert relative_error(torch.cat(parts, dim=1), mixer.double()(x.double()).y) < 1e-5
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("reset", [-1e12, -1e30, -3.4028234663852886e38, -math.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_gate_that_forgets_all_begins_a_sequence_anew(
+    monkeypatch: pytest.MonkeyPatch, x: Tensor, randomise: Randomise, relative_error: Error, reset: float, dtype: torch.dtype
+) -> None:
+    """Before the whole, from the state, and in the cache."""
+    mixer, x = randomise(build(FoX)).to(dtype), x.to(dtype)
+    gates = torch.nn.functional.logsigmoid(x @ mixer.forget.weight.T + mixer.forget.bias)
+    gates[:, [11, 12]] = reset
+    alone = torch.cat([mixer(x[:, :11]).y, mixer(x[:, 11:12]).y, mixer(x[:, 12:]).y], dim=1)
+    rest = iter(())
+    monkeypatch.setattr(mixer, "log_forget", lambda given: next(rest))
+    for points in ([T], [7, 10, T - 17], [1] * T):
+        for step in (mixer.forward, mixer.decode):
+            rest = iter(gates.split(points, dim=1))
+            state, parts = mixer.init_state(B, capacity=T), []
+            for part in x.split(points, dim=1):
+                y, state, _ = step(part, state)
+                parts.append(y)
+            assert relative_error(torch.cat(parts, dim=1), alone) < (1e-5 if dtype == torch.float32 else 1e-9)

@@ -186,3 +186,23 @@ def test_gates_start_as_published(soft_cap: float | None, shortest: float, longe
     assert 0.05 < biases.std() < 0.15
     assert biases.abs().max() < 0.5
     assert not mixer.parameter_rules()
+
+
+@pytest.mark.parametrize("reset", [-1e12, -1e30, -3.4028234663852886e38, -math.inf])
+def test_a_gate_that_forgets_all_begins_a_sequence_anew(reset: float, relative_error: Error, generator: torch.Generator) -> None:
+    """In float32: what is kept of the sum, with its maximum, is that of the tokens since, and the gradient of such a gate is zero."""
+    log_f, log_i = F.logsigmoid(torch.randn(1, 60, 2, generator=generator)), 4 * torch.randn(1, 60, 2, generator=generator)
+    log_f[:, [20, 21]] = reset
+    q, k, v = (torch.randn(1, 60, 2, 8, generator=generator) for _ in range(3))
+
+    def read(first: int, end: int) -> Tensor:
+        log_decay, strength, maximum = stabilised(log_f[:, first:end], log_i[:, first:end], torch.zeros(1, 2))
+        o, _ = matrix_state(q[:, first:end], k[:, first:end] * strength[..., None], v[:, first:end], log_decay=log_decay)
+        return o * maximum.exp()[..., None]
+
+    log_f.requires_grad_()
+    whole = read(0, 60)
+    assert relative_error(whole, torch.cat([read(0, 20), read(20, 21), read(21, 60)], dim=1)) < 1e-5
+    (gradient,) = torch.autograd.grad(whole.square().sum(), log_f)
+    assert gradient.isfinite().all()
+    assert not gradient[:, [20, 21]].any()

@@ -86,6 +86,23 @@ def test_rwkv4_without_decay_and_keys_is_the_running_mean(x: Tensor) -> None:
     torch.testing.assert_close(o, x.cumsum(dim=1) / torch.arange(1, T + 1)[:, None])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("time_decay", [15.0, 80.0, 100.0, 1e30, math.inf])
+def test_rwkv4_with_a_decay_that_leaves_nothing_sees_two_tokens(x: Tensor, relative_error: Error, time_decay: float, dtype: torch.dtype) -> None:
+    """Its own, and that before it, which nothing has faded yet."""
+    k, v = (3 * x).to(dtype).requires_grad_(), x.flip(1).to(dtype)
+    decay, start = torch.full((D,), time_decay, dtype=dtype).requires_grad_(), torch.zeros(B, 3, D, dtype=dtype)
+    start[:, 2] = -1e38
+    o, memory = wkv(k, v, decay, torch.zeros(D, dtype=dtype), start)
+    earlier, own = k[:, :-1].double().exp(), k[:, 1:].double().exp()
+    expected = (earlier * v[:, :-1] + own * v[:, 1:]) / (earlier + own)
+    assert relative_error(o[:, 1:], expected) < (1e-5 if dtype == torch.float32 else 1e-9)
+    assert memory.isfinite().all()
+    of_keys, of_decay = torch.autograd.grad(o.square().sum(), (k, decay))
+    assert of_keys.isfinite().all()
+    assert not of_decay.any()
+
+
 @torch.no_grad()
 def test_rwkv4_starts_as_published() -> None:
     first, last = (build(RWKV4, LayerInfo(index, 3, D)) for index in (0, 2))

@@ -1,0 +1,1 @@
+../test_large_decays.py
