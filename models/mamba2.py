@@ -4,28 +4,38 @@ from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from linbench.common.errors import UserError
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.gates import StepDecay
-from linbench.models.blocks.heads import OUTPUT_NORM, HeadProjection, OutputNorm, Readout
+from linbench.models.blocks.heads import OUTPUT_NORM, HeadProjection, Readout
 from linbench.models.blocks.linear import Shared
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
 
 class Mamba2Settings(MatrixSettings):
-    """Published: twice as wide inside, one B and C for all heads, a convolution with biases, no norm of B and C, a gate before a norm over all heads."""
+    """Published: twice as wide inside, one B and C for all heads, a convolution with biases, no norm of B and C, a gate before a norm over all heads of a group."""
 
     expand_v: float = Field(2.0, gt=0, description="inner width over d_model; with head_dim given, expand_v / expand_k * head_dim per head")
     groups: int | None = Field(1, ge=1, description="how many B and C (k and q) there are, each for as many heads; null is one for each head")
     conv_bias: bool = Field(True, description="whether the convolution has biases")
     skip: bool = Field(True, description="whether D x goes past the memory")
     qk_norm: Literal["none", "l2", "rms"] = Field("none", description="norm of C and B (q and k), the last thing before the recurrence")
-    output_norm: OutputNorm = Field("rms_all", description=OUTPUT_NORM.description)
+    output_norm: Literal["none", "rms", "rms_all", "rms_groups", "layer"] = Field(  # type: ignore[assignment]
+        "rms_all", description=f"{OUTPUT_NORM.description}; rms_groups over the heads of each group, by default where there are several groups"
+    )
     output_gate: Literal["none", "swish"] = Field("swish", description="gate computed from the layer's input, before the norm")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _norm_of_groups(cls, values: dict[str, Any]) -> dict[str, Any]:
+        several = str(values.get("groups", 1)) != "1"
+        if several:
+            return {"output_norm": "rms_groups", **values}
+        return {**values, "output_norm": "rms_all"} if values.get("output_norm") == "rms_groups" else values  # one group is all heads: one name for it
 
 
 class GateFirst(Readout):
@@ -44,7 +54,8 @@ class Mamba2(MatrixMixer):
     Dao & Gu 2024, arXiv:2405.21060. C, B and x are q, k and v.
 
     State: H K V, constant in length; the convolution keeps 3 inputs per channel.
-    Known for: a scalar decay for each token that runs as products of matrices. All heads share one key space, as published; a step that writes
+    Known for: a scalar decay for each token that runs as products of matrices. All heads share one key space, as published; with several groups each has
+    one, and its heads are normed together; a step that writes
     little also forgets little. It cannot erase one association alone, and with decays that are positive it cannot track parity. Published
     models have states of 128 for heads of 64, and no channel mixer between their layers (`channel_mixer=own`); heads here are few, their state as
     wide as the model over the heads, and decays are drawn in strata (docs/decisions/0003). In the controlled form every head has a B and a C
@@ -73,7 +84,7 @@ class Mamba2(MatrixMixer):
 
     def reading(self) -> Readout:
         """The gate comes first."""
-        return GateFirst(self.settings, self.layer)
+        return GateFirst(self.settings, self.layer, groups=self.settings.groups or self.settings.heads)
 
     def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
         """The equation."""

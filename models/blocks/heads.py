@@ -17,7 +17,7 @@ from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.feature_maps import FeatureMap, FeatureMapName, feature_map
 from linbench.models.blocks.initialise import silent
 from linbench.models.blocks.linear import Linear, LowRank, Shared, linear
-from linbench.models.blocks.norms import HeadLayerNorm, RMSNorm, l1_norm
+from linbench.models.blocks.norms import GroupRMSNorm, HeadLayerNorm, RMSNorm, l1_norm
 
 QKNorm = Literal["none", "l1", "l2", "rms"]
 OutputNorm = Literal["none", "rms", "rms_all", "layer"]
@@ -167,19 +167,21 @@ class HeadProjection(nn.Module):
 class Readout(nn.Module):
     """o [B, T, H, V] -> y [B, T, D]: norm, then gate, then linear, which starts at zero. No biases but in a norm that has them."""
 
-    def __init__(self, settings: HeadSettings, layer: LayerInfo, *, gate_rank: int | None = None, eps: float = 1e-5) -> None:
-        """gate_rank: of the map that the gate is computed with; None is a full matrix. eps: of a norm with weights per channel."""
+    def __init__(self, settings: HeadSettings, layer: LayerInfo, *, gate_rank: int | None = None, eps: float = 1e-5, groups: int = 1) -> None:
+        """gate_rank: of the map that the gate is computed with; None is a full matrix. eps: of a norm with weights per channel. groups: that rms_groups
+        norms each for itself."""
         super().__init__()
         _, value_dim = head_dims(settings, layer.d_model)
         width = settings.heads * value_dim
-        norms: dict[OutputNorm, Callable[[], nn.Module | None]] = {
+        norms: dict[str, Callable[[], nn.Module | None]] = {
             "none": lambda: None,
             "rms": lambda: RMSNorm(value_dim),
             "rms_all": lambda: RMSNorm(width),
+            "rms_groups": lambda: GroupRMSNorm(width, groups),
             "layer": lambda: HeadLayerNorm(settings.heads, value_dim, eps),
         }
         self.norm = norms[settings.output_norm]()
-        self.together = settings.output_norm == "rms_all"
+        self.together = isinstance(self.norm, GroupRMSNorm) or settings.output_norm == "rms_all"
         self.gate: Linear | LowRank | None = None
         if settings.output_gate != "none":
             self.gate = Linear(layer.d_model, width) if gate_rank is None else LowRank(layer.d_model, gate_rank, width)

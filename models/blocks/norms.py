@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from linbench.kernels.norms import Activation, add_rms_norm, layer_norm, rms_norm
+from linbench.kernels.norms import ACTIVATIONS, Activation, add_rms_norm, layer_norm, rms_norm
 from linbench.kernels.operators import product_dtype
 from linbench.kernels.wide import widened
 
@@ -26,6 +26,24 @@ class RMSNorm(nn.Module):
     def after(self, x: Tensor, added: Tensor) -> tuple[Tensor, Tensor]:
         """x + added, and its norm."""
         return add_rms_norm(x, added, self.weight, eps=self.eps, dtype=product_dtype(x))
+
+
+class GroupRMSNorm(nn.Module):
+    """x / sqrt(mean x^2 + eps) * weight with a mean for each of several groups of channels, and a weight for each channel: Mamba-2's (2405.21060)."""
+
+    def __init__(self, dim: int, groups: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.groups, self.eps = groups, eps
+
+    def forward(self, x: Tensor, gate: Tensor | None = None, activation: Activation | None = None) -> Tensor:
+        """Return the norm of x [..., dim], whose groups are channels side by side; times activation(gate), shaped as x. Inside, at least float32."""
+        apart = widened(x).unflatten(-1, (self.groups, -1))
+        normed = rms_norm(apart, torch.ones_like(self.weight[: apart.shape[-1]]), eps=self.eps).flatten(-2)
+        normed = normed * self.weight
+        if gate is not None and activation is not None:
+            normed = normed * ACTIVATIONS[activation](widened(gate))
+        return normed.to(product_dtype(x))
 
 
 class HeadLayerNorm(nn.Module):

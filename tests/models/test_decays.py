@@ -151,8 +151,20 @@ def test_mamba2_by_hand(x: Tensor, randomise: Randomise, relative_error: Error, 
     inner = in_heads(inner)
     step = F.softplus(x @ mixer.decay.project.weight.T + mixer.decay.dt_bias)
     y = looped(c, b, step[..., None] * inner, (-mixer.decay.A_log.exp() * step).exp()[..., None]) + mixer.skip[:, None] * inner
-    y = normed(y.flatten(2) * F.silu(x @ mixer.readout.gate.weight.T), mixer.readout.norm.weight)
+    y = y.flatten(2) * F.silu(x @ mixer.readout.gate.weight.T)
+    y = normed(y.unflatten(-1, (groups, -1)), mixer.readout.norm.weight.view(groups, -1)).flatten(2)
     assert relative_error(mixer(x).y, y @ mixer.readout.linear.weight.T) < 1e-10
+
+
+@torch.no_grad()
+def test_mamba2_of_several_groups_norms_each(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    """As the source does; of all heads together it was, and is by its name."""
+    settings = {groups: build(Mamba2, groups=groups).settings for groups in (1, 2, "null")}
+    assert [each.output_norm for each in settings.values()] == ["rms_all", "rms_groups", "rms_groups"]
+    assert build(Mamba2, output_norm="rms_groups").settings == settings[1]
+    assert Mamba2.Settings.parse({"groups": 2, **(Mamba2.controlled or {})}, where="model").output_norm == "rms"
+    each, together = (randomise(build(Mamba2, groups="null", output_norm=name)) for name in ("rms_groups", "rms_all"))
+    assert relative_error(each(x).y, together(x).y) > 1e-2
 
 
 @torch.no_grad()
