@@ -50,7 +50,7 @@ class LayerSpec:
         return {
             "mixer": self.entry.name,
             "version": mixer.version,
-            "settings": self.settings.model_dump(mode="json", exclude_unset=mixer.opaque),
+            "settings": self.settings.identity(exclude_unset=mixer.opaque),
             "kernel": _kernel_versions(mixer.families),
             "source": self.entry.digest,
         }

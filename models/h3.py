@@ -8,22 +8,27 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from linbench.common.errors import UserError
-from linbench.common.settings import Settings
+from linbench.common.settings import ABSENT, Settings
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.convolution import INPUT_CONVOLUTION, InputConvolution
 from linbench.models.blocks.heads import FAMILIES
 from linbench.models.blocks.initialise import silent
 from linbench.models.blocks.linear import Affine
-from linbench.models.blocks.modes import Frequencies, Modes
+from linbench.models.blocks.modes import Discretisation, Frequencies, Modes
 from linbench.models.blocks.norms import RMSNorm
 
 
 class H3Settings(Settings):
-    """Published: 64 states, heads of one channel, skips around both state spaces; no convolution before, no norm."""
+    """Published: 64 states, heads of one channel, a bilinear memory, skips around both state spaces; no convolution before, no norm."""
 
     states: int = Field(64, ge=2, multiple_of=2, description="how many tokens a key is made of, and how many numbers each channel of the memory remembers")
     head_dim: int = Field(1, ge=1, description="channels of a head, of which every key meets every value")
     modes: Frequencies = Field("lin", description="frequencies of the memory at first, as S4D's")
+    discretisation: Discretisation = Field(
+        "bilinear",
+        description="how the memory's continuous modes take steps: bilinear, as published, or with a zero-order hold (zoh), as S4D's do",
+        json_schema_extra={ABSENT: "zoh"},
+    )
     conv: int = INPUT_CONVOLUTION
     skip: bool = Field(True, description="whether keys go past the shift, and products of keys and values past the memory")
     output_norm: Literal["none", "rms"] = Field("none", description="norm of the output, over all channels")
@@ -41,7 +46,8 @@ class H3State(NamedTuple):
 class H3(Mixer):
     """k~_t = sum_{i<N} w_i * k_{t-i} + D_k * k_t,  y_t = W (q_t * (S4D(k~ * v)_t + D * (k~ * v)_t)),  for heads of one channel.
 
-    Fu et al. 2022, arXiv:2212.14052; the memory is S4D's, 2022, arXiv:2206.11893. In wider heads every channel of a key meets every one of a value; a query's
+    Fu et al. 2022, arXiv:2212.14052; the memory is S4D's, 2022, arXiv:2206.11893, by the bilinear rule, as the source has it (`discretisation=zoh`: a
+    zero-order hold, which is what this model had before there was a choice). In wider heads every channel of a key meets every one of a value; a query's
     channel multiplies what was kept of the key's, and these are summed.
 
     State: D head_dim N, constant in length; the shift keeps N - 1 keys.
@@ -66,7 +72,7 @@ class H3(Mixer):
         self.conv = InputConvolution(width, settings.conv)
         self.project = Affine(width, 3 * width)
         self.taps = nn.Parameter(torch.empty(width, settings.states).uniform_(-bound, bound))
-        self.memory = Modes(heads, settings.states, settings.modes)
+        self.memory = Modes(heads, settings.states, settings.modes, settings.discretisation)
         self.key_skip = nn.Parameter(torch.randn(width)) if settings.skip else None
         self.skip = nn.Parameter(torch.randn(heads)) if settings.skip else None
         self.norm = RMSNorm(width) if settings.output_norm == "rms" else None

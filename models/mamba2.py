@@ -17,7 +17,7 @@ from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
 
 class Mamba2Settings(MatrixSettings):
-    """Published: twice as wide inside, one B and C for all heads, a convolution with biases, no norm of B and C, a gate before a norm over all heads of a group."""
+    """Published: twice as wide inside, one B and C for all heads, a convolution with biases, no norm of B and C, a gate before a norm over a group's heads."""
 
     expand_v: float = Field(2.0, gt=0, description="inner width over d_model; with head_dim given, expand_v / expand_k * head_dim per head")
     groups: int | None = Field(1, ge=1, description="how many B and C (k and q) there are, each for as many heads; null is one for each head")

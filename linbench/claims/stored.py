@@ -1,5 +1,6 @@
 """Results of several folders, by what was run and on which kind of device."""
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -58,7 +59,7 @@ class Stored:
         for result in self.results.values():
             cell = result["cell"]
             settings = cell["task"]["settings"]
-            found.setdefault((cell["device"], cell["task"]["name"], result["label"]), {})[canonical(settings)] = settings
+            found.setdefault((cell["device"], cell["task"]["name"], _mixers(result["label"])), {})[canonical(settings)] = settings
         return {key: list(of.values()) for key, of in found.items()}
 
     def any(self, suite: Suite, model: str, device: str) -> bool:
@@ -66,7 +67,7 @@ class Stored:
         return any(
             all(settings.get(name) == value for name, value in _fixed(suite, task).items())
             for task in suite.tasks
-            for settings in self._asked.get((device, task.task.partition("/")[0], model), ())
+            for settings in self._asked.get((device, task.task.partition("/")[0], _mixers(model)), ())
         )
 
     def find(self, cells: Sequence[Cell], search: SearchSettings | None, device: str) -> dict[str, Result]:
@@ -77,6 +78,11 @@ class Stored:
 
         meant = at_chosen_rates(cells, found, search) if search else {cell.id: cell for cell in cells}
         return {name: result for name, cell in meant.items() if (result := found(cell))}
+
+
+def _mixers(label: str) -> str:
+    """Return a model's pattern without its settings: results of before a setting was there do not name it."""
+    return re.sub(r"\[[^\[\]]*\]", "", label)
 
 
 def _fixed(suite: Suite, task: SuiteTask) -> dict[str, int]:

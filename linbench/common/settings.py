@@ -16,6 +16,9 @@ _WOULD_DO = {
 }
 """What a setting takes, by pydantic's name for the error of a value of another kind."""
 
+ABSENT = "absent"
+"""Key in a field's `json_schema_extra`: the value that results of before the setting was there had. See `Settings.identity`."""
+
 
 class Settings(BaseModel):
     """Immutable, typed settings. Strings as they come from a command line are converted; unknown names are refused."""
@@ -33,6 +36,19 @@ class Settings(BaseModel):
         except ValidationError as invalid:
             first = min(invalid.errors(), key=lambda error: error["type"] != "extra_forbidden")  # what is missing may be there under a misspelt name
             raise cls._sentence(first, where, values) from None
+
+    def identity(self, *, exclude_unset: bool = False) -> dict[str, Any]:
+        """Return the settings as plain JSON values, as a result is filed under them.
+
+        A setting that was added later is left out where it has the value that stands for how things were before, so that results of then are found.
+        """
+        values: dict[str, Any] = self.model_dump(mode="json", exclude_unset=exclude_unset)
+        return {name: value for name, value in values.items() if not self._was_absent(name, value)}
+
+    @classmethod
+    def _was_absent(cls, name: str, value: Any) -> bool:
+        extra = cls.model_fields[name].json_schema_extra if name in cls.model_fields else None
+        return isinstance(extra, dict) and ABSENT in extra and extra[ABSENT] == value
 
     @classmethod
     def _read(cls, name: str, value: Any) -> Any:

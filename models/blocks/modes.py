@@ -18,6 +18,7 @@ SMALL = 0.05
 """Of |d l| below which (e^{d l} - 1) / l is a series, as the difference would have lost its digits."""
 
 Frequencies = Literal["lin", "inv"]
+Discretisation = Literal["zoh", "bilinear"]
 
 
 class Filter(NamedTuple):
@@ -30,15 +31,17 @@ class Filter(NamedTuple):
 
 
 class Modes(nn.Module):
-    """h_t = e^{d l} h_{t-1} + (e^{d l} - 1) / l x_t,  y_t = 2 Re(C . h_t)  for each channel, with a step d, modes l = -e^a + i b, and C, all learned.
+    """h_t = A h_{t-1} + B x_t,  y_t = 2 Re(C . h_t)  for each channel, with a step d, modes l = -e^a + i b, and C, all learned.
 
+    zoh, a zero-order hold: A = e^{d l}, B = (e^{d l} - 1) / l. bilinear: A = (1 + d l / 2) / (1 - d l / 2), B = d / (1 - d l / 2).
     At first d is log-uniform in (0.001, 0.1), Re l = -1/2, and C complex standard normal; Im l is pi n (lin: S4D-Lin) or N / pi (N / (2 n + 1) - 1)
     (inv: S4D-Inv).
     """
 
-    def __init__(self, width: int, states: int, frequencies: Frequencies = "lin") -> None:
+    def __init__(self, width: int, states: int, frequencies: Frequencies = "lin", discretisation: Discretisation = "zoh") -> None:
         """states: N, two for each mode."""
         super().__init__()
+        self.discretisation = discretisation
         self.states, modes = states, states // 2
         self.log_step = nn.Parameter(torch.empty(width).uniform_(math.log(0.001), math.log(0.1)))
         self.log_decay = nn.Parameter(torch.full((width, modes), 0.5, device=CPU).log())
@@ -84,13 +87,14 @@ class Modes(nn.Module):
         """What so many tokens do."""
         step, decay, frequency, read = (x.to(dtype) for x in (self.log_step.exp()[:, None], self.log_decay.exp(), self.frequency, self.read))
         times = torch.arange(length + 1, device=step.device, dtype=dtype)[:, None]
-        left, angle = (-times * (step * decay)[:, None]).exp(), times * (step * frequency)[:, None]
+        faded, turned = (step * decay, step * frequency) if self.discretisation == "zoh" else _bilinear(step * decay, step * frequency)
+        left, angle = (-times * faded[:, None]).exp(), times * turned[:, None]
         powers = torch.complex(left * angle.cos(), left * angle.sin())
-        inverse = torch.complex(-decay, -frequency) / (decay.square() + frequency.square())  # of l
-        z = step * torch.complex(-decay, frequency)
-        small = z.real.square() + z.imag.square() < SMALL**2
-        series = step * (1 + z / 2 * (1 + z / 3 * (1 + z / 4 * (1 + z / 5))))
-        return Filter(powers, torch.where(small, series, (powers[:, 1] - 1) * inverse), torch.view_as_complex(read))
+        if self.discretisation == "bilinear":
+            write = step / torch.complex(1 + step * decay / 2, -step * frequency / 2)
+        else:
+            write = _held(step, decay, frequency, powers[:, 1])
+        return Filter(powers, write, torch.view_as_complex(read))
 
     def init_state(self, batch: int) -> Tensor:
         """Zeros."""
@@ -99,3 +103,21 @@ class Modes(nn.Module):
     def flops_per_token(self) -> int:
         """Of each mode a product of complex numbers, that of one with a real, a sum, and of one product the real part, added up: 14."""
         return 7 * self.states * len(self.log_step)
+
+
+def _bilinear(decay: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
+    """Return -log |A| and the angle of A = (1 + z / 2) / (1 - z / 2), for z = -decay + i frequency. |A| counts as 1e-19 at least: it may be zero."""
+    ahead, behind, half = 1 - decay / 2, 1 + decay / 2, frequency / 2
+    above, below = ahead.square() + half.square(), behind.square() + half.square()
+    lost = 2 * decay / below  # 1 - |A|^2
+    slow, fast = torch.log1p(-lost.clamp(max=0.5)), (above.clamp(min=1e-38) / below).log()
+    return -torch.where(lost < 0.5, slow, fast) / 2, torch.atan2(half, ahead) + torch.atan2(half, behind)
+
+
+def _held(step: Tensor, decay: Tensor, frequency: Tensor, kept: Tensor) -> Tensor:
+    """Return (e^{d l} - 1) / l of modes l = -decay + i frequency, given e^{d l}; a series where d l is small."""
+    inverse = torch.complex(-decay, -frequency) / (decay.square() + frequency.square())  # of l
+    z = step * torch.complex(-decay, frequency)
+    small = z.real.square() + z.imag.square() < SMALL**2
+    series = step * (1 + z / 2 * (1 + z / 3 * (1 + z / 4 * (1 + z / 5))))
+    return torch.where(small, series, (kept - 1) * inverse)

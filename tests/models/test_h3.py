@@ -1,10 +1,13 @@
 """H3: its equation token by token, and how it starts."""
 
+import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from scipy.signal import cont2discrete
 from torch import Tensor
 
 from linbench.common.errors import UserError
@@ -25,7 +28,14 @@ def x(generator: torch.Generator) -> Tensor:
 @torch.no_grad()
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"states": 6, "head_dim": 4}, {"states": 4, "skip": False}, {"states": 8, "modes": "inv", "output_norm": "rms", "conv": 4}],
+    [
+        {},
+        {"discretisation": "zoh"},
+        {"states": 6, "head_dim": 4},
+        {"states": 6, "head_dim": 4, "discretisation": "zoh"},
+        {"states": 4, "skip": False},
+        {"states": 8, "modes": "inv", "output_norm": "rms", "conv": 4},
+    ],
     ids=str,
 )
 def test_it_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error, settings: dict[str, Any]) -> None:
@@ -35,8 +45,13 @@ def test_it_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Err
     q, k, v = (read @ mixer.project.weight.T + mixer.project.bias).chunk(3, dim=-1)
     memory = mixer.memory
     rate = torch.complex(-memory.log_decay.exp(), memory.frequency)
-    left = (memory.log_step.exp()[:, None] * rate).exp()
-    left, write, reads = (each.repeat_interleave(wide**2, dim=0) for each in (left, (left - 1) / rate, torch.complex(*memory.read.unbind(-1))))
+    step = memory.log_step.exp()[:, None]
+    if settings.get("discretisation") == "zoh":
+        left = (step * rate).exp()
+        write = (left - 1) / rate
+    else:
+        left, write = (1 + step * rate / 2) / (1 - step * rate / 2), step / (1 - step * rate / 2)
+    left, write, reads = (each.repeat_interleave(wide**2, dim=0) for each in (left, write, torch.complex(*memory.read.unbind(-1))))
     h, outputs = torch.zeros(B, *left.shape, dtype=torch.complex128), []
     for t in range(T):
         shifted = sum(mixer.taps[:, i] * k[:, t - i] for i in range(min(t + 1, mixer.taps.shape[1])))
@@ -52,6 +67,50 @@ def test_it_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Err
     assert relative_error(found, o @ mixer.linear.weight.T + mixer.linear.bias) < 1e-10
     assert relative_error(state.memory, torch.view_as_real(h).flatten(-2)) < 1e-10
     torch.testing.assert_close(state.taps, F.pad(k, (0, 0, mixer.taps.shape[1], 0))[:, -(mixer.taps.shape[1] - 1) :])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("discretisation", ["zoh", "bilinear"])
+def test_its_modes_take_steps_as_scipy_has_them(randomise: Randomise, discretisation: str) -> None:
+    """dh/dt = l h + x by `scipy.signal.cont2discrete`, which knows real numbers alone: a mode is two of them."""
+    mixer = randomise(build(H3, states=8, discretisation=discretisation))
+    mixer.memory.log_decay[0, 0], mixer.memory.log_step[0], mixer.memory.frequency[0, 0] = 3.0, 1.0, 0.0  # beyond 2 / d, where A is negative
+    powers, write, _ = mixer.memory._filter(3, torch.float64)
+    for channel in range(D):
+        for mode in range(4):
+            decay, frequency = mixer.memory.log_decay[channel, mode].exp().item(), mixer.memory.frequency[channel, mode].item()
+            real = np.array([[-decay, -frequency], [frequency, -decay]])
+            system = real, np.array([[1.0], [0.0]]), np.eye(2), np.zeros((2, 1))
+            kept, written, *_ = cont2discrete(system, mixer.memory.log_step[channel].exp().item(), discretisation)
+            for made, expected in ((powers[channel, 3, mode], np.linalg.matrix_power(kept, 3)), (write[channel, mode], written)):
+                assert torch.view_as_real(made).tolist() == pytest.approx(expected[:, 0].tolist(), rel=1e-9, abs=1e-12)
+
+
+def test_a_mode_that_a_step_forgets_has_finite_gradients() -> None:
+    """Where d l = -2, nothing is left of it."""
+    memory = build(H3, states=4).memory.float()
+    with torch.no_grad():
+        memory.log_step.fill_(0.0)
+        memory.log_decay.fill_(math.log(2))
+        memory.frequency.zero_()
+    y, _ = memory(torch.ones(1, 5, D), None)
+    gradients = torch.autograd.grad(y.square().sum(), list(memory.parameters()))
+    assert all(x.isfinite().all() for x in (y, *gradients))
+
+
+@torch.no_grad()
+def test_in_float32_its_filter_is_that_of_float64(relative_error: Error) -> None:
+    memory = build(H3).memory
+    exact, _ = memory(torch.eye(1, 200, dtype=torch.float64)[..., None].expand(-1, -1, D), None)
+    single, _ = memory.float()(torch.eye(1, 200)[..., None].expand(-1, -1, D), None)
+    assert relative_error(single, exact) < 1e-5
+
+
+def test_results_of_before_there_was_a_choice_are_found_by_the_name_of_what_they_are() -> None:
+    """A zero-order hold was all that H3 had, and its results are filed without a word of it."""
+    old = {"states": 64, "head_dim": 1, "modes": "lin", "conv": 0, "skip": True, "output_norm": "none"}
+    assert build(H3, discretisation="zoh").settings.identity() == old
+    assert build(H3).settings.identity() == {**old, "discretisation": "bilinear"}
 
 
 def test_it_starts_as_published() -> None:
