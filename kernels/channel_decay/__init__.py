@@ -19,8 +19,7 @@ def channel_decay(offset: Tensor, base: Tensor, *, bound: float | None = None, b
         bound: the logarithm of the decay stays above -bound; None is no bound.
         backend: "auto" takes the fastest that runs on this device.
 
-    Returns: the logarithm of the decay [..., H, K] <= 0, in at least float32. Without a bound it is at least -e^88, which leaves nothing, and beyond that
-        its gradient is zero.
+    Returns: the logarithm of the decay [..., H, K] <= 0, in at least float32. Without a bound it is at least -e^88, which leaves nothing.
 
     Raises ValueError: shapes that do not fit together, a backend that is not there or does not run on offset.
     """

@@ -10,5 +10,8 @@ from linbench.kernels.wide import at_least_float32
 def plain(offset: Tensor, base: Tensor, bound: float | None) -> Tensor:
     """Arguments and result as at the door."""
     wide = at_least_float32(base.dtype)
-    logit = base.to(wide) + offset.to(wide).view(*offset.shape[:-1], *base.shape)
-    return -logit.clamp(max=LARGEST_LOG).exp() if bound is None else -bound * torch.sigmoid(logit)
+    base, offset = base.to(wide), offset.to(wide).view(*offset.shape[:-1], *base.shape)
+    if bound is not None:
+        return -bound * torch.sigmoid(base + offset)
+    # the offset's share of the sum is bounded, and not the sum, whose gradient would then be laid out, and added up, another way
+    return -(base + torch.minimum(offset, LARGEST_LOG - base.detach())).exp()

@@ -24,8 +24,8 @@ def _decay(offset, base, at, mask, replica, bound, C, BC: tl.constexpr, BOUNDED:
     if BOUNDED:
         y = -bound * tl.sigmoid(logit)
         return y, y * tl.sigmoid(-logit)
-    y = -tl.exp(tl.where(logit > 88.0, 88.0, logit))  # `LARGEST_LOG`, by which not a number stays so
-    return y, tl.where(logit > 88.0, 0.0, y)
+    y = -tl.exp(tl.where(logit > 88.0, 88.0, logit))  # `LARGEST_LOG`; not a number stays so
+    return y, y
 
 
 @triton.jit
