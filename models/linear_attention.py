@@ -25,8 +25,8 @@ class LinearAttention(NormalisedMixer):
     """S_t = S_{t-1} + phi(k_t) v_t^T,  z_t = z_{t-1} + phi(k_t),  o_t = S_t^T phi(q_t) / (z_t . phi(q_t) + 1e-6).
 
     Katharopoulos et al. 2020, arXiv:2006.16236; phi = elu + 1. Un-normalised form with output norm (`normalise=false`):
-    o_t = RMSNorm(S_t^T phi(q_t) / sqrt(K)), Qin et al. 2022, arXiv:2210.10340. Other phi: DPFP from its definition, r_i r_{i-j} with
-    r = [relu(x), relu(-x)] (2102.11174), where published code takes -relu(x) for the second half; learned ones have one W for all heads.
+    o_t = RMSNorm(S_t^T phi(q_t) / sqrt(K)), Qin et al. 2022, arXiv:2210.10340. Other phi: DPFP, r_i r_{i-j} with r = [relu(x), relu(-x)]
+    (2102.11174); learned ones have one W for all heads.
     Where phi may be negative the sum of the weights may vanish, and `normalise=false` is the form that is sound.
 
     State: H K V, and H K for the normaliser, K counted in features; constant in length.
