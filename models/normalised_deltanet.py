@@ -23,8 +23,9 @@ class NormalisedDeltaSettings(DeltaSettings):
 class NormalisedDeltaNet(DeltaNet):
     """S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}^T k_t / (z_{t-1} . k_t))^T,  z_t = z_{t-1} + k_t,  o_t = S_t^T q_t / sqrt(K).
 
-    The delta rule as surveys write it when they start from normalised linear attention (Katharopoulos et al. 2020, arXiv:2006.16236). The delta
-    rules of Schlag, Irie & Schmidhuber 2021, arXiv:2102.11174, and of most since do not divide, though not all: one published layer does. z . k below 1e-6 counts as that: nothing was yet written near such a key.
+    The delta rule as surveys write it when they start from normalised linear attention (Katharopoulos et al. 2020, arXiv:2006.16236). The delta rules of
+    Schlag, Irie & Schmidhuber 2021, arXiv:2102.11174, and of most since do not divide, though not all: one published layer does. z . k below 1e-6 counts
+    as that: nothing was yet written near such a key.
     It is a model of its own and no setting of `deltanet`: its state holds z as well, and the key that it erases with is not the one that it writes with.
 
     State: H K V, and H K for the normaliser; constant in length.
