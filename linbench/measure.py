@@ -125,7 +125,8 @@ def started(cells: Sequence[Cell]) -> Iterator[Training]:
             only_alone = carried(cells[0])
             if only_alone and len(cells) > 1:
                 raise PluginError(only_alone)
-            training = Training.begun(Stack.of(models), cells, models[0].parameter_rules())
+            rules = models[0].parameter_rules()  # while parameters are those that the models made, which may be marked
+            training = Training.begun(Stack.of(models), cells, rules)
             training.carried = only_alone
             yield training
     finally:

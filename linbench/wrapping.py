@@ -35,6 +35,7 @@ def wrap(module: type[nn.Module]) -> type[Mixer]:
     class Wrapped(Mixer):
         __doc__ = f"{module.__name__}, an nn.Module. {inspect.getdoc(module) or ''}".strip()
         opaque = True
+        version = 2  # since 2 what is marked `_no_weight_decay` does not decay
         Settings = _settings(module, [p for name, p in parameters.items() if name not in {width, index}])
 
         def __init__(self, settings: Any, layer: LayerInfo) -> None:

@@ -113,5 +113,8 @@ class Mixer(nn.Module, ABC):
         a sequence of `seq_len`; None when undeclared."""
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """Parameters (by their name in this module) that the optimiser must not treat by default."""
-        return {}
+        """Return parameters (by their name in this module) that the optimiser must not treat by default.
+
+        Unless a variant says otherwise: those marked `_no_weight_decay`, as Mamba's code and others' mark what must not decay.
+        """
+        return {name: Rule(decay=False) for name, parameter in self.named_parameters() if getattr(parameter, "_no_weight_decay", False)}

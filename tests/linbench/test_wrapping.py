@@ -5,6 +5,7 @@ import pytest
 
 from linbench.cell import Cell
 from linbench.common.errors import UserError
+from linbench.measure import started
 from linbench.plan import plan
 
 MINE = """
@@ -61,3 +62,28 @@ def test_what_is_no_yaml_is_refused_in_one_sentence(mine: str) -> None:
 def test_the_module_itself_is_no_setting_whatever_it_is_called(mine: str) -> None:
     Path("mine.py").write_text(MINE.replace("self, ", "s, "))
     assert one(mine).model.layers[0].settings.model_dump() == {"floor": float("-inf")}
+
+
+MARKED = """
+import torch
+from torch import nn
+class Mine(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.map, self.rates = nn.Linear(dim, dim), nn.Parameter(torch.ones(dim, 4))
+        self.rates._no_weight_decay = True
+    def forward(self, x):
+        return self.map(x) * self.rates.sum(dim=-1)
+"""
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_what_a_module_marks_as_not_to_decay_does_not(mine: str, seeds: int) -> None:
+    """As Mamba's code marks A_log and D, matrices among them."""
+    Path("mine.py").write_text(MARKED)
+    with started(plan("mqar", [mine], preset="quick", seeds=range(seeds), device="cpu")) as training:
+        (flat,), (decaying,) = training.stack.flats, training.optimiser.decaying
+        decays = {name: bool(x.all()) for name, x in flat.views(decaying[None]).items() if "mixers" in name}
+        assert {name: value for name, value in decays.items() if name.startswith("mixers.0")} == {
+            "mixers.0.module.rates": False, "mixers.0.module.map.weight": True, "mixers.0.module.map.bias": False
+        }  # fmt: skip
