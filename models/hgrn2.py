@@ -11,7 +11,7 @@ from linbench.kernels.matrix_state import matrix_state
 from linbench.kernels.wide import widened
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.convolution import ShortConvolution
-from linbench.models.blocks.feature_maps import FeatureMapName, feature_map
+from linbench.models.blocks.feature_maps import feature_map
 from linbench.models.blocks.heads import OUTPUT_NORM, HeadProjection, OutputNorm, QKNorm
 from linbench.models.blocks.initialise import CPU
 from linbench.models.blocks.linear import Shared
@@ -22,7 +22,7 @@ class HGRN2Settings(MatrixSettings):
     """Published: SiLU on q, a norm over all heads together; no convolution, no norm of q, no gate."""
 
     conv: int = Field(0, ge=0, le=4, description="kernel of the short convolution on q, the decay's logits and v, without SiLU; 0 is none")
-    feature_map: FeatureMapName = Field("silu", description="applied to q, before the norm")
+    feature_map: Literal["identity", "elu", "elu+1", "relu", "silu"] = Field("silu", description="applied to q, before the norm; k is as wide as the decays")
     value_map: Literal["identity", "silu"] = Field("identity", description="applied to v")
     qk_norm: QKNorm = Field("none", description="norm of q per head; k is as long as the decays make it")
     output_norm: OutputNorm = Field("rms_all", description=OUTPUT_NORM.description)

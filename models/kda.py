@@ -71,9 +71,9 @@ class KDA(MatrixMixer):
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
-        key_dim = self.project.head_dim
+        rank, key_dim = settings.gate_rank or self.project.head_dim, self.project.key_dim
         self.beta = WriteStrength(layer.d_model, settings.heads, neg_eigval=settings.neg_eigval)
-        self.decay = ChannelDecay(layer.d_model, settings.gate_rank or key_dim, settings.heads, key_dim, safe=settings.safe_decay)
+        self.decay = ChannelDecay(layer.d_model, rank, settings.heads, key_dim, safe=settings.safe_decay)
 
     def reading(self) -> Readout:
         """Its gate is of low rank."""
