@@ -7,16 +7,17 @@ from typing import Any
 import torch
 
 from linbench.cell import FORMS, Cell, Form, LayerSpec, ModelSpec
-from linbench.common.errors import UserError, unknown
+from linbench.common.errors import PluginError, UserError, unknown
 from linbench.common.io import IO
 from linbench.common.settings import Settings
 from linbench.curriculum import Segment
+from linbench.loading import theirs
 from linbench.models.backbone import BackboneSettings
 from linbench.models.base import Mixer
 from linbench.pattern import parse_pattern, tidy
 from linbench.presets import preset_with, within
 from linbench.protocol import Protocol, default_protocol, published
-from linbench.registry import Entry, registry
+from linbench.registry import SHIPPED, Entry, registry
 from linbench.sizes import sized, widened
 from linbench.tasks.base import Preset, Task
 from linbench.tasks.random import MOST_IDS
@@ -105,7 +106,15 @@ def make_task(task: str, *, preset: str | None, settings: Mapping[str, Any] | No
     entry = registry("task").find(task)
     cls: type[Task] = entry.cls
     chosen = _preset(cls, task, preset)
-    return _sensible(cls(cls.Settings.parse({**chosen.task, **_by_room(settings or {}, cls)["task"]}, where="task"))), entry, chosen
+    given = cls.Settings.parse({**chosen.task, **_by_room(settings or {}, cls)["task"]}, where="task")
+    try:
+        return _sensible(cls(given)), entry, chosen
+    except UserError:
+        raise
+    except Exception as error:
+        if entry.source == SHIPPED:
+            raise
+        raise PluginError(f"task {task} cannot be used: {theirs(error)}.") from error
 
 
 def _sensible(task: Task) -> Task:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
+from inspect import isabstract
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -16,9 +17,10 @@ from torch import nn
 from linbench import models as shipped_models
 from linbench import tasks as shipped_tasks
 from linbench.common.errors import UserError, unknown
+from linbench.common.settings import Settings
 from linbench.loading import import_path, is_location, load_location, source_digest, theirs
 from linbench.models.base import Mixer
-from linbench.tasks.base import Task
+from linbench.tasks.base import Preset, Task
 from linbench.wrapping import wrap
 
 PLUGINS_VARIABLE = "LINBENCH_PLUGINS"
@@ -155,7 +157,20 @@ def _entry(kind: Kind, name: str, cls: Any, source: str, *, digest: bool) -> Ent
     if not (isinstance(cls, type) and issubclass(cls, _BASE[kind])):
         allowed = "a Mixer or any torch.nn.Module from [B, T, D] to [B, T, D]" if kind == "model" else "a Task"
         raise UserError(f"{cls!r} is no {kind}: {allowed} would be")
+    _refuse_unfinished(kind, cls)
     return Entry(name, cls, source, source_digest(cls) if digest else None)
+
+
+def _refuse_unfinished(kind: Kind, cls: Any) -> None:
+    """Raise UserError where a task or a Mixer lacks what each must have: its settings, what its base leaves open, presets that are presets."""
+    settings, presets = getattr(cls, "Settings", None), getattr(cls, "presets", {})
+    if not (isinstance(settings, type) and issubclass(settings, Settings)):
+        has = "no Settings" if settings is None else f"{settings!r} for its Settings"
+        raise UserError(f"{kind} {cls.__name__} has {has}; it needs a class Settings that extends linbench.common.settings.Settings")
+    if isabstract(cls):
+        raise UserError(f"{kind} {cls.__name__} does not define {', '.join(sorted(cls.__abstractmethods__))}, as every {_BASE[kind].__name__} must")
+    if not isinstance(presets, dict) or not all(isinstance(preset, Preset) for preset in presets.values()):
+        raise UserError(f"{kind} {cls.__name__} has presets = {presets!r}; each must be a linbench.tasks.base.Preset by its name")
 
 
 def _located(kind: Kind, location: str) -> Entry:

@@ -5,6 +5,7 @@ import pytest
 
 from linbench import models as shipped_models
 from linbench.common.errors import PluginError, UserError
+from linbench.plan import plan
 from linbench.registry import PLUGINS_VARIABLE, registry
 
 MIXER = """
@@ -167,3 +168,53 @@ def test_paths_and_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     Path("bad.py").write_text("import no_such_package\n")
     with pytest.raises(PluginError, match=r"bad\.py line 1: ModuleNotFoundError: No module named 'no_such_package'"):
         find("bad.py:Mine")
+
+
+UNFINISHED = """
+import torch
+from linbench.common.settings import Settings
+from linbench.tasks.base import Batch, Task
+
+class Bare(Task):
+    '''A task.'''
+    answers = 1
+    def slice_sizes(self): return {}
+    def sample(self, index, *, seed, split): return Batch(index[:, None], index[:, None] * 0, index[:, None], {})
+    def solve(self, batch): return batch.targets
+    def explain(self, batch): return []
+    def chance(self): return 0.5
+
+class Other(Bare):
+    Settings = dict
+
+class Sketched(Task):
+    class Settings(Settings):
+        seq_len: int = 4
+
+class Odd(Bare):
+    class Settings(Settings):
+        seq_len: int = 4
+    presets = {"quick": 3}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Bare", "task Bare has no Settings; it needs a class Settings that extends linbench.common.settings.Settings"),
+        ("Other", "task Other has <class 'dict'> for its Settings; it needs a class Settings that extends linbench.common.settings.Settings"),
+        ("Sketched", "task Sketched does not define answers, chance, explain, sample, slice_sizes, solve, as every Task must"),
+        ("Odd", "task Odd has presets = {'quick': 3}; each must be a linbench.tasks.base.Preset by its name"),
+    ],
+)
+def test_a_task_that_is_not_finished_is_refused_in_one_sentence(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "mine.py").write_text(UNFINISHED)
+    with pytest.raises(UserError) as refused:
+        registry("task").find(f"{tmp_path}/mine.py:{name}")
+    assert str(refused.value) == said
+
+
+def test_a_task_whose_settings_lack_what_its_base_reads_is_the_users_matter(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(UNFINISHED + "\nclass Short(Odd):\n    presets = {}\n")
+    with pytest.raises(PluginError, match=r"task .*mine\.py:Short cannot be used: AttributeError: 'Settings' object has no attribute 'vocab_size'\."):
+        plan(f"{tmp_path}/mine.py:Short", ["lstm"], device="cpu")

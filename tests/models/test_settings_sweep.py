@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from linbench.common.errors import UserError
+from linbench.models.backbone import BackboneSettings
 from linbench.models.base import LayerInfo, Mixer
+from linbench.plan import plan
 from linbench.registry import SHIPPED, registry
-from tests.kernels.matrix_state_parity import pairwise
+from tests.kernels.matrix_state_parity import named, pairwise
 
 WIDTH, LENGTH = 16, 5
 MIXERS: dict[str, type[Mixer]] = {name: entry.cls for name, entry in registry("model").entries.items() if entry.source == SHIPPED}
@@ -67,3 +69,14 @@ def test_what_settings_take_a_layer_computes(name: str) -> None:
             except Exception as error:
                 raise AssertionError(f"{name} with {given}: {error!r}") from error
     assert taken >= len(settings_of(mixer)) + 1, "more is refused than is taken"
+
+
+AROUND = {name: values for name, field in BackboneSettings.model_fields.items() if len(values := choices(field.annotation)) > 1}
+
+
+@pytest.mark.parametrize("row", pairwise(**AROUND, mixer=["attention", "rwkv7", "mamba2"], task=["mqar", "regression", "role_binding"]), ids=named)
+def test_whatever_settings_are_around_the_mixers_a_model_computes(row: dict[str, Any]) -> None:
+    settings = {f"model.{name}": row[name] for name in AROUND} | {"model.d_model": WIDTH}
+    cell = plan(row["task"], [row["mixer"]], settings=settings, device="cpu")[0]
+    batch = cell.task.sample(torch.arange(2), seed=0, split="train")
+    assert cell.model.build(cell.task, seed=0)(batch.inputs, batch.positions).isfinite().all()
