@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from linbench.check.gradients import gradients
 from linbench.check.subject import PLACES, ROWS, Subject, UndeclaredError, difference, tensors
 from linbench.kernels.operators import preferring
 from linbench.loading import theirs
@@ -36,21 +37,42 @@ def construction(subject: Subject) -> Found:
 
 @torch.no_grad()
 def shapes(subject: Subject) -> Found:
-    """y has the shape and dtype of x, in float32, float64 and bfloat16, at any length and batch."""
+    """y has the shape and dtype of x in float32, at any length and batch; in float64 and bfloat16, too, or it is noted that these are not taken."""
+    notes = []
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
-        mixer = subject.build(dtype)
-        for rows, length in ((1, 1), (ROWS, 7), (3, 65)):
-            x = subject.tokens(length, dtype, rows=rows)
-            y = mixer(x).y
-            if y.shape != x.shape or y.dtype != dtype or not y.isfinite().all():
-                return False, f"{list(x.shape)} in {_name(dtype)} gives {list(y.shape)} in {_name(y.dtype)}{'' if y.isfinite().all() else ', not finite'}"
-    return True, "3 shapes, 3 dtypes"
+        try:
+            wrong = _misshapen(subject, dtype)
+        except Exception as error:
+            if dtype == torch.float32:
+                raise
+            wrong = theirs(error)
+        if wrong and dtype == torch.float32:
+            return False, wrong
+        notes += [f"not {_name(dtype)}: {wrong}"] if wrong else []
+    held = f"3 shapes, {'float32' if notes else '3 dtypes'}"
+    if subject.precision != torch.float64:
+        notes.append(f"judged as {_name(subject.precision)}, in which it computes")
+    return True, "; ".join([held, *notes])
+
+
+def _misshapen(subject: Subject, dtype: torch.dtype) -> str:
+    """Say what is wrong with outputs in a dtype; empty: nothing."""
+    mixer = subject.build(dtype)
+    for rows, length in ((1, 1), (ROWS, 7), (3, 65)):
+        x = subject.tokens(length, dtype, rows=rows)
+        y = mixer(x).y
+        if y.shape != x.shape or y.dtype != dtype or not y.isfinite().all():
+            finite = "" if y.isfinite().all() else ", not finite"
+            return f"{list(x.shape)} in {_name(dtype)} gives {list(y.shape)} in {_name(y.dtype)}{finite}"
+    return ""
 
 
 @torch.no_grad()
 def causality(subject: Subject) -> Found:
-    """Other tokens from t on leave every output before t as it was, in training, too, bit for bit (or within the rounding that a mixer declares)."""
-    limit, worst = 0.0 if subject.cls.causality == "exact" else 1e-5, 0.0
+    """Other tokens from t on leave every output before t as it was, in training, too, bit for bit (or within rounding, where a mixer declares that, and of
+    an nn.Module, which cannot)."""
+    exact = subject.cls.causality == "exact" and not subject.cls.opaque
+    limit, worst = 0.0 if exact else subject.limit(1e-5, 1e-5), 0.0
     for index, training, (length, splits) in itertools.product(PLACES, (False, True), SPLITS.items()):
         called, said = partial(subject.called, index=index, training=training), _said(index, training)
         x = subject.tokens(length, torch.float32)
@@ -60,7 +82,7 @@ def causality(subject: Subject) -> Found:
             y = called(other)
             if not training and torch.equal(y[:, t:], whole[:, t:]):  # training may leave a whole layer out
                 return False, f"outputs from {t} on do not depend on the tokens there{said}"
-            if (moved := difference(y[:, :t], whole[:, :t])) > limit:
+            if (moved := difference(y[:, :t], whole[:, :t], whole)) > limit:
                 return False, f"outputs before {t} of {length} move by {moved:.1e}{said}"
             worst = max(moved, worst)
     return True, f"moves by {worst:.1e}" if worst else "identical bits"
@@ -84,7 +106,7 @@ def streaming(subject: Subject) -> Found:
             errors[f", {at}{how}"] = difference(subject.streamed(mixer, x, points, decoding=decoding)[0], whole)
         if _writes(mixer, x, subject.fresh(mixer, ROWS, LENGTH)):
             return False, f"forward writes into the state that it is given{PLACES[index]}"
-    held, found = _within(1e-9, errors, "differs")
+    held, found = _within(subject.limit(1e-9), errors, "differs")
     return held, f"{found} over {len(errors)} ways" if held else found
 
 
@@ -101,36 +123,7 @@ def forms(subject: Subject) -> Found:
         if not asked:
             raise UndeclaredError("its kernels have one form")
         errors[said] = difference(mixer(x).y, slow)
-    return _within(1e-9, errors, "differs")
-
-
-def gradients(subject: Subject) -> Found:
-    """Gradients of the input and of every parameter are finite and those of finite differences: to 1e-5 in float64."""
-    mixer, x = subject.build(), subject.tokens(11).requires_grad_()
-    weigh = subject.tokens(11, seed=1)
-    trained = {"the input": x, **{name: p for name, p in mixer.named_parameters() if p.requires_grad}}
-
-    def loss() -> Tensor:
-        return torch.sum(mixer(x).y * weigh)
-
-    found = dict(zip(trained, torch.autograd.grad(loss(), list(trained.values()), allow_unused=True), strict=True))
-    if missing := [name for name, gradient in found.items() if gradient is None]:
-        return False, f"{missing[0]} has no gradient"
-    generator, errors = torch.Generator().manual_seed(0), {}
-    for name, tensor in trained.items():
-        way = torch.randn(tensor.shape, dtype=torch.float64, generator=generator)
-        step = 1e-5 * float(tensor.detach().abs().mean().clamp(min=1e-2))
-        with torch.no_grad():
-            ends = []
-            for sign in (1, -2, 1):
-                tensor.add_(sign * step * way)
-                ends.append(float(loss()))
-        measured = (ends[0] - ends[1]) / (2 * step)
-        told = float((found[name] * way).sum())
-        size = max(abs(measured), float(found[name].norm() * way.norm()) * 1e-2, 1e-12)
-        errors[name] = abs(told - measured) / size
-    worst = max(errors, key=lambda name: errors[name] if errors[name] == errors[name] else float("inf"))
-    return errors[worst] <= 1e-5, f"{worst} is off by {errors[worst]:.1e}" if len(errors) > 1 else f"{errors[worst]:.1e}"
+    return _within(subject.limit(1e-9), errors, "differs")
 
 
 @torch.no_grad()
@@ -146,7 +139,7 @@ def neighbours(subject: Subject) -> Found:
             found.append(difference(called(x.flip(0)).flip(0), whole))
             found += [difference(called(x[row : row + 1]), whole[row : row + 1]) for row in range(3)]
         errors[_said(index, training)] = max(found)
-    return _within(1e-12, errors, "moves")
+    return _within(subject.limit(1e-12, 1e-5), errors, "moves")
 
 
 @torch.no_grad()
@@ -217,7 +210,7 @@ def replicas(subject: Subject) -> Found:
     """Trained as replicas in one program it computes what it computes alone; where it cannot be, runs go one after another."""
     x, places = torch.randint(0, 16, (2, 3, 9), generator=torch.Generator().manual_seed(0)), torch.arange(9).expand(2, 3, -1)
     settings = subject.cell.model.backbone.model_copy(update={"layers": 1})
-    models = [Backbone(settings, [Layer(subject.cls, subject.layer.settings)], subject.cell.task.io, seed=seed).double().eval() for seed in (0, 1)]
+    models = [Backbone(settings, [Layer(subject.cls, subject.layer.settings)], subject.cell.task.io, seed=seed).to(subject.dtype).eval() for seed in (0, 1)]
     for seed, model in enumerate(models):
         model.mixers[0].load_state_dict(subject.build(seed=seed).state_dict())
     alone = torch.stack([model(x[i], places[i]) for i, model in enumerate(models)])
@@ -226,7 +219,7 @@ def replicas(subject: Subject) -> Found:
     except Exception as error:
         raise UndeclaredError(f"cannot be stacked, so runs go one after another: {theirs(error)}") from None
     moved = difference(together, alone)
-    return moved <= 1e-9, f"stackable, differs by {moved:.1e}"
+    return moved <= subject.limit(1e-9), f"stackable, differs by {moved:.1e}"
 
 
 @torch.no_grad()

@@ -191,11 +191,76 @@ class Plain(nn.Module):
 
     def forward(self, x):
         return self.linear(x).cumsum(dim=1) / torch.arange(1, x.shape[1] + 1, dtype=x.dtype)[:, None]
+
+
+class NormsInFloat(Plain):
+    "As Qwen3-Next and others do: float32 inside, whatever comes in."
+    def forward(self, x):
+        h = x.float()
+        return super().forward((h * torch.rsqrt(h.square().mean(dim=-1, keepdim=True) + 1e-6)).to(x.dtype))
+
+
+class OnlyFloat(Plain):
+    "Bound to float32."
+    def forward(self, x):
+        return super().forward(x.float())
+
+
+class InHalf(Plain):
+    def forward(self, x):
+        return super().forward(x.bfloat16().to(x.dtype))
+
+
+class Unused(Plain):
+    def __init__(self, d_model):
+        super().__init__(d_model)
+        self.bias_of_old = nn.Parameter(torch.zeros(d_model))
+
+
+class Convolves(Plain):
+    "A causal convolution by FFT, which rounds over all places alike."
+    def forward(self, x):
+        size = 2 * x.shape[1]
+        kernel = torch.exp(-torch.arange(x.shape[1], dtype=x.dtype) / 8)
+        spectrum = torch.fft.rfft(self.linear(x), n=size, dim=1) * torch.fft.rfft(kernel, n=size)[:, None]
+        return torch.fft.irfft(spectrum, n=size, dim=1)[:, :x.shape[1]]
+
+
+class Swings(nn.Module):
+    "So fast a function of a parameter that most steps miss its slope."
+    def __init__(self, d_model):
+        super().__init__()
+        self.angle = nn.Parameter(torch.ones(()))
+
+    def forward(self, x):
+        return x * torch.sin(3000 * self.angle)
+
+
+class DetachesFloat(NormsInFloat):
+    def forward(self, x):
+        return super().forward(x) * (1 + x.detach().mean(dim=-1, keepdim=True))
+
+
+class TouchesFloat(NormsInFloat):
+    def forward(self, x):
+        return super().forward(x - 1e-3 * x.mean(dim=0, keepdim=True))
+
+
+class LeaksFloat(OnlyFloat):
+    def forward(self, x):
+        return super().forward(x - 1e-3 * x.mean(dim=1, keepdim=True))
+
+
+class NoGradient(Plain):
+    @torch.no_grad()
+    def forward(self, x):
+        return super().forward(x)
 """
 
 CAUGHT = {
     "Leaks": "causality", "Forgets": "streaming", "Drifts": "ten times as long", "Touches": "batch neighbours", "Understates": "state size",
     "Overflows": "extreme inputs", "Rolls": "determinism", "Detaches": "gradients", "LeaksLate": "causality", "LeaksBehind": "causality",
     "HandsOnTheFuture": "causality", "ForgetsBehind": "streaming", "FormsDiffer": "chunkwise form", "Decodes": "streaming", "Prefills": "streaming",
-    "Writes": "streaming", "Misplaces": "construction",
+    "Writes": "streaming", "Misplaces": "construction", "DetachesFloat": "gradients", "TouchesFloat": "batch neighbours", "LeaksFloat": "causality",
+    "NoGradient": "gradients",
 }  # fmt: skip

@@ -41,8 +41,10 @@ def verdicts(model: str, form: str = "native", **settings: Any) -> dict[str, str
 def test_what_is_shipped_keeps_every_law(name: str, form: str) -> None:
     if form == "controlled" and registry("model").find(name).cls.controlled is None:
         pytest.skip("it has no controlled form")
-    found = verdicts(name, form)
+    told = {finding.law: finding for finding in findings(name, form)}
+    found = {law: finding.verdict for law, finding in told.items()}
     assert list(found) == list(LAWS)
+    assert told["shapes and dtypes"].found == "3 shapes, 3 dtypes", "judged in float64"
     assert {law: verdict for law, verdict in found.items() if verdict == "WRONG"} == {}
     assert {law for law, verdict in found.items() if verdict == "not declared"} <= {"chunkwise form"}
 
@@ -85,6 +87,38 @@ def test_what_leaks_in_training_alone_is_found_and_nothing_else_is_blamed(mine: 
     wrong = {finding.law: finding.found for finding in findings(mine("Normed")) if not finding.ok}
     assert set(wrong) == {"causality", "batch neighbours"}
     assert all(found.endswith(", in training") for found in wrong.values())
+
+
+@pytest.mark.parametrize(("cls", "noted"), [
+    ("NormsInFloat", "3 shapes, 3 dtypes; judged as float32, in which it computes"), ("OnlyFloat", "3 shapes, float32; not float64: mine.py line"),
+    ("InHalf", "3 shapes, 3 dtypes; judged as bfloat16, in which it computes"), ("Plain", "3 shapes, 3 dtypes"),
+    ("Convolves", "3 shapes, float32; not bfloat16"),
+])  # fmt: skip
+def test_a_layer_is_judged_at_the_precision_that_it_computes_in(mine: Callable[[str], str], cls: str, noted: str) -> None:
+    found = {finding.law: finding for finding in findings(mine(cls))}
+    assert {law: finding.found for law, finding in found.items() if finding.verdict == "WRONG"} == {}
+    assert found["shapes and dtypes"].found.startswith(noted)
+
+
+def test_a_parameter_without_gradient_is_noted(mine: Callable[[str], str]) -> None:
+    found = {finding.law: finding for finding in findings(mine("Unused"))}
+    assert "WRONG" not in {finding.verdict for finding in found.values()}
+    assert found["gradients"].found.endswith("; without gradient: module.bias_of_old")
+
+
+@pytest.mark.parametrize("model", ["s4d[modes=inv]", "Swings"])
+def test_steep_gradients_are_measured_with_a_step_that_suits_them(mine: Callable[[str], str], model: str) -> None:
+    (cell,) = plan("mqar", [mine(model) if model[0].isupper() else model], preset=BARE, form="native", device="cpu", settings={"model.d_model": 32})
+    held, found = LAWS["gradients"](Subject(cell))
+    assert held, found
+
+
+def test_one_exception_is_told_once(mine: Callable[[str], str]) -> None:
+    found = findings(mine("Raises"))
+    wrong = [finding for finding in found if finding.verdict == "WRONG"]
+    assert [(finding.law, finding.found.count("no such luck")) for finding in wrong] == [("shapes and dtypes", 1)]
+    told = {finding.found for finding in found if finding.verdict == "not judged"}
+    assert told == {"raises what it raised for shapes and dtypes"}
 
 
 @pytest.mark.parametrize("cls", ["Centred", "Skips"])
