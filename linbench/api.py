@@ -29,6 +29,7 @@ def run(
     search: bool = False,
     device: str = "auto",
     again: bool = False,
+    allow: Iterable[str] = (),
 ) -> pd.DataFrame:
     """Train and judge models on a task; what is finished already is read from `results`.
 
@@ -39,17 +40,18 @@ def run(
             `--search` and `--device`.
         test_lengths: as `--test-lengths`, such as (1, 2, 4).
         again: repeat cells that are finished.
+        allow: laws that layers of your own may break, as `--allow`, such as ("non-causal",); their results are marked and take part in no verdict.
 
     Returns: one row per cell, as `load`.
 
-    Raises UserError: a name or value that is not allowed; StorageError: results cannot be kept.
+    Raises UserError: a name or value that is not allowed, or a layer that breaks a law; StorageError: results cannot be kept.
     """
     if search:
         refuse_rate(settings or {})
     models = [model] if isinstance(model, str) else list(model)
     numbers = parse_seeds(seeds)
     cells = plan(task, models, preset=preset, form=form, protocol=protocol, seeds=numbers, settings=settings, test_lengths=test_lengths, device=device)
-    return frame((run_searched if search else run_cells)(cells, Store(results), Silent(), again=again))
+    return frame((run_searched if search else run_cells)(cells, Store(results), Silent(), again=again, allow=allow))
 
 
 def load(results: str | Path = "results") -> pd.DataFrame:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from linbench.common.words import counted
 from linbench.layer_speeds import ASKED, Way, best_way, layer_of
 from linbench.naming import told_apart
-from linbench.results import Row, comparisons
+from linbench.results import Row, broken, comparisons
 from linbench.scores import at_one_chance
 from linbench.sizes import TOLERANCE
 from linbench.speeds import Speeds
@@ -70,7 +70,7 @@ def _rows(block: Block, results: Mapping[str, Result]) -> list[Row]:
     chosen = [[results[cell.id] for cell in cells if cell.id in results] for _, cells in block.rows]
     even = iter(at_one_chance([result for own in chosen for result in own]))
     labels = _labels([model for model, _ in block.rows])
-    return [Row(label, tuple(next(even) for _ in own)) for label, own in zip(labels, chosen, strict=True)]
+    return [Row(f"{label}{broken(own)}", tuple(next(even) for _ in own)) for label, own in zip(labels, chosen, strict=True)]
 
 
 def _labels(models: Sequence[SuiteModel]) -> list[str]:
@@ -140,6 +140,8 @@ def _ways(rows: Sequence[Row], speeds: Sequence[Speeds]) -> dict[str, Way]:
 def why_not(row: Row, first: Row) -> str | None:
     """What keeps two variants from a verdict, in a sentence without its end; None: nothing."""
     both = (row, first)
+    if lawless := next((one for one in both if broken(one.results)), None):
+        return f"no verdict: {lawless.label}"
     for one in both:
         if failed := next((result for result in one.results if result["status"] not in FINAL), None):
             return f"no verdict: {one.label}, seed {failed['cell']['seed']} {failed['status']}"

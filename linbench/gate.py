@@ -130,6 +130,9 @@ def gate(
     found = matches(*reported)
     gated, problems, changed = list[Match](), list[str](), dict[str, list[str]]()
     for match in (match for match in found if match.baseline.results):
+        if match.lawless:
+            problems.append(match.lawless)
+            continue
         missing = list(match.missing)
         differ, seeds = match.changed(policy.may_differ), len(match.seeds)
         for what in differ:

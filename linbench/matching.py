@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from linbench.cell import canonical
-from linbench.results import Row, comparisons
+from linbench.results import Row, broken, comparisons
 from linbench.scores import accuracy
 from linbench.store import DIVERGED, Result, seed_of
 
@@ -138,6 +138,12 @@ class Match:
             for result in row.results:
                 if accuracy(result) is None:
                     yield f"{self.name}, seed {seed_of(result)}: {result['status']} in the {side}, {str(result['reason']).rstrip('.')}."
+
+    @property
+    def lawless(self) -> str | None:
+        """A sentence where layers on either side break a law: what they score is no baseline, and no candidate."""
+        sides = [side for side, row in self.sides if broken(row.results)]
+        return f"{self.name} takes part in no verdict: its layers are not known to keep the laws in the {' and the '.join(sides)}." if sides else None
 
     def changed(self, may_differ: Sequence[str]) -> list[str]:
         """What else than the code is not the same on both sides."""

@@ -12,7 +12,7 @@ from linbench.models.blocks.heads import CONTROLLED
 from linbench.naming import fewest, labelled, mixture, told_apart
 from linbench.presets import preset_of
 from linbench.scores import accuracy, at_one_chance
-from linbench.store import NO_VERDICT, Result, fingerprint, rate_of, seed_of, size_of
+from linbench.store import NO_VERDICT, UNLAWFUL, Result, fingerprint, rate_of, seed_of, size_of
 
 _ABSENT = object()
 
@@ -77,7 +77,7 @@ class Row:
 
     @property
     def in_verdicts(self) -> bool:
-        """Whether it was neither undertrained nor its learning rate in doubt."""
+        """Whether it was neither undertrained nor its learning rate in doubt, and its layers are known to keep the laws."""
         return not any(mark in NO_VERDICT for result in self.results for mark in result["marks"])
 
     @property
@@ -248,10 +248,31 @@ def _comparison(key: str, members: Sequence[Result], tuning: Sequence[Result], o
     ]
     rank = {label: i for i, label in enumerate(order)}
     rows.sort(key=lambda row: (rank.get(row.results[0]["label"], len(rank)), _with_numbers(row.label)))
+    rows = [_broken_told(row) for row in rows]
     cell, presets = members[0]["cell"], {member["preset"] for member in members}
     preset = presets.pop() if len(presets) == 1 else None
     called = preset or preset_of([member["cell"] for member in members])
     return Comparison(key, cell["task"]["name"], preset, cell["model"]["form"], cell["device"], tuple(rows), called)
+
+
+def broken(results: Iterable[Result]) -> str:
+    """Return what stands behind a model's name wherever it is shown: ` (non-causal)` where layers of its break that law; empty where they break none."""
+    marks = {mark for result in results for mark in result["marks"]}
+    found = [mark for mark in UNLAWFUL if mark in marks]
+    return f" ({', '.join(found)})" if found else ""
+
+
+def laws_said(rows: Iterable[Row]) -> str:
+    """Say which of these models break a law that every layer must keep, or may; empty where none does."""
+    found = dict.fromkeys(row.label for row in rows if broken(row.results))
+    return f"In no verdict, as a law that layers must keep is broken or could not be probed: {', '.join(found)}." if found else ""
+
+
+def _broken_told(row: Row) -> Row:
+    """Return the row with that behind its name, in its results too, as figures name models by these."""
+    words = broken(row.results)
+    results = tuple({**result, "label": f"{result['label'].removesuffix(words)}{words}"} for result in row.results)
+    return replace(row, label=f"{row.label.removesuffix(words)}{words}", results=results) if words else row
 
 
 def _width(result: Result) -> Any:

@@ -10,9 +10,11 @@ from typing import Protocol
 from linbench.cell import Cell
 from linbench.checkpoint import Checkpoints
 from linbench.common.errors import StorageError
+from linbench.common.laws import allowed
 from linbench.groups import groups
 from linbench.jobs import Job, Message, Reported, work
 from linbench.measure import blank
+from linbench.probe import Marks, foreign
 from linbench.store import FINAL, Result, Store
 from linbench.train import Report
 from linbench.workers import Outcome
@@ -102,6 +104,7 @@ def run_cells(
     retry: bool = True,
     stack: int | None = None,
     then: Following | None = None,
+    allow: Iterable[str] = (),
 ) -> list[Result]:
     """The results of `cells`, in their order and each once, and of what follows from them, `then`, as soon as there is a place for it; each is kept
     as soon as it is there. `again` repeats finished ones, `retry` those that failed.
@@ -110,10 +113,13 @@ def run_cells(
     device). What finds no memory beside others that share its GPU is run once more when they are done; what is lost with its worker or GPU is handed
     out again, `TRIES` times in all. Several launchers may work on one folder: each cell is run by whoever claims it first. A group that was
     broken off goes on from its last checkpoint. Whoever measures, claims and results are this process's alone.
-    Raises StorageError: results cannot be kept; DeviceLostError: this process measures, and its GPU is lost.
+    Before anything is trained, layers that are not shipped are probed for the laws that every layer must keep, in a process of their own, unless all their
+    results are there; `allow` names laws that may be broken, which marks the results.
+    Raises UserError: a layer breaks a law; StorageError: results cannot be kept; DeviceLostError: this process measures, and its GPU is lost.
     """
+    marks = Marks(allowed(allow))
     store.prepare()
-    book = _Book(store, progress, partial(stands, again=again, retry=retry), then)
+    book = _Book(store, progress, partial(stands, again=again, retry=retry), then, marks)
     try:
         book.add(cells)
         while waiting := book.waiting:
@@ -130,8 +136,8 @@ def run_cells(
 class _Book:
     """Which cells of a run have a result, and which are claimed for a job."""
 
-    def __init__(self, store: Store, progress: Progress, good: Callable[[Result | None], bool], then: Following | None) -> None:
-        self.store, self.progress, self.good, self.then = store, progress, good, then
+    def __init__(self, store: Store, progress: Progress, good: Callable[[Result | None], bool], then: Following | None, marks: Marks) -> None:
+        self.store, self.progress, self.good, self.then, self.marks = store, progress, good, then, marks
         self.cells: dict[str, Cell] = {}
         self.results: dict[str, Result] = {}
         self.claims: dict[str, ExitStack] = {}
@@ -151,8 +157,9 @@ class _Book:
         return [cell for name, cell in self.cells.items() if name not in self.results]
 
     def add(self, cells: Iterable[Cell]) -> list[Cell]:
-        """Those that were not known."""
+        """Those that were not known; their layers are probed. Raises UserError: one breaks a law."""
         new = {cell.id: cell for cell in cells if cell.id not in self.cells}
+        self.marks.probe([cell for cell in new.values() if foreign(cell) and not self.good(self.store.get(cell.id))])
         self.cells |= new
         if new:
             self.progress.begin(list(new.values()))
@@ -206,7 +213,7 @@ class _Book:
             self.crowded.add(message["id"])
             self.claims.pop(message["id"]).close()
         elif message["id"] in self.claims:
-            self.store.put(message)
+            self.store.put(self.marks.on(message))
             self.done(self.cells[message["id"]], stored=False)
 
     def over(self, job: Job, outcome: Outcome) -> None:

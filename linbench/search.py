@@ -1,6 +1,6 @@
 """The learning rate of every model by one rule: the same grid for all, chosen on tuning seeds by validation, reported on others."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -9,7 +9,9 @@ from pydantic import Field, model_validator
 
 from linbench.cell import Cell, Purpose, digest
 from linbench.common.errors import HopelessError, UserError
+from linbench.common.laws import allowed
 from linbench.common.settings import Settings
+from linbench.probe import Marks, foreign
 from linbench.protocol import suite_block
 from linbench.runner import HERE, Executor, Progress, run_cells, stands
 from linbench.scores import validation_accuracy
@@ -150,14 +152,15 @@ def run_searched(
     again: bool = False,
     retry: bool = True,
     stack: int | None = None,
+    allow: Iterable[str] = (),
 ) -> list[Result]:
     """The results of `cells`, each at the learning rate that its model's search finds, whatever rate the cell has.
 
     All models are searched side by side, each as far as its results lead. The reported ones say what was tried, and are marked `lr_edge` where the
     best rate is the first or last of all tried, `lr_untried` where one of its runs failed, which is never the best.
 
-    Raises UserError: a seed to be reported is a tuning seed; HopelessError, when all others are run: no rate of a model could be tried. StorageError: results
-    cannot be kept.
+    Raises UserError: a seed to be reported is a tuning seed, or a layer breaks a law that `allow` does not name; HopelessError,
+    when all others are run: no rate of a model could be tried. StorageError: results cannot be kept.
     """
     searches = _searches(cells, settings or default_search())
     asked = [(cell, searches[_model(cell)]) for cell in {cell.id: cell for cell in cells}.values()]
@@ -177,8 +180,11 @@ def run_searched(
                     told[cell.id] = _told(results[report.id], search, store)
                 yield report
 
+    if not_shipped := [cell for cell in cells if foreign(cell)]:  # before any of the others is trained, whatever of their searches is stored
+        _, left = ahead(not_shipped, (lambda name: None) if again else store.get, settings or default_search(), retry=retry)
+        Marks(allowed(allow)).probe([cell for cell in not_shipped if cell.id in left])
     first = [cell for search in searches.values() for cell in search.wanted]
-    run_cells(first, store, progress, executor=executor, again=again, retry=retry, stack=stack, then=following)
+    run_cells(first, store, progress, executor=executor, again=again, retry=retry, stack=stack, then=following, allow=allow)
     if hopeless := dict.fromkeys(search.cell.model.label for search in searches.values() if search.hopeless):
         raise HopelessError(
             f"no learning rate of {', '.join(hopeless)} can be chosen: none has a number from every tuning seed; see why its runs ended as they did."

@@ -15,6 +15,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 from linbench.cell import SCHEMA, canonical, digest
 from linbench.common.errors import StorageError
 from linbench.common.files import LEFTOVER, write_whole
+from linbench.common.laws import Law
 
 Result = dict[str, Any]
 """What a cell measured, as plain JSON values; see `linbench.measure` for what is in it. What a benchmark measured has a `kind` and other things in it: see
@@ -41,7 +42,13 @@ EDGE = "lr_edge"
 UNTRIED = "lr_untried"
 """The mark of a result beside whose learning rate another could not be tried, as a run failed."""
 
-NO_VERDICT = (UNDERTRAINED, EDGE, UNTRIED)
+UNPROBED = "unprobed"
+"""The mark of a result whose layer is not shipped and could not be probed for the laws that it must keep."""
+
+UNLAWFUL = (*(law.value for law in Law), UNPROBED)
+"""Marks of results of layers that break a law, or may: whatever they score says nothing."""
+
+NO_VERDICT = (UNDERTRAINED, EDGE, UNTRIED, *UNLAWFUL)
 """Marks of results that take part in none."""
 
 _ID = re.compile("[0-9a-f]{64}")

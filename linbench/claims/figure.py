@@ -14,7 +14,7 @@ from linbench.common.words import counted
 from linbench.naming import all_settings
 from linbench.results import slices
 from linbench.scores import LEARNED, above_chance, accuracy, steps_to
-from linbench.store import NO_VERDICT, UNDERTRAINED, Result
+from linbench.store import NO_VERDICT, UNDERTRAINED, UNLAWFUL, Result
 
 STEPS = "steps to 0.9"
 """Of training, until validation accuracy is that high."""
@@ -163,8 +163,9 @@ def figure(measure: Measure, cells: Sequence[Cell], found: Mapping[str, Result])
             missing += 1
             continue
         troubles = [word for result in results for word in _troubles(result, measure)]
-        trouble = min(troubles, key=lambda word: word == UNDERTRAINED, default="")  # more training is no answer to others
-        if trouble and trouble not in NO_VERDICT:
+        # more training is no answer to others, and nothing to a law that is broken
+        trouble = min(troubles, key=lambda word: (word == UNDERTRAINED) - (word in UNLAWFUL), default="")
+        if trouble and (trouble in UNLAWFUL or trouble not in NO_VERDICT):
             aside[seed] = Aside(trouble, None)
             continue
         between = _along(measure, these, results) if measure.along else ends(mean)(*(_value(measure, result, measure.at) for result in results))
@@ -180,7 +181,7 @@ def _troubles(result: Result, measure: Measure) -> list[str]:
         return [str(result["status"])]
     if result["status"] == "diverged" and measure.of not in (*SHARES, STEPS) and not measure.along:
         return ["diverged"]
-    return [] if measure.marked else [mark for mark in result["marks"] if mark in NO_VERDICT]
+    return [mark for mark in result["marks"] if mark in (UNLAWFUL if measure.marked else NO_VERDICT)]
 
 
 def _along(measure: Measure, cells: Sequence[Cell], results: Sequence[Result]) -> Span:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from linbench.cli.options import DeviceOption, DevicesOption, JsonOption, TimeoutOption, WorkersOption, tell_failed, tell_set_aside
+from linbench.cli.options import AllowOption, DeviceOption, DevicesOption, JsonOption, TimeoutOption, WorkersOption, tell_failed, tell_set_aside
 from linbench.common.errors import HopelessError, StorageError, UserError, unknown
 from linbench.common.words import counted, duration
 
@@ -52,6 +52,7 @@ def claims(
     workers: WorkersOption = None,
     devices: DevicesOption = None,
     timeout: TimeoutOption = 1800.0,
+    allow: AllowOption = None,
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all of them as a page of Markdown.")] = None,
     results: Annotated[
         list[Path] | None,
@@ -78,7 +79,7 @@ def claims(
         stored = _stored(results, new=run)
         found = [verdict(claim, stored) for claim in chosen]
         if run:
-            where: dict[str, Any] = {"name": "local", "device": device, "devices": devices, "workers": workers, "silence": timeout}
+            where: dict[str, Any] = {"name": "local", "device": device, "devices": devices, "workers": workers, "silence": timeout, "allow": allow or ()}
             waiting = [each for each in found if not each.complete]
             while waiting:
                 more = _run(waiting, stored, device, (results or [DEFAULT])[0], where)

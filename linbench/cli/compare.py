@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from linbench.cli.options import (
+    AllowOption,
     DeviceOption,
     DevicesOption,
     FormOption,
@@ -50,6 +51,7 @@ def compare(
     device: DeviceOption = "auto",
     stack: StackOption = None,
     timeout: TimeoutOption = 1800.0,
+    allow: AllowOption = None,
     format_: ShownOption = Shown.terminal,
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,
@@ -72,7 +74,7 @@ def compare(
         tell_left_out(plan.left_out)
         store = Store(results)
         where: dict[str, Any] = {"device": device, "devices": devices, "workers": workers, "silence": timeout}
-        done = carry_out(plan.cells, store, search=chosen.search, stack=stack, **where) if plan.cells else []
+        done = carry_out(plan.cells, store, search=chosen.search, stack=stack, allow=allow or (), **where) if plan.cells else []
     # not before: what makes tables takes a second to load
     from linbench.benchmark.command import unmeasured
     from linbench.report.beside import LEFT, caption, columns, page, plain, rows

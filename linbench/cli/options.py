@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from linbench.common.errors import EXIT_CELLS_FAILED, UserError
+from linbench.common.laws import Law
 
 ResultsOption = Annotated[Path, typer.Option("--results", metavar="DIR", help="Folder of result files.", rich_help_panel="Results")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output, and nothing else there.", rich_help_panel="Results")]
@@ -23,6 +24,12 @@ WorkersOption = Annotated[
 ]
 DevicesOption = Annotated[str | None, typer.Option("--devices", metavar="all|N", help="On all GPUs of this host, or on so many of them.")]
 TimeoutOption = Annotated[float, typer.Option("--timeout", min=1.0, metavar="SECONDS", help="A group that reports nothing for so long is ended.")]
+
+
+AllowOption = Annotated[
+    list[Law] | None,
+    typer.Option("--allow", metavar="LAW", help="Train layers of yours that are non-causal, batch-mixing or nondeterministic, marked and without verdict."),
+]
 
 
 class Shown(StrEnum):

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from linbench.cli.options import JsonOption, ResultsOption, parse_settings, tell_failed, tell_set_aside
+from linbench.cli.options import AllowOption, JsonOption, ResultsOption, parse_settings, tell_failed, tell_set_aside
 from linbench.common.errors import UserError
 
 EXAMPLES = """
@@ -54,6 +54,7 @@ def run(
     precision: Annotated[str | None, typer.Option(help="fp32, or bf16 in products of matrices: a row of its own.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     again: Annotated[bool, typer.Option("--again", help="Repeat cells that are finished.")] = False,
+    allow: AllowOption = None,
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,
 ) -> None:
@@ -87,7 +88,7 @@ def run(
         cells = plan(task, models, preset=preset, form=form, protocol=protocol, seeds=numbers, settings=settings, test_lengths=lengths, device=device)
         store = Store(results)
         progress = Live(stderr) if stderr.is_terminal else Plain(stderr)
-        found = (run_searched if search else run_cells)(cells, store, progress, again=again, stack=stack)
+        found = (run_searched if search else run_cells)(cells, store, progress, again=again, stack=stack, allow=allow or ())
     # not before: what draws takes a second to load
     from linbench.report.figures import AFTER_A_RUN
     from linbench.report.pictures import save_figures

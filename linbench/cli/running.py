@@ -1,6 +1,6 @@
 """What verbs that run many cells share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +11,13 @@ if TYPE_CHECKING:
 
 
 def carry_out(
-    cells: "Sequence[Cell]", store: "Store", *, search: "SearchSettings | None", stack: int | None, retry: bool = False, **where: Any
+    cells: "Sequence[Cell]", store: "Store", *, search: "SearchSettings | None", stack: int | None, retry: bool = False, allow: Iterable[str] = (), **where: Any
 ) -> "list[Result]":
     """The results of cells, with a display on standard error while what is missing is run; `where`: as `linbench.executor.executor` takes it.
+    `allow`: laws that layers may break.
 
-    Raises UserError: options that do not go together; HopelessError: no learning rate of a model can be chosen; StorageError: results cannot be kept.
+    Raises UserError: options that do not go together, or a layer that breaks a law; HopelessError: no learning rate of a model can be
+    chosen; StorageError: results cannot be kept.
     """
     from rich.console import Console
 
@@ -27,4 +29,4 @@ def carry_out(
     stderr = Console(stderr=True)
     run = partial(run_searched, settings=search) if search else run_cells
     with executor(**where) as who:
-        return run(cells, store, Live(stderr) if stderr.is_terminal else Plain(stderr), executor=who, retry=retry, stack=stack)
+        return run(cells, store, Live(stderr) if stderr.is_terminal else Plain(stderr), executor=who, retry=retry, stack=stack, allow=allow)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from linbench.cli.options import (
+    AllowOption,
     DeviceOption,
     DevicesOption,
     FormOption,
@@ -66,6 +67,7 @@ def sweep(
     address: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Of the Ray cluster; default: auto, the one that this host is part of.")] = None,
     gpus: Annotated[float | None, typer.Option(metavar="SHARE", help="Of one GPU, for each group on a Ray cluster, such as 0.25; default: 1.")] = None,
     timeout: TimeoutOption = 1800.0,
+    allow: AllowOption = None,
     device: DeviceOption = "auto",
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,
@@ -92,7 +94,7 @@ def sweep(
                 raise UserError("every cell is finished; without --limit the tables are shown.")
         if not dry_run:
             where = {"device": device, "devices": devices, "workers": workers, "address": address, "gpus": gpus, "silence": timeout}
-            done = carry_out(cells, store, search=chosen.search, stack=stack, retry=retry is not None, name=executor, **where)
+            done = carry_out(cells, store, search=chosen.search, stack=stack, retry=retry is not None, name=executor, allow=allow or (), **where)
     if dry_run:
         _tell_plan(cells, store, stack, search=chosen.search, retry=retry is not None, as_json=as_json)
         tell_set_aside(store.set_aside)

@@ -7,6 +7,7 @@ from linbench.layer_speeds import ASKED, layer_of
 from linbench.report.lines import markdown, probability
 from linbench.report.tables import NOTES, accuracy_words
 from linbench.report.words import TITLES, thousands
+from linbench.results import laws_said
 from linbench.sizes import TOLERANCE
 
 LEFT = {"task", "model", "verdict", "marks"}
@@ -57,13 +58,15 @@ def caption(found: SideBySide) -> str:
     results = [result for line in found.lines for result in line.row.results]
     seeds = ", ".join(map(str, sorted({result["cell"]["seed"] for result in results})))
     devices = ", ".join(sorted({result["cell"]["device"] for result in results}))
-    return (
+    words = (
         f"{NOTES[found.form]} Test accuracy, mean ± standard deviation over seeds ({seeds}; {devices}); diverged runs count as chance. "
         f"Difference: to {found.first}, with its own 95 % interval by Welch's t. Better and worse are shown at {ALPHA:g} among all verdicts of "
         f"this table: p is by Holm's correction. Sizes that differ by more than {TOLERANCE:.0%} are not comparable, nor is a state that grows with "
         "the length beside one that does not; results that are undertrained, or whose learning rate was the first or last of all tried, take part "
-        f"in no verdict. State floats are those of one sequence at the longest tested length.{_speeds(found)}"
+        f"in no verdict. State floats are those of one sequence at the longest tested length.{_speeds(found)} "
+        f"{laws_said([line.row for line in found.lines])}"
     )
+    return words.rstrip()
 
 
 def _speeds(found: SideBySide) -> str:

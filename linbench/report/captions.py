@@ -4,7 +4,7 @@ from linbench.common.words import counted
 from linbench.report.figures import FIGURES, OVER_ALL
 from linbench.report.panels import slice_words
 from linbench.report.tables import setting
-from linbench.results import Comparison, slices
+from linbench.results import Comparison, laws_said, slices
 
 OF_TESTS = ("lengths", *OVER_ALL)
 """Figures in which a number is of a whole test."""
@@ -19,6 +19,7 @@ def words(comparison: Comparison, name: str, *, settings: bool = True) -> str:
         FIGURES[name].__doc__ or "",
         over_answers(comparison) if name in OF_TESTS else "",
         of_diverged(comparison) if name in OF_DIVERGED else "",
+        laws_said(comparison.rows),
         setting(comparison) if settings else "",
     ]
     return " ".join(" ".join(parts).split())

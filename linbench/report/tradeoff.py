@@ -8,7 +8,7 @@ from linbench.layer_speeds import ASKED, Way, best_way, layer_of
 from linbench.report.captions import of_diverged, over_answers
 from linbench.report.labels import became_of
 from linbench.report.tables import setting
-from linbench.results import Comparison, Row
+from linbench.results import Comparison, Row, laws_said
 from linbench.speeds import Rate, Speeds, speeds
 from linbench.store import Result
 
@@ -89,7 +89,7 @@ def _caption(comparison: Comparison, ways: Iterable[Way]) -> str:
     text = f"""Test accuracy, the mean over seeds with a bar from the worst to the best, against the measured speed of one such layer alone, the median
         with a bar between the fifths ({about}). A hollow
         mark: undertrained, or its learning rate in doubt. In grey: what has no accuracy or no such speed, of the same width. {over_answers(comparison)}
-        {of_diverged(comparison)} {setting(comparison)}"""
+        {of_diverged(comparison)} {laws_said(comparison.rows)} {setting(comparison)}"""
     return " ".join(text.split())
 
 
