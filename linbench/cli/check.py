@@ -23,7 +23,8 @@ def check(
 ) -> None:
     """Put a mixer through the laws that any must keep: causality, streaming, gradients, state size, stability and more, a row each with what was found.
 
-    It is built as the first of two layers, in float32 and float64 on the CPU, with the weights it starts with; what starts at zero is drawn. Causality and the
+    It is built as the first of two layers, in float32 and, if it takes that, float64 on the CPU, with the weights it starts with; what starts at zero is drawn.
+    Where it computes in less than float64 it is held to the rounding of that. Causality and the
     batch's neighbours are looked at as in training, too, and these, streaming and the chunkwise form in the second layer as well. Exit code 1 if any law is
     broken. What a mixer does not declare is no fault; nor is it, with --learn, that one without a convolution or a token shift does not learn, since two layers
     that see no neighbours are too slow to: --form controlled brings a convolution.

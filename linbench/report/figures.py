@@ -17,7 +17,7 @@ from linbench.report.labels import CROWD, footnote, titled
 from linbench.report.panels import by_length, by_slice, learning_curves
 from linbench.report.sizes import by_model, by_state, by_width
 from linbench.report.windows import by_rate
-from linbench.results import Comparison, Row, slices
+from linbench.results import Comparison, Row, broken, slices
 from linbench.store import seed_of
 
 PANEL_INCHES = 3.9
@@ -148,7 +148,8 @@ def draw(figure: Figure, comparison: Comparison, name: str) -> bool:
         return False
     titled(figure, f"{comparison.title}, {comparison.form} form, {_seeds(comparison, tuning=name == 'learning-rates')}", mpl.rcParams["axes.titlesize"])
     if name not in UNMARKED:
-        footnote(figure, tests=len(comparison.tests) if name in OVER_ALL else 0, hollow=not all(row.in_verdicts for row in comparison.rows))
+        hollow, lawless = not all(row.in_verdicts for row in comparison.rows), bool(broken(comparison.results))
+        footnote(figure, tests=len(comparison.tests) if name in OVER_ALL else 0, hollow=hollow, lawless=lawless)
     return True
 
 

@@ -21,6 +21,7 @@ GUIDE = "#777777"
 """Of lines and words that are no model's."""
 
 HOLLOW = "hollow: undertrained, or its learning rate in doubt"
+HOLLOW_BY_NAME = "hollow: undertrained, its learning rate in doubt, or as its name says"
 
 CHANCE = "grey dashes: chance"
 CHANCE_LINE: dict[str, Any] = {"color": "#999999", "linewidth": 0.8, "linestyle": (0, (2, 2)), "zorder": 0}
@@ -100,10 +101,11 @@ def titled(figure: Figure, title: str, size: float | str = "medium") -> None:
     figure.suptitle(fill(title, int(figure.get_figwidth() / letter)), x=0.01, ha="left", fontsize=size)
 
 
-def footnote(figure: Figure, *, tests: int, hollow: bool) -> None:
-    """For readers who see the picture alone: of how many `tests` a number is the mean, if of several, and what `hollow` marks are, where there are any."""
+def footnote(figure: Figure, *, tests: int, hollow: bool, lawless: bool) -> None:
+    """Write what readers need who see the picture alone: of how many `tests` a number is the mean, if of several, and what `hollow` marks are, where there are
+    any. lawless: some of these because a law of layers is broken, as their names say."""
     parts = [f"accuracy: the mean of {tests} tests"] if tests > 1 else []
-    parts += [HOLLOW] if hollow else []
+    parts += [HOLLOW_BY_NAME if lawless else HOLLOW] if hollow else []
     if parts:
         figure.supxlabel("; ".join(parts), x=0.01, ha="left", fontsize=7.5, color=GUIDE)
 

@@ -15,7 +15,7 @@ from linbench.report.speed_panels import Line, against_length, against_recall, g
 from linbench.report.tables import commits
 from linbench.report.tradeoff import Tradeoff, tradeoffs
 from linbench.report.words import GROWTH, NOTES, TIMING, TITLES
-from linbench.results import Comparison
+from linbench.results import Comparison, broken
 from linbench.speeds import HOW, OURS, Series, Speeds, speeds
 from linbench.store import Result, fingerprint
 
@@ -127,7 +127,7 @@ def _of_recall(tradeoff: Tradeoff) -> Drawing:
             against_recall(axes, tradeoff, question)
         seeds = counted(max(len(point.accuracies) for point in tradeoff.points), "seed")
         titled(figure, f"{tradeoff.title}, controlled form, {seeds}: accuracy against speed")
-        footnote(figure, tests=tradeoff.tests, hollow=any(point.doubtful for point in tradeoff.points))
+        footnote(figure, tests=tradeoff.tests, hollow=any(point.doubtful for point in tradeoff.points), lawless=bool(broken(tradeoff.results)))
         return True
 
     return Drawing(tradeoff.slug, draw, tradeoff.caption, fingerprint(tradeoff.results))

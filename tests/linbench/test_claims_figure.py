@@ -13,6 +13,7 @@ from linbench.claims.figure import Figure, figure
 from linbench.claims.page import detail, plain
 from linbench.claims.stored import Stored
 from linbench.claims.verdict import SUPPORTED, verdict
+from linbench.store import UNLAWFUL
 from tests.linbench.claiming import CLAIM, a_claim, a_result
 
 
@@ -106,6 +107,17 @@ def test_a_seed_of_which_a_rate_is_in_doubt_as_well_is_not_only_short_of_trainin
     measured = figure(claim.measures["delta"], cells, found)
     assert {aside.why for aside in measured.aside.values()} == {"lr_edge"}
     assert (measured.short, measured.bounded) == (False, False)
+
+
+@pytest.mark.parametrize("marked", [False, True])
+@pytest.mark.parametrize("mark", UNLAWFUL)
+def test_a_layer_that_breaks_a_law_says_nothing_even_where_marks_do_not_count(mark: str, marked: bool) -> None:
+    claim = a_claim(measure={"marked": marked})
+    cells = of_measure(claim, "delta")
+    found = {cell.id: a_result(cell, 0.9, "cpu", marks=["undertrained", mark]) for cell in cells}
+    measured = figure(claim.measures["delta"], cells, found)
+    assert measured.values == {}
+    assert {(aside.why, aside.between) for aside in measured.aside.values()} == {(mark, None)}
 
 
 def test_the_mean_of_several_tasks_is_a_figure_for_every_seed(kept: Callable[..., Stored]) -> None:

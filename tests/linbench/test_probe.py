@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
 from linbench.api import run
 from linbench.beside import side_by_side
@@ -19,6 +20,7 @@ from linbench.probe import Marks, Probe, examine
 from linbench.report.beside import caption as caption_beside
 from linbench.report.beside import rows as rows_beside
 from linbench.report.captions import words
+from linbench.report.figures import draw
 from linbench.report.overview import overviews
 from linbench.report.tables import markdown
 from linbench.results import comparisons
@@ -26,7 +28,9 @@ from linbench.store import NO_VERDICT, UNLAWFUL, Store
 from linbench.suite import Suite, blocks
 from tests.linbench.faulty import FRAME
 
-LAYERS = FRAME + '''
+LAYERS = (
+    FRAME
+    + '''
 import os, random, time
 import multiprocessing
 import numpy as np
@@ -132,6 +136,7 @@ class Hangs(nn.Module):
             time.sleep(600)
         return x
 '''
+)
 
 
 @pytest.fixture
@@ -160,7 +165,8 @@ ENCODER = "torch.nn:TransformerEncoderLayer[nhead=2,dim_feedforward=32,dropout=0
     ("Faint", ["non-causal"], "token 15"), (f"{ENCODER},batch_first=true]", ["non-causal"], "from 16 of 32"), (f"{ENCODER}]", ["batch-mixing"], "other rows"),
     ("RowsFirst", ["batch-mixing"], "a row of 32 tokens gives other outputs alone than in a batch of 3"), ("Batched", ["batch-mixing"], "other rows"),
     ("Normed", ["non-causal", "batch-mixing"], ", in training"), ("Draws", ["nondeterministic"], "two calls with the same 32 tokens"),
-    ("Counts", ["nondeterministic"], "two calls"), ("Rolls[heads=2]", ["nondeterministic"], "two calls"), ("LeaksBehind[heads=2]", ["non-causal"], "second layer"),
+    ("Counts", ["nondeterministic"], "two calls"),
+    ("Rolls[heads=2]", ["nondeterministic"], "two calls"), ("LeaksBehind[heads=2]", ["non-causal"], "second layer"),
     ("LeaksFloat", ["non-causal"], "token"), ("Overflowing", [None], "not all of its outputs are finite"), ("Short[heads=2]", [None], "gives [3, 1, 16]"),
 ])  # fmt: skip
 def test_each_law_that_is_broken_is_seen(planned: Callable[..., Cell], model: str, laws: list[str | None], where: str) -> None:
@@ -195,6 +201,7 @@ def probed(cells: Sequence[Cell], *allow: str) -> Marks:
     return marks
 
 
+@pytest.mark.slow
 def test_a_refusal_says_which_law_how_it_was_seen_and_what_to_do(planned: Callable[..., Cell]) -> None:
     with pytest.raises(UserError) as refused:
         probed([planned("Same"), planned("TokensFirst"), planned("Normed")])
@@ -212,6 +219,7 @@ def test_a_refusal_says_which_law_how_it_was_seen_and_what_to_do(planned: Callab
         probed([], "causal")
 
 
+@pytest.mark.slow
 def test_only_what_is_broken_is_marked_and_ids_are_as_they_were(planned: Callable[..., Cell]) -> None:
     same, sound = planned("Same"), planned("TokensFirst")
     marks = probed([same, sound], "non-causal", "batch-mixing")
@@ -239,7 +247,7 @@ def test_what_dies_or_hangs_is_not_refused_but_marked_where_it_scores(
     planned: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("linbench.probe.SECONDS", 25.0)
-    dies, hangs, raises = cells = [planned("Dies"), planned("Hangs"), planned("Raises")]
+    cells = [planned("Dies"), planned("Hangs"), planned("Raises")]
     marks = probed(cells)
     said = capsys.readouterr().err
     assert "Dies could not be probed for the laws of layers, so whatever it scores has no verdict: its process died with exit code 3." in said
@@ -277,8 +285,8 @@ def test_a_search_refuses_before_others_are_trained(linbench: Callable[..., Any]
     suite = {"about": "a test", "tasks": ["mqar"], "models": ["deltanet", "./layers.py:Same"], "seeds": "0-1", "search": {}}
     suite["set"] = dict(word.split("=") for word in tiny if "=" in word)
     Path("suite.yaml").write_text(json.dumps(suite))
-    for words in (["sweep", "suite.yaml"], ["compare", "deltanet", "./layers.py:Same", "--suite", "suite.yaml"]):
-        ended = linbench(*words, "--device", "cpu", "--workers", "0", "--results", "kept")
+    for verb in (["sweep", "suite.yaml"], ["compare", "deltanet", "./layers.py:Same", "--suite", "suite.yaml"]):
+        ended = linbench(*verb, "--device", "cpu", "--workers", "0", "--results", "kept")
         assert (ended.code, ended.out) == (2, "")
         assert "layers.py:Same is non-causal" in ended.err
         assert not Path("kept").exists()
@@ -298,11 +306,23 @@ def test_marks_of_laws_stand_in_every_table_and_caption_and_in_no_verdict(a_resu
     assert f"mine ({mark})" in markdown(one)
     for name in ("learning-curves", "state", "models"):
         assert f"In no verdict, as a law that layers must keep is broken or could not be probed: mine ({mark})." in words(one, name)
-    other = [{**result, "id": f"other {result['id']}", "cell": {**result["cell"], "task": {**result["cell"]["task"], "name": "copy"}}} for result in one.results]
+    other = [
+        {**result, "id": f"other {result['id']}", "cell": {**result["cell"], "task": {**result["cell"]["task"], "name": "copy"}}} for result in one.results
+    ]
     (table,) = overviews(comparisons([*unlawful(a_result, mark), *other])).values()
     assert f"mine ({mark})" in set(table.frame["model"])
     (again,) = comparisons(one.results, order=[f"mine ({mark})"])
     assert again.rows[0].label == f"mine ({mark})", "it is said once"
+
+
+@pytest.mark.parametrize(("mark", "foot"), [("non-causal", "or as its name says"), ("undertrained", "or its learning rate in doubt")])
+def test_the_foot_of_a_figure_says_what_is_hollow(a_result: Callable[..., Any], mark: str, foot: str) -> None:
+    curve = [{"step": step, "tokens": 100 * step, "loss": 1.0, "accuracy": 0.5} for step in (1, 2)]
+    (one,) = comparisons([{**result, "curve": curve} for result in unlawful(a_result, mark)])
+    figure = Figure(layout="constrained")
+    assert draw(figure, one, "learning-curves")
+    assert figure.get_supxlabel().endswith(foot)
+    assert (f"mine ({mark})" in {text.get_text() for text in figure.axes[0].texts}) == (mark == "non-causal")
 
 
 def test_a_caption_says_nothing_of_laws_where_none_is_broken(a_result: Callable[..., Any]) -> None:
