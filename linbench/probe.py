@@ -25,8 +25,8 @@ LONGEST = 512
 ROWS = 3
 """Of a batch."""
 
-SECONDS = 300.0
-"""That a layer has for its probe, which takes about one."""
+SHORTEST, SECONDS = 30.0, 300.0
+"""That a layer has for its probe, which takes about one, with the start of a process: what a group may be silent for, between these."""
 
 _ASKED = {
     Law.non_causal: "A layer must be causal, or its score means nothing; the usual causes are a missing mask and a convolution that pads both sides",
@@ -68,10 +68,11 @@ _known: dict[str, Probed] = {}
 
 
 class Marks:
-    """Marks that results get for the laws which the layers of their cells break. `allow`: laws that may be broken."""
+    """Marks that results get for the laws which the layers of their cells break. `allow`: laws that may be broken. silence: seconds for
+    which a group that trains may report nothing."""
 
-    def __init__(self, allow: frozenset[Law] = frozenset()) -> None:
-        self.allow = allow
+    def __init__(self, allow: frozenset[Law] = frozenset(), silence: float = SECONDS) -> None:
+        self.allow, self.seconds = allow, min(SECONDS, max(SHORTEST, silence))
         self._of: dict[str, list[str]] = {}
 
     def probe(self, cells: Sequence[Cell]) -> None:
@@ -80,7 +81,7 @@ class Marks:
         Raises UserError: one breaks a law that it may not.
         """
         asked = {cell.id: _probes(cell) for cell in cells}
-        _learn({key: probe for probes in asked.values() for key, probe in probes.items()})
+        _learn({key: probe for probes in asked.values() for key, probe in probes.items()}, self.seconds)
         sentences = {key: _refusal(probe, _known[key], self.allow) for probes in asked.values() for key, probe in probes.items()}
         if refused := [sentence for sentence in sentences.values() if sentence]:
             raise UserError(" ".join(dict.fromkeys(refused)))
@@ -111,10 +112,10 @@ def _probes(cell: Cell) -> dict[str, Probe]:
     return found
 
 
-def _learn(probes: Mapping[str, Probe]) -> None:
+def _learn(probes: Mapping[str, Probe], seconds: float) -> None:
     """Find out what is not known of these yet; what could not be is said on standard error."""
     new = [key for key in probes if key not in _known]
-    for place, outcome in outcomes(examine, [probes[key] for key in new], workers=1, seconds=SECONDS) if new else ():
+    for place, outcome in outcomes(examine, [probes[key] for key in new], workers=1, seconds=seconds) if new else ():
         found = _known[new[place]] = outcome.value or Probed(trouble=outcome.failure)
         if found.trouble:
             name = probes[new[place]].layer.entry.name

@@ -64,6 +64,10 @@ class Executor(Protocol):
     def sharing(self) -> int:
         """How many groups have a GPU between them."""
 
+    @property
+    def silence(self) -> float:
+        """Seconds after which a group that reports nothing is given up."""
+
     def alone(self) -> "Executor":
         """One with which none has to share."""
 
@@ -76,6 +80,7 @@ class Here:
     """One after another, in this process."""
 
     sharing = 1
+    silence = float("inf")
 
     def alone(self) -> "Here":
         """It is."""
@@ -117,7 +122,7 @@ def run_cells(
     results are there; `allow` names laws that may be broken, which marks the results.
     Raises UserError: a layer breaks a law; StorageError: results cannot be kept; DeviceLostError: this process measures, and its GPU is lost.
     """
-    marks = Marks(allowed(allow))
+    marks = Marks(allowed(allow), executor.silence)
     store.prepare()
     book = _Book(store, progress, partial(stands, again=again, retry=retry), then, marks)
     try:

@@ -182,7 +182,7 @@ def run_searched(
 
     if not_shipped := [cell for cell in cells if foreign(cell)]:  # before any of the others is trained, whatever of their searches is stored
         _, left = ahead(not_shipped, (lambda name: None) if again else store.get, settings or default_search(), retry=retry)
-        Marks(allowed(allow)).probe([cell for cell in not_shipped if cell.id in left])
+        Marks(allowed(allow), executor.silence).probe([cell for cell in not_shipped if cell.id in left])
     first = [cell for search in searches.values() for cell in search.wanted]
     run_cells(first, store, progress, executor=executor, again=again, retry=retry, stack=stack, then=following, allow=allow)
     if hopeless := dict.fromkeys(search.cell.model.label for search in searches.values() if search.hopeless):

@@ -155,6 +155,12 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("linbench.report.figures.AFTER_A_RUN", ())
 
 
+@pytest.fixture
+def unprobed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers are trained without a probe, which would call them once more in a process of its own: for tests that count calls or processes."""
+    monkeypatch.setattr("linbench.probe.Marks.probe", lambda marks, cells: None)
+
+
 @pytest.fixture(scope="session")
 def tiny() -> list[str]:
     """Settings with which a run takes well under a second."""

@@ -23,6 +23,8 @@ from linbench.runner import TRIES, Silent, run_cells
 from linbench.store import Result, Store
 from linbench.train import Report
 
+pytestmark = pytest.mark.usefixtures("unprobed")
+
 STEPS = 500
 TINY = {
     "protocol.batch_size": 4, "protocol.tokens": STEPS * 4 * 16, "protocol.validation_examples": 8, "protocol.test_examples": 8, "protocol.evaluations": 5,

@@ -21,6 +21,8 @@ from linbench.train import Report
 from linbench.workers import Outcome, outcomes
 from tests.linbench.processes import alive
 
+pytestmark = pytest.mark.usefixtures("unprobed")
+
 TINY = {
     "protocol.batch_size": 4, "protocol.tokens": 10 * 4 * 16, "protocol.validation_examples": 8, "protocol.test_examples": 8, "protocol.evaluations": 5,
     "model.d_model": 16, "task.seq_len": 16, "task.kv_pairs": 2, "task.vocab_size": 16,
