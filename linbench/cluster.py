@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -133,7 +132,7 @@ class Cluster(NamedTuple):
 
         cells = [cell for cell in job.cells if cell.id in job.wanted]
         task = ray.remote(_speaking).options(num_cpus=1, num_gpus=self.gpus, max_retries=0, num_returns="streaming", name="linbench")
-        return task.remote(pickle.dumps(Job(cells, job.wanted, None)), job.wanted, _files(job), self.gpus)
+        return task.remote(pickle.dumps(Job(cells, job.wanted, None)), job.wanted, self.gpus)
 
     def _heard(self, stream: Any, group: _Group, tell: Callable[[Message], None]) -> Outcome | None:
         """The group's outcome if it is over; else what it says is told."""
@@ -174,24 +173,14 @@ def _looked_at(running: dict[Any, _Group]) -> list[tuple[Any, bool]]:
     return [(stream, True) for stream in ready] + [(stream, False) for stream in others]
 
 
-def _files(job: Job) -> dict[str, bytes]:
-    """What plugins that are named by a path below this folder consist of: their files and those beside them."""
-    sources = {entry.source for cell in job.cells for entry in (cell.task_entry, *(layer.entry for layer in cell.model.layers))}
-    paths = [Path(path) for path, _, _ in (source.partition(":") for source in sources) if path.endswith(".py")]
-    folders = {path.parent for path in paths if not path.is_absolute() and path.resolve().is_relative_to(Path.cwd())}
-    return {str(path): path.read_bytes() for folder in folders for path in folder.glob("*.py")}
-
-
-def _speaking(packed: bytes, names: list[str], files: dict[str, bytes], gpus: float) -> Iterator[Message | None]:
-    """On a node: None when it begins, then all that is told of the job.
+def _speaking(packed: bytes, names: list[str], gpus: float) -> Iterator[Message | None]:
+    """On a node: None when it begins, then all that is told of the job. Plugins come with it, as the source that they were made of; nothing of them is
+    written here, so that no name of theirs is a path.
 
     Raises UserError: the node lacks a plugin, or would measure something else.
     """
     yield None
     with TemporaryDirectory() as folder, chdir(folder):
-        for name, content in files.items():
-            Path(name).parent.mkdir(parents=True, exist_ok=True)
-            Path(name).write_bytes(content)
         job: Job = pickle.loads(packed)
         if [cell.id for cell in job.cells] != names:
             raise UserError("the node has another kind of GPU or another linbench than the machine that planned the run")

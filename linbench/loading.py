@@ -1,18 +1,22 @@
 """Importing what a user brings, and telling their errors from ours."""
 
-import hashlib
 import importlib
-import importlib.util
+import json
+import os
+import re
 import sys
 import traceback
-from collections.abc import Callable
 from functools import cache
-from importlib.machinery import SourceFileLoader
+from importlib.metadata import Distribution
+from importlib.util import find_spec
 from pathlib import Path
-from types import CodeType, ModuleType
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 from linbench.common.errors import PluginError, UserError, unknown
+from linbench.plugins.files import SHARED, File, find
+from linbench.plugins.imports import candidates, is_relative
+from linbench.plugins.spaces import PREFIX, Plugin, digest_of, load
 
 _OURS = Path(__file__).parent
 
@@ -22,54 +26,102 @@ def is_location(name: str) -> bool:
     return ":" in name or name.endswith(".py")
 
 
-def import_path(path: Path) -> ModuleType:
-    """Import a file under a name made from its place and its content: equal file names do not meet, and an edited file is read anew."""
-    resolved = path.resolve()
-    name = f"linbench_plugin_{digest_of(str(resolved).encode() + resolved.read_bytes())[:16]}_{resolved.stem}"
-    if name in sys.modules:
-        return sys.modules[name]
-    loader = _AsItIsNow(name, str(resolved))
-    spec = importlib.util.spec_from_file_location(name, resolved, loader=loader)
-    if spec is None:
-        raise UserError(f"{path} is not a Python file.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    _reach(resolved.parent)
+class Brought(NamedTuple):
+    """A module that a user named. digest: of the source that decides what it computes. plugin: None where Python itself imported it, as what is
+    installed."""
+
+    module: ModuleType
+    digest: str | None
+    plugin: Plugin | None = None
+
+
+class Located(NamedTuple):
+    """A class that a user named by its place: the module, and the name that it has there."""
+
+    cls: Any
+    name: str
+    where: Brought
+
+
+def import_path(path: Path) -> Brought:
+    """Import a file as it is now. Its imports are looked for beside it, in the packages that it is in, and in the current folder where it lies below that."""
+    file = path.resolve()
+    content, folder, parts = file.read_bytes(), file.parent, [file.stem.replace(".", "_")]
+    folders, files = [folder], dict[str, File]()
+    if is_relative(content) and (folder / "__init__.py").is_file():
+        parts = [] if file.stem == "__init__" else parts
+        while (folder / "__init__.py").is_file():
+            parts, folder = [folder.name, *parts], folder.parent
+        folders = [folder, file.parent]
+        files = _packages(".".join(parts), folders)
+    here = Path.cwd().resolve()
+    if file.is_relative_to(here) and here not in folders:
+        folders.append(here)
+    name = ".".join(parts)
+    return _brought(load(name, {**files, name: File(str(file), content, name in files and file.stem == "__init__")}, folders))
+
+
+def import_name(name: str) -> Brought:
+    """Import a module by its name: below the current folder or in a folder on Python's path as a file of the user's is, what is installed as Python does.
+
+    Raises UserError: there is none.
+    """
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise UserError(f"there is no module '{name}': a module's name is words with dots between.")
+    top = name.partition(".")[0]
+    folders = [] if top in SHARED else _users_folders(top)
+    if not folders:
+        module = importlib.import_module(name)
+        return Brought(module, installed_digest(module))
+    files = _packages(f"{name}.", folders)
+    if name not in files:
+        raise UserError(f"there is no module {name} in {folders[0]}.")
+    return _brought(load(name, files, folders))
+
+
+def _brought(plugin: Plugin) -> Brought:
+    return Brought(plugin.module, plugin.digest, plugin)
+
+
+def _packages(name: str, folders: list[Path]) -> dict[str, File]:
+    """The files of the packages that a module is in."""
+    above = candidates(name.rpartition(".")[0])
+    return {each: file for each in above if (file := find(each, folders)) is not None}
+
+
+def _users_folders(top: str) -> list[Path]:
+    """The folder of a user's that has a module of that name; none: it is installed, or not there."""
+    here = Path.cwd().resolve()
+    if find(top, [here]) is not None:
+        return [here]
     try:
-        loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+        spec = find_spec(top)
+    except (ImportError, ValueError):
+        return []
+    places = [spec.origin, *(spec.submodule_search_locations or [])] if spec else []
+    place = next((Path(place) for place in places if place and Path(place).exists()), None)
+    if spec is None or place is None or _INSTALLED & {*place.parts}:
+        return []
+    folder = place.parent if spec.submodule_search_locations is None or place.is_dir() else place.parent.parent
+    return [folder] if find(top, [folder]) is not None else []
 
 
-class _AsItIsNow(SourceFileLoader):
-    """Without the bytecode beside it, which may be that of an earlier file: Python tells them apart by size and second alone."""
-
-    def get_code(self, fullname: str) -> CodeType:
-        return self.source_to_code(self.get_data(self.path), self.path)
+_INSTALLED = {"site-packages", "dist-packages"}
 
 
-def _reach(folder: Path) -> None:
-    """Let what a user brings import its neighbours, after everything that is installed."""
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
-
-
-def load_location(location: str, candidates: Callable[[ModuleType], list[Any]]) -> Any:
-    """The class at `./file.py:Class` or `package.module:Class`; the class may be left out where there is only one candidate.
+def load_location(location: str, base: type) -> Located:
+    """The class at `./file.py:Class` or `package.module:Class`; the class may be left out where there is only one of that base.
 
     Raises UserError: no such file, module or class. PluginError: it failed while being imported.
     """
-    where, _, name = location.partition(":")
+    where, _, name = location.rpartition(":") if ":" in location else (location, "", "")
     try:
         if where.endswith(".py"):
             if not Path(where).is_file():
                 raise UserError(f"there is no file {where} in {Path.cwd()}.")
-            module = import_path(Path(where))
+            found = import_path(Path(where))
         else:
-            _reach(Path.cwd())
-            module = importlib.import_module(where)
+            found = import_name(where)
     except UserError:
         raise
     except ModuleNotFoundError as missing:
@@ -78,38 +130,64 @@ def load_location(location: str, candidates: Callable[[ModuleType], list[Any]]) 
         raise PluginError(f"{location} could not be imported: {theirs(missing)}.") from missing
     except (Exception, SystemExit) as error:
         raise PluginError(f"{location} could not be imported: {theirs(error)}.") from error
-    classes = {cls.__name__: cls for cls in candidates(module)}
+    own, others = _classes(found.module, base)
     if not name:
-        if len(classes) == 1:
-            return next(iter(classes.values()))
-        number = len(classes) or "no"
-        raise UserError(f"{location} has {number} classes that could be meant; name one as {location}:Class. Allowed: {', '.join(classes) or 'none'}.")
-    if name not in vars(module):
-        raise unknown(f"class in {where}", name, classes)
-    return vars(module)[name]
+        if len(own or others) == 1:
+            name, cls = next(iter((own or others).items()))
+            return Located(cls, name, found)
+        number = len(own) or "no"
+        raise UserError(f"{location} has {number} classes that could be meant; name one as {location}:Class. Allowed: {_listed([*own, *others])}.")
+    if not hasattr(found.module, name):
+        raise _no_class(where, name, [*own, *others])
+    cls = getattr(found.module, name)
+    if found.module.__name__.partition(".")[0] in SHARED:  # of which no more counts than the file that defines the class
+        found = found._replace(digest=installed_digest(sys.modules.get(getattr(cls, "__module__", None) or "", found.module)))
+    return Located(cls, name, found)
 
 
-def digest_of(content: bytes) -> str:
-    """SHA-256 in hexadecimal."""
-    return hashlib.sha256(content).hexdigest()
+def _classes(module: ModuleType, base: type) -> tuple[dict[str, type], dict[str, type]]:
+    """The classes of that base that a module defines, and those that it imports from files of the same user, by their names there."""
+    every = {name: cls for name, cls in vars(module).items() if isinstance(cls, type) and issubclass(cls, base)}
+    own = {name: cls for name, cls in every.items() if cls.__module__ == module.__name__}
+    top = module.__name__.partition(".")[0]
+    return own, {name: cls for name, cls in every.items() if name not in own and cls.__module__.partition(".")[0] == top}
 
 
-def source_digest(cls: type) -> str | None:
-    """SHA-256 of the file that defines a class, as it was when first asked for; None where there is no file."""
-    return _module_digest(cls.__module__)
+def _no_class(where: str, name: str, classes: list[str]) -> UserError:
+    return unknown(f"class in {where}", name, classes) if classes else UserError(f"{where} has no {name}, nor any other class that could be meant.")
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def installed_digest(module: ModuleType, distribution: Distribution | None = None) -> str | None:
+    """SHA-256 of the Python files of the package that an installed module is in, and of its distribution's, as they were when first asked for; of a module
+    of Python's, torch's or ours of its file alone. None where there is no file."""
+    if (path := getattr(module, "__file__", None)) is None:
+        return None
+    top = module.__name__.partition(".")[0]
+    folders = () if top in SHARED else tuple(getattr(sys.modules.get(top), "__path__", ()))
+    others = [] if distribution is None else [Path(str(each.locate())) for each in distribution.files or () if each.suffix == ".py"]
+    return _digest_of_all(path, folders, tuple(others))
 
 
 @cache
-def _module_digest(name: str) -> str | None:
-    path = getattr(sys.modules.get(name), "__file__", None)
-    return digest_of(Path(path).read_bytes()) if path else None
+def _digest_of_all(path: str, folders: tuple[str, ...], others: tuple[Path, ...]) -> str:
+    root = Path(folders[0]) if folders else Path(path).parent
+    every = {Path(path), *others, *(file for folder in folders for file in Path(folder).rglob("*.py"))}
+    held = {file: content for file in every if file.is_file() and (content := file.read_bytes()).strip()}
+    if held.keys() <= {Path(path)}:
+        return digest_of(Path(path).read_bytes())
+    named = sorted((os.path.relpath(file, root.parent), digest_of(content)) for file, content in held.items())
+    return digest_of(json.dumps([os.path.relpath(path, root.parent), named]).encode())
 
 
 def theirs(error: BaseException) -> str:
     """An exception in one line, with the last place in code that is not linbench's own, where there is one."""
     if isinstance(error, UserError):
         return str(error)
-    message = str(error).strip().splitlines()
+    message = re.sub(rf"{PREFIX}\w+\.", "", str(error)).strip().splitlines()
     return f"{users_place(error)}{type(error).__name__}{': ' + message[0] if message else ''}"
 
 

@@ -3,7 +3,7 @@
 import importlib
 import os
 import pkgutil
-from collections.abc import Iterator
+import sys
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
@@ -18,8 +18,9 @@ from linbench import models as shipped_models
 from linbench import tasks as shipped_tasks
 from linbench.common.errors import UserError, unknown
 from linbench.common.settings import Settings
-from linbench.loading import import_path, is_location, load_location, source_digest, theirs
+from linbench.loading import Brought, import_path, installed_digest, is_location, load_location, theirs
 from linbench.models.base import Mixer
+from linbench.plugins.spaces import Plugin, arrive, digest_of
 from linbench.tasks.base import Preset, Task
 from linbench.wrapping import wrap
 
@@ -43,11 +44,21 @@ class Entry:
     cls: Any
     source: str
     digest: str | None = None
+    plugin: Plugin | None = field(default=None, compare=False, repr=False)
+    """The module that a class of a user's was found in, by the name `attribute`."""
+    attribute: str = field(default="", compare=False, repr=False)
 
     def __reduce__(self) -> Any:
-        """To another process goes the name, and what it stands for is found there again: classes of plugins cannot be sent."""
+        """To another process goes a user's class as the source that it was made of; what is installed is found there again, by its name."""
+        if self.plugin is not None:
+            kind: Kind = "task" if issubclass(self.cls, Task) else "model"
+            return _arrived, (kind, self.name, self.source, self.digest, self.plugin, self.attribute)
         named = self.source if self.source.removeprefix("./") == self.name else self.name  # by path or module
         return _found_again, ("task" if issubclass(self.cls, Task) else "model", named, self.digest)
+
+
+def _arrived(kind: Kind, name: str, source: str, digest: str | None, plugin: Plugin, attribute: str) -> Entry:
+    return Entry(name, _usable(kind, getattr(arrive(plugin), attribute)), source, digest, plugin, attribute)
 
 
 def _found_again(kind: Kind, name: str, digest: str | None) -> Entry:
@@ -112,28 +123,32 @@ def registry(kind: Kind) -> Registry:
     package = _SHIPPED[kind]
     for module in pkgutil.iter_modules(package.__path__):
         if not module.ispkg:
-            _scan(found, f"{package.__name__}.{module.name}", SHIPPED, digest=False)
+            _scan(found, f"{package.__name__}.{module.name}", SHIPPED)
     for folder in filter(None, os.environ.get(PLUGINS_VARIABLE, "").split(os.pathsep)):
         if not Path(folder).is_dir():
             found.problems.append(Problem(folder, PLUGINS_VARIABLE, "there is no such folder"))
         for path in sorted(Path(folder).glob("*.py")):
-            _scan(found, path, str(path), digest=True)
+            _scan(found, path, str(path))
     for point in entry_points(group=f"linbench.{kind}s"):
         source = f"package {point.dist.name}" if point.dist else "an installed package"
         try:
-            cls = point.load()
-            found._add(_entry(kind, point.name, cls, source, digest=True))
+            cls = _usable(kind, point.load())
+            files = installed_digest(sys.modules[point.module], point.dist)
+            found._add(Entry(_checked(point.name), cls, source, digest_of(f"{point.value} {files}".encode())))
         except (Exception, SystemExit) as error:  # whatever a stranger's import raises must not hurt the others
             found.problems.append(Problem(point.name, source, theirs(error)))
     return found
 
 
-def _scan(found: Registry, where: str | Path, source: str, *, digest: bool) -> None:
+def _scan(found: Registry, where: str | Path, source: str) -> None:
     name = where.stem if isinstance(where, Path) else where.rsplit(".", 1)[1]
     try:
-        module = import_path(where) if isinstance(where, Path) else importlib.import_module(where)
-        entries = [_entry(found.kind, cls.name, cls, source, digest=digest) for cls in _named(module, _NAMED[found.kind])]
-        if digest and not any(True for base in _NAMED.values() for _ in _named(module, base)):
+        brought = import_path(where) if isinstance(where, Path) else Brought(importlib.import_module(where), None)
+        entries = [
+            Entry(_checked(cls.name), _usable(found.kind, cls), source, brought.digest, brought.plugin, attribute)
+            for attribute, cls in _named(brought.module, _NAMED[found.kind]).items()
+        ]
+        if brought.plugin and not any(_named(brought.module, base) for base in _NAMED.values()):
             raise UserError("it defines no task or model with a `name`")
     except (Exception, SystemExit) as error:  # as above
         found.problems.append(Problem(name, source, theirs(error)))
@@ -142,23 +157,28 @@ def _scan(found: Registry, where: str | Path, source: str, *, digest: bool) -> N
         found._add(entry)
 
 
-def _named(module: ModuleType, base: type) -> Iterator[Any]:
-    """The classes of that base which the module itself defines and gives a `name`."""
-    for value in vars(module).values():
-        if isinstance(value, type) and issubclass(value, base) and value.__module__ == module.__name__ and "name" in vars(value):
-            yield value
+def _named(module: ModuleType, base: type) -> dict[str, Any]:
+    """The classes of that base which the module itself defines and gives a `name`, by their names in it."""
+    every = {name: cls for name, cls in vars(module).items() if isinstance(cls, type) and issubclass(cls, base)}
+    return {name: cls for name, cls in every.items() if cls.__module__ == module.__name__ and "name" in vars(cls)}
 
 
-def _entry(kind: Kind, name: str, cls: Any, source: str, *, digest: bool) -> Entry:
+def _checked(name: str) -> str:
+    """A name that a pattern can hold. Raises UserError: it cannot."""
     if not name.replace("_", "a").isalnum() or name[0].isdigit():
         raise UserError(f"'{name}' cannot be a name: letters, digits and underscores, a letter first")
+    return name
+
+
+def _usable(kind: Kind, cls: Any) -> Any:
+    """The task or mixer that a class is, or is made into. Raises UserError: it is neither."""
     if kind == "model" and isinstance(cls, type) and issubclass(cls, nn.Module) and not issubclass(cls, Mixer):
-        return Entry(name, wrap(cls), source, source_digest(cls) if digest else None)
+        return wrap(cls)
     if not (isinstance(cls, type) and issubclass(cls, _BASE[kind])):
         allowed = "a Mixer or any torch.nn.Module from [B, T, D] to [B, T, D]" if kind == "model" else "a Task"
         raise UserError(f"{cls!r} is no {kind}: {allowed} would be")
     _refuse_unfinished(kind, cls)
-    return Entry(name, cls, source, source_digest(cls) if digest else None)
+    return cls
 
 
 def _refuse_unfinished(kind: Kind, cls: Any) -> None:
@@ -174,13 +194,8 @@ def _refuse_unfinished(kind: Kind, cls: Any) -> None:
 
 
 def _located(kind: Kind, location: str) -> Entry:
-    """A class named by path or module; its source becomes part of the identity of its cells."""
-    cls = load_location(location, lambda module: [c for c in vars(module).values() if _usable(kind, c, module)])
+    """A class named by path or module; its source becomes part of the identity of its cells, as does the name."""
+    cls, attribute, where = load_location(location, _NAMED[kind])
     if not isinstance(cls, type):
         raise UserError(f"{location} is {type(cls).__name__}, not a class.")
-    entry = _entry(kind, cls.__name__, cls, location, digest=True)
-    return Entry(location.removeprefix("./"), entry.cls, location, entry.digest)
-
-
-def _usable(kind: Kind, cls: Any, module: ModuleType) -> bool:
-    return isinstance(cls, type) and issubclass(cls, _NAMED[kind]) and cls.__module__ == module.__name__
+    return Entry(location.removeprefix("./"), _usable(kind, cls), location, where.digest, where.plugin, attribute)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from linbench.cell import Cell
-from linbench.cluster import Cluster, _files, _speaking, connected
+from linbench.cluster import Cluster, _speaking, connected
 from linbench.common.errors import UserError
 from linbench.jobs import Job, Reported
 from linbench.plan import plan
@@ -196,15 +196,15 @@ def test_what_a_plugin_does_costs_no_more_than_it_must(nodes: Any, tmp_path: Pat
     assert set(store.kept.values()) == {1}
 
 
-def on_a_node(these: Sequence[Cell], names: Sequence[str], files: dict[str, bytes]) -> list[Any]:
+def on_a_node(these: Sequence[Cell], names: Sequence[str]) -> list[Any]:
     """What is said there."""
-    return list(_speaking(pickle.dumps(Job([*these], [*names], None)), [*names], files, 0))
+    return list(_speaking(pickle.dumps(Job([*these], [*names], None)), [*names], 0))
 
 
 @pytest.mark.slow
 def test_a_node_says_that_it_begins_and_then_all_that_it_finds(tmp_path: Path) -> None:
     group = cells("deltanet", **{"protocol.tokens": 10 * 4 * 16})
-    said = on_a_node(group, [cell.id for cell in group], {})
+    said = on_a_node(group, [cell.id for cell in group])
     assert said[0] is None
     assert {name for message in said[1:] if isinstance(message, Reported) for name in message.cells} == {cell.id for cell in group}
     found = [message for message in said[1:] if not isinstance(message, Reported)]
@@ -212,21 +212,23 @@ def test_a_node_says_that_it_begins_and_then_all_that_it_finds(tmp_path: Path) -
     assert [(result["id"], result["metrics"]) for result in found] == [(result["id"], result["metrics"]) for result in alone]
 
 
-def test_plugins_named_by_path_are_sent(tmp_path: Path, mine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    group = cells(mine, seeds=[0], **{"protocol.tokens": 10 * 4 * 16})
-    files = _files(Job(group, [], None))
-    assert sorted(files) == ["models/beside.py", "models/mine.py"]
+@pytest.mark.parametrize("named", ["./models/mine.py:Mine", "../{}/models/mine.py:Mine", "{}/models/mine.py:Mine"])
+def test_plugins_are_sent_and_no_name_of_theirs_is_written_on_a_node(tmp_path: Path, mine: str, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = named.format(tmp_path.name if named.startswith("..") else tmp_path)
+    group = cells(named, seeds=[0], **{"protocol.tokens": 10 * 4 * 16})
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert on_a_node(group, [group[0].id], files)[-1]["status"] == "ok"
-    with pytest.raises(UserError, match=r"^there is no file ./models/mine.py in "):
-        on_a_node(group, [group[0].id], {})
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "elsewhere"))
+    shutil.rmtree(tmp_path / "models")
+    assert on_a_node(group, [group[0].id])[-1]["status"] == "ok"
     assert Path.cwd() == tmp_path / "elsewhere"
+    assert [*tmp_path.iterdir()] == [tmp_path / "elsewhere"]
+    assert [*Path.cwd().iterdir()] == []
 
 
 def test_a_node_that_would_measure_something_else_refuses() -> None:
     with pytest.raises(UserError, match="the node has another kind of GPU or another linbench than the machine that planned the run"):
-        on_a_node(cells("deltanet"), ["0" * 64, "1" * 64], {})
+        on_a_node(cells("deltanet"), ["0" * 64, "1" * 64])
 
 
 @pytest.mark.slow

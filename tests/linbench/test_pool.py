@@ -4,6 +4,7 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +96,19 @@ def test_a_cell_is_the_same_in_another_process(mine: Path, model: str) -> None:
     assert (again.id, again.preset, again.purpose, again.model.label) == (cell.id, cell.preset, cell.purpose, cell.model.label)
 
 
-def test_a_plugin_that_was_edited_meanwhile_is_refused(mine: Path) -> None:
-    sent = pickle.dumps(cells("./mine.py:Mine")[0])
+def test_a_plugin_that_was_edited_meanwhile_is_what_it_was_when_the_run_began(mine: Path) -> None:
+    (cell,) = cells("./mine.py:Mine", seeds=[3])
+    sent = pickle.dumps(cell)
     (mine / "mine.py").write_text(MINE + "# edited\n")
-    with pytest.raises(UserError, match=r"mine\.py:Mine' is no longer what it was when the run began"):
-        pickle.loads(sent)
+    (edited,) = cells("./mine.py:Mine", seeds=[3])
+    assert pickle.loads(sent).id == cell.id != edited.id
+
+
+def test_what_is_installed_and_was_changed_meanwhile_is_refused() -> None:
+    (cell,) = cells("deltanet", seeds=[3])
+    entry = replace(cell.model.layers[0].entry, digest="0")
+    with pytest.raises(UserError, match="model 'deltanet' is no longer what it was when the run began"):
+        pickle.loads(pickle.dumps(entry))
 
 
 @pytest.mark.slow
