@@ -154,7 +154,7 @@ def _classes(module: ModuleType, base: type) -> tuple[dict[str, type], dict[str,
 
 
 def _no_class(where: str, name: str, classes: list[str]) -> UserError:
-    return unknown(f"class in {where}", name, classes) if classes else UserError(f"{where} has no {name}, nor any other class that could be meant.")
+    return unknown(f"class in {where}", name, classes) if classes else UserError(f"unknown class in {where} '{name}'; it has none that could be meant.")
 
 
 def _listed(names: list[str]) -> str:

@@ -9,12 +9,13 @@ import torch
 from linbench.cell import FORMS, Cell, Form, LayerSpec, ModelSpec
 from linbench.common.errors import PluginError, UserError, unknown
 from linbench.common.io import IO
+from linbench.common.quotes import unquoted
 from linbench.common.settings import Settings
 from linbench.curriculum import Segment
 from linbench.loading import theirs
 from linbench.models.backbone import BackboneSettings
 from linbench.models.base import Mixer
-from linbench.pattern import parse_pattern, tidy
+from linbench.pattern import Term, parse_pattern, split_task, tidy
 from linbench.presets import preset_with, within
 from linbench.protocol import Protocol, default_protocol, published
 from linbench.registry import SHIPPED, Entry, registry
@@ -99,13 +100,16 @@ def plan(
 
 
 def make_task(task: str, *, preset: str | None, settings: Mapping[str, Any] | None = None) -> tuple[Task, Entry, Preset]:
-    """A task by name, with its entry and the preset it was made from; only `task.NAME` of the settings matter here.
+    """A task by name, alone or as TASK/PRESET, with its entry and the preset it was made from; only `task.NAME` of the settings matter here.
 
     Raises UserError: as `plan`.
     """
-    entry = registry("task").find(task)
+    name, its = split_task(task)
+    if None not in (its, preset) and its != preset:
+        raise UserError(f"'{task}' and --preset {preset} name two presets; give one of the two.")
+    entry = registry("task").find(name)
     cls: type[Task] = entry.cls
-    chosen = _preset(cls, task, preset)
+    chosen = _preset(cls, name, preset or its)
     given = cls.Settings.parse({**chosen.task, **_by_room(settings or {}, cls)["task"]}, where="task")
     try:
         return _sensible(cls(given)), entry, chosen
@@ -262,8 +266,13 @@ def _model(text: str, form: Form, from_preset: Mapping[str, Any], given: Mapping
             values |= {k: v for k, v in source.items() if k in mixer.Settings.model_fields or (_open_ended(mixer) and k not in of_backbone and "." not in k)}
             for name in (term.name, entry.name):
                 values |= {k.removeprefix(f"{name}."): v for k, v in source.items() if k.startswith(f"{name}.")}
-        layers.append(LayerSpec(entry, mixer.Settings.parse(values | dict(term.settings), where="model")))
+        layers.append(LayerSpec(entry, mixer.Settings.parse(values | _beside(term, mixer), where="model")))
     return ModelSpec(tidy(text), form, backbone.model_copy(update={"layers": count}), tuple(layers))
+
+
+def _beside(term: Term, mixer: type[Mixer]) -> dict[str, str]:
+    """Settings that stand beside a name; a module from elsewhere makes something of their quotes itself."""
+    return {name: value if mixer.opaque else unquoted(value) for name, value in term.settings}
 
 
 def _refuse_narrow(io: IO, spec: ModelSpec) -> None:

@@ -14,7 +14,7 @@ from linbench.common.lengths import parse_lengths
 from linbench.common.seeds import parse_seeds
 from linbench.common.settings import Settings
 from linbench.documents import read_mapping
-from linbench.pattern import parse_pattern
+from linbench.pattern import parse_pattern, split_task, tidy
 from linbench.plan import STATE_FLOATS, has_heads, make_task, plan
 from linbench.protocol import suite_block
 from linbench.registry import Kind, registry
@@ -127,7 +127,7 @@ def load(name: str) -> Suite:
 
 def narrowed(suite: Suite, *, models: Sequence[str] = (), seeds: str | None = None, form: str | None = None) -> Suite:
     """The suite with other models than its own, in their order, each with what the suite sets for one of that name; with other seeds; in one form."""
-    own = [[part for part in suite.models if part.model == name] or [SuiteModel(model=name)] for name in models]
+    own = [[part for part in suite.models if tidy(part.model) == name] or [SuiteModel(model=name)] for name in models]
     tasks = tuple(task.model_copy(update={"form": None}) for task in suite.tasks) if form else ()
     values = {"tasks": tasks, "models": tuple(part for parts in own for part in parts), "seeds": seeds, "form": form}
     return suite.model_copy(update={name: value for name, value in values.items() if value})
@@ -149,12 +149,12 @@ def blocks(suite: Suite, *, precision: str | None = None, device: str = "auto") 
         refuse_rate(suite.set, suite.grid, *(part.set for part in (*suite.tasks, *suite.models)))
     missing: dict[str, str] = {}
     models = [model for model in suite.models if _there("model", [term.name for term in parse_pattern(model.model)], missing)]
-    tasks = [task for task in suite.tasks if _there("task", [task.task.partition("/")[0]], missing)]
+    tasks = [task for task in suite.tasks if _there("task", [split_task(task.task)[0]], missing)]
     seeds, found = parse_seeds(suite.seeds), list[Block]()
     for task in tasks:
-        name, _, preset = task.task.partition("/")
+        name, preset = split_task(task.task)
         asked = task.form or suite.form
-        form = asked or make_task(name, preset=preset or None)[2].model.get("form", "native")
+        form = asked or make_task(name, preset=preset)[2].model.get("form", "native")
         able = [model for model in models if form != "controlled" or _has_controlled(model.model, missing)]
         if any(f"model.{STATE_FLOATS}" in settings for settings in (suite.set, suite.grid, task.set)):
             able = [model for model in able if _can_be_sized(model.model, missing)]
@@ -162,7 +162,7 @@ def blocks(suite: Suite, *, precision: str | None = None, device: str = "auto") 
             cells = plan(
                 name,
                 [model.model for model in able],
-                preset=preset or None,
+                preset=preset,
                 form=asked,
                 protocol=suite.protocol,
                 seeds=seeds,

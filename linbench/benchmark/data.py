@@ -14,6 +14,7 @@ from linbench.benchmark.asked import Peer, Placed
 from linbench.benchmark.machine import keep_at_work, marks, moment
 from linbench.benchmark.timing import Spread, as_called, peak_bytes, replayed
 from linbench.common.errors import unknown
+from linbench.pattern import split_task
 from linbench.plan import make_task
 from linbench.registry import SHIPPED, registry
 from linbench.speeds import AS_CALLED, OURS, REPLAYED
@@ -42,19 +43,19 @@ class Drawn(Placed):
 
     @property
     def label(self) -> str:
-        """TASK/PRESET."""
+        """TASK/PRESET; TASK where it has no presets."""
         return str(self)
 
     @cached_property
     def made(self) -> Task:
         """The task itself."""
-        return make_task(self.task, preset=self.preset)[0]
+        return make_task(self.task, preset=self.preset or None)[0]
 
     @property
     def particulars(self) -> dict[str, Any]:
         """The task by its settings, and how many tokens an example has."""
-        settings, source = self.made.settings.model_dump(mode="json"), registry("task").find(self.task).digest
-        task = {"name": self.task, "version": self.made.version, "draws": random.VERSION, "settings": settings, "source": source}
+        settings, entry = self.made.settings.model_dump(mode="json"), registry("task").find(self.task)
+        task = {"name": entry.name, "version": self.made.version, "draws": random.VERSION, "settings": settings, "source": entry.digest}
         return {"version": VERSION, "task": task, "preset": self.preset, "seq_len": self.made.seq_len}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -62,7 +63,7 @@ class Drawn(Placed):
         return {name: value for name, value in self.__dict__.items() if name != "made"}
 
     def __str__(self) -> str:
-        return f"{self.task}/{self.preset}"
+        return f"{self.task}/{self.preset}" if self.preset else self.task
 
 
 def plan(names: Sequence[str] = (), *, device: str, peer: str | None = None, repeats: int | None = None) -> list[Drawn]:
@@ -70,12 +71,13 @@ def plan(names: Sequence[str] = (), *, device: str, peer: str | None = None, rep
     found, named = registry("task"), peers.named(peer, device, "draws")
     count = repeats or (5 if device == "cpu" else 50)
     wanted = []
-    for name in names or [entry.name for entry in found.entries.values() if entry.source == SHIPPED]:
-        task, _, preset = name.partition("/")
-        presets = found.find(task).cls.presets
+    for text in names or [entry.name for entry in found.entries.values() if entry.source == SHIPPED]:
+        name, preset = split_task(text)
+        entry = found.find(name)
+        presets = entry.cls.presets
         if preset and preset not in presets:
-            raise unknown(f"preset of {task}", preset, presets)
-        wanted += [Drawn(task, which, device, named, count) for which in ([preset] if preset else presets)]
+            raise unknown(f"preset of {name}", preset, presets)
+        wanted += [Drawn(entry.name, which, device, named, count) for which in ([preset] if preset else presets or [""])]
     return list(dict.fromkeys(wanted))
 
 

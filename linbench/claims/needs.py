@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from linbench.claims.claim import Claim
 from linbench.common.errors import UserError
 from linbench.common.settings import Settings
-from linbench.pattern import parse_pattern
+from linbench.pattern import parse_pattern, split_task
 from linbench.registry import Kind, registry
 
 
@@ -21,7 +21,7 @@ def unmet(claim: Claim) -> list[str]:
 def _tasks(claim: Claim, name: str) -> list[str]:
     """Of the cells of a measure, by name."""
     grid = claim.grids.get(claim.measures[name].cells)
-    return [task.task.partition("/")[0] for task in grid.suite.tasks] if grid else []
+    return [split_task(task.task)[0] for task in grid.suite.tasks] if grid else []
 
 
 def lacking_of_model(pattern: str) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from linbench.benchmark.asked import anywhere
 from linbench.cell import Cell, canonical, digest
+from linbench.pattern import split_task
 from linbench.results import Comparison, comparisons
 from linbench.search import SearchSettings, at_chosen_rates
 from linbench.speeds import Speeds, speeds
@@ -67,7 +68,7 @@ class Stored:
         return any(
             all(settings.get(name) == value for name, value in _fixed(suite, task).items())
             for task in suite.tasks
-            for settings in self._asked.get((device, task.task.partition("/")[0], _mixers(model)), ())
+            for settings in self._asked.get((device, split_task(task.task)[0], _mixers(model)), ())
         )
 
     def find(self, cells: Sequence[Cell], search: SearchSettings | None, device: str) -> dict[str, Result]:

@@ -30,8 +30,7 @@ class Table(Settings):
     def rows(self, seed: int) -> list[Row]:
         """Every row, as `linbench untrained` has them, on the CPU. Raises UserError: a name that is not allowed."""
         if self.of == "baselines":
-            name, _, preset = self.task.partition("/")
-            task, *_ = make_task(name, preset=preset or None, settings=self.more)
+            task, *_ = make_task(self.task, preset=None, settings=self.more)
             return [{"baseline": each, **of.metrics} for each, of in baselines(task, examples=self.trials, seed=seed).items()]
         rules = {"rules": [named(rule) for rule in self.rules]} if self.rules else {}
         rows: list[Row] = getattr(untrained, self.of)(**rules, **self.more, trials=Trials(self.trials, self.dim, seed, dtype=getattr(torch, self.dtype)))

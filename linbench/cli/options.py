@@ -10,6 +10,7 @@ import typer
 
 from linbench.common.errors import EXIT_CELLS_FAILED, UserError
 from linbench.common.laws import Law
+from linbench.common.quotes import plain, split, unquoted
 
 ResultsOption = Annotated[Path, typer.Option("--results", metavar="DIR", help="Folder of result files.", rich_help_panel="Results")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output, and nothing else there.", rich_help_panel="Results")]
@@ -65,7 +66,7 @@ def tell_failed(results: Sequence[dict[str, Any]]) -> None:
 
 def names(option: str, text: str | None) -> list[str]:
     """`a, b` -> what it names; an option that is not given names nothing. Raises UserError: nothing where a name should be."""
-    parts = _parts(text)
+    parts = [] if text is None else [part.strip() for part in split(text, ",")]
     if not all(parts):
         raise UserError(f"{option} takes names with commas between, not '{text}'; without it all are taken.")
     return parts
@@ -92,10 +93,11 @@ def task_settings(pairs: Sequence[str], verb: str) -> dict[str, Any]:
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
-    """`["task.kv_pairs=16"]` -> {"task.kv_pairs": "16"}. Raises UserError: not NAME=VALUE, or a name twice."""
+    """`["task.kv_pairs=16"]` -> {"task.kv_pairs": "16"}; a name that holds = stands in quotes. Raises UserError: not NAME=VALUE, or a name twice."""
     settings: dict[str, Any] = {}
     for pair in pairs:
-        name, equals, value = pair.partition("=")
+        place = next((place for place, each, _ in plain(pair) if each == "="), len(pair))
+        name, equals, value = ".".join(unquoted(part) for part in split(pair[:place], ".")), pair[place : place + 1], pair[place + 1 :]
         if not equals or not name.strip():
             raise UserError(f"--set takes NAME=VALUE, such as task.kv_pairs=16, not '{pair}'.")
         if name.strip() in settings:

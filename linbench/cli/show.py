@@ -28,9 +28,10 @@ def show(
 ) -> None:
     """A task (what it asks, its knobs, presets, chance level, how much of a test training saw, one example in words) or a model (its card and settings)."""
     from linbench.cards import card
+    from linbench.pattern import bare, split_task
     from linbench.registry import registry
 
-    entry = registry(kind.value).find(name)
+    entry = registry(kind.value).find(split_task(name)[0] if kind is Kind.task else bare(name))
     found = _task(name, preset, set_ or []) if kind is Kind.task else _model(entry.cls)
     found = {"name": entry.name, "from": entry.source, "card": card(entry.cls), **found}
     if as_json:

@@ -76,6 +76,7 @@ def _tell_rules(what: str, dim: int, trials: int, seed: int, device: str, *, as_
 def _tell_baselines(name: str, preset: str | None, pairs: list[str], trials: int | None, seed: int, device: str, *, as_json: bool) -> None:
     from linbench.baselines import baselines, has_baselines
     from linbench.loading import is_location
+    from linbench.pattern import split_task
     from linbench.plan import make_task, pick_device
     from linbench.protocol import default_protocol
     from linbench.registry import registry
@@ -83,7 +84,8 @@ def _tell_baselines(name: str, preset: str | None, pairs: list[str], trials: int
 
     tasks = registry("task").entries
     having = [other for other, entry in tasks.items() if has_baselines(entry.cls)]
-    if not is_location(name) and name not in tasks:
+    named, _ = split_task(name)
+    if not is_location(named) and named not in tasks:
         raise unknown("question", name, [*What, *having])
     task, _, chosen = make_task(name, preset=preset, settings=task_settings(pairs, "untrained"))
     if not has_baselines(type(task)):

@@ -89,6 +89,65 @@ def test_a_module_and_a_neighbour_in_the_working_folder_are_found(linbench: Call
     assert len(json.loads(ended.out)) == 2
 
 
+TASK = """
+from linbench.tasks.mqar import MQAR
+from linbench.tasks.base import Preset
+
+class Full(MQAR):
+    '''Asked by me.'''
+    name = "full"
+    presets = {each: Preset(each, {"seq_len": length, "kv_pairs": 2, "vocab_size": 16}) for each, length in (("one", 16), ("two", 32))}
+"""
+PLACES = ["./tk.py:Full", "deep/er/tk.py:Full", "tk.py", "tk:Full", "'a, b+[c]/tk.py:Full'"]
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> None:
+    """The same task in several places."""
+    for place in ("tk.py", "deep/er/tk.py", "a, b+[c]/tk.py"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text(TASK)
+
+
+@pytest.mark.usefixtures("tasks")
+@pytest.mark.parametrize("preset", ["", "/two"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_task_by_path_is_found_by_every_verb(linbench: Callable[..., Any], tiny: list[str], place: str, preset: str) -> None:
+    name, length = place.strip("'").removeprefix("./"), 32 if preset else 16
+    Path("mine.yaml").write_text(json.dumps({"about": "mine", "tasks": [place + preset, "mqar"], "models": ["deltanet"]}))
+    planned = linbench("sweep", "mine.yaml", "--only", f"*{name[-4:]}", "--dry-run", "--json", "--device", "cpu")
+    assert (planned.code, len(json.loads(planned.out)["cells"]), planned.err) == (0, 1, "")
+    drawn = linbench("bench", "data", "--tasks", f"mqar/quick,{place}{preset}", "--repeat", "1", "--device", "cpu", "--json")
+    assert drawn.code == 0
+    assert [result["label"] for result in json.loads(drawn.out)[1:]] == [f"{name}{end}" for end in ([preset] if preset else ["/one", "/two"])]
+    shown = linbench("show", "task", place + preset)
+    assert shown.code == 0
+    assert f"{length} tokens" in shown.out
+
+
+@pytest.mark.usefixtures("undrawn", "tasks")
+def test_a_task_with_its_preset_is_run(linbench: Callable[..., Any], tiny: list[str]) -> None:
+    given = [word for word in tiny if "=" in word and not word.startswith("task.")]
+    words = ["--device", "cpu", *(word for setting in given for word in ("--set", setting))]
+    ended = linbench("run", "deep/er/tk.py:Full/two", "--model", "deltanet", "--json", *words)
+    assert json.loads(ended.out)[0]["cell"]["task"]["settings"]["seq_len"] == 32
+    ended = linbench("run", "deep/er/tk.py:Full/two", "--preset", "one", "--model", "deltanet", *words)
+    assert ended.err == "linbench: 'deep/er/tk.py:Full/two' and --preset one name two presets; give one of the two.\n"
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_model_in_a_folder_with_signs_in_its_name_is_run(linbench: Callable[..., Any], tiny: list[str]) -> None:
+    Path("a+b, [c=d]").mkdir()
+    Path("a+b, [c=d]/mine.py").write_text(MINE)
+    place = "a+b, [c=d]/mine.py:RunningMean"
+    assert linbench("show", "model", f"'{place}'").code == 0
+    words = ["--model", f"'./{place}'[gain=2],2x'{place}'+deltanet", "--set", f"model.'{place}'.gain=0.5"]
+    first, second = json.loads(linbench("run", "mqar", *words, "--json", *tiny).out)
+    assert first["cell"]["model"]["layers"][0] == {**second["cell"]["model"]["layers"][0], "settings": {"gain": 2.0}}
+    assert second["cell"]["model"]["layers"][0]["settings"] == {"gain": 0.5}
+    assert second["label"] == f"2x'{place}'+deltanet"
+
+
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_an_edited_file_is_run_as_it_is_now_also_in_one_process(linbench: Callable[..., Any], tiny: list[str]) -> None:

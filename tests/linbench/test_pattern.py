@@ -1,7 +1,7 @@
 import pytest
 
 from linbench.common.errors import UserError
-from linbench.pattern import parse_pattern, split_models
+from linbench.pattern import parse_pattern, split_models, split_task, tidy
 
 
 def test_a_pattern_is_one_period_of_layers() -> None:
@@ -31,3 +31,50 @@ def test_spaces_about_signs_go_and_those_within_a_name_stay() -> None:
 def test_what_is_no_pattern_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="write N"):
         parse_pattern(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("'./a+b/mine.py:Mine'+deltanet", ["./a+b/mine.py:Mine", "deltanet"]),
+        ('3x"./a,[b]/mine.py:Mine"', ["./a,[b]/mine.py:Mine"] * 3),
+        ("'3xlayers/mine.py:Mine'", ["3xlayers/mine.py:Mine"]),
+        ("./john's/mine.py:Mine+./mary's/mine.py:Mine", ["./john's/mine.py:Mine", "./mary's/mine.py:Mine"]),
+        ("a + 'b+c'[x=1]", ["a", "b+c"]),
+    ],
+)
+def test_a_name_that_holds_a_sign_stands_in_quotes(text: str, names: list[str]) -> None:
+    assert [term.name for term in parse_pattern(text)] == names
+    assert [term.name for term in parse_pattern(tidy(text))] == names
+    assert split_models(f"x, {text} ,y") == ["x", tidy(text), "y"]
+
+
+def test_a_value_may_have_brackets_and_quotes_of_its_own() -> None:
+    (term,) = parse_pattern("mine.py:Mine[ sizes = [1, 2], act = 'a, b]', path=./x=y ]")
+    assert term.settings == (("sizes", "[1, 2]"), ("act", "'a, b]'"), ("path", "./x=y"))
+    assert tidy("mine.py:Mine[ sizes = [1, 2], act = 'a, b]' ] + b") == "mine.py:Mine[sizes=[1,2],act='a, b]']+b"
+
+
+def test_a_setting_that_stands_twice_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^'deltanet\[conv=0,conv=4\]' gives conv twice, 0 and 4; give it once\.$"):
+        parse_pattern("deltanet[conv=0,conv=4]")
+
+
+@pytest.mark.parametrize(
+    ("text", "task", "preset"),
+    [
+        ("mqar", "mqar", None),
+        ("mqar/quick", "mqar", "quick"),
+        ("mqar/", "mqar", None),
+        ("./tasks/tk.py:Full", "./tasks/tk.py:Full", None),
+        ("./tasks/tk.py:Full/quick", "./tasks/tk.py:Full", "quick"),
+        ("/home/a/tk.py", "/home/a/tk.py", None),
+        ("../tk.py/quick", "../tk.py", "quick"),
+        ("package.tasks:Full", "package.tasks:Full", None),
+        ("package.tasks:Full/quick", "package.tasks:Full", "quick"),
+        ("'./a, b/tk.py:Full'/quick", "./a, b/tk.py:Full", "quick"),
+        ('"./x.py/tk.py"', "./x.py/tk.py", None),
+    ],
+)
+def test_a_task_may_be_a_path_and_have_a_preset(text: str, task: str, preset: str | None) -> None:
+    assert split_task(text) == (task, preset)
