@@ -1,17 +1,14 @@
 """Any nn.Module from [B, T, D] to [B, T, D] as a mixer: what it does not declare is undeclared, not refused."""
 
 import inspect
-import math
-from collections.abc import Mapping
-from types import MethodType
-from typing import Annotated, Any
+from types import MethodType, SimpleNamespace
+from typing import Annotated, Any, get_type_hints
 
-import yaml
 from pydantic import BeforeValidator, ConfigDict, create_model
-from pydantic_core import PydanticKnownError
 from torch import Tensor, nn
 
 from linbench.common.errors import PluginError
+from linbench.common.scalars import JSON, NOTHING, Reader, any_of, reader_like, reader_of
 from linbench.common.settings import Settings
 from linbench.models.base import LayerInfo, Mixer, Out, StateSize
 
@@ -74,35 +71,40 @@ def wrap(module: type[nn.Module]) -> type[Mixer]:
 def _settings(module: type[nn.Module], parameters: list[inspect.Parameter]) -> type[Settings]:
     """Settings with the constructor's parameters."""
     fields: dict[str, Any] = {
-        p.name: (_Given, ... if p.default is p.empty else p.default) for p in parameters if p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}
+        p.name: (Annotated[Any, BeforeValidator(_reader(module, p))], ... if p.default is p.empty else p.default)
+        for p in parameters
+        if p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}
     }
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
 
     class Base(Settings):
         model_config = ConfigDict(extra="allow" if open_ended else "forbid", frozen=True, arbitrary_types_allowed=True)
-        __pydantic_extra__: dict[str, _Given]
+        __pydantic_extra__: dict[str, Annotated[Any, BeforeValidator(JSON)]]
+
+        @classmethod
+        def _read(cls, name: str, value: Any) -> Any:
+            return value  # the reader of its parameter does
 
     return create_model(f"{module.__name__}Settings", __base__=Base, **fields)
 
 
-def _read(value: Any) -> Any:
-    """What the command line gives is YAML, since types are unknown. Numbers that are not finite have no place in a cell's identity."""
-    if isinstance(value, str):
-        try:
-            value = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ValueError("it is read as YAML, and is none; quote what is text") from error
-    if not _finite(value):
-        raise PydanticKnownError("finite_number")
-    return value
+def _reader(module: type[nn.Module], parameter: inspect.Parameter) -> Reader:
+    """How what is given for a parameter is read: by its annotation, by its default where that is of another type or nothing is annotated."""
+    default = parameter.default
+    if parameter.annotation is parameter.empty:
+        return JSON if default is parameter.empty else reader_like(default)
+    reader = reader_of(_resolved(module, parameter.annotation))
+    if default is parameter.empty or reader.takes(default):
+        return reader
+    return any_of([reader, NOTHING if default is None else reader_like(default)])
 
 
-_Given = Annotated[Any, BeforeValidator(_read)]
-
-
-def _finite(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return all(map(_finite, (*value, *value.values())))
-    if isinstance(value, list | tuple | set):
-        return all(map(_finite, value))
-    return not isinstance(value, float) or math.isfinite(value)
+def _resolved(module: type[nn.Module], annotation: Any) -> Any:
+    """An annotation that is written as text, as with `from __future__ import annotations`, as what it names; as it is where that is not there."""
+    if not isinstance(annotation, str):
+        return annotation
+    names = getattr(inspect.unwrap(module.__init__), "__globals__", {})
+    try:
+        return get_type_hints(SimpleNamespace(__annotations__={"it": annotation}), names)["it"]
+    except Exception:  # a name that only a type checker imports, or that is of another Python
+        return annotation

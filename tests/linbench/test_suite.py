@@ -276,3 +276,19 @@ def test_mad_is_the_66_published_settings() -> None:
         changed[-1] |= {"examples"} if cell.protocol.examples != examples else set()
         assert (cell.model.backbone.layers, cell.model.backbone.d_model, cell.protocol.batch_size, cell.protocol.epochs) == (2, 128, 128, 200)
     assert Counter(map(len, changed)) == {0: 6, 1: 60}, "one thing at a time"
+
+
+def test_what_a_suite_sets_is_what_it_says_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(
+        "from torch import nn\nclass Mine(nn.Module):\n    def __init__(self, dim, **more):\n        super().__init__()\n    def forward(self, x):\n        return x\n"
+    )
+    values = "a: no, b: 1:30, c: 2024-01-01, d: 1e-5, e: 8, f: true, g: null, h: on, i: 1.0e-3"
+    given = "".join(f"  model.{pair.strip()}\n" for pair in values.split(","))
+    Path("mine.yaml").write_text(f"about: mine\ntasks: [mqar]\nmodels: [./mine.py:Mine]\nset:\n{given}")
+    (cell,) = expand(load("mine.yaml"), device="cpu").cells
+    expected = {"a": "no", "b": "1:30", "c": "2024-01-01", "d": 1e-5, "e": 8, "f": True, "g": None, "h": "on", "i": 1e-3}
+    assert cell.model.layers[0].settings.model_dump(exclude_unset=True) == expected
+    Path("mine.yaml").write_text("about: mine\ntasks: [mqar]\nmodels: [./mine.py:Mine]\nset: {model.a: 010}\n")
+    with pytest.raises(UserError, match=r"^model\.a = 010: a number as JSON writes it, or text in quotes, '010', would do\.$"):
+        expand(load("mine.yaml"), device="cpu")
