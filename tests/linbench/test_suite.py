@@ -280,9 +280,7 @@ def test_mad_is_the_66_published_settings() -> None:
 
 def test_what_a_suite_sets_is_what_it_says_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text(
-        "from torch import nn\nclass Mine(nn.Module):\n    def __init__(self, dim, **more):\n        super().__init__()\n    def forward(self, x):\n        return x\n"
-    )
+    Path("mine.py").write_text("from torch import nn\nclass Mine(nn.Module):\n    def __init__(self, dim, **more):\n        super().__init__()\n")
     values = "a: no, b: 1:30, c: 2024-01-01, d: 1e-5, e: 8, f: true, g: null, h: on, i: 1.0e-3"
     given = "".join(f"  model.{pair.strip()}\n" for pair in values.split(","))
     Path("mine.yaml").write_text(f"about: mine\ntasks: [mqar]\nmodels: [./mine.py:Mine]\nset:\n{given}")

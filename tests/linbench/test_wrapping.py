@@ -87,7 +87,7 @@ TAKEN = {
 def test_text_is_read_by_the_type_that_the_constructor_takes(mine: str, name: str, how: str) -> None:
     Path("mine.py").write_text(TYPED)
     for text, value in TAKEN[name].items():
-        beside = text if not {*text} & set(",[") or text[0] in "'[" and text != "[1" else f"'{text}'"
+        beside = text if not {*text} & set(",[") or (text[0] in "'[" and text != "[1") else f"'{text}'"
         cell = one(mine, **{name: text}) if how == "set" else one(f"{mine}[{name}={beside}]")
         found = getattr(pickle.loads(pickle.dumps(cell)).model.layers[0].settings, name)
         assert (found, type(found)) == (value, type(value)), text
