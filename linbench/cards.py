@@ -1,12 +1,13 @@
 """What a model says of itself: its docstring and its settings."""
 
-import inspect
 from typing import Any
+
+from linbench.common.docstrings import docstring
 
 
 def card(cls: Any) -> str:
     """Of a task or model: its docstring."""
-    return inspect.getdoc(cls) or "It has no docstring."
+    return docstring(cls) or "It has no docstring."
 
 
 def model_settings(cls: Any) -> list[tuple[str, str, str, str]]:

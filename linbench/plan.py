@@ -1,5 +1,6 @@
 """From the names and settings that a user gives to cells."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -34,9 +35,14 @@ def pick_device(device: str) -> str:
     """`auto` is the GPU where there is one. Raises UserError: no such device here."""
     gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     meant = {"auto": gpus[0] if gpus else "cpu", "cpu": "cpu", **{gpu: gpu for gpu in gpus}, **({"cuda": gpus[0]} if gpus else {})}
-    if device not in meant:
-        raise unknown("device", device, meant)
-    return meant[device]
+    if device in meant:
+        return meant[device]
+    if not gpus and re.fullmatch(r"(cuda|gpu)(:.*)?", device):
+        reason = "torch finds no GPU here" if torch.version.cuda or torch.version.hip else "this torch is built without CUDA"
+        raise UserError(f"--device {device} cannot be had: {reason}; cpu or auto would do.")
+    if re.fullmatch(r"cuda:[0-9]+", device):
+        raise UserError(f"there is no {device} here; torch finds {', '.join(gpus)}.")
+    raise unknown("device", device, meant, short={"gpu": "cuda"} if gpus else {})
 
 
 def plan(

@@ -1,12 +1,14 @@
 """Any nn.Module from [B, T, D] to [B, T, D] as a mixer: what it does not declare is undeclared, not refused."""
 
 import inspect
+import re
 from types import MethodType, SimpleNamespace
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import BeforeValidator, ConfigDict, create_model
 from torch import Tensor, nn
 
+from linbench.common.docstrings import docstring
 from linbench.common.errors import PluginError
 from linbench.common.scalars import JSON, NOTHING, Reader, any_of, reader_like, reader_of
 from linbench.common.settings import Settings
@@ -28,9 +30,12 @@ def wrap(module: type[nn.Module]) -> type[Mixer]:
     unnamed = [name for name in named[:1] if parameters[name].default is inspect.Parameter.empty]
     width = next(iter([*(name for name in WIDTH_NAMES if name in named), *unnamed]), None)
     index = next((name for name in INDEX_NAMES if name in named), None)
+    for name in named:
+        if name != index and parameters[name].default is inspect.Parameter.empty and _is_object(module, parameters[name], width=name == width):
+            raise PluginError(_no_object(module, name))
 
     class Wrapped(Mixer):
-        __doc__ = f"{module.__name__}, an nn.Module. {inspect.getdoc(module) or ''}".strip()
+        __doc__ = f"{module.__name__}, an nn.Module. {docstring(module) or 'It has no docstring.'}"
         opaque = True
         version = 2  # since 2 what is marked `_no_weight_decay` does not decay
         Settings = _settings(module, [p for name, p in parameters.items() if name not in {width, index}])
@@ -39,7 +44,12 @@ def wrap(module: type[nn.Module]) -> type[Mixer]:
             super().__init__(settings, layer)
             given = {name: getattr(settings, name) for name in settings.model_fields_set}
             place = {width: layer.d_model, index: layer.index}
-            self.module = module(**{name: value for name, value in place.items() if name}, **given)
+            try:
+                self.module = module(**{name: value for name, value in place.items() if name}, **given)
+            except (AttributeError, TypeError) as error:
+                if width in WIDTH_NAMES or not _AS_AN_OBJECT.match(str(error)):
+                    raise
+                raise PluginError(f"{_no_object(module, str(width))} It failed with: {error}.") from error
 
         def forward(self, x: Tensor, state: Any = None, handed: Any = None) -> Out:
             """The module's output, or the first of a tuple of them."""
@@ -68,10 +78,32 @@ def wrap(module: type[nn.Module]) -> type[Mixer]:
     return Wrapped
 
 
+_AS_AN_OBJECT = re.compile("'int' object (has no attribute|is not subscriptable|is not iterable)")
+_OBJECT_NAMES = {"config", "cfg", "conf", "configuration", "hparams", "args"}
+
+
+def _is_object(module: type[nn.Module], parameter: inspect.Parameter, *, width: bool) -> bool:
+    """Whether a parameter that must be given takes an object, such as a configuration, which neither the width nor a setting is."""
+    annotation = _resolved(module, parameter.annotation)
+    if not isinstance(annotation, type) or annotation is parameter.empty:
+        return width and parameter.name in _OBJECT_NAMES
+    return not issubclass(int, annotation) and annotation is not float if width else annotation.__module__ != "builtins" and reader_of(annotation) is JSON
+
+
+def _no_object(module: type[nn.Module], name: str) -> str:
+    """What to do about it."""
+    own = module.__name__
+    return (
+        f"{own} takes an object as `{name}`, and linbench gives a constructor numbers and text alone: the model's width as the first of"
+        f" {', '.join(WIDTH_NAMES)} or else as its first parameter, the layer's number as layer_idx if it takes that, and the settings that you give;"
+        f" write a subclass that makes the object: class Small{own}({own}): def __init__(self, d_model): super().__init__(...)."
+    )
+
+
 def _settings(module: type[nn.Module], parameters: list[inspect.Parameter]) -> type[Settings]:
     """Settings with the constructor's parameters."""
     fields: dict[str, Any] = {
-        p.name: (Annotated[Any, BeforeValidator(_reader(module, p))], ... if p.default is p.empty else p.default)
+        p.name: (Annotated[Any, BeforeValidator(_reader(module, p).accept)], ... if p.default is p.empty else p.default)
         for p in parameters
         if p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}
     }
@@ -79,7 +111,7 @@ def _settings(module: type[nn.Module], parameters: list[inspect.Parameter]) -> t
 
     class Base(Settings):
         model_config = ConfigDict(extra="allow" if open_ended else "forbid", frozen=True, arbitrary_types_allowed=True)
-        __pydantic_extra__: dict[str, Annotated[Any, BeforeValidator(JSON)]]
+        __pydantic_extra__: dict[str, Annotated[Any, BeforeValidator(JSON.accept)]]
 
         @classmethod
         def _read(cls, name: str, value: Any) -> Any:

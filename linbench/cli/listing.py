@@ -23,13 +23,12 @@ class What(StrEnum):
 
 def listing(what: Annotated[What, typer.Argument(metavar="tasks|models|suites", help="What to list.")], as_json: JsonOption = False) -> None:
     """List tasks by what they ask of a memory, models by generation and kernel family, suites by name; names that cannot be used are told apart."""
-    import inspect
-
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from linbench.common.docstrings import docstring
     from linbench.models.base import GENERATIONS
     from linbench.registry import registry
     from linbench.tasks.base import Question
@@ -51,7 +50,7 @@ def listing(what: Annotated[What, typer.Argument(metavar="tasks|models|suites", 
             "name": e.name,
             group: getattr(e.cls, group, ""),
             **({} if what is What.tasks else {"family": _family(e.cls)}),
-            "about": (inspect.getdoc(e.cls) or "").partition("\n")[0],
+            "about": docstring(e.cls).partition("\n")[0],
             "from": e.source,
         }
         for e in sorted(found.entries.values(), key=lambda e: e.name)

@@ -131,7 +131,11 @@ def _chosen(cells: "list[Cell]", *, only: list[str], shard: str) -> "list[Cell]"
 
 
 def _is(cell: "Cell", pattern: str) -> bool:
-    return any(fnmatchcase(name, pattern) for name in (cell.model.label, cell.task_entry.name, f"{cell.task_entry.name}/{cell.preset}"))
+    from linbench.pattern import split_task
+
+    names = (cell.model.label, cell.task_entry.name, f"{cell.task_entry.name}/{cell.preset}")
+    asked = "/".join(filter(None, split_task(pattern))).removeprefix("./")  # as a task is entered, whose folder may have a bracket in its name
+    return asked in {name.removeprefix("./") for name in names} or any(fnmatchcase(name, pattern) for name in names)
 
 
 def _tell_plan(cells: "list[Cell]", store: "Store", stack: int | None, *, search: "SearchSettings | None", retry: bool, as_json: bool) -> None:

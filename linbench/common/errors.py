@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from difflib import SequenceMatcher
 
 EXIT_NO = 1
 EXIT_USAGE = 2
@@ -50,8 +50,25 @@ def unknown(kind: str, given: str, allowed: Iterable[str], *, short: Mapping[str
 
 def nearest(given: str, meant: Mapping[str, str]) -> str:
     """A question after the value whose key is most like what was given; empty: none is."""
-    near = get_close_matches(given, meant, n=1, cutoff=0.5)
-    return f"did you mean '{meant[near[0]]}'?" if near else ""
+    near = max(meant, key=lambda name: _alike(given, name), default="") if len(given) <= _LONGEST_MEANT else ""
+    return f"did you mean '{meant[near]}'?" if near and _alike(given, near) >= _ALIKE else ""
+
+
+_LONGEST_MEANT = 200
+_ALIKE = 0.6
+"""From 0 to 1: a slip or two in a word."""
+
+
+def _alike(given: str, name: str) -> float:
+    """How like each other two names are; of dotted ones as much as their parts that are least so, or all that begins with model. would be alike."""
+    one, other = given.split("."), name.split(".")
+    pairs = zip(one, other, strict=True) if len(one) == len(other) else [(given, name)]
+    return min(_ALIKE if _one_apart(a, b) else SequenceMatcher(None, a, b).ratio() for a, b in pairs)
+
+
+def _one_apart(a: str, b: str) -> bool:
+    """`l3` and `l2`: in short words one other letter is half of all."""
+    return len(a) == len(b) == 2 and (a[0] == b[0]) != (a[1] == b[1])
 
 
 def nearest_quoted(given: str, text: str) -> str:

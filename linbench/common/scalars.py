@@ -28,7 +28,7 @@ class Reader(NamedTuple):
     rank: int
     read: Callable[[Any], Any]
 
-    def __call__(self, value: Any) -> Any:
+    def accept(self, value: Any) -> Any:
         """Return the value. Raises ValueError: another is given. PydanticKnownError: a number that is not finite."""
         found = self.read(value)
         if not _finite(found):

@@ -56,3 +56,116 @@ def test_a_mistake_is_one_sentence_and_exit_2(linbench: Callable[..., Any], word
 def test_unknown_options_and_verbs_exit_2(linbench: Callable[..., Any]) -> None:
     assert linbench("run", "mqar", "--model", "deltanet", "--sedes", "1").code == 2
     assert linbench("runn").code == 2
+
+
+@pytest.mark.parametrize(
+    ("gpus", "device", "sentence"),
+    [
+        (0, "cuda", "--device cuda cannot be had: torch finds no GPU here; cpu or auto would do."),
+        (0, "cuda:1", "--device cuda:1 cannot be had: torch finds no GPU here; cpu or auto would do."),
+        (0, "gpu", "--device gpu cannot be had: torch finds no GPU here; cpu or auto would do."),
+        (2, "cuda:2", "there is no cuda:2 here; torch finds cuda:0, cuda:1."),
+        (2, "gpu", "unknown device 'gpu'; did you mean 'cuda'? Allowed: auto, cpu, cuda, cuda:0, cuda:1."),
+        (0, "mps", "unknown device 'mps'; Allowed: auto, cpu."),
+    ],
+)
+def test_a_device_that_is_not_there_is_no_misspelling(
+    linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, gpus: int, device: str, sentence: str
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    monkeypatch.setattr("torch.version.cuda", "12.6")
+    ended = linbench("run", "mqar", "--model", "deltanet", "--device", device)
+    assert (ended.code, ended.err) == (2, f"linbench: {sentence}\n")
+
+
+def test_what_is_not_near_is_not_suggested(linbench: Callable[..., Any]) -> None:
+    ended = linbench("run", "mqar", "--model", "deltanet", "--set", "model.dim=8")
+    assert ended.err.startswith("linbench: unknown setting 'model.dim'; Allowed: ")
+    ended = linbench("run", "mqar", "--model", "deltanet", "--set", "model.d_modle=8")
+    assert ended.err.startswith("linbench: unknown setting 'model.d_modle'; did you mean 'model.d_model'? ")
+    assert "did you mean" not in linbench("run", "mqar", "--model", "deltanet", "--set", "modle.dim=8").err
+
+
+def test_a_misspelt_class_is_near_one_that_the_file_imports(linbench: Callable[..., Any]) -> None:
+    Path("base.py").write_text("from torch import nn\nclass Layer(nn.Module):\n    pass\n")
+    Path("again.py").write_text("from torch.nn import *\nfrom base import Layer\n")
+    ended = linbench("run", "mqar", "--model", "./again.py:Layr")
+    assert (ended.code, ended.err) == (2, "linbench: unknown class in ./again.py 'Layr'; did you mean 'Layer'? Allowed: Layer.\n")
+
+
+UNDOCUMENTED = """
+from torch import nn
+from linbench.models.base import Mixer
+from linbench.tasks.mqar import MQAR
+from linbench.tasks.base import Task
+class Bare(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+class Recurrent(nn.GRU):
+    def __init__(self, dim):
+        super().__init__(dim, dim)
+class Described(nn.Module):
+    '''Mine, described.'''
+class Heir(Described):
+    pass
+class Mixes(Mixer):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "card"),
+    [
+        ("Bare", "Bare, an nn.Module. It has no docstring."),
+        ("Recurrent", "Recurrent, an nn.Module. It has no docstring."),
+        ("Described", "Described, an nn.Module. Mine, described."),
+        ("Heir", "Heir, an nn.Module. Mine, described."),
+        ("Mixes", "It has no docstring."),
+    ],
+)
+def test_a_class_without_a_docstring_has_not_that_of_a_framework(linbench: Callable[..., Any], name: str, card: str) -> None:
+    Path("mine.py").write_text(UNDOCUMENTED)
+    out = linbench("show", "model", f"./mine.py:{name}").out
+    assert out.split("\n\n")[1] == card
+
+
+CONFIGURED = """
+from torch import nn
+class Config:
+    hidden_size = 8
+class Typed(nn.Module):
+    def __init__(self, settings: Config, layer_idx: int):
+        super().__init__()
+class Late(nn.Module):
+    def __init__(self, settings: "Config"):
+        super().__init__()
+class Named(nn.Module):
+    def __init__(self, config, layer_idx=None):
+        super().__init__()
+class Beside(nn.Module):
+    def __init__(self, hidden_size, settings: Config):
+        super().__init__()
+class Untold(nn.Module):
+    def __init__(self, its):
+        super().__init__()
+        self.inner = nn.Linear(its.hidden_size, 1)
+class Kept(nn.Module):
+    def __init__(self, dim: int, options: dict, config: Config = None):
+        super().__init__()
+"""
+
+
+@pytest.mark.parametrize(("name", "parameter"), [("Typed", "settings"), ("Late", "settings"), ("Named", "config"), ("Beside", "settings"), ("Untold", "its")])
+def test_a_constructor_that_takes_an_object_is_told_how_it_can_be_used(linbench: Callable[..., Any], name: str, parameter: str) -> None:
+    Path("mine.py").write_text(CONFIGURED)
+    ended = linbench("run", "mqar", "--model", f"./mine.py:{name}", "--device", "cpu")
+    assert ended.code == 2
+    assert ended.err.startswith(f"linbench: {name} takes an object as `{parameter}`, and linbench gives a constructor numbers and text alone: ")
+    assert f"class Small{name}({name}): def __init__(self, d_model): super().__init__(...)." in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_a_small_subclass_can_be_used_and_so_can_whatever_json_has(linbench: Callable[..., Any]) -> None:
+    Path("mine.py").write_text(CONFIGURED + "class Small(Typed):\n    def __init__(self, d_model):\n        super().__init__(Config(), 0)\n")
+    assert linbench("check", "./mine.py:Small").err.count("takes an object") == 0
+    assert linbench("show", "model", "./mine.py:Kept").code == 0

@@ -115,7 +115,7 @@ def tasks(tmp_path: Path) -> None:
 def test_a_task_by_path_is_found_by_every_verb(linbench: Callable[..., Any], tiny: list[str], place: str, preset: str) -> None:
     name, length = place.strip("'").removeprefix("./"), 32 if preset else 16
     Path("mine.yaml").write_text(json.dumps({"about": "mine", "tasks": [place + preset, "mqar"], "models": ["deltanet"]}))
-    planned = linbench("sweep", "mine.yaml", "--only", f"*{name[-4:]}", "--dry-run", "--json", "--device", "cpu")
+    planned = linbench("sweep", "mine.yaml", "--only", place + preset, "--dry-run", "--json", "--device", "cpu")
     assert (planned.code, len(json.loads(planned.out)["cells"]), planned.err) == (0, 1, "")
     drawn = linbench("bench", "data", "--tasks", f"mqar/quick,{place}{preset}", "--repeat", "1", "--device", "cpu", "--json")
     assert drawn.code == 0
