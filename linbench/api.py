@@ -10,8 +10,10 @@ import pandas as pd
 from linbench.common.seeds import parse_seeds
 from linbench.frames import frame
 from linbench.plan import plan
-from linbench.runner import Silent, run_cells
-from linbench.search import refuse_rate, run_searched
+from linbench.pool import SILENCE
+from linbench.runner import Silent
+from linbench.running import carry_out
+from linbench.search import default_search, refuse_rate
 from linbench.store import Store
 
 
@@ -28,10 +30,19 @@ def run(
     test_lengths: Sequence[int] = (),
     search: bool = False,
     device: str = "auto",
+    devices: int | str | None = None,
+    workers: int | None = None,
+    executor: str = "local",
+    address: str | None = None,
+    gpus: float | None = None,
+    timeout: float = SILENCE,
     again: bool = False,
     allow: Iterable[str] = (),
 ) -> pd.DataFrame:
     """Train and judge models on a task; what is finished already is read from `results`.
+
+    What linbench ships trains in this process, whose settings of torch and generators are set for that and given back; a task or layer of your own in a
+    process of its own, unless `workers` is 0.
 
     Args:
         task: a name from `linbench list tasks`, `./file.py:Class` or `package.module:Class`.
@@ -39,6 +50,7 @@ def run(
         preset, form, protocol, seeds, settings, search, device: as `--preset`, `--form`, `--protocol`, `--seeds`, `--set` (dotted names),
             `--search` and `--device`.
         test_lengths: as `--test-lengths`, such as (1, 2, 4).
+        devices, workers, executor, address, gpus, timeout: as `--devices`, `--workers`, `--executor`, `--address`, `--gpus` and `--timeout`.
         again: repeat cells that are finished.
         allow: laws that layers of your own may break, as `--allow`, such as ("non-causal",); their results are marked and take part in no verdict.
 
@@ -51,7 +63,10 @@ def run(
     models = [model] if isinstance(model, str) else list(model)
     numbers = parse_seeds(seeds)
     cells = plan(task, models, preset=preset, form=form, protocol=protocol, seeds=numbers, settings=settings, test_lengths=test_lengths, device=device)
-    return frame((run_searched if search else run_cells)(cells, Store(results), Silent(), again=again, allow=allow))
+    where = {"name": executor, "device": device, "workers": workers, "address": address, "gpus": gpus, "silence": timeout}
+    where |= {"devices": None if devices is None else str(devices)}
+    rates = default_search() if search else None
+    return frame(carry_out(cells, Store(results), Silent(), search=rates, here=True, where=where, again=again, allow=allow))
 
 
 def load(results: str | Path = "results") -> pd.DataFrame:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from linbench.batches import Streams, replica
 from linbench.cell import Cell
+from linbench.common import generators
 from linbench.precision import arithmetic
 
 
@@ -27,6 +28,7 @@ def carried(cell: Cell) -> str | None:
 
     def called() -> tuple[dict[str, Tensor], dict[str, Any]]:
         torch.manual_seed(0)
+        generators.seed_all(0)
         with arithmetic(cell.protocol.precision, cell.device):
             model(batch.inputs, batch.positions, batch.targets)
         return dict(model.named_buffers()), _attributes(model)

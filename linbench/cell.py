@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from linbench import protocol as protocols
-from linbench.common.errors import UserError
+from linbench.common.errors import Signalled, UserError
 from linbench.common.settings import Settings
 from linbench.curriculum import Curriculum, Segment
 from linbench.models import backbone as backbones
@@ -86,13 +86,13 @@ class ModelSpec:
     def rehearse(self, task: Task) -> None:
         """Sketch the model, so that settings which no model can have are refused before anything runs.
 
-        Raises UserError. What else a user's constructor may raise is left for the run to report.
+        Raises UserError. What else a user's constructor may raise, be it an exit, is left for the run to report.
         """
         try:
             self.sketch(task)
-        except UserError:
+        except (UserError, Signalled, KeyboardInterrupt):
             raise
-        except Exception:  # a constructor that cannot work without memory is not thereby wrong
+        except BaseException:  # a constructor that cannot work without memory is not thereby wrong
             pass
 
 

@@ -9,12 +9,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
 from linbench.cell import Cell, canonical, digest
+from linbench.common import generators
 from linbench.common.files import write_whole
 from linbench.store import storage_sentence
 from linbench.train import Run, Training
@@ -24,6 +26,9 @@ SECONDS = 60.0
 
 _NUMBERS = ("step", "trained", "seconds", "note")
 """Of a training, beside tensors and runs."""
+
+_LONGEST_HEAD = 1 << 28
+"""Bytes of the first line that are read at most: a group of many cells with long curves has some millions."""
 
 
 class Checkpoints:
@@ -43,13 +48,15 @@ class Checkpoints:
         head = canonical({**numbers, "checksum": digest(numbers)}).encode()
         with storage_sentence(self.folder, "cannot keep checkpoints in"):
             self.folder.mkdir(exist_ok=True)
+            _clear(self._path(group))
             write_whole(self._path(group), head + b"\n" + content)
         self.last = time.monotonic()
 
     def forget(self, group: str) -> None:
         """The group is finished."""
         with storage_sentence(self.folder, "cannot remove a checkpoint from"):
-            self._path(group).unlink(missing_ok=True)
+            if not self._path(group).is_dir():  # a folder of that name is not ours
+                self._path(group).unlink(missing_ok=True)
 
     def of(self, cells: Sequence[Cell], missing: Mapping[str, Cell], done: Set[str]) -> list[tuple[str, list[Cell]]]:
         """Names of groups, with their cells, that can go on: all cells are known, and those that are not over are `missing`. None shares
@@ -86,18 +93,27 @@ class Checkpoint:
 
     @classmethod
     def read(cls, path: Path, *, among: Set[str] | None = None) -> "Checkpoint | None":
-        """None for a file that is torn or altered or has just gone, and for one with a cell that is not `among` those."""
+        """Return None for what is no regular file, cannot be read, is torn, altered or has just gone, and for one with a cell that is not `among` those."""
         try:
+            if not path.is_file():  # a pipe would be waited for
+                return None
             with path.open("rb") as file:
-                numbers = json.loads(file.readline())
+                numbers = json.loads(file.readline(_LONGEST_HEAD))
                 if numbers.pop("checksum") != digest(numbers) or (among is not None and not set(numbers["cells"]) <= among):
                     return None
                 content = file.read()
-            return cls(numbers, load(content)) if numbers["tensors"] == hashlib.sha256(content).hexdigest() else None
-        except FileNotFoundError:  # its group was finished by another launcher
+            found = cls(numbers, load(content)) if numbers["tensors"] == hashlib.sha256(content).hexdigest() else None
+            return found if found is not None and found._is_whole else None
+        except OSError:  # finished by another launcher meanwhile, or not to be read: its group begins anew
             return None
-        except (ValueError, KeyError, TypeError, AttributeError, SafetensorError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError):
             return None
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether there is a run for every cell, with all that a run has."""
+        fields_of_runs = {field.name for field in fields(Run)} - {"cell"}
+        return len(self.cells) == len(self.runs) and all(fields_of_runs == run.keys() for run in self.runs) and {*_NUMBERS} - {"note"} <= self.numbers.keys()
 
     @property
     def cells(self) -> list[str]:
@@ -119,6 +135,7 @@ class Checkpoint:
         for name in _NUMBERS:
             setattr(training, name, self.numbers.get(name))  # older checkpoints have no note
         torch.set_rng_state(self.tensors["random state"])
+        _set_other_generators(self.tensors)
         if "random state of the device" in self.tensors:
             torch.cuda.set_rng_state(self.tensors["random state of the device"], training.runs[0].cell.device)
 
@@ -131,6 +148,7 @@ def composition(cells: Sequence[Cell]) -> str:
 def _taken_down(training: Training) -> tuple[dict[str, Tensor], dict[str, Any]]:
     tensors = {name: x.detach().cpu().contiguous().clone() for name, x in _tensors(training).items()}
     tensors["random state"] = torch.get_rng_state()
+    tensors |= _other_generators()
     device = training.runs[0].cell.device
     if device != "cpu":
         tensors["random state of the device"] = torch.cuda.get_rng_state(device)
@@ -146,3 +164,36 @@ def _tensors(training: Training) -> dict[str, Tensor]:
     for i, (mean, square) in enumerate(optimiser.moments):
         found |= {f"mean {i}": mean, f"square {i}": square}
     return found | {"steps": optimiser.steps}
+
+
+def _other_generators() -> dict[str, Tensor]:
+    """The states of the generators of Python and numpy, which a layer may draw with."""
+    python, numpy, _ = generators.states()
+    version, words, spare = python
+    place = [numpy["state"]["pos"], numpy["has_gauss"]]
+    return {
+        "random state of Python": torch.tensor([version, *words], dtype=torch.int64),
+        "spare of Python": torch.tensor([] if spare is None else [spare], dtype=torch.float64),
+        "random state of numpy": torch.tensor([*numpy["state"]["key"].tolist(), *place], dtype=torch.int64),
+        "spare of numpy": torch.tensor([numpy["gauss"]], dtype=torch.float64),
+    }
+
+
+def _set_other_generators(tensors: Mapping[str, Tensor]) -> None:
+    """Bring both where they were; older checkpoints do not say."""
+    if "random state of Python" not in tensors:
+        return
+    version, *words = tensors["random state of Python"].tolist()
+    *key, position, has_spare = tensors["random state of numpy"].tolist()
+    inner = {"key": np.array(key, dtype=np.uint32), "pos": position}
+    numpy = {"bit_generator": "MT19937", "state": inner, "has_gauss": has_spare, "gauss": tensors["spare of numpy"].item()}
+    spare = tensors["spare of Python"].tolist()
+    present = generators.states()
+    generators.set_states(present._replace(python=(version, tuple(words), spare[0] if spare else None), numpy=numpy))
+
+
+def _clear(path: Path) -> None:
+    """Rename a folder that stands where a checkpoint is to be. Raises OSError."""
+    if path.is_dir() and not path.is_symlink():
+        number = sum(1 for _ in path.parent.glob(f"{path.name}.unreadable*"))
+        path.rename(path.with_name(f"{path.name}.unreadable-{number}"))

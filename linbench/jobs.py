@@ -8,6 +8,7 @@ from typing import NamedTuple
 from linbench.cell import Cell
 from linbench.checkpoint import Checkpoints, composition
 from linbench.measure import measure
+from linbench.registry import SHIPPED
 from linbench.store import Result
 from linbench.train import Report
 
@@ -35,6 +36,23 @@ class Reported(NamedTuple):
 
 
 Message = Reported | Result
+
+
+def brought(cell: Cell) -> frozenset[str]:
+    """Return the files, modules and packages of other people that a cell's task and layers come from; empty where linbench ships all of them."""
+    entries = (cell.task_entry, *(layer.entry for layer in cell.model.layers))
+    return frozenset(_home(entry.source) for entry in entries if entry.source != SHIPPED)
+
+
+def kind(job: Job) -> frozenset[str] | None:
+    """Return what a process has to be given up to that does this job: code of other people, which may change whatever else computes there. None: nothing."""
+    return frozenset().union(*map(brought, job.cells)) or None
+
+
+def _home(source: str) -> str:
+    """`./mine.py:Mine` and `mine.py` are one file."""
+    path, py, _ = source.partition(".py")
+    return str(Path(path + py).resolve()) if py else source.partition(":")[0]
 
 
 def work(job: Job, tell: Callable[[Message], None]) -> None:

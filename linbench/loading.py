@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from linbench.common.errors import PluginError, UserError, unknown
+from linbench.common.errors import PluginError, UserError, message_of, unknown
 from linbench.plugins.files import SHARED, File, find
 from linbench.plugins.imports import candidates, is_relative
 from linbench.plugins.spaces import PREFIX, Plugin, digest_of, load
@@ -183,11 +183,17 @@ def _digest_of_all(path: str, folders: tuple[str, ...], others: tuple[Path, ...]
     return digest_of(json.dumps([os.path.relpath(path, root.parent), named]).encode())
 
 
+def imported() -> bool:
+    """Return whether modules that are a user's own, not installed, are in this process."""
+    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    return any(_is_users(file) for file in files if isinstance(file, str))
+
+
 def theirs(error: BaseException) -> str:
     """An exception in one line, with the last place in code that is not linbench's own, where there is one."""
     if isinstance(error, UserError):
         return str(error)
-    message = re.sub(rf"{PREFIX}\w+\.", "", str(error)).strip().splitlines()
+    message = re.sub(rf"{PREFIX}\\w+\\.", "", message_of(error)).strip().splitlines()
     return f"{users_place(error)}{type(error).__name__}{': ' + message[0] if message else ''}"
 
 

@@ -12,16 +12,21 @@ import torch
 from linbench.carried import carried
 from linbench.cell import SCHEMA, Cell
 from linbench.checkpoint import Checkpoint
-from linbench.common.errors import DeviceLostError, PluginError, StorageError
+from linbench.common.errors import DeviceLostError, PluginError, Signalled, StorageError, message_of
 from linbench.environment import environment
 from linbench.evaluate import Exam, Judgement
 from linbench.loading import theirs
+from linbench.memory import in_gib
 from linbench.stack import Stack
 from linbench.store import UNDERTRAINED, Result
+from linbench.surroundings import Surroundings
 from linbench.train import Report, Run, Training, train
 
 UNDERTRAINED_GAIN = 0.01
 """A run whose last fifth still gains more than this has not shown what it can do."""
+
+_BESIDE = 0.1
+"""The share of a GPU's memory above which what this process has not reserved itself is another's: a context and libraries take some hundreds of MiB."""
 
 
 def measure(
@@ -38,7 +43,8 @@ def measure(
     Whatever goes wrong in a cell becomes its status, so that others can go on: what does not fit, or cannot be stacked, is tried in
     smaller groups, at last alone. Raises DeviceLostError: no others can, here.
 
-    A result holds, beside the cell's identity: status (`ok`, `diverged`, `oom`, `timeout`, `failed`) with a reason; marks (`undertrained`); test
+    A result holds, beside the cell's identity: status (`ok`, `diverged`, `oom`, `timeout`, `failed`) with a reason; `outside`: whether that is nothing of the
+    cell's own; marks (`undertrained`); test
     metrics with sums and weights by slice, of several tests those of each, with its settings, length and chance, and the mean of every metric; the curve
     over steps; parameters, state size and FLOPs per token; seconds, of the whole stack;
     how many cells were stacked, and why not more; what the cell was run for (`report`, `tuning`), and what `linbench.search` tried before;
@@ -49,12 +55,12 @@ def measure(
         group, note = waiting.pop()
         done: set[str] = set()
         try:
-            for result in _measured(group, note, on_report, on_rest, checkpoint):
+            for result in _surroundings(group).within(_measured(group, note, on_report, on_rest, checkpoint)):
                 done.add(result["id"])
                 yield result
-        except StorageError:
+        except (StorageError, Signalled, KeyboardInterrupt, GeneratorExit):
             raise
-        except Exception as error:  # a mixer's own fault, ours or a user's: recorded with its place, and the run goes on
+        except BaseException as error:  # a mixer's own fault, ours or a user's, SystemExit too: recorded with its place, and the run goes on
             if not answers(group[0].device):
                 raise DeviceLostError(f"the GPU answers this process no more: {theirs(error)}.") from error
             checkpoint = None
@@ -65,10 +71,24 @@ def measure(
                 note = f"{len(group)} were too many: {theirs(error)}" if oom else f"could not be stacked: {theirs(error)}"
                 waiting += [(left[start : start + size], note) for start in range(0, len(left), size)][::-1]
             else:
-                status = {"status": "oom", "reason": str(error).splitlines()[0]} if oom else {"status": "failed", "reason": theirs(error)}
+                status = _full(error, group[0].device) if oom else {"status": "failed", "reason": theirs(error)}
                 yield blank(group[0], 1, note) | status
         if group[0].device != "cpu":
             gc.collect()  # what was captured refers to itself, and would keep its memory from the next group
+
+
+def _full(error: BaseException, device: str) -> dict[str, Any]:
+    """The status of a cell that found no memory, which other processes may have taken."""
+    others = 0 if device == "cpu" else _taken_by_others(device)
+    words = f", while other processes held {in_gib(others)} of this GPU" if others else ""
+    return {"status": "oom", "reason": message_of(error).splitlines()[0] + words, "outside": bool(others)}
+
+
+def _taken_by_others(device: str) -> int:
+    """Bytes of a GPU's memory, if they are more than `_BESIDE` of it; else 0."""
+    free, total = torch.cuda.mem_get_info(device)
+    others = total - free - torch.cuda.memory_reserved(device)
+    return others if others > _BESIDE * total else 0
 
 
 def answers(device: str) -> bool:
@@ -82,7 +102,7 @@ def answers(device: str) -> bool:
     return True
 
 
-def out_of_memory(error: Exception) -> bool:
+def out_of_memory(error: BaseException) -> bool:
     """torch has an exception for what it asks of a GPU's memory itself; what a library, a graph or a CPU lacks is told by words."""
     return isinstance(error, torch.OutOfMemoryError) or (isinstance(error, RuntimeError) and says_out_of_memory(str(error)))
 
@@ -111,26 +131,28 @@ def _measured(
                 yield result | _verdict(run, judgement)
 
 
+def _surroundings(cells: Sequence[Cell]) -> Surroundings:
+    return Surroundings(*(cell.seed for cell in cells))
+
+
 @contextmanager
 def started(cells: Sequence[Cell]) -> Iterator[Training]:
-    """Their training, before its first step. Meanwhile TF32 is off, whatever the process had chosen, and their GPU is the one that computes.
+    """Their training, before its first step. Meanwhile all that the process has set is as `linbench.surroundings` has it, and their GPU is the one that
+    computes.
 
     Raises PluginError: several, of a module that can only train alone.
     """
-    precision, device = torch.get_float32_matmul_precision(), cells[0].device
-    torch.set_float32_matmul_precision("highest")
-    try:
-        with torch.cuda.device(device if device != "cpu" else -1):
-            models = [cell.model.build(cell.task, seed=cell.seed).to(device) for cell in cells]
-            only_alone = carried(cells[0])
-            if only_alone and len(cells) > 1:
-                raise PluginError(only_alone)
-            rules = models[0].parameter_rules()  # while parameters are those that the models made, which may be marked
-            training = Training.begun(Stack.of(models), cells, rules)
-            training.carried = only_alone
-            yield training
-    finally:
-        torch.set_float32_matmul_precision(precision)
+    device = cells[0].device
+    gpus = [device] if device != "cpu" else []
+    with _surroundings(cells).entered(), torch.cuda.device(device if gpus else -1), torch.random.fork_rng(gpus):
+        models = [cell.model.build(cell.task, seed=cell.seed).to(device) for cell in cells]
+        only_alone = carried(cells[0])
+        if only_alone and len(cells) > 1:
+            raise PluginError(only_alone)
+        rules = models[0].parameter_rules()  # while parameters are those that the models made, which may be marked
+        training = Training.begun(Stack.of(models), cells, rules)
+        training.carried = only_alone
+        yield training
 
 
 def blank(cell: Cell, stacked: int, note: str | None) -> Result:
@@ -146,6 +168,7 @@ def blank(cell: Cell, stacked: int, note: str | None) -> Result:
         "chance": cell.chance,
         "status": "ok",
         "reason": None,
+        "outside": False,
         "marks": [],
         "metrics": {},
         "slices": {},

@@ -50,8 +50,10 @@ class Entry:
 
     def __reduce__(self) -> Any:
         """To another process goes a user's class as the source that it was made of; what is installed is found there again, by its name."""
+        kind: Kind = "task" if issubclass(self.cls, Task) else "model"
+        if self.source == SHIPPED:
+            return _shipped_again, (kind, self.name)
         if self.plugin is not None:
-            kind: Kind = "task" if issubclass(self.cls, Task) else "model"
             return _arrived, (kind, self.name, self.source, self.digest, self.plugin, self.attribute)
         named = self.source if self.source.removeprefix("./") == self.name else self.name  # by path or module
         return _found_again, ("task" if issubclass(self.cls, Task) else "model", named, self.digest)
@@ -59,6 +61,11 @@ class Entry:
 
 def _arrived(kind: Kind, name: str, source: str, digest: str | None, plugin: Plugin, attribute: str) -> Entry:
     return Entry(name, _usable(kind, getattr(arrive(plugin), attribute)), source, digest, plugin, attribute)
+
+
+def _shipped_again(kind: Kind, name: str) -> Entry:
+    """Without a look at plugins, whose import may change what else is computed in a process."""
+    return shipped(kind).find(name)
 
 
 def _found_again(kind: Kind, name: str, digest: str | None) -> Entry:
@@ -117,13 +124,21 @@ class Registry:
 
 
 @cache
-def registry(kind: Kind) -> Registry:
-    """All that is shipped, in plugin folders and registered by installed packages. Scanned once per process."""
+def shipped(kind: Kind) -> Registry:
+    """All that linbench brings itself. Scanned once per process."""
     found = Registry(kind)
     package = _SHIPPED[kind]
     for module in pkgutil.iter_modules(package.__path__):
         if not module.ispkg:
             _scan(found, f"{package.__name__}.{module.name}", SHIPPED)
+    return found
+
+
+@cache
+def registry(kind: Kind) -> Registry:
+    """All that is shipped, in plugin folders and registered by installed packages. Scanned once per process."""
+    ours = shipped(kind)
+    found = Registry(kind, dict(ours.entries), list(ours.problems))
     for folder in filter(None, os.environ.get(PLUGINS_VARIABLE, "").split(os.pathsep)):
         if not Path(folder).is_dir():
             found.problems.append(Problem(folder, PLUGINS_VARIABLE, "there is no such folder"))

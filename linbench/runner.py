@@ -12,10 +12,12 @@ from linbench.checkpoint import Checkpoints
 from linbench.common.errors import StorageError
 from linbench.common.laws import allowed
 from linbench.groups import groups
-from linbench.jobs import Job, Message, Reported, work
+from linbench.jobs import Job, Message, Reported, kind, work
+from linbench.limits import require_files
 from linbench.measure import blank
 from linbench.probe import Marks, foreign
-from linbench.store import FINAL, Result, Store
+from linbench.store import FINAL, Result, Store, from_outside
+from linbench.surroundings import tampered
 from linbench.train import Report
 from linbench.workers import Outcome
 
@@ -68,6 +70,10 @@ class Executor(Protocol):
     def silence(self) -> float:
         """Seconds after which a group that reports nothing is given up."""
 
+    @property
+    def places(self) -> int:
+        """How many groups run side by side, at most."""
+
     def alone(self) -> "Executor":
         """One with which none has to share."""
 
@@ -79,7 +85,7 @@ class Executor(Protocol):
 class Here:
     """One after another, in this process."""
 
-    sharing = 1
+    sharing, places = 1, 1
     silence = float("inf")
 
     def alone(self) -> "Here":
@@ -87,10 +93,14 @@ class Here:
         return self
 
     def __call__(self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
-        """An executor."""
+        """An executor. A job of shipped layers is not done where something has changed torch itself, since its numbers would be others."""
         for place, job in enumerate(each for each in jobs if each is not None):
-            work(job, tell)
-            yield place, Outcome()
+            changed = None if kind(job) else tampered()
+            if changed is None:
+                work(job, tell)
+                yield place, Outcome()
+            else:
+                yield place, Outcome(failure=f"{changed} in this process is not torch's own; run it in a worker process (without --workers 0)", outside=True)
 
 
 HERE = Here()
@@ -120,9 +130,11 @@ def run_cells(
     broken off goes on from its last checkpoint. Whoever measures, claims and results are this process's alone.
     Before anything is trained, layers that are not shipped are probed for the laws that every layer must keep, in a process of their own, unless all their
     results are there; `allow` names laws that may be broken, which marks the results.
-    Raises UserError: a layer breaks a law; StorageError: results cannot be kept; DeviceLostError: this process measures, and its GPU is lost.
+    Raises UserError: a layer breaks a law, or the process may not open files enough; StorageError: results cannot be kept; DeviceLostError: this process
+    measures, and its GPU is lost.
     """
     marks = Marks(allowed(allow), executor.silence)
+    require_files(max((len(group) for group in groups(cells, largest=stack, sharing=executor.sharing)), default=0), executor.places)
     store.prepare()
     book = _Book(store, progress, partial(stands, again=again, retry=retry), then, marks)
     try:
@@ -206,9 +218,9 @@ class _Book:
         missing = {cell.id: cell for cell in ours if cell.id not in self.results}
         for name, cells in self.checkpoints.of(group, missing, self.results.keys()):
             resumed = [cell.id for cell in cells if missing.pop(cell.id, None)]
-            yield Job(cells, resumed, self.checkpoints.folder, name)
+            yield Job(cells, resumed, self.checkpoints.folder.absolute(), name)
         if missing:
-            yield Job(list(missing.values()), list(missing), self.checkpoints.folder)
+            yield Job(list(missing.values()), list(missing), self.checkpoints.folder.absolute())
 
     def hear(self, message: Message, *, shared: bool) -> None:
         """Keep a result that somebody waits for, but not that there was no memory on a GPU that is `shared`."""
@@ -233,9 +245,11 @@ class _Book:
             elif job.resumes is not None and outcome.failure is None:
                 self.claims.pop(cell.id).close()
             else:
-                status, reason = "timeout" if outcome.late else "failed", outcome.failure or "its worker lost it"
+                status = "timeout" if outcome.late else "oom" if outcome.full else "failed"
+                reason = outcome.failure or "its worker lost it"
                 reason = f"{TRIES} times over: {reason}" if outcome.lost else reason
-                self.store.put(blank(cell, len(job.cells), None) | {"status": status, "reason": reason})
+                outside = outcome.outside or outcome.failure is None
+                self.store.put(blank(cell, len(job.cells), None) | {"status": status, "reason": reason, "outside": outside})
                 self.done(cell, stored=False)
         if outcome.failure is None:
             self.checkpoints.forget(job.name)
@@ -271,5 +285,5 @@ def reported(cell: Cell, store: Store) -> Result:
 
 
 def stands(result: Result | None, *, again: bool, retry: bool) -> bool:
-    """Whether a stored result will do: not if cells are to be run `again`, nor, with `retry`, if it is none of the model's."""
-    return result is not None and not again and (result["status"] in FINAL or not retry)
+    """Whether a stored result will do: not if cells are to be run `again`, nor if what ended them came from outside, nor, with `retry`, if they failed."""
+    return result is not None and not again and (result["status"] in FINAL or not (retry or from_outside(result)))

@@ -31,7 +31,10 @@ DIVERGED = "diverged"
 """The status of a run that ended in no numbers; it counts as chance."""
 
 FINAL = ("ok", DIVERGED)
-"""Statuses that say something of the model; a cell with another is tried again when it is next asked for."""
+"""Statuses that say something of the model; a cell with another is tried again when that is asked for, or when it came from outside."""
+
+_OUTSIDE = ("its process died with SIGKILL", "its process died with SIGTERM", "its worker was lost", "its worker lost it", "3 times over: ")
+"""How the reasons of results begin that were lost with their worker before results said so."""
 
 UNDERTRAINED = "undertrained"
 """The mark of a result that was still getting better when its training ended."""
@@ -54,6 +57,14 @@ NO_VERDICT = (UNDERTRAINED, EDGE, UNTRIED, *UNLAWFUL)
 _ID = re.compile("[0-9a-f]{64}")
 _ASIDE = ".unreadable"
 _STALE_SECONDS = 3600
+
+
+def from_outside(result: Result) -> bool:
+    """Return whether what ended a cell was nothing of its own, such as a worker that was killed; then it is tried again whenever it is asked for."""
+    if result["status"] in FINAL:
+        return False
+    told: bool | None = result.get("outside")
+    return told if told is not None else str(result.get("reason")).startswith(_OUTSIDE)
 
 
 def benched(kept: Mapping[str, Sequence[Result]]) -> list[Result]:
@@ -84,8 +95,8 @@ class Store:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._locks.mkdir(exist_ok=True)
             for leftover in self.folder.glob(f"{LEFTOVER}*"):  # of a writer that was killed, or at work and done meanwhile
-                with suppress(FileNotFoundError):
-                    if time.time() - leftover.stat().st_mtime > _STALE_SECONDS:
+                with suppress(OSError):  # one that cannot be removed, such as a folder of that name, is in nobody's way
+                    if time.time() - leftover.lstat().st_mtime > _STALE_SECONDS:
                         leftover.unlink()
             with tempfile.NamedTemporaryFile(dir=self.folder, prefix=LEFTOVER) as probe:
                 probe.write(b"\0")

@@ -11,6 +11,7 @@ from torch import Tensor
 from linbench.batches import Feed, Streams
 from linbench.capture import Captured
 from linbench.cell import Cell
+from linbench.common import generators
 from linbench.common.keys import stable_key
 from linbench.evaluate import Exam
 from linbench.kernels.ahead import compile_ahead
@@ -83,7 +84,9 @@ class Training:
     def begun(cls, stack: Stack, cells: Sequence[Cell], rules: dict[str, Rule]) -> "Training":
         """Before the first step."""
         protocol, steps = cells[0].protocol, cells[0].steps
-        torch.manual_seed(stable_key("training", *(cell.seed for cell in cells)))  # for modules that draw, such as a user's dropout
+        key = stable_key("training", *(cell.seed for cell in cells))
+        torch.manual_seed(key)  # for modules that draw, such as a user's dropout
+        generators.seed_all(key)
         rates = Rates([cell.protocol.lr for cell in cells], [cell.protocol.weight_decay for cell in cells], shares(steps, protocol, epoch=_epoch(cells[0])))
         rules = rules if protocol.decay == "matrices" else {name: rule._replace(decay=True) for name, rule in rules.items()}
         optimiser = AdamW(stack, rules, rates, beta1=protocol.beta1, beta2=protocol.beta2, clip=protocol.clip)

@@ -1,19 +1,23 @@
 """A function applied to many arguments in processes of their own: what raises, crashes or hangs costs one call, not the others."""
 
-import multiprocessing
-import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from multiprocessing.connection import Connection, wait
-from threading import Thread
+from multiprocessing.connection import wait
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from linbench.common.errors import DeviceLostError, StorageError
+from linbench.common.errors import DeviceLostError, Signalled, StorageError, message_of
+from linbench.memory import in_gib, memory, resident
+from linbench.processes import CUT_OFF, Child
 
 _ENDING_SECONDS = 5.0
+_LOOK_SECONDS = 0.25
+"""Between two looks at the memory of this machine."""
+
 _WHOLE_DAY = 86400.0
+_FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}
+"""Signals that another process sends; a layer that crashes dies with others."""
 
 
 T = TypeVar("T")
@@ -27,14 +31,22 @@ class Told(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a call returned, or in one line why it did not. late: it was ended because it took or was silent for too long. lost: with its process, its GPU
-    or its machine, which may be another's doing. storage: what it raised because something cannot be kept, which is no fault of its own."""
+    """What a call returned, or in one line why it did not.
+
+    late: it was ended because it took or was silent for too long. lost: with its process, its GPU or its machine, which may be another's doing. outside:
+    what ended it was not the call itself, as far as can be told, such as a signal that somebody sent. full: it had taken the memory of this machine.
+    storage: what it raised because something cannot be kept, which is no fault of its own. worn: it has left threads or processes behind, so that its
+    process serves no other call.
+    """
 
     value: Any = None
     failure: str | None = None
     late: bool = False
     lost: bool = False
+    outside: bool = False
+    full: bool = False
     storage: StorageError | None = None
+    worn: bool = False
 
 
 def outcomes(
@@ -46,54 +58,48 @@ def outcomes(
     fresh: bool = False,
     tell: Tell | None = None,
     environments: Sequence[Mapping[str, str]] | None = None,
+    kind: Callable[[Any], Hashable] = lambda argument: None,
 ) -> Iterator[tuple[int, Outcome]]:
     """The place of each argument and its outcome, as they come.
 
     Args:
         function: importable by name; arguments and results can be pickled. What it prints goes to standard error.
         arguments: each is taken when a worker is free for it. None is no argument: there is none now, but may be after the next outcome.
-        workers: processes side by side, each with a process group of its own, which ends with it. After a failure a process is replaced,
-            since a GPU that met an illegal address answers no later call of the same process. 0 calls in this process, one after another.
+        workers: processes side by side, each of which ends with all that it has started. After a failure a process is replaced, since a GPU that met
+            an illegal address answers no later call of the same process. 0 calls in this process, one after another.
         seconds: a call that takes longer, or with `tell` is silent for longer, fails.
         fresh: a new process for every call.
         tell: hears what calls say: `function` is given a second argument, to say it with.
-        environments: variables for each worker, set before it computes.
+        environments: variables for each worker, set before it begins.
+        kind: of an argument. Those of different kinds are never given to one process. After a call of a kind that is not None, a process that has
+            threads or processes left from it is replaced.
 
     Raises StorageError: a call did.
     """
     if workers == 0:
         for place, argument in enumerate(each for each in arguments if each is not None):
-            yield place, _kept(_call(function, argument, tell))
+            yield place, _kept(called(function, argument, tell))
         return
     waiting = Waiting(arguments)
-    running: list[_Worker] = []
-    idle: list[_Worker] = []
-    free = [*(environments or [{}] * workers)][::-1]
+    team = _Team(function, environments or [{}] * workers, talks=tell is not None)
     try:
         while True:
-            while len(running) < workers and (following := waiting.next()):
-                running.append(_least_busy(idle, running) if idle else _Worker(function, free.pop(), talks=tell is not None))
-                running[-1].begin(*following, seconds)
-            while idle and waiting.over:
-                idle.pop().end()
-            if not running:
+            while team.has_place and (following := waiting.next()):
+                team.begin(*following, kind(following[1]), seconds)
+            if waiting.over:
+                team.dismiss()
+            if not team.running:
                 return
-            for worker in _ready(running):
+            for worker in team.ready():
                 heard = worker.heard(seconds)
                 if isinstance(heard, Told):
                     assert tell is not None
                     tell(heard.message)
                     continue
                 yield worker.place, _kept(heard)
-                running.remove(worker)
-                if heard.failure is None and not fresh:
-                    idle.append(worker)
-                else:
-                    free.append(worker.environment)
-                    worker.end()
+                team.over(worker, again=heard.failure is None and not fresh and not (worker.kind is not None and heard.worn))
     finally:
-        for worker in running + idle:
-            worker.end(at_once=True)
+        team.end()
 
 
 class Waiting(Generic[T]):
@@ -119,18 +125,21 @@ class Waiting(Generic[T]):
 
 def one_line(error: BaseException) -> str:
     """An exception as a row of a table shows it."""
-    text = " ".join(str(error).split())
+    text = " ".join(message_of(error).split())
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
 
 
-def _call(function: Callable[..., Any], argument: Any, tell: Tell | None) -> Outcome:
+def called(function: Callable[..., Any], argument: Any, tell: Tell | None) -> Outcome:
+    """Return the outcome of one call, in this process."""
     try:
         return Outcome(function(argument) if tell is None else function(argument, tell))
     except StorageError as error:
         return Outcome(storage=error)
     except DeviceLostError as error:
-        return Outcome(failure=str(error), lost=True)
-    except Exception as error:  # whatever it is, it belongs to this call alone
+        return Outcome(failure=str(error), lost=True, outside=True)
+    except (Signalled, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # whatever it is, SystemExit too, it belongs to this call alone
         return Outcome(failure=one_line(error))
 
 
@@ -144,78 +153,132 @@ def _kept(outcome: Outcome) -> Outcome:
 class _Worker:
     """A process, and the call that it is at."""
 
-    def __init__(self, function: Callable[..., Any], environment: Mapping[str, str], *, talks: bool) -> None:
-        context = multiprocessing.get_context("spawn")  # a forked process could not use the GPU
-        self.connection, far = context.Pipe()
-        self.environment, self.talks = environment, talks
-        self.process = context.Process(target=_serve, args=(far, function, dict(environment), talks), daemon=True)
-        self.process.start()
-        far.close()
+    def __init__(self, function: Callable[..., Any], environment: Mapping[str, str], *, talks: bool, kind: Hashable = None) -> None:
+        self.environment, self.talks, self.kind = environment, talks, kind
+        self.process = Child(environment)
+        self.connection = self.process.connection
         self.place, self.deadline = -1, 0.0
+        self._send((function, talks))
 
     def begin(self, place: int, argument: Any, seconds: float) -> None:
         self.place, self.deadline = place, time.monotonic() + seconds
+        self._send(argument)
+
+    def _send(self, message: Any) -> None:
         with suppress(OSError):  # of one that died meanwhile the end is heard next
-            self.connection.send(argument)
+            self.connection.send(message)
 
     def heard(self, seconds: float) -> Told | Outcome:
         """What a call says, or its outcome if it is over, one way or another."""
         try:
             if not self.connection.poll():
-                self._kill()
-                return Outcome(failure=f"said nothing for {seconds:.0f} s and was ended" if self.talks else f"took longer than {seconds:.0f} s", late=True)
+                return self._without_memory() if time.monotonic() < self.deadline else self._overdue(seconds)
             heard: Told | Outcome = self.connection.recv()
         except (EOFError, OSError):  # it died: between two messages, before it had read its argument, or in the middle of a message
-            self.process.join()
-            code = self.process.exitcode or 0
-            return Outcome(failure=f"its process died with {signal.Signals(-code).name if code < 0 else f'exit code {code}'}")
+            return self._gone()
         self.deadline = time.monotonic() + seconds
         return heard
 
+    def _overdue(self, seconds: float) -> Outcome:
+        self.process.kill()
+        return Outcome(failure=f"said nothing for {seconds:.0f} s and was ended" if self.talks else f"took longer than {seconds:.0f} s", late=True)
+
+    def _without_memory(self) -> Outcome:
+        """It is the largest, and the memory of this machine is full."""
+        used, machine = resident(self.process.pids), memory()
+        self.process.kill()
+        total = machine.total if machine else 0
+        failure = f"its process held {in_gib(used)} when this machine's memory of {in_gib(total)} was nearly full, and was ended"
+        return Outcome(failure=failure, full=True, outside=2 * used < total)
+
+    def _gone(self) -> Outcome:
+        """Of a process that says nothing any more: it has ended, or will never be heard again."""
+        if not self.process.ended(_ENDING_SECONDS) or self.process.code == CUT_OFF:
+            self.process.kill()
+            return Outcome(failure="it closed the descriptors of its process")
+        code = self.process.code or 0
+        self.process.kill()  # what it has left
+        name = _signal_name(-code) if code < 0 else f"exit code {code}"
+        return Outcome(failure=f"its process died with {name}", outside=-code in _FROM_OUTSIDE)
+
     def end(self, *, at_once: bool = False) -> None:
         self.connection.close()  # the process ends when it finds nobody at the other end
-        self.process.join(0 if at_once else _ENDING_SECONDS)
-        self._kill()
-
-    def _kill(self) -> None:
-        """The process and all that it started."""
-        with suppress(ProcessLookupError, PermissionError):
-            if self.process.pid is not None and os.getpgid(self.process.pid) == self.process.pid:
-                os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.ended(0.0 if at_once else _ENDING_SECONDS)
         self.process.kill()
 
 
+class _Team:
+    """Workers, one in each of some environments at most; idle ones wait for a call of their kind."""
+
+    def __init__(self, function: Callable[..., Any], environments: Sequence[Mapping[str, str]], *, talks: bool) -> None:
+        self._function, self._talks = function, talks
+        self._free = [*environments][::-1]
+        self._idle: list[_Worker] = []
+        self.running: list[_Worker] = []
+
+    @property
+    def has_place(self) -> bool:
+        return bool(self._free or self._idle)
+
+    def begin(self, place: int, argument: Any, kind: Hashable, seconds: float) -> None:
+        """Give a call to an idle worker of the kind, else to a new one, if need be in the place of an idle one of another kind."""
+        alike = [worker for worker in self._idle if worker.kind == kind]
+        if alike:
+            worker = _least_busy(alike, self.running)
+            self._idle.remove(worker)
+        else:
+            if not self._free:
+                self._end(self._idle.pop(0))
+            worker = _Worker(self._function, self._free.pop(), talks=self._talks, kind=kind)
+        self.running.append(worker)
+        worker.begin(place, argument, seconds)
+
+    def ready(self) -> list[_Worker]:
+        """Those that have something to say, are overdue, or must end for want of memory; waits for the first."""
+        while True:
+            left = max(0.0, min(worker.deadline for worker in self.running) - time.monotonic())
+            heard = wait([worker.connection for worker in self.running], min(left, _LOOK_SECONDS))
+            found = [worker for worker in self.running if worker.connection in heard or worker.deadline <= time.monotonic()]
+            if found or (found := self._too_large()):
+                return found
+
+    def _too_large(self) -> list[_Worker]:
+        """The worker that has taken the memory of this machine, if that is full and one has."""
+        machine = memory()
+        if machine is None or not machine.short:
+            return []
+        used = [resident(worker.process.pids) for worker in self.running]
+        return [self.running[used.index(max(used))]] if machine.taken_largely(max(used)) else []
+
+    def over(self, worker: _Worker, *, again: bool) -> None:
+        """A call is over; its worker serves others if `again`."""
+        self.running.remove(worker)
+        if again:
+            self._idle.append(worker)
+        else:
+            self._end(worker)
+
+    def dismiss(self) -> None:
+        """End those that are idle."""
+        while self._idle:
+            self._end(self._idle.pop())
+
+    def end(self) -> None:
+        """End all, whatever they are at."""
+        for worker in self.running + self._idle:
+            worker.end(at_once=True)
+
+    def _end(self, worker: _Worker) -> None:
+        self._free.append(worker.environment)
+        worker.end()
+
+
 def _least_busy(idle: list[_Worker], running: list[_Worker]) -> _Worker:
-    """Takes from the idle one that shares its environment, and so its GPU, with the fewest that run."""
+    """Of the idle ones that one which shares its environment, and so its GPU, with the fewest that run."""
     shared = [sum(other.environment == worker.environment for other in running) for worker in idle]
-    return idle.pop(shared.index(min(shared)))
+    return idle[shared.index(min(shared))]
 
 
-def _ready(running: list[_Worker]) -> list[_Worker]:
-    """Those that have something to say, or are overdue; waits for the first."""
-    left = max(0.0, min(worker.deadline for worker in running) - time.monotonic())
-    heard = wait([worker.connection for worker in running], left)
-    return [worker for worker in running if worker.connection in heard or worker.deadline <= time.monotonic()]
-
-
-def _serve(connection: Connection, function: Callable[..., Any], environment: dict[str, str], talks: bool) -> None:
-    os.setpgrp()
-    Thread(target=_end_with_parent, daemon=True).start()
-    os.environ.update(environment)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt ends the process that started this one, and with it this one
-    os.dup2(2, 1)
-    tell: Tell | None = (lambda message: connection.send(Told(message))) if talks else None
-    while True:
-        try:
-            argument = connection.recv()
-        except EOFError:
-            return
-        connection.send(_call(function, argument, tell))
-
-
-def _end_with_parent() -> None:
-    """Whoever started this process may be killed while a call hangs."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os.killpg(0, signal.SIGKILL)
+def _signal_name(number: int) -> str:
+    """Real-time signals have none."""
+    return signal.Signals(number).name if number in {*signal.Signals} else f"signal {number}"

@@ -7,6 +7,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from linbench.common import generators
 from linbench.common.io import IO
 from linbench.common.keys import stable_key
 from linbench.common.settings import Settings
@@ -79,17 +80,16 @@ class Backbone(nn.Module):
         self.settings = settings
         width, norm = settings.d_model, NORMS[settings.norm]
         mixers, channel_mixers = [], {}
-        seeded = torch.default_generator.manual_seed  # what is drawn here is drawn on a CPU; torch.manual_seed would touch the generators of GPUs, too
-        with torch.random.fork_rng(devices=[]):
+        with generators.kept():  # what is drawn here is drawn on a CPU, in a user's layer with any of them
             for index, layer in enumerate(layers):
                 place = LayerInfo(index, len(layers), width)
-                seeded(stable_key("mixer", seed, index))
+                generators.seed_all(stable_key("mixer", seed, index))
                 mixers.append(layer.mixer(layer.settings, place))
-                seeded(stable_key("channel mixer", seed, index))
+                generators.seed_all(stable_key("channel mixer", seed, index))
                 kind = layer.mixer.channel_mixer if settings.channel_mixer == "own" else settings.channel_mixer
                 if kind != "none":
                     channel_mixers[str(index)] = CHANNEL_MIXERS[kind](place, settings.channel_width)
-            seeded(stable_key("embedding", seed))
+            generators.seed_all(stable_key("embedding", seed))
             self.embedding = reader(io, width)
             self.head = head(io, width)
             self.decoder = Decoder(width) if io.readout == "code" else None

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from linbench.cli import main
+from linbench.cli import answer
 from linbench.registry import registry
 from linbench.store import Result
 
@@ -138,10 +138,9 @@ def linbench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
         registry.cache_clear()
         monkeypatch.setattr(sys, "argv", ["linbench", *map(str, words)])
         capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            main()
+        code = answer()
         out, err = capsys.readouterr()
-        return Ended(end.value.code if isinstance(end.value.code, int) else 1, out, err)
+        return Ended(code, out, err)
 
     yield run
     registry.cache_clear()

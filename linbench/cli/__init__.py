@@ -5,13 +5,16 @@ import os
 import re
 import signal
 import sys
+import threading
 from types import FrameType
-from typing import Annotated, Any, ClassVar, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from linbench.cli import bench, check, claims, compare, doctor, figures, gate, listing, report, run, show, sweep, table, untrained
-from linbench.common.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE, UserError, nearest_quoted
+from linbench.common import descriptors
+from linbench.common.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE, Signalled, UserError, message_of, nearest_quoted
+from linbench.common.leaving import leave
 
 app = typer.Typer(
     name="linbench",
@@ -46,46 +49,65 @@ def linbench(version: Annotated[bool, typer.Option("--version", help="Show the v
         raise typer.Exit
 
 
-class Signalled(BaseException):
-    """The user or a scheduler asked the process to end."""
-
-    words: ClassVar = {signal.SIGINT: ("interrupted", EXIT_INTERRUPTED), signal.SIGTERM: ("terminated", EXIT_TERMINATED)}
+_WORDS = {signal.SIGINT: ("interrupted", EXIT_INTERRUPTED), signal.SIGTERM: ("terminated", EXIT_TERMINATED)}
+"""What is said of signals that the user or a scheduler sends, and exit codes."""
 
 
 def main() -> NoReturn:
-    """Run a verb; whatever ends it becomes one sentence and an exit code."""
+    """Be a process that runs a verb, and end with its exit code, whatever a user's code has left behind in it."""
+    descriptors.make_valid()
+    code = answer()
+    if _at_once():
+        leave(code)
+    sys.exit(code)
+
+
+def answer() -> int:
+    """Run the verb that the command line names; whatever ends it becomes one sentence and the exit code that is returned."""
     if "OMP_WAIT_POLICY" not in os.environ:  # before torch is imported; docs/decisions/0005
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     gc.set_threshold(100_000)  # what torch makes of objects while it is loaded would be looked through hundreds of times
-    for number in Signalled.words:
+    for number in _WORDS:
         signal.signal(number, _signalled)
     try:
         ended = app(standalone_mode=False, prog_name="linbench")
         code = ended if isinstance(ended, int) else 0
     except UserError as error:
         code = _say(f"linbench: {error}", error.exit_code)
-    except Signalled as signalled:
+    except (Signalled, KeyboardInterrupt) as signalled:
         _hear_no_more()
-        word, code = Signalled.words[signalled.args[0]]
+        word, code = _WORDS[signalled.args[0] if signalled.args else signal.SIGINT]
         _say(f"linbench: {word}; what is finished is kept, and the same command again goes on from there.", code)
     except BrokenPipeError:  # whoever read us has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    except Exception as error:
-        if isinstance(error, _click_errors()):
-            code = _say_usage(error)
-        elif place := _users_place(error):
-            code = _say(f"linbench: your code failed at {place}{type(error).__name__}: {error}", EXIT_USAGE)
-        else:
-            import traceback
-
-            traceback.print_exc()
-            code = _say("linbench: this is a bug in linbench, not in what you typed; please report it with the lines above.", EXIT_BUG)
+    except BaseException as error:  # SystemExit, too: a user's code has raised it, since no verb does
+        code = _say_error(error)
     _hear_no_more()
-    sys.exit(code)
+    return code
 
 
-def _users_place(error: Exception) -> str:
+def _say_error(error: BaseException) -> int:
+    if isinstance(error, _click_errors()):
+        return _say_usage(error)
+    if place := _users_place(error):
+        words = message_of(error)
+        return _say(f"linbench: your code failed at {place}{type(error).__name__}{f': {words}' if words else ''}", EXIT_USAGE)
+    import traceback
+
+    traceback.print_exception(error)
+    return _say("linbench: this is a bug in linbench, not in what you typed; please report it with the lines above.", EXIT_BUG)
+
+
+def _at_once() -> bool:
+    """Whether the process must not end in the ordinary way: threads would be waited for, and what a plugin has registered for the exit would run, and print
+    among what we have printed."""
+    left = [thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.current_thread()]
+    loading = sys.modules.get("linbench.loading")
+    return bool(left) or (loading is not None and loading.imported())
+
+
+def _users_place(error: BaseException) -> str:
     """Where in a plugin an exception came from; empty for one of our own."""
     from linbench.loading import users_place
 
@@ -124,7 +146,7 @@ def _signalled(number: int, frame: FrameType | None) -> NoReturn:
 
 def _hear_no_more() -> None:
     """The process is ending: a signal that comes again, as `timeout` sends it, has nothing left to end."""
-    for number in Signalled.words:
+    for number in _WORDS:
         signal.signal(number, signal.SIG_IGN)
 
 

@@ -23,6 +23,17 @@ WorkersOption = Annotated[
     int | None,
     typer.Option("--workers", min=0, help="Processes side by side; default: one for each GPU or core. More than GPUs share them. 0: this process alone."),
 ]
+OwnWorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        "--workers", min=0, help="Processes side by side; default: this process alone, and one more for tasks and layers that linbench does not ship."
+    ),
+]
+ExecutorOption = Annotated[str, typer.Option("--executor", metavar="local|ray", help="local: on this host. ray: on the nodes of a Ray cluster.")]
+AddressOption = Annotated[
+    str | None, typer.Option("--address", metavar="HOST:PORT", help="Of the Ray cluster; default: auto, the one that this host is part of.")
+]
+GpusOption = Annotated[float | None, typer.Option("--gpus", metavar="SHARE", help="Of one GPU, for each group on a Ray cluster, such as 0.25; default: 1.")]
 DevicesOption = Annotated[str | None, typer.Option("--devices", metavar="all|N", help="On all GPUs of this host, or on so many of them.")]
 TimeoutOption = Annotated[float, typer.Option("--timeout", min=1.0, metavar="SECONDS", help="A group that reports nothing for so long is ended.")]
 

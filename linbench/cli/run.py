@@ -8,7 +8,22 @@ from typing import Annotated
 
 import typer
 
-from linbench.cli.options import AllowOption, JsonOption, ResultsOption, parse_settings, tell_failed, tell_set_aside
+from linbench.cli.options import (
+    AddressOption,
+    AllowOption,
+    DeviceOption,
+    DevicesOption,
+    ExecutorOption,
+    GpusOption,
+    JsonOption,
+    OwnWorkersOption,
+    ResultsOption,
+    StackOption,
+    TimeoutOption,
+    parse_settings,
+    tell_failed,
+    tell_set_aside,
+)
 from linbench.common.errors import UserError
 
 EXAMPLES = """
@@ -47,12 +62,18 @@ def run(
         str | None,
         typer.Option(help="native: as published. controlled: the same surroundings for all, so that only the recurrence differs."),
     ] = None,
-    stack: Annotated[int | None, typer.Option(min=1, help="Cells trained as one program at most; default: as suits the device.")] = None,
+    stack: StackOption = None,
     test_lengths: Annotated[str | None, typer.Option(metavar="1x,2x,...", help="Test on sequences so many times as long, each test by itself.")] = None,
     search: Annotated[bool, typer.Option("--search", help="Choose each model's learning rate on tuning seeds first, all on one grid.")] = False,
     protocol: Annotated[str | None, typer.Option(help="A published protocol, such as zoology; without it the default.")] = None,
     precision: Annotated[str | None, typer.Option(help="fp32, or bf16 in products of matrices: a row of its own.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device: DeviceOption = "auto",
+    devices: DevicesOption = None,
+    workers: OwnWorkersOption = None,
+    executor: ExecutorOption = "local",
+    address: AddressOption = None,
+    gpus: GpusOption = None,
+    timeout: TimeoutOption = 1800.0,
     again: Annotated[bool, typer.Option("--again", help="Repeat cells that are finished.")] = False,
     allow: AllowOption = None,
     results: ResultsOption = Path("results"),
@@ -60,20 +81,19 @@ def run(
 ) -> None:
     """Train and judge models on a task; show them side by side with a table and learning curves.
 
-    Finished cells are read from the results folder, not repeated.
+    Finished cells are read from the results folder, not repeated. What linbench ships trains in this process, unless options say otherwise; a task or
+    layer of your own in a process of its own, which is ended when it reports nothing for too long.
     """
     from rich.console import Console
 
+    from linbench.cli.running import carry_out
     from linbench.common.lengths import parse_lengths
     from linbench.common.seeds import parse_seeds
     from linbench.pattern import split_models
     from linbench.plan import plan
-    from linbench.progress import Live, Plain
-    from linbench.runner import run_cells
-    from linbench.search import refuse_rate, run_searched
+    from linbench.search import default_search, refuse_rate
     from linbench.store import Store
 
-    stderr = Console(stderr=True)
     with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
         models = [name for text in model for name in split_models(text)]
         settings = parse_settings(set_ or [])
@@ -87,8 +107,9 @@ def run(
         numbers = parse_seeds(seeds)
         cells = plan(task, models, preset=preset, form=form, protocol=protocol, seeds=numbers, settings=settings, test_lengths=lengths, device=device)
         store = Store(results)
-        progress = Live(stderr) if stderr.is_terminal else Plain(stderr)
-        found = (run_searched if search else run_cells)(cells, store, progress, again=again, stack=stack, allow=allow or ())
+        rates = default_search() if search else None
+        where = {"name": executor, "device": device, "devices": devices, "workers": workers, "address": address, "gpus": gpus, "silence": timeout}
+        found = carry_out(cells, store, search=rates, stack=stack, retry=True, again=again, allow=allow or (), here=True, **where)
     # not before: what draws takes a second to load
     from linbench.report.figures import AFTER_A_RUN
     from linbench.report.pictures import save_figures

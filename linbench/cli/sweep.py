@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from linbench.cli.options import (
+    AddressOption,
     AllowOption,
     DeviceOption,
     DevicesOption,
+    ExecutorOption,
     FormOption,
+    GpusOption,
     JsonOption,
     ResultsOption,
     SeedsOption,
@@ -63,9 +66,9 @@ def sweep(
     stack: StackOption = None,
     workers: WorkersOption = None,
     devices: DevicesOption = None,
-    executor: Annotated[str, typer.Option(metavar="local|ray", help="local: on this host. ray: on the nodes of a Ray cluster.")] = "local",
-    address: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Of the Ray cluster; default: auto, the one that this host is part of.")] = None,
-    gpus: Annotated[float | None, typer.Option(metavar="SHARE", help="Of one GPU, for each group on a Ray cluster, such as 0.25; default: 1.")] = None,
+    executor: ExecutorOption = "local",
+    address: AddressOption = None,
+    gpus: GpusOption = None,
     timeout: TimeoutOption = 1800.0,
     allow: AllowOption = None,
     device: DeviceOption = "auto",

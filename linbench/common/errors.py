@@ -37,8 +37,20 @@ class DeviceLostError(UserError):
     exit_code = EXIT_CELLS_FAILED
 
 
+class Signalled(BaseException):
+    """A signal that asks the process to end, whatever it is doing."""
+
+
 class PluginError(UserError):
     """Code that the user brought failed; the message names their file and line."""
+
+
+def message_of(error: BaseException) -> str:
+    """Return the words of an exception; none of one whose own `__str__` fails."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 def unknown(kind: str, given: str, allowed: Iterable[str], *, short: Mapping[str, str] | None = None) -> UserError:

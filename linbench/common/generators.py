@@ -1,0 +1,48 @@
+"""The generators that a layer may draw with: those of Python, numpy and torch (on a CPU)."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class States(NamedTuple):
+    """The states of the three generators."""
+
+    python: tuple[Any, ...]
+    numpy: dict[str, Any]
+    torch: Tensor
+
+
+def states() -> States:
+    """Return the present states."""
+    numpy: Any = np.random.get_state(legacy=False)
+    return States(random.getstate(), numpy, torch.default_generator.get_state())
+
+
+def set_states(given: States) -> None:
+    """Bring the generators to these states."""
+    random.setstate(given.python)
+    np.random.set_state(given.numpy)
+    torch.default_generator.set_state(given.torch)
+
+
+def seed_all(key: int) -> None:
+    """Seed all three by a key of at most 63 bits. Those of GPUs are left alone."""
+    random.seed(key)
+    np.random.seed(key % 2**32)
+    torch.default_generator.manual_seed(key)
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """Give the generators back afterwards as they were."""
+    before = states()
+    try:
+        yield
+    finally:
+        set_states(before)
