@@ -12,14 +12,14 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from linbench import protocol as protocols
-from linbench.common.errors import Signalled, UserError
+from linbench.common.errors import UserError
 from linbench.common.settings import Settings
 from linbench.curriculum import Curriculum, Segment
 from linbench.models import backbone as backbones
 from linbench.models.backbone import Backbone, BackboneSettings, Layer
 from linbench.models.base import Mixer
 from linbench.protocol import Protocol
-from linbench.registry import Entry
+from linbench.registry import SHIPPED, Entry
 from linbench.tasks import random
 from linbench.tasks.base import Task
 
@@ -86,13 +86,15 @@ class ModelSpec:
     def rehearse(self, task: Task) -> None:
         """Sketch the model, so that settings which no model can have are refused before anything runs.
 
-        Raises UserError. What else a user's constructor may raise, be it an exit, is left for the run to report.
+        A constructor that is not shipped may end the process that it runs in, and is left to the process that trains it. Raises UserError.
         """
+        if any(layer.entry.source != SHIPPED for layer in self.layers):
+            return
         try:
             self.sketch(task)
-        except (UserError, Signalled, KeyboardInterrupt):
+        except UserError:
             raise
-        except BaseException:  # a constructor that cannot work without memory is not thereby wrong
+        except Exception:  # a constructor that cannot work without memory is not thereby wrong
             pass
 
 

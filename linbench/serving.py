@@ -33,7 +33,13 @@ def serve(connected: int, alive: int) -> None:
         except OSError:
             leave(CUT_OFF)
         outcome = _answered(function, packed, tell)
-        _say(connection, outcome._replace(worn=threading.active_count() > threads or bool(children())))
+        _say(connection, outcome._replace(worn=threading.active_count() > threads or bool(children()) or _has_changed_torch()))
+
+
+def _has_changed_torch() -> bool:
+    """Whether a call has; torch is not loaded only to find out."""
+    surroundings = sys.modules.get("linbench.surroundings")
+    return surroundings is not None and surroundings.tampered() is not None
 
 
 def _answered(function: Callable[..., Any], packed: bytes, tell: Tell | None) -> Outcome:

@@ -13,7 +13,7 @@ import typer
 
 from linbench.cli import bench, check, claims, compare, doctor, figures, gate, listing, report, run, show, sweep, table, untrained
 from linbench.common import descriptors
-from linbench.common.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE, Signalled, UserError, message_of, nearest_quoted
+from linbench.common.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_STORAGE, EXIT_TERMINATED, EXIT_USAGE, Signalled, UserError, message_of, nearest_quoted
 from linbench.common.leaving import leave
 
 app = typer.Typer(
@@ -56,7 +56,8 @@ _WORDS = {signal.SIGINT: ("interrupted", EXIT_INTERRUPTED), signal.SIGTERM: ("te
 def main() -> NoReturn:
     """Be a process that runs a verb, and end with its exit code, whatever a user's code has left behind in it."""
     descriptors.make_valid()
-    code = answer()
+    descriptors.keep_output()
+    code = _written(answer())
     if _at_once():
         leave(code)
     sys.exit(code)
@@ -84,6 +85,17 @@ def answer() -> int:
     except BaseException as error:  # SystemExit, too: a user's code has raised it, since no verb does
         code = _say_error(error)
     _hear_no_more()
+    return code
+
+
+def _written(code: int) -> int:
+    """The exit code, when all that was printed has been written; another if it cannot be."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read us has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        return _say(f"linbench: cannot write to standard output: {error.strerror}; all results are kept.", EXIT_STORAGE)
     return code
 
 

@@ -210,15 +210,19 @@ def _full(job: Job) -> None:
 
 
 def test_one_worker_is_a_pool_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(what.os, "sched_getaffinity", lambda _: {0})
     assert pool("cpu", None) == Pool(({"OMP_NUM_THREADS": "1"},), 1)
     monkeypatch.setattr(what.os, "sched_getaffinity", lambda _: set(range(8)))
     assert pool("cpu", None) == Pool(({"OMP_NUM_THREADS": "1"},) * 8, 1)
     assert pool("cpu", 3) == Pool(({"OMP_NUM_THREADS": "2"},) * 3, 2)
     assert len(pool("cpu", 1).environments) == 1
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert (pool("cpu", 1).threads, pool("cpu", 4).threads) == (3, 2), "no more than the user allows"
 
 
 def test_every_gpu_has_a_worker_that_sees_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(what.torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(what.os, "sched_getaffinity", lambda _: set(range(8)))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
