@@ -17,13 +17,16 @@ from typing import Any, NamedTuple
 
 import torch
 
-from linbench.common.errors import DeviceLostError, UserError
-from linbench.jobs import Job, Message, work
+from linbench.common.errors import ClusterLostError, DeviceLostError, UserError
+from linbench.common.leaving import hurried, hurry
+from linbench.jobs import Job, Message, kind, work
 from linbench.loading import theirs
 from linbench.workers import Outcome, Waiting, one_line
 
 _POLL_SECONDS = 1.0
 _ANSWER_SECONDS = 10.0
+_HEAD_SECONDS = 15.0
+"""Without an answer, after which the head of a cluster counts as lost: a fifth of a minute is enough for one that is busy."""
 
 
 @contextmanager
@@ -47,12 +50,16 @@ def connected(address: str, *, gpus: float, silence: float) -> Iterator["Cluster
     try:
         with suppress(ValueError):  # not the main thread
             signal.signal(signal.SIGTERM, ended_by)  # Ray put its own there
-        kind, needed = ("GPU", gpus) if gpus else ("CPU", 1.0)
-        if not any(node["Alive"] and node["Resources"].get(kind, 0.0) >= needed for node in ray.nodes()):
-            raise UserError(f"no node of the Ray cluster at {address} has {needed:g} {kind} for a group.")
+        resource, needed = ("GPU", gpus) if gpus else ("CPU", 1.0)
+        if not any(node["Alive"] and node["Resources"].get(resource, 0.0) >= needed for node in ray.nodes()):
+            raise UserError(f"no node of the Ray cluster at {address} has {needed:g} {resource} for a group.")
         yield Cluster(gpus, silence)
+    except ClusterLostError:  # to take leave of it takes a minute, after which Ray ends the process with words of its own
+        hurry()
+        raise
     finally:
-        ray.shutdown()
+        if not hurried():
+            ray.shutdown()
 
 
 def _require_answer(address: str) -> None:
@@ -101,14 +108,16 @@ class Cluster(NamedTuple):
 
         waiting = Waiting(jobs)
         running: dict[Any, _Group] = {}
+        head = _Head(ray.get_runtime_context().gcs_address)
         try:
             while True:
-                while len(running) <= self._room() and (following := waiting.next()):
+                head.require()
+                while head.answers and len(running) <= self._room() and (following := waiting.next()):
                     place, job = following
                     running[self._sent(job)] = _Group(place)
-                if not running:
+                if not running and head.answers:
                     return
-                for stream, ready in _looked_at(running):
+                for stream, ready in _looked_at(running) if running else []:
                     group = running[stream]
                     outcome = self._heard(stream, group, tell) if ready else self._overdue(stream, group)
                     if outcome is None:
@@ -116,8 +125,13 @@ class Cluster(NamedTuple):
                     del running[stream]
                     yield group.place, outcome
         finally:
-            for stream in running:
+            for stream in running if head.answers else ():
                 ray.cancel(stream, force=True)
+
+    @property
+    def places(self) -> int:
+        """How many groups are handed out, one more than there is room for."""
+        return self._room() + 1
 
     def _room(self) -> int:
         """How many groups the cluster can run at a time; it may grow and shrink."""
@@ -131,7 +145,9 @@ class Cluster(NamedTuple):
         import ray
 
         cells = [cell for cell in job.cells if cell.id in job.wanted]
-        task = ray.remote(_speaking).options(num_cpus=1, num_gpus=self.gpus, max_retries=0, num_returns="streaming", name="linbench")
+        alone = {"max_calls": 1} if kind(job) else {}  # what is not shipped may change the process that it runs in, which others would be given, too
+        speaking = ray.remote(**alone)(_speaking) if alone else ray.remote(_speaking)
+        task = speaking.options(num_cpus=1, num_gpus=self.gpus, max_retries=0, num_returns="streaming", name="linbench")
         return task.remote(pickle.dumps(Job(cells, job.wanted, None)), job.wanted, self.gpus)
 
     def _heard(self, stream: Any, group: _Group, tell: Callable[[Message], None]) -> Outcome | None:
@@ -145,9 +161,10 @@ class Cluster(NamedTuple):
             return Outcome()
         except (exceptions.WorkerCrashedError, exceptions.NodeDiedError, exceptions.ObjectLostError, exceptions.OutOfMemoryError) as error:
             ray.cancel(stream, force=True)  # where only something that it said was lost
-            return Outcome(failure=f"its worker was lost with {type(error).__name__}", lost=True)  # what Ray says of it names machines
+            return Outcome(failure=f"its worker was lost with {type(error).__name__}", lost=True, outside=True)  # what Ray says of it names machines
         except exceptions.RayTaskError as error:  # on a GPU a worker of Ray serves one task alone
-            return Outcome(failure=theirs(error.cause), lost=isinstance(error.cause, DeviceLostError))
+            lost = isinstance(error.cause, DeviceLostError)
+            return Outcome(failure=theirs(error.cause), lost=lost, outside=lost)
         except exceptions.RayError as error:
             return Outcome(failure=one_line(error))
         group.deadline = time.monotonic() + self.silence
@@ -162,6 +179,29 @@ class Cluster(NamedTuple):
             return None
         ray.cancel(stream, force=True)
         return Outcome(failure=f"said nothing for {self.silence:.0f} s and was ended", late=True)
+
+
+class _Head:
+    """The head of the cluster, which is asked for an answer from time to time. Ray itself would wait for a minute and then end this process."""
+
+    def __init__(self, address: str) -> None:
+        self._address, self._last, self.answers = address, time.monotonic(), True
+
+    def require(self) -> None:
+        """Look whether it answers. Raises ClusterLostError: it has not for long."""
+        host, _, port = self._address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=_POLL_SECONDS).close()
+        except OSError:
+            self.answers = False
+            time.sleep(_POLL_SECONDS)
+        else:
+            self._last, self.answers = time.monotonic(), True
+        if (silent := time.monotonic() - self._last) > _HEAD_SECONDS:
+            raise ClusterLostError(
+                f"the head of the Ray cluster at {self._address} has answered nothing for {silent:.0f} s. What is finished is kept; the same command goes on "
+                "from there when the cluster is back, or without --executor ray on this host."
+            )
 
 
 def _looked_at(running: dict[Any, _Group]) -> list[tuple[Any, bool]]:

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -21,6 +21,8 @@ from linbench.stack import Stack
 from linbench.store import UNDERTRAINED, Result
 from linbench.surroundings import Surroundings
 from linbench.train import Report, Run, Training, train
+
+T = TypeVar("T")
 
 UNDERTRAINED_GAIN = 0.01
 """A run whose last fifth still gains more than this has not shown what it can do."""
@@ -50,6 +52,8 @@ def measure(
     how many cells were stacked, and why not more; what the cell was run for (`report`, `tuning`), and what `linbench.search` tried before;
     and the environment.
     """
+    heard: list[BaseException] = []
+    on_report, on_rest = _raising(on_report, heard), _raising(on_rest, heard)
     waiting: list[tuple[list[Cell], str | None]] = [(list(cells), None)]
     while waiting:
         group, note = waiting.pop()
@@ -61,6 +65,8 @@ def measure(
         except (StorageError, Signalled, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # a mixer's own fault, ours or a user's, SystemExit too: recorded with its place, and the run goes on
+            if error in heard:  # of whoever listens, no fault of a cell
+                raise
             if not answers(group[0].device):
                 raise DeviceLostError(f"the GPU answers this process no more: {theirs(error)}.") from error
             checkpoint = None
@@ -75,6 +81,19 @@ def measure(
                 yield blank(group[0], 1, note) | status
         if group[0].device != "cpu":
             gc.collect()  # what was captured refers to itself, and would keep its memory from the next group
+
+
+def _raising(call: Callable[[T], None], raised: list[BaseException]) -> Callable[[T], None]:
+    """The same call, which notes what it raises."""
+
+    def noting(given: T) -> None:
+        try:
+            call(given)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    return noting
 
 
 def _full(error: BaseException, device: str) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class Child:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.kill()
             self._process.wait()
-        _kill_marked(self._mark)
+        kill_marked(self._mark)
         if self._alive >= 0:
             os.close(self._alive)
             self._alive = -1
@@ -108,7 +108,7 @@ def children() -> list[int]:
 def _watch(alive: int, mark: str) -> None:
     with suppress(OSError):  # closed by a layer: then the death of the parent is heard of by the signal alone
         os.read(alive, 1)
-        _kill_marked(mark)
+        kill_marked(mark)
         os.killpg(0, signal.SIGKILL)
 
 
@@ -122,8 +122,14 @@ def _marked(mark: str) -> list[int]:
     return [pid for pid in found if pid != os.getpid()]
 
 
-def _kill_marked(mark: str) -> None:
-    """Until there are none: one may start another meanwhile."""
+def mark_children() -> str:
+    """Let all that this process starts from now on, and what that starts, have a mark, which is returned."""
+    mark = os.environ[_MARK] = uuid4().hex
+    return mark
+
+
+def kill_marked(mark: str) -> None:
+    """End all other processes that have the mark, until there are none: one may start another meanwhile."""
     for _ in range(_ROUNDS):
         if not (found := _marked(mark)):
             return

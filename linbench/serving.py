@@ -12,7 +12,7 @@ from typing import Any
 from linbench.common.errors import Signalled
 from linbench.common.leaving import leave
 from linbench.processes import CUT_OFF, be_killed_first, children, end_with_parent
-from linbench.workers import Outcome, Tell, Told, called, one_line
+from linbench.workers import Outcome, Ready, Tell, Told, called, one_line
 
 
 def serve(connected: int, alive: int) -> None:
@@ -25,6 +25,7 @@ def serve(connected: int, alive: int) -> None:
     function, talks = connection.recv()
     tell: Tell | None = (lambda message: _say(connection, Told(message))) if talks else None
     threads = threading.active_count()
+    _say(connection, Ready())
     while True:
         try:
             packed = connection.recv_bytes()
@@ -54,7 +55,7 @@ def _unpacked(function: Callable[..., Any], packed: bytes, *tell: Tell) -> Any:
     return function(pickle.loads(packed), *tell)
 
 
-def _say(connection: Connection, message: Told | Outcome) -> None:
+def _say(connection: Connection, message: Ready | Told | Outcome) -> None:
     try:
         connection.send(message)
     except OSError:  # nobody is there, or a layer has closed all descriptors

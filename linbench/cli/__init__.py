@@ -11,10 +11,11 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from linbench import processes
 from linbench.cli import bench, check, claims, compare, doctor, figures, gate, listing, report, run, show, sweep, table, untrained
 from linbench.common import descriptors
 from linbench.common.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_STORAGE, EXIT_TERMINATED, EXIT_USAGE, Signalled, UserError, message_of, nearest_quoted
-from linbench.common.leaving import leave
+from linbench.common.leaving import hurried, leave
 
 app = typer.Typer(
     name="linbench",
@@ -57,8 +58,10 @@ def main() -> NoReturn:
     """Be a process that runs a verb, and end with its exit code, whatever a user's code has left behind in it."""
     descriptors.make_valid()
     descriptors.keep_output()
+    mark = processes.mark_children()
     code = _written(answer())
     if _at_once():
+        processes.kill_marked(mark)
         leave(code)
     sys.exit(code)
 
@@ -116,7 +119,7 @@ def _at_once() -> bool:
     among what we have printed."""
     left = [thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.current_thread()]
     loading = sys.modules.get("linbench.loading")
-    return bool(left) or (loading is not None and loading.imported())
+    return bool(left) or hurried() or (loading is not None and loading.imported())
 
 
 def _users_place(error: BaseException) -> str:

@@ -37,6 +37,12 @@ class DeviceLostError(UserError):
     exit_code = EXIT_CELLS_FAILED
 
 
+class ClusterLostError(UserError):
+    """The head of a cluster answers no more: nothing can be handed out."""
+
+    exit_code = EXIT_CELLS_FAILED
+
+
 class Signalled(BaseException):
     """A signal that asks the process to end, whatever it is doing."""
 

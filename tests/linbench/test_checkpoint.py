@@ -1,5 +1,6 @@
 """A group that is broken off goes on where it was, to the same numbers."""
 
+import os
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -8,8 +9,8 @@ from typing import Any
 import pytest
 
 from linbench import jobs, train
-from linbench.cell import Cell
-from linbench.checkpoint import Checkpoint, Checkpoints
+from linbench.cell import Cell, canonical, digest
+from linbench.checkpoint import Checkpoint, Checkpoints, composition
 from linbench.plan import plan
 from linbench.runner import Silent, run_cells
 from linbench.store import Result, Store
@@ -170,6 +171,67 @@ def test_a_checkpoint_that_was_harmed_is_not_trusted(tmp_path: Path, harm: str) 
     (found,) = run_cells(group, Store(tmp_path), watching)
     assert found["status"] == "ok"
     assert min(watching.steps) == 1, "it began anew"
+
+
+def _nested(path: Path) -> None:
+    path.write_bytes(b"[" * 200_000 + b"\n")
+
+
+def _of_another_shape(path: Path) -> None:
+    numbers = {"cells": ["a"], "runs": 5, "step": 1, "trained": 1, "seconds": 1.0, "tensors": "x"}
+    path.write_bytes(canonical({**numbers, "checksum": digest(numbers)}).encode() + b"\n")
+
+
+HOSTILE: dict[str, Callable[[Path], object]] = {
+    "nested": _nested,
+    "of another shape": _of_another_shape,
+    "a folder": Path.mkdir,
+    "a link to itself": lambda path: path.symlink_to(path),
+    "a pipe": os.mkfifo,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+}
+
+
+@pytest.mark.parametrize("what", [pytest.param(name, marks=() if name == "a folder" else pytest.mark.slow) for name in HOSTILE])
+def test_whatever_has_the_name_of_a_checkpoint_hinders_no_run(tmp_path: Path, what: str) -> None:
+    group, store = cells(seeds=[0]), Store(tmp_path)
+    (tmp_path / ".checkpoints").mkdir()
+    own, other = (tmp_path / ".checkpoints" / f"{name}.checkpoint" for name in (composition(group), "other"))
+    for path in (own, other):
+        HOSTILE[what](path)
+        assert Checkpoint.read(path) is None
+    with pytest.raises(BrokenOff):
+        run_cells(group, store, Breaking(10), stack=8)
+    assert Checkpoint.read(own) is not None, "it was kept all the same"
+    watching = Breaking(-1)
+    (found,) = run_cells(group, store, watching, stack=8)
+    assert found["status"] == "ok"
+    assert min(watching.steps) > 1, "it went on"
+
+
+DRAWS = """
+import random
+import numpy as np
+from torch import nn
+class Draws(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.linear = nn.Linear(dim, dim)
+    def forward(self, x):
+        noise = random.gauss() + float(np.random.randn()) if self.training else 0.0
+        return self.linear(x) * (1 + 0.1 * noise)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [8, 10])
+def test_what_a_layer_draws_with_other_generators_goes_on_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("draws.py").write_text(DRAWS)
+    group = cells("./draws.py:Draws", [0])
+    whole = run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8)
+    assert whole[0]["status"] == "ok"
+    assert numbers(broken_off(group, tmp_path / "broken", step)) == numbers(whole)
 
 
 def flipped(content: bytes, generator: random.Random) -> bytes:

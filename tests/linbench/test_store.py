@@ -10,7 +10,7 @@ import pytest
 
 from linbench.cell import SCHEMA
 from linbench.common.errors import StorageError
-from linbench.store import Result, Store
+from linbench.store import Result, Store, from_outside
 
 ID = "a" * 64
 
@@ -149,6 +149,29 @@ def test_leftovers_of_a_killed_writer_are_cleared_once_old(store: Store) -> None
     assert not old.exists()
     assert fresh.exists()
     assert store.all() == []
+
+
+def test_an_old_folder_that_looks_like_a_leftover_hinders_nobody(store: Store) -> None:
+    folder = store.folder / ".writing-folder"
+    (folder / "within").mkdir(parents=True)
+    os.utime(folder, (0, 0))
+    store.prepare()
+    assert folder.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("result", "outside"),
+    [
+        ({"status": "failed", "reason": "its process died with SIGKILL"}, True),
+        ({"status": "failed", "reason": "its process died with exit code 1"}, False),
+        ({"status": "failed", "reason": "its process died with SIGKILL", "outside": False}, False),
+        ({"status": "oom", "reason": "no memory", "outside": True}, True),
+        ({"status": "ok", "reason": None, "outside": True}, False),
+        ({"status": "failed", "reason": None}, False),
+    ],
+)
+def test_results_of_before_say_by_their_reasons_what_came_from_outside(result: Result, outside: bool) -> None:
+    assert from_outside(result) is outside
 
 
 def test_what_another_writer_has_done_with_meanwhile_is_no_leftover(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

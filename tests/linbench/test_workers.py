@@ -1,15 +1,20 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import call
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from linbench.common.errors import StorageError
+from linbench import workers as what
+from linbench.memory import Memory
 from linbench.workers import Outcome, _Worker, outcomes
 from tests.linbench.processes import alive
 
@@ -124,6 +129,86 @@ def test_a_call_that_hangs_does_not_outlive_who_asked_for_it(tmp_path: Path) -> 
     while alive(worker):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_what_ended_a_process_from_outside_is_told_from_its_own_doing() -> None:
+    deaths = [partial(signal.raise_signal, number) for number in (signal.SIGTERM, signal.SIGSEGV)] + [partial(os._exit, 0)]
+    found = dict(outcomes(call, deaths, workers=1))
+    assert [found[i].outside for i in range(3)] == [True, False, False]
+
+
+def test_whatever_a_call_raises_is_its_own_failure() -> None:
+    found = dict(outcomes(call, [sys.exit, _interrupted, _odd, os.getpid], workers=1))
+    assert [found[i].failure for i in range(3)] == ["SystemExit", "KeyboardInterrupt", "Odd"]
+    assert found[3].value
+
+
+@pytest.mark.slow
+def test_those_of_different_kinds_share_no_process(tmp_path: Path) -> None:
+    kinds = ["a", "b", None, "a", None, "b"]
+    found = dict(outcomes(_pid_of, list(enumerate(kinds)), workers=2, kind=lambda argument: argument[1]))
+    pids = {kind: {found[i].value for i, each in enumerate(kinds) if each == kind} for kind in kinds}
+    assert all(pids.values())
+    assert len(set.union(*pids.values())) == sum(map(len, pids.values()))
+
+
+@pytest.mark.slow
+def test_a_process_with_something_left_in_it_serves_no_other_call_of_a_kind_and_ends_with_all_of_it(tmp_path: Path) -> None:
+    calls = [_leave_a_thread, os.getpid, partial(_leave_children, tmp_path / "children"), os.getpid, os.getpid]
+    found = dict(outcomes(call, calls, workers=1, kind=lambda argument: "theirs"))
+    pids = [found[i].value for i in range(5)]
+    assert pids[0] != pids[1] == pids[2] != pids[3] == pids[4]
+    assert not any(alive(int(pid)) for pid in (tmp_path / "children").read_text().split())
+
+
+@pytest.mark.slow
+def test_a_process_that_closes_its_descriptors_is_ended() -> None:
+    found = dict(outcomes(call, [partial(os.closerange, 0, 256), _close_and_hang, os.getpid], workers=1))
+    assert [found[i].failure for i in range(2)] == ["it closed the descriptors of its process"] * 2
+    assert found[2].value
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("total", "outside"), [(1 << 30, True), (1 << 28, False)])
+def test_the_largest_process_is_ended_when_memory_is_full(monkeypatch: pytest.MonkeyPatch, total: int, outside: bool) -> None:
+    """As if the machine were so small."""
+    monkeypatch.setattr(what, "memory", lambda: Memory(total, 0))
+    found = dict(outcomes(_take, [300 << 20, 0], workers=2))
+    failure = found[0].failure or ""
+    assert failure.endswith(f"when this machine's memory of {total / 2**30:.1f} GiB was nearly full, and was ended")
+    assert (found[0].full, found[0].outside, found[1].failure) == (True, outside, None)
+
+
+def _interrupted() -> None:
+    raise KeyboardInterrupt
+
+
+def _odd() -> None:
+    raise type("Odd", (BaseException,), {"__str__": lambda self: 1 / 0})
+
+
+def _pid_of(argument: object) -> int:
+    return os.getpid()
+
+
+def _leave_a_thread() -> int:
+    Thread(target=time.sleep, args=(600,)).start()
+    return os.getpid()
+
+
+def _leave_children(path: Path) -> int:
+    path.write_text(" ".join(str(subprocess.Popen(["sleep", "600"], start_new_session=apart).pid) for apart in (False, True)))
+    return os.getpid()
+
+
+def _close_and_hang() -> None:
+    os.closerange(0, 256)
+    time.sleep(600)
+
+
+def _take(size: int) -> None:
+    taken = b"1" * size
+    time.sleep(600 if taken else 0)
 
 
 def _wait_for(path: Path) -> int:
