@@ -5,6 +5,7 @@ import resource
 from pathlib import Path
 
 from linbench.common.errors import UserError
+from linbench.common.words import counted
 
 _SPARE = 24
 """Files beside those of cells and workers: results that are written, a log, libraries that load."""
@@ -27,8 +28,9 @@ def require_files(largest: int, places: int) -> None:
         return
     fits = (hard - _open_now() - _SPARE) // places - _OF_A_WORKER
     fewer = f"; or train fewer cells together, with --stack {fits}" if fits > 0 else ""
-    groups = f"{places} groups" if places > 1 else "a group"
-    raise UserError(f"this process may have {hard} files open, and {groups} of {largest} cells take {needed}. Allow more with `ulimit -n {2 * needed}`{fewer}.")
+    cells = counted(largest, "cell")
+    groups = f"{places} groups of {cells} take" if places > 1 else f"a group of {cells} takes"
+    raise UserError(f"this process may have {hard} files open, and {groups} {needed}. Allow more with `ulimit -n {2 * needed}`{fewer}.")
 
 
 def _open_now() -> int:

@@ -65,7 +65,7 @@ def measure(
         except (StorageError, Signalled, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # a mixer's own fault, ours or a user's, SystemExit too: recorded with its place, and the run goes on
-            if error in heard:  # of whoever listens, no fault of a cell
+            if any(error is each for each in heard):  # of whoever listens, no fault of a cell
                 raise
             if not answers(group[0].device):
                 raise DeviceLostError(f"the GPU answers this process no more: {theirs(error)}.") from error

@@ -74,8 +74,12 @@ def _denormals_are_flushed() -> bool:
     return bool(torch.full((1,), 1e-310, dtype=torch.float64, device="cpu").mul(0.5).eq(0.0).item())
 
 
-def _set_default_device(device: torch.device) -> None:
-    torch.set_default_device(None if device.type == "cpu" else device)
+def _flush_denormals(on: bool) -> None:
+    torch.set_flush_denormal(on)  # returns whether the processor can
+
+
+def _set_numpy_errors(treatment: Any) -> None:
+    np.seterr(**treatment)
 
 
 def _autocast(device: str, dtype: torch.dtype) -> dict[str, _Setting]:
@@ -106,9 +110,9 @@ _SETTINGS: dict[str, _Setting] = {
     "efficient attention": _Setting(_BACKENDS.cuda.mem_efficient_sdp_enabled, _BACKENDS.cuda.enable_mem_efficient_sdp, True),
     "plain attention": _Setting(_BACKENDS.cuda.math_sdp_enabled, _BACKENDS.cuda.enable_math_sdp, True),
     "fused encoder layers": _Setting(_BACKENDS.mha.get_fastpath_enabled, _BACKENDS.mha.set_fastpath_enabled, True),
-    "denormals": _Setting(_denormals_are_flushed, lambda on: torch.set_flush_denormal(on) and None, False),
+    "denormals": _Setting(_denormals_are_flushed, _flush_denormals, False),
     "threads": _Setting(torch.get_num_threads, torch.set_num_threads, _KEPT),
-    "errors of numpy": _Setting(np.geterr, lambda value: np.seterr(**value) and None, {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}),
+    "errors of numpy": _Setting(np.geterr, _set_numpy_errors, {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}),
     "working directory": _Setting(_folder, _change_folder, _KEPT),
     "environment": _Setting(lambda: dict(os.environ), _set_variables, _KEPT),
     "signals": _Setting(_handlers, _set_handlers, _KEPT),
@@ -179,7 +183,8 @@ class Surroundings:
 def _patient() -> Iterator[None]:
     """A warning is no error within, whatever the process has chosen; filters are given back."""
     with warnings.catch_warnings():
-        warnings.filters[:] = [each for each in warnings.filters if each[0] != "error"]
+        filters: Any = warnings.filters
+        filters[:] = [each for each in filters if each[0] != "error"]
         yield
 
 
@@ -211,7 +216,8 @@ def tampered() -> str | None:
     for hooks in (module._global_forward_hooks, module._global_forward_pre_hooks, module._global_backward_hooks, module._global_backward_pre_hooks):
         if hooks:
             return "a hook on every module"
-    if any(not isinstance(mode, DeviceContext) for mode in _get_current_function_mode_stack()) or torch._C._len_torch_dispatch_stack():
+    modes: Any = _get_current_function_mode_stack
+    if any(not isinstance(mode, DeviceContext) for mode in modes()) or torch._C._len_torch_dispatch_stack():
         return "a mode of torch that is active"
     places = {"torch": torch, "torch.nn": torch.nn, "torch.nn.functional": torch.nn.functional, "torch.nn.init": torch.nn.init, "torch.Tensor": torch.Tensor}
     for place, owner in places.items():

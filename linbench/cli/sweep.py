@@ -96,7 +96,7 @@ def sweep(
             if not cells:
                 raise UserError("every cell is finished; without --limit the tables are shown.")
         if not dry_run:
-            where = {"device": device, "devices": devices, "workers": workers, "address": address, "gpus": gpus, "silence": timeout}
+            where: dict[str, Any] = {"device": device, "devices": devices, "workers": workers, "address": address, "gpus": gpus, "silence": timeout}
             done = carry_out(cells, store, search=chosen.search, stack=stack, retry=retry is not None, name=executor, allow=allow or (), **where)
     if dry_run:
         _tell_plan(cells, store, stack, search=chosen.search, retry=retry is not None, as_json=as_json)

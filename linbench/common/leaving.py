@@ -5,7 +5,6 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-
 _hurried = False
 
 

@@ -12,8 +12,8 @@ from threading import Thread
 
 import pytest
 
-from linbench.common.errors import StorageError
 from linbench import workers as what
+from linbench.common.errors import StorageError
 from linbench.memory import Memory
 from linbench.workers import Outcome, _Worker, outcomes
 from tests.linbench.processes import alive
