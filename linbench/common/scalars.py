@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin
 
@@ -127,6 +128,12 @@ def one_of(options: Sequence[Any]) -> Reader:
     return Reader(" or ".join(names), 4, read)
 
 
+def member_of(kind: type[Enum]) -> Reader:
+    """Return the reader of an enumeration's members, by their names."""
+    names = one_of([*kind.__members__])
+    return names._replace(read=lambda value: value if isinstance(value, kind) else kind[names.read(value)])
+
+
 def several(elements: Sequence[Reader], container: Callable[[Iterable[Any]], Any], *, alike: bool) -> Reader:
     """Return the reader of a list or tuple, as `1,2` in brackets or not. alike: of any length, every element by the one reader."""
     inner = " and ".join(dict.fromkeys(reader.words for reader in elements))
@@ -180,6 +187,8 @@ def reader_of(annotation: Any) -> Reader:
         return one_of(inside)
     if origin is tuple and inside[-1:] != (Ellipsis,):
         return several([reader_of(each) for each in inside], tuple, alike=False)
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return member_of(annotation)
     if origin in (list, tuple, Sequence, Iterable):
         return several([reader_of(inside[0])], tuple if origin is tuple else list, alike=True)
     if annotation in (list, tuple, Sequence):
@@ -189,6 +198,8 @@ def reader_of(annotation: Any) -> Reader:
 
 def reader_like(default: Any) -> Reader:
     """Return the reader of a parameter of which nothing but its default is known: a whole number may stand for any, and null is allowed."""
+    if isinstance(default, Enum):
+        return any_of([NOTHING, member_of(type(default))])
     if isinstance(default, bool | str | float):
         return any_of([NOTHING, _SIMPLE[type(default)]]) if type(default) in _SIMPLE else JSON
     if isinstance(default, int):

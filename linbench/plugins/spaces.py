@@ -183,6 +183,7 @@ class Space:
             found = _PYTHON(f"{self.name}.{name}", globals, locals, fromlist, 0)
             return found if fromlist else sys.modules[f"{self.name}.{name.partition('.')[0]}"]
 
+        vars(imported)["_torchdynamo_disable"] = True  # a compiled function that imports calls this, and is not to be compiled with it
         return imported
 
     def _asked(self, name: str, level: int, where: Mapping[str, Any]) -> str | None:

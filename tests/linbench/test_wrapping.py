@@ -58,14 +58,19 @@ def test_settings_of_unknown_types_are_read_as_json_and_each_is_a_cell_of_its_ow
 TYPED = """
 from __future__ import annotations
 from typing import TYPE_CHECKING, List, Literal, Optional, Tuple, Union
+from enum import Enum
 from torch import nn
 if TYPE_CHECKING:
     from nowhere import Nothing
+class Kind(Enum):
+    first = 1
+    second = 2
 class Mine(nn.Module):
     def __init__(
         self, dim: int, whole: int = 8, real: float = 1, truth: bool = False, text: str = "relu", maybe: Optional[str] = None, either: int | str = 1,
         choice: Literal["a", 1, True] = "a", many: List[int] = (), pair: Tuple[int, float] = (1, 2.0), wrong: int = 1e-5, none: str = None,
         unknown: Nothing = None, bare_whole=8, bare_real=1.0, bare_truth=True, bare_text="relu", bare_many=(1, 2), bare_none=None,
+        kind: Kind = Kind.first,
     ):
         super().__init__()
     def forward(self, x):
@@ -105,6 +110,15 @@ REFUSED = {
     ("bare_none", "{a: 1}"): "it begins as JSON does, and is none; text stands in quotes, such as '{a: 1}'.",
     ("bare_none", "[" * 100_000): "it begins as JSON does", ("whole", "9" * 5000): "a whole number would do.",
 }  # fmt: skip
+
+
+def test_members_of_an_enumeration_are_read_by_name(mine: str) -> None:
+    Path("mine.py").write_text(TYPED)
+    cells = [one(mine, kind="second"), one(f"{mine}[kind=first]")]
+    assert [pickle.loads(pickle.dumps(cell)).model.layers[0].settings.kind.name for cell in cells] == ["second", "first"]
+    assert len({cell.id for cell in [*cells, one(mine)]}) == 3
+    with pytest.raises(UserError, match=r"^model\.kind = secnd: first or second would do; did you mean 'second'\.$"):
+        one(mine, kind="secnd")
 
 
 @pytest.mark.parametrize(("name", "value"), REFUSED)
