@@ -30,6 +30,8 @@ PLUGINS_VARIABLE = "LINBENCH_PLUGINS"
 SHIPPED = "linbench"
 """The source of what linbench brings itself."""
 
+_NAMELESS = "it defines no task or model with a `name`"
+
 Kind = Literal["task", "model"]
 _BASE: dict[Kind, type] = {"task": Task, "model": Mixer}
 _NAMED: dict[Kind, type] = {"task": Task, "model": nn.Module}
@@ -92,6 +94,8 @@ class Registry:
     entries: dict[str, Entry] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     _contested: set[str] = field(default_factory=set)
+    _helpers: set[str] = field(default_factory=set)
+    """Files that plugins import: these need bring nothing themselves."""
 
     def find(self, name: str) -> Entry:
         """The entry a user means by a name, `./file.py:Class` or `package.module:Class`.
@@ -144,6 +148,7 @@ def registry(kind: Kind) -> Registry:
             found.problems.append(Problem(folder, PLUGINS_VARIABLE, "there is no such folder"))
         for path in sorted(Path(folder).glob("*.py")):
             _scan(found, path, str(path))
+    found.problems = [each for each in found.problems if each.reason != _NAMELESS or str(Path(each.source).resolve()) not in found._helpers]
     for point in entry_points(group=f"linbench.{kind}s"):
         source = f"package {point.dist.name}" if point.dist else "an installed package"
         try:
@@ -163,8 +168,11 @@ def _scan(found: Registry, where: str | Path, source: str) -> None:
             Entry(_checked(cls.name), _usable(found.kind, cls), source, brought.digest, brought.plugin, attribute)
             for attribute, cls in _named(brought.module, _NAMED[found.kind]).items()
         ]
-        if brought.plugin and not any(_named(brought.module, base) for base in _NAMED.values()):
-            raise UserError("it defines no task or model with a `name`")
+        brings = not brought.plugin or any(_named(brought.module, base) for base in _NAMED.values())
+        if brought.plugin and brings:
+            found._helpers |= {file.path for each, file in brought.plugin.files.items() if each != brought.plugin.name}
+        if not brings:
+            raise UserError(_NAMELESS)
     except (Exception, SystemExit) as error:  # as above
         found.problems.append(Problem(name, source, theirs(error)))
         return

@@ -118,6 +118,12 @@ def test_a_plain_module_with_a_name_is_found_and_a_file_without_any_is_told(plug
     assert [(problem.name, problem.reason) for problem in found.problems] == [("nameless", "it defines no task or model with a `name`")]
 
 
+def test_a_helper_in_the_plugin_folder_is_no_problem(plugins: Callable[..., Path]) -> None:
+    plugins(mine="import helper\n" + MIXER.format(name="mine"), helper="gain = 1\n", idle="gain = 1\n")
+    assert [(problem.name, problem.reason) for problem in registry("task").problems] == [("idle", "it defines no task or model with a `name`")]
+    assert registry("model").find("mine").digest
+
+
 def test_a_name_is_free_although_a_file_of_that_name_failed(plugins: Callable[..., Path]) -> None:
     plugins(mine="raise SystemExit(3)", other=MIXER.format(name="mine"))
     assert registry("model").find("mine").source.endswith("other.py")
