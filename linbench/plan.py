@@ -42,7 +42,12 @@ def pick_device(device: str) -> str:
         raise UserError(f"--device {device} cannot be had: {reason}; cpu or auto would do.")
     if re.fullmatch(r"cuda:[0-9]+", device):
         raise UserError(f"there is no {device} here; torch finds {', '.join(gpus)}.")
+    if device.partition(":")[0] in _OTHER_DEVICES:
+        raise UserError(f"linbench does not run on {device}; {', '.join(meant)} would do.")
     raise unknown("device", device, meant, short={"gpu": "cuda"} if gpus else {})
+
+
+_OTHER_DEVICES = {"mps", "xpu", "npu", "tpu", "hpu", "xla", "hip", "rocm"}
 
 
 def plan(

@@ -66,7 +66,9 @@ def test_unknown_options_and_verbs_exit_2(linbench: Callable[..., Any]) -> None:
         (0, "gpu", "--device gpu cannot be had: torch finds no GPU here; cpu or auto would do."),
         (2, "cuda:2", "there is no cuda:2 here; torch finds cuda:0, cuda:1."),
         (2, "gpu", "unknown device 'gpu'; did you mean 'cuda'? Allowed: auto, cpu, cuda, cuda:0, cuda:1."),
-        (0, "mps", "unknown device 'mps'; Allowed: auto, cpu."),
+        (0, "mps", "linbench does not run on mps; auto, cpu would do."),
+        (0, "tpu:0", "linbench does not run on tpu:0; auto, cpu would do."),
+        (0, "cpi", "unknown device 'cpi'; did you mean 'cpu'? Allowed: auto, cpu."),
     ],
 )
 def test_a_device_that_is_not_there_is_no_misspelling(

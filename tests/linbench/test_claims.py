@@ -207,6 +207,6 @@ def test_what_is_missing_is_told_and_what_is_there_is_not() -> None:
 
 
 def test_an_unknown_device_is_told_before_anything_else(linbench: Callable[..., Any]) -> None:
-    ended = linbench("claims", "C5", "--run", "--device", "tpu")
+    ended = linbench("claims", "C5", "--run", "--device", "cpi")
     assert (ended.code, ended.err.count("\n"), ended.out) == (2, 1, ""), ended.err
-    assert "unknown device 'tpu'" in ended.err
+    assert "unknown device 'cpi'" in ended.err
