@@ -24,7 +24,7 @@ def imports_of(source: bytes) -> tuple[Import, ...]:
     """Return every import of a source, wherever it stands; none of a source that cannot be parsed, which cannot be imported either."""
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
     return tuple(found for node in ast.walk(tree) for found in _imports(node))
 
