@@ -49,6 +49,13 @@ def find(location: str) -> Entry:
     return registry("model").find(location)
 
 
+def module_of(location: str) -> Any:
+    """The module that a class is found in."""
+    plugin = find(location).plugin
+    assert plugin is not None
+    return plugin.module
+
+
 def gain_of(entry: Entry) -> float:
     """What the layer multiplies by."""
     mixer = entry.cls(entry.cls.Settings(), LayerInfo(0, 1, 1))
@@ -126,11 +133,9 @@ def test_two_plugins_with_a_helper_of_one_name_have_each_their_own(write: Callab
 
 def test_files_of_one_folder_share_a_helper_that_runs_once(write: Callable[..., None]) -> None:
     write({"one.py": layer("from helper import gain"), "two.py": layer("from helper import gain"), "helper.py": "gain = object()\n"})
-    one, two = find("./one.py:Mine"), find("./two.py:Mine")
-    assert one.plugin is not None
-    assert two.plugin is not None
-    assert one.plugin.module.gain is two.plugin.module.gain
-    assert find("./one.py:Mine").plugin.module is one.plugin.module  # type: ignore[union-attr]
+    one, two, again = (module_of(f"./{name}.py:Mine") for name in ("one", "two", "one"))
+    assert one.gain is two.gain
+    assert again is one
 
 
 def test_what_was_read_is_what_runs_whatever_stands_there_later(write: Callable[..., None]) -> None:
@@ -172,7 +177,7 @@ def test_source_is_shown_as_it_was_read(write: Callable[..., None]) -> None:
     import inspect
 
     write({"mine.py": layer(gain="1")})
-    module = find("./mine.py:Mine").plugin.module  # type: ignore[union-attr]
+    module = module_of("./mine.py:Mine")
     write({"mine.py": "\n\n" + layer(gain="2")})
     assert "return 1 * x" in inspect.getsource(module.Mine.forward)
 
