@@ -38,7 +38,7 @@ class GroupRMSNorm(nn.Module):
 
     def forward(self, x: Tensor, gate: Tensor | None = None, activation: Activation | None = None) -> Tensor:
         """Return the norm of x [..., dim], whose groups are channels side by side; times activation(gate), shaped as x. Inside, at least float32."""
-        apart = widened(x).unflatten(-1, (self.groups, -1))
+        apart = widened(x).reshape(*x.shape[:-1], self.groups, -1)
         normed = rms_norm(apart, torch.ones_like(self.weight[: apart.shape[-1]]), eps=self.eps).flatten(-2)
         normed = normed * self.weight
         if gate is not None and activation is not None:
