@@ -32,7 +32,7 @@ def two_sided(
 
     Args:
         q, k: [B, T, H, K]. v: [B, T, H, V].
-        key_log_decay: log f, finite and <= 0, broadcastable to [B, T, H, K]. value_log_decay: log g, likewise to [B, T, H, V].
+        key_log_decay: log f <= 0, -inf included, broadcastable to [B, T, H, K]. value_log_decay: log g, likewise to [B, T, H, V].
         scale: factor on the output; None is K ** -0.5.
         state: [B, H, K, V] to start from; None is zero.
 

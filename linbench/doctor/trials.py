@@ -45,6 +45,13 @@ def _extreme(inputs: Inputs) -> Inputs:
     return inputs | {"log_decay": inputs["log_decay"].masked_fill(keep, 0.0).masked_fill(~keep, _FORGET)}
 
 
+def _resetting(inputs: Inputs) -> Inputs:
+    """Return inputs of packed sequences: slow decays, and a few tokens that reset the state."""
+    reset = torch.rand(inputs["log_decay"].shape[:2], generator=torch.Generator().manual_seed(1)) < 0.1
+    log_decay = inputs["log_decay"] / 5
+    return inputs | {"log_decay": log_decay.masked_fill(reset.view(*reset.shape, *[1] * (log_decay.dim() - 2)), -1e30)}
+
+
 def _near_parallel(inputs: Inputs) -> Inputs:
     """Keys a thousandth apart."""
     k = F.normalize(inputs["k"][:, :1] + 1e-3 * inputs["k"].flip(1), dim=-1)
@@ -54,6 +61,10 @@ def _near_parallel(inputs: Inputs) -> Inputs:
 
 def _some(name: str, instance: Instance) -> bool:
     return name in {"scalar_decay", "gla", "gated_deltanet", "kda", "rwkv7"}
+
+
+def _decaying(name: str, instance: Instance) -> bool:
+    return instance.decay != "none"
 
 
 def _delta(name: str, instance: Instance) -> bool:
@@ -89,7 +100,8 @@ CASES = {
     "few rows, values wider than keys": Case(None, Sizes(8, 257, 2, 128, 256), suits=_plain_sum),
     "fewest rows, values wider than keys": Case(None, Sizes(2, 257, 2, 128, 256), suits=_plain_sum),
     "one value": Case(_CPU._replace(value_dim=1), Sizes(2, 257, 2, 128, 1), suits=_plain_sum),  # as the sum of the weights is read
-    "decays of 1e-6 and 1": Case(_CPU, _GPU, _extreme, lambda name, instance: instance.decay != "none"),
+    "decays of 1e-6 and 1": Case(_CPU, _GPU, _extreme, _decaying),
+    "resets between packed sequences": Case(_CPU, _GPU, _resetting, _decaying),
     # where nothing decays, each token keeps what rounding did to those before: at 70 tokens float32's own rounding would come up to the limit
     "near-parallel keys, beta 1.99": Case(_CPU._replace(length=25), _GPU, _near_parallel, _delta),
     "heads of 39": Case(Sizes(2, 33, 2, 13, 13), Sizes(64, 99, 4, 39, 39, state=True), suits=_some),

@@ -11,7 +11,7 @@ import torch
 
 from linbench.kernels.matrix_state.instances import INSTANCES, random_inputs
 from tests.kernels.interpreting import hurry, mend
-from tests.kernels.matrix_state_parity import EXTREMES, LIMITS, excesses, force, forgetful, near_parallel, reference, results
+from tests.kernels.matrix_state_parity import EXTREMES, LIMITS, excesses, force, forgetful, near_parallel, reference, resetting, results
 
 
 class Mutant(NamedTuple):
@@ -43,6 +43,7 @@ MUTANTS = {
     "the inverse has the wrong sign": Mutant("scores", "x -= exact_dot", "x += exact_dot", "deltanet fused"),
     "a gradient is summed over the tokens before instead of after": Mutant("decay", "reverse=True", "reverse=False", "scalar_decay fused"),
     "long sums lose what rounding leaves": Mutant("decay", "sums += lost", "sums += 0 * lost", "scalar_decay fused forgetful"),
+    "a reset takes the digits of sums": Mutant("decay", "tl.where(g < -128.0, -128.0, g)", "g", "scalar_decay split resetting"),
     "beta is left out": Mutant("chunk", "beta[:, None] * a_p", "a_p", "gated_deltanet fused"),
     "low rank is inverted with the wrong sign": Mutant("chunk", "else -a_p", "else a_p", "rwkv7 split"),
     "value heads are given the wrong key head": Mutant("chunk", "head // (H // HK)", "head % HK", "gated_deltanet split groups"),
@@ -71,6 +72,7 @@ SIZES = {
     "plain": {"batch": 2, "heads": 1, "length": 18},
     "groups": {"batch": 1, "heads": 4, "key_heads": 2, "length": 1},
     "forgetful": {"batch": 1, "heads": 1, "length": 33},
+    "resetting": {"batch": 1, "heads": 1, "length": 33},
     "wide": {"batch": 1, "heads": 1, "length": 3, "key_dim": 24},
     "parallel": {"batch": 1, "heads": 1, "length": 65, "dtype": torch.bfloat16},
 }
@@ -82,6 +84,8 @@ def check(name: str) -> dict[str, float]:
     inputs = random_inputs(INSTANCES[instance], **{"key_dim": 16, "value_dim": 24} | SIZES[kind], state=True)
     if kind == "forgetful":
         inputs = forgetful(inputs, EXTREMES[1])
+    if kind == "resetting":
+        inputs, _ = resetting(inputs, -1e30)
     if kind == "parallel":
         inputs = near_parallel(inputs)
     with pytest.MonkeyPatch.context() as monkeypatch:
