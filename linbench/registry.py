@@ -67,7 +67,7 @@ def _arrived(kind: Kind, name: str, source: str, digest: str | None, plugin: Plu
 
 def _shipped_again(kind: Kind, name: str) -> Entry:
     """Without a look at plugins, whose import may change what else is computed in a process."""
-    return shipped(kind).find(name)
+    return _ours(kind).find(name)
 
 
 def _found_again(kind: Kind, name: str, digest: str | None) -> Entry:
@@ -127,15 +127,17 @@ class Registry:
             self.problems += [Problem(entry.name, source, reason) for source in (taken.source, entry.source)]
 
 
-@cache
 def shipped(kind: Kind) -> Registry:
-    """All that linbench brings itself. Scanned once per process."""
+    """Return all that linbench brings itself."""
     found = Registry(kind)
     package = _SHIPPED[kind]
     for module in pkgutil.iter_modules(package.__path__):
         if not module.ispkg:
             _scan(found, f"{package.__name__}.{module.name}", SHIPPED)
     return found
+
+
+_ours = cache(shipped)
 
 
 @cache

@@ -40,8 +40,8 @@ class Outcome(NamedTuple):
 
     late: it was ended because it took or was silent for too long. lost: with its process, its GPU or its machine, which may be another's doing. outside:
     what ended it was not the call itself, as far as can be told, such as a signal that somebody sent. full: it had taken the memory of this machine.
-    storage: what it raised because something cannot be kept, which is no fault of its own. worn: it has left threads or processes behind, or has changed torch, so that its
-    process serves no other call.
+    storage: what it raised because something cannot be kept, which is no fault of its own. worn: it has left threads or processes behind, or has
+    changed torch, so that its process serves no other call.
     """
 
     value: Any = None

@@ -97,7 +97,7 @@ def test_sigkill_loses_and_repeats_no_finished_cell(tmp_path: Path, tiny: list[s
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "code", "word"), [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "terminated")])
 def test_a_signal_keeps_what_is_finished_and_says_how_to_go_on(tmp_path: Path, tiny: list[str], faulty: str, name: str, code: int, word: str) -> None:
-    running = process(tmp_path, "run", "mqar", "--model", f"deltanet,{faulty}[what={name}],attention", *tiny)
+    running = process(tmp_path, "run", "mqar", "--model", f"deltanet,{faulty}[what={name}],attention", "--workers", "0", *tiny)
     out, err = running.communicate(timeout=60)
     assert running.returncode == code
     assert err.splitlines()[-1] == f"linbench: {word}; what is finished is kept, and the same command again goes on from there."

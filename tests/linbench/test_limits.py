@@ -1,7 +1,6 @@
 """A limit of open files is told of before anything is run."""
 
 import resource
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,13 +10,13 @@ from linbench.limits import require_files
 
 
 @pytest.fixture
-def limit(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
+def limit(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The limits of a process with ten open files, as they are asked for and set."""
     now = [(64, 64)]
     monkeypatch.setattr(limits, "_open_now", lambda: 10)
     monkeypatch.setattr(resource, "getrlimit", lambda what: now[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda what, given: now.append(given))
-    yield now
+    return now
 
 
 def test_what_fits_is_let_be(limit: list[tuple[int, int]]) -> None:

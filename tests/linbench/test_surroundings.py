@@ -111,7 +111,7 @@ def test_what_a_group_changes_is_its_own_until_it_is_over(tmp_path: Path, monkey
         np.seterr(all="raise")
         torch.set_default_device("meta")
         for _ in range(2):
-            yield [torch.ones(1).dtype, torch.is_grad_enabled(), os.getcwd(), os.environ.get("LEFT"), random.random()]
+            yield [torch.ones(1).dtype, torch.is_grad_enabled(), str(Path.cwd()), os.environ.get("LEFT"), random.random()]
 
     seen = []
     for found in Surroundings(3).within(group()):
