@@ -106,6 +106,7 @@ def test_a_signal_keeps_what_is_finished_and_says_how_to_go_on(tmp_path: Path, t
     assert [result["label"] for result in Store(tmp_path / "results").all()] == ["deltanet"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_loss_that_is_no_number_is_a_diverged_cell_and_the_others_go_on(linbench: Callable[..., Any], tiny: list[str], faulty: str) -> None:
     tiny = [*tiny, "--set", "task.power_a=1"]  # a guess is right in one of two cases, wherever a query stands
@@ -140,7 +141,7 @@ def test_weights_that_turn_nan_unseen_by_the_training_loss_are_found_by_validati
 @pytest.mark.parametrize(
     ("what", "status", "reason"),
     [
-        ("raise", "failed", r"faulty\.py line 18: ZeroDivisionError: my own fault"),
+        pytest.param("raise", "failed", r"faulty\.py line 18: ZeroDivisionError: my own fault", marks=pytest.mark.slow),
         pytest.param("memory", "oom", "CUDA out of memory", marks=pytest.mark.slow),
         pytest.param("shape", "failed", r"After must return \[B, T, D\]", marks=pytest.mark.slow),
     ],
@@ -157,6 +158,7 @@ def test_a_users_fault_is_shown_as_theirs(linbench: Callable[..., Any], tiny: li
     assert again.err.count("finished earlier") == 1, "what failed is tried again"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_mixer_that_cannot_be_built_fails_alone(linbench: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("from torch import nn\nclass Bad(nn.Module):\n    def __init__(self, dim):\n        raise RuntimeError('not today')\n")

@@ -23,6 +23,7 @@ class RunningMean(nn.Module):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_users_module_by_path_is_trained_and_shown(linbench: Callable[..., Any], tiny: list[str]) -> None:
     Path("mine.py").write_text(MINE)
@@ -71,6 +72,7 @@ def test_ordinary_constructors_get_the_width_and_what_the_user_says(linbench: Ca
         assert linbench("run", "mqar", "--model", f"./{name}.py", "--set", "model.sizes=[1,2]", *tiny).code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_settings_of_one_mixer_reach_it_however_its_path_is_written(linbench: Callable[..., Any], tiny: list[str]) -> None:
     Path("mine.py").write_text(MINE)

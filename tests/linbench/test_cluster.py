@@ -3,6 +3,7 @@
 import pickle
 import re
 import shutil
+import socket
 import sys
 import tempfile
 import time
@@ -14,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from linbench import cluster as what
 from linbench.cell import Cell
-from linbench.cluster import Cluster, _speaking, connected
-from linbench.common.errors import UserError
+from linbench.cluster import Cluster, _Head, _speaking, connected
+from linbench.common.errors import ClusterLostError, UserError
 from linbench.jobs import Job, Reported
 from linbench.plan import plan
 from linbench.runner import TRIES, Silent, run_cells
@@ -272,3 +274,17 @@ def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _raise(error: Exception, *_: Any, **__: Any) -> None:
     raise error
+
+
+@pytest.mark.slow
+def test_a_head_that_answers_nothing_is_told_of_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(what, "_HEAD_SECONDS", 2.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        head = _Head(address)
+        head.require()
+        assert head.answers
+    with pytest.raises(ClusterLostError, match=rf"the head of the Ray cluster at {address} has answered nothing for \d s\. What is finished is kept"):
+        for _ in range(10):
+            head.require()
+            assert not head.answers

@@ -13,7 +13,7 @@ import pytest
 from linbench import pool as what
 from linbench.cell import Cell
 from linbench.common.errors import DeviceLostError, StorageError, UserError
-from linbench.jobs import Job, Message
+from linbench.jobs import Job, Message, kind
 from linbench.plan import plan
 from linbench.pool import Pool, pool
 from linbench.runner import TRIES, Here, Silent, run_cells
@@ -109,6 +109,14 @@ def test_what_is_installed_and_was_changed_meanwhile_is_refused() -> None:
     entry = replace(cell.model.layers[0].entry, digest="0")
     with pytest.raises(UserError, match="model 'deltanet' is no longer what it was when the run began"):
         pickle.loads(pickle.dumps(entry))
+
+
+def test_code_of_other_people_needs_a_process_to_itself(mine: Path) -> None:
+    (mine / "other.py").write_text(MINE)
+    job = [
+        kind(Job(cells(model), [], None)) for model in ("deltanet", "mine.py:Mine", "./mine.py:Mine+deltanet", "./other.py:Mine", "mine.py:Mine+other.py:Mine")
+    ]
+    assert job == [None, {str(mine / "mine.py")}, {str(mine / "mine.py")}, {str(mine / "other.py")}, {str(mine / "mine.py"), str(mine / "other.py")}]
 
 
 @pytest.mark.slow
