@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from linbench import generators
 from linbench.batches import Streams, replica
 from linbench.cell import Cell
-from linbench.common import generators
 from linbench.precision import arithmetic
 
 

@@ -11,8 +11,10 @@ from typing import Any, Literal
 import torch
 from torch.overrides import TorchFunctionMode
 
+from linbench import generators
 from linbench import protocol as protocols
 from linbench.common.errors import UserError
+from linbench.common.keys import stable_key
 from linbench.common.settings import Settings
 from linbench.curriculum import Curriculum, Segment
 from linbench.models import backbone as backbones
@@ -75,8 +77,10 @@ class ModelSpec:
         return {"form": self.form, "backbone": backbone, "layers": [layer.identity() for layer in self.layers]}
 
     def build(self, task: Task, *, seed: int) -> Backbone:
-        """The model with its weights for that seed."""
-        return Backbone(self.backbone, [Layer(layer.entry.cls, layer.settings) for layer in self.layers], task.io, seed=seed)
+        """The model with its weights for that seed, whatever generator its layers draw with; all are given back as they were."""
+        with generators.kept():
+            generators.seed_all(stable_key("model", seed))
+            return Backbone(self.backbone, [Layer(layer.entry.cls, layer.settings) for layer in self.layers], task.io, seed=seed)
 
     def sketch(self, task: Task) -> Backbone:
         """The model without memory: what it is, not what it computes."""

@@ -15,8 +15,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from linbench import generators
 from linbench.cell import Cell, canonical, digest
-from linbench.common import generators
 from linbench.common.files import write_whole
 from linbench.store import storage_sentence
 from linbench.train import Run, Training

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 
-from linbench.common.generators import States, seed_all, set_states, states
 from linbench.common.keys import stable_key
+from linbench.generators import States, seed_all, set_states, states
 
 T = TypeVar("T")
 _KEPT = object()

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from linbench import generators
 from linbench.batches import Feed, Streams
 from linbench.capture import Captured
 from linbench.cell import Cell
-from linbench.common import generators
 from linbench.common.keys import stable_key
 from linbench.evaluate import Exam
 from linbench.kernels.ahead import compile_ahead

@@ -7,7 +7,6 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from linbench.common import generators
 from linbench.common.io import IO
 from linbench.common.keys import stable_key
 from linbench.common.settings import Settings
@@ -80,16 +79,17 @@ class Backbone(nn.Module):
         self.settings = settings
         width, norm = settings.d_model, NORMS[settings.norm]
         mixers, channel_mixers = [], {}
-        with generators.kept():  # what is drawn here is drawn on a CPU, in a user's layer with any of them
+        seeded = torch.default_generator.manual_seed  # what is drawn here is drawn on a CPU; torch.manual_seed would touch the generators of GPUs, too
+        with torch.random.fork_rng(devices=[]):
             for index, layer in enumerate(layers):
                 place = LayerInfo(index, len(layers), width)
-                generators.seed_all(stable_key("mixer", seed, index))
+                seeded(stable_key("mixer", seed, index))
                 mixers.append(layer.mixer(layer.settings, place))
-                generators.seed_all(stable_key("channel mixer", seed, index))
+                seeded(stable_key("channel mixer", seed, index))
                 kind = layer.mixer.channel_mixer if settings.channel_mixer == "own" else settings.channel_mixer
                 if kind != "none":
                     channel_mixers[str(index)] = CHANNEL_MIXERS[kind](place, settings.channel_width)
-            generators.seed_all(stable_key("embedding", seed))
+            seeded(stable_key("embedding", seed))
             self.embedding = reader(io, width)
             self.head = head(io, width)
             self.decoder = Decoder(width) if io.readout == "code" else None

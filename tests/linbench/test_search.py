@@ -183,7 +183,7 @@ def test_a_rate_beside_a_search_is_refused_in_python_too() -> None:
 class ByModel:
     """An executor that has a place for every job, and ends those of `first` before any other; `breaks` after so many."""
 
-    sharing, silence = 1, 1800.0
+    sharing, places, silence = 1, 1, 1800.0
 
     def __init__(self, result: Callable[[Cell], Result], first: str, breaks: int = -1) -> None:
         self.result, self.first, self.breaks = result, first, breaks
