@@ -1,7 +1,6 @@
 """How many files a run holds open at a time, against the limit of its process."""
 
 import os
-import resource
 from pathlib import Path
 
 from linbench.common.errors import UserError
@@ -19,6 +18,10 @@ def require_files(largest: int, places: int) -> None:
 
     Raises UserError: the system does not let it.
     """
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit
+        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = _open_now() + _SPARE + places * (largest + _OF_A_WORKER)
     if soft == resource.RLIM_INFINITY or needed <= soft:

@@ -17,7 +17,7 @@ _LOOK_SECONDS = 0.25
 """Between two looks at the memory of this machine."""
 
 _WHOLE_DAY = 86400.0
-_FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}
+_FROM_OUTSIDE = {getattr(signal, name, None) for name in ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT")}
 """Signals that another process sends; a layer that crashes dies with others."""
 
 

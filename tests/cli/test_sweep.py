@@ -94,7 +94,7 @@ def trains(monkeypatch: pytest.MonkeyPatch, a_result: Callable[..., Any]) -> lis
             return a_result(cell.model.label, cell.seed, score) | more | {"status": self.statuses.get(cell.model.label, "ok"), "reason": "so"}
 
     runs = Runs()
-    for module in ("search", "runner"):
+    for module in ("running", "search", "runner"):
         monkeypatch.setattr(f"linbench.{module}.run_cells", runs)
     return runs
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from linbench.environment import environment
 from linbench.measure import measure
 from linbench.plan import plan
 from linbench.store import Result
@@ -139,3 +140,9 @@ def test_a_process_whose_torch_was_changed_is_told_from_others(monkeypatch: pyte
     assert tampered() == "a hook on every module"
     handle.remove()
     assert tampered() is None
+
+
+def test_what_cannot_be_set_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "variables" not in environment("cpu")
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    assert environment("cpu")["variables"] == {"NVIDIA_TF32_OVERRIDE": "1"}
