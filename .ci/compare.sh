@@ -1,23 +1,24 @@
 #!/usr/bin/env bash
-# Variants side by side on a suite, and the head of a repository gated against its base, both run here and now, in turn. What action.yml runs.
+# Compare variants on a suite, and gate the head of a repository against its base, both run here and now, in turn. action.yml runs this script.
 usage() {
     cat <<'TEXT'
 usage: compare.sh --models NAMES --out DIR [options]      in a checkout of the repository that the models are from; the head is what is checked out
 
-  --models NAMES    separated by commas, as `linbench run --model` takes them; all others are compared with the first
-  --out DIR         what is written here: comment.md (the gate's verdict and the comparison), report.html, and the results of base and head
+  --models NAMES    separated by commas, as `linbench run --model` takes them; all others are compared with the first; with --base one is enough
+  --out DIR         gets copies at the end: comment.md (the gate's verdict and the comparison), report.html, base.results and head.results;
+                    what it holds under these names is removed first, and never read
   --base COMMIT     gate the head against this commit; without it nothing is gated
   --suite SUITE     default: quick
   --seeds SEEDS     default: 0-5
   --rounds N        seeds are run in so many parts, base and head in turn; default: 3
   --policy FILE     of the gate
-  --against DIR     folder of stored results, or reference; beside these, too
-  --form FORM       native or controlled, whatever the suite says
+  --against DIR     folder of stored results, or reference; shown beside these in the comparison, never gated
+  --form FORM       native or controlled, whatever the suite says; a plain nn.Module is native only
   --device DEVICE   default: auto
   --workers N       processes side by side, as `linbench sweep` takes them
   --time LENGTHS    such as 64,256: the variants' layers are timed, too, training, prompts and decoding at these lengths, base and head in turn
 
-Ends as `linbench gate` does: 0, 4 for a regression, 5 if it cannot be told; without --base as `linbench compare` does.
+Exit codes are those of `linbench gate`: 0, 4 for a regression, 5 if it cannot be told; without --base those of `linbench compare`.
 2: what was given is wrong, which is told before anything is trained.
 TEXT
 }
@@ -36,29 +37,125 @@ while [ $# -gt 0 ]; do
     esac
 done
 [ -n "$models" ] && [ -n "$out" ] || { usage >&2; exit 2; }
-python=${PYTHON:-python}
-mkdir -p "$out" 2> /dev/null || { echo "compare.sh: cannot make the folder $out." >&2; exit 2; }
-out=$(cd "$out" && pwd)
-head=$(git rev-parse --show-toplevel)
-[ ! -f "$suite" ] || suite=$(realpath "$suite")
-[ ! -f "$policy" ] || policy=$(realpath "$policy")
-[ ! -d "$against" ] || against=$(realpath "$against")
 
-# a side is a checkout and, where the repository is a package, that package apart from the other side's
-add_side() {  # NAME CHECKOUT
-    ln -sfn "$2" "$out/$1.checkout"
-    mkdir -p "$out/$1.packages"
-    if [ -f "$2/pyproject.toml" ]; then
-        "$python" -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target "$out/$1.packages" "$2"
+refuse() {  # SENTENCE
+    echo "compare.sh: $1" >&2
+    exit 2
+}
+
+# A git hook's environment would point git at another repository, CDPATH would send cd elsewhere.
+for name in $(git rev-parse --local-env-vars); do
+    case $name in GIT_CONFIG*) ;; *) unset "$name" ;; esac
+done
+unset CDPATH PYTHONSTARTUP PYTHONINSPECT
+export PYTHONSAFEPATH=1 GIT_TERMINAL_PROMPT=0  # no module is taken from the current folder, in child processes neither
+python=${PYTHON:-python}
+head=$(git rev-parse --show-toplevel) || refuse "run it in a checkout of the repository that the models are from."
+case $python in /*) ;; */*) python=$PWD/$python ;; esac  # links stay: a virtual environment's python is one
+
+inside() {  # PATH FOLDER: whether the path is the folder or lies in it
+    case $1/ in "$2"/*) ;; *) return 1 ;; esac
+}
+
+# A link that a pull request commits must not lead what is written out of the folder asked for.
+part=$out
+while [ "$part" != / ] && [ "$part" != . ]; do
+    if [ -L "$part" ] && inside "$(realpath -- "$(dirname -- "$part")")" "$head"; then
+        refuse "--out $out leads through the link $part of the checkout; name a folder."
+    fi
+    part=$(dirname -- "$part")
+done
+mkdir -p -- "$out" 2> /dev/null || refuse "cannot make the folder $out."
+out=$(realpath -- "$out")
+[ ! -f "$suite" ] || suite=$(realpath -- "$suite")
+[ ! -f "$policy" ] || policy=$(realpath -- "$policy")
+[ ! -d "$against" ] || against=$(realpath -- "$against")
+
+# What the job was given to find modules: a folder of the checkout stands for the same folder of either side, and only others serve the gate itself.
+places=() trusted_path=''
+IFS=: read -ra given <<< "${PYTHONPATH:-}"
+for place in ${given[@]+"${given[@]}"}; do
+    [ -d "$place" ] || continue  # an empty entry would be the current folder
+    place=$(realpath -- "$place")
+    places+=("$place")
+    inside "$place" "$head" || trusted_path+=${trusted_path:+:}$place
+done
+
+# Results are made in a fresh folder outside the checkout: nothing that a pull request commits is taken for a result.
+work=$(realpath -- "$(mktemp -d)")
+! inside "$work" "$head" || { rmdir -- "$work"; refuse "TMPDIR lies in the checkout; name a folder outside it."; }
+
+copies=(comment.md compare.md gate.md report.html base.results head.results)
+clear_copies() {
+    local name
+    for name in "${copies[@]}"; do rm -rf -- "${out:?}/$name"; done
+}
+
+publish() {  # whatever there is by now; regular files only, as code of the pull request may have laid links beside them
+    clear_copies
+    local name file
+    for name in "${copies[@]}"; do
+        if [ -d "$work/$name" ]; then
+            mkdir -- "$out/$name"
+            find "$work/$name" -maxdepth 1 -type f -name '*.json' -exec cp -- {} "$out/$name/" \;
+        elif [ -f "$work/$name" ] && [ ! -L "$work/$name" ]; then
+            cp -- "$work/$name" "$out/$name"
+        fi
+    done
+}
+
+# Lines of the code that is run could be commands to GitHub's runner; it obeys none until it reads the token, which that code is not told.
+token=''
+if [ "${GITHUB_ACTIONS:-}" = true ]; then
+    token=$("$python" -P -c 'import secrets; print(secrets.token_hex(16))')
+    echo "::stop-commands::$token"
+fi
+
+finish() {
+    local code=$?
+    publish || true
+    git -C "$head" worktree remove --force "$work/base.tree" 2> /dev/null || true
+    rm -rf -- "$work"
+    [ -z "$token" ] || echo "::$token::"
+    exit $code
+}
+trap finish EXIT
+clear_copies
+
+# A side is a checkout and, where the repository is a package, that package apart from the other side's.
+tree_of() {  # NAME
+    case $1 in head) echo "$head" ;; base) echo "$work/base.tree" ;; esac
+}
+
+scrubbed() {  # WORDS...: without what the runner gives later steps by, and without its secrets
+    env -u GITHUB_ENV -u GITHUB_PATH -u GITHUB_OUTPUT -u GITHUB_STATE -u GITHUB_STEP_SUMMARY -u GITHUB_TOKEN -u GH_TOKEN \
+        -u ACTIONS_RUNTIME_TOKEN -u ACTIONS_ID_TOKEN_REQUEST_TOKEN -u ACTIONS_ID_TOKEN_REQUEST_URL "$@"
+}
+
+add_side() {  # NAME
+    local tree packages=$work/$1.packages
+    tree=$(tree_of "$1")
+    mkdir -- "$packages"
+    if [ -f "$tree/pyproject.toml" ]; then
+        (cd -- "$work" && scrubbed "$python" -P -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target="$packages" -- "$tree")
     fi
 }
 
 using() {  # NAME WORDS...: python with the code of that side
-    (cd "$out/$1.checkout" && PYTHONPATH="$out/$1.packages${PYTHONPATH:+:$PYTHONPATH}" "$python" -P "${@:2}")
+    local tree path=$work/$1.packages place
+    tree=$(tree_of "$1")
+    for place in ${places[@]+"${places[@]}"}; do
+        if inside "$place" "$head"; then path+=":$tree${place#"$head"}"; else path+=":$place"; fi
+    done
+    (cd -- "$tree" && PYTHONPATH=$path scrubbed "$python" -P "${@:2}")
 }
 
 on() {  # NAME WORDS...: linbench with the code of that side
     using "$1" -m linbench "${@:2}"
+}
+
+trusted() {  # WORDS...: python with no code of either side
+    (cd -- "$work" && PYTHONPATH=$trusted_path "$python" -P "$@")
 }
 
 # cells that failed (3) are for the gate to name
@@ -66,83 +163,81 @@ may_fail() {
     "$@" || { local code=$?; [ $code = 3 ] || return $code; }
 }
 
-# whatever is wrong with what was given is told before anything is trained
-if [ -n "$base" ] && ! git cat-file -e "$base^{commit}" 2> /dev/null; then
-    git fetch --quiet --depth 1 origin "$base" 2> /dev/null || { echo "compare.sh: --base $base is no commit of this repository, nor one that origin has." >&2; exit 2; }
-    base=$(git rev-parse FETCH_HEAD)
-fi
-add_side head "$head"
-parts=$(using head - "$models" "$suite" "$seeds" "$rounds" "$form" "$against" "$device" "$policy" "$workers" "$time" <<'PY'
-import sys
-from contextlib import redirect_stdout
-from pathlib import Path
-from linbench.cli.options import numbers
-from linbench.common.errors import UserError
-from linbench.common.seeds import parse_seeds
-from linbench.compare import comparing
-from linbench.pattern import split_models
-from linbench.policy import load as load_policy
-from linbench.suite import load
-models, suite, given, rounds, form, against, device, policy, workers, time = sys.argv[1:]
-try:
-    if not rounds.isdecimal() or int(rounds) < 1:
-        raise UserError(f"--rounds {rounds}: a whole number of at least 1 would do.")
-    if workers and not workers.isdecimal():
-        raise UserError(f"--workers {workers}: a whole number would do.")
-    load_policy(Path(policy) if policy else None)
-    numbers("--time", time or None)
-    seeds, count = parse_seeds(given), int(rounds)
-    with redirect_stdout(sys.stderr):  # a plugin may print
-        comparing(split_models(models), load(suite), seeds=given, form=form or None, against=against or None, device=device)
-except UserError as error:
-    print(f"compare.sh: {error}", file=sys.stderr)
-    sys.exit(error.exit_code)
-parts = (seeds[len(seeds) * i // count : len(seeds) * (i + 1) // count] for i in range(count))
-print(*(",".join(map(str, part)) for part in parts if part))
-PY
-)
-rm -f "$out"/{comment,compare,gate}.md "$out/report.html"  # of a run before this one
-sides=(head)
-if [ -n "$base" ]; then
-    rm -rf "$out/base.tree"
-    git worktree prune
-    git worktree add --quiet --force --detach "$out/base.tree" "$base"
-    trap 'git -C "$head" worktree remove --force "$out/base.tree"' EXIT
-    add_side base "$out/base.tree"
-    sides=(base head)
-fi
+trusted -c 'import linbench' 2> /dev/null || refuse "linbench cannot be imported from outside the checkout; install it for $python."
 
-cd "$out"
-how=(--device "$device" ${form:+--form "$form"} ${workers:+--workers "$workers"})
+# Whatever is wrong with what was given is told before anything is trained. No string of a user's is an option of git's, nor more than one ref.
+if [ -n "$base" ]; then
+    wrong="--base $base is no commit of this repository, nor one that origin has."
+    case $base in -*) refuse "$wrong" ;; esac
+    if ! commit=$(git rev-parse --verify --quiet --end-of-options "$base^{commit}"); then
+        git check-ref-format "refs/heads/$base" || refuse "$wrong"
+        git fetch --quiet --depth 1 -- origin "$base" 2> /dev/null || refuse "$wrong"
+        commit=$(git rev-parse --verify --quiet --end-of-options 'FETCH_HEAD^{commit}') || refuse "$wrong"
+    fi
+    git worktree prune
+    git -c core.hooksPath=/dev/null worktree add --quiet --force --detach -- "$work/base.tree" "$commit"
+    add_side base
+fi
+add_side head
+where='import linbench, os; print(os.path.realpath(linbench.__file__))'
+same=''
+[ -z "$base" ] || [ "$(using head -c "$where")" != "$(using base -c "$where")" ] || same=yes
+using head -m linbench.cli.pull_request plan "$work/plan" "$models" "$suite" "$seeds" "$rounds" "$form" "$against" "$device" "$policy" "$workers" "$time" \
+    "${base:+gated}" "$same"
+{ read -r parts; read -r own; read -r shared; read -r beside; } < "$work/plan"
+sides=(head) gated='' only=()
+if [ -n "$base" ]; then
+    using base -m linbench.cli.pull_request present "$work/present" "$own"
+    { read -r gated || true; while read -r pattern; do only+=("--only=$pattern"); done; } < "$work/present"
+    [ -z "$gated" ] || sides=(base head)
+fi
+models_of() {  # NAME
+    case $1 in head) echo "$models" ;; base) echo "$gated${shared:+,$shared}" ;; esac
+}
+train() {  # NAME SEEDS; of what linbench ships the base gets the head's results
+    local these=()
+    [ "$1" = head ] || these=("${only[@]}")
+    may_fail on "$1" sweep "--model=$(models_of "$1")" ${these[@]+"${these[@]}"} "--seeds=$2" "${how[@]}" "--results=$work/$1.results" -- "$suite" > /dev/null
+}
+
+how=("--device=$device" ${form:+"--form=$form"} ${workers:+"--workers=$workers"})
 for part in $parts; do
     for side in "${sides[@]}"; do
         echo "compare.sh: $side, seeds $part" >&2
-        may_fail on "$side" sweep "$suite" --model "$models" --seeds "$part" "${how[@]}" --results "$out/$side.results" > /dev/null
+        train "$side" "$part"
     done
     [ ${#sides[@]} = 1 ] || sides=("${sides[1]}" "${sides[0]}")  # what goes first in one round goes last in the next
 done
 
 if [ -n "$time" ]; then
+    # layers of linbench's own are timed on both sides, too: what differs between them is what the machine did
     for verb in length decode; do
         for side in "${sides[@]}"; do
             echo "compare.sh: $side, bench $verb" >&2
-            may_fail on "$side" bench "$verb" --suite "$suite" --models "$models" --lengths "$time" --device "$device" ${form:+--form "$form"} \
-                --results "$out/$side.results" > /dev/null
+            may_fail on "$side" bench "$verb" "--suite=$suite" "--models=$(models_of "$side")" "--lengths=$time" "--device=$device" ${form:+"--form=$form"} \
+                "--results=$work/$side.results" > /dev/null
         done
     done
 fi
 
 code=0
-on head compare "$models" --suite "$suite" --seeds "$seeds" "${how[@]}" ${against:+--against "$against"} --results "$out/head.results" \
-    --format markdown > "$out/compare.md" || code=$?
-[ $code = 0 ] || [ $code = 3 ] || exit $code
-: > "$out/gate.md"
-if [ -n "$base" ]; then
-    code=0
-    on head gate --baseline "$out/base.results" --candidate "$out/head.results" ${policy:+--policy "$policy"} --format markdown > "$out/gate.md" || code=$?
-    [ -s "$out/gate.md" ] || exit $code
+: > "$work/compare.md"
+if [ -n "$beside" ]; then
+    on head compare "--suite=$suite" "--seeds=$seeds" "${how[@]}" ${against:+"--against=$against"} "--results=$work/head.results" --format=markdown \
+        -- "$models" > "$work/compare.md" || code=$?
+    [ $code = 0 ] || [ $code = 3 ] || exit $code
 fi
-{ echo '<!-- linbench -->'; cat "$out/gate.md" "$out/compare.md"; } > "$out/comment.md"
-[ -z "${GITHUB_STEP_SUMMARY:-}" ] || cat "$out/comment.md" >> "$GITHUB_STEP_SUMMARY"
-on head report --results "$out/head.results" --save "$out/report.html" >&2
+: > "$work/gate.md"
+if [ -n "$gated" ]; then
+    [ -z "$shared" ] || trusted -m linbench.cli.pull_request share "$work/head.results" "$work/base.results" "$shared"
+    code=0
+    trusted -m linbench gate "--baseline=$work/base.results" "--candidate=$work/head.results" ${policy:+"--policy=$policy"} --format=markdown \
+        > "$work/gate.md" || code=$?
+    [ -s "$work/gate.md" ] || exit $code
+elif [ -n "$base" ]; then
+    echo '### Gate: nothing gated, as the base has none of the variants that are not of linbench.' > "$work/gate.md"
+fi
+{ echo '<!-- linbench -->'; cat "$work/gate.md" "$work/compare.md"; } > "$work/comment.md"
+[ -z "${GITHUB_STEP_SUMMARY:-}" ] || cat "$work/comment.md" >> "$GITHUB_STEP_SUMMARY"
+trusted -m linbench report "--results=$work/head.results" "--save=$work/report.html" >&2
 exit $code

@@ -58,8 +58,7 @@ def comparing(
     every, missing = blocks(chosen, device=device)
     found = [block for block in every if block.rows[0][0].model == named[0]]  # elsewhere there is nothing to compare with
     rows = [(part.model, cells) for block in found for part, cells in block.rows]
-    if away := next((name for name in named if name not in {model for model, _ in rows}), None):
-        raise UserError(f"{away} cannot be compared on this suite: {_why(away, missing)}")
+    refuse_left_out(named, found, missing)
     known = stored([cell for _, cells in rows for cell in cells], stores, chosen.search)
     if absent := [model for model in others if not any(cell.id in known for name, cells in rows if name == model for cell in cells)]:
         if len(absent) == len(others) and len(named) < 2:
@@ -68,6 +67,13 @@ def comparing(
         missing |= {f"model {', '.join(absent)}": f"{against} has no result as this linbench would run it here."}
     wanted = {cell.id: cell for name, cells in rows if name in named for cell in cells if cell.id not in known}
     return Comparing(found, known, list(wanted.values()), missing, stores)
+
+
+def refuse_left_out(models: Sequence[str], found: Sequence[Block], missing: dict[str, str]) -> None:
+    """Raise UserError if one of `models` is in no block of those that were `found`; `missing` says why."""
+    there = {part.model for block in found for part, _ in block.rows}
+    if away := next((name for name in models if name not in there), None):
+        raise UserError(f"{away} cannot be compared on this suite: {_why(away, missing)}")
 
 
 def _why(name: str, missing: dict[str, str]) -> str:

@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
+from linbench.measure import blank
 from linbench.policy import Policy, load
+from linbench.store import Store
+from linbench.suite import expand, narrowed
+from linbench.suite import load as load_suite
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / ".ci" / "compare.sh"
@@ -49,6 +53,19 @@ def test_the_action_gives_the_script_what_it_takes() -> None:
     assert set(action["inputs"]) == {*given, "packages", "artifact"}
 
 
+def test_no_input_becomes_part_of_a_script_and_no_module_is_taken_from_the_checkout() -> None:
+    """What stands in `run` as an expression is pasted there as text before a shell reads it."""
+    action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+    runs = [step["run"] for step in action["runs"]["steps"] if "run" in step]
+    assert len(runs) == 2
+    assert not [run for run in runs if "${{" in run]
+    assert not [run for run in runs if re.search(r"python (?!-P)", run)]
+    for words in runs:
+        assert not re.findall(r'(?<!")\$[A-Z_]+', words), "unquoted"
+    (upload,) = [step["with"]["path"] for step in action["runs"]["steps"] if "uses" in step]
+    assert "*.results" not in upload, "what a pull request commits beside the copies is not uploaded"
+
+
 def test_the_policy_of_the_gate_on_linbench_itself_is_one_and_stricter() -> None:
     (used,) = re.findall(r"--policy (\S+)", (ROOT / ".ci" / "run").read_text(encoding="utf-8"))
     assert load(ROOT / used).alpha < Policy().alpha
@@ -62,6 +79,23 @@ def test_the_twelve_lines_are_twelve_and_name_inputs() -> None:
     action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
     (used,) = [step for step in job["steps"] if "linbench@" in step["uses"]]
     assert set(used["with"]) <= set(action["inputs"])
+
+
+def test_every_job_of_the_page_has_least_permissions_and_versions() -> None:
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    jobs = [job for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "jobs:" in text for job in _jobs(text)]
+    assert len(jobs) == 2
+    for job in jobs:
+        trains = any("linbench@" in step.get("uses", "") for step in job["steps"])
+        assert job["permissions"] == ({"contents": "read"} if trains else {"pull-requests": "write"}), "code of a pull request has no right to write"
+        for used in (step["uses"] for step in job["steps"] if "uses" in step):
+            assert re.fullmatch(r"\S+@v\d+(\.\d+)*", used), f"{used} is no version"
+
+
+def _jobs(text: str) -> list[Any]:
+    """Those of a workflow, or of a part of one."""
+    found = yaml.safe_load(text)
+    return [job | {"permissions": job.get("permissions", found.get("permissions"))} for job in found["jobs"].values()]
 
 
 @pytest.mark.parametrize(
@@ -84,6 +118,15 @@ def test_bad_input_is_refused(words: list[str], said: str) -> None:
         (["--models", "deltanet,gla", "--time", "abc"], "compare.sh: --time takes whole numbers from 1 on, such as 64,256, not 'abc'.\n"),
         (["--models", "deltanet,gla", "--workers", "two"], "compare.sh: --workers two: a whole number would do.\n"),
         (["--models", "deltanet,gla", "--base", "nosuchref"], "compare.sh: --base nosuchref is no commit of this repository, nor one that origin has.\n"),
+        (["--models", "deltanet,gla"], "compare.sh: deltanet, gla: linbench ships all of these, so head and base cannot differ; name a variant of"),
+        (["--models", "--help"], "compare.sh: --help cannot be compared on this suite: unknown model '--help'"),
+        (["--models", "deltanet,gla", "--suite", "--help"], "compare.sh: unknown suite '--help'"),
+        (["--models", "deltanet,gla", "--seeds", "--help"], "compare.sh: seeds are numbers such as 0,1,2 or 0-4, not '--help'"),
+        (["--models", "deltanet,gla", "--against", "--help"], "compare.sh: there are no results in --help to compare against"),
+        (["--models", "deltanet,gla", "--device", "--help"], "compare.sh: unknown device '--help'"),
+        (["--models", "deltanet,gla", "--form", "--help"], "compare.sh: unknown form '--help'"),
+        (["--models", "deltanet,gla", "--policy", "--help"], "compare.sh: cannot read the policy --help"),
+        (["--models", "deltanet,gla", "--rounds", "9" * 5000], "compare.sh: --rounds 999"),
     ],
 )
 def test_what_is_wrong_is_told_before_anything_is_trained(
@@ -93,6 +136,99 @@ def test_what_is_wrong_is_told_before_anything_is_trained(
     ended = script(*words, *([] if "--base" in words else ["--base", base]))
     assert (ended.returncode, ended.stderr.startswith(said), ended.stderr.count("\n")) == (2, True, 1)
     assert not list(tmp_path.glob("out/*.results"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "given",
+    ["--upload-pack=touch {};git-upload-pack", "-q", "--help", "main:refs/heads/forged", "+main:forged", "refs/heads/*", "a b", "$(touch {})", "`touch {}`"],
+)
+def test_a_base_is_one_ref_and_never_an_option_of_git(repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path, given: str) -> None:
+    """Where the origin is a folder, git runs the program that it is told to fetch with."""
+    repository({"tiny.yaml": SUITE})
+    theirs, said = tmp_path / "theirs", given.format(tmp_path / "ran")
+    subprocess.run(["git", "clone", "-q", "--bare", theirs, tmp_path / "origin"], check=True)
+    subprocess.run(["git", "remote", "add", "origin", tmp_path / "origin"], cwd=theirs, check=True)
+    ended = script("--models", "deltanet,gla", "--base", said)
+    sentence = f"compare.sh: --base {said} is no commit of this repository, nor one that origin has.\n"
+    assert (ended.returncode, ended.stderr) == (2, sentence)
+    assert not (tmp_path / "ran").exists()
+    refs = subprocess.run(["git", "for-each-ref", "--format=%(refname)"], cwd=theirs, capture_output=True, text=True, check=True).stdout.split()
+    assert len(refs) == 1
+
+
+@pytest.mark.slow
+def test_a_base_that_only_origin_has_is_fetched(repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path) -> None:
+    repository({"tiny.yaml": SUITE})
+    theirs = tmp_path / "theirs"
+    subprocess.run(["git", "clone", "-q", "--bare", theirs, tmp_path / "origin"], check=True)
+    subprocess.run(["git", "branch", "-q", "other/base"], cwd=tmp_path / "origin", check=True)
+    subprocess.run(["git", "remote", "add", "origin", tmp_path / "origin"], cwd=theirs, check=True)
+    assert "linbench ships all of these" in script("--models", "deltanet,gla", "--base", "other/base").stderr
+
+
+EVIL = "import pathlib; pathlib.Path({!r}).touch()"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", [".", ""])
+def test_no_module_of_ours_is_taken_from_the_checkout(
+    repository: Callable[..., str], script: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
+) -> None:
+    """Names of ours, of Python's and of pip's in the current folder, with an empty entry or the folder itself where modules are looked for."""
+    said, evil = "compare.sh: deltanet, gla: linbench ships all of these", EVIL.format(str(tmp_path / "ran"))
+    base = repository({"tiny.yaml": SUITE, **{f"{name}.py": evil for name in ("pip", "linbench", "json", "torch", "sitecustomize")}})
+    monkeypatch.setenv("PYTHONSTARTUP", str(tmp_path / "theirs" / "json.py"))
+    monkeypatch.setenv("GIT_DIR", str(tmp_path))
+    ended = script("--models", "deltanet,gla", "--base", base, path=f"{ROOT}:{place}" if not place else str(ROOT))
+    assert ended.stderr.startswith(said)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.slow
+def test_out_is_not_led_elsewhere_by_a_link_that_is_committed(repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path) -> None:
+    base = repository({"tiny.yaml": SUITE})
+    theirs, mine = tmp_path / "theirs", tmp_path / "mine" / "head.results"
+    mine.mkdir(parents=True)
+    (theirs / "linked").symlink_to(mine.parent)
+    for out in ("linked", "linked/deeper"):
+        ended = script("--models", "deltanet,gla", "--base", base, "--out", out)
+        assert (ended.returncode, ended.stderr) == (2, f"compare.sh: --out {out} leads through the link linked of the checkout; name a folder.\n")
+    assert list(mine.parent.iterdir()) == [mine]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_results_that_a_pull_request_commits_are_never_read(
+    repository: Callable[..., str], script: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In the head a layer writes nothing, and results that say otherwise lie where the job's own will be copied to. One variant is enough for a gate."""
+    base = repository({"mine.py": MINE.replace("VALUES", "v"), "tiny.yaml": SUITE})
+    repository({"mine.py": MINE.replace("VALUES", "0 * v")})
+    theirs, victim = tmp_path / "theirs", tmp_path / "victim"
+    monkeypatch.chdir(theirs)
+    forged = Store(theirs / "out" / "head.results")
+    forged.prepare()
+    cells = expand(narrowed(load_suite("tiny.yaml"), models=["./mine.py:Mine"], seeds="0-5"), device="cpu").cells
+    for cell in cells:
+        forged.put(blank(cell, 1, None) | {"status": "ok", "metrics": {"accuracy": 0.999, "nll": 0.0}})
+    victim.write_text("mine")
+    (theirs / "out" / "comment.md").symlink_to(victim)
+    repository({"out/gate.md": "### Gate: all is well"})
+    ended = script("--models", "./mine.py:Mine", "--rounds", "1", "--base", base, "--out", "out")
+    assert ended.returncode == 4, ended.stderr
+    assert victim.read_text() == "mine"
+    assert not (theirs / "out" / "comment.md").is_symlink()
+    assert "### Gate: 1 cell gated, 1 worse than the baseline." in (theirs / "out" / "comment.md").read_text(encoding="utf-8")
+    kept = [forged.get(cell.id) for cell in cells]
+    assert all(result and result["metrics"]["accuracy"] < 0.5 for result in kept)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_refused_leaves_no_forged_comment(repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path) -> None:
+    base = repository({"tiny.yaml": SUITE, "out/comment.md": "all is well", "out/head.results/a.json": "{}", "out/notes.txt": "mine"})
+    assert script("--models", "delatnet", "--base", base, "--out", "out").returncode == 2
+    assert [path.name for path in (tmp_path / "theirs" / "out").iterdir()] == ["notes.txt"]
 
 
 @pytest.fixture
@@ -121,11 +257,16 @@ def repository(tmp_path: Path) -> Callable[[dict[str, str]], str]:
 @pytest.fixture
 def script(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """What a job runs there."""
-    around = os.environ | {"PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    fixed_around = {"PYTHON": sys.executable, "OMP_NUM_THREADS": "1", "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"), "TMPDIR": str(fresh)}
     fixed = ["--suite", "tiny.yaml", "--device", "cpu", "--workers", "0", "--out", str(tmp_path / "out")]
 
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([SCRIPT, *fixed, *words], cwd=tmp_path / "theirs", env=around, capture_output=True, text=True, check=False)
+    def run(*words: str, path: str = str(ROOT)) -> subprocess.CompletedProcess[str]:
+        around = os.environ | fixed_around | {"PYTHONPATH": path}
+        ended = subprocess.run([SCRIPT, *fixed, *words], cwd=tmp_path / "theirs", env=around, capture_output=True, text=True, check=False)
+        assert not list(fresh.glob("tmp.*")), "nothing is left behind"
+        return ended
 
     return run
 
@@ -153,10 +294,12 @@ def test_a_change_that_forgets_is_red_from_end_to_end(repository: Callable[..., 
     stored = {side: [json.loads(path.read_text()) for path in (out / f"{side}.results").glob("*.json")] for side in ("base", "head")}
     cells = {side: [result for result in results if "cell" in result] for side, results in stored.items()}
     assert {side: len(results) for side, results in cells.items()} == {"base": 18, "head": 18}
-    before, after = ({r["cell"]["seed"]: r["metrics"] for r in results if r["label"] == "deltanet"} for results in cells.values())
-    assert before == after, "what did not change is the same to the bit"
+    before, after = ([result for result in results if result["label"] != "./mine.py:Mine"] for results in cells.values())
+    assert len(before) == 12
+    assert sorted(before, key=lambda r: r["id"]) == sorted(after, key=lambda r: r["id"]), "what linbench ships is trained once, and timed to the bit alike"
     assert "<html" in (out / "report.html").read_text(encoding="utf-8")
-    assert not (out / "base.tree").exists()
+    trees = subprocess.run(["git", "worktree", "list"], cwd=tmp_path / "theirs", capture_output=True, text=True, check=True).stdout
+    assert len(trees.splitlines()) == 1
 
 
 BACKEND = """
@@ -179,11 +322,60 @@ def test_a_package_is_installed_and_without_a_base_nothing_is_gated(repository: 
     repository({"pyproject.toml": project, "backend.py": BACKEND, "src/theirs.py": MINE.replace("VALUES", "v"), "tiny.yaml": SUITE.replace("51200", "5120")})
     ended = script("--models", "theirs:Mine,deltanet", "--seeds", "0-1")
     assert ended.returncode == 0, ended.stderr
-    assert [path.name for path in (tmp_path / "out" / "head.packages").glob("*.py")] == ["theirs.py"]
     comment = (tmp_path / "out" / "comment.md").read_text(encoding="utf-8")
     assert "### Beside theirs:Mine, native" in comment
     assert "Gate" not in comment
     assert len(list((tmp_path / "out" / "head.results").glob("*.json"))) == 4
+
+
+PLAIN = '''
+from torch import nn
+
+class Mine(nn.Module):
+    """Knows nothing of linbench."""
+
+    def __init__(self, dim):
+        super().__init__()
+        self.gru = nn.GRU(dim, dim, batch_first=True)
+
+    def forward(self, x):
+        return self.gru(x)[0]
+'''
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_plain_module_and_one_of_linbench_in_a_suite_that_sets_what_the_latter_alone_has(
+    repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path
+) -> None:
+    base = repository({"mine.py": PLAIN, "tiny.yaml": SUITE.replace("51200", "5120")})
+    repository({"mine.py": PLAIN.replace("return", "return 0 *")})
+    ended = script("--models", "./mine.py:Mine,deltanet[conv=0]", "--seeds", "0-1", "--rounds", "1", "--form", "native", "--base", base)
+    assert ended.returncode == 5, ended.stderr
+    stored = {side: Store(tmp_path / "out" / f"{side}.results").all() for side in ("base", "head")}
+    assert {side: sorted({result["label"] for result in results}) for side, results in stored.items()} == dict.fromkeys(
+        ("base", "head"), ["./mine.py:Mine", "deltanet[conv=0]"]
+    )
+    assert "the policy asks for 6" in (tmp_path / "out" / "gate.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_what_the_base_does_not_have_is_new_and_what_it_cannot_import_is_no_baseline(
+    repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path
+) -> None:
+    tiny = {"tiny.yaml": SUITE.replace("51200", "5120").replace("model.heads: 2, ", "")}
+    without = repository(tiny)
+    broken = repository({"mine.py": "import nowhere"})
+    repository({"mine.py": PLAIN})
+    words = ["--models", "./mine.py:Mine", "--seeds", "0-1", "--form", "native"]
+    ended = script(*words, "--base", without)
+    assert ended.returncode == 0, ended.stderr
+    assert "compare.sh: not gated, as the base does not have them: ./mine.py:Mine.\n" in ended.stderr
+    assert "### Gate: nothing gated" in (tmp_path / "out" / "comment.md").read_text(encoding="utf-8")
+    ended = script(*words, "--base", broken)
+    assert ended.returncode == 5
+    assert not (tmp_path / "out" / "comment.md").exists(), "that of the run before"
+    assert ended.stderr.startswith("compare.sh: the base cannot be gated against: ./mine.py:Mine could not be imported: mine.py line 1: ")
 
 
 @pytest.mark.slow

@@ -1,0 +1,74 @@
+"""What `.ci/compare.sh` asks of linbench: `python -m linbench.cli.pull_request WORD ...`. Answers go to a file, as a plugin may print."""
+
+import glob
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from linbench.cli.options import numbers
+from linbench.common.errors import UserError
+from linbench.pattern import split_models
+from linbench.policy import load as load_policy
+from linbench.pull_request import plan, present, share
+from linbench.store import Store
+from linbench.suite import load
+
+_MOST_DIGITS = 4
+
+
+def _plan(
+    answer: str, models: str, suite: str, seeds: str, rounds: str, form: str, against: str, device: str, policy: str, workers: str, time: str,
+    gated: str, same: str,
+) -> None:  # fmt: skip
+    """Write four lines: the rounds, models of both sides, models that are trained once, and whether to compare."""
+    if not _is_count(rounds) or int(rounds) < 1:
+        raise UserError(f"--rounds {rounds}: a whole number of at least 1 would do.")
+    if workers and not _is_count(workers):
+        raise UserError(f"--workers {workers}: a whole number would do.")
+    load_policy(Path(policy) if policy else None)
+    numbers("--time", time or None)
+    found = plan(
+        split_models(models), load(suite), seeds=seeds, rounds=int(rounds), form=form or None, against=against or None, device=device,
+        gated=bool(gated), same=bool(same),
+    )  # fmt: skip
+    parts = " ".join(",".join(map(str, part)) for part in found.rounds)
+    _write(answer, parts, ",".join(found.own), ",".join(found.shared), "yes" if found.beside else "")
+
+
+def _present(answer: str, models: str) -> None:
+    """Write those of the models that this side has: all in a line, then each in a line as `linbench sweep --only` takes it."""
+    named = split_models(models)
+    found = present(named)
+    if new := [name for name in named if name not in found]:
+        print(f"compare.sh: not gated, as the base does not have them: {', '.join(new)}.", file=sys.stderr)
+    _write(answer, ",".join(found), *map(glob.escape, found))
+
+
+def _share(head: str, base: str, models: str) -> None:
+    """Copy results of models that were trained once."""
+    share(Store(head), Store(base), split_models(models))
+
+
+def _write(answer: str, *lines: str) -> None:
+    Path(answer).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+
+
+_ANSWERS: dict[str, Callable[..., None]] = {"plan": _plan, "present": _present, "share": _share}
+
+
+def main() -> None:
+    """Answer, or end with one sentence and the exit code of what is wrong."""
+    word, *rest = sys.argv[1:]
+    try:
+        _ANSWERS[word](*rest)
+    except UserError as error:
+        print(f"compare.sh: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()
