@@ -2,57 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from linbench.common.errors import EXIT_NOT_COMPARABLE, EXIT_REGRESSION, unknown
 from linbench.common.words import counted
+from linbench.judgement import Judged, Pair, Verdict, judge, why_untold
 from linbench.matching import Match, matches
 from linbench.pace import Pace, paces
 from linbench.policy import Bimodal, Policy
 from linbench.store import Result
-from linbench.verdicts import Difference, fisher, holm, welch
-
-_ROUNDING = 1e-9
-"""What floats may make of a fall: 0.9 - 0.88 is more than 0.02 to them. Shares of a million answers are a thousand times as far apart."""
-
-
-class Pair(NamedTuple):
-    """One row of a table as both sides have it: test accuracies, one per seed. learnt: where it is bimodal, from which on a seed has learnt. diverged: how many
-    did, before and after."""
-
-    name: str
-    baseline: Sequence[float]
-    candidate: Sequence[float]
-    learnt: float | None = None
-    diverged: tuple[int, int] = (0, 0)
-
-    @property
-    def counts(self) -> tuple[int, int] | None:
-        """Seeds that learnt, before and after."""
-        if self.learnt is None:
-            return None
-        before, after = (sum(value >= self.learnt for value in side) for side in (self.baseline, self.candidate))
-        return before, after
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A pair with its verdict."""
-
-    pair: Pair
-    difference: Difference
-    """Candidate less baseline, by Welch."""
-    p: float
-    """One-sided: that it fell."""
-    counted: float
-    """p among all that are gated, by Holm."""
-    fell: bool
-    """By more than the policy lets pass, or else more seeds diverge than did."""
-    red: bool
-    diverges: bool = False
-    """Whether it is of seeds that diverge: their accuracy counts as chance, which may be no less than before."""
-    marks: tuple[str, ...] = ()
-    """Of both sides, for the reader: they excuse nothing, as both had the same budget."""
 
 
 @dataclass(frozen=True)
@@ -83,32 +40,6 @@ class Gate:
     def exit_code(self) -> int:
         """A regression that was shown outweighs what could not be."""
         return EXIT_REGRESSION if self.red or self.slower else EXIT_NOT_COMPARABLE if self.problems else 0
-
-
-def judge(pairs: Sequence[Pair], policy: Policy) -> list[Judged]:
-    """All of them together. Each needs two seeds or more on both sides."""
-    differences = [welch(pair.candidate, pair.baseline, alternative="less") for pair in pairs]
-    ps = [difference.p if pair.learnt is None else _fewer(pair) for pair, difference in zip(pairs, differences, strict=True)]
-    falls = [-difference.mean - policy.drop > _ROUNDING for difference in differences]
-    diverge = [not fell and pair.diverged[1] > pair.diverged[0] for pair, fell in zip(pairs, falls, strict=True)]
-    ps = [_more_diverge(pair) if more else p for pair, p, more in zip(pairs, ps, diverge, strict=True)]
-    return [
-        Judged(pair, difference, p, counted, fell or more, red=(fell or more) and counted <= policy.alpha, diverges=more)
-        for pair, difference, p, counted, fell, more in zip(pairs, differences, ps, holm(ps), falls, diverge, strict=True)
-    ]
-
-
-def _fewer(pair: Pair) -> float:
-    """That fewer seeds learn than did."""
-    before, after = pair.counts or (0, 0)
-    return fisher(after, len(pair.candidate), before, len(pair.baseline), alternative="less")
-
-
-def _more_diverge(pair: Pair) -> float:
-    """That more seeds diverge than did."""
-    before, after = pair.diverged
-    of, reference = len(pair.candidate), len(pair.baseline)
-    return fisher(of - after, of, reference - before, reference, alternative="less")
 
 
 def gate(
@@ -150,13 +81,26 @@ def gate(
         problems += untimed
         if not speeds[0]:
             problems.append("The policy gates speeds, and the baseline holds none; `linbench bench` measures them.")
+        if marked := [f"{one.name} ({', '.join(one.marks)})" for one in timed if one.marks]:
+            problems.append(
+                f"{counted(len(marked), 'speed')} cannot be judged, as others were at work meanwhile or a clock was held back: {'; '.join(marked)}."
+            )
     if not reported[0] and not (timed and policy.slower is not None):
         problems.append("The baseline holds no result that was run to be reported, so there is nothing to gate.")
     problems += [f"{name} of the baseline is unreadable, whatever cell it was of." for name in unreadable]
-    judged = judge([Pair(m.name, m.accuracies(m.baseline), m.accuracies(m.candidate), _learnt(m, policy), m.diverged) for m in gated], policy)
+    judged = judge([_pair(match, policy) for match in gated], policy)
+    problems += [why for one in judged if (why := why_untold(one, policy, cells=len(judged)))]
+    if judged and not any(one.allowed is not None and not one.marks for one in timed) and all(one.verdict is Verdict.uninformative for one in judged):
+        names = "; ".join(one.pair.name for one in judged)
+        problems.append(f"Both sides are at chance in all that is gated, where nothing can get worse: {names}; gate a task that the baseline learns.")
     told = tuple(replace(one, marks=_marks(match)) for one, match in zip(judged, gated, strict=True))
     new = tuple(match.name for match in found if not match.baseline.results)
     return Gate(told, tuple(problems), new, tuple(timed), tuple(untimed))
+
+
+def _pair(match: Match, policy: Policy) -> Pair:
+    chance = max(float(result["chance"]) for _, row in match.sides for result in row.results)
+    return Pair(match.name, match.accuracies(match.baseline), match.accuracies(match.candidate), _learnt(match, policy), match.diverged, chance)
 
 
 def _learnt(match: Match, policy: Policy) -> float | None:

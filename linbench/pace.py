@@ -15,6 +15,10 @@ TIMED = ("train", "prefill", "decode")
 """Questions whose answer is a time."""
 
 
+_ANSWERS = ("ok", "undeclared")
+"""Statuses of what was measured, and of what a layer cannot be asked: it has nothing to carry on from."""
+
+
 @dataclass(frozen=True)
 class Pace:
     """One layer at one shape as both sides have it: tokens per second of our side, timed alike."""
@@ -95,6 +99,8 @@ def _why_not(name: str, both: Mapping[str, Sequence[Result]], policy: Policy) ->
         if len(results) > 1:
             return f"The speed of {name} is there {len(results)} times in the {side}, of different code; give folders that hold one run each."
     before, after = (both[side][0] for side in SIDES)
+    if before["status"] not in _ANSWERS:
+        return f"The speed of {name} was not measured in the baseline: {before['status']}, {str(before['reason']).rstrip('.')}."
     if after["status"] != "ok" and before["status"] == "ok":
         return f"The speed of {name} could not be measured in the candidate: {after['status']}, {str(after['reason']).rstrip('.')}."
     here, there = ({"device": machine(one), **packages(one, one["bench"]["device"])} for one in (before, after))

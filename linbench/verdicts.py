@@ -26,23 +26,34 @@ def welch(values: Sequence[float], reference: Sequence[float], *, alternative: A
     Where neither side has any spread there is no t: the interval is the difference itself, and p is 0 if it is what the alternative says, else 1.
     Raises ValueError: fewer than two values on a side, or one that is not finite.
     """
-    from scipy.special import stdtr, stdtrit  # where it is needed: scipy takes half a second to load
+    from scipy.special import stdtrit  # where it is needed: scipy takes half a second to load
 
     sides = (values, reference)
     if min(map(len, sides)) < 2 or not all(math.isfinite(value) for side in sides for value in side):
         raise ValueError("Welch's t needs two or more finite values on each side")
     difference = mean(values) - mean(reference)
-    parts = [variance(side) / len(side) for side in sides]  # exact, as mean is: equal values have none, and equal means
-    if not any(parts):
-        shown = {"two-sided": difference != 0, "less": difference < 0, "greater": difference > 0}[alternative]
-        return Difference(difference, difference, difference, 0.0 if shown else 1.0)
-    error = math.sqrt(sum(parts))
-    degrees = sum(parts) ** 2 / sum(part**2 / (len(side) - 1) for part, side in zip(parts, sides, strict=True))
-    reach = float(stdtrit(degrees, (1 + confidence) / 2)) * error
-    below = float(stdtr(degrees, difference / error))
-    above = float(stdtr(degrees, -difference / error))
-    p = {"two-sided": min(1.0, 2 * min(below, above)), "less": below, "greater": above}[alternative]
+    parts = variance(values) / len(values), variance(reference) / len(reference)  # exact, as mean is: equal values have none, and equal means
+    counts = len(values), len(reference)
+    p = welch_p(difference, parts, counts, alternative=alternative)
+    reach = float(stdtrit(_degrees(parts, counts), (1 + confidence) / 2)) * math.sqrt(sum(parts)) if any(parts) else 0.0
     return Difference(difference, difference - reach, difference + reach, p)
+
+
+def welch_p(difference: float, parts: tuple[float, float], counts: tuple[int, int], *, alternative: Alternative = "two-sided") -> float:
+    """Return the p of Welch's t for a difference of two means; parts: the variance of each mean, counts: the values that each is of."""
+    from scipy.special import stdtr
+
+    if not any(parts):
+        holds = {"two-sided": difference != 0, "less": difference < 0, "greater": difference > 0}[alternative]
+        return 0.0 if holds else 1.0
+    degrees, t = _degrees(parts, counts), difference / math.sqrt(sum(parts))
+    below, above = float(stdtr(degrees, t)), float(stdtr(degrees, -t))
+    return {"two-sided": min(1.0, 2 * min(below, above)), "less": below, "greater": above}[alternative]
+
+
+def _degrees(parts: tuple[float, float], counts: tuple[int, int]) -> float:
+    """Of freedom, by Welch and Satterthwaite."""
+    return sum(parts) ** 2 / sum(part**2 / (count - 1) for part, count in zip(parts, counts, strict=True))
 
 
 def fisher(learnt: int, of: int, reference_learnt: int, reference_of: int, *, alternative: Alternative = "two-sided") -> float:

@@ -352,10 +352,9 @@ def test_a_plain_module_and_one_of_linbench_in_a_suite_that_sets_what_the_latter
     repository({"mine.py": PLAIN.replace("return", "return 0 *")})
     ended = script("--models", "./mine.py:Mine,deltanet[conv=0]", "--seeds", "0-1", "--rounds", "1", "--form", "native", "--base", base)
     assert ended.returncode == 5, ended.stderr
-    stored = {side: Store(tmp_path / "out" / f"{side}.results").all() for side in ("base", "head")}
-    assert {side: sorted({result["label"] for result in results}) for side, results in stored.items()} == dict.fromkeys(
-        ("base", "head"), ["./mine.py:Mine", "deltanet[conv=0]"]
-    )
+    for side in ("base", "head"):
+        stored = Store(tmp_path / "out" / f"{side}.results").all()
+        assert {result["label"] for result in stored} == {"./mine.py:Mine", "deltanet[conv=0]"}
     assert "the policy asks for 6" in (tmp_path / "out" / "gate.md").read_text(encoding="utf-8")
 
 

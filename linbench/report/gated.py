@@ -3,7 +3,8 @@
 from typing import Any
 
 from linbench.common.words import counted
-from linbench.gate import Gate, Judged
+from linbench.gate import Gate
+from linbench.judgement import Judged, Verdict
 from linbench.pace import Pace
 from linbench.policy import Policy
 from linbench.report.lines import equal, markdown, probability
@@ -23,7 +24,8 @@ def _row(one: Judged) -> list[str]:
     pair, difference = one.pair, one.difference
     before, after = (_side(side, pair.learnt) for side in (pair.baseline, pair.candidate))
     interval = f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
-    verdict = "RED" if one.red else "diverges more, not shown" if one.diverges else "fell, not shown" if one.fell else "ok"
+    needed = f" with fewer than {one.seeds_needed} seeds" if one.verdict is Verdict.powerless and one.seeds_needed else ""
+    verdict = f"{one.verdict}{needed}"
     return [pair.name, before, after, interval, str(len(pair.candidate)), probability(one.counted), verdict, "; ".join(one.marks)]
 
 
@@ -51,12 +53,13 @@ def _side(values: Any, learnt: float | None) -> str:
 
 def sentences(found: Gate) -> list[str]:
     """What is red, what could not be compared, and what is new."""
-    marked = [f"{one.name} ({', '.join(one.marks)})" for one in found.speeds if one.marks and one.allowed is not None]
-    doubtful = [f"{counted(len(marked), 'speed')} not judged: {'; '.join(marked)}."] if marked else []
+    silent = [one.pair.name for one in found.judged if one.verdict is Verdict.uninformative]
+    told = any(one.verdict is not Verdict.uninformative for one in found.judged)
+    idle = [f"Uninformative, as both sides are at chance: {'; '.join(silent)}."] if silent and told else []
     left = [sentence for sentence in found.untimed if sentence not in found.problems]
     others = [f"Of the baseline {counted(len(left), 'speed')} cannot be compared; the first: {left[0]}"] if left else []
     new = [f"Not gated, as the baseline does not have them: {'; '.join(found.new)}."] if found.new else []
-    return [*map(_red, found.red), *map(_slow, found.slower), *found.problems, *doubtful, *others, *new]
+    return [*map(_red, found.red), *map(_slow, found.slower), *found.problems, *idle, *others, *new]
 
 
 def _slow(one: Pace) -> str:
@@ -82,7 +85,9 @@ def outcome(found: Gate) -> str:
     parts = [f"{worse} worse than the baseline"] * bool(worse) + [f"{counted(slower, 'speed')} lower than allowed"] * bool(slower)
     parts += [f"{counted(short, 'reason')} why it is not comparable"] * bool(short)
     timed = [one for one in found.speeds if one.allowed is not None and not one.marks]
-    gated = [counted(len(found.judged), "cell"), *([counted(len(timed), "speed")] if timed else [])]
+    silent = sum(one.verdict is Verdict.uninformative for one in found.judged)
+    cells = f"{counted(len(found.judged), 'cell')}{f' ({silent} uninformative)' if silent else ''}"
+    gated = [cells, *([counted(len(timed), "speed")] if timed else [])]
     return f"{' and '.join(gated)} gated, {' and '.join(parts) or 'none worse than the baseline'}."
 
 
@@ -91,7 +96,8 @@ def caption(policy: Policy) -> str:
     return (
         f"A cell is red if mean test accuracy falls by more than {policy.drop:.3g} and that is shown at {policy.alpha:g} among all cells that are gated: by "
         "Welch's one-sided t, or where the policy says that seeds either learn or do not, by Fisher's exact test on how many do; p is by Holm's correction. "
-        "Difference: candidate less baseline, with its own 95 % interval. Marks excuse nothing, as both sides had the same budget. Diverged runs are chance."
+        "Difference: candidate less baseline, with its own 95 % interval. Marks excuse nothing, as both sides had the same budget. Diverged runs are chance. "
+        "Cannot be red: with these seeds not even a fall of all to chance would be shown. Uninformative: both sides are at chance."
     )
 
 
@@ -128,6 +134,10 @@ def plain(found: Gate, policy: Policy) -> dict[str, Any]:
             "p": one.p,
             "p_holm": one.counted,
             "red": one.red,
+            "verdict": one.verdict.value,
+            "can_be_red": one.red or one.can_be_red,
+            "seeds_needed": one.seeds_needed,
+            "chance": one.pair.chance,
             "marks": list(one.marks),
         }
         for one in found.judged

@@ -9,7 +9,7 @@ import pytest
 
 from linbench.cell import canonical
 from linbench.common.errors import UserError
-from linbench.gate import Pair, judge
+from linbench.judgement import Pair, judge
 from linbench.matching import question
 from linbench.policy import Policy, load
 from linbench.report.gated import sentences as in_words
@@ -18,7 +18,8 @@ from linbench.suite import expand
 from linbench.suite import load as load_suite
 from tests.linbench.gating import NOISE, SEEDS, gated, sentences
 
-KEPT = Path(__file__).parents[2] / "results" / "ci"
+ROOT = Path(__file__).parents[2]
+KEPT = ROOT / "results" / "ci"
 
 
 @pytest.fixture
@@ -110,7 +111,7 @@ def test_diverged_runs_count_as_chance_and_marks_excuse_nothing(runs: Callable[.
     worse = gated(runs(score=0.09), diverged)
     assert worse.exit_code == 4, "chance is no fall from below it, but that all diverge is one"
     assert "got worse: 0 of 6 seeds diverged before, 6 of 6 do now (p " in in_words(worse)[0]
-    assert gated(diverged, diverged).exit_code == 0
+    assert gated(diverged, diverged).exit_code == 5, "nothing can get worse where nothing was learnt"
     once = [*runs(score=0.09, seeds=list(SEEDS)[1:]), diverged[0]]
     assert [(one.red, one.diverges) for one in gated(runs(score=0.09), once).judged] == [(False, True)], "one of six may be luck"
     slower = gated(runs(), runs(score=0.6, marks=["undertrained"]))
@@ -211,6 +212,12 @@ def test_the_kept_baseline_is_of_the_suite_that_is_run_against_it() -> None:
 
 def test_the_kept_baseline_can_be_gated_and_would_show_a_fall() -> None:
     kept = Store(KEPT).all()
-    assert gated(kept, kept).exit_code == 0
+    rule = load(ROOT / ".ci" / "gate.yaml").model_dump()
+    assert gated(kept, kept, **rule).exit_code == 0
+    assert all(one.can_be_red for one in gated(kept, kept, **rule).judged)
     fallen = [{**result, "metrics": {**result["metrics"], "accuracy": result["metrics"]["accuracy"] - 0.1}} for result in kept]
     assert len(gated(kept, fallen).red) == 8, "ten points are shown in each of them"
+    for label in {result["label"] for result in kept}:
+        collapsed = [{**result, "metrics": {"accuracy": result["chance"]}} if result["label"] == label else result for result in kept]
+        found = gated(kept, collapsed, **rule)
+        assert (found.exit_code, [one.pair.name.rpartition(", ")[2] for one in found.red]) == (4, [label])

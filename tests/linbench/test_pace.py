@@ -62,10 +62,15 @@ def test_what_the_fifths_do_not_show_is_not_red(gated: Callable[..., Gate]) -> N
 def test_what_was_not_measured_soundly_is_never_red_and_is_said(gated: Callable[..., Gate], mark: str, side: str) -> None:
     marks = {name: [mark] if name == side else [] for name in ("baseline", "candidate")}
     found = gated([timed(marks=marks["baseline"])], [timed(9.0, marks=marks["candidate"])], slower=1.5)
-    assert found.exit_code == 0
+    assert found.exit_code == 5, "what can never be red does not pass"
     assert speeds(found)[0][4:] == ["not judged", f"{side}: {mark}"]
-    assert sentences(found) == [f"1 speed not judged: deltanet native, training at T 256, 4 sequences, fp32 ({side}: {mark})."]
-    assert outcome(found) == "1 cell gated, none worse than the baseline."
+    assert sentences(found) == [
+        "1 speed cannot be judged, as others were at work meanwhile or a clock was held back: "
+        f"deltanet native, training at T 256, 4 sequences, fp32 ({side}: {mark})."
+    ]
+    assert outcome(found) == "1 cell gated, 1 reason why it is not comparable."
+    shown = gated([timed(marks=marks["baseline"])], [timed(9.0, marks=marks["candidate"])])
+    assert (shown.exit_code, sentences(shown)) == (0, [])
 
 
 def layered(**more: Any) -> dict[str, Any]:
@@ -133,6 +138,11 @@ def test_the_device_alone_counts_where_both_have_it(gated: Callable[..., Gate]) 
     assert (one.timing, one.baseline.median) == ("replayed", pytest.approx(2048))
     (one,) = gated([timed(gpu=True)], [timed(3.0)]).speeds
     assert (one.timing, one.baseline.median) == ("as_called", pytest.approx(1024))
+
+
+def test_a_speed_that_the_baseline_could_not_measure_does_not_pass(gated: Callable[..., Gate]) -> None:
+    found = gated([timed(status="failed", reason="no.", sides={})], [timed()], slower=1.5)
+    assert (found.exit_code, found.problems) == (5, (f"The speed of {NAME} was not measured in the baseline: failed, no.",))
 
 
 def test_what_has_no_time_is_no_row(gated: Callable[..., Gate]) -> None:
