@@ -103,7 +103,7 @@ def _mixture(block: Block) -> dict[str, Any]:
 
 
 def _table(form: str, tasks: Sequence[tuple[str, list[Row]]], speeds: Sequence[Speeds]) -> SideBySide:
-    lines, ps = list[Line](), dict[int, float]()
+    lines, ps, firsts = list[Line](), dict[int, float](), dict[int, Row]()
     for title, (first, *others) in tasks:
         lines.append(Line(title, first, None, None, "compared with"))
         for row in others:
@@ -111,14 +111,20 @@ def _table(form: str, tasks: Sequence[tuple[str, list[Row]]], speeds: Sequence[S
             difference = welch(row.accuracies, first.accuracies) if several else None
             reason = why_not(row, first) or (_ahead_by_diverging(row, first, difference) if difference else None)
             if difference and not reason:
-                ps[len(lines)] = difference.p
+                ps[len(lines)], firsts[len(lines)] = difference.p, first
             lines.append(Line(title, row, difference, None, reason or ""))
     for (place, _), p in zip(ps.items(), holm(list(ps.values())), strict=True):
         difference = lines[place].difference
         assert difference is not None
         verdict = "no difference shown" if p > ALPHA else "better" if difference.mean > 0 else "worse"
-        lines[place] = lines[place]._replace(p=p, verdict=verdict)
+        lines[place] = lines[place]._replace(p=p, verdict=f"{verdict}{_but(lines[place].row, firsts[place])}")
     return SideBySide(form, tasks[0][1][0].label, tuple(lines), {title: _ways(rows, speeds) for title, rows in tasks})
+
+
+def _but(row: Row, first: Row) -> str:
+    """What a verdict does not know; empty: nothing."""
+    undeclared = [one.label for one in (row, first) if one.results[0]["model"]["state"] is None]
+    return f" at equal parameters; the state of {' and of '.join(undeclared)} is undeclared" if undeclared else ""
 
 
 def _ahead_by_diverging(row: Row, first: Row, difference: Difference) -> str | None:
@@ -159,15 +165,16 @@ def why_not(row: Row, first: Row) -> str | None:
 
 
 def _sizes_apart(row: Row, first: Row) -> str | None:
-    """In words, where sizes differ by more than `TOLERANCE`, or cannot be told."""
+    """In words, where sizes differ by more than `TOLERANCE`. States are compared where both are declared; the verdict says where one is not."""
     both = (row, first)
     sizes = [one.results[0]["model"] for one in both]
-    if undeclared := next((one for one, size in zip(both, sizes, strict=True) if size["state"] is None), None):
-        return f"{undeclared.label} does not declare its state"
-    growing = [one for one, size in zip(both, sizes, strict=True) if size["state"]["cache"]]
-    if len(growing) == 1:
-        return f"the state of {growing[0].label} grows with the length"
-    for what, pair in (("state floats", [size["state"]["total"] for size in sizes]), ("parameters", [size["parameters"] for size in sizes])):
+    counts = {"parameters": [size["parameters"] for size in sizes]}
+    if all(size["state"] is not None for size in sizes):
+        growing = [one for one, size in zip(both, sizes, strict=True) if size["state"]["cache"]]
+        if len(growing) == 1:
+            return f"the state of {growing[0].label} grows with the length"
+        counts = {"state floats": [size["state"]["total"] for size in sizes], **counts}
+    for what, pair in counts.items():
         if max(pair) > (1 + TOLERANCE) * min(pair):
             return f"{pair[0]:,.0f} {what} beside {pair[1]:,.0f}"
     return None

@@ -28,7 +28,8 @@ def gate(
     """Say whether candidate results are worse than a baseline, cell by cell, whatever code they ran.
 
     Exit code 0: none is. 4: a mean fell by more than two points, and that is shown among all cells. 5: cells are missing, environments differ in
-    what matters, or a cell cannot be red, as not even a fall to chance would be shown by so few seeds. Speeds that `linbench bench` has stored on both sides are shown beside, and gated where the policy says how much slower they may be.
+    what matters, or a cell cannot be red, as not even a fall to chance would be shown by so few seeds. Speeds that `linbench bench` has stored on both
+    sides are shown beside, and gated where the policy says how much slower they may be.
     """
     from linbench.gate import gate as compare
     from linbench.policy import load

@@ -62,9 +62,9 @@ def caption(found: SideBySide) -> str:
         f"{NOTES[found.form]} Test accuracy, mean ± standard deviation over seeds ({seeds}; {devices}); diverged runs count as chance. "
         f"Difference: to {found.first}, with its own 95 % interval by Welch's t. Better and worse are shown at {ALPHA:g} among all verdicts of "
         f"this table: p is by Holm's correction. Sizes that differ by more than {TOLERANCE:.0%} are not comparable, nor is a state that grows with "
-        "the length beside one that does not; results that are undertrained, or whose learning rate was the first or last of all tried, take part "
-        f"in no verdict. State floats are those of one sequence at the longest tested length.{_speeds(found)} "
-        f"{laws_said([line.row for line in found.lines])}"
+        "the length beside one that does not; where a state is undeclared parameters alone are compared. Results that are undertrained, or whose "
+        "learning rate was the first or last of all tried, take part in no verdict. State floats are those of one sequence at the longest tested "
+        f"length.{_speeds(found)} {laws_said([line.row for line in found.lines])}"
     )
     return words.rstrip()
 

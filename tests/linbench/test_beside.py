@@ -73,7 +73,7 @@ def test_what_has_no_verdict_does_not_count(tables: Callable[..., Any]) -> None:
         ({"recurrent": 95}, "not comparable: 95 state floats beside 100"),
         ({"parameters": 1060}, "not comparable: 1,060 parameters beside 1,000"),
         ({"cache": 1}, "not comparable: the state of gla grows with the length"),
-        ({"model": {"parameters": 1000, "state": None}}, "not comparable: gla does not declare its state"),
+        ({"model": {"parameters": 1060, "state": None}}, "not comparable: 1,060 parameters beside 1,000"),
         ({"marks": lambda i: ["undertrained"] if i < 2 else []}, "no verdict: gla undertrained 2/6"),
         ({"marks": ["lr_edge"]}, "no verdict: gla lr_edge 6/6"),
         ({"status": lambda i: "failed" if i == 3 else "ok"}, "no verdict: gla, seed 3 failed"),
@@ -86,6 +86,15 @@ def test_what_is_not_comparable_is_said(tables: Callable[..., Any], more: Any, v
     assert table.lines[1].difference is not None, "the numbers stand there all the same"
     (turned,) = tables(("gla", 0.8, more), ("deltanet", 0.6, {}))
     assert turned.lines[1].verdict.partition(":")[0] == {"better": "worse"}.get(verdict, verdict.partition(":")[0])
+
+
+def test_a_state_that_is_undeclared_is_said_beside_the_verdict(tables: Callable[..., Any]) -> None:
+    plain_module = {"model": {"parameters": 1000, "state": None}}
+    (table,) = tables(("deltanet", 0.6, {}), ("gla", 0.8, plain_module), ("kda", 0.8, {}), ("retnet", 0.6, plain_module))
+    said = "at equal parameters; the state of {} is undeclared"
+    assert verdicts(table)[1:] == [f"better {said.format('gla')}", "better", f"no difference shown {said.format('retnet')}"]
+    (turned,) = tables(("gla", 0.8, plain_module), ("deltanet", 0.6, {}), ("retnet", 0.6, plain_module))
+    assert verdicts(turned)[1:] == [f"worse {said.format('gla')}", f"worse {said.format('retnet and of gla')}"]
 
 
 def test_two_growing_states_are_compared_at_the_tested_length(tables: Callable[..., Any]) -> None:
