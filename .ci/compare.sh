@@ -92,16 +92,16 @@ clear_copies() {
 }
 
 publish() {  # whatever there is by now; regular files only, as code of the pull request may have laid links beside them
-    clear_copies
-    local name file
+    local name failed=0
+    clear_copies || failed=1
     for name in "${copies[@]}"; do
         if [ -d "$work/$name" ]; then
-            mkdir -- "$out/$name"
-            find "$work/$name" -maxdepth 1 -type f -name '*.json' -exec cp -- {} "$out/$name/" \;
+            { mkdir -- "$out/$name" && find "$work/$name" -maxdepth 1 -type f -name '*.json' -exec sh -c 'cp -- "$@" "$0"' "$out/$name" {} +; } || failed=1
         elif [ -f "$work/$name" ] && [ ! -L "$work/$name" ]; then
-            cp -- "$work/$name" "$out/$name"
+            cp -- "$work/$name" "$out/$name" || failed=1
         fi
     done
+    return $failed
 }
 
 # Lines of the code that is run could be commands to GitHub's runner; it obeys none until it reads the token, which that code is not told.
@@ -113,8 +113,12 @@ fi
 
 finish() {
     local code=$?
-    publish || true
-    git -C "$head" worktree remove --force "$work/base.tree" 2> /dev/null || true
+    set +e  # whatever cannot be cleaned up, the answer stays
+    if ! publish; then
+        echo "compare.sh: not everything could be copied to $out." >&2
+        [ $code != 0 ] || code=6
+    fi
+    git -C "$head" worktree remove --force "$work/base.tree" 2> /dev/null
     rm -rf -- "$work"
     [ -z "$token" ] || echo "::$token::"
     exit $code
@@ -155,7 +159,7 @@ on() {  # NAME WORDS...: linbench with the code of that side
 }
 
 trusted() {  # WORDS...: python with no code of either side
-    (cd -- "$work" && PYTHONPATH=$trusted_path "$python" -P "$@")
+    (cd -- "$work" && PYTHONPATH=$trusted_path env -u LINBENCH_PLUGINS "$python" -P "$@")
 }
 
 # cells that failed (3) are for the gate to name
