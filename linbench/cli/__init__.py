@@ -80,7 +80,7 @@ def answer() -> int:
         code = _say(f"linbench: {error}", error.exit_code)
     except (Signalled, KeyboardInterrupt) as signalled:
         _hear_no_more()
-        word, code = _WORDS[signalled.args[0] if signalled.args else signal.SIGINT]
+        word, code = _WORDS[signalled.args[0] if isinstance(signalled, Signalled) else signal.SIGINT]
         _say(f"linbench: {word}; what is finished is kept, and the same command again goes on from there.", code)
     except BrokenPipeError:  # whoever read us has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
