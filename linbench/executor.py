@@ -7,7 +7,7 @@ import torch
 
 from linbench.cluster import connected
 from linbench.common.errors import UserError, unknown
-from linbench.plan import pick_device
+from linbench.device import pick_device
 from linbench.pool import SILENCE, pool
 from linbench.runner import HERE, Executor
 

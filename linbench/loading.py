@@ -193,7 +193,7 @@ def theirs(error: BaseException) -> str:
     """An exception in one line, with the last place in code that is not linbench's own, where there is one."""
     if isinstance(error, UserError):
         return str(error)
-    message = re.sub(rf"{PREFIX}\\w+\\.", "", message_of(error)).strip().splitlines()
+    message = re.sub(rf"{PREFIX}\w+\.", "", message_of(error)).strip().splitlines()
     return f"{users_place(error)}{type(error).__name__}{': ' + message[0] if message else ''}"
 
 

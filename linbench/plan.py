@@ -1,11 +1,8 @@
 """From the names and settings that a user gives to cells."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
-
-import torch
 
 from linbench.cell import FORMS, Cell, Form, LayerSpec, ModelSpec
 from linbench.common.errors import PluginError, UserError, unknown
@@ -13,6 +10,7 @@ from linbench.common.io import IO
 from linbench.common.quotes import unquoted
 from linbench.common.settings import Settings
 from linbench.curriculum import Segment
+from linbench.device import pick_device
 from linbench.loading import theirs
 from linbench.models.backbone import BackboneSettings
 from linbench.models.base import Mixer
@@ -29,25 +27,6 @@ STATE_FLOATS = "state_floats"
 
 PARAMETERS = "parameters"
 """Stands among a model's settings for the width of the channel mixer with so many parameters in all."""
-
-
-def pick_device(device: str) -> str:
-    """`auto` is the GPU where there is one. Raises UserError: no such device here."""
-    gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
-    meant = {"auto": gpus[0] if gpus else "cpu", "cpu": "cpu", **{gpu: gpu for gpu in gpus}, **({"cuda": gpus[0]} if gpus else {})}
-    if device in meant:
-        return meant[device]
-    if not gpus and re.fullmatch(r"(cuda|gpu)(:.*)?", device):
-        reason = "torch finds no GPU here" if torch.version.cuda or torch.version.hip else "this torch is built without CUDA"
-        raise UserError(f"--device {device} cannot be had: {reason}; cpu or auto would do.")
-    if re.fullmatch(r"cuda:[0-9]+", device):
-        raise UserError(f"there is no {device} here; torch finds {', '.join(gpus)}.")
-    if device.partition(":")[0] in _OTHER_DEVICES:
-        raise UserError(f"linbench does not run on {device}; {', '.join(meant)} would do.")
-    raise unknown("device", device, meant, short={"gpu": "cuda"} if gpus else {})
-
-
-_OTHER_DEVICES = {"mps", "xpu", "npu", "tpu", "hpu", "xla", "hip", "rocm"}
 
 
 def plan(

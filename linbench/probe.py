@@ -12,7 +12,7 @@ from torch import Tensor
 
 from linbench.cell import Cell, LayerSpec, digest
 from linbench.check.subject import PLACES, Subject, difference, seeded
-from linbench.common.errors import UserError
+from linbench.common.errors import PluginError, UserError
 from linbench.common.laws import Law
 from linbench.loading import theirs
 from linbench.precision import arithmetic
@@ -61,6 +61,8 @@ class Probed(NamedTuple):
 
     breaches: tuple[Breach, ...] = ()
     trouble: str | None = None
+    refusal: str | None = None
+    """A sentence if linbench itself cannot use the layer, such as a constructor that takes an object."""
 
 
 _known: dict[str, Probed] = {}
@@ -128,6 +130,8 @@ def _marks(probed: Probed) -> list[str]:
 
 def _refusal(probe: Probe, probed: Probed, allow: frozenset[Law]) -> str | None:
     """Return which law a layer breaks that it may not, how that was seen and what to do; None: it breaks none."""
+    if probed.refusal:
+        return probed.refusal
     wrong = [breach for breach in probed.breaches if breach.law not in allow]
     if not wrong:
         return None
@@ -149,6 +153,8 @@ def examine(probe: Probe) -> Probed:
         try:
             with torch.no_grad(), torch.cuda.device(device if device != "cpu" else -1), around():
                 return Probed(tuple(_breaches(Subject(probe.cell, probe.layer, device), probe.lengths)))
+        except PluginError as error:
+            return Probed(refusal=str(error))
         except Exception as error:  # whatever a layer raises is told again, as its cell's, when that is trained
             trouble = theirs(error)
     return Probed(trouble=trouble)

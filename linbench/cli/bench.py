@@ -47,7 +47,7 @@ def ops(
     """Kernels, forward and backward: as called, on the device alone, memory, and how near they come to what the device could do."""
     from linbench.benchmark.operations import parse_shapes
     from linbench.benchmark.ops import add_cold_calls, plan, shapes_of
-    from linbench.plan import pick_device
+    from linbench.device import pick_device
 
     cases = plan(
         device=pick_device(device),
@@ -82,8 +82,8 @@ def train(
 ) -> None:
     """Whole training steps: milliseconds, tokens per second, memory, and where the time goes."""
     from linbench.benchmark.train import parse_shapes, plan, shapes_of
+    from linbench.device import pick_device
     from linbench.pattern import split_models
-    from linbench.plan import pick_device
 
     cases = plan(
         device=pick_device(device),
@@ -112,7 +112,7 @@ def data(
 ) -> None:
     """Drawing examples: tokens per second; on a CPU the time of 100,000 examples on one core, on a GPU also a batch of 2^18 tokens alone."""
     from linbench.benchmark.data import plan
-    from linbench.plan import pick_device
+    from linbench.device import pick_device
 
     cases = plan(names("--tasks", tasks), device=pick_device(device), peer=peer, repeats=repeat)
     measured(cases, _tables, results=results, again=again, as_json=as_json)

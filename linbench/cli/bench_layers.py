@@ -174,8 +174,8 @@ def forms(
 def _run(cases: "Callable[[Callable[[Preset], list[Case]], Preset], list[Case]]", given: dict[str, Any], *, otherwise: str = "benchmark") -> None:
     """otherwise: the preset of a GPU."""
     from linbench.benchmark.presets import base, shaped, usual
+    from linbench.device import pick_device
     from linbench.pattern import split_models
-    from linbench.plan import pick_device
     from linbench.report.speed import tables
 
     suite = given.get("suite")

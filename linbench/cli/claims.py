@@ -66,7 +66,7 @@ def claims(
     at once.
     """
     from linbench.claims.verdict import verdict
-    from linbench.plan import pick_device
+    from linbench.device import pick_device
     from linbench.store import check_writable
 
     done: list[Result] = []
@@ -142,7 +142,7 @@ def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path,
     from linbench.claims.needs import unmet
     from linbench.claims.speed import untimed
     from linbench.cli.running import carry_out
-    from linbench.plan import pick_device
+    from linbench.device import pick_device
     from linbench.store import Store
 
     waiting = [each for each in verdicts if each.claim.measures and not unmet(each.claim)]
@@ -191,7 +191,7 @@ def _ahead(verdict: "Verdict", stored: "Stored", device: str) -> dict[str, Any] 
     from linbench.cell import device_class
     from linbench.claims.needs import unmet
     from linbench.claims.outlook import outlook
-    from linbench.plan import pick_device
+    from linbench.device import pick_device
 
     if unmet(verdict.claim) or not verdict.claim.measures:
         return None

@@ -24,9 +24,9 @@ def doctor(
     Each row is a kernel with its switches in a precision: the largest relative error of outputs and state and of gradients, their
     limits, and the seconds of the first call. Exit code 1 if any row is wrong.
     """
+    from linbench.device import pick_device
     from linbench.doctor import examine, how_kernels_run, rows, side_by_side
     from linbench.environment import environment
-    from linbench.plan import pick_device
     from linbench.report.lines import show
 
     where = pick_device(device)

@@ -61,7 +61,7 @@ def _tell_rules(what: str, dim: int, trials: int, seed: int, device: str, *, as_
     import torch
 
     from linbench import untrained as rules
-    from linbench.plan import pick_device
+    from linbench.device import pick_device
     from linbench.report.lines import show
 
     where = pick_device(device)
@@ -75,9 +75,10 @@ def _tell_rules(what: str, dim: int, trials: int, seed: int, device: str, *, as_
 
 def _tell_baselines(name: str, preset: str | None, pairs: list[str], trials: int | None, seed: int, device: str, *, as_json: bool) -> None:
     from linbench.baselines import baselines, has_baselines
+    from linbench.device import pick_device
     from linbench.loading import is_location
     from linbench.pattern import split_task
-    from linbench.plan import make_task, pick_device
+    from linbench.plan import make_task
     from linbench.protocol import default_protocol
     from linbench.registry import registry
     from linbench.report.lines import show

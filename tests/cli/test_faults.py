@@ -230,7 +230,7 @@ def test_figures_and_tables_that_cannot_be_written_cost_no_result(linbench: Call
 def test_a_users_fault_anywhere_is_shown_as_theirs(linbench: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "asked.py").write_text("from linbench.tasks.mqar import MQAR\nclass Asked(MQAR):\n    def chance(self):\n        return 1 / 0\n")
     ended = linbench("show", "task", "asked.py:Asked")
-    assert (ended.code, ended.err) == (2, "linbench: your code failed at asked.py line 4: ZeroDivisionError: division by zero\n")
+    assert (ended.code, ended.err) == (2, "linbench: task asked.py:Asked cannot be used: asked.py line 4: ZeroDivisionError: division by zero.\n")
 
 
 def test_our_own_bugs_are_called_bugs(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,7 @@ def test_a_misspelt_class_is_near_one_that_the_file_imports(linbench: Callable[.
 
 UNDOCUMENTED = """
 from torch import nn
+from linbench.common.settings import Settings
 from linbench.models.base import Mixer
 from linbench.tasks.mqar import MQAR
 from linbench.tasks.base import Task
@@ -111,7 +112,11 @@ class Described(nn.Module):
 class Heir(Described):
     pass
 class Mixes(Mixer):
-    pass
+    Settings = Settings
+    def forward(self, x, state=None, handed=None): ...
+    def init_state(self, batch, *, capacity): ...
+    def state_floats(self, seq_len): ...
+    def recurrence_flops(self, seq_len): ...
 """
 
 
