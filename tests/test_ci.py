@@ -286,7 +286,7 @@ def test_a_change_that_forgets_is_red_from_end_to_end(repository: Callable[..., 
     out = tmp_path / "out"
     comment = (out / "comment.md").read_text(encoding="utf-8")
     assert (tmp_path / "summary.md").read_text(encoding="utf-8") == comment
-    assert "### Gate: 3 cells gated, 1 worse than the baseline." in comment
+    assert "### Gate: 3 cells (1 uninformative) gated, 1 worse than the baseline." in comment
     assert "- mqar native, ./mine.py:Mine got worse: accuracy was " in comment
     assert "### Beside ./mine.py:Mine, native" in comment
     assert "deltanet native, training at T 16" in comment
