@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from linbench.cell import canonical, digest
+from linbench.common.files import file_name
 from linbench.models.blocks.heads import CONTROLLED
 from linbench.naming import fewest, labelled, mixture, told_apart
 from linbench.presets import preset_of
@@ -195,7 +196,7 @@ def _told_apart(found: Sequence[Comparison]) -> list[Comparison]:
         presets = [c.preset for c in own]
         for c, settings in zip(own, alike.get((task, form), [{}] * len(own)), strict=True):
             alone = c.preset if presets.count(c.preset) == 1 else None
-            slug = "-".join([task, *([alone] if alone else [part for part in (c.preset, c.key[:8]) if part]), form])
+            slug = file_name("-".join([task, *([alone] if alone else [part for part in (c.preset, c.key[:8]) if part]), form]))
             told = " / ".join(f"{name} {settings[name]}" for name in names if name in settings)
             named.append(replace(c, told=told, slug=slug))
     return named
@@ -210,11 +211,16 @@ def _settings(c: Comparison) -> dict[str, Any]:
     """All that comparisons of one task differ by, what a reader would name first before the rest."""
     cell = c.results[0]["cell"]
     task, protocol = cell["task"], cell["protocol"]
-    mixed = mixture(task["settings"], task.get("train", []), task.get("test", []))
+    train, test = ([{**part["settings"], **_examples(part)} for part in task.get(name, [])] for name in ("train", "test"))
+    mixed = mixture(task["settings"], train, test)
     of_protocol = {f"protocol.{name}": value for name, value in protocol["settings"].items() if name != "lr"}
     of_models = {f"model.{name}": value for name, value in c.shared_settings.items()}
-    versions = {"version": task["version"], "protocol.version": protocol["version"]}
+    versions = {"version": task["version"], "protocol.version": protocol["version"], "source": (task["source"] or "")[:8], "comparison": c.key[:8]}
     return {**task["settings"], **mixed, **of_protocol, "device": c.device, **of_models, **versions}
+
+
+def _examples(part: dict[str, Any]) -> dict[str, Any]:
+    return {"examples": part["examples"]} if "examples" in part else {}
 
 
 def _comparable(result: Result) -> str:

@@ -1,11 +1,11 @@
 """Stored speeds of layers as series over lengths: which of them may stand in one table."""
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from linbench.common.files import file_name
 from linbench.naming import labelled
 from linbench.store import Result
 
@@ -111,7 +111,7 @@ class Speeds:
     def slug(self, of: str) -> str:
         """A name for files of what is shown of them."""
         words = f"speed {self.question} {of} d{self.d_model} {self.precision} {self.load} {self.form} {self.device}"
-        return "-".join(re.findall(r"[a-z0-9.]+", words.lower().replace(",", "")))
+        return file_name(words.replace(",", "").replace("_", " "))
 
 
 def speeds(results: Iterable[Result], *, form: str = "auto") -> list[Speeds]:

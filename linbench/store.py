@@ -14,7 +14,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from linbench.cell import SCHEMA, canonical, digest
 from linbench.common.errors import StorageError
-from linbench.common.files import LEFTOVER, write_whole
+from linbench.common.files import LEFTOVER, try_named, write_whole
 from linbench.common.laws import Law
 
 Result = dict[str, Any]
@@ -249,12 +249,9 @@ def storage_sentence(path: Path, doing: str, option: str = "--results") -> Itera
 
 
 def check_writable(path: Path, doing: str, option: str) -> None:
-    """That a file which will be long in the making can be written; it is left as it was. Raises StorageError: it cannot."""
-    new = not path.exists()
+    """See that a file which will be long in the making can be written; it is left as it was. Raises StorageError: it cannot."""
     with storage_sentence(path, doing, option):
-        path.open("a").close()
-        if new:
-            path.unlink()
+        try_named(path)
 
 
 def _acquired(lock: BaseFileLock) -> bool:

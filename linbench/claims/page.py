@@ -1,16 +1,17 @@
 """Verdicts for readers: a line each, one at length, and all of them as a page."""
 
-import re
 from collections.abc import Mapping, Sequence
 from os.path import relpath
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote as url
+from urllib.parse import quote
 
 from linbench.claims.claim import Claim
 from linbench.claims.needs import unmet
 from linbench.claims.stored import Stored
 from linbench.claims.verdict import NOTHING_TRAINED, REFUTED, SUPPORTED, UNDECIDED, Found, Ruling, Verdict
+from linbench.common import escape
+from linbench.common.files import file_name
 from linbench.common.words import counted
 from linbench.report.lines import markdown
 
@@ -82,20 +83,27 @@ def detail(verdict: Verdict, stored: Stored, *, beside: Path | None = None) -> l
     """A claim at length, as Markdown without its heading. beside: the file that it is written to, where its `pictures` are to be seen in it."""
     claim, text = verdict.claim, verdict.claim.text
     lines = [text.says, "", *(f"- {name}: {f'`{words}`' if name in RULES else words}" for name, words in about(claim).items())]
-    lines.append(f"- **{verdict.answer}**{': ' + verdict.why if verdict.why else ''}")
+    lines.append(f"- **{verdict.answer}**{': ' + escape.markdown(verdict.why) if verdict.why else ''}")
     if claim.measures and not verdict.rulings:
         lines += ["", "What decides it:", "", table(claim)]
     for ruling in verdict.rulings:
-        lines += ["", f"{where(ruling)}:", "", table(claim, ruling.figures)]
+        lines += ["", f"{escape.paragraph(where(ruling))}:", "", table(claim, ruling.figures)]
         if beside is not None and ruling.seen:
-            lines += ["", f"![{claim.id}, every seed]({url(pictures(beside).name)}/{slug(claim, ruling)}.png)"]
+            lines += ["", f"![{claim.id}, every seed]({_url(Path(pictures(beside).name))}/{slug(claim, ruling)}.png)"]
         if (kind := text.figure) and ruling.device != NOTHING_TRAINED:
             lines += [f"\n{_shown(path, beside and beside.parent)}" for path in stored.pictures(verdict.ids(ruling, stored), kind)]
     return lines
 
 
 def _shown(picture: Path, beside: Path | None) -> str:
-    return f"Shown in `{picture}`." if beside is None else f"![{picture.stem}]({url(Path(relpath(picture, beside)).as_posix())})"
+    if beside is None:
+        return f"Shown in `{escape.one_line(str(picture))}`."
+    return f"![{escape.markdown(picture.stem)}]({_url(Path(relpath(picture, beside)))})"
+
+
+def _url(path: Path) -> str:
+    """Return a relative path as a link has it, also one whose bytes are no UTF-8."""
+    return quote(path.as_posix(), errors="surrogateescape")
 
 
 def _one_line(text: str) -> str:
@@ -134,7 +142,8 @@ def table(claim: Claim, figures: Mapping[str, Found] | None = None) -> str:
 def measures(claim: Claim, figures: Mapping[str, Found] | None = None) -> list[list[str]]:
     """Every measure, with figures also what it came to and what that is made of; those that decide nothing stand last."""
     names = [*claim.deciding, *(name for name in claim.measures if name not in claim.deciding)]
-    rows = [[name + ("" if name in claim.deciding else " (beside)"), said(claim, name)] for name in names]
+    ours = [(name + ("" if name in claim.deciding else " (beside)"), said(claim, name)) for name in names]
+    rows: list[list[str]] = [list(map(escape.Markdown, each)) for each in ours]  # words of the claim's own file, not of results
     if figures is not None:
         rows = [[*row, str(figures[name]), figures[name].out_of] for name, row in zip(names, rows, strict=True)]
     return rows
@@ -159,16 +168,16 @@ def pictures(page: Path) -> Path:
 
 def slug(claim: Claim, ruling: Ruling) -> str:
     """A name for the file of its picture."""
-    return "-".join([claim.id, *re.findall(r"[a-z0-9]+", ruling.device.lower())])
+    return f"{claim.id}-{file_name(ruling.device)}"
 
 
 def page(verdicts: Sequence[Verdict], stored: Stored, *, command: str, beside: Path) -> str:
     """All of them as Markdown, to be written to a file: a table for each section, then every claim at length."""
-    parts = [HEAD.format(command=command), tally(verdicts) + "\n"]
+    parts = [HEAD.format(command=escape.one_line(command)), tally(verdicts) + "\n"]
     sections = list(dict.fromkeys(verdict.claim.section for verdict in verdicts))
     for section in sections:
         own = [verdict for verdict in verdicts if verdict.claim.section == section]
-        rows = [[f"[{name}](#{name.lower()})", answer, says, why] for name, answer, says, why in map(line, own)]
+        rows = [[escape.Markdown(f"[{name}](#{name.lower()})"), answer, escape.Markdown(says), why] for name, answer, says, why in map(line, own)]
         parts.append(f"## {section}\n\n{markdown(['claim', 'verdict', 'says', 'why'], rows, left=('claim', 'verdict', 'says', 'why'))}\n")
     for section in sections:
         parts.append(f"## {section}: at length\n")

@@ -168,13 +168,13 @@ def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path,
 def _save(path: Path, verdicts: "list[Verdict]", stored: "Stored", asked: list[str]) -> None:
     from linbench.claims.page import page, pictures
     from linbench.claims.picture import drawings
-    from linbench.common.words import counted
+    from linbench.common.files import write_named
     from linbench.report.pictures import save
     from linbench.store import storage_sentence
 
     command = " ".join(["linbench claims", *asked, f"--save {quote(str(path))}"])
     with storage_sentence(path, "cannot write", "--save"):
-        path.write_text(page(verdicts, stored, command=command, beside=path), encoding="utf-8")
+        write_named(path, page(verdicts, stored, command=command, beside=path).encode())
     print(f"wrote {path}", file=sys.stderr)
     drawn = save([drawing for verdict in verdicts for drawing in drawings(verdict)], pictures(path), ["png"])
     print(f"wrote {counted(len(drawn) // 2, 'picture')} to {pictures(path)}", file=sys.stderr)

@@ -1,9 +1,9 @@
 """Stored speeds of kernels, whole training steps and the drawing of examples: which of them may stand side by side."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from linbench.common.files import file_name
 from linbench.speeds import OURS, current, machine
 from linbench.store import DRAW, OPERATION, STEP, Result
 
@@ -29,7 +29,7 @@ def benches(results: Iterable[Result], kind: str) -> list[Bench]:
         groups.setdefault(_ABOUT[kind](result), {}).setdefault(_ROW[kind](result), []).append(result)
     found = []
     for about, rows in sorted(groups.items()):
-        slug = "-".join([NAMES[kind], *re.findall(r"[a-z0-9.]+", about.lower())])
+        slug = file_name(f"{NAMES[kind]} {about}")
         found.append(Bench(kind, about, slug, tuple(sorted(map(current, rows.values()), key=_order))))
     return found
 

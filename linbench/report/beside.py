@@ -3,6 +3,7 @@
 from typing import Any
 
 from linbench.beside import ALPHA, Line, SideBySide
+from linbench.common import escape
 from linbench.layer_speeds import ASKED, layer_of
 from linbench.report.lines import markdown, probability
 from linbench.report.tables import NOTES, accuracy_words
@@ -54,13 +55,14 @@ def _sizes(line: Line) -> tuple[float | None, float | None]:
 
 
 def caption(found: SideBySide) -> str:
-    """What the columns mean, and what a verdict is."""
+    """Return in Markdown what the columns mean, and what a verdict is."""
     results = [result for line in found.lines for result in line.row.results]
     seeds = ", ".join(map(str, sorted({result["cell"]["seed"] for result in results})))
-    devices = ", ".join(sorted({result["cell"]["device"] for result in results}))
+    devices = ", ".join(escape.markdown(device) for device in sorted({result["cell"]["device"] for result in results}))
+    about, first = NOTES.get(found.form, escape.markdown(f"{found.form} form.")), escape.markdown(found.first)
     words = (
-        f"{NOTES[found.form]} Test accuracy, mean ± standard deviation over seeds ({seeds}; {devices}); diverged runs count as chance. "
-        f"Difference: to {found.first}, with its own 95 % interval by Welch's t. Better and worse are shown at {ALPHA:g} among all verdicts of "
+        f"{about} Test accuracy, mean ± standard deviation over seeds ({seeds}; {devices}); diverged runs count as chance. "
+        f"Difference: to {first}, with its own 95 % interval by Welch's t. Better and worse are shown at {ALPHA:g} among all verdicts of "
         f"this table: p is by Holm's correction. Sizes that differ by more than {TOLERANCE:.0%} are not comparable, nor is a state that grows with "
         "the length beside one that does not; where a state is undeclared parameters alone are compared. Results that are undertrained, or whose "
         "learning rate was the first or last of all tried, take part in no verdict. State floats are those of one sequence at the longest tested "
@@ -76,7 +78,7 @@ def _speeds(found: SideBySide) -> str:
         for way in ways.values():
             told.setdefault(way.about, []).append(task)
     every = len(found.ways)
-    words = "; ".join(way if len(tasks) == every else f"{', '.join(tasks)}: {way}" for way, tasks in told.items())
+    words = "; ".join(escape.markdown(way if len(tasks) == every else f"{', '.join(tasks)}: {way}") for way, tasks in told.items())
     return words and (
         " Speeds are of one such layer alone, as `linbench bench` measured it, not of these runs, which may have shared the machine: the median ± half of "
         f"what lies between the fifths ({words}). Where others were at work meanwhile (busy) or a clock was held back (throttled), there is no number; "
@@ -86,7 +88,8 @@ def _speeds(found: SideBySide) -> str:
 
 def page(found: SideBySide) -> str:
     """In Markdown."""
-    return f"### Beside {found.first}, {found.form}\n\n{markdown(columns(found), rows(found), left=LEFT)}\n\n{caption(found)}\n"
+    title = escape.markdown(f"Beside {found.first}, {found.form}")
+    return f"### {title}\n\n{markdown(columns(found), rows(found), left=LEFT)}\n\n{caption(found)}\n"
 
 
 def plain(found: SideBySide) -> dict[str, Any]:

@@ -1,17 +1,18 @@
 """Tables as files: Markdown, CSV, LaTeX and JSON."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from linbench.common import escape
+from linbench.common.files import file_name, inside, unused, write_whole
 from linbench.report import numbers
 from linbench.report.latex import PACKAGES, tabular
 from linbench.report.overview import OVERVIEW, overviews
-from linbench.report.tables import LEFT, MORE, body, caption, markdown, more_tables, table
+from linbench.report.tables import LEFT, MORE, caption, markdown, more_tables, table, titled
 from linbench.results import Comparison
 from linbench.scores import accuracy
 from linbench.store import seed_of, storage_sentence
@@ -52,35 +53,35 @@ def plain(comparison: Comparison) -> dict[str, Any]:
 def save_tables(comparisons: Sequence[Comparison], folder: Path) -> list[Path]:
     """Markdown, CSV, LaTeX and JSON of every comparison, and of accuracy by task and model; another CSV file by test and of other metrics, where there are
     any."""
-    written = []
+    written = list[Path]()
     with storage_sentence(folder, "cannot write tables to", "--save"):
         folder.mkdir(parents=True, exist_ok=True)
+        names = list[str]()
         for comparison in comparisons:
             values = plain(comparison)
+            names.append(unused(comparison.slug, names))
             texts = {".md": markdown(comparison), ".csv": numbers.csv(values["rows"]), ".tex": latex(comparison), ".json": as_json(values)}
             texts |= {f"-{name}.csv": numbers.csv(values[name]) for name in MORE if values[name]}
-            written += write_texts(folder / comparison.slug, texts)
+            written += write_texts(folder, names[-1], texts)
         for name, overview in overviews(comparisons).items():
-            written += save_table(f"By task and model: {name}", overview.frame, OVERVIEW, overview.numbers, folder / f"by-task-{slug(name)}")
+            names.append(unused(file_name(f"by task {name}"), names))
+            written += save_table(f"By task and model: {name}", overview.frame, OVERVIEW, overview.numbers, folder, names[-1])
     return written
 
 
-def save_table(title: str, frame: pd.DataFrame, about: str, rows: numbers.Numbers, stem: Path) -> list[Path]:
-    """A table in words, with what stands above and below it, as Markdown and LaTeX; its numbers as CSV and JSON."""
+def save_table(title: str, frame: pd.DataFrame, about: str, rows: numbers.Numbers, folder: Path, name: str) -> list[Path]:
+    """Write a table in words, with what stands above and below it, as Markdown and LaTeX, and its numbers as CSV and JSON; return the paths of
+    the files. Raises OSError."""
     return write_texts(
-        stem,
+        folder,
+        name,
         {
-            ".md": in_markdown(title, frame, about),
+            ".md": titled(title, frame, about),
             ".csv": numbers.csv(rows),
-            ".tex": in_latex(title, frame, about, stem.name),
+            ".tex": in_latex(title, frame, about, name),
             ".json": as_json({"title": title, "caption": about, "rows": rows}),
         },
     )
-
-
-def in_markdown(title: str, frame: pd.DataFrame, about: str) -> str:
-    """A heading, the table and what stands below it."""
-    return f"### {title}\n\n{body(frame)}\n\n{about}\n"
 
 
 def in_latex(title: str, frame: pd.DataFrame, about: str, label: str) -> str:
@@ -95,17 +96,12 @@ def alignment(frame: pd.DataFrame) -> str:
 
 def as_json(values: dict[str, Any]) -> str:
     """As a file has them."""
-    return json.dumps(values, indent=1, ensure_ascii=False) + "\n"
+    return escape.in_json(json.dumps(values, indent=1, ensure_ascii=False)) + "\n"
 
 
-def write_texts(stem: Path, texts: Mapping[str, str]) -> list[Path]:
-    """A file for each suffix; all of them."""
-    paths = [stem.with_name(f"{stem.name}{suffix}") for suffix in texts]
+def write_texts(folder: Path, name: str, texts: Mapping[str, str]) -> list[Path]:
+    """Write a file for each suffix, whole or not at all; return the paths of all. Raises OSError."""
+    paths = [inside(folder, f"{name}{suffix}") for suffix in texts]
     for path, text in zip(paths, texts.values(), strict=True):
-        path.write_text(text, encoding="utf-8")
+        write_whole(path, text.encode())
     return paths
-
-
-def slug(name: str) -> str:
-    """A name for files: `controlled-form-nvidia-h200`."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from linbench.common import escape
 from linbench.common.words import counted
 from linbench.gate import Gate
 from linbench.judgement import Judged, Verdict
@@ -115,9 +116,9 @@ def speed_caption(policy: Policy) -> str:
 def page(found: Gate, policy: Policy) -> str:
     """In Markdown."""
     table = markdown(COLUMNS, rows(found), left=LEFT) if found.judged else "No cell could be gated."
-    said = "".join(f"- {sentence}\n" for sentence in sentences(found))
+    said = "".join(f"- {escape.paragraph(sentence)}\n" for sentence in sentences(found))
     timed = f"\n{markdown(SPEEDS, speeds(found), left=LEFT)}\n\n{speed_caption(policy)}\n" if found.speeds else ""
-    return f"### Gate: {outcome(found)}\n\n{said}\n{table}\n\n{caption(policy)}\n{timed}"
+    return f"### Gate: {escape.markdown(outcome(found))}\n\n{said}\n{table}\n\n{caption(policy)}\n{timed}"
 
 
 def plain(found: Gate, policy: Policy) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Rows of words as a table: drawn on a terminal, elsewhere one plain line per row, or as Markdown."""
 
+import re
 import sys
 from collections.abc import Collection, Sequence
 
@@ -10,9 +11,12 @@ from rich.table import Table
 from rich.text import Text
 from tabulate import tabulate
 
+from linbench.common import escape
+
 
 def show(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[str] = ()) -> None:
     """Print to standard output; the columns named in `left` are aligned there, all others to the right."""
+    rows = [[escape.one_line(word) for word in row] for row in rows]
     if sys.stdout.isatty():
         table = Table(box=box.SIMPLE_HEAD)
         for name in columns:
@@ -52,6 +56,11 @@ def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Coll
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[str] = ()) -> str:
-    """A table of Markdown, without a heading; what words hold cannot break it."""
-    plain = [[" ".join(word.replace("|", "\\|").split()) for word in row] for row in rows]
-    return str(tabulate(plain, columns, tablefmt="pipe", disable_numparse=True, colalign=["left" if name in left else "right" for name in columns]))
+    """Return a table of Markdown, without a heading; words are escaped but for those that are `escape.Markdown` already."""
+    plain = [[_cell(word) for word in row] for row in rows]
+    sides = ["left" if name in left else "right" for name in columns]
+    return str(tabulate(plain, [_cell(name) for name in columns], tablefmt="pipe", disable_numparse=True, colalign=sides))
+
+
+def _cell(word: str) -> str:
+    return " ".join(re.sub(r"(?<!\\)\|", r"\\|", word).split()) if isinstance(word, escape.Markdown) else escape.markdown(word)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from linbench.common import escape
 from linbench.results import Comparison, Row
 from linbench.scores import LEARNED, above_chance, accuracies_by_test, steps_to
 from linbench.store import rate_of
@@ -75,4 +76,5 @@ def _deviation(values: Sequence[float]) -> float | None:
 
 def csv(numbers: Numbers) -> str:
     """Whole numbers as such, others to six digits, nothing for what there is not."""
-    return pd.DataFrame(numbers).convert_dtypes().to_csv(index=False, float_format="%.6g")
+    plain = [{name: escape.csv(value) if isinstance(value, str) else value for name, value in row.items()} for row in numbers]
+    return pd.DataFrame(plain).convert_dtypes().to_csv(index=False, float_format="%.6g")

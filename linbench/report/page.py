@@ -13,6 +13,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from linbench.cards import card, controlled, model_settings
+from linbench.common import escape
+from linbench.common.files import try_named, write_named
 from linbench.registry import registry
 from linbench.report.bench_figures import bench_drawings
 from linbench.report.bench_tables import bench_tables
@@ -26,7 +28,7 @@ from linbench.report.speed_figures import speed_drawings
 from linbench.report.svg import short
 from linbench.report.tables import LEFT, MORE, caption, more_tables, table
 from linbench.results import Comparison, Row, comparisons
-from linbench.store import Result, check_writable, fingerprint, seed_of, storage_sentence
+from linbench.store import Result, fingerprint, seed_of, storage_sentence
 
 PICTURES_BYTES = 3_800_000
 """Of all pictures in the page: where they have more, the largest are drawn coarser."""
@@ -57,10 +59,10 @@ def save_page(path: Path, make: Callable[[], str]) -> None:
     doing, option = "cannot write the report", "--save"
     with storage_sentence(path, doing, option):
         path.parent.mkdir(parents=True, exist_ok=True)
-    check_writable(path, doing, option)
+        try_named(path)
     text = make()
     with storage_sentence(path, doing, option):
-        path.write_text(text, encoding="utf-8")
+        write_named(path, text.encode())
 
 
 def page(
@@ -77,7 +79,9 @@ def page(
     found, every = comparisons(results), [*results, *speeds, *benched]
     timed = {drawing.slug: drawing for drawing in [*speed_drawings(speeds, found), *bench_drawings(benched)]}
     pictures = _pictures([*(drawing for comparison in found for drawing in drawings(comparison)), *timed.values()])
-    room = Environment(loader=PackageLoader("linbench.report", "page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    room = Environment(
+        loader=PackageLoader("linbench.report", "page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_visible
+    )
     return room.get_template("page.html").render(
         title=title,
         style=_raw("page.css"),
@@ -102,6 +106,11 @@ def page(
         marks=_table(_marks(found)),
         aside=aside,
     )
+
+
+def _visible(value: Any) -> Any:
+    """Return what the page is given with hidden characters spelt out; what is HTML already stays."""
+    return escape.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _raw(name: str) -> Markup:

@@ -11,9 +11,13 @@ from typing import NamedTuple
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.ticker import FixedFormatter, Formatter, FuncFormatter
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+from linbench.common import escape
+from linbench.common.files import inside, unused, write_whole
 from linbench.report.captions import words
 from linbench.report.figures import FIGURES, draw
 from linbench.report.svg import plain
@@ -51,6 +55,7 @@ class Drawing(NamedTuple):
             FigureCanvasAgg(figure)
             if not self.draw(figure):
                 return {}
+            _escape(figure)
             if layout := figure.get_layout_engine():  # once; or every format would lay it all out again, and draw it twice
                 figure.dpi = mpl.rcParams["savefig.dpi"]  # words are wider in fewer dots
                 layout.execute(figure)
@@ -79,17 +84,37 @@ def save(every: Iterable[Drawing], folder: Path, formats: Sequence[str] = USUAL,
 
     Raises StorageError.
     """
-    written = []
+    written, names = list[Path](), list[str]()
     with storage_sentence(folder, "cannot draw to", option):
         folder.mkdir(parents=True, exist_ok=True)
         for drawing in every:
             pictures = drawing.pictures(formats)
-            texts = {"txt": f"{drawing.caption}\n{drawing.about}.\n".encode()} if pictures else {}
+            texts = {"txt": f"{escape.one_line(drawing.caption)}\n{drawing.about}.\n".encode()} if pictures else {}
+            names.append(unused(drawing.slug, names))
             for suffix, content in {**pictures, **texts}.items():
-                path = folder / f"{drawing.slug}.{suffix}"
-                path.write_bytes(content)
-                written.append(path)
+                written.append(inside(folder, f"{names[-1]}.{suffix}"))
+                write_whole(written[-1], content)
     return written
+
+
+def _escape(figure: Figure) -> None:
+    """Let no text of a figure be a formula or hold what cannot be seen; what names of rows on an axis are made of, too."""
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        text.set_text(escape.figure(text.get_text()))
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        if isinstance(formatter := axis.get_major_formatter(), FixedFormatter | FuncFormatter):
+            axis.set_major_formatter(_Escaped(formatter))
+
+
+class _Escaped(Formatter):
+    """Words on an axis that were given it, as `escape.figure` has them."""
+
+    def __init__(self, given: Formatter) -> None:
+        self.given = given
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return escape.figure(self.given(x, pos))
 
 
 @contextmanager

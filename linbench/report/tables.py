@@ -6,10 +6,11 @@ from typing import Any
 
 import pandas as pd
 from rich import box
-from rich.console import Console, ConsoleOptions
+from rich.console import Console, ConsoleOptions, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from linbench.common import escape
 from linbench.naming import told_apart
 from linbench.report import numbers
 from linbench.report.lines import markdown as markdown_rows
@@ -123,7 +124,7 @@ def _trained(comparison: Comparison) -> str:
     return (
         f"{comparison.title} ({task}); {_budget(protocol)} in batches of {protocol['batch_size']}, learning rate {rates}{_searched(comparison)}, "
         f"{protocol['precision']}; models alike in {model}; seeds {seeds}; {comparison.device}; {commits(comparison.results)}. "
-        f"{NOTES[comparison.form]}{matching(comparison)}"
+        f"{NOTES.get(comparison.form, f'{comparison.form} form.')}{matching(comparison)}"
     )
 
 
@@ -168,7 +169,12 @@ def _commit(result: Result) -> str:
 def markdown(comparison: Comparison) -> str:
     """A heading, the table and its caption; accuracies by test and other metrics, where there are any."""
     more = "".join(f"\n{MORE[name]}:\n\n{body(frame)}\n" for name, frame in more_tables(comparison).items())
-    return f"### {comparison.title}, {comparison.form}\n\n{body(table(comparison))}\n\n{caption(comparison)}\n{more}"
+    return f"{titled(f'{comparison.title}, {comparison.form}', table(comparison), caption(comparison))}{more}"
+
+
+def titled(title: str, frame: pd.DataFrame, about: str) -> str:
+    """Return Markdown: a heading, the table and what stands below it."""
+    return f"### {escape.markdown(title)}\n\n{body(frame)}\n\n{escape.paragraph(about)}\n"
 
 
 MORE = {"tests": "By test", "metrics": "Other metrics"}
@@ -210,11 +216,13 @@ class Drawn:
 
     def _table(self, shown: Sequence[str], *, whole: bool = True) -> Table:
         """whole: without breaking words."""
-        found = Table(title=Text(self.title), caption=self.below and Text(self.below), box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
+        title, below = Text(escape.one_line(self.title)), self.below and Text(escape.one_line(self.below))
+        found = Table(title=title, caption=below, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
         for name in shown:
-            found.add_column(name, justify="left" if name in LEFT else "right", no_wrap=whole and name not in {"marks", "notes"}, overflow="fold")
+            side: JustifyMethod = "left" if name in LEFT else "right"
+            found.add_column(Text(escape.one_line(name)), justify=side, no_wrap=whole and name not in {"marks", "notes"}, overflow="fold")
         for row in self.frame.to_dict("records"):
-            found.add_row(*(Text(row[name]) for name in shown))
+            found.add_row(*(Text(escape.one_line(row[name])) for name in shown))
         return found
 
 

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from linbench.common.files import unused
 from linbench.report import numbers
-from linbench.report.exports import in_latex, in_markdown, save_table
-from linbench.report.tables import Drawn
+from linbench.report.exports import in_latex, save_table
+from linbench.report.tables import Drawn, titled
 from linbench.speeds import AS_CALLED, REPLAYED, Rate
 from linbench.store import storage_sentence
 
@@ -63,7 +64,7 @@ def rich_table(words: Words) -> Drawn:
 
 def markdown(words: Words) -> str:
     """A heading, the table and what stands below it."""
-    return in_markdown(words.title, words.frame, words.caption)
+    return titled(words.title, words.frame, words.caption)
 
 
 def csv(words: Words) -> str:
@@ -85,4 +86,8 @@ def save_words(found: Sequence[Words], folder: Path) -> list[Path]:
     """Markdown, CSV, LaTeX and JSON of each."""
     with storage_sentence(folder, "cannot write tables to", "--save"):
         folder.mkdir(parents=True, exist_ok=True)
-        return [path for words in found for path in save_table(words.title, words.frame, words.caption, words.numbers, folder / words.slug)]
+        written, names = list[Path](), list[str]()
+        for words in found:
+            names.append(unused(words.slug, names))
+            written += save_table(words.title, words.frame, words.caption, words.numbers, folder, names[-1])
+        return written

@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from linbench.common.escape import latex as escaped
 from linbench.report.exports import csv, latex, plain, save_tables
-from linbench.report.latex import escaped
 from linbench.report.tables import by_metric, by_test, caption, markdown, rich_tables, table
 from linbench.results import comparisons
 from linbench.scores import above_chance
