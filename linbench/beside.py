@@ -99,7 +99,9 @@ def _name(block: Block) -> str:
 
 
 def _mixture(block: Block) -> dict[str, Any]:
-    return {name: value for name in ("train", "test", "test_lengths") if (value := getattr(block.task, name))}
+    parts = {name: getattr(block.task, name) for name in ("train", "test")}
+    told = {name: ", ".join(" / ".join(f"{setting} {value}" for setting, value in part.items()) for part in of) for name, of in parts.items() if of}
+    return told | ({"test_lengths": block.task.test_lengths} if block.task.test_lengths else {})
 
 
 def _table(form: str, tasks: Sequence[tuple[str, list[Row]]], speeds: Sequence[Speeds]) -> SideBySide:

@@ -35,14 +35,18 @@ def named(cells: Sequence[Cell], names: Names) -> str:
     return f"{task}{f' {first.preset}' if task in names.presets else ''} {first.model.label} {', '.join(values)}"
 
 
-def fewest(groups: Iterable[Sequence[Mapping[str, Any]]], *, but: Collection[str] = ()) -> list[str]:
-    """Names of settings, in their order, each of which tells apart in some group what those before it leave alike."""
+def fewest(groups: Iterable[Sequence[Mapping[str, Any]]], *, but: Collection[str] = (), last: Sequence[str] = ()) -> list[str]:
+    """Return names of settings, in their order, each of which tells apart in some group what those before it leave alike.
+
+    Args:
+        but: names that are left out.
+        last: names that are looked at after all others, wherever they stand.
+    """
     groups = list(groups)
     kept: list[str] = []
     alike = [[0] * len(group) for group in groups]
-    for name in dict.fromkeys(name for group in groups for one in group for name in one):
-        if name in but:
-            continue
+    names = dict.fromkeys(name for group in groups for one in group for name in one if name not in but)
+    for name in (*(name for name in names if name not in last), *(name for name in last if name in names)):
         finer = [
             _numbered([(number, str(one.get(name))) for number, one in zip(numbers, group, strict=True)]) for numbers, group in zip(alike, groups, strict=True)
         ]

@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Thread
 from uuid import uuid4
 
-from linbench.common.descriptors import make_valid
+from linbench.common.streams import make_valid
 
 _MARK = "LINBENCH_WORKER"
 """The variable that a process and all that it starts have, whatever group or session they move to."""

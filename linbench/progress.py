@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from linbench.cell import Cell
+from linbench.common import escape
 from linbench.naming import Names, named, varied
 from linbench.store import Result
 from linbench.train import Report
@@ -48,7 +49,7 @@ class Plain:
         self.count += 1
         when = "finished earlier" if stored else took(result)
         line = f"{self.count}/{len(self.cells)} {named([cell], self.names)}: {outcome(result)}, {when}"
-        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self.console.print(escape.one_line(line), markup=False, highlight=False, soft_wrap=True)
 
     def end(self) -> None:
         """Nothing more to say."""
@@ -90,7 +91,7 @@ class Live:
         group = frozenset(cell.id for cell in cells)
         if group not in self.running:
             self._drop([other for other in self.running if other & group])  # broken off: these are its cells, in another group
-            self.running[group] = self.bars.add_task(named(cells, self.plain.names), total=report.steps, numbers="")
+            self.running[group] = self.bars.add_task(escape.one_line(named(cells, self.plain.names)), total=report.steps, numbers="")
         accuracy = "accuracy –" if report.accuracy is None else f"accuracy {report.accuracy:.3f}"
         numbers = f"step {report.step}/{report.steps}  loss {report.loss:.3f}  {accuracy}  {report.tokens_per_second:,.0f} tokens/s"
         self.bars.update(self.running[group], completed=report.step, numbers=numbers)

@@ -192,7 +192,7 @@ def _told_apart(found: Sequence[Comparison]) -> list[Comparison]:
     alike = {key: [_settings(c) for c in own] for key, own in groups.items() if not _each_another_preset(own)}
     named = []
     for (task, form), own in groups.items():
-        names = fewest([every for (other, _), every in alike.items() if other == task]) if (task, form) in alike else []
+        names = fewest([every for (other, _), every in alike.items() if other == task], last=_LAST) if (task, form) in alike else []
         presets = [c.preset for c in own]
         for c, settings in zip(own, alike.get((task, form), [{}] * len(own)), strict=True):
             alone = c.preset if presets.count(c.preset) == 1 else None
@@ -215,8 +215,12 @@ def _settings(c: Comparison) -> dict[str, Any]:
     mixed = mixture(task["settings"], train, test)
     of_protocol = {f"protocol.{name}": value for name, value in protocol["settings"].items() if name != "lr"}
     of_models = {f"model.{name}": value for name, value in c.shared_settings.items()}
-    versions = {"version": task["version"], "protocol.version": protocol["version"], "source": (task["source"] or "")[:8], "comparison": c.key[:8]}
+    versions = dict(zip(_LAST, (task["version"], task.get("draws", 0), protocol["version"], (task["source"] or "")[:8], c.key[:8]), strict=True))
     return {**task["settings"], **mixed, **of_protocol, "device": c.device, **of_models, **versions}
+
+
+_LAST = ("version", "version of draws", "protocol.version", "source", "comparison")
+"""What tells comparisons apart that are alike to a reader in all else: versions, the file of a user's task, and in the end how their key begins."""
 
 
 def _examples(part: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from linbench.cell import SCHEMA, canonical, digest
 from linbench.common.errors import StorageError
-from linbench.common.files import LEFTOVER, try_named, write_whole
+from linbench.common.files import LEFTOVER, inside, try_named, write_whole
 from linbench.common.laws import Law
 
 Result = dict[str, Any]
@@ -246,6 +246,12 @@ def storage_sentence(path: Path, doing: str, option: str = "--results") -> Itera
         raise StorageError(
             f"{doing} {path}: {reason}; {'make' if error.errno == errno.ENOENT else 'free'} it or choose another folder with {option}."
         ) from error
+
+
+def folder_below(folder: Path, name: str, option: str = "--save") -> Path:
+    """Return the path of what lies in a folder of results under that name. Raises StorageError: it is a link that leads out of it."""
+    with storage_sentence(folder, "cannot write into", option):
+        return inside(folder, name)
 
 
 def check_writable(path: Path, doing: str, option: str) -> None:

@@ -13,7 +13,7 @@ import typer
 
 from linbench import processes
 from linbench.cli import bench, check, claims, compare, doctor, figures, gate, listing, report, run, show, sweep, table, untrained
-from linbench.common import descriptors
+from linbench.common import escape, streams
 from linbench.common.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_STORAGE, EXIT_TERMINATED, EXIT_USAGE, Signalled, UserError, message_of, nearest_quoted
 from linbench.common.leaving import hurried, leave
 
@@ -56,10 +56,10 @@ _WORDS = {signal.SIGINT: ("interrupted", EXIT_INTERRUPTED), signal.SIGTERM: ("te
 
 def main() -> NoReturn:
     """Be a process that runs a verb, and end with its exit code, whatever a user's code has left behind in it."""
-    descriptors.make_valid()
-    descriptors.keep_output()
+    streams.prepare()
+    streams.keep_output()
     mark = processes.mark_children()
-    code = _written(answer())
+    code = answer()
     if _at_once():
         processes.kill_marked(mark)
         leave(code)
@@ -68,6 +68,8 @@ def main() -> NoReturn:
 
 def answer() -> int:
     """Run the verb that the command line names; whatever ends it becomes one sentence and the exit code that is returned."""
+    streams.prepare()
+    os.environ["MPLBACKEND"] = "agg"  # a notebook's may not be installed here, and would fail where matplotlib is imported
     if "OMP_WAIT_POLICY" not in os.environ:  # before torch is imported; docs/decisions/0005
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     gc.set_threshold(100_000)  # what torch makes of objects while it is loaded would be looked through hundreds of times
@@ -82,23 +84,11 @@ def answer() -> int:
         _hear_no_more()
         word, code = _WORDS[signalled.args[0] if isinstance(signalled, Signalled) else signal.SIGINT]
         _say(f"linbench: {word}; what is finished is kept, and the same command again goes on from there.", code)
-    except BrokenPipeError:  # whoever read us has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
     except BaseException as error:  # SystemExit, too: a user's code has raised it, since no verb does
         code = _say_error(error)
     _hear_no_more()
-    return code
-
-
-def _written(code: int) -> int:
-    """The exit code, when all that was printed has been written; another if it cannot be."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:  # whoever read us has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        return _say(f"linbench: cannot write to standard output: {error.strerror}; all results are kept.", EXIT_STORAGE)
+    if why := streams.refusal():
+        code = _say(f"linbench: standard output has not taken all that was to be written to it: {why}; what is finished is kept.", code or EXIT_STORAGE)
     return code
 
 
@@ -110,7 +100,7 @@ def _say_error(error: BaseException) -> int:
         return _say(f"linbench: your code failed at {place}{type(error).__name__}{f': {words}' if words else ''}", EXIT_USAGE)
     import traceback
 
-    traceback.print_exception(error)
+    print(escape.visible("".join(traceback.format_exception(error))), file=sys.stderr, end="")
     return _say("linbench: this is a bug in linbench, not in what you typed; please report it with the lines above.", EXIT_BUG)
 
 
@@ -166,5 +156,5 @@ def _hear_no_more() -> None:
 
 
 def _say(sentence: str, code: int) -> int:
-    print(sentence, file=sys.stderr)
+    streams.tell(sentence)
     return code

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from linbench.cli import bench_layers
-from linbench.cli.measuring import LAYER, SHAPE, TIMING, AgainOption, DeviceOption, DtypeOption, measured, tell
+from linbench.cli.measuring import LAYER, SHAPE, TIMING, AgainOption, DeviceOption, DtypeOption, measured
 from linbench.cli.options import JsonOption, ResultsOption, names, numbers
 from linbench.common.errors import UserError
+from linbench.common.streams import tell
 
 if TYPE_CHECKING:
     from linbench.benchmark.presets import Preset

@@ -1,13 +1,13 @@
 """`linbench check`: is this mixer sound?"""
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from linbench.cli.options import JsonOption, parse_settings
 from linbench.common.errors import EXIT_NO, UserError
+from linbench.common.streams import tell
 
 if TYPE_CHECKING:
     from linbench.cell import Cell
@@ -50,13 +50,13 @@ def check(
     if (size := subject.size() or 0) > LARGEST:
         raise UserError(f"a layer of '{model}' has {size:,} parameters and floats of state with these settings; a check takes {LARGEST:,} at most.")
 
-    def tell(finding: "Finding") -> None:
-        print(f"{finding.law}: {finding.verdict}", file=sys.stderr, flush=True)
+    def tell_law(finding: "Finding") -> None:
+        tell(f"{finding.law}: {finding.verdict}")
 
-    findings = examine(subject, tell)
+    findings = examine(subject, tell_law)
     if learn and findings[0].ok:  # what cannot be built cannot learn
         findings.append(learns(planned("quick")))
-        tell(findings[-1])
+        tell_law(findings[-1])
     wrong = [finding for finding in findings if not finding.ok]
     if as_json:
         print(json.dumps({"model": model, "form": form, "ok": not wrong, "laws": [finding._asdict() for finding in findings]}))
@@ -64,5 +64,5 @@ def check(
         show(["law", "verdict", "found"], [[f.law, f.verdict, f.found] for f in findings], left=("law", "verdict", "found"))
     if wrong:
         for finding in wrong:
-            print(f"linbench: {finding.law} is broken. It asks: {finding.asks}", file=sys.stderr)
+            tell(f"linbench: {finding.law} is broken. It asks: {finding.asks}")
         raise typer.Exit(EXIT_NO)

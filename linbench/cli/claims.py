@@ -11,6 +11,7 @@ import typer
 
 from linbench.cli.options import AllowOption, DeviceOption, DevicesOption, JsonOption, TimeoutOption, WorkersOption, tell_failed, tell_set_aside
 from linbench.common.errors import HopelessError, StorageError, UserError, unknown
+from linbench.common.streams import tell
 from linbench.common.words import counted, duration
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def claims(
                 found = [verdict(claim, stored) for claim in chosen]
                 waiting = [each for each in found if more and each.short]
             if not done:
-                print("linbench: nothing is left to run.", file=sys.stderr)
+                tell("linbench: nothing is left to run.")
     tell_set_aside(stored.set_aside)
     if save:
         _save(
@@ -158,10 +159,10 @@ def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path,
         try:
             done += carry_out(list(found.values()), Store(folder), search=search, stack=None, **where)
         except HopelessError as error:  # the other models have run
-            print(f"linbench: {error}", file=sys.stderr)
+            tell(f"linbench: {error}")
     cases = {case.id: case for each in waiting for case in untimed(each.claim, stored, device=place)}
     if cases:
-        done += run(list(cases.values()), Store(folder), again=True, tell=lambda line: print(line, file=sys.stderr, flush=True))
+        done += run(list(cases.values()), Store(folder), again=True, tell=tell)
     return done
 
 
@@ -175,9 +176,9 @@ def _save(path: Path, verdicts: "list[Verdict]", stored: "Stored", asked: list[s
     command = " ".join(["linbench claims", *asked, f"--save {quote(str(path))}"])
     with storage_sentence(path, "cannot write", "--save"):
         write_named(path, page(verdicts, stored, command=command, beside=path).encode())
-    print(f"wrote {path}", file=sys.stderr)
+    tell(f"wrote {path}")
     drawn = save([drawing for verdict in verdicts for drawing in drawings(verdict)], pictures(path), ["png"])
-    print(f"wrote {counted(len(drawn) // 2, 'picture')} to {pictures(path)}", file=sys.stderr)
+    tell(f"wrote {counted(len(drawn) // 2, 'picture')} to {pictures(path)}")
 
 
 def _at_length(verdict: "Verdict", stored: "Stored", device: str) -> str:

@@ -25,6 +25,8 @@ from linbench.cli.options import (
     tell_left_out,
     tell_set_aside,
 )
+from linbench.common import escape
+from linbench.common.streams import tell
 
 EXAMPLES = """
 Examples:
@@ -89,9 +91,9 @@ def compare(
             print(page(table))
         else:
             show(columns(table), rows(table), left=LEFT)
-            print(f"\n{caption(table)}\n")
+            print(f"\n{escape.one_line(caption(table))}\n")
     for sentence in (sentence for table in tables for sentence in unmeasured(table, suite=suite, results=str(results))):
-        print(f"linbench: {sentence}", file=sys.stderr)
+        tell(f"linbench: {sentence}")
     tell_failed(done)
 
 

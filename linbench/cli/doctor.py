@@ -1,13 +1,13 @@
 """`linbench doctor`: is what the kernels compute here right?"""
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from linbench.cli.options import JsonOption
 from linbench.common.errors import EXIT_NO
+from linbench.common.streams import tell
 
 if TYPE_CHECKING:
     from linbench.doctor import Verdict
@@ -33,13 +33,13 @@ def doctor(
     these = rows(where, kernels or ())
     done = 0
 
-    def tell(verdict: "Verdict") -> None:
+    def tell_row(verdict: "Verdict") -> None:
         nonlocal done
         done += 1
         row = verdict.row
-        print(f"{done}/{len(these)} {row.kernel}, {row.case}, {row.precision}: {verdict.reason or 'ok'}", file=sys.stderr, flush=True)
+        tell(f"{done}/{len(these)} {row.kernel}, {row.case}, {row.precision}: {verdict.reason or 'ok'}")
 
-    verdicts = examine(these, workers=side_by_side(where) if workers is None else workers, tell=tell)
+    verdicts = examine(these, workers=side_by_side(where) if workers is None else workers, tell=tell_row)
     wrong = sum(not verdict.ok for verdict in verdicts)
     found = environment(where)
     if as_json:
@@ -51,7 +51,7 @@ def doctor(
         left = ("kernel", "case", "precision", "verdict")
         show([*left[:3], "error / limit", "gradients / limit", "first call", left[3]], [_words(verdict) for verdict in verdicts], left=left)
     if wrong:
-        print(f"linbench: {wrong} of {len(verdicts)} rows are wrong on this machine.", file=sys.stderr)
+        tell(f"linbench: {wrong} of {len(verdicts)} rows are wrong on this machine.")
         raise typer.Exit(EXIT_NO)
 
 

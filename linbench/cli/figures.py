@@ -1,13 +1,13 @@
 """`linbench figures`: stored results as pictures."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from linbench.cli.options import JsonOption, ResultsOption, tell_set_aside
+from linbench.common.streams import tell
 
 
 def figures(
@@ -24,14 +24,14 @@ def figures(
     from linbench.report.pictures import FORMATS, save, save_figures
     from linbench.report.speed_figures import NAMES, speed_drawings
     from linbench.results import comparisons
-    from linbench.store import CELL, SPEED, Store, benched
+    from linbench.store import CELL, SPEED, Store, benched, folder_below
 
     every, wanted = (*FIGURES, *NAMES, *BENCH_NAMES), [name.strip().lower() for name in formats.split(",")]
     for kind, given, allowed in (("figure", names or [], every), ("format", wanted, FORMATS)):
         for name in given:
             if name not in allowed:
                 raise unknown(kind, name, allowed)
-    store, folder = Store(results), to or results / "figures"
+    store, folder = Store(results), to or folder_below(results, "figures")
     kept = store.by_kind()
     tell_set_aside(store.set_aside)
     found = comparisons(kept[CELL])
@@ -49,4 +49,4 @@ def figures(
     else:
         print(*written, sep="\n", end="\n" if written else "")
     if nothing:
-        print(f"linbench: the results in {results} have nothing that {' or '.join(nothing)} shows.", file=sys.stderr)
+        tell(f"linbench: the results in {results} have nothing that {' or '.join(nothing)} shows.")

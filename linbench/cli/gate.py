@@ -1,13 +1,13 @@
 """`linbench gate`: candidate results against a baseline."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from linbench.cli.options import JsonOption, Shown, ShownOption, tell_set_aside
+from linbench.common.streams import tell
 
 EXAMPLES = """
 Examples:
@@ -51,8 +51,8 @@ def gate(
             if lines:
                 show(columns, lines, left=LEFT)
     for sentence in sentences(found):
-        print(f"linbench: {sentence}", file=sys.stderr)
-    print(f"linbench: {outcome(found)}", file=sys.stderr)
+        tell(f"linbench: {sentence}")
+    tell(f"linbench: {outcome(found)}")
     raise typer.Exit(found.exit_code)
 
 

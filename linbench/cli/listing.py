@@ -8,6 +8,8 @@ from typing import Annotated, get_args
 import typer
 
 from linbench.cli.options import JsonOption
+from linbench.common import escape
+from linbench.common.streams import tell
 
 SURROUNDINGS = {"norms", "short_convolution", "decay_gate", "channel_decay", "erasure", "rotary", "token_shift"}
 """Kernel families of what stands around a recurrence."""
@@ -68,13 +70,13 @@ def listing(what: Annotated[What, typer.Argument(metavar="tasks|models|suites", 
         for before, row in zip([None, *rows], rows, strict=False):
             if before is not None and before[group] != row[group]:
                 table.add_section()
-            table.add_row(*map(Text, row.values()))  # plain: a first line may hold brackets
+            table.add_row(*(Text(escape.one_line(word)) for word in row.values()))  # plain: a first line may hold brackets
         Console().print(table)
     else:
         for row in rows:
-            print("\t".join(row.values()))
+            print("\t".join(map(escape.one_line, row.values())))
     for problem in found.problems:
-        print(f"cannot be used: {problem.name} from {problem.source}: {problem.reason}", file=sys.stderr)
+        tell(f"cannot be used: {problem.name} from {problem.source}: {problem.reason}")
 
 
 def _family(mixer: type) -> str:

@@ -1,7 +1,6 @@
 """What the verbs of `linbench bench` do once they know what is asked."""
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from linbench.cli.options import tell_set_aside
+from linbench.common import escape
 from linbench.common.errors import EXIT_CELLS_FAILED
+from linbench.common.streams import tell
 
 if TYPE_CHECKING:
     from linbench.benchmark.asked import Asked
@@ -21,11 +22,6 @@ SHAPE, LAYER, TIMING = "Shape", "Layer", "Measuring"
 DtypeOption = Annotated[str | None, typer.Option("--dtype", rich_help_panel=SHAPE, help="bf16 or fp32; default: fp32 on a CPU, else bf16.")]
 DeviceOption = Annotated[str, typer.Option("--device", rich_help_panel=TIMING, help="auto, cpu, cuda or cuda:N.")]
 AgainOption = Annotated[bool, typer.Option("--again", rich_help_panel=TIMING, help="Measure anew what was measured before.")]
-
-
-def tell(line: str) -> None:
-    """To whoever waits."""
-    print(line, file=sys.stderr, flush=True)
 
 
 def measured(
@@ -57,10 +53,10 @@ def measured(
     else:
         shown = tables(found)
         for table in shown:
-            print(f"{table.title}\n")
+            print(f"{escape.one_line(table.title)}\n")
             show(list(table.frame.columns), table.frame.to_numpy().tolist(), left=LEFT)
             print()
-        print("\n".join(dict.fromkeys(table.caption for table in shown)))
+        print("\n".join(dict.fromkeys(escape.one_line(table.caption) for table in shown)))
     if bad := [result for result in found if result["status"] == "failed"]:
         tell(f"linbench: {len(bad)} of {len(found)} could not be measured; the first: {bad[0]['label']}: {bad[0]['reason']}.")
         raise typer.Exit(EXIT_CELLS_FAILED)

@@ -1,6 +1,5 @@
 """Options that several verbs share: the same words everywhere."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +10,7 @@ import typer
 from linbench.common.errors import EXIT_CELLS_FAILED, UserError
 from linbench.common.laws import Law
 from linbench.common.quotes import plain, split, unquoted
+from linbench.common.streams import tell
 
 ResultsOption = Annotated[Path, typer.Option("--results", metavar="DIR", help="Folder of result files.", rich_help_panel="Results")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output, and nothing else there.", rich_help_panel="Results")]
@@ -57,13 +57,13 @@ ShownOption = Annotated[Shown, typer.Option("--format", help="terminal, or markd
 def tell_set_aside(paths: Sequence[Path]) -> None:
     """One line on standard error for each result file that cannot be trusted."""
     for path in paths:
-        print(f"linbench: a result is unreadable and does not count: {path}.", file=sys.stderr)
+        tell(f"linbench: a result is unreadable and does not count: {path}.")
 
 
 def tell_left_out(missing: Mapping[str, str]) -> None:
     """One line on standard error for each name that cannot be run, with why."""
     for name, sentence in missing.items():
-        print(f"linbench: left out, {name}: {sentence}", file=sys.stderr)
+        tell(f"linbench: left out, {name}: {sentence}")
 
 
 def tell_failed(results: Sequence[dict[str, Any]]) -> None:
@@ -71,7 +71,7 @@ def tell_failed(results: Sequence[dict[str, Any]]) -> None:
     bad = [result for result in results if result["status"] != "ok"]
     if bad:
         first = f"{bad[0]['label']} {bad[0]['status']}: {bad[0]['reason']}"
-        print(f"linbench: {len(bad)} of {len(results)} cells did not end well; the first: {first}.", file=sys.stderr)
+        tell(f"linbench: {len(bad)} of {len(results)} cells did not end well; the first: {first}.")
         raise typer.Exit(EXIT_CELLS_FAILED)
 
 

@@ -1,13 +1,13 @@
 """`linbench report`: stored results as one page of HTML."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from linbench.cli.options import JsonOption, ResultsOption, tell_set_aside
+from linbench.common.streams import tell
 
 
 def report(
@@ -20,14 +20,14 @@ def report(
     from linbench.claims.shown import claimed
     from linbench.claims.stored import Stored
     from linbench.report.page import page, save_page
-    from linbench.store import CELL, SPEED, Store, below, benched
+    from linbench.store import CELL, SPEED, Store, below, benched, folder_below
 
-    store, path = Store(results), save or results / "report.html"
+    store, path = Store(results), save or folder_below(results, "report.html")
     stored = Stored([store, *(other for other in below(results) if other.folder != store.folder)])
     kept, aside = stored.by_folder[store.folder], [str(one.relative_to(results)) for other in stored.stores for one in other.unreadable]
     title = store.folder.resolve().name
     save_page(path, lambda: page(kept[CELL], title=title, aside=aside, speeds=kept[SPEED], benched=benched(kept), claims=claimed(stored)))
     tell_set_aside(stored.set_aside)
     if not any(kept.values()):
-        print(f"linbench: there are no results in {results}; the page has none of its own.", file=sys.stderr)
+        tell(f"linbench: there are no results in {results}; the page has none of its own.")
     print(json.dumps({"file": str(path), "results": sum(map(len, kept.values())), "set_aside": aside}) if as_json else path)

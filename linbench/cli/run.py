@@ -4,7 +4,7 @@ import json
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +25,13 @@ from linbench.cli.options import (
     tell_set_aside,
 )
 from linbench.common.errors import UserError
+from linbench.common.streams import tell
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from linbench.results import Comparison
+    from linbench.store import Store
 
 EXAMPLES = """
 Examples:
@@ -111,8 +118,6 @@ def run(
         where = {"name": executor, "device": device, "devices": devices, "workers": workers, "address": address, "gpus": gpus, "silence": timeout}
         found = carry_out(cells, store, search=rates, stack=stack, retry=True, again=again, allow=allow or (), here=True, **where)
     # not before: what draws takes a second to load
-    from linbench.report.figures import AFTER_A_RUN
-    from linbench.report.pictures import save_figures
     from linbench.report.tables import markdown, rich_tables
     from linbench.results import comparisons
 
@@ -126,10 +131,28 @@ def run(
             console.print(*rich_tables(comparison))
     else:
         print("\n".join(markdown(comparison) for comparison in shown))
-    for path in save_figures(shown, store.folder / "figures", AFTER_A_RUN, option="--results"):
-        if path.suffix != ".txt":
-            print(f"drew {path}", file=sys.stderr)
+    code = _draw(shown, store)
     tell_failed(found)
+    if code:
+        raise typer.Exit(code)
+
+
+def _draw(shown: "Sequence[Comparison]", store: "Store") -> int:
+    """Draw what belongs beside the table, and return an exit code: what fails costs the pictures alone, and is an error where it is one of storage."""
+    from linbench.report.figures import AFTER_A_RUN
+    from linbench.report.pictures import save_figures
+    from linbench.store import folder_below
+
+    try:
+        for path in save_figures(shown, folder_below(store.folder, "figures", "--results"), AFTER_A_RUN, option="--results"):
+            if path.suffix != ".txt":
+                tell(f"drew {path}")
+    except UserError as error:
+        tell(f"linbench: {error}")
+        return error.exit_code
+    except Exception as error:
+        tell(f"linbench: the figures could not be drawn ({type(error).__name__}: {error}); the results are kept, and `linbench figures` draws them.")
+    return 0
 
 
 run.__doc__ = (run.__doc__ or "") + EXAMPLES

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from linbench.cli.options import JsonOption, task_settings
+from linbench.common import escape
 
 BASELINES_OF = 256
 """Examples, here: enough for a first idea of what they score."""
@@ -37,11 +38,12 @@ def show(
     if as_json:
         print(json.dumps(found))
         return
-    print(f"{found.pop('name')} (from {found.pop('from')})\n\n{found.pop('card')}")
+    lines = [f"{found.pop('name')} (from {found.pop('from')})\n\n{found.pop('card')}"]
     for title, value in found.items():
-        print(f"\n{title}")
+        lines.append(f"\n{title}")
         for line in value if isinstance(value, list) else [value]:
-            print("  " + ("  ".join(line) if isinstance(line, list) else str(line)))
+            lines.append("  " + ("  ".join(line) if isinstance(line, list) else str(line)))
+    print(escape.visible("\n".join(lines)))
 
 
 def _task(name: str, preset: str | None, pairs: list[str]) -> dict[str, Any]:

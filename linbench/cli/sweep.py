@@ -27,6 +27,7 @@ from linbench.cli.options import (
     tell_left_out,
     tell_set_aside,
 )
+from linbench.common import escape
 from linbench.common.errors import UserError, unknown
 from linbench.common.words import counted, duration
 
@@ -161,7 +162,8 @@ def _tell_plan(cells: "list[Cell]", store: "Store", stack: int | None, *, search
         return
     for row in rows:
         cost = "no estimate" if row["seconds"] is None else f"about {duration(row['seconds'])}"
-        print(f"{row['group']}: {counted(row['cells'], 'cell')}, {row['left']} left, {cost}" if row["left"] else f"{row['group']}: finished")
+        name = escape.one_line(row["group"])
+        print(f"{name}: {counted(row['cells'], 'cell')}, {row['left']} left, {cost}" if row["left"] else f"{name}: finished")
     total = sum(row["left"] for row in rows)
     costs = [row["seconds"] for row in rows if row["seconds"] is not None]
     unknown = " not counting groups without an estimate" if len(costs) < len(rows) else ""

@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from linbench.cli.options import JsonOption, ResultsOption, tell_set_aside
+from linbench.common import escape
+from linbench.common.streams import tell
 
 
 class Format(StrEnum):
@@ -43,11 +45,11 @@ def table(
     found, speeds = comparisons(kept[CELL]), [*tables(kept[SPEED]), *bench_tables(benched(kept))]
     tell_set_aside(store.set_aside)
     if not found and not speeds:
-        print(f"linbench: the results in {results} have nothing that a table shows.", file=sys.stderr)
+        tell(f"linbench: the results in {results} have nothing that a table shows.")
     if save:
         written = [*save_tables(found, save), *words.save_words(speeds, save)]
         for path in written:
-            print(f"wrote {path}", file=sys.stderr)
+            tell(f"wrote {path}")
         if as_json:
             print(json.dumps([{"file": str(path)} for path in written]))
         return
@@ -62,4 +64,4 @@ def table(
         of_speeds = {Format.markdown: words.markdown, Format.csv: words.csv, Format.latex: words.latex}[chosen]
         texts = [(f"{one.title}, {one.form}, {one.device}", of_cells(one)) for one in found] + [(one.title, of_speeds(one)) for one in speeds]
         titled = chosen is Format.csv and len(texts) > 1  # the others say themselves what they are of
-        print("\n".join(f"# {title}\n{text}" if titled else text for title, text in texts))
+        print("\n".join(f"# {escape.one_line(title)}\n{text}" if titled else text for title, text in texts))

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from linbench.cli.options import JsonOption, task_settings
+from linbench.common import escape
 from linbench.common.errors import UserError, unknown
 from linbench.common.words import decimal
 
@@ -97,7 +98,7 @@ def _tell_baselines(name: str, preset: str | None, pairs: list[str], trials: int
         print(json.dumps({"task": name, "settings": task.settings.model_dump(mode="json"), "baselines": {each: of._asdict() for each, of in found.items()}}))
         return
     knobs = ", ".join(f"{knob} {value}" for knob, value in task.settings.model_dump().items())
-    print(f"{name}: {knobs}; {examples} examples, test split, seed {seed}\n")
+    print(escape.one_line(f"{name}: {knobs}; {examples} examples, test split, seed {seed}"), end="\n\n")
     metrics = dict.fromkeys(metric for of in found.values() for metric in of.metrics)
     show(["baseline", *metrics], [[each, *(_figure(of.metrics.get(metric)) for metric in metrics)] for each, of in found.items()], left=("baseline",))
     for metric, slice_ in product(metrics, task.slice_sizes()):
@@ -105,7 +106,7 @@ def _tell_baselines(name: str, preset: str | None, pairs: list[str], trials: int
         at = next(iter(parts.values()))["at"]
         shown = [i for i, value in enumerate(at) if value.bit_count() <= 1 or value == at[-1]]
         rows = [[each, *(_figure(part[metric]["sum"][i] / part[metric]["weight"][i]) for i in shown)] for each, part in parts.items()]
-        print(f"\n{metric} by {slice_}, at powers of two:")
+        print("\n" + escape.one_line(f"{metric} by {slice_}, at powers of two:"))
         show(["baseline", *(str(at[i]) for i in shown)], rows, left=("baseline",))
 
 
