@@ -93,11 +93,6 @@ def csv(text: str) -> str:
     return f"'{told}" if told.startswith(_FORMULA) and not _NUMBER.fullmatch(told) else told
 
 
-def figure(text: str) -> str:
-    """Return text as matplotlib draws it, its lines kept: a dollar sign begins no formula."""
-    return visible(text).replace("$", "\\$")
-
-
 def in_json(written: str) -> str:
     """Return JSON of the same values in which no hidden character stands as it is."""
     return _HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1] if found[0] != "\x7f" else "\\u007f", written)

@@ -98,23 +98,23 @@ def save(every: Iterable[Drawing], folder: Path, formats: Sequence[str] = USUAL,
 
 
 def _escape(figure: Figure) -> None:
-    """Let no text of a figure be a formula or hold what cannot be seen; what names of rows on an axis are made of, too."""
+    """Spell out what cannot be seen in the text of a figure, names of rows on an axis among it. That none is a formula, the style says."""
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
-        text.set_text(escape.figure(text.get_text()))
+        text.set_text(escape.visible(text.get_text()))
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
         if isinstance(formatter := axis.get_major_formatter(), FixedFormatter | FuncFormatter):
             axis.set_major_formatter(_Escaped(formatter))
 
 
 class _Escaped(Formatter):
-    """Words on an axis that were given it, as `escape.figure` has them."""
+    """Words that an axis was given, with what cannot be seen spelt out."""
 
     def __init__(self, given: Formatter) -> None:
         self.given = given
 
     def __call__(self, x: float, pos: int | None = None) -> str:
-        return escape.figure(self.given(x, pos))
+        return escape.visible(self.given(x, pos))
 
 
 @contextmanager
