@@ -13,7 +13,7 @@ from linbench.common.words import counted
 from linbench.models.base import GENERATIONS
 from linbench.report.colours import generation
 from linbench.report.errors import by_kind
-from linbench.report.labels import CROWD, footnote, titled
+from linbench.report.labels import CROWD, LONGEST, footnote, titled
 from linbench.report.panels import by_length, by_slice, learning_curves
 from linbench.report.sizes import by_model, by_state, by_width
 from linbench.report.windows import by_rate
@@ -162,7 +162,7 @@ def _panels(figure: Figure, comparison: Comparison, across: int = 1, *, widths: 
     columns = across if across > 1 else min(2, len(parts))
     rows = -(-len(parts) * across // columns)
     width = figure.get_figwidth() if columns == 1 else PANEL_INCHES * columns
-    longer = max(0, max(len(row.label) for part in parts.values() for row in part.rows) - NAME)
+    longer = max(0, min(LONGEST, max(len(row.label) for part in parts.values() for row in part.rows)) - NAME)
     width += LETTER_INCHES * longer * columns
     figure.set_size_inches(width, figure.get_figheight() * rows)
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
@@ -227,7 +227,7 @@ def _any(drawn: Iterable[bool]) -> bool:
 def _for_names(figure: Figure, comparison: Comparison, inches: float = 0.17) -> None:
     """Room for a row with a name for each model, so many inches from the next, and more where they are few."""
     each = inches if len(comparison.rows) > CROWD else FEW_INCHES
-    longer = max(0, max(len(row.label) for row in comparison.rows) - 2 * NAME)
+    longer = max(0, min(LONGEST, max(len(row.label) for row in comparison.rows)) - 2 * NAME)
     figure.set_size_inches(figure.get_figwidth() + 1.2 + LETTER_INCHES * longer, AROUND_INCHES + each * len(comparison.rows))
 
 

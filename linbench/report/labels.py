@@ -36,6 +36,9 @@ LINE_INCHES = 0.145
 AXES_SHARE = 0.76
 """Of a panel's height, about what its axes have."""
 
+MOST_LINES, LONGEST = 10, 120
+"""Lines of a title, and characters of any line, at most: what is longer is cut, so that it leaves room for the figure."""
+
 HIGHEST, LOWEST = 0.99, 0.01
 """Where names may stand, as shares of the height of the axes."""
 
@@ -98,7 +101,7 @@ def chance(axes: Axes, level: float) -> None:
 def titled(figure: Figure, title: str, size: float | str = "medium") -> None:
     """Over all panels, in as many lines as the width asks for; `size` as matplotlib has it of fonts."""
     letter = LETTER_SHARE * FontProperties(size=size).get_size_in_points() / 72
-    figure.suptitle(fill(title, int(figure.get_figwidth() / letter)), x=0.01, ha="left", fontsize=size)
+    figure.suptitle(fill(title, int(figure.get_figwidth() / letter), max_lines=MOST_LINES, placeholder=" ..."), x=0.01, ha="left", fontsize=size)
 
 
 def footnote(figure: Figure, *, tests: int, hollow: bool, lawless: bool) -> None:

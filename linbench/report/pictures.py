@@ -1,6 +1,7 @@
 """Figures as files: PNG, SVG and PDF that are the same bytes whenever they are drawn from the same results, each with its caption beside."""
 
 import io
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -20,6 +21,7 @@ from linbench.common import escape
 from linbench.common.files import inside, unused, write_whole
 from linbench.report.captions import words
 from linbench.report.figures import FIGURES, draw
+from linbench.report.labels import LONGEST
 from linbench.report.svg import plain
 from linbench.results import Comparison
 from linbench.store import storage_sentence
@@ -28,6 +30,12 @@ FORMATS = ("png", "svg", "pdf")
 
 USUAL = ("png", "svg")
 """Unless others are asked for."""
+
+MOST_LINES = 40
+"""Lines of one text in a figure, at most; more are joined, and then cut."""
+
+QUIET = ("Glyph .* missing from", "constrained_layout not applied")
+"""Warnings of what names in letters that the font lacks lead to: a PNG has boxes for them, an SVG has the letters, and they may be wider than their room."""
 
 COLOURS = 256
 """Of a PNG: a palette takes a third of the space, and no colour is seen to differ."""
@@ -49,7 +57,9 @@ class Drawing(NamedTuple):
 
     def pictures(self, formats: Sequence[str], *, dots: int | None = None) -> dict[str, bytes]:
         """In each of these formats; none where there is nothing to draw. `dots`: of a PNG per inch, where not as usual."""
-        with style():
+        with style(), warnings.catch_warnings():
+            for said in QUIET:
+                warnings.filterwarnings("ignore", said)
             mpl.rcParams["savefig.dpi"] = dots or mpl.rcParams["savefig.dpi"]
             figure = Figure()
             FigureCanvasAgg(figure)
@@ -98,23 +108,31 @@ def save(every: Iterable[Drawing], folder: Path, formats: Sequence[str] = USUAL,
 
 
 def _escape(figure: Figure) -> None:
-    """Spell out what cannot be seen in the text of a figure, names of rows on an axis among it. That none is a formula, the style says."""
+    """Make all text of a figure `_drawable`, names of rows on an axis among it. That none is a formula, the style says."""
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
-        text.set_text(escape.visible(text.get_text()))
+        text.set_text(_drawable(text.get_text()))
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
         if isinstance(formatter := axis.get_major_formatter(), FixedFormatter | FuncFormatter):
             axis.set_major_formatter(_Escaped(formatter))
 
 
+def _drawable(text: str) -> str:
+    """Return text with what cannot be seen spelt out, and what is too long for a line cut."""
+    lines = escape.visible(text).split("\n")
+    if len(lines) > MOST_LINES:
+        lines = [" ".join(lines)]
+    return "\n".join(line if len(line) <= LONGEST else f"{line[: LONGEST - 4]} ..." for line in lines)
+
+
 class _Escaped(Formatter):
-    """Words that an axis was given, with what cannot be seen spelt out."""
+    """Words that an axis was given, made `_drawable`."""
 
     def __init__(self, given: Formatter) -> None:
         self.given = given
 
     def __call__(self, x: float, pos: int | None = None) -> str:
-        return escape.visible(self.given(x, pos))
+        return _drawable(self.given(x, pos))
 
 
 @contextmanager

@@ -13,10 +13,15 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
+from linbench.beside import side_by_side
+from linbench.claims.page import page as claims_page
+from linbench.claims.picture import drawings as claim_drawings
+from linbench.claims.stored import Stored
+from linbench.claims.verdict import verdict
 from linbench.common import escape
 from linbench.gate import gate
 from linbench.policy import Policy
-from linbench.report import gated
+from linbench.report import beside, gated
 from linbench.report.bench_tables import bench_tables
 from linbench.report.exports import csv, latex, plain, save_tables
 from linbench.report.page import page
@@ -26,8 +31,11 @@ from linbench.report.tables import markdown, rich_tables
 from linbench.report.words import latex as latex_of_words
 from linbench.report.words import markdown as markdown_of_words
 from linbench.results import Comparison, comparisons
+from linbench.speeds import speeds
 from linbench.store import Result
+from linbench.suite import Suite, blocks
 from tests.hostile import FIELDS, TEXTS, results
+from tests.linbench.claiming import a_claim, keeping
 from tests.speeds import a_speed
 
 Make = Callable[..., Result]
@@ -40,7 +48,13 @@ COMMANDS = re.compile(
     r"\\(?:begin|end)\{(?:table|tabular)\}|\\(?:centering|caption|label|resizebox|ifdim|width|linewidth|else|fi|toprule|midrule|bottomrule|pm|to"
     r"|textbackslash|textasciitilde|textasciicircum|textless|textgreater|textbar|textquotedbl|usepackage)(?![a-z])|\\[\\&%$#_{}]"
 )
+SMALL = {"task.seq_len": 16, "task.kv_pairs": 2, "task.vocab_size": 16, "model.d_model": 16, "model.heads": 2, "model.layers": 1}
 every_text = pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Callable[..., Stored]:
+    return keeping(tmp_path)
 
 
 def assert_markdown(text: str, *, also: set[str] = frozenset()) -> None:  # type: ignore[assignment]
@@ -148,6 +162,13 @@ def test_in_pictures(a_result: Make, tmp_path: Path, text: str) -> None:
         assert any(part in said for said in words), part
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["n" * 5000, "ab " * 3000, "日本→" * 30, "x\n" * 300], ids=["long", "words", "letters", "lines"])
+def test_long_text_in_pictures(a_result: Make, tmp_path: Path, text: str) -> None:
+    for fields in (("label",), ("task", "mark"), ("label", "reason", "slice", "device")):
+        assert save_figures(comparisons(results(a_result, text, *fields)), tmp_path, formats=["png", "svg"])
+
+
 class Tags(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -211,3 +232,36 @@ def test_ordinary_labels_stay_as_they_are() -> None:
         assert escape.markdown(text) == escape.one_line(text) == escape.visible(text) == text
         assert text[:1] in "+" or escape.csv(text) == text
     assert escape.paragraph("8,192 tokens; 1.5 times") == "8,192 tokens; 1.5 times"
+
+
+@every_text
+def test_in_a_comparison(a_result: Make, text: str) -> None:
+    suite = Suite.parse({"about": "a test", "tasks": ["mqar"], "models": ["deltanet", "gla"], "seeds": "0,1", "set": SMALL}, where="suite")
+    found, _ = blocks(suite, device="cpu")
+    kept = {}
+    for model, cells in found[0].rows:
+        for cell in cells:
+            kept[cell.id] = a_result(model.model, cell.seed, environment={"commit": None, "dirty": None, "packages": {}, "device": {}}, marks=[])
+            kept[cell.id]["cell"] = json.loads(json.dumps(cell.identity))
+            kept[cell.id]["cell"]["protocol"]["settings"]["spare"] = 1
+            for put in (FIELDS[field] for field in FIELDS if field != "slice"):
+                put(kept[cell.id], text)
+    speeds_ = speeds([a_speed(text, bench={"device": text})])
+    (table,) = side_by_side(found, kept, speeds_)
+    assert_markdown(beside.page(table), also={"code_inline"})
+
+
+@every_text
+def test_in_the_page_of_claims(kept: Callable[..., Stored], text: str) -> None:
+    claim = a_claim()
+    kept(claim, {"delta": [0.9, 0.91, 0.92], "sum": [0.1, 0.1, 0.1]}, device=text)
+    stored = kept(claim, {"delta": [0.9, 0.91, 0.92], "sum": [0.1, 0.1, 0.1]}, device="cpu", marks=[text], status="failed", reason=text, metrics={})
+    found = [verdict(claim, stored)]
+    told = claims_page(found, stored, command=f"linbench claims --save {text}", beside=Path("docs/claims.md"))
+    ours = {"code_inline", "strong", "link", "image", "fence", "softbreak"}
+    assert_markdown(told.partition("writes this page")[2], also=ours)
+    leads = [str(child.attrs.get("href") or child.attrs.get("src") or "") for token in READER.parse(told) for child in token.children or ()]
+    assert all(re.fullmatch(r"(#c\d+|claims/C1-[a-z0-9._-]+\.png)?", lead) for lead in leads), leads
+    for drawing in claim_drawings(found[0]):
+        assert re.fullmatch(r"C1-[a-z0-9][a-z0-9._-]*", drawing.slug)
+        assert not HIDDEN.search(drawing.pictures(["svg"])["svg"].decode())
