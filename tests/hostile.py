@@ -76,7 +76,16 @@ FIELDS: dict[str, Callable[[Result, str], None]] = {
     "version of a package": _set("environment", "packages", "linbench"),
     "name of the device": _set("environment", "device", "name"),
 }
-"""All that hold text, but for the form, which a setting of ours decides."""
+"""All that hold text and leave a result one that is shown."""
+
+
+def _tested(result: Result, text: str) -> None:
+    result["cell"]["task"]["test"] = [{"settings": {"kv_pairs": text}}, {"settings": {text: 8}}]
+    result["tests"] = [{"settings": {}, "chance": 0.1, "metrics": {"accuracy": 0.5}, "slices": {}}] * 2
+
+
+ALONE: dict[str, Callable[[Result, str], None]] = {"status": _set("status"), "form": _set("cell", "model", "form"), "test": _tested}
+"""Others that hold text."""
 
 
 def results(make: Callable[..., Result], text: str, *fields: str) -> list[Result]:
@@ -91,7 +100,7 @@ def results(make: Callable[..., Result], text: str, *fields: str) -> list[Result
             result["environment"] |= {"python": "3.11", "platform": "linux", "device": {"name": "a device"}}
             if label == "hostile":
                 for field in fields or FIELDS:
-                    FIELDS[field](result, text)
+                    (FIELDS | ALONE)[field](result, text)
                 if seed and "reason" in (fields or FIELDS):
                     result |= {"status": "failed", "metrics": {}}
             found.append(result)

@@ -18,8 +18,13 @@ class Markdown(str):
     __slots__ = ()
 
 
+_WORKFLOW = re.compile(r"^(\s*):(?=:)|(#)#(?=\[)", re.MULTILINE)
+"""Where a line of a log would be a command to the runner of a workflow."""
+
+
 def visible(text: str) -> str:
-    """Return text whose hidden characters are spelt out in hexadecimal; tabs and newlines stay."""
+    """Return text whose hidden characters are spelt out in hexadecimal; tabs and newlines stay. No line of it is a command of a workflow."""
+    text = _WORKFLOW.sub(lambda found: f"{found[1]}\\x3a" if found[1] is not None else "#\\x23", text)
     return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 

@@ -20,22 +20,8 @@ class Full(MQAR):
     "A task of someone's own."
     name = "full"
 """
-PARITY = [
-    "--device",
-    "cpu",
-    "--set",
-    "model.d_model=16",
-    "--set",
-    "protocol.tokens=640",
-    "--set",
-    "protocol.batch_size=4",
-    "--set",
-    "protocol.evaluations=5",
-    "--set",
-    "protocol.validation_examples=8",
-    "--set",
-    "protocol.test_examples=16",
-]
+FEW = {"batch_size": 4, "tokens": 640, "evaluations": 5, "validation_examples": 8, "test_examples": 16}
+PARITY = ["--device", "cpu", "--set", "model.d_model=16", *(word for name in FEW for word in ("--set", f"protocol.{name}={FEW[name]}"))]
 
 
 def titles(text: str) -> list[str]:

@@ -52,6 +52,11 @@ def test_json_keeps_its_values(text: str) -> None:
     assert told == escape.visible(told)
 
 
+def test_no_line_is_a_command_of_a_workflow() -> None:
+    assert escape.visible("a::b\n ::error::x\n##[group]x") == "a::b\n \\x3a:error::x\n#\\x23[group]x"
+    assert escape.csv("::error::x") == escape.one_line("::error::x") == "\\x3a:error::x"
+
+
 def test_lines_are_kept_or_joined() -> None:
     assert escape.visible("a\tb\nc\x00") == "a\tb\nc\\x00"
     assert escape.one_line(" a\tb\n\nc\x85d ") == "a b c d"

@@ -34,7 +34,7 @@ from linbench.results import Comparison, comparisons
 from linbench.speeds import speeds
 from linbench.store import Result
 from linbench.suite import Suite, blocks
-from tests.hostile import FIELDS, TEXTS, results
+from tests.hostile import ALONE, FIELDS, TEXTS, results
 from tests.linbench.claiming import a_claim, keeping
 from tests.speeds import a_speed
 
@@ -102,7 +102,7 @@ def shown(found: list[Comparison]) -> Iterator[str]:
 @pytest.mark.slow
 @every_text
 def test_in_tables(a_result: Make, text: str) -> None:
-    found = [comparison for field in FIELDS for comparison in comparisons(results(a_result, text, field))]
+    found = [comparison for field in FIELDS | ALONE for comparison in comparisons(results(a_result, text, field))]
     for comparison in found:
         assert_markdown(markdown(comparison))
         assert_latex(latex(comparison))
@@ -111,7 +111,7 @@ def test_in_tables(a_result: Make, text: str) -> None:
 
 
 def sides(make: Make, text: str) -> Iterator[tuple[list[Result], list[Result]]]:
-    for field in FIELDS:
+    for field in FIELDS | ALONE:
         hostile, sound = results(make, text, field), results(make, "deltanet", field)
         yield from ((hostile, sound), (sound, hostile), (hostile, hostile), (hostile[2:], []))
 
