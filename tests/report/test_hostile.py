@@ -14,6 +14,7 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from linbench.beside import side_by_side
+from linbench.claims.page import detail
 from linbench.claims.page import page as claims_page
 from linbench.claims.picture import drawings as claim_drawings
 from linbench.claims.stored import Stored
@@ -147,8 +148,9 @@ def test_in_files(a_result: Make, tmp_path: Path, text: str) -> None:
 @every_text
 def test_in_pictures(a_result: Make, tmp_path: Path, text: str) -> None:
     found = comparisons(results(a_result, text))
-    alone = comparisons(results(a_result, text, "label", "mark"))
-    assert save_figures(alone, tmp_path, ["learning-curves", "models"], ["svg"])
+    few = results(a_result, text, "label", "mark")
+    alone = comparisons([*few, *(result | {"purpose": "tuning", "id": f"{result['id']} tuned"} for result in few)])
+    assert len(save_figures(alone, tmp_path, ["learning-curves", "learning-rates"], ["svg"])) == 4
     save_figures(found, tmp_path, ["slices"], ["svg"])
     words = []
     for path in tmp_path.iterdir():
@@ -252,11 +254,17 @@ def test_in_a_comparison(a_result: Make, text: str) -> None:
 
 
 @every_text
-def test_in_the_page_of_claims(kept: Callable[..., Stored], text: str) -> None:
+def test_in_the_page_of_claims(kept: Callable[..., Stored], tmp_path: Path, text: str) -> None:
     claim = a_claim()
     kept(claim, {"delta": [0.9, 0.91, 0.92], "sum": [0.1, 0.1, 0.1]}, device=text)
     stored = kept(claim, {"delta": [0.9, 0.91, 0.92], "sum": [0.1, 0.1, 0.1]}, device="cpu", marks=[text], status="failed", reason=text, metrics={})
     found = [verdict(claim, stored)]
+    keep, few = keeping(tmp_path / "few"), {"delta": [0.9, 0.91], "sum": [0.1, 0.1]}
+    keep(claim, few, device="cpu")
+    undecided = keep(claim, few, device=text)
+    at_length = detail(verdict(claim, undecided), undecided)
+    assert escape.markdown(text) in next(line for line in at_length if line.startswith("- **undecided**: "))
+    assert_markdown("\n".join(at_length), also={"code_inline", "strong", "softbreak"})
     told = claims_page(found, stored, command=f"linbench claims --save {text}", beside=Path("docs/claims.md"))
     ours = {"code_inline", "strong", "link", "image", "fence", "softbreak"}
     assert_markdown(told.partition("writes this page")[2], also=ours)
