@@ -71,12 +71,12 @@ def run(
 
 def load(results: str | Path = "results") -> pd.DataFrame:
     """Every stored result: one row per cell, with its settings as `task.NAME`, `protocol.NAME` and `model.NAME` (those of
-    mixers where all layers are alike). Of each file that is unreadable there is a warning.
+    mixers where all layers are alike). Of each file that does not count there is a warning.
 
     Raises StorageError: there is no such folder.
     """
     store = Store(results)
     found = store.all()
-    for path in store.set_aside:
-        warnings.warn(f"a result is unreadable and does not count: {path}", stacklevel=2)
+    for path, why in store.set_aside.items():
+        warnings.warn(f"a result does not count: {path}: {why}", stacklevel=2)
     return frame(found)

@@ -1,7 +1,7 @@
 """Where results are kept: one file per cell, written whole or not at all, never trusted unread."""
 
 import errno
-import json
+import hashlib
 import re
 import tempfile
 import time
@@ -14,15 +14,14 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from linbench.cell import SCHEMA, canonical, digest
 from linbench.common.errors import StorageError
-from linbench.common.files import LEFTOVER, inside, try_named, write_whole
+from linbench.common.files import LEFTOVER, UnfitFileError, inside, read_regular, try_named, write_whole
 from linbench.common.laws import Law
+from linbench.common.reading import read_json
+from linbench.schema import CELL, DRAW, OPERATION, RECORDS, SPEED, STEP, misfit
 
 Result = dict[str, Any]
 """What a cell measured, as plain JSON values; see `linbench.measure` for what is in it. What a benchmark measured has a `kind` and other things in it: see
-`linbench.benchmark.measured`."""
-
-CELL, SPEED, OPERATION, STEP, DRAW = "cell", "speed", "operation", "step", "draw"
-"""Kinds of results: of a cell, as one that does not say is; of a layer that was timed, a kernel, a whole training step, and the drawing of examples."""
+`linbench.benchmark.measured`. `linbench.schema` has the fields of both, which hold for every result that a store gives."""
 
 BENCHED = (OPERATION, STEP, DRAW)
 """What is timed beside layers."""
@@ -83,8 +82,9 @@ class Store:
     def __init__(self, folder: str | Path, option: str = "--results") -> None:
         self.folder, self.option = Path(folder), option
         """`option`: by which the user has named the folder."""
-        self.set_aside: list[Path] = []
-        """Files found unreadable since this store was opened, as they are called now: one whose cell is run again gets another name, and stays."""
+        self.set_aside: dict[Path, str] = {}
+        """Files that do not count, found since this store was opened, each with the reason. They go by their present names: one whose cell is run again gets
+        another name, and stays."""
 
     def prepare(self) -> None:
         """Make the folder and see that it can be written, before anything is spent on what could not be kept.
@@ -103,33 +103,29 @@ class Store:
                 probe.flush()
 
     def get(self, cell_id: str) -> Result | None:
-        """The result of a cell, or None, as for one of an older schema. A file that is torn, altered or misnamed is left aside, so that its cell runs again,
-        and stays as it is, since who reads may not be who writes here.
+        """The result of a cell, or None, as for one of an older schema. A file that is torn, altered or misnamed, that may not be read, or that does not fit
+        the record of a result is set aside with the reason, so that its cell runs again. It stays as it is, since who reads may not be who writes here.
 
-        Raises StorageError: the file is there and cannot be read, or comes from a newer linbench.
+        Raises StorageError: the system fails to read the file, or it comes from a newer linbench.
         """
         path = self._path(cell_id)
-        text = _content(path)
-        if text is None:
+        found = _read(path, cell_id)
+        if isinstance(found, str):
+            self.set_aside.setdefault(path, found)
             return None
-        result = _sound(text, cell_id)
-        if result is None:
-            if path not in self.set_aside:
-                self.set_aside.append(path)
-            return None
-        if result["schema"] > SCHEMA:
-            raise StorageError(f"{path} was written by a newer linbench (schema {result['schema']}, this one knows {SCHEMA}); update linbench.")
-        return result if result["schema"] == SCHEMA else None
+        return found
 
     def put(self, result: Result) -> Path:
-        """Keep a result: written aside, flushed to the disk, then renamed. What stands in its place and is unreadable is kept under another name.
+        """Keep a result: written aside, flushed to the disk, then renamed. What stands in its place and does not count is kept under another name.
 
-        Raises StorageError; nothing is left behind then.
+        Raises StorageError; nothing is left behind then. Raises ValueError: this is not a result as `linbench.schema` has it.
         """
         path = self._path(result["id"])
         text = canonical({**result, "checksum": digest(result)})
-        if (torn := _content(path)) is not None and _sound(torn, result["id"]) is None:
-            self._put_aside(path)
+        if wrong := misfit(result):
+            raise ValueError(f"a result cannot be kept: {wrong}")
+        if isinstance(why := _read(path, result["id"]), str):
+            self._put_aside(path, why)
         with storage_sentence(self.folder, "cannot keep results in"):
             write_whole(path, text.encode())
         return path
@@ -143,10 +139,10 @@ class Store:
         if not self.folder.is_dir():
             raise StorageError(f"there is no results folder {self.folder}; `linbench run` makes one, {self.option} names another.")
         found = (self.get(path.stem) for path in sorted(self.folder.glob("*.json")) if _ID.fullmatch(path.stem))
-        kinds: dict[str, list[Result]] = {kind: [] for kind in (CELL, SPEED, OPERATION, STEP, DRAW)}
+        kinds: dict[str, list[Result]] = {kind: [] for kind in RECORDS}
         for result in found:
             if result is not None:
-                kinds.setdefault(result.get("kind", CELL), []).append(result)
+                kinds[result.get("kind", CELL)].append(result)
         return kinds
 
     @property
@@ -177,7 +173,7 @@ class Store:
     def _path(self, cell_id: str) -> Path:
         return self.folder / f"{cell_id}.json"
 
-    def _put_aside(self, path: Path) -> None:
+    def _put_aside(self, path: Path, why: str) -> None:
         number = sum(1 for _ in path.parent.glob(f"{path.name}{_ASIDE}*"))
         aside = path.with_name(f"{path.name}{_ASIDE}-{number}")
         with storage_sentence(path, "cannot set aside"):
@@ -185,26 +181,63 @@ class Store:
                 path.rename(aside)
             except FileNotFoundError:  # another writer was quicker
                 return
-        self.set_aside = [*(other for other in self.set_aside if other != path), aside]
+        self.set_aside.pop(path, None)
+        self.set_aside[aside] = why
 
 
-def _content(path: Path) -> bytes | None:
-    """None: there is no such file."""
+UNREADABLE = "it is torn, altered or not its own"
+"""Why a file does not count whose text is not what was written under its name."""
+
+_NOT_OURS = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG)
+"""Refusals of the system that concern one file, and are no fault of the disk."""
+
+
+def _read(path: Path, cell_id: str) -> Result | str | None:
+    """The result in a file without its checksum; None: there is no file, or it is of an older schema. A text: why it does not count.
+
+    Raises StorageError: the system fails to read it, or it comes from a newer linbench.
+    """
     with storage_sentence(path, "cannot read"):
         try:
-            return path.read_bytes()
+            text = read_regular(path)
         except FileNotFoundError:
             return None
+        except UnfitFileError as unfit:
+            return str(unfit.strerror)
+        except OSError as error:
+            if error.errno in _NOT_OURS:
+                return f"it cannot be read: {error.strerror}"
+            raise
+    result = _sound(text, cell_id)
+    if result is None:
+        return UNREADABLE
+    schema = result.get("schema")
+    if isinstance(schema, bool) or not isinstance(schema, int):
+        return "schema should be a whole number"
+    if schema > SCHEMA:
+        raise StorageError(f"{path} was written by a newer linbench (schema {schema}, this one knows {SCHEMA}); update linbench.")
+    return None if schema < SCHEMA else misfit(result) or result
 
 
 def _sound(text: bytes, cell_id: str) -> Result | None:
     """The result of that cell without its checksum. None: the text is torn, altered, or another's."""
     try:
-        result: Result = json.loads(text)
+        result: Result = read_json(text)
         checksum = result.pop("checksum")
-        return result if checksum == digest(result) and result["id"] == cell_id else None
+        return result if checksum == (_written_digest(text) or digest(result)) and result["id"] == cell_id else None
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+_CHECKSUM = re.compile(rb'"checksum":"([0-9a-f]{64})",')
+
+
+def _written_digest(text: bytes) -> str | None:
+    """The digest of what was written beside the checksum, where it stands there as it was made of; to write it all down anew takes a third of the time of
+    reading. None: it is written in another way, or altered."""
+    found = _CHECKSUM.search(text)
+    made = hashlib.sha256(text[: found.start()] + text[found.end() :]).hexdigest() if found else ""
+    return made if found and made.encode() == found[1] else None
 
 
 def rate_of(result: Result) -> float:

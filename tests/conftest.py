@@ -183,9 +183,9 @@ def a_result() -> Callable[..., Result]:
             "source": None,
         }
         task = {"name": "mqar", "version": 1, "settings": {"kv_pairs": more.pop("kv_pairs", 8)}, "source": None}
-        protocol = {"lr": more.pop("lr", 0.01), "tokens": 100, "batch_size": 4, "precision": "fp32"}
+        protocol = {"lr": more.pop("lr", 0.01), "tokens": 100, "batch_size": 4, "precision": "fp32", "test_examples": 64}
         around = {"d_model": more.pop("d_model", 64), **more.pop("around", {})}
-        model = {"form": more.pop("form", "native"), "backbone": {"version": 1, "settings": around}, "layers": [layer]}
+        model = {"form": more.pop("form", "native"), "backbone": {"version": 1, "settings": around, "kernel": {}}, "layers": [layer]}
         state = {"recurrent": more.pop("recurrent", 100), "cache": more.pop("cache", 0), "convolution": 0, "shift": 0}
         return {
             "id": f"{label}{seed}{score}{sorted(more.items())}{layer}{task}{protocol}{model}",

@@ -39,6 +39,7 @@ def a_speed(label: str = "deltanet", length: int = 256, seconds: float = 1.0, **
         "cost": {"flops": 100.0, "bytes": 30.0},
         "ceilings": {"flops_per_second": 1000.0, "bytes_per_second": 100.0},
         "first_call": 3.0,
+        "of_peer": None,
         "environment": {"device": {"name": "a CPU"}, "threads": 2, "commit": "abcdef0123456789", "dirty": False, "packages": {}},
         **more,
     }

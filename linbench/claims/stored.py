@@ -25,9 +25,9 @@ class Stored:
         self.results, self.speeds = ({result["id"]: result for kept in self.by_folder.values() for result in kept[kind]} for kind in (CELL, SPEED))
 
     @property
-    def set_aside(self) -> list[Path]:
-        """Files that could not be trusted."""
-        return [path for store in self.stores for path in store.set_aside]
+    def set_aside(self) -> dict[Path, str]:
+        """Files that do not count, each with the reason."""
+        return {path: why for store in self.stores for path, why in store.set_aside.items()}
 
     @cached_property
     def timed(self) -> dict[str, Result]:

@@ -83,7 +83,7 @@ def compare(
     from linbench.report.lines import show
 
     tables = plan.tables(done, store)
-    tell_set_aside([path for one in (*plan.stores, store) for path in one.set_aside])
+    tell_set_aside({path: why for one in (*plan.stores, store) for path, why in one.set_aside.items()})
     if as_json:
         print(json.dumps([plain(table) for table in tables]))
     for table in tables if not as_json else ():

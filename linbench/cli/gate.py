@@ -41,7 +41,7 @@ def gate(
     stores = Store(baseline, "--baseline"), Store(candidate, "--candidate")
     before, after = (store.by_kind() for store in stores)
     found = compare(before[CELL], after[CELL], rule, speeds=(before[SPEED], after[SPEED]), unreadable=[path.name for path in stores[0].set_aside])
-    tell_set_aside([path for store in stores for path in store.set_aside])
+    tell_set_aside({path: why for store in stores for path, why in store.set_aside.items()})
     if as_json:
         print(json.dumps(plain(found, rule)))
     elif format_ is Shown.markdown:

@@ -54,10 +54,10 @@ class Shown(StrEnum):
 ShownOption = Annotated[Shown, typer.Option("--format", help="terminal, or markdown, for a summary or a comment.", rich_help_panel="Results")]
 
 
-def tell_set_aside(paths: Sequence[Path]) -> None:
-    """One line on standard error for each result file that cannot be trusted."""
-    for path in paths:
-        tell(f"linbench: a result is unreadable and does not count: {path}.")
+def tell_set_aside(files: Mapping[Path, str]) -> None:
+    """Write one line on standard error for each result file that does not count, with the reason."""
+    for path, why in files.items():
+        tell(f"linbench: a result does not count: {path}: {why}.")
 
 
 def tell_left_out(missing: Mapping[str, str]) -> None:

@@ -15,6 +15,16 @@ EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 
 
+MOST_CHARACTERS = 200
+"""Of what was typed that a message repeats; more hides what the message says."""
+
+
+def shortened(text: object, most: int = MOST_CHARACTERS) -> str:
+    """Return a text of at most `most` characters: a longer one is cut, and `...` ends it."""
+    whole = str(text)
+    return whole if len(whole) <= most else f"{whole[: most - 3]}..."
+
+
 class UserError(Exception):
     """Something the user can put right. Its message is shown as it is, without a traceback; the process exits with `exit_code`."""
 

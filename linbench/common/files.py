@@ -1,11 +1,15 @@
-"""Files that are there whole or not at all, under names that cannot lead out of their folder."""
+"""Files that are there whole or not at all, under names that cannot lead out of their folder, and reading what others may have put in their place."""
 
+import errno
 import hashlib
 import os
 import re
+import stat
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 LEFTOVER = ".writing-"
 """How the names of files begin that a writer was killed over."""
@@ -92,3 +96,46 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+MOST_BYTES = 64 << 20
+"""More than any result, suite or policy has, and little enough to be read at once."""
+
+
+class UnfitFileError(OSError):
+    """A path at which there is something that is not read: no regular file, or one that is too large. `strerror` says which."""
+
+
+@contextmanager
+def opened(path: Path, most: int = MOST_BYTES) -> Iterator[BinaryIO]:
+    """Open a regular file of at most `most` bytes, or a link to one, for reading. A pipe or a device is neither opened nor waited for.
+
+    Raises UnfitFileError: it is something else or larger; OSError: it cannot be read.
+    """
+    _require_regular(path.stat(), most)
+    # what stands there may have become a pipe since, and must not be waited for
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        _require_regular(os.fstat(descriptor), most)
+        yield file
+
+
+def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Read a regular file of at most `most` bytes, or a link to one. Raises UnfitFileError and OSError, as `opened` does."""
+    with opened(path, most) as file:
+        content = file.read(most + 1)  # a file may grow while it is read, and one below /proc has no size
+    if len(content) > most:
+        raise _too_large(most)
+    return content
+
+
+def _require_regular(found: os.stat_result, most: int) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe" if stat.S_ISFIFO(found.st_mode) else "a device or socket"
+        raise UnfitFileError(errno.EINVAL, f"it is {kind}, not a file")
+    if found.st_size > most:
+        raise _too_large(most)
+
+
+def _too_large(most: int) -> UnfitFileError:
+    return UnfitFileError(errno.EFBIG, f"it has more than the {most / (1 << 20):,.0f} MiB that are read")

@@ -9,6 +9,7 @@ import pytest
 
 from linbench.cell import SCHEMA, digest
 from linbench.store import Store
+from tests.records import a_point
 from tests.speeds import a_speed
 
 
@@ -20,9 +21,9 @@ def store(a_result: Callable[..., Any], tmp_path: Path) -> Callable[..., Path]:
         folder = Store(tmp_path / name)
         folder.prepare()
         for seed in range(6):
-            result = a_result(seed=seed, score=score + seed / 100, **more)
+            result = a_result(seed=seed, score=score + seed / 100, curve=[a_point(score)], **more)
             folder.put(result | {"id": digest(result["id"]), "schema": SCHEMA})
-        speed = a_speed(seconds=seconds, environment={"device": {"name": "a CPU"}, "threads": 2, "packages": {}, "commit": None})
+        speed = a_speed(seconds=seconds, environment={"device": {"name": "a CPU"}, "threads": 2, "packages": {}, "commit": None, "dirty": None})
         for result in [speed] if seconds else []:
             folder.put(result | {"id": digest(result["id"]), "schema": SCHEMA})
         return folder.folder
@@ -101,7 +102,7 @@ def test_an_unreadable_file_of_a_baseline_stays_as_it_is_and_is_named_every_time
     before = sorted(base.iterdir())
     for _ in range(2):
         ended = gate(base, store("head", 0.8))
-        assert ended.err.startswith(f"linbench: a result is unreadable and does not count: {torn}.\n")
+        assert ended.err.startswith(f"linbench: a result does not count: {torn}: it is torn, altered or not its own.\n")
     assert (sorted(base.iterdir()), torn.read_text()) == (before, "{")
 
 

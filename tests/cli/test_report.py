@@ -9,6 +9,7 @@ import pytest
 
 from linbench.cell import SCHEMA, digest
 from linbench.store import Store
+from tests.records import a_point
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def test_the_report_is_one_file(linbench: Callable[..., Any]) -> None:
     torn.write_text("{")
     ended = linbench("report", "--save", "elsewhere/page.html")
     assert ended.code == 0
-    assert ended.err == f"linbench: a result is unreadable and does not count: {torn}.\n"
+    assert ended.err == f"linbench: a result does not count: {torn}: it is torn, altered or not its own.\n"
     assert torn.name in Path("elsewhere/page.html").read_text()
     assert torn.read_text() == "{"
 
@@ -108,7 +109,7 @@ def test_what_the_report_says_of_claims_rests_on_folders_below_too(
     for folder, seed in (("results", 0), ("results/claims", 1)):
         store = Store(folder)
         store.prepare()
-        result = a_result(seed=seed)
+        result = a_result(seed=seed, curve=[a_point()])
         store.put(result | {"id": digest(result["id"]), "schema": SCHEMA})
     ended = linbench("report")
     assert ended.code == 0, ended.err

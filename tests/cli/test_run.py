@@ -77,10 +77,10 @@ def test_an_unreadable_result_is_set_aside_and_its_cell_runs_again(linbench: Cal
     linbench(*words)
     (path,) = Path("results").glob("*.json")
     path.write_text(path.read_text()[:-30])
-    with pytest.warns(UserWarning, match=f"a result is unreadable and does not count: {path}"):
+    with pytest.warns(UserWarning, match=f"a result does not count: {path}: it is torn"):
         assert package.load("results").empty
     ended = linbench(*words)
-    assert f"linbench: a result is unreadable and does not count: {path}.unreadable-0.\n" in ended.err
+    assert f"linbench: a result does not count: {path}.unreadable-0: it is torn, altered or not its own.\n" in ended.err
     assert "finished earlier" not in ended.err
     assert len(list(Path("results").glob("*.unreadable-0"))) == 1
     assert "finished earlier" in linbench(*words).err

@@ -9,6 +9,7 @@ from linbench.claims.cells import of_measure
 from linbench.claims.claim import Claim, section
 from linbench.claims.stored import Stored
 from linbench.store import Result, Store
+from tests.records import a_point, a_record
 
 CLAIM: dict[str, Any] = {
     "says": "the delta rule recalls more", "source": "x", "published": "y", "tier": "T1", "setting": "z", "rule": "w",
@@ -26,11 +27,8 @@ def a_claim(cells: dict[str, Any] | None = None, **changes: Any) -> Claim:
 def a_result(cell: Cell, score: float, device: str, **more: Any) -> Result:
     """What is stored of a cell, as far as claims read it."""
     identity = {**cell.identity, "device": device}
-    return {
-        "id": digest(identity), "schema": identity["schema"], "label": cell.model.label, "purpose": cell.purpose, "search": None, "cell": identity,
-        "chance": 0.25, "status": "ok", "reason": None, "marks": [], "metrics": {"accuracy": score, "nll": 1.0}, "slices": {},
-        "curve": [{"accuracy": score, "step": 7}], "model": {}, "seconds": 1.0,
-    } | more  # fmt: skip
+    own = {"label": cell.model.label, "purpose": cell.purpose, "cell": identity, "metrics": {"accuracy": score, "nll": 1.0}, "curve": [a_point(score)]}
+    return a_record(digest(identity), **own) | more
 
 
 def keeping(folder: Path) -> Callable[..., Stored]:

@@ -40,7 +40,7 @@ def a_timing(claim: Claim, name: str, seconds: Sequence[float], kind: str, **mor
     environment = {"device": {"name": kind}, "threads": 1, "commit": "ab", "dirty": False, "packages": {}}
     return {
         "id": digest(bench), "schema": bench["schema"], "kind": SPEED, "label": case.label, "bench": bench, "status": "ok", "reason": None, "marks": [],
-        "sides": {"linbench": side}, "environment": environment,
+        "sides": {"linbench": side}, "environment": environment, "state": None, "cost": None, "ceilings": None, "first_call": None,
     } | more  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from linbench.common.errors import UserError
 from linbench.compare import comparing, stores_at
 from linbench.store import Store
 from linbench.suite import Suite
+from tests.records import a_point
 from tests.speeds import a_speed, layer_of
 
 SUITE = Suite.parse(
@@ -41,7 +42,7 @@ def keep(a_result: Callable[..., Any], tmp_path: Path) -> Callable[..., Path]:
             cells = [*(tuning if tuned else []), *(search.at(-6, [search.cell.seed], "report")[0] for search in chosen)]
         for cell in cells:
             score = 0.9 if cell.protocol.lr == 1e-3 else 0.5
-            own = {"cell": cell.identity, "id": cell.id, "schema": SCHEMA, "purpose": cell.purpose, "curve": [{"accuracy": score}]}
+            own = {"cell": cell.identity, "id": cell.id, "schema": SCHEMA, "purpose": cell.purpose, "curve": [a_point(score)]}
             store.put(a_result(cell.model.label, cell.seed, score) | own | more)
         return tmp_path / "kept"
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from linbench import store as stores
 from linbench.cell import SCHEMA
 from linbench.common.errors import StorageError
-from linbench.store import Result, Store, from_outside
+from linbench.store import UNREADABLE, Result, Store, from_outside
+from tests.records import a_point, a_record
 
 ID = "a" * 64
 
@@ -23,7 +25,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def a_result(**more: Any) -> Result:
-    return {"schema": SCHEMA, "id": ID, "status": "ok", "metrics": {"accuracy": 0.123456789012345678}, "curve": [{"step": 1, "loss": 1e-17}], **more}
+    return a_record(ID, metrics={"accuracy": 0.123456789012345678}, curve=[a_point() | {"loss": 1e-17}], **more)
 
 
 def test_what_is_put_comes_back_to_the_bit(store: Store) -> None:
@@ -59,21 +61,22 @@ def test_whoever_reads_alone_changes_nothing_and_names_what_is_unreadable_every_
     for _ in range(2):
         reader = Store(store.folder)
         assert (reader.all(), reader.get(ID)) == ([], None)
-        assert reader.set_aside == reader.unreadable == [path]
+        assert [*reader.set_aside] == reader.unreadable == [path]
     assert (sorted(store.folder.iterdir()), path.read_bytes()) == (before, b"{")
 
 
 def test_of_two_writers_over_a_torn_file_one_keeps_it_and_neither_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     path = store.put(a_result())
     path.write_bytes(b"{")
-    other, loads = Store(store.folder), json.loads
+    other, read = Store(store.folder), stores.read_regular
 
-    def slowly(text: bytes) -> Any:
-        monkeypatch.setattr(json, "loads", loads)
+    def slowly(found: Path) -> bytes:
+        monkeypatch.setattr(stores, "read_regular", read)
+        text = read(found)
         path.rename(path.with_name(f"{path.name}.unreadable-0"))  # the other does so in the meantime
-        return loads(text)
+        return text
 
-    monkeypatch.setattr(json, "loads", slowly)
+    monkeypatch.setattr(stores, "read_regular", slowly)
     store.put(a_result())
     assert (len(store.set_aside), len(store.unreadable)) == (0, 1)
     assert other.get(ID) == a_result()
@@ -87,7 +90,7 @@ def test_flipped_bits_are_found(store: Store) -> None:
         torn[draw.randrange(len(torn))] ^= 1 << draw.randrange(8)
         (store.folder / f"{ID}.json").write_bytes(bytes(torn))
         assert store.get(ID) is None
-    assert store.set_aside == [store.folder / f"{ID}.json"]
+    assert store.set_aside == {store.folder / f"{ID}.json": UNREADABLE}
 
 
 def test_a_file_under_another_cells_name_is_not_its_result(store: Store) -> None:
