@@ -19,6 +19,7 @@ import torch
 
 from linbench.common.errors import ClusterLostError, DeviceLostError, UserError
 from linbench.common.leaving import hurried, hurry
+from linbench.common.numbers import whole
 from linbench.jobs import Job, Message, kind, work
 from linbench.loading import theirs
 from linbench.workers import Outcome, Waiting, one_line
@@ -68,10 +69,11 @@ def _require_answer(address: str) -> None:
     host, _, port = where.rpartition(":")
     if where == "auto":
         return
-    if not host or not port.isdigit() or "/" in host:
+    number = whole(port, 1, 65535)
+    if not host or number is None or "/" in host:
         raise UserError(f"--address takes auto or HOST:PORT of a cluster that this machine is a node of, not '{where}'.")
     try:
-        socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS).close()
+        socket.create_connection((host, number), timeout=_ANSWER_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise UserError(f"nothing answers at {where}, where a Ray cluster was to be: {one_line(error)}.") from error
 

@@ -1,4 +1,4 @@
-"""YAML files that users write."""
+"""YAML that users write."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -9,6 +9,16 @@ from typing import Any, ClassVar
 import yaml
 
 from linbench.common.errors import UserError
+from linbench.common.files import read_regular
+
+MOST_BYTES = 1 << 20
+"""Of a file; the longest that is shipped has a twentieth of it."""
+
+DEEPEST = 24
+"""Lists and mappings inside each other."""
+
+MOST_VALUES = 100_000
+"""With every value that an alias repeats counted again."""
 
 _FASTEST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """A tenth of the time, where PyYAML was built with it."""
@@ -41,14 +51,61 @@ for _kind, (_pattern, _first) in _SCALARS.items():
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(rf"^(?:{_pattern})$"), _first)
 
 
-def read_mapping(path: Path | Traversable, what: str, names: Collection[str]) -> Mapping[str, Any]:
-    """The file of a `what`, such as a suite, which holds some of these `names`. Raises UserError: it cannot be read, or is no mapping in YAML."""
+class TooMuchError(ValueError):
+    """A YAML text that is too long, too deep, or that its aliases make too large. The message says which."""
+
+
+def read_yaml(text: str) -> Any:
+    """Return the value that a text in YAML says. Its events are counted first, since what is made of a few bytes can be without end.
+
+    Raises TooMuchError: it is more than anyone writes by hand; yaml.YAMLError: it is not YAML.
+    """
+    if len(text) > MOST_BYTES:
+        raise TooMuchError(f"it has more than {MOST_BYTES:,} characters")
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        _require_moderate(text)
+        return yaml.load(text, Loader=_Loader)
+    except TooMuchError:
+        raise
+    except (ValueError, OverflowError) as error:  # a number or date that Python does not have, or half a character
+        raise yaml.YAMLError(str(error)) from None
+
+
+def _require_moderate(text: str) -> None:
+    """Raises TooMuchError, yaml.YAMLError."""
+    open_sizes, anchored, names = [0], dict[str, int](), list[str | None]()
+    for event in yaml.parse(text, Loader=_FASTEST):
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_sizes.append(1)
+            names.append(event.anchor)
+            if len(names) > DEEPEST:
+                raise TooMuchError(f"it has more than {DEEPEST} lists and mappings inside each other")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            size, name = open_sizes.pop(), names.pop()
+            open_sizes[-1] += size
+            if name is not None:
+                anchored[name] = size
+        elif isinstance(event, yaml.AliasEvent):
+            open_sizes[-1] += anchored.get(event.anchor, MOST_VALUES)  # of an anchor that is still open: without end
+        elif isinstance(event, yaml.ScalarEvent):
+            open_sizes[-1] += 1
+            if event.anchor is not None:
+                anchored[event.anchor] = 1
+        if sum(open_sizes) > MOST_VALUES:
+            raise TooMuchError(f"with its aliases it has more than {MOST_VALUES:,} values")
+
+
+def read_mapping(path: Path | Traversable, what: str, names: Collection[str]) -> Mapping[str, Any]:
+    """Read the file of a `what`, such as a suite, which holds some of these `names`. Raises UserError: it cannot be read, or is no mapping in YAML."""
+    try:
+        content = read_regular(path, MOST_BYTES) if isinstance(path, Path) else path.read_bytes()
+        text = content.decode()
+    except (OSError, ValueError) as error:
         raise UserError(f"cannot read the {what} {path}: {getattr(error, 'strerror', None) or error}.") from None
     try:
-        values = yaml.load(text, Loader=_Loader)
+        values = read_yaml(text)
+    except TooMuchError as error:
+        raise UserError(f"the {what} {path} is too much: {error}.") from None
     except yaml.YAMLError as error:
         raise UserError(f"the {what} {path} is not YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(values, Mapping):

@@ -7,11 +7,15 @@ import torch
 
 from linbench.cluster import connected
 from linbench.common.errors import UserError, unknown
+from linbench.common.numbers import whole
 from linbench.device import pick_device
 from linbench.pool import SILENCE, pool
 from linbench.runner import HERE, Executor
 
 EXECUTORS = ("local", "ray")
+
+_MOST_DEVICES = 1024
+"""GPUs of one host."""
 
 
 @contextmanager
@@ -53,13 +57,14 @@ def _of_this_host(device: str, devices: str | None, workers: int | None, silence
                 raise UserError(f"--device {device} is for one worker; --devices 1 is one GPU for as many as you like.")
             return pool(device, 1, silence=silence)
         return pool("cpu" if pick_device(device) == "cpu" else "cuda", workers, silence=silence)
-    if devices != "all" and not (devices.isdigit() and int(devices)):
+    count = whole(devices, 1, _MOST_DEVICES)
+    if devices != "all" and count is None:
         raise UserError(f"--devices takes all, or a number of GPUs, not '{devices}'.")
     if device not in {"auto", "cuda"}:
         raise UserError("--devices is so many GPUs; leave --device out.")
     if not torch.cuda.device_count():
         raise UserError("--devices is so many GPUs, and there is none here; leave it out, and each CPU core has a worker.")
-    return pool("cuda", workers, gpus=None if devices == "all" else int(devices), silence=silence)
+    return pool("cuda", workers, gpus=count, silence=silence)
 
 
 def _share(device: str, gpus: float | None) -> float:

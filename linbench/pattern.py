@@ -7,7 +7,14 @@ import re
 from typing import NamedTuple
 
 from linbench.common.errors import UserError
+from linbench.common.numbers import whole
 from linbench.common.quotes import opening, plain, split, unquoted
+
+MOST_LAYERS = 1024
+"""Of a model, and so of a period."""
+
+LONGEST = 10_000
+"""Characters of what names models."""
 
 _COUNT = re.compile(r"([0-9]+)x(?=.)")
 
@@ -23,20 +30,37 @@ class Term(NamedTuple):
 
 
 def parse_pattern(text: str) -> list[Term]:
-    """The layers of one period. Raises UserError: not a pattern."""
-    return [term for part in split(text, "+") for term in _terms(part.strip(), text)]
+    """Return the layers of one period. Raises UserError: not a pattern, or more than `MOST_LAYERS` layers."""
+    terms: list[Term] = []
+    for part in _parts(text, "+"):
+        term, count = _term(part.strip(), text)
+        if len(terms) + count > MOST_LAYERS:
+            raise UserError(f"'{text}' has more than {MOST_LAYERS:,} layers.")
+        terms += [term] * count
+    return terms
 
 
-def _terms(part: str, text: str) -> list[Term]:
-    count = _COUNT.match(part)
-    name, rest = opening(part[count.end() :] if count else part)
+def _parts(text: str, sign: str) -> list[str]:
+    """Return what stands between signs. Raises UserError: the text is too long."""
+    if len(text) > LONGEST:
+        raise UserError(f"'{text}' is no name of models: it has more than {LONGEST:,} characters.")
+    return split(text, sign)
+
+
+def _term(part: str, text: str) -> tuple[Term, int]:
+    """Return a layer, and how many of it follow one another."""
+    counted = _COUNT.match(part)
+    count = whole(counted[1], most=MOST_LAYERS + 1) if counted else 1
+    if count is None:
+        count = MOST_LAYERS + 1
+    name, rest = opening(part[counted.end() :] if counted else part)
     if not name:
         name, bracket, rest = rest.partition("[")
         rest = bracket + rest
     closed = not rest or (rest[0] == "[" and _closes_last(rest))
-    if not name.strip() or not closed or (name == part and "]" in name) or (count and int(count[1]) == 0):
+    if not name.strip() or not closed or (name == part and "]" in name) or count == 0:
         raise UserError(f"'{text}' is not a layer pattern; write NAME, 3xNAME+OTHER or NAME[setting=value], and a name with + , [ or ] in quotes.")
-    return [Term(name, _settings(rest[1:-1], text))] * int(count[1] if count else 1)
+    return Term(name, _settings(rest[1:-1], text)), count
 
 
 def _closes_last(text: str) -> bool:
@@ -44,23 +68,23 @@ def _closes_last(text: str) -> bool:
     return next((place for place, each, depth in plain(text) if each == "]" and depth == 0), None) == len(text) - 1
 
 
-def _settings(text: str, whole: str) -> tuple[tuple[str, str], ...]:
+def _settings(text: str, pattern: str) -> tuple[tuple[str, str], ...]:
     found: dict[str, str] = {}
     for pair in split(text, ","):
         name, equals, value = (part.strip() for part in pair.partition("="))
         if not pair.strip():
             continue
         if not equals:
-            raise UserError(f"'{pair.strip()}' in '{whole}' is not a setting; write NAME[setting=value], and a value with a comma in quotes.")
+            raise UserError(f"'{pair.strip()}' in '{pattern}' is not a setting; write NAME[setting=value], and a value with a comma in quotes.")
         if name in found:
-            raise UserError(f"'{whole}' gives {name} twice, {found[name]} and {value}; give it once.")
+            raise UserError(f"'{pattern}' gives {name} twice, {found[name]} and {value}; give it once.")
         found[name] = value
     return tuple(found.items())
 
 
 def split_models(text: str) -> list[str]:
     """`a,b[x=1,y=2]` -> two patterns, each as `tidy` has it. Raises UserError: none."""
-    found = [tidy(part) for part in split(text, ",") if part.strip()]
+    found = [tidy(part) for part in _parts(text, ",") if part.strip()]
     if not found:
         raise UserError(f"'{text}' names no model; `linbench list models` has them.")
     return found

@@ -7,6 +7,7 @@ from typing import Any
 from linbench.cell import FORMS, Cell, Form, LayerSpec, ModelSpec
 from linbench.common.errors import PluginError, UserError, unknown
 from linbench.common.io import IO
+from linbench.common.numbers import whole
 from linbench.common.quotes import unquoted
 from linbench.common.settings import Settings
 from linbench.curriculum import Segment
@@ -218,9 +219,9 @@ _CHOSEN_BY = {STATE_FLOATS: "head_dim", PARAMETERS: "channel_width"}
 
 
 def _count(name: str, value: Any) -> int:
-    if not str(value).isdigit() or int(value) < 1:
+    if (count := whole(value, 1)) is None:
         raise UserError(f"model.{name} = {value}: a whole number of at least 1 would do.")
-    return int(value)
+    return count
 
 
 def has_heads(pattern: str) -> bool:

@@ -23,7 +23,7 @@ class Policy(Settings):
 
     drop: float = Field(0.02, ge=0, lt=1, description="by how much mean accuracy may fall without more ado; 0.02 are two points")
     alpha: float = Field(0.05, gt=0, lt=1, description="probability of calling any cell of an unchanged model red, at most, by Holm's correction")
-    seeds: int = Field(6, ge=2, description="seeds that every cell must have on both sides")
+    seeds: int = Field(6, ge=2, le=10_000, description="seeds that every cell must have on both sides")
     bimodal: tuple[Bimodal, ...] = Field((), description="cells in which seeds that learn are counted, each as task, model and learnt")
     slower: float | None = Field(None, gt=1, description="stored speeds are gated, too: how many times as long a call may take; without it they are only shown")
     may_differ: tuple[Literal["device", "torch", "triton"], ...] = Field((), description="of the environments, what is allowed to")

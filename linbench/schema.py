@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from linbench.common.errors import shortened
-
 
 CELL, SPEED, OPERATION, STEP, DRAW = "cell", "speed", "operation", "step", "draw"
 """Kinds of results: of a cell, as one that does not say is; of a layer that was timed, a kernel, a whole training step, and the drawing of examples."""
@@ -57,6 +56,8 @@ class ProtocolSettings(TypedDict):
     tokens: Size
     precision: str
     test_examples: NotRequired[Size]
+    examples: NotRequired[Size | None]
+    epochs: NotRequired[Size | None]
 
 
 class Layer(TypedDict):
@@ -74,7 +75,7 @@ class Backbone(TypedDict):
 
 
 class Model(TypedDict):
-    form: Name
+    form: Literal["native", "controlled"]
     backbone: Backbone
     layers: Annotated[list[Layer], Field(min_length=1)]
 
@@ -185,7 +186,7 @@ class TakenTest(TypedDict):
 class Search(TypedDict):
     best: Positive
     edge: bool
-    accuracies: list[Annotated[list[Number], Field(min_length=2, max_length=2)]]
+    accuracies: list[Annotated[list[Number | None], Field(min_length=2, max_length=2)]]
     seeds: list[Whole]
 
 
@@ -281,7 +282,7 @@ class LayerShape(TypedDict):
 
 
 class BenchLayer(Layer):
-    form: Name
+    form: Literal["native", "controlled"]
     d_model: Size
 
 
@@ -403,6 +404,8 @@ def _contradictions(result: Mapping[str, Any]) -> Iterator[str]:
         yield from _uneven(taken["slices"], f"{place}slices")
         if result["status"] == "ok" and "accuracy" not in taken["metrics"]:
             yield f"{place}metrics.accuracy is missing"
+    if any(rate is None for rate, _ in (result["search"] or {}).get("accuracies", [])):
+        yield "search.accuracies should have a rate beside every accuracy"
     if result["status"] == "ok" and not result["curve"]:
         yield "curve should have a point"
     if (result["model"] or result["status"] == "ok") and not BuiltModel.__annotations__.keys() <= result["model"].keys():
@@ -414,8 +417,8 @@ def _uneven(slices: Mapping[str, Any], where: str) -> Iterator[str]:
     for name, totals in slices.items():
         at = totals.get("at")
         if not isinstance(at, list):
-            yield f"{where}.{ascii(name)} should have a list of values as at"
+            yield f"{where}.{name!a} should have a list of values as at"
             return
         for metric, of in totals.items():
             if metric != "at" and (not isinstance(of, dict) or not len(of["sum"]) == len(of["weight"]) == len(at)):
-                yield f"{where}.{ascii(name)} should have a sum and a weight for every value"
+                yield f"{where}.{name!a} should have a sum and a weight for every value"

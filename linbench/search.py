@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -21,15 +21,17 @@ from linbench.store import EDGE, UNTRIED, Result, Store
 class SearchSettings(Settings):
     """Defaults stand in `suites/protocol.yaml`."""
 
-    lowest: int = Field(description="the grid's first rate, as a number of half decades: -8 is 1e-4")
-    rates: int = Field(ge=5, description="rates on the grid, half a decade apart")
-    extensions: int = Field(ge=0, description="rates added at most where the best lies on the edge")
-    seeds: tuple[int, ...] = Field(min_length=1, description="tuning seeds; none of them is reported")
+    lowest: int = Field(ge=-40, le=12, description="the grid's first rate, as a number of half decades: -8 is 1e-4")
+    rates: int = Field(ge=5, le=52, description="rates on the grid, half a decade apart")
+    extensions: int = Field(ge=0, le=52, description="rates added at most where the best lies on the edge")
+    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1, max_length=64, description="tuning seeds; none of them is reported")
 
     @model_validator(mode="after")
     def _distinct(self) -> "SearchSettings":
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("tuning seeds must differ")
+        if self.lowest - self.extensions < -40 or self.lowest + self.rates - 1 + self.extensions > 12:
+            raise ValueError("rates lie between 1e-20 and 1e6, those that extensions add among them")
         return self
 
     @property

@@ -17,7 +17,12 @@ from linbench.common.errors import StorageError
 from linbench.common.files import LEFTOVER, UnfitFileError, inside, read_regular, try_named, write_whole
 from linbench.common.laws import Law
 from linbench.common.reading import read_json
-from linbench.schema import CELL, DRAW, OPERATION, RECORDS, SPEED, STEP, misfit
+from linbench.schema import CELL as CELL
+from linbench.schema import DRAW as DRAW
+from linbench.schema import OPERATION as OPERATION
+from linbench.schema import RECORDS, misfit
+from linbench.schema import SPEED as SPEED
+from linbench.schema import STEP as STEP
 
 Result = dict[str, Any]
 """What a cell measured, as plain JSON values; see `linbench.measure` for what is in it. What a benchmark measured has a `kind` and other things in it: see

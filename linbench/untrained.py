@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from linbench.common.errors import UserError
+from linbench.common.numbers import number
 from linbench.kernels.matrix_state import Add, Delta, Update, matrix_state
 from linbench.tasks.random import Stream
 
@@ -92,9 +93,16 @@ def named(text: str) -> Rule:
     kind, *settings = text.split(", ")
     kinds: dict[str, Callable[..., Rule]] = {"sum": Sum, "normalised sum": partial(Sum, normalised=True), "delta": DeltaRule, "least squares": LeastSquares}
     try:
-        return kinds[kind](**{name: float(value) for name, value in (setting.split(" ") for setting in settings)})
+        return kinds[kind](**{name: _share(value) for name, value in (setting.split(" ") for setting in settings)})
     except (KeyError, TypeError, ValueError):
         raise UserError(f"'{text}' is no update rule; they are called {'; '.join(map(str, RULES))}; normalised sum; or so with other numbers.") from None
+
+
+def _share(text: str) -> float:
+    """Raises ValueError: it is no number from 0 to 2, between which all of a rule's are."""
+    if (found := number(text, 0, 2)) is None:
+        raise ValueError(text)
+    return found
 
 
 @dataclass(frozen=True)

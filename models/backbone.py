@@ -28,14 +28,16 @@ FAMILIES = ("embedding", "norms", "cross_entropy")
 class BackboneSettings(Settings):
     """What surrounds the mixers, whatever they are."""
 
-    d_model: int = Field(64, ge=1, description="width of the residual stream")
-    layers: int = Field(2, ge=1, description="number of layers; a pattern is repeated to fill them")
+    d_model: int = Field(64, ge=1, le=1 << 17, description="width of the residual stream")
+    layers: int = Field(2, ge=1, le=1024, description="number of layers; a pattern is repeated to fill them")
     norm: Literal["rms", "layer"] = Field("rms", description="norm before each mixer, each channel mixer and the head")
     channel_mixer: Literal["swiglu", "none", "identity", "rwkv4", "rwkv6", "rwkv7", "own"] = Field(
         "swiglu",
         description="what follows each mixer; identity adds the norm of the residual stream, as zoology's absent MLP does; own is what each was published with",
     )
-    channel_width: int | None = Field(None, ge=1, description="hidden width of the channel mixer; null is 8/3 d_model for swiglu, 4 d_model for rwkv's")
+    channel_width: int | None = Field(
+        None, ge=1, le=1 << 20, description="hidden width of the channel mixer; null is 8/3 d_model for swiglu, 4 d_model for rwkv's"
+    )
     tie_embeddings: bool = Field(True, description="one matrix for embedding and head")
     embedding_dropout: float = Field(0.0, ge=0, lt=1, description="share of the embedded inputs that training sets to zero, the rest scaled up")
 

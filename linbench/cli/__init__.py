@@ -14,7 +14,18 @@ import typer
 from linbench import processes
 from linbench.cli import bench, check, claims, compare, doctor, figures, gate, listing, report, run, show, sweep, table, untrained
 from linbench.common import escape, streams
-from linbench.common.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_STORAGE, EXIT_TERMINATED, EXIT_USAGE, Signalled, UserError, message_of, nearest_quoted
+from linbench.common.errors import (
+    EXIT_BUG,
+    EXIT_INTERRUPTED,
+    EXIT_STORAGE,
+    EXIT_TERMINATED,
+    EXIT_USAGE,
+    Signalled,
+    UserError,
+    brief,
+    message_of,
+    nearest_quoted,
+)
 from linbench.common.leaving import hurried, leave
 
 app = typer.Typer(
@@ -156,5 +167,5 @@ def _hear_no_more() -> None:
 
 
 def _say(sentence: str, code: int) -> int:
-    streams.tell(sentence)
+    streams.tell(brief(sentence))
     return code

@@ -8,8 +8,9 @@ import typer
 
 from linbench.cli import bench_layers
 from linbench.cli.measuring import LAYER, SHAPE, TIMING, AgainOption, DeviceOption, DtypeOption, measured
-from linbench.cli.options import JsonOption, ResultsOption, names, numbers
+from linbench.cli.options import MOST, JsonOption, ResultsOption, names, numbers
 from linbench.common.errors import UserError
+from linbench.common.numbers import parse_whole
 from linbench.common.streams import tell
 
 if TYPE_CHECKING:
@@ -39,7 +40,12 @@ def ops(
     dtype: DtypeOption = None,
     peer: Annotated[str | None, typer.Option(rich_help_panel=TIMING, help="fla or transformers: measure it too, in turn with ours.")] = None,
     device: DeviceOption = "auto",
-    repeat: Annotated[int | None, typer.Option(min=1, rich_help_panel=TIMING, help="Calls that a median is of; default: 100, on a CPU 20.")] = None,
+    repeat: Annotated[
+        int | None,
+        typer.Option(
+            parser=parse_whole("--repeat", 1, MOST), metavar="N", rich_help_panel=TIMING, help="Calls that a median is of; default: 100, on a CPU 20."
+        ),
+    ] = None,
     first_call: Annotated[bool, typer.Option("--first-call", rich_help_panel=TIMING, help="Also seconds of the first call, with an empty cache.")] = False,
     again: AgainOption = False,
     results: ResultsOption = Path("results"),
@@ -76,7 +82,10 @@ def train(
     ] = None,
     profile: Annotated[bool, typer.Option("--profile", rich_help_panel=TIMING, help="Also where the time of a step goes on a GPU.")] = False,
     device: DeviceOption = "auto",
-    repeat: Annotated[int | None, typer.Option(min=1, rich_help_panel=TIMING, help="Windows that a median is of; default: 9, on a CPU 5.")] = None,
+    repeat: Annotated[
+        int | None,
+        typer.Option(parser=parse_whole("--repeat", 1, MOST), metavar="N", rich_help_panel=TIMING, help="Windows that a median is of; default: 9, on a CPU 5."),
+    ] = None,
     again: AgainOption = False,
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,
@@ -106,7 +115,10 @@ def data(
     ] = None,
     device: DeviceOption = "auto",
     peer: Annotated[str | None, typer.Option(rich_help_panel=TIMING, help="numpy: measure it too, in turn with ours, on a CPU.")] = None,
-    repeat: Annotated[int | None, typer.Option(min=1, rich_help_panel=TIMING, help="Draws that a median is of; default: 50, on a CPU 5.")] = None,
+    repeat: Annotated[
+        int | None,
+        typer.Option(parser=parse_whole("--repeat", 1, MOST), metavar="N", rich_help_panel=TIMING, help="Draws that a median is of; default: 50, on a CPU 5."),
+    ] = None,
     again: AgainOption = False,
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from linbench.cli.measuring import LAYER, SHAPE, TIMING, AgainOption, DeviceOption, DtypeOption, measured
-from linbench.cli.options import JsonOption, ResultsOption, numbers, parse_settings
+from linbench.cli.options import MOST, JsonOption, ResultsOption, numbers, parse_settings
 from linbench.common.errors import UserError
+from linbench.common.numbers import parse_whole
 
 if TYPE_CHECKING:
     from linbench.benchmark.layers import Case
@@ -29,14 +30,30 @@ PresetOption = Annotated[
     str | None, typer.Option("--preset", rich_help_panel=SHAPE, help="tiny, benchmark, lm or long; default: tiny on a CPU, else benchmark.")
 ]
 LengthsOption = Annotated[str | None, typer.Option("--lengths", metavar="NUMBERS", rich_help_panel=SHAPE, help="Tokens of a sequence, such as 256,4096.")]
-TokensOption = Annotated[int | None, typer.Option("--tokens", min=1, rich_help_panel=SHAPE, help="Of a batch, the same at every length.")]
-WidthOption = Annotated[int | None, typer.Option("--d-model", min=1, rich_help_panel=SHAPE, help="Width of the layer.")]
-HeadsOption = Annotated[int | None, typer.Option("--heads", min=1, rich_help_panel=SHAPE, help="Of layers that have heads.")]
-BatchOption = Annotated[int | None, typer.Option("--batch", min=1, rich_help_panel=SHAPE, help="Sequences decoded at once, beside one alone.")]
+TokensOption = Annotated[
+    int | None,
+    typer.Option("--tokens", parser=parse_whole("--tokens", 1, MOST), metavar="N", rich_help_panel=SHAPE, help="Of a batch, the same at every length."),
+]
+WidthOption = Annotated[
+    int | None, typer.Option("--d-model", parser=parse_whole("--d-model", 1, MOST), metavar="N", rich_help_panel=SHAPE, help="Width of the layer.")
+]
+HeadsOption = Annotated[
+    int | None, typer.Option("--heads", parser=parse_whole("--heads", 1, MOST), metavar="N", rich_help_panel=SHAPE, help="Of layers that have heads.")
+]
+BatchOption = Annotated[
+    int | None,
+    typer.Option("--batch", parser=parse_whole("--batch", 1, MOST), metavar="N", rich_help_panel=SHAPE, help="Sequences decoded at once, beside one alone."),
+]
 PeerOption = Annotated[str | None, typer.Option("--peer", rich_help_panel=TIMING, help="fla, transformers or sdpa: measure its layer too, in turn with ours.")]
 RepeatOption = Annotated[
     int | None,
-    typer.Option("--repeat", min=1, rich_help_panel=TIMING, help="Calls that a median is of, of decoding ten times as many; default: 30, on a CPU 20."),
+    typer.Option(
+        "--repeat",
+        parser=parse_whole("--repeat", 1, MOST),
+        metavar="N",
+        rich_help_panel=TIMING,
+        help="Calls that a median is of, of decoding ten times as many; default: 30, on a CPU 20.",
+    ),
 ]
 
 SET_BY = {"--d-model": "d_model", "--heads": "heads"}

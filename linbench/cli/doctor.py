@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from linbench.cli.options import JsonOption
+from linbench.cli.options import MOST_WORKERS, JsonOption
 from linbench.common.errors import EXIT_NO
+from linbench.common.numbers import parse_whole
 from linbench.common.streams import tell
 
 if TYPE_CHECKING:
@@ -16,7 +17,12 @@ if TYPE_CHECKING:
 def doctor(
     kernels: Annotated[list[str] | None, typer.Argument(metavar="[KERNEL]...", help="Which kernels; all when none is named.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    workers: Annotated[int | None, typer.Option(min=0, help="Processes side by side; by default none on a CPU, up to 12 on a GPU.")] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            parser=parse_whole("--workers", 0, MOST_WORKERS), metavar="N", help="Processes side by side; by default none on a CPU, up to 12 on a GPU."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the environment and hold every kernel on this device against float64.

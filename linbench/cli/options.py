@@ -9,8 +9,18 @@ import typer
 
 from linbench.common.errors import EXIT_CELLS_FAILED, UserError
 from linbench.common.laws import Law
+from linbench.common.numbers import parse_number, parse_whole, whole
 from linbench.common.quotes import plain, split, unquoted
 from linbench.common.streams import tell
+
+MOST = 1 << 30
+"""Of anything that an option counts and that costs memory for each."""
+
+MOST_WORKERS = 1024
+"""Processes of one host."""
+
+LONGEST_SECONDS = 10_000_000.0
+"""About four months."""
 
 ResultsOption = Annotated[Path, typer.Option("--results", metavar="DIR", help="Folder of result files.", rich_help_panel="Results")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output, and nothing else there.", rich_help_panel="Results")]
@@ -18,24 +28,43 @@ JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard outpu
 SeedsOption = Annotated[str | None, typer.Option("--seeds", help="Seeds, such as 0,1,2 or 0-4, whatever the suite says.")]
 FormOption = Annotated[str | None, typer.Option("--form", help="native or controlled, whatever the suite says.")]
 DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
-StackOption = Annotated[int | None, typer.Option("--stack", min=1, help="Cells trained as one program at most; default: as suits the device.")]
+StackOption = Annotated[
+    int | None,
+    typer.Option("--stack", parser=parse_whole("--stack", 1, MOST), metavar="N", help="Cells trained as one program at most; default: as suits the device."),
+]
 WorkersOption = Annotated[
     int | None,
-    typer.Option("--workers", min=0, help="Processes side by side; default: one for each GPU or core. More than GPUs share them. 0: this process alone."),
+    typer.Option(
+        "--workers",
+        parser=parse_whole("--workers", 0, MOST_WORKERS),
+        metavar="N",
+        help="Processes side by side; default: one for each GPU or core. More than GPUs share them. 0: this process alone.",
+    ),
 ]
 OwnWorkersOption = Annotated[
     int | None,
     typer.Option(
-        "--workers", min=0, help="Processes side by side; default: this process alone, and one more for tasks and layers that linbench does not ship."
+        "--workers",
+        parser=parse_whole("--workers", 0, MOST_WORKERS),
+        metavar="N",
+        help="Processes side by side; default: this process alone, and one more for tasks and layers that linbench does not ship.",
     ),
 ]
 ExecutorOption = Annotated[str, typer.Option("--executor", metavar="local|ray", help="local: on this host. ray: on the nodes of a Ray cluster.")]
 AddressOption = Annotated[
     str | None, typer.Option("--address", metavar="HOST:PORT", help="Of the Ray cluster; default: auto, the one that this host is part of.")
 ]
-GpusOption = Annotated[float | None, typer.Option("--gpus", metavar="SHARE", help="Of one GPU, for each group on a Ray cluster, such as 0.25; default: 1.")]
+GpusOption = Annotated[
+    float | None,
+    typer.Option("--gpus", parser=parse_number("--gpus", 0, 1), metavar="SHARE", help="Of one GPU, for each group on a Ray cluster, such as 0.25; default: 1."),
+]
 DevicesOption = Annotated[str | None, typer.Option("--devices", metavar="all|N", help="On all GPUs of this host, or on so many of them.")]
-TimeoutOption = Annotated[float, typer.Option("--timeout", min=1.0, metavar="SECONDS", help="A group that reports nothing for so long is ended.")]
+TimeoutOption = Annotated[
+    float,
+    typer.Option(
+        "--timeout", parser=parse_number("--timeout", 1, LONGEST_SECONDS), metavar="SECONDS", help="A group that reports nothing for so long is ended."
+    ),
+]
 
 
 AllowOption = Annotated[
@@ -84,11 +113,12 @@ def names(option: str, text: str | None) -> list[str]:
 
 
 def numbers(option: str, text: str | None) -> list[int]:
-    """`256,4096` -> whole numbers from 1 on; an option that is not given, none. Raises UserError."""
+    """Return the whole numbers in `256,4096`, each from 1 to `MOST`; of an option that is not given none. Raises UserError."""
     parts = _parts(text)
-    if not all(part.isdigit() and int(part) for part in parts):
-        raise UserError(f"{option} takes whole numbers from 1 on, such as 64,256, not '{text}'.")
-    return [int(part) for part in parts]
+    found = [whole(part, 1, MOST) for part in parts]
+    if None in found:
+        raise UserError(f"{option} takes whole numbers from 1 to {MOST:,}, such as 64,256, not '{text}'.")
+    return [number for number in found if number is not None]
 
 
 def _parts(text: str | None) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from linbench.cli.options import (
+    MOST,
     AddressOption,
     AllowOption,
     DeviceOption,
@@ -29,6 +30,7 @@ from linbench.cli.options import (
 )
 from linbench.common import escape
 from linbench.common.errors import UserError, unknown
+from linbench.common.numbers import parse_whole, whole
 from linbench.common.words import counted, duration
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ def sweep(
     suite: Annotated[str, typer.Argument(metavar="SUITE", help="A shipped suite (linbench list suites) or a YAML file.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, what is missing and what it may cost.")] = False,
     only: Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Only tasks or models of this name; * stands for anything.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many cells that are not finished.")] = None,
+    limit: Annotated[int | None, typer.Option(parser=parse_whole("--limit", 1, MOST), metavar="N", help="At most so many cells that are not finished.")] = None,
     shard: Annotated[str, typer.Option(metavar="I/N", help="The I-th of N parts, for N machines.")] = "1/1",
     retry: Annotated[str | None, typer.Option(metavar="failed", help="failed: try again what did not end well.")] = None,
     model: Annotated[list[str] | None, typer.Option("--model", "-m", metavar="MODELS", help="Models in place of the suite's, separated by commas.")] = None,
@@ -119,15 +121,15 @@ def _chosen(cells: "list[Cell]", *, only: list[str], shard: str) -> "list[Cell]"
     """Those that are asked for. Raises UserError: a shard that is none, what the suite does not have, or nothing left."""
     from linbench.groups import groups
 
-    part, slash, parts = shard.partition("/")
-    if not (slash and part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
+    part, parts = (whole(number, 1, MOST) for number in (shard.partition("/")[0], shard.partition("/")[2]))
+    if part is None or parts is None or part > parts:
         raise UserError(f"--shard takes I/N, such as 1/4 for the first of four, not '{shard}'.")
     asked = [cell for cell in cells if not only or any(_is(cell, pattern) for pattern in only)]
     names = sorted({name for cell in cells for name in (cell.task_entry.name, cell.model.label)})
     for pattern in only:
         if cells and not any(_is(cell, pattern) for cell in cells):
             raise unknown("task or model of the suite", pattern, names)
-    mine = {cell.id for group in groups(asked, largest=len(asked) or 1)[int(part) - 1 :: int(parts)] for cell in group}
+    mine = {cell.id for group in groups(asked, largest=len(asked) or 1)[part - 1 :: parts] for cell in group}
     chosen = [cell for cell in asked if cell.id in mine]
     if not chosen:
         raise UserError(f"nothing of the suite is left to run; it has {', '.join(names) or 'no task or model that is installed'}.")

@@ -10,6 +10,7 @@ import typer
 from linbench.cli.options import JsonOption, task_settings
 from linbench.common import escape
 from linbench.common.errors import UserError, unknown
+from linbench.common.numbers import LARGEST, parse_whole
 from linbench.common.words import decimal
 
 
@@ -28,12 +29,20 @@ _OF_RULES, _OF_TASKS = "Update rules", "Baselines of tasks"
 
 def untrained(
     what: Annotated[str, typer.Argument(help=f"Of update rules: {', '.join(What)}. Or a task that has baselines, such as regression.")],
-    dim: Annotated[int | None, typer.Option(min=2, help="Dimensions of keys and values.", show_default="64", rich_help_panel=_OF_RULES)] = None,
+    dim: Annotated[
+        int | None,
+        typer.Option(parser=parse_whole("--dim", 2, 4096), metavar="N", help="Dimensions of keys and values.", show_default="64", rich_help_panel=_OF_RULES),
+    ] = None,
     trials: Annotated[
         int | None,
-        typer.Option(min=1, help="Random sequences that a figure is the mean of.", show_default="32; of a task as many as models are tested on"),
+        typer.Option(
+            parser=parse_whole("--trials", 1, 1 << 20),
+            metavar="N",
+            help="Random sequences that a figure is the mean of.",
+            show_default="32; of a task as many as models are tested on",
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of these.")] = 0,
+    seed: Annotated[int, typer.Option(parser=parse_whole("--seed", 0, LARGEST), metavar="N", help="Of these.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N: float64 on a CPU, else float32 through the kernels.")] = "cpu",
     preset: Annotated[str | None, typer.Option(help="Of the task.", rich_help_panel=_OF_TASKS)] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A knob, task.NAME.", rich_help_panel=_OF_TASKS)] = None,

@@ -20,15 +20,38 @@ MOST_CHARACTERS = 200
 
 
 def shortened(text: object, most: int = MOST_CHARACTERS) -> str:
-    """Return a text of at most `most` characters: a longer one is cut, and `...` ends it."""
-    whole = str(text)
-    return whole if len(whole) <= most else f"{whole[: most - 3]}..."
+    """Return a text of at most `most` characters: of a longer one `...` stands for the middle."""
+    try:
+        whole = str(text)
+    except ValueError:  # Python writes no whole number of thousands of digits
+        return "a number of thousands of digits"
+    end = most // 3
+    return whole if len(whole) <= most else f"{whole[: most - 3 - end]}...{whole[-end:]}"
+
+
+_LONG = re.compile(rf"(?<!\w)'[^']{{{MOST_CHARACTERS + 1},}}'(?!\w)|[^\s']{{{MOST_CHARACTERS + 1},}}")
+
+_LONGEST_MESSAGE = 10_000
+"""Characters; the lists of all that is allowed are shorter."""
+
+
+def brief(message: str) -> str:
+    """Return a message in which whatever stands in quotes, or is written without a space, is shortened: only what was typed is so long."""
+    return shortened(_LONG.sub(lambda found: _inside(found[0]), message), _LONGEST_MESSAGE)
+
+
+def _inside(found: str) -> str:
+    return f"'{shortened(found[1:-1])}'" if found.startswith("'") else shortened(found)
 
 
 class UserError(Exception):
-    """Something the user can put right. Its message is shown as it is, without a traceback; the process exits with `exit_code`."""
+    """Something the user can put right. Its message is shown without a traceback, and repeats at most `MOST_CHARACTERS` of anything that was typed; the
+    process exits with `exit_code`."""
 
     exit_code = EXIT_USAGE
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(brief(message))
 
 
 class StorageError(UserError):
@@ -71,7 +94,7 @@ def message_of(error: BaseException) -> str:
 
 def unknown(kind: str, given: str, allowed: Iterable[str], *, short: Mapping[str, str] | None = None) -> UserError:
     """The error for a name that is not one of `allowed`, with the nearest match when there is one. short: what stands for a name that is meant."""
-    names = sorted(allowed)
+    names, given = sorted(allowed), shortened(given)
     hint = nearest(given, {name: name for name in names} | dict(short or {}))
     return UserError(f"unknown {kind} '{given}'; {hint and f'{hint} '}Allowed: {', '.join(names) or 'none'}.")
 

@@ -1,11 +1,16 @@
 """Test lengths as they are written."""
 
 from linbench.common.errors import UserError
+from linbench.common.numbers import whole
+
+LONGEST = 4096
+"""Times the task's length: more is no test that ends."""
 
 
 def parse_lengths(text: str) -> list[int]:
-    """`1x,2x,4x` -> multiples without repetition. Raises UserError."""
+    """Return the multiples in `1x,2x,4x`, each once. Raises UserError."""
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.endswith("x") and part[:-1].isascii() and part[:-1].isdigit() and int(part[:-1]) >= 1 for part in parts):
-        raise UserError(f"test lengths are multiples of the task's such as 1x,2x,4x, not '{text}'.")
-    return list(dict.fromkeys(int(part[:-1]) for part in parts))
+    found = [whole(part[:-1], 1, LONGEST) if part.endswith("x") else None for part in parts]
+    if None in found:
+        raise UserError(f"test lengths are multiples of the task's such as 1x,2x,4x, up to {LONGEST}x, not '{text}'.")
+    return list(dict.fromkeys(times for times in found if times is not None))

@@ -3,29 +3,40 @@
 from collections.abc import Iterable
 
 from linbench.common.errors import UserError
-
-LARGEST = 2**63 - 1
-"""A seed that a tensor holds."""
+from linbench.common.numbers import LARGEST, whole
 
 MOST = 10_000
 """Seeds at once; more are a slip of the keyboard."""
 
 
 def parse_seeds(given: str | int | Iterable[int]) -> list[int]:
-    """`0,1,2` or `0-4`, or seeds themselves, one or several -> seeds without repetition. Raises UserError."""
-    text = ",".join(map(str, given)) if isinstance(given, Iterable) and not isinstance(given, str) else str(given)
+    """Return the seeds in `0,1,2` or `0-4`, or seeds themselves, one or several, each once. Raises UserError."""
+    if isinstance(given, str):
+        parts: list[object] = [*given.split(",")]
+    else:
+        parts = [*given] if isinstance(given, Iterable) else [given]
     seeds: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        numbers = [first, last] if dash else [first]
-        if not all(map(_is_seed, numbers)) or int(numbers[-1]) < int(first):
-            raise UserError(f"seeds are numbers such as 0,1,2 or 0-4, not '{text}'; the largest is {LARGEST}.")
-        found = range(int(first), int(numbers[-1]) + 1)
-        if found.stop - found.start > MOST - len(seeds):
-            raise UserError(f"seeds are at most {MOST} at once, not '{text}'.")
-        seeds += found
+    for part in parts:
+        first, last = _ends(part)
+        if first is None or last is None or last < first:
+            raise UserError(f"seeds are numbers such as 0,1,2 or 0-4, not '{_written(given)}'; the largest is {LARGEST}.")
+        if last - first >= MOST - len(seeds):
+            raise UserError(f"seeds are at most {MOST} at once, not '{_written(given)}'.")
+        seeds += range(first, last + 1)
     return list(dict.fromkeys(seeds))
 
 
-def _is_seed(number: str) -> bool:
-    return number.isascii() and number.isdigit() and len(number) <= len(str(LARGEST)) and int(number) <= LARGEST
+def _ends(part: object) -> tuple[int | None, int | None]:
+    """The first and the last seed of a part; None: it is no number."""
+    if not isinstance(part, str):
+        return whole(part), whole(part)
+    first, dash, last = part.partition("-")
+    return whole(first), whole(last if dash else first)
+
+
+def _written(given: str | int | Iterable[int]) -> str:
+    """As a user would write them; a number of thousands of digits cannot be written as such."""
+    try:
+        return ",".join(map(str, given)) if isinstance(given, Iterable) and not isinstance(given, str) else str(given)
+    except ValueError:
+        return "a number of thousands of digits"

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, Self, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from linbench.common.errors import UserError, nearest_quoted, unknown
+from linbench.common.errors import UserError, nearest_quoted, shortened, unknown
+from linbench.common.numbers import LARGEST
 
 _WOULD_DO = {
     **dict.fromkeys(("bool_parsing", "bool_type"), "true or false"),
@@ -24,6 +25,15 @@ class Settings(BaseModel):
     """Immutable, typed settings. Strings as they come from a command line are converted; unknown names are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _within_64_bits(self) -> Self:
+        """Larger numbers than a tensor holds have no use anywhere, and some that compute with them fail late."""
+        for name, value in self:
+            for one in value if isinstance(value, tuple | list) else (value,):
+                if isinstance(one, int) and abs(one) > LARGEST:
+                    raise ValueError(f"{name} is larger than {LARGEST}, which no number may be")
+        return self
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, where: str) -> Self:
@@ -68,19 +78,20 @@ class Settings(BaseModel):
         name = ".".join([where, *map(str, error["loc"])])
         if error["loc"] and cls._has_numbers(field := str(error["loc"][0])) and field in values:
             kind = "whole numbers" if get_args(cls.model_fields[field].annotation)[0] is int else "numbers"
-            given = "nothing" if values[field] == "" else values[field]
+            given = "nothing" if values[field] == "" else shortened(values[field])
             return UserError(f"{where}.{field} = {given}: {kind} with commas between them would do, such as 0,1,2.")
         if error["type"] == "extra_forbidden":
             return unknown("setting", name, (f"{where}.{field}" for field in cls.model_fields))
         if error["type"] == "missing":
             return UserError(f"{name} must be given.")
+        given = shortened(error["input"])
         if would_do := _WOULD_DO.get(error["type"]):
-            return UserError(f"{name} = {error['input']}: {would_do} would do.")
+            return UserError(f"{name} = {given}: {would_do} would do.")
         message = error["msg"].removeprefix("Value error, ")
         if not error["loc"]:
             return UserError(f"{where}: {message}.")
-        hint = nearest_quoted(str(error["input"]), error["ctx"]["expected"]) if error["type"] == "literal_error" else ""
-        return UserError(f"{name} = {error['input']}: {message[0].lower()}{message[1:]}{f'; {hint}' if hint else '.'}")
+        hint = nearest_quoted(given, error["ctx"]["expected"]) if error["type"] == "literal_error" else ""
+        return UserError(f"{name} = {given}: {message[0].lower()}{message[1:]}{f'; {hint}' if hint else '.'}")
 
     @classmethod
     def describe(cls) -> list[tuple[str, str, str, str]]:

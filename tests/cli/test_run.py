@@ -55,7 +55,7 @@ def test_test_lengths_are_tests_of_their_own(linbench: Callable[..., Any], tiny:
     assert list(Path("results/figures").glob("*-lengths.png"))
     for wrong in ("two", ""):
         ended = linbench("run", "mqar", "--model", "deltanet", "--test-lengths", wrong, *tiny)
-        assert (ended.code, ended.err) == (2, f"linbench: test lengths are multiples of the task's such as 1x,2x,4x, not '{wrong}'.\n")
+        assert (ended.code, ended.err) == (2, f"linbench: test lengths are multiples of the task's such as 1x,2x,4x, up to 4096x, not '{wrong}'.\n")
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -90,7 +90,13 @@ def trains(monkeypatch: pytest.MonkeyPatch, a_result: Callable[..., Any]) -> lis
 
         def result(self, cell: Any) -> Any:
             score = 0.9 if cell.protocol.lr == 1e-3 else 0.5
-            more = {"cell": cell.identity, "id": cell.id, "schema": SCHEMA, "purpose": cell.purpose, "curve": [{"accuracy": score, "tokens": 640, "step": 10, "loss": 1.0}]}
+            more = {
+                "cell": cell.identity,
+                "id": cell.id,
+                "schema": SCHEMA,
+                "purpose": cell.purpose,
+                "curve": [{"accuracy": score, "tokens": 640, "step": 10, "loss": 1.0}],
+            }
             return a_result(cell.model.label, cell.seed, score) | more | {"status": self.statuses.get(cell.model.label, "ok"), "reason": "so"}
 
     runs = Runs()

@@ -17,6 +17,7 @@ from linbench.runner import Following, Silent
 from linbench.search import SearchSettings, default_search, learning_rate, run_searched
 from linbench.store import NO_VERDICT, SCHEMA, Result, Store
 from linbench.workers import Outcome, Waiting
+from tests.records import a_point, a_record
 
 SETTINGS = SearchSettings(lowest=-8, rates=5, extensions=2, seeds=(100, 101))
 GRID = [1e-4, 3.16e-4, 1e-3, 3.16e-3, 1e-2]
@@ -44,9 +45,9 @@ class Runs:
     def result(self, cell: Cell) -> Result:
         accuracy = self.accuracy(cell)
         status = accuracy if isinstance(accuracy, str) else "ok"
-        return {
-            "id": cell.id, "label": cell.model.label, "status": status, "chance": 0.125, "marks": ["undertrained"],
-            "curve": [{"accuracy": 0.9}, {"accuracy": accuracy}] if status == "ok" else [], "lr": cell.protocol.lr, "seed": cell.seed,
+        return a_record(cell.id) | {
+            "label": cell.model.label, "status": status, "chance": 0.125, "marks": ["undertrained"], "lr": cell.protocol.lr, "seed": cell.seed,
+            "curve": [a_point(0.9), a_point() | {"accuracy": accuracy}] if status == "ok" else [],
         }  # fmt: skip
 
     @property
@@ -215,7 +216,7 @@ def scored(a_result: Callable[..., Result]) -> Callable[[Cell], Result]:
     def result(cell: Cell) -> Result:
         score = peaked(1.0)(cell)
         return a_result(cell.model.label, cell.seed, score, lr=cell.protocol.lr) | {
-            "id": cell.id, "schema": SCHEMA, "cell": cell.identity, "purpose": cell.purpose, "curve": [{"accuracy": score, "tokens": 1, "step": 1}],
+            "id": cell.id, "schema": SCHEMA, "cell": cell.identity, "purpose": cell.purpose, "curve": [a_point(score)],
         }  # fmt: skip
 
     return result
