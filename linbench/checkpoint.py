@@ -1,23 +1,27 @@
 """A long group in the middle of its training, kept so that it goes on where it was broken off."""
 
 import hashlib
-import json
 import math
 import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from linbench import generators
 from linbench.cell import Cell, canonical, digest
-from linbench.common.files import write_whole
+from linbench.common.files import MOST_BYTES, opened, write_whole
+from linbench.common.memory import memory
+from linbench.common.reading import read_json
+from linbench.schema import Count, NotNegative, Point
 from linbench.store import storage_sentence
 from linbench.train import Run, Training
 
@@ -26,9 +30,6 @@ SECONDS = 60.0
 
 _NUMBERS = ("step", "trained", "seconds", "note")
 """Of a training, beside tensors and runs."""
-
-_LONGEST_HEAD = 1 << 28
-"""Bytes of the first line that are read at most: a group of many cells with long curves has some millions."""
 
 
 class Checkpoints:
@@ -93,27 +94,21 @@ class Checkpoint:
 
     @classmethod
     def read(cls, path: Path, *, among: Set[str] | None = None) -> "Checkpoint | None":
-        """Return None for what is no regular file, cannot be read, is torn, altered or has just gone, and for one with a cell that is not `among` those."""
+        """Return what a file has kept; None where it is torn or altered, is no file that may be read, has just gone, or has a cell that is not `among` those."""
         try:
-            if not path.is_file():  # a pipe would be waited for
-                return None
-            with path.open("rb") as file:
-                numbers = json.loads(file.readline(_LONGEST_HEAD))
-                if numbers.pop("checksum") != digest(numbers) or (among is not None and not set(numbers["cells"]) <= among):
+            with opened(path, memory() // 2) as file:  # a writer has it in memory twice
+                numbers = read_json(file.readline(MOST_BYTES))
+                if numbers.pop("checksum") != digest(numbers):
+                    return None
+                _KEPT.validate_python(numbers, strict=True)
+                if len(numbers["cells"]) != len(numbers["runs"]) or (among is not None and not set(numbers["cells"]) <= among):
                     return None
                 content = file.read()
-            found = cls(numbers, load(content)) if numbers["tensors"] == hashlib.sha256(content).hexdigest() else None
-            return found if found is not None and found._is_whole else None
-        except OSError:  # finished by another launcher meanwhile, or not to be read: its group begins anew
+            return cls(numbers, load(content)) if numbers["tensors"] == hashlib.sha256(content).hexdigest() else None
+        except OSError:  # as when its group was finished by another launcher
             return None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError):
             return None
-
-    @property
-    def _is_whole(self) -> bool:
-        """Whether there is a run for every cell, with all that a run has."""
-        fields_of_runs = {field.name for field in fields(Run)} - {"cell"}
-        return len(self.cells) == len(self.runs) and all(fields_of_runs == run.keys() for run in self.runs) and {*_NUMBERS} - {"note"} <= self.numbers.keys()
 
     @property
     def cells(self) -> list[str]:
@@ -127,8 +122,13 @@ class Checkpoint:
         runs: list[dict[str, Any]] = self.numbers["runs"]
         return runs
 
+    def fits(self, training: Training) -> bool:
+        """Whether it has every tensor that a training which has just begun is brought on by, each in its shape and type."""
+        needed = {**_tensors(training), "random state": torch.get_rng_state()}
+        return all(name in self.tensors and self.tensors[name].shape == x.shape and self.tensors[name].dtype == x.dtype for name, x in needed.items())
+
     def restore(self, training: Training) -> None:
-        """Bring a training that has just begun to where this one was."""
+        """Bring a training that has just begun to where this one was, if it `fits`."""
         for name, x in _tensors(training).items():
             x.detach().copy_(self.tensors[name])
         training.runs = [Run(run.cell, **kept) for run, kept in zip(training.runs, self.runs, strict=True)]
@@ -138,6 +138,31 @@ class Checkpoint:
         _set_other_generators(self.tensors)
         if "random state of the device" in self.tensors:
             torch.cuda.set_rng_state(self.tensors["random state of the device"], training.runs[0].cell.device)
+
+
+class _KeptRun(TypedDict):
+    """A `Run` as it is kept, without its cell."""
+
+    curve: list[Point]
+    diverged: str | None
+    stopped: bool
+    loss: float
+    losses: int
+
+
+class _Kept(TypedDict):
+    """The first line of a file."""
+
+    step: Count
+    trained: Count
+    seconds: NotNegative
+    note: NotRequired[str | None]  # older ones have none
+    cells: list[str]
+    runs: list[_KeptRun]
+    tensors: str
+
+
+_KEPT = TypeAdapter(_Kept)
 
 
 def composition(cells: Sequence[Cell]) -> str:

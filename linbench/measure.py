@@ -138,7 +138,7 @@ def _measured(
     first = cells[0]
     with started(cells) as training:
         size, training.note = _size(first, training.stack.model), note
-        if checkpoint is not None:
+        if checkpoint is not None and checkpoint.fits(training):
             checkpoint.restore(training)
             began -= training.seconds
         for runs, trained in train(training, on_report, on_rest):

@@ -16,7 +16,7 @@ def parse_seeds(given: str | int | Iterable[int]) -> list[int]:
     else:
         parts = [*given] if isinstance(given, Iterable) else [given]
     seeds: list[int] = []
-    for part in parts:
+    for part in parts or [None]:
         first, last = _ends(part)
         if first is None or last is None or last < first:
             raise UserError(f"seeds are numbers such as 0,1,2 or 0-4, not '{_written(given)}'; the largest is {LARGEST}.")
