@@ -34,7 +34,7 @@ def takes_triton(x: Tensor, backend: str) -> bool:
     """
     if backend not in BACKENDS or (backend == "triton" and not runs_triton(x)):
         raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, triton only on a GPU and not in float64; not {backend!r} for {x.dtype} on {x.device}")
-    return backend != "torch" and runs_triton(x)
+    return backend != "torch" and runs_triton(x) and x.numel() > 0  # of nothing torch's form makes nothing
 
 
 _wished: list[tuple[str, list[str]]] = []
@@ -51,23 +51,29 @@ def preferring(backend: str) -> Iterator[list[str]]:
         _wished.pop()
 
 
-def chosen(backend: str, backends: Collection[str], x: Tensor, *, otherwise: str) -> str:
+def chosen(backend: str, backends: Collection[str], x: Tensor, *, otherwise: str, empty: str = "reference") -> str:
     """Which of its `backends` a door takes for x: the one that is named; for "auto" the one that is wished, or else Triton where the door has it and it
-    runs, and elsewhere `otherwise`.
+    runs, and elsewhere `otherwise`. Whichever that is, an x without any numbers, as of no sequences, goes to `empty`.
 
     Raises ValueError: a backend that is not there or does not run on x.
     """
     if backend == "auto":
         wished = _wished[-1] if _wished and _wished[-1][0] in backends else None
         if wished is None:
-            return "triton" if "triton" in backends and runs_triton(x) else otherwise
+            wished = ("triton" if "triton" in backends and runs_triton(x) else otherwise, [])
         backend, taken = wished
         taken.append(backend)
     if backend not in backends:
         raise ValueError(f"backend must be one of auto, {', '.join(backends)}, not {backend!r}")
     if backend == "triton" and not runs_triton(x):
         raise ValueError(f"backend triton runs on a GPU and not in float64, not on {x.dtype} on {x.device}")
-    return backend
+    return backend if x.numel() else empty
+
+
+def require_heads(**shaped: Tensor) -> None:
+    """See that tensors [B, T, H, K], by their names, have a head at least, and a number in it. Raises ValueError."""
+    if any(0 in x.shape[2:] for x in shaped.values()):
+        raise ValueError(f"{', '.join(shaped)} have at least one head, of at least one number, not {[tuple(x.shape) for x in shaped.values()]}")
 
 
 _NOTHING = nullcontext()

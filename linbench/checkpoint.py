@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 from linbench import generators
 from linbench.cell import Cell, canonical, digest
 from linbench.common.files import MOST_BYTES, opened, write_whole
-from linbench.common.memory import memory
+from linbench.common.memory import total_memory
 from linbench.common.reading import read_json
 from linbench.schema import Count, NotNegative, Point
 from linbench.store import storage_sentence
@@ -94,9 +94,9 @@ class Checkpoint:
 
     @classmethod
     def read(cls, path: Path, *, among: Set[str] | None = None) -> "Checkpoint | None":
-        """Return what a file has kept; None where it is torn or altered, is no file that may be read, has just gone, or has a cell that is not `among` those."""
+        """Return what a file has kept. None: it is torn, altered or gone, may not be read, or has a cell that is not `among` those."""
         try:
-            with opened(path, memory() // 2) as file:  # a writer has it in memory twice
+            with opened(path, total_memory() // 2) as file:  # a writer has it in memory twice
                 numbers = read_json(file.readline(MOST_BYTES))
                 if numbers.pop("checksum") != digest(numbers):
                     return None

@@ -36,6 +36,15 @@ def _per_token(cell: Cell) -> float | None:
     return _KNOWN[name]
 
 
+def least_bytes(cell: Cell) -> int:
+    """Return the bytes of memory that training a cell takes at the least: weights, their gradient and two moments of it in float32, and what enters every
+    layer, which backward reads."""
+    longest = max(segment.task.seq_len for segment in cell.trained_on)
+    model = cell.model.sketch(cell.task)
+    entering = 2 * cell.protocol.batch_size * longest * cell.model.backbone.d_model * (1 + len(cell.model.layers))  # in bf16
+    return 16 * sum(parameter.numel() for parameter in model.parameters()) + entering
+
+
 def pace(results: Iterable[Result], device: str) -> Pace | None:
     """Of what was trained whole on this kind of device; None where nothing was."""
     steps = [

@@ -13,10 +13,11 @@ from linbench.carried import carried
 from linbench.cell import SCHEMA, Cell
 from linbench.checkpoint import Checkpoint
 from linbench.common.errors import DeviceLostError, PluginError, Signalled, StorageError, message_of
+from linbench.common.memory import in_gib, total_memory
 from linbench.environment import environment
+from linbench.estimate import least_bytes
 from linbench.evaluate import Exam, Judgement
 from linbench.loading import theirs
-from linbench.memory import in_gib
 from linbench.stack import Stack
 from linbench.store import UNDERTRAINED, Result
 from linbench.surroundings import Surroundings
@@ -136,6 +137,7 @@ def _measured(
 ) -> Iterator[Result]:
     began = time.perf_counter()
     first = cells[0]
+    _require_memory(cells)
     with started(cells) as training:
         size, training.note = _size(first, training.stack.model), note
         if checkpoint is not None and checkpoint.fits(training):
@@ -152,6 +154,15 @@ def _measured(
 
 def _surroundings(cells: Sequence[Cell]) -> Surroundings:
     return Surroundings(*(cell.seed for cell in cells))
+
+
+def _require_memory(cells: Sequence[Cell]) -> None:
+    """A GPU says by itself what it has no memory for. A CPU's process is killed for it, and with it all that it knew.
+
+    Raises torch.OutOfMemoryError: cells cannot be trained together on this machine's CPU.
+    """
+    if cells[0].device == "cpu" and (needed := len(cells) * least_bytes(cells[0])) > total_memory():
+        raise torch.OutOfMemoryError(f"out of memory: training takes {in_gib(needed)} at the least, and this machine has {in_gib(total_memory())}")
 
 
 @contextmanager

@@ -101,9 +101,8 @@ def make_task(task: str, *, preset: str | None, settings: Mapping[str, Any] | No
     entry = registry("task").find(name)
     cls: type[Task] = entry.cls
     chosen = _preset(cls, name, preset or its)
-    given = cls.Settings.parse({**chosen.task, **_by_room(settings or {}, cls)["task"]}, where="task")
     try:
-        return _sensible(cls(given)), entry, chosen
+        return _sensible(cls, {**chosen.task, **_by_room(settings or {}, cls)["task"]}, where="task"), entry, chosen
     except UserError:
         raise
     except Exception as error:
@@ -112,8 +111,19 @@ def make_task(task: str, *, preset: str | None, settings: Mapping[str, Any] | No
         raise PluginError(f"task {task} cannot be used: {theirs(error)}.") from error
 
 
-def _sensible(task: Task) -> Task:
-    """The task. Raises UserError: there are more ids than can be drawn, or but one thing to answer."""
+MOST_TOKENS = 1 << 18
+"""Of a sequence: sixteen times the longest that is shipped. Draws of slots are exact in 64 bits up to there, and chance is worked out in seconds."""
+
+
+def _sensible(cls: type[Task], values: Mapping[str, Any], *, where: str) -> Task:
+    """The task with these settings. Raises UserError: one that is not allowed, longer sequences or more ids than can be drawn, or but one thing to answer."""
+    settings = cls.Settings.parse(values, where=where)
+    for name, value in settings:
+        if isinstance(value, int) and value > MOST_IDS and not name.endswith("seed"):
+            raise UserError(f"{where}.{name} = {value}: it may be {MOST_IDS:,} at most.")
+    task = cls(settings)
+    if task.seq_len > MOST_TOKENS:
+        raise UserError(f"with these settings a sequence of {task.name} has {task.seq_len:,} tokens; it may have {MOST_TOKENS:,} at most.")
     if (ids := max(task.io.vocab_in or 0, task.io.vocab_out or 0)) > MOST_IDS:
         raise UserError(f"with these settings {task.name} has {ids:,} different tokens; it may have {MOST_IDS:,} at most.")
     if _chance(type(task), task.settings) >= 1:
@@ -146,10 +156,10 @@ def _tests(task: Task, test: Sequence[Mapping[str, Any]], lengths: Sequence[int]
 
 def _varied(task: Task, values: Mapping[str, Any], *, where: str) -> Task:
     """The task with some settings changed."""
-    changed = type(task)(task.Settings.parse({**task.settings.model_dump(exclude_unset=True), **values}, where=where))
+    changed = _sensible(type(task), {**task.settings.model_dump(exclude_unset=True), **values}, where=where)
     if changed.io != task.io:
         raise UserError(f"{where} has {_words(changed.io)} where the task has {_words(task.io)}; one model must be able to read and answer both.")
-    return _sensible(changed)
+    return changed
 
 
 def _words(io: IO) -> str:

@@ -8,7 +8,7 @@ from multiprocessing.connection import wait
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from linbench.common.errors import DeviceLostError, Signalled, StorageError, message_of
-from linbench.memory import in_gib, memory, resident
+from linbench.common.memory import in_gib, memory, resident
 from linbench.processes import CUT_OFF, Child
 
 _STARTING_SECONDS = 300.0

@@ -30,7 +30,7 @@ class FormalLanguageSettings(Settings):
     seq_len: int = Field(128, ge=4, description="tokens; longer sequences are cut, shorter ones filled up")
     min_words: int = Field(8, ge=2, description="words in a sequence, at least")
     max_words: int = Field(16, ge=2, description="words in a sequence, at most")
-    max_word: int = Field(15, ge=1, description="letters of a word, from 1 on")
+    max_word: int = Field(15, ge=1, le=4096, description="letters of a word, from 1 on")
     letters: int = Field(8, ge=FEWEST, le=26, description=f"letters there are; a language uses {FEWEST} of them or more")
     nodes: int = Field(6, ge=FEWEST, le=16, description=f"states of an automaton, from {FEWEST} on, before those out of reach are left out")
     out_degree: int = Field(2, ge=2, le=EDGES, description="letters that may follow in a state, from 1 on")

@@ -119,7 +119,7 @@ class InContextRecall(Recall):
 class NoisyRecallSettings(InContextRecallSettings):
     """As published: a fifth of all pairs are noise."""
 
-    vocab_size: int = Field(32, ge=4, description="keys, values, noise and special tokens")
+    vocab_size: int = Field(32, ge=4, le=1 << 16, description="keys, values, noise and special tokens")
     noise_vocab_size: int = Field(16, ge=0, description="tokens that are neither keys nor values")
     frac_noise: float = Field(0.2, ge=0, lt=1, description="share of the pairs in whose place noise tokens stand")
 

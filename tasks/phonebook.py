@@ -25,7 +25,7 @@ class PhonebookSettings(Settings):
 
     entries: int = Field(6, ge=1, description="names with their numbers")
     demonstrations: int = Field(2, ge=0, description="other entries that are asked for and answered before the question")
-    digits: int = Field(10, ge=1, description="digits of a number")
+    digits: int = Field(10, ge=1, le=64, description="digits of a number")
     first_names: int = Field(64, ge=1, description="first names there are")
     last_names: int = Field(64, ge=1, description="last names there are")
 

@@ -117,6 +117,8 @@ def inverse(order: Tensor) -> Tensor:
 
 _FEW = 64
 _FRACTION_BITS = 26
+LARGEST_WEIGHT = (2**63 - 1) // (33 << _FRACTION_BITS)
+"""What an `exponentials` may be multiplied by in 64 bits: the largest of these is 33, in units of 2^-26."""
 _DECIMAL = Context(prec=30)
 
 
@@ -144,4 +146,6 @@ def inverse_powers(count: int, exponent: float) -> tuple[int, ...]:
     power = Decimal(repr(exponent))
     weights = [(Decimal(i).ln(_DECIMAL) * power).exp(_DECIMAL) for i in range(1, count + 1)]
     largest = max(weights)
+    if largest / min(weights) * (1 << 14) > LARGEST_WEIGHT:
+        raise ValueError(f"{count:,} weights of exponent {exponent} differ by more than waiting times of 64 bits can tell apart")
     return tuple(int((_DECIMAL.divide(largest, w) * (1 << 14)).to_integral_value()) for w in weights)

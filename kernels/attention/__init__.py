@@ -7,7 +7,7 @@ from torch import Tensor
 from linbench.kernels.attention.dense import dense
 from linbench.kernels.attention.positions import EMPTY, positions_from_zero
 from linbench.kernels.attention.reference import reference
-from linbench.kernels.operators import chosen, may_ask_gradient, without_autocast
+from linbench.kernels.operators import chosen, may_ask_gradient, require_heads, without_autocast
 from linbench.kernels.wide import widened
 
 __all__ = ["EMPTY", "VERSION", "attention", "flops_per_token"]
@@ -61,6 +61,7 @@ def attention(
     """
     if (query_positions is None) != (key_positions is None):
         raise ValueError("give query_positions and key_positions, or neither")
+    require_heads(q=q, k=k, v=v)
     fit = q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3] and k.shape[:3] == v.shape[:3] and q.shape[2] % k.shape[2] == 0
     if not fit or (key_positions is None and q.shape[1] != k.shape[1]):
         raise ValueError(f"q [B, T, H, K], k [B, S, Hk, K], v [B, S, Hk, V] with Hk dividing H, not {[*map(tuple, (q.shape, k.shape, v.shape))]}")
@@ -69,7 +70,7 @@ def attention(
     if kept is not None and (kept[0].shape != q.shape[:3] or kept[1].shape != (*k.shape[:2], q.shape[2])):
         raise ValueError(f"kept is [B, T, H] of queries and [B, S, H] of keys, not {[*map(tuple, (x.shape for x in kept))]}")
     backends = {**_BACKENDS, "triton": _triton} if _has_kernel(q, k, v, key_positions, window, slopes, kept, scale) else _BACKENDS
-    took = chosen(backend, backends, v, otherwise="dense")
+    took = chosen(backend, backends, v, otherwise="dense", empty="dense")
     one_more = took == "triton" and key_positions is not None
     groups = q.shape[2] // k.shape[2]
     if groups > 1 and not one_more:

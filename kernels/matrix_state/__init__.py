@@ -11,7 +11,7 @@ from linbench.kernels.matrix_state.problem import Problem, Read, check
 from linbench.kernels.matrix_state.reference import reference
 from linbench.kernels.matrix_state.scan import scan
 from linbench.kernels.matrix_state.update import Add, Delta, LowRank, Update
-from linbench.kernels.operators import chosen, runs_triton, without_autocast
+from linbench.kernels.operators import chosen, require_heads, runs_triton, without_autocast
 
 __all__ = ["VERSION", "Add", "Delta", "LowRank", "Update", "flops_per_token", "matrix_state", "widens"]
 
@@ -70,6 +70,7 @@ def matrix_state(
     Raises:
         ValueError: shapes that do not fit together, or a name that is not there.
     """
+    require_heads(q=q, k=k, v=v)
     alone = q.shape[1] == 1 and not torch.is_grad_enabled()  # a token needs no triangular system
     took = chosen(backend, _BACKENDS, v, otherwise="reference" if alone else "chunkwise")
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -90,7 +91,7 @@ def _with_own_write(o: Tensor, problem: Problem) -> Tensor:
     """o_t + scale * (q_t . (u k_t)) v_t, summed over a token's steps: [B, T, H, V]."""
     problem, bonus = problem.promoted(), problem.bonus
     assert bonus is not None
-    k, v = (x.reshape(len(x), -1, problem.steps, *x.shape[2:]) for x in (problem.k, problem.v))
+    k, v = (x.reshape(*problem.q.shape[:2], problem.steps, *x.shape[2:]) for x in (problem.k, problem.v))
     strength = ((problem.q * bonus.to(problem.q.dtype))[:, :, None] * k).sum(dim=-1, keepdim=True)
     return o + problem.scale * torch.sum(strength * v, dim=2)
 

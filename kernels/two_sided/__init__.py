@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from linbench.kernels.operators import chosen, without_autocast
+from linbench.kernels.operators import chosen, require_heads, without_autocast
 from linbench.kernels.two_sided.chunkwise import chunkwise
 from linbench.kernels.two_sided.reference import reference
 from linbench.kernels.wide import at_least_float32
@@ -45,6 +45,7 @@ def two_sided(
     took = chosen(backend, _BACKENDS, v, otherwise="chunkwise")
     if not q.dim() == v.dim() == 4 or q.shape != k.shape or q.shape[:3] != v.shape[:3] or q.shape[1] < 1:
         raise ValueError(f"q, k [B, T, H, K] and v [B, T, H, V] with T >= 1, not {[*map(tuple, (q.shape, k.shape, v.shape))]}")
+    require_heads(q=q, k=k, v=v)
     if state is not None and state.shape != (expected := (len(v), *q.shape[2:], v.shape[3])):
         raise ValueError(f"state must be [B, H, K, V] = {expected}, not {tuple(state.shape)}")
     key_log_decay = _expanded("key_log_decay", key_log_decay, k)

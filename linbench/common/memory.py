@@ -1,24 +1,88 @@
-"""The memory of this machine."""
+"""The memory of this machine, and what the processes of a worker take of it."""
 
 import os
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
-_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-"""Where a container's limit stands, by the system's two ways of limiting it."""
+_GIB = 1 << 30
+_LEAST_SHARE, _LEAST_BYTES = 0.05, 2 * _GIB
+"""A machine with less than this share of its memory left, or these bytes if they are fewer, is about to end processes of its own choice."""
+
+_LARGE_SHARE = 0.2
+"""A worker that takes less than this share of the memory is not the reason why it is full."""
+
+_LIMITS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat", "inactive_file"),
+    (
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        "/sys/fs/cgroup/memory/memory.stat",
+        "total_inactive_file",
+    ),
+)
+"""Of a container, in either version of the kernel's files: its limit, its use, and the file that says how much of that is a cache of files."""
+
+
+class Memory(NamedTuple):
+    """Bytes."""
+
+    total: int
+    available: int
+
+    @property
+    def short(self) -> bool:
+        """Whether hardly any is left."""
+        return self.available < min(_LEAST_SHARE * self.total, _LEAST_BYTES)
+
+    def taken_largely(self, used: int) -> bool:
+        """Whether whoever uses so many bytes is a reason why it is short."""
+        return used >= _LARGE_SHARE * self.total
+
+
+def memory() -> Memory | None:
+    """Return the memory of this machine, or of the container that the process is in; None where the system does not say (macOS)."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        numbers = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
+        found = Memory(numbers["MemTotal"], numbers["MemAvailable"])
+    except (OSError, ValueError, KeyError, IndexError):
+        return None
+    container = _container()
+    return found if container is None else min(found, container, key=lambda each: each.available)
 
 
 @cache
-def memory() -> int:
+def total_memory() -> int:
     """Return the bytes of memory that this machine has, or as many as a container may take of it."""
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min([there, *(limit for limit in map(_limit, _LIMITS) if limit)])
+    container = _container()
+    return there if container is None else min(there, container.total)
 
 
-def _limit(path: Path) -> int:
-    """0: it says none."""
-    try:
-        text = path.read_text(encoding="ascii").strip()
-    except OSError:
-        return 0
-    return int(text) if text.isdecimal() else 0
+def _container() -> Memory | None:
+    """None: there is no limit."""
+    for limit, use, statistics, cache in _LIMITS:
+        try:
+            total, used = int(Path(limit).read_text(encoding="ascii")), int(Path(use).read_text(encoding="ascii"))
+            rows = dict(line.split() for line in Path(statistics).read_text(encoding="ascii").splitlines())
+            return Memory(total, total - used + int(rows[cache]))
+        except (OSError, ValueError, KeyError):  # not this version, or "max"
+            continue
+    return None
+
+
+def resident(pids: list[int]) -> int:
+    """Return the bytes of memory that these processes hold; those that have ended hold none."""
+    pages = 0
+    for pid in pids:
+        try:
+            pages += int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def in_gib(size: int) -> str:
+    """Return a size as it is told: `3.2 GiB`."""
+    return f"{size / _GIB:.1f} GiB"

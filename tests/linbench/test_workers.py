@@ -14,7 +14,7 @@ import pytest
 
 from linbench import workers as what
 from linbench.common.errors import StorageError
-from linbench.memory import Memory
+from linbench.common.memory import Memory
 from linbench.workers import Outcome, _Worker, outcomes
 from tests.linbench.processes import alive
 
