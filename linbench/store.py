@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import os
 import re
 import tempfile
 import time
@@ -58,7 +59,7 @@ UNLAWFUL = (*(law.value for law in Law), UNPROBED)
 NO_VERDICT = (UNDERTRAINED, EDGE, UNTRIED, *UNLAWFUL)
 """Marks of results that take part in none."""
 
-_ID = re.compile("[0-9a-f]{64}")
+_FILE = re.compile(r"[0-9a-f]{64}\.json")
 _ASIDE = ".unreadable"
 _STALE_SECONDS = 3600
 
@@ -140,10 +141,15 @@ class Store:
         return self.by_kind()[kind]
 
     def by_kind(self) -> dict[str, list[Result]]:
-        """Every sound result, in the order of their ids; each file is read once."""
-        if not self.folder.is_dir():
-            raise StorageError(f"there is no results folder {self.folder}; `linbench run` makes one, {self.option} names another.")
-        found = (self.get(path.stem) for path in sorted(self.folder.glob("*.json")) if _ID.fullmatch(path.stem))
+        """Return every sound result by kind, in the order of their ids; each file is read once.
+
+        Raises StorageError: there is no such folder, or it cannot be read.
+        """
+        with storage_sentence(self.folder, "cannot read results in", self.option):
+            if not self.folder.is_dir():
+                raise StorageError(f"there is no results folder {self.folder}; `linbench run` makes one, {self.option} names another.")
+            names = sorted(os.listdir(self.folder))
+        found = (self.get(name.removesuffix(".json")) for name in names if _FILE.fullmatch(name))
         kinds: dict[str, list[Result]] = {kind: [] for kind in RECORDS}
         for result in found:
             if result is not None:
@@ -268,8 +274,19 @@ def size_of(result: Result) -> dict[str, Any]:
 
 
 def below(folder: Path) -> list[Store]:
-    """A store for each folder with result files, this one and those in it, in the order of their names."""
-    return [Store(path) for path in sorted({file.parent for file in folder.rglob("*.json") if _ID.fullmatch(file.stem)})]
+    """Return a store for each folder with result files, this one and those in it, in the order of their names. A folder that may not be read is set aside by
+    the first of them."""
+    unreadable: dict[Path, str] = {}
+
+    def note(error: OSError) -> None:
+        if error.errno in _NOT_OURS:
+            unreadable[Path(error.filename)] = f"the folder cannot be read: {error.strerror}"
+
+    there = [Path(place) for place, folders, files in os.walk(folder, onerror=note) if any(map(_FILE.fullmatch, (*folders, *files)))]
+    stores = [Store(path) for path in sorted(there)] or [Store(folder)] * bool(unreadable)
+    for store in stores[:1]:
+        store.set_aside |= unreadable
+    return stores
 
 
 @contextmanager
@@ -281,9 +298,8 @@ def storage_sentence(path: Path, doing: str, option: str = "--results") -> Itera
         yield
     except OSError as error:
         reason = reasons.get(error.errno or 0, error.strerror or str(error))
-        raise StorageError(
-            f"{doing} {path}: {reason}; {'make' if error.errno == errno.ENOENT else 'free'} it or choose another folder with {option}."
-        ) from error
+        remedy = {errno.ENOENT: "make it or ", errno.ENAMETOOLONG: ""}.get(error.errno or 0, "free it or ")
+        raise StorageError(f"{doing} {path}: {reason}; {remedy}choose another folder with {option}.") from error
 
 
 def folder_below(folder: Path, name: str, option: str = "--save") -> Path:

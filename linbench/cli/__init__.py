@@ -109,6 +109,8 @@ def _say_error(error: BaseException) -> int:
     if place := _users_place(error):
         words = message_of(error)
         return _say(f"linbench: your code failed at {place}{type(error).__name__}{f': {words}' if words else ''}", EXIT_USAGE)
+    if isinstance(error, OSError) and error.filename is not None:  # the system's refusal of a path, as of one that is too long
+        return _say(f"linbench: cannot use {error.filename}: {error.strerror}.", EXIT_STORAGE)
     import traceback
 
     print(escape.visible("".join(traceback.format_exception(error))), file=sys.stderr, end="")

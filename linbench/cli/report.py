@@ -22,8 +22,9 @@ def report(
     from linbench.report.page import page, save_page
     from linbench.store import CELL, SPEED, Store, below, benched, folder_below
 
-    store, path = Store(results), save or folder_below(results, "report.html")
-    stored = Stored([store, *(other for other in below(results) if other.folder != store.folder)])
+    path, stores = save or folder_below(results, "report.html"), below(results)
+    store = next((one for one in stores if one.folder == results), Store(results))
+    stored = Stored([store, *(other for other in stores if other is not store)])
     kept, aside = stored.by_folder[store.folder], [str(one.relative_to(results)) for other in stored.stores for one in other.unreadable]
     title = store.folder.resolve().name
     save_page(path, lambda: page(kept[CELL], title=title, aside=aside, speeds=kept[SPEED], benched=benched(kept), claims=claimed(stored)))

@@ -62,11 +62,11 @@ def total_memory() -> int:
 
 def _container() -> Memory | None:
     """None: there is no limit."""
-    for limit, use, statistics, cache in _LIMITS:
+    for limit, use, statistics, inactive in _LIMITS:
         try:
             total, used = int(Path(limit).read_text(encoding="ascii")), int(Path(use).read_text(encoding="ascii"))
             rows = dict(line.split() for line in Path(statistics).read_text(encoding="ascii").splitlines())
-            return Memory(total, total - used + int(rows[cache]))
+            return Memory(total, total - used + int(rows[inactive]))
         except (OSError, ValueError, KeyError):  # not this version, or "max"
             continue
     return None
