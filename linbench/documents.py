@@ -86,7 +86,7 @@ def _require_moderate(text: str) -> None:
             if name is not None:
                 anchored[name] = size
         elif isinstance(event, yaml.AliasEvent):
-            open_sizes[-1] += anchored.get(event.anchor or "", MOST_VALUES)  # of an anchor that is still open: without end
+            open_sizes[-1] += anchored.get(str(event.anchor), MOST_VALUES)  # of an anchor that is still open: without end
         elif isinstance(event, yaml.ScalarEvent):
             open_sizes[-1] += 1
             if event.anchor is not None:

@@ -38,11 +38,12 @@ def _per_token(cell: Cell) -> float | None:
 
 def least_bytes(cell: Cell) -> int:
     """Return the bytes of memory that training a cell takes at the least: weights, their gradient and two moments of it in float32, and what enters every
-    layer, which backward reads."""
+    layer, which backward reads. A module from elsewhere is not made for it, and its weights are left out."""
     longest = max(segment.task.seq_len for segment in cell.trained_on)
-    model = cell.model.sketch(cell.task)
     entering = 2 * cell.protocol.batch_size * longest * cell.model.backbone.d_model * (1 + len(cell.model.layers))  # in bf16
-    return 16 * sum(parameter.numel() for parameter in model.parameters()) + entering
+    if any(layer.entry.cls.opaque for layer in cell.model.layers):
+        return entering
+    return 16 * sum(parameter.numel() for parameter in cell.model.sketch(cell.task).parameters()) + entering
 
 
 def pace(results: Iterable[Result], device: str) -> Pace | None:

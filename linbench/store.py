@@ -148,7 +148,7 @@ class Store:
         with storage_sentence(self.folder, "cannot read results in", self.option):
             if not self.folder.is_dir():
                 raise StorageError(f"there is no results folder {self.folder}; `linbench run` makes one, {self.option} names another.")
-            names = sorted(os.listdir(self.folder))
+            names = sorted(path.name for path in self.folder.iterdir())
         found = (self.get(name.removesuffix(".json")) for name in names if _FILE.fullmatch(name))
         kinds: dict[str, list[Result]] = {kind: [] for kind in RECORDS}
         for result in found:

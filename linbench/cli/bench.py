@@ -8,9 +8,8 @@ import typer
 
 from linbench.cli import bench_layers
 from linbench.cli.measuring import LAYER, SHAPE, TIMING, AgainOption, DeviceOption, DtypeOption, measured
-from linbench.cli.options import MOST, JsonOption, ResultsOption, names, numbers
+from linbench.cli.options import MOST, JsonOption, ResultsOption, names, numbers, whole_option
 from linbench.common.errors import UserError
-from linbench.common.numbers import parse_whole
 from linbench.common.streams import tell
 
 if TYPE_CHECKING:
@@ -42,9 +41,7 @@ def ops(
     device: DeviceOption = "auto",
     repeat: Annotated[
         int | None,
-        typer.Option(
-            parser=parse_whole("--repeat", 1, MOST), metavar="N", rich_help_panel=TIMING, help="Calls that a median is of; default: 100, on a CPU 20."
-        ),
+        whole_option("--repeat", 1, MOST, rich_help_panel=TIMING, help="Calls that a median is of; default: 100, on a CPU 20."),
     ] = None,
     first_call: Annotated[bool, typer.Option("--first-call", rich_help_panel=TIMING, help="Also seconds of the first call, with an empty cache.")] = False,
     again: AgainOption = False,
@@ -84,7 +81,7 @@ def train(
     device: DeviceOption = "auto",
     repeat: Annotated[
         int | None,
-        typer.Option(parser=parse_whole("--repeat", 1, MOST), metavar="N", rich_help_panel=TIMING, help="Windows that a median is of; default: 9, on a CPU 5."),
+        whole_option("--repeat", 1, MOST, rich_help_panel=TIMING, help="Windows that a median is of; default: 9, on a CPU 5."),
     ] = None,
     again: AgainOption = False,
     results: ResultsOption = Path("results"),
@@ -117,7 +114,7 @@ def data(
     peer: Annotated[str | None, typer.Option(rich_help_panel=TIMING, help="numpy: measure it too, in turn with ours, on a CPU.")] = None,
     repeat: Annotated[
         int | None,
-        typer.Option(parser=parse_whole("--repeat", 1, MOST), metavar="N", rich_help_panel=TIMING, help="Draws that a median is of; default: 50, on a CPU 5."),
+        whole_option("--repeat", 1, MOST, rich_help_panel=TIMING, help="Draws that a median is of; default: 50, on a CPU 5."),
     ] = None,
     again: AgainOption = False,
     results: ResultsOption = Path("results"),

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from linbench.cli.measuring import LAYER, SHAPE, TIMING, AgainOption, DeviceOption, DtypeOption, measured
-from linbench.cli.options import MOST, JsonOption, ResultsOption, numbers, parse_settings
+from linbench.cli.options import MOST, JsonOption, ResultsOption, numbers, parse_settings, whole_option
 from linbench.common.errors import UserError
-from linbench.common.numbers import parse_whole
 
 if TYPE_CHECKING:
     from linbench.benchmark.layers import Case
@@ -32,25 +31,21 @@ PresetOption = Annotated[
 LengthsOption = Annotated[str | None, typer.Option("--lengths", metavar="NUMBERS", rich_help_panel=SHAPE, help="Tokens of a sequence, such as 256,4096.")]
 TokensOption = Annotated[
     int | None,
-    typer.Option("--tokens", parser=parse_whole("--tokens", 1, MOST), metavar="N", rich_help_panel=SHAPE, help="Of a batch, the same at every length."),
+    whole_option("--tokens", 1, MOST, rich_help_panel=SHAPE, help="Of a batch, the same at every length."),
 ]
-WidthOption = Annotated[
-    int | None, typer.Option("--d-model", parser=parse_whole("--d-model", 1, MOST), metavar="N", rich_help_panel=SHAPE, help="Width of the layer.")
-]
-HeadsOption = Annotated[
-    int | None, typer.Option("--heads", parser=parse_whole("--heads", 1, MOST), metavar="N", rich_help_panel=SHAPE, help="Of layers that have heads.")
-]
+WidthOption = Annotated[int | None, whole_option("--d-model", 1, MOST, rich_help_panel=SHAPE, help="Width of the layer.")]
+HeadsOption = Annotated[int | None, whole_option("--heads", 1, MOST, rich_help_panel=SHAPE, help="Of layers that have heads.")]
 BatchOption = Annotated[
     int | None,
-    typer.Option("--batch", parser=parse_whole("--batch", 1, MOST), metavar="N", rich_help_panel=SHAPE, help="Sequences decoded at once, beside one alone."),
+    whole_option("--batch", 1, MOST, rich_help_panel=SHAPE, help="Sequences decoded at once, beside one alone."),
 ]
 PeerOption = Annotated[str | None, typer.Option("--peer", rich_help_panel=TIMING, help="fla, transformers or sdpa: measure its layer too, in turn with ours.")]
 RepeatOption = Annotated[
     int | None,
-    typer.Option(
+    whole_option(
         "--repeat",
-        parser=parse_whole("--repeat", 1, MOST),
-        metavar="N",
+        1,
+        MOST,
         rich_help_panel=TIMING,
         help="Calls that a median is of, of decoding ten times as many; default: 30, on a CPU 20.",
     ),

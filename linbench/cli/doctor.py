@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from linbench.cli.options import MOST_WORKERS, JsonOption
+from linbench.cli.options import MOST_WORKERS, JsonOption, whole_option
 from linbench.common.errors import EXIT_NO
-from linbench.common.numbers import parse_whole
 from linbench.common.streams import tell
 
 if TYPE_CHECKING:
@@ -19,9 +18,7 @@ def doctor(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     workers: Annotated[
         int | None,
-        typer.Option(
-            parser=parse_whole("--workers", 0, MOST_WORKERS), metavar="N", help="Processes side by side; by default none on a CPU, up to 12 on a GPU."
-        ),
+        whole_option("--workers", 0, MOST_WORKERS, help="Processes side by side; by default none on a CPU, up to 12 on a GPU."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

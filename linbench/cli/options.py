@@ -22,6 +22,12 @@ MOST_WORKERS = 1024
 LONGEST_SECONDS = 10_000_000.0
 """About four months."""
 
+
+def whole_option(name: str, least: int, most: int, **more: Any) -> Any:
+    """Return an option that takes a whole number from `least` to `most`; more: as `typer.Option` takes it."""
+    return typer.Option(name, parser=parse_whole(name, least, most), metavar="N", **more)
+
+
 ResultsOption = Annotated[Path, typer.Option("--results", metavar="DIR", help="Folder of result files.", rich_help_panel="Results")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output, and nothing else there.", rich_help_panel="Results")]
 
@@ -30,23 +36,23 @@ FormOption = Annotated[str | None, typer.Option("--form", help="native or contro
 DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 StackOption = Annotated[
     int | None,
-    typer.Option("--stack", parser=parse_whole("--stack", 1, MOST), metavar="N", help="Cells trained as one program at most; default: as suits the device."),
+    whole_option("--stack", 1, MOST, help="Cells trained as one program at most; default: as suits the device."),
 ]
 WorkersOption = Annotated[
     int | None,
-    typer.Option(
+    whole_option(
         "--workers",
-        parser=parse_whole("--workers", 0, MOST_WORKERS),
-        metavar="N",
+        0,
+        MOST_WORKERS,
         help="Processes side by side; default: one for each GPU or core. More than GPUs share them. 0: this process alone.",
     ),
 ]
 OwnWorkersOption = Annotated[
     int | None,
-    typer.Option(
+    whole_option(
         "--workers",
-        parser=parse_whole("--workers", 0, MOST_WORKERS),
-        metavar="N",
+        0,
+        MOST_WORKERS,
         help="Processes side by side; default: this process alone, and one more for tasks and layers that linbench does not ship.",
     ),
 ]

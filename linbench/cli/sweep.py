@@ -27,10 +27,11 @@ from linbench.cli.options import (
     tell_failed,
     tell_left_out,
     tell_set_aside,
+    whole_option,
 )
 from linbench.common import escape
 from linbench.common.errors import UserError, unknown
-from linbench.common.numbers import parse_whole, whole
+from linbench.common.numbers import whole
 from linbench.common.words import counted, duration
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def sweep(
     suite: Annotated[str, typer.Argument(metavar="SUITE", help="A shipped suite (linbench list suites) or a YAML file.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, what is missing and what it may cost.")] = False,
     only: Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Only tasks or models of this name; * stands for anything.")] = None,
-    limit: Annotated[int | None, typer.Option(parser=parse_whole("--limit", 1, MOST), metavar="N", help="At most so many cells that are not finished.")] = None,
+    limit: Annotated[int | None, whole_option("--limit", 1, MOST, help="At most so many cells that are not finished.")] = None,
     shard: Annotated[str, typer.Option(metavar="I/N", help="The I-th of N parts, for N machines.")] = "1/1",
     retry: Annotated[str | None, typer.Option(metavar="failed", help="failed: try again what did not end well.")] = None,
     model: Annotated[list[str] | None, typer.Option("--model", "-m", metavar="MODELS", help="Models in place of the suite's, separated by commas.")] = None,

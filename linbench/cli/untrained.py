@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from linbench.cli.options import JsonOption, task_settings
+from linbench.cli.options import JsonOption, task_settings, whole_option
 from linbench.common import escape
 from linbench.common.errors import UserError, unknown
-from linbench.common.numbers import LARGEST, parse_whole
+from linbench.common.numbers import LARGEST
 from linbench.common.words import decimal
 
 
@@ -31,18 +31,19 @@ def untrained(
     what: Annotated[str, typer.Argument(help=f"Of update rules: {', '.join(What)}. Or a task that has baselines, such as regression.")],
     dim: Annotated[
         int | None,
-        typer.Option(parser=parse_whole("--dim", 2, 4096), metavar="N", help="Dimensions of keys and values.", show_default="64", rich_help_panel=_OF_RULES),
+        whole_option("--dim", 2, 4096, help="Dimensions of keys and values.", show_default="64", rich_help_panel=_OF_RULES),
     ] = None,
     trials: Annotated[
         int | None,
-        typer.Option(
-            parser=parse_whole("--trials", 1, 1 << 20),
-            metavar="N",
+        whole_option(
+            "--trials",
+            1,
+            1 << 20,
             help="Random sequences that a figure is the mean of.",
             show_default="32; of a task as many as models are tested on",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(parser=parse_whole("--seed", 0, LARGEST), metavar="N", help="Of these.")] = 0,
+    seed: Annotated[int, whole_option("--seed", 0, LARGEST, help="Of these.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N: float64 on a CPU, else float32 through the kernels.")] = "cpu",
     preset: Annotated[str | None, typer.Option(help="Of the task.", rich_help_panel=_OF_TASKS)] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A knob, task.NAME.", rich_help_panel=_OF_TASKS)] = None,

@@ -39,6 +39,26 @@ import pytest
         (["bench", "ops", "--shapes", "", "--device", "cpu"], "--shapes takes shapes such as B256xT256xH2xD64,B8xT4096xH16xD128, not ''."),
         (["bench", "data", "--tasks", "mqar,,copying", "--device", "cpu"], "--tasks takes names with commas between, not 'mqar,,copying'"),
         (["bench", "train", "--shapes", "B2xT1xD64", "--device", "cpu"], "attention at B2xT1xD64 cannot be: task.seq_len = 1: "),
+        (["check", "99999999xdeltanet"], "'99999999xdeltanet' has more than 1,024 layers."),
+        (["check", f"{'9' * 5000}xdeltanet"], "has more than 1,024 layers."),
+        (["run", "mqar", "--model", "deltanet", "--seeds", "९"], "not '९'; the largest is 9223372036854775807."),
+        (["run", "mqar", "--model", "deltanet", "--stack", "१"], "--stack takes a whole number from 1 to 1,073,741,824, not '१'."),
+        (["run", "mqar", "--model", "deltanet", "--test-lengths", "१x"], "such as 1x,2x,4x, up to 4096x, not '१x'."),
+        (["run", "mqar", "--model", "deltanet", "--set", "protocol.evaluations=1000000000000000000"], "should be less than or equal to 10000."),
+        (["run", "mqar", "--model", "deltanet", "--set", "protocol.batch_size=1000000000"], "should be less than or equal to 1048576."),
+        (["run", "mqar", "--model", "deltanet", "--set", f"task.kv_pairs={'9' * 4000}"], "kv_pairs is larger than 9223372036854775807, which no"),
+        (["run", "mqar", "--model", "deltanet", "--set", "task.seq_len=2097152"], "a sequence of mqar has 2,097,152 tokens; it may have 262,144 at most."),
+        (["run", "capacity", "--model", "deltanet", "--set", "task.delay=1000000000000"], "task.delay = 1000000000000: it may be 1,073,741,824 at most."),
+        (["sweep", "quick", "--shard", "१/२"], "--shard takes I/N, such as 1/4 for the first of four, not '१/२'."),
+        (["sweep", "quick", "--shard", f"1/{'9' * 5000}"], "--shard takes I/N"),
+        (["sweep", "quick", "--devices", "९"], "--devices takes all, or a number of GPUs, not '९'."),
+        (["sweep", "quick", "--workers", "9999999"], "--workers takes a whole number from 0 to 1,024, not '9999999'."),
+        (["sweep", "quick", "--timeout", "inf"], "--timeout takes a number from 1 to 1e+07, not 'inf'."),
+        (["sweep", "quick", "--gpus", "nan"], "--gpus takes a number from 0 to 1, not 'nan'."),
+        (["bench", "length", "--lengths", "२५६", "--device", "cpu"], "--lengths takes whole numbers from 1"),
+        (["bench", "ops", "--shapes", "B१xT१xH१xD१", "--device", "cpu"], "--shapes takes shapes such as"),
+        (["untrained", "capacity", "--seed", f"1{'0' * 30}"], "--seed takes a whole number from 0 to 9,223,372,036,854,775,807"),
+        (["run", "x" * 100_000, "--model", "deltanet"], "unknown task 'xxx"),
         (["show", "model", "deltnet"], "did you mean 'deltanet'?"),
         (["figures", "learning-curve"], "did you mean 'learning-curves'?"),
         (["run", "mqar", "--model", "./no.py:Mine"], "there is no file ./no.py"),
@@ -48,6 +68,7 @@ def test_a_mistake_is_one_sentence_and_exit_2(linbench: Callable[..., Any], word
     ended = linbench(*words)
     assert ended.code == 2
     assert sentence in ended.err
+    assert len(ended.err) < 4000
     assert ended.err.count("\n") == 1
     assert ended.out == ""
     assert not Path("results").exists()
@@ -176,3 +197,20 @@ def test_a_small_subclass_can_be_used_and_so_can_whatever_json_has(linbench: Cal
     Path("mine.py").write_text(CONFIGURED + "class Small(Typed):\n    def __init__(self, d_model):\n        super().__init__(Config(), 0)\n")
     assert linbench("check", "./mine.py:Small").err.count("takes an object") == 0
     assert linbench("show", "model", "./mine.py:Kept").code == 0
+
+
+def test_a_path_that_the_system_refuses_is_one_sentence(linbench: Callable[..., Any]) -> None:
+    for words in (["table", "--results"], ["claims", "--results"], ["sweep", "quick", "--dry-run", "--device", "cpu", "--results"]):
+        ended = linbench(*words, "x" * 300)
+        assert (ended.code, ended.err.count("\n")) == (6, 1), ended.err
+        assert "File name too long" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("search", "sentence"), [("{rates: 1000}", "suite.search.rates = 1000"), ("{lowest: 8, rates: 10}", "rates lie between 1e-20 and 1e6")]
+)
+def test_rates_that_no_number_holds_are_refused(linbench: Callable[..., Any], tmp_path: Path, search: str, sentence: str) -> None:
+    (tmp_path / "mine.yaml").write_text(f"{{about: x, tasks: [mqar], models: [deltanet], search: {search}}}")
+    ended = linbench("sweep", tmp_path / "mine.yaml", "--dry-run")
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert sentence in ended.err

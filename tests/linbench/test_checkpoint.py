@@ -1,5 +1,7 @@
 """A group that is broken off goes on where it was, to the same numbers."""
 
+import hashlib
+import json
 import os
 import random
 from collections.abc import Callable, Sequence
@@ -7,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load, save
 
 from linbench import jobs, train
 from linbench.cell import Cell, canonical, digest
@@ -232,6 +235,68 @@ def test_what_a_layer_draws_with_other_generators_goes_on_too(tmp_path: Path, mo
     whole = run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8)
     assert whole[0]["status"] == "ok"
     assert numbers(broken_off(group, tmp_path / "broken", step)) == numbers(whole)
+
+
+FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no cells": lambda head: head.pop("cells"),
+    "a number as cells": lambda head: head.update(cells=1),
+    "cells without runs": lambda head: head.update(runs=[]),
+    "a run that is none": lambda head: head.update(runs=[1]),
+    "a run of other fields": lambda head: head.update(runs=[{"curve": []}]),
+    "a curve of texts": lambda head: head["runs"][0].update(curve=["x"]),
+    "a step that is none": lambda head: head.update(step="x"),
+    "a step before the first": lambda head: head.update(step=-1),
+    "a text as seconds": lambda head: head.update(seconds="x"),
+}
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """The checkpoint of a group of one that was broken off."""
+    with pytest.raises(BrokenOff):
+        run_cells(cells(seeds=[0]), Store(tmp_path), Breaking(10), stack=8)
+    (path,) = (tmp_path / ".checkpoints").iterdir()
+    return path
+
+
+def test_a_forged_checkpoint_whose_checksum_fits_is_not_trusted(kept: Path) -> None:
+    head, _, content = kept.read_bytes().partition(b"\n")
+    assert Checkpoint.read(kept) is not None
+    for forge in FORGED.values():
+        numbers = json.loads(head)
+        del numbers["checksum"]
+        forge(numbers)
+        kept.write_bytes(json.dumps(numbers | {"checksum": digest(numbers)}).encode() + b"\n" + content)
+        assert Checkpoint.read(kept) is None
+
+
+@pytest.mark.parametrize("harm", ["left out", "of another shape"])
+def test_tensors_that_do_not_fit_the_training_are_not_taken(kept: Path, harm: str) -> None:
+    head, _, content = kept.read_bytes().partition(b"\n")
+    tensors = load(content)
+    if harm == "left out":
+        del tensors["weights 0"]
+    else:
+        tensors["weights 0"] = tensors["weights 0"][:, :-1].clone()
+    content = save(tensors)
+    numbers = json.loads(head) | {"tensors": hashlib.sha256(content).hexdigest()}
+    del numbers["checksum"]
+    kept.write_bytes(json.dumps(numbers | {"checksum": digest(numbers)}).encode() + b"\n" + content)
+    watching = Breaking(-1)
+    (found,) = run_cells(cells(seeds=[0]), Store(kept.parent.parent), watching)
+    assert (found["status"], min(watching.steps)) == ("ok", 1)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to(path.name), lambda path: path.mkdir()]
+    + [lambda path, text=text: path.write_bytes(text) for text in (b"[" * 100_000, b'{"a":' * 100_000, b"[1]\n", b"1\n")],
+)
+def test_what_is_no_checkpoint_is_not_waited_for(tmp_path: Path, make: Callable[[Path], Any]) -> None:
+    path = tmp_path / f"{'a' * 64}.checkpoint"
+    make(path)
+    assert Checkpoint.read(path) is None
+    assert Checkpoints(tmp_path).of(cells(seeds=[0]), {}, set()) == []
 
 
 def flipped(content: bytes, generator: random.Random) -> bytes:

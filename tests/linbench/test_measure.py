@@ -2,12 +2,14 @@
 
 import gc
 import math
+import re
 from typing import Any
 
 import pytest
 import torch
 
 from linbench import measure as what
+from linbench.estimate import least_bytes
 from linbench.stack import Stack
 from linbench.store import Result
 from linbench.train import Training
@@ -138,3 +140,13 @@ def test_bf16_is_a_row_of_its_own_and_finds_about_the_same(model: str, seeds: li
         assert one["id"] != other["id"]
         assert one["metrics"]["nll"] != other["metrics"]["nll"]
         assert other["metrics"]["nll"] == pytest.approx(one["metrics"]["nll"], rel=0.1)
+
+
+def test_what_a_cpu_has_no_memory_for_is_told_before_it_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    (large,) = cells(seeds=[0], protocol__batch_size=1 << 20, task__seq_len=4096, model__d_model=1024)
+    (result,) = results([large])
+    assert result["status"] == "oom"
+    assert re.fullmatch(r"out of memory: training takes [\d,]+ GiB at the least, and this machine has [\d,]+", result["reason"])
+    several = cells(seeds=[0, 1])
+    monkeypatch.setattr(what, "memory", lambda: int(1.5 * least_bytes(several[0])))
+    assert [(found["status"], found["stack"]["size"]) for found in results(several)] == [("ok", 1)] * 2

@@ -78,3 +78,24 @@ def test_a_setting_that_stands_twice_is_refused() -> None:
 )
 def test_a_task_may_be_a_path_and_have_a_preset(text: str, task: str, preset: str | None) -> None:
     assert split_task(text) == (task, preset)
+
+
+@pytest.mark.parametrize("text", ["99999999xdeltanet", f"{'9' * 5000}xdeltanet", "1025xa", "1000xa+25xb", "+".join(["a"] * 1025)])
+def test_more_layers_than_any_model_has_are_refused(text: str) -> None:
+    with pytest.raises(UserError, match=r"has more than 1,024 layers\.$"):
+        parse_pattern(text)
+
+
+def test_as_many_layers_as_a_model_may_have() -> None:
+    assert len(parse_pattern("1000xa+24xb")) == 1024
+
+
+@pytest.mark.parametrize("text", ["+" * 60_000, "a" * 10_001, "a[" * 60_000])
+def test_a_text_that_is_too_long_to_be_looked_through_is_refused(text: str) -> None:
+    for read in (parse_pattern, split_models):
+        with pytest.raises(UserError, match=r"has more than 10,000 characters"):
+            read(text)
+
+
+def test_digits_of_another_script_are_part_of_a_name() -> None:
+    assert [term.name for term in parse_pattern("३xa")] == ["३xa"]
