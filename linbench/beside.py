@@ -8,7 +8,6 @@ from linbench.common.words import counted
 from linbench.layer_speeds import ASKED, Way, best_way, layer_of
 from linbench.naming import told_apart
 from linbench.results import Row, broken, comparisons
-from linbench.scores import at_one_chance
 from linbench.sizes import TOLERANCE
 from linbench.speeds import Speeds
 from linbench.store import DIVERGED, FINAL, NO_VERDICT, Result
@@ -68,9 +67,8 @@ def side_by_side(blocks: Sequence[Block], results: Mapping[str, Result], speeds:
 
 def _rows(block: Block, results: Mapping[str, Result]) -> list[Row]:
     chosen = [[results[cell.id] for cell in cells if cell.id in results] for _, cells in block.rows]
-    even = iter(at_one_chance([result for own in chosen for result in own]))
     labels = _labels([model for model, _ in block.rows])
-    return [Row(f"{label}{broken(own)}", tuple(next(even) for _ in own)) for label, own in zip(labels, chosen, strict=True)]
+    return [Row(f"{label}{broken(own)}", tuple(own)) for label, own in zip(labels, chosen, strict=True)]
 
 
 def _labels(models: Sequence[SuiteModel]) -> list[str]:

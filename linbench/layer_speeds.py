@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from linbench.cell import canonical
+from linbench.kernel_changes import outdated
 from linbench.speeds import AS_CALLED, HOW, OURS, REPLAYED, Rate, Speeds, asked
 from linbench.store import Result
 
@@ -38,6 +39,8 @@ class Way:
         result = self.results.get(layer)
         if result is None or layer in self.rates:
             return None
+        if outdated(result):
+            return "older kernel"
         return str(result["status"]) if result["status"] != "ok" else ", ".join(result["marks"])
 
 

@@ -49,7 +49,7 @@ def measure(
     A result holds, beside the cell's identity: status (`ok`, `diverged`, `oom`, `timeout`, `failed`) with a reason; `outside`: whether that is nothing of the
     cell's own; marks (`undertrained`); test
     metrics with sums and weights by slice, of several tests those of each, with its settings, length and chance, and the mean of every metric; the curve
-    over steps; parameters, state size and FLOPs per token; seconds, of the whole stack;
+    over steps; chance, and by which scoring of the task; parameters, state size and FLOPs per token; seconds, of the whole stack;
     how many cells were stacked, and why not more; what the cell was run for (`report`, `tuning`), and what `linbench.search` tried before;
     and the environment.
     """
@@ -195,6 +195,7 @@ def blank(cell: Cell, stacked: int, note: str | None) -> Result:
         "purpose": cell.purpose,
         "search": None,
         "cell": cell.identity,
+        "scoring": cell.task.scoring,
         "chance": cell.chance,
         "status": "ok",
         "reason": None,

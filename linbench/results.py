@@ -12,7 +12,7 @@ from linbench.common.files import file_name
 from linbench.models.blocks.heads import CONTROLLED
 from linbench.naming import fewest, labelled, mixture, told_apart
 from linbench.presets import preset_of
-from linbench.scores import accuracy, at_one_chance
+from linbench.scores import accuracy
 from linbench.store import NO_VERDICT, UNLAWFUL, Result, fingerprint, rate_of, seed_of, size_of
 
 _ABSENT = object()
@@ -245,7 +245,7 @@ def _surroundings(model: dict[str, Any]) -> list[str]:
 
 def _comparison(key: str, members: Sequence[Result], tuning: Sequence[Result], order: Sequence[str]) -> Comparison:
     by_model: dict[str, list[Result]] = {}
-    for result in at_one_chance(members):
+    for result in members:
         by_model.setdefault(canonical([result["cell"]["model"], result["cell"]["protocol"]["settings"]["lr"]]), []).append(result)
     groups = [sorted(group, key=seed_of) for group in by_model.values()]
     labels = labelled([group[0]["label"] for group in groups], [_flat(group[0]) for group in groups])

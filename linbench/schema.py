@@ -132,6 +132,7 @@ class Environment(TypedDict):
     platform: NotRequired[str]
     threads: NotRequired[Size]
     deterministic: NotRequired[bool]
+    variables: NotRequired[dict[str, str]]
 
 
 class BenchEnvironment(TypedDict):
@@ -203,7 +204,9 @@ class CellResult(TypedDict):
     search: Search | None
     cell: CellIdentity
     chance: Share
+    scoring: NotRequired[Whole]
     status: STATUSES
+    outside: NotRequired[bool]
     reason: str | None
     marks: list[str]
     metrics: Metrics

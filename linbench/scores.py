@@ -1,6 +1,5 @@
 """What a stored result counts as beside others, and beside chance."""
 
-from collections.abc import Sequence
 from math import inf
 
 from linbench.store import Result
@@ -39,13 +38,3 @@ def accuracies_by_test(result: Result) -> list[float] | None:
 def above_chance(accuracy: float, chance: float) -> float:
     """0 at chance, and where chance is all there is; 1 where all is right."""
     return (accuracy - chance) / (1 - chance) if chance < 1 else 0.0
-
-
-def at_one_chance(members: Sequence[Result]) -> list[Result]:
-    """Results of one task with the highest level of chance that any of them was stored with: older ones may hold a lower one, of a worse guess."""
-    found = [{**result, "chance": max(other["chance"] for other in members)} for result in members]
-    for result in found:
-        if "tests" in result:
-            same = zip(*(other["tests"] for other in members), strict=True)
-            result["tests"] = [{**test, "chance": max(other["chance"] for other in others)} for test, others in zip(result["tests"], same, strict=True)]
-    return found

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from linbench.common.files import file_name
+from linbench.kernel_changes import outdated
 from linbench.naming import labelled
 from linbench.store import Result
 
@@ -58,8 +59,12 @@ class Series:
         return next(iter(self.results.values()))
 
     def rate(self, length: int, timing: str) -> Rate | None:
-        """At a length; None where nothing was timed that way."""
-        return speed_of(self.results[length], self.side, timing) if length in self.results else None
+        """At a length; None where nothing was timed that way, or by a kernel that has changed since."""
+        return speed_of(self.results[length], self.side, timing) if length in self.results and not self.outdated(length) else None
+
+    def outdated(self, length: int) -> str | None:
+        """Why what was measured there may not stand beside others, as `kernel_changes` says; None: it may. A peer has no kernel of ours."""
+        return outdated(self.results[length]) if self.side == OURS else None
 
     def rates(self, timing: str) -> dict[int, Rate]:
         """By length, where there are any."""
@@ -71,8 +76,8 @@ class Series:
         return growth({length: (1 if decoding else length) / rate.median for length, rate in self.rates(timing).items()})
 
     def numbers(self, pick: tuple[str, ...]) -> dict[int, float]:
-        """By length, what lies there in the results that have it."""
-        found = {length: _inside(result, pick) for length, result in self.results.items()}
+        """By length, what lies there in the results that have it and are not `outdated`."""
+        found = {length: _inside(result, pick) for length, result in self.results.items() if not self.outdated(length)}
         return {length: value for length, value in found.items() if value is not None}
 
 

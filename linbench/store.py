@@ -18,6 +18,7 @@ from linbench.common.errors import StorageError
 from linbench.common.files import LEFTOVER, UnfitFileError, inside, read_regular, try_named, write_whole
 from linbench.common.laws import Law
 from linbench.common.reading import read_json
+from linbench.rescore import rescored
 from linbench.schema import CELL as CELL
 from linbench.schema import DRAW as DRAW
 from linbench.schema import OPERATION as OPERATION
@@ -111,6 +112,7 @@ class Store:
     def get(self, cell_id: str) -> Result | None:
         """The result of a cell, or None, as for one of an older schema. A file that is torn, altered or misnamed, that may not be read, or that does not fit
         the record of a result is set aside with the reason, so that its cell runs again. It stays as it is, since who reads may not be who writes here.
+        A result of an older code has the score that `rescored` gives it.
 
         Raises StorageError: the system fails to read the file, or it comes from a newer linbench.
         """
@@ -119,7 +121,7 @@ class Store:
         if isinstance(found, str):
             self.set_aside.setdefault(path, found)
             return None
-        return found
+        return found if found is None else rescored(found)
 
     def put(self, result: Result) -> Path:
         """Keep a result: written aside, flushed to the disk, then renamed. What stands in its place and does not count is kept under another name.

@@ -77,6 +77,9 @@ class Task(ABC):
     name: ClassVar[str]
     version: ClassVar[int] = 1
     """Raised whenever a change to the file changes the distribution; part of the identity of every cell."""
+    scoring: ClassVar[int] = 1
+    """Raised whenever `chance` changes while examples stay: stored with every result, and no part of any identity. `linbench/rescore.py` gives older
+    results today's chance."""
     asks: ClassVar[Question]
     Settings: ClassVar[type[Settings]]
     presets: ClassVar[dict[str, Preset]] = {}

@@ -197,6 +197,7 @@ def a_result() -> Callable[..., Result]:
             "reason": None,
             "marks": [],
             "chance": 0.125,
+            "scoring": 1,
             "metrics": {"accuracy": score, "nll": 1.0},
             "slices": {},
             "curve": [],

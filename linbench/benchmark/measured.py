@@ -12,6 +12,7 @@ from linbench.benchmark.timing import Ceilings, ceilings
 from linbench.cell import SCHEMA
 from linbench.check.subject import UndeclaredError
 from linbench.environment import environment
+from linbench.kernel_changes import CHANGES
 from linbench.loading import theirs
 from linbench.measure import out_of_memory
 from linbench.store import DRAW, OPERATION, SPEED, STEP, Result, Store
@@ -48,7 +49,8 @@ def run(cases: Sequence[Asked], store: Store, *, again: bool = False, tell: Call
     A result holds, beside the identity (`bench`): status (`ok`, `undeclared`, `oom`, `failed`) with a reason; `sides`, ours and the peer's, with the seconds of
     a call as called and replayed (median, fifths, how many) or a reason, and bytes of memory; of a layer `state` by its tensors and as declared; `cost`: what a
     call takes of floating-point operations and bytes, at the least; `ceilings` of the device in this run; seconds of the first call; marks (`busy`,
-    `throttled`, `state_size`); when that was (UTC); what belongs beside every number of the peer (`of_peer`); and the environment.
+    `throttled`, `state_size`); when that was (UTC), and how many of `linbench.kernel_changes.CHANGES` the code had; what
+    belongs beside every number of the peer (`of_peer`); and the environment.
 
     Raises StorageError.
     """
@@ -128,6 +130,7 @@ def result_of(case: Asked, outcome: Outcome, peak: Ceilings | None, first: float
         "id": case.id,
         "label": case.label,
         "bench": case.identity,
+        "kernel_changes": len(CHANGES),
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "of_peer": None if case.peer is None else peers.PEERS[case.peer[0]].note,
         **found,

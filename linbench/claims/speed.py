@@ -10,6 +10,7 @@ from linbench.cell import device_class
 from linbench.claims.claim import Claim
 from linbench.claims.span import Span, exactly
 from linbench.claims.stored import Stored
+from linbench.kernel_changes import outdated
 from linbench.speeds import AS_CALLED, OURS, REPLAYED, Rate, Series
 from linbench.store import Result
 
@@ -89,6 +90,8 @@ def speed(claim: Claim, name: str, stored: Stored, kind: str) -> Speed:
     if result["status"] != "ok":
         return Speed(marks=marks, trouble=result["status"])
     length, timing = result["bench"]["shape"]["length"], AS_CALLED if kind == "cpu" else REPLAYED
+    if old := outdated(result):
+        return Speed(marks=marks, trouble=old, missing=True)
     rate = Series(result["label"], OURS, {length: result}).rate(length, timing)
     if rate is None:
         return Speed(marks=marks, trouble="could not be replayed")

@@ -52,14 +52,15 @@ def _timed(these: Speeds, timing: str) -> Words:
 def _numbers(series: Series, length: int, timing: str) -> dict[str, Any]:
     """Of a layer at a length; what a token costs and how soon ours was called for the first time is no peer's."""
     result, rate, ours = series.results[length], series.rate(length, timing), series.side == OURS
+    old = series.outdated(length)
     cost = (result["cost"] or {}) if ours else {}
     return {
         "layer": series.name,
         "length": length,
         **dict(zip(("tokens_per_second", "low", "high"), rate or (None,) * 3, strict=True)),
         **{f"{what}_per_token": cost[what] / tokens(result) if cost.get(what) is not None else None for what in ("flops", "bytes")},
-        "roofline": roofline(result, series.side, timing) if ours else None,
-        "first_call_seconds": result["first_call"] if ours else None,
+        "roofline": roofline(result, series.side, timing) if ours and not old else None,
+        "first_call_seconds": result["first_call"] if ours and not old else None,
         "notes": "; ".join(_said(series, length)),
     }
 
@@ -113,7 +114,8 @@ def _said(series: Series, length: int) -> list[str]:
     """The same of one length."""
     result = series.results[length]
     side = result["sides"].get(series.side, {})
-    words = [*result["marks"]] if result["status"] == "ok" else [f"{result['status']}: {result['reason']}"]
+    old = series.outdated(length)
+    words = [*([old] if old else []), *result["marks"]] if result["status"] == "ok" else [f"{result['status']}: {result['reason']}"]
     apart = [f"ours of another run, {commits([result])}"] if length in series.apart and "reason" not in side else []
     return [*words, *apart, *(side[name] for name in ("reason", "note") if name in side)]
 

@@ -40,7 +40,10 @@ def _of(these: Speeds) -> Iterable[Drawing]:
     about = f"{NOTES[these.question]}"
     if these.question == "memory":
         sizes = {"peak of training, MiB": (("sides", OURS, "peak_bytes"), 2**20), "state of one sequence, KiB": (("state", "bytes"), 2**10)}
-        panels = {title: [_sizes(series, pick, unit) for series in these.series] for title, (pick, unit) in sizes.items()}
+        panels = {
+            title: [_sizes(series, pick, unit) for series in these.series if not all(map(series.outdated, series.results))]
+            for title, (pick, unit) in sizes.items()
+        }
         yield _drawing(these, "bytes", panels, f"{about} {_where(these)}")
         return
     for timing in these.timings:

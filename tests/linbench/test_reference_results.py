@@ -1,10 +1,12 @@
 """The tables and pictures in the repository, its README and its docs say what the stored results say, and none is missing."""
 
 import itertools
+import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from matplotlib.figure import Figure
@@ -14,6 +16,7 @@ from linbench.claims.page import page, pictures
 from linbench.claims.picture import drawings as claim_drawings
 from linbench.claims.stored import Stored
 from linbench.claims.verdict import verdict
+from linbench.registry import registry
 from linbench.report.bench_figures import bench_drawings
 from linbench.report.bench_tables import bench_tables
 from linbench.report.exports import save_tables
@@ -134,6 +137,25 @@ def test_the_readme_shows_tables_and_pictures_of_every_result_of_the_cpu() -> No
     for comparison in compared("cpu"):
         assert f"<!-- results/cpu/tables/{comparison.slug}.md -->\n| model" in text
         assert f"(results/cpu/figures/{comparison.slug}-" in text
+
+
+def test_the_numbers_of_the_readmes_tables_are_those_of_the_kept_results_by_todays_chance() -> None:
+    """Worked out from the files alone: the mean over seeds, and how far it lies above the chance that the task has now."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for comparison in compared("cpu"):
+        (shown,) = re.findall(rf"<!-- results/cpu/tables/{comparison.slug}.md -->\n((?:\|.*\n)+)", text)
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines()]
+        names, told = rows[0], {row[0]: row for row in rows[2:]}
+        cls = registry("task").find(comparison.task).cls
+        for row in comparison.rows:
+            files = [json.loads((STORES["cpu"] / f"{result['id']}.json").read_text(encoding="utf-8")) for result in row.results]
+            accuracy = fmean(one["metrics"]["accuracy"] for one in files)
+            chance = cls(cls.Settings.parse(files[0]["cell"]["task"]["settings"], where="task")).chance()
+            words = dict(zip(names, told.pop(row.label), strict=True))
+            assert words["accuracy"].partition(" ")[0] == f"{accuracy:.3f}"
+            assert words["scaled"] == f"{(accuracy - chance) / (1 - chance):.3f}"
+            assert words["seeds"] == str(len(files))
+        assert not told
 
 
 @pytest.mark.slow

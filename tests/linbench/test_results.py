@@ -5,7 +5,7 @@ import pytest
 from linbench.frames import frame
 from linbench.plan import plan
 from linbench.results import comparisons
-from linbench.scores import accuracies_by_test, accuracy
+from linbench.scores import accuracy
 
 
 def test_seeds_become_mean_and_spread(a_result: Any) -> None:
@@ -104,16 +104,6 @@ def test_diverged_counts_as_chance_and_failed_does_not_count(a_result: Any) -> N
     (row,) = comparisons(results)[0].rows
     assert row.mean == pytest.approx((0.9 + 0.125) / 2)
     assert row.marks == ["diverged 1/3", "failed 1/3"]
-
-
-def test_results_of_one_table_have_one_chance(a_result: Any) -> None:
-    old, new = a_result(), {**a_result(seed=1, status="diverged", metrics={}), "chance": 0.2}
-    (row,) = comparisons([old, new])[0].rows
-    assert [result["chance"] for result in row.results] == [0.2, 0.2]
-    assert old["chance"] == 0.125, "what is stored stays"
-    tests = [[{"chance": level, "metrics": {"accuracy": 0.5}} for level in levels] for levels in ((0.1, 0.3), (0.2, 0.3))]
-    mixed = [{**result, "tests": parts} for result, parts in zip((old, new), tests, strict=True)]
-    assert [accuracies_by_test(result) for result in comparisons(mixed)[0].rows[0].results] == [[0.5, 0.5], [0.2, 0.3]]
 
 
 def test_sizes_that_do_not_match_are_found(a_result: Any) -> None:
