@@ -8,9 +8,10 @@ import linbench
 from linbench.beside import SideBySide, side_by_side
 from linbench.cell import Cell
 from linbench.common.errors import UserError, nearest
+from linbench.former import results_at_chosen_rates, to_run
 from linbench.pattern import parse_pattern
 from linbench.registry import registry
-from linbench.search import SearchSettings, at_chosen_rates
+from linbench.search import SearchSettings
 from linbench.speeds import speeds
 from linbench.store import FINAL, SPEED, Result, Store, below
 from linbench.suite import Block, Suite, blocks, narrowed
@@ -65,7 +66,7 @@ def comparing(
             kind = rows[0][1][0].identity["device"]
             raise UserError(f"nothing of the suite is stored in {against} as this linbench would run it on {kind}; run it without --against.")
         missing |= {f"model {', '.join(absent)}": f"{against} has no result as this linbench would run it here."}
-    wanted = {cell.id: cell for name, cells in rows if name in named for cell in cells if cell.id not in known}
+    wanted = {cell.id: cell for cell in to_run([cell for name, cells in rows if name in named for cell in cells], known)}
     return Comparing(found, known, list(wanted.values()), missing, stores)
 
 
@@ -84,15 +85,17 @@ def _why(name: str, missing: dict[str, str]) -> str:
 
 def stored(cells: Sequence[Cell], stores: Sequence[Store], search: SearchSettings | None) -> dict[str, Result]:
     """By the ids of `cells` the results that stores hold of exactly these: the same code, the same kind of device; with a `search`, at the learning rate
-    that their own results lead to. Raises UserError: a seed to be reported is a tuning seed; StorageError: what is there cannot be read.
+    that their own results lead to, or where that search has not been run, at the one that a former rule found, marked.
+
+    Raises UserError: a seed to be reported is a tuning seed; StorageError: what is there cannot be read.
     """
 
     def found(cell: Cell) -> Result | None:
         results = (store.get(cell.id) for store in stores)
         return next((result for result in results if result is not None and result["status"] in FINAL), None)
 
-    at = at_chosen_rates(cells, found, search) if search else {cell.id: cell for cell in cells}
-    return {name: result | {"purpose": "report"} for name, cell in at.items() if (result := found(cell)) is not None}
+    there = results_at_chosen_rates(cells, found, search) if search else {cell.id: result for cell in cells if (result := found(cell)) is not None}
+    return {name: result | {"purpose": "report"} for name, result in there.items()}
 
 
 def stores_at(name: str) -> list[Store]:

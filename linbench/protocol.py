@@ -1,6 +1,6 @@
 """How models are trained and judged."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, Self
@@ -60,19 +60,26 @@ def published(name: str | None) -> Mapping[str, Any]:
     """What a published protocol changes of the default; nothing without a name. Raises UserError: there is none of that name."""
     if name is None:
         return {}
-    names = _suite().keys() - {"default", "search"}
+    names = _suite().keys() - {"default", "search", "former_searches"}
     if name not in names:
         raise unknown("protocol", name, names)
     return suite_block(name)
 
 
+def former_searches() -> Sequence[Mapping[str, Any]]:
+    """Return the rules by which stored results chose their learning rates in their day: a mark, a sentence, and the settings of a search that were others."""
+    found: Sequence[Mapping[str, Any]] = _suite()["former_searches"]
+    return found
+
+
 def suite_block(name: str) -> Mapping[str, Any]:
     """One block of `suites/protocol.yaml`."""
-    return _suite()[name]
+    block: Mapping[str, Any] = _suite()[name]
+    return block
 
 
 @cache
-def _suite() -> Mapping[str, Mapping[str, Any]]:
+def _suite() -> Mapping[str, Any]:
     text = (files("linbench") / "suites" / "protocol.yaml").read_text(encoding="utf-8")
-    suite: Mapping[str, Mapping[str, Any]] = yaml.safe_load(text)
+    suite: Mapping[str, Any] = yaml.safe_load(text)
     return suite

@@ -19,6 +19,12 @@ def validation_accuracy(result: Result) -> float | None:
     return float(result["curve"][-1]["accuracy"]) if result["status"] == "ok" else None
 
 
+def validation_loss(result: Result) -> float:
+    """Return the validation loss at the end of training, whichever the task has; infinity for a diverged run."""
+    last = result["curve"][-1] if result["status"] == "ok" else {}
+    return next((float(last[name]) for name in ("nll", "mse") if name in last), inf)
+
+
 LEARNED = 0.9
 """The accuracy that is asked for where it is asked how soon."""
 

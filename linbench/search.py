@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -14,7 +14,7 @@ from linbench.common.settings import Settings
 from linbench.probe import Marks, foreign
 from linbench.protocol import suite_block
 from linbench.runner import HERE, Executor, Progress, run_cells, stands
-from linbench.scores import validation_accuracy
+from linbench.scores import validation_accuracy, validation_loss
 from linbench.store import EDGE, UNTRIED, Result, Store
 
 
@@ -25,6 +25,9 @@ class SearchSettings(Settings):
     rates: int = Field(ge=5, le=52, description="rates on the grid, half a decade apart")
     extensions: int = Field(ge=0, le=52, description="rates added at most where the best lies on the edge")
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1, max_length=64, description="tuning seeds; none of them is reported")
+    ties: Literal["loss", "upper"] = Field(
+        "loss", description="of rates of one accuracy: loss, that of the lowest validation loss, then the lower of the middle; upper, the upper of the middle"
+    )
 
     @model_validator(mode="after")
     def _distinct(self) -> "SearchSettings":
@@ -58,18 +61,26 @@ def refuse_rate(*given: Mapping[str, Any]) -> None:
 
 
 class Trial(NamedTuple):
-    """What the tuning seeds say of a learning rate: the greater, the better."""
+    """What the tuning seeds say of a learning rate."""
 
     trained: bool
     """None of them diverged: such a rate stands below all others, as chance may be more than what others have learned so far."""
     accuracy: float
     """Mean validation accuracy."""
+    loss: float
+    """Mean validation loss."""
 
     @classmethod
     def of(cls, results: Sequence[Result]) -> "Trial | None":
         """None where one of them has no number."""
         accuracies = [accuracy for result in results if (accuracy := validation_accuracy(result)) is not None]
-        return cls(all(result["status"] == "ok" for result in results), fmean(accuracies)) if len(accuracies) == len(results) else None
+        if len(accuracies) < len(results):
+            return None
+        return cls(all(result["status"] == "ok" for result in results), fmean(accuracies), fmean(map(validation_loss, results)))
+
+    def rank(self, ties: str) -> tuple[float, ...]:
+        """Return what rates are compared by, the greater the better; where ties are broken by the loss, that too."""
+        return (self.trained, self.accuracy, *((-self.loss,) if ties == "loss" else ()))
 
 
 @dataclass
@@ -92,10 +103,10 @@ class Search:
 
     @property
     def best(self) -> int:
-        """The half decade that did best, of those with a number; of equals, the one in their middle."""
-        highest = max(trial for trial in self.tried.values() if trial)
-        equals = sorted(n for n, trial in self.tried.items() if trial == highest)
-        return equals[len(equals) // 2]
+        """The half decade that did best, of those with a number; of equals as `ties` has it."""
+        ranks = {n: trial.rank(self.settings.ties) for n, trial in sorted(self.tried.items()) if trial}
+        equals = [n for n, rank in ranks.items() if rank == max(ranks.values())]
+        return equals[(len(equals) - (self.settings.ties == "loss")) // 2]
 
     @property
     def on_edge(self) -> bool:
@@ -165,7 +176,7 @@ def run_searched(
     when all others are run: no rate of a model could be tried. StorageError: results cannot be kept.
     """
     searches = _searches(cells, settings or default_search())
-    asked = [(cell, searches[_model(cell)]) for cell in {cell.id: cell for cell in cells}.values()]
+    asked = [(cell, searches[model_of(cell)]) for cell in {cell.id: cell for cell in cells}.values()]
     reports: dict[str, Cell] = {}
     told: dict[str, Result] = {}
 
@@ -216,7 +227,7 @@ def foresee(cells: Sequence[Cell], found: Callable[[Cell], Result | None], setti
     """
     searches, tuning, left = _learned(cells, found, settings)
     for cell in cells:
-        search = searches[_model(cell)]
+        search = searches[model_of(cell)]
         if search.wanted or not (search.hopeless or found(search.reported(cell))):
             left.add(cell.id)
     return tuning, left
@@ -226,8 +237,22 @@ def at_chosen_rates(cells: Sequence[Cell], found: Callable[[Cell], Result | None
     """By its id each of `cells` at its model's rate, where the results that are `found` lead to one. Raises UserError: a seed to be reported is a
     tuning seed.
     """
-    searches, _, _ = _learned(cells, found, settings)
-    return {cell.id: search.reported(cell) for cell in cells if not ((search := searches[_model(cell)]).wanted or search.hopeless)}
+    searches = _searches(cells, settings)
+    for search in searches.values():
+        _lead(search, found)
+    return {cell.id: search.reported(cell) for cell in cells if not ((search := searches[model_of(cell)]).wanted or search.hopeless)}
+
+
+def _lead(search: Search, found: Callable[[Cell], Result | None]) -> None:
+    """Take a search as far as results lead. The last seed is looked for first: where a search is not there, that is the one that is missing."""
+    while wanted := search.wanted:
+        results: dict[str, Result] = {}
+        for cell in reversed(wanted):
+            result = found(cell)
+            if result is None:
+                return
+            results[cell.id] = result
+        search.learn(results)
 
 
 def _learned(cells: Sequence[Cell], found: Callable[[Cell], Result | None], settings: SearchSettings) -> tuple[dict[str, Search], list[Cell], set[str]]:
@@ -248,11 +273,11 @@ def _searches(cells: Sequence[Cell], settings: SearchSettings) -> dict[str, Sear
     """One for each model. Raises UserError: a seed to be reported is a tuning seed."""
     if tuning := sorted({cell.seed for cell in cells} & set(settings.seeds)):
         raise UserError(f"seed {tuning[0]} is a tuning seed ({', '.join(map(str, settings.seeds))}), which chooses the learning rate; report others.")
-    return {_model(cell): Search(cell, settings) for cell in cells}
+    return {model_of(cell): Search(cell, settings) for cell in cells}
 
 
-def _model(cell: Cell) -> str:
-    """What a search is of: everything but the seed and the learning rate."""
+def model_of(cell: Cell) -> str:
+    """Return what a search is of: a digest of everything but the seed and the learning rate."""
     settings = cell.identity["protocol"]["settings"]
     return digest({**cell.identity, "seed": None, "protocol": {**settings, "lr": None}, "label": cell.model.label})
 

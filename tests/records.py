@@ -31,8 +31,8 @@ def a_record(cell_id: str, **more: Any) -> Result:
     }
     state = {"recurrent": 8, "cache": 0, "convolution": 0, "shift": 0, "total": 8}
     return {
-        "schema": SCHEMA, "id": cell_id, "label": "deltanet", "preset": None, "purpose": "report", "search": None, "cell": identity, "chance": 0.25, "scoring": 1,
-        "status": "ok", "reason": None, "marks": [], "metrics": {"accuracy": 0.5, "nll": 1.0}, "slices": {}, "curve": [a_point()],
+        "schema": SCHEMA, "id": cell_id, "label": "deltanet", "preset": None, "purpose": "report", "search": None, "cell": identity, "chance": 0.25,
+        "scoring": 1, "status": "ok", "reason": None, "marks": [], "metrics": {"accuracy": 0.5, "nll": 1.0}, "slices": {}, "curve": [a_point()],
         "model": {"parameters": 10, "state": state, "flops_per_token": 20.0}, "seconds": 1.0, "stack": {"size": 1, "note": None},
         "environment": ENVIRONMENT,
     } | more  # fmt: skip

@@ -11,6 +11,7 @@ from linbench.cell import Cell
 from linbench.claims.claim import LEAST_SEEDS, Measure
 from linbench.claims.span import Span, best, ends, exactly, mean
 from linbench.common.words import counted
+from linbench.former import says
 from linbench.naming import all_settings
 from linbench.results import slices
 from linbench.scores import LEARNED, above_chance, accuracy, steps_to
@@ -48,6 +49,8 @@ class Figure:
     aside: Mapping[int, Aside] = field(default_factory=dict)
     """Seeds whose results decide nothing."""
     best: bool = False
+    qualifiers: tuple[str, ...] = ()
+    """By which rules of former days the learning rates of its runs were chosen, in words; none: as the search asks today."""
 
     whole = "all seeds"
     """By what an answer is found before it is doubted."""
@@ -173,7 +176,8 @@ def figure(measure: Measure, cells: Sequence[Cell], found: Mapping[str, Result])
             aside[seed] = Aside(trouble, between if measure.of in SHARES else Span(between.low, inf))
         else:
             values[seed] = between.low
-    return Figure(values, missing, aside, best=measure.over == "best")
+    qualifiers = tuple(says([found[cell.id] for cell in cells if cell.id in found]))
+    return Figure(values, missing, aside, best=measure.over == "best", qualifiers=qualifiers)
 
 
 def _troubles(result: Result, measure: Measure) -> list[str]:

@@ -8,6 +8,7 @@ from linbench.claims.speed import untimed
 from linbench.claims.stored import Stored
 from linbench.claims.verdict import Verdict
 from linbench.estimate import pace, seconds
+from linbench.former import settled
 from linbench.groups import groups
 from linbench.search import ahead
 
@@ -28,7 +29,8 @@ def outlook(verdict: Verdict, stored: Stored, *, device: str) -> Outlook:
     claim, every, left, costs = verdict.claim, 0, 0, list[float | None]()
     paced = pace(stored.results.values(), device)
     for part in parts(claim, device=device, longer=verdict.budget(device_class(device))):
-        tuning, missing = ahead(part.cells, stored.results.get, part.search, retry=False)
+        done = settled(part.cells, lambda cell: stored.results.get(cell.id), part.search)
+        tuning, missing = ahead([cell for cell in part.cells if cell.id not in done], stored.results.get, part.search, retry=False)
         cells = [*tuning, *part.cells]
         every, left = every + len(cells), left + len(missing)
         for group in groups([cell for cell in cells if cell.id in missing]):

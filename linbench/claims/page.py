@@ -59,8 +59,8 @@ MANY = 4
 
 
 def line(verdict: Verdict) -> list[str]:
-    """Its id, answer, what it says, and why: the figures that decide it, or why it is undecided."""
-    return [verdict.claim.id, verdict.answer, verdict.claim.text.says, verdict.why or _by(verdict)]
+    """Its id, answer, what it says, and why: the figures that decide it with what limits them, or why it is undecided."""
+    return [verdict.claim.id, verdict.answer, verdict.claim.text.says, "; ".join([verdict.why or _by(verdict), *verdict.qualifiers])]
 
 
 def _by(verdict: Verdict) -> str:
@@ -83,11 +83,13 @@ def detail(verdict: Verdict, stored: Stored, *, beside: Path | None = None) -> l
     """A claim at length, as Markdown without its heading. beside: the file that it is written to, where its `pictures` are to be seen in it."""
     claim, text = verdict.claim, verdict.claim.text
     lines = [text.says, "", *(f"- {name}: {f'`{words}`' if name in RULES else words}" for name, words in about(claim).items())]
-    lines.append(f"- **{verdict.answer}**{': ' + escape.markdown(verdict.why) if verdict.why else ''}")
+    limited = f" ({escape.markdown('; '.join(verdict.qualifiers))})" if verdict.qualifiers else ""
+    lines.append(f"- **{verdict.answer}**{limited}{': ' + escape.markdown(verdict.why) if verdict.why else ''}")
     if claim.measures and not verdict.rulings:
         lines += ["", "What decides it:", "", table(claim)]
     for ruling in verdict.rulings:
-        lines += ["", f"{escape.paragraph(where(ruling))}:", "", table(claim, ruling.figures)]
+        told = escape.paragraph("; ".join([where(ruling), *ruling.qualifiers(claim)]))
+        lines += ["", f"{told}:", "", table(claim, ruling.figures)]
         if beside is not None and ruling.seen:
             lines += ["", f"![{claim.id}, every seed]({_url(Path(pictures(beside).name))}/{slug(claim, ruling)}.png)"]
         if (kind := text.figure) and ruling.device != NOTHING_TRAINED:
@@ -198,8 +200,9 @@ def plain(verdict: Verdict) -> dict[str, Any]:
         "needs": unmet(verdict.claim),
         "verdict": verdict.answer,
         "why": verdict.why,
+        "qualifiers": verdict.qualifiers,
         "devices": [
-            {"device": ruling.device, "longer": ruling.longer, "verdict": ruling.answer, "why": ruling.why}
+            {"device": ruling.device, "longer": ruling.longer, "verdict": ruling.answer, "why": ruling.why, "qualifiers": ruling.qualifiers(verdict.claim)}
             | {"figures": {name: found.plain for name, found in ruling.figures.items()}}
             for ruling in verdict.rulings
         ],

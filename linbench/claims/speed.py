@@ -34,6 +34,9 @@ class Speed:
     short = bounded = False
     """More training says nothing of speed."""
 
+    qualifiers = ()
+    """No learning rate is chosen."""
+
     whole = "all medians"
     """By what an answer is found before it is doubted."""
 

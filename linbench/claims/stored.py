@@ -8,9 +8,10 @@ from typing import Any
 
 from linbench.benchmark.asked import anywhere
 from linbench.cell import Cell, canonical, digest
+from linbench.former import results_at_chosen_rates
 from linbench.pattern import split_task
 from linbench.results import Comparison, comparisons
-from linbench.search import SearchSettings, at_chosen_rates
+from linbench.search import SearchSettings
 from linbench.speeds import Speeds, speeds
 from linbench.store import CELL, SPEED, Result, Store
 from linbench.suite import Suite, SuiteTask
@@ -72,13 +73,15 @@ class Stored:
         )
 
     def find(self, cells: Sequence[Cell], search: SearchSettings | None, device: str) -> dict[str, Result]:
-        """The results that these cells have on that kind of device, at the rate that a search there has found, by the ids of `cells`."""
+        """The results that these cells have on that kind of device, at the rate that a search there has found, by the ids of `cells`; where the search as
+        asked has not been run, those that a former rule chose, marked, as `linbench.former` says."""
 
         def found(cell: Cell) -> Result | None:
             return self.results.get(digest({**cell.identity, "device": device}))
 
-        meant = at_chosen_rates(cells, found, search) if search else {cell.id: cell for cell in cells}
-        return {name: result for name, cell in meant.items() if (result := found(cell))}
+        if search:
+            return results_at_chosen_rates(cells, found, search)
+        return {cell.id: result for cell in cells if (result := found(cell))}
 
 
 def _mixers(label: str) -> str:

@@ -45,6 +45,10 @@ class Ruling:
     improving: bool = False
     """Whether all that troubles it is runs that were still getting better, or have not come to a premise, and longer ones can be asked for."""
 
+    def qualifiers(self, claim: Claim) -> list[str]:
+        """Return in words by which rules of former days learning rates were chosen of what decides the claim."""
+        return list(dict.fromkeys(words for name in claim.deciding for words in self.figures[name].qualifiers))
+
     @property
     def short(self) -> bool:
         """Whether more training may be all that it lacks."""
@@ -80,6 +84,12 @@ class Verdict:
     def short(self) -> bool:
         """Whether it asks for more training."""
         return not self.complete and any(ruling.short for ruling in self.rulings)
+
+    @property
+    def qualifiers(self) -> list[str]:
+        """What limits the answer, in words, by those kinds of devices that give it; none of an undecided one."""
+        deciding = [ruling for ruling in self.rulings if ruling.answer == self.answer != UNDECIDED]
+        return list(dict.fromkeys(words for ruling in deciding for words in ruling.qualifiers(self.claim)))
 
     def budget(self, device: str) -> int:
         """Which of `BUDGETS` it asks for on a kind of device: where nothing was found, what others have come to, since what is too short on one is on all."""

@@ -144,6 +144,7 @@ def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path,
     from linbench.claims.speed import untimed
     from linbench.cli.running import carry_out
     from linbench.device import pick_device
+    from linbench.former import to_run
     from linbench.store import Store
 
     waiting = [each for each in verdicts if each.claim.measures and not unmet(each.claim)]
@@ -152,7 +153,7 @@ def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path,
     kind = device_class(place)
     for part in (part for each in waiting for part in parts(each.claim, device=device, longer=each.budget(kind))):
         there = stored.find(part.cells, part.search, kind)
-        if missing := {cell.id: cell for cell in part.cells if cell.id not in there}:
+        if missing := {cell.id: cell for cell in to_run(part.cells, there)}:
             together.setdefault(str(part.search), ({}, part.search))[0].update(missing)
     done: list[Result] = []
     for found, search in together.values():

@@ -80,7 +80,6 @@ def sweep(
     as_json: JsonOption = False,
 ) -> None:
     """Run a suite: tasks x models x settings x seeds. Finished cells are not repeated; tables and figures are there at any moment."""
-    from linbench.cli.running import carry_out
     from linbench.pattern import split_models
     from linbench.search import ahead
     from linbench.store import Store
@@ -94,16 +93,18 @@ def sweep(
         tell_left_out(missing)
         store = Store(results)
         cells = _chosen(found, only=only or [], shard=shard)
+        kept = _settled(found, store, chosen.search, retry=retry is not None)
         if limit is not None:
-            _, left = ahead(cells, store.get, chosen.search, retry=retry is not None)
+            _, left = ahead([cell for cell in cells if cell.id not in kept], store.get, chosen.search, retry=retry is not None)
             cells = [cell for cell in cells if cell.id in left][:limit]
             if not cells:
                 raise UserError("every cell is finished; without --limit the tables are shown.")
         if not dry_run:
             where: dict[str, Any] = {"device": device, "devices": devices, "workers": workers, "address": address, "gpus": gpus, "silence": timeout}
-            done = carry_out(cells, store, search=chosen.search, stack=stack, retry=retry is not None, name=executor, allow=allow or (), **where)
+            how = {"search": chosen.search, "stack": stack, "retry": retry is not None, "name": executor, "allow": allow or (), **where}
+            done = _done(cells, kept, store, **how)
     if dry_run:
-        _tell_plan(cells, store, stack, search=chosen.search, retry=retry is not None, as_json=as_json)
+        _tell_plan(cells, kept, store, stack, search=chosen.search, retry=retry is not None, as_json=as_json)
         tell_set_aside(store.set_aside)
         return
     # not before: what makes tables takes a second to load
@@ -137,6 +138,30 @@ def _chosen(cells: "list[Cell]", *, only: list[str], shard: str) -> "list[Cell]"
     return chosen
 
 
+def _settled(cells: "list[Cell]", store: "Store", search: "SearchSettings | None", *, retry: bool) -> "dict[str, Result]":
+    """What the store has of the suite's models at learning rates that a former rule chose, where that is all of a model: it is not run again, and told."""
+    from linbench.former import says, settled
+    from linbench.runner import stands
+
+    def found(cell: "Cell") -> "Result | None":
+        result = store.get(cell.id)
+        return result if stands(result, again=False, retry=retry) else None
+
+    kept = settled(cells, found, search)
+    for words in says(list(kept.values())):
+        print(f"linbench: {counted(len(kept), 'stored result')}: {words}; they stand as they are.", file=sys.stderr)
+    return kept
+
+
+def _done(cells: "list[Cell]", kept: "dict[str, Result]", store: "Store", **how: Any) -> "list[Result]":
+    """The results of the cells: those that are kept as they are, and all others by what is run."""
+    from linbench.cli.running import carry_out
+
+    waiting = list({cell.id: cell for cell in cells if cell.id not in kept}.values())
+    results = dict(zip((cell.id for cell in waiting), carry_out(waiting, store, **how), strict=True)) if waiting else {}
+    return [(kept | results)[cell.id] for cell in cells]
+
+
 def _is(cell: "Cell", pattern: str) -> bool:
     from linbench.pattern import split_task
 
@@ -145,7 +170,9 @@ def _is(cell: "Cell", pattern: str) -> bool:
     return asked in {name.removeprefix("./") for name in names} or any(fnmatchcase(name, pattern) for name in names)
 
 
-def _tell_plan(cells: "list[Cell]", store: "Store", stack: int | None, *, search: "SearchSettings | None", retry: bool, as_json: bool) -> None:
+def _tell_plan(
+    cells: "list[Cell]", kept: "dict[str, Result]", store: "Store", stack: int | None, *, search: "SearchSettings | None", retry: bool, as_json: bool
+) -> None:
     """What would run, group by group; first what learning rates are chosen by. Raises UserError: a seed is for that, and to be reported, too."""
     from linbench.estimate import pace, seconds
     from linbench.groups import groups
@@ -153,7 +180,7 @@ def _tell_plan(cells: "list[Cell]", store: "Store", stack: int | None, *, search
     from linbench.search import ahead
 
     known: list[Result] = store.all() if store.folder.is_dir() else []
-    tuning, missing = ahead(cells, {result["id"]: result for result in known}.get, search, retry=retry)
+    tuning, missing = ahead([cell for cell in cells if cell.id not in kept], {result["id"]: result for result in known}.get, search, retry=retry)
     rows: list[dict[str, Any]] = []
     names, paced = varied(cells, but={"protocol.lr"} if search else ()), pace(known, cells[0].device)
     for what, these in (("search, ", tuning), ("", cells)):

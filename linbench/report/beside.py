@@ -1,15 +1,18 @@
 """Variants side by side, in words."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from linbench.beside import ALPHA, Line, SideBySide
 from linbench.common import escape
+from linbench.former import formers
 from linbench.layer_speeds import ASKED, layer_of
 from linbench.report.lines import markdown, probability
 from linbench.report.tables import NOTES, accuracy_words
 from linbench.report.words import TITLES, thousands
 from linbench.results import laws_said
 from linbench.sizes import TOLERANCE
+from linbench.store import Result
 
 LEFT = {"task", "model", "verdict", "marks"}
 
@@ -65,10 +68,15 @@ def caption(found: SideBySide) -> str:
         f"Difference: to {first}, with its own 95 % interval by Welch's t. Better and worse are shown at {ALPHA:g} among all verdicts of "
         f"this table: p is by Holm's correction. Sizes that differ by more than {TOLERANCE:.0%} are not comparable, nor is a state that grows with "
         "the length beside one that does not; where a state is undeclared parameters alone are compared. Results that are undertrained, or whose "
-        "learning rate was the first or last of all tried, take part in no verdict. State floats are those of one sequence at the longest tested "
-        f"length.{_speeds(found)} {laws_said([line.row for line in found.lines])}"
+        f"learning rate was the first or last of all tried, take part in no verdict.{_former(results)} State floats are those of one sequence at "
+        f"the longest tested length.{_speeds(found)} {laws_said([line.row for line in found.lines])}"
     )
     return words.rstrip()
+
+
+def _former(results: Sequence[Result]) -> str:
+    """What the marks of rules of former days say, where there are any."""
+    return "".join(f" {rule.mark}: {rule.says}." for rule in formers() if any(rule.mark in result["marks"] for result in results))
 
 
 def _speeds(found: SideBySide) -> str:

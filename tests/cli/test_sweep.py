@@ -135,6 +135,24 @@ def test_a_dry_run_counts_the_search_and_knows_when_it_is_finished(sweep: Callab
     assert sweep("--dry-run").out.splitlines()[-1] == "14 cells in 4 groups, all finished."
 
 
+def test_what_a_former_rule_chose_in_this_folder_stands_and_is_told(sweep: Callable[..., Any], trains: list[Any], tmp_path: Path) -> None:
+    suite = tmp_path / "tiny.yaml"
+    suite.write_text(TINY + "search: {seeds: [1000], ties: upper}\n")
+    first = json.loads(sweep("--json").out)
+    ran = len(trains)
+    suite.write_text(TINY + "search: true\n")
+    again = sweep("--json")
+    assert len(trains) == ran
+    assert "4 stored results: learning rate chosen on one tuning seed; they stand as they are" in again.err
+    assert [result["marks"] for result in json.loads(again.out)] == [[*result["marks"], "lr_one_seed"] for result in first]
+    assert sweep("--dry-run").out.splitlines()[-1] == "4 cells in 2 groups, all finished."
+    assert "every cell is finished" in sweep("--limit", "1").err
+    assert "lr_one_seed" in sweep().out
+    sweep("--seeds", "0-2", "--only", "deltanet")
+    more = [(cell.purpose, cell.seed) for cell in trains[ran:]]
+    assert sorted(more) == [("report", 2), *[("tuning", 1001)] * 5], "a seed more is chosen for as asked, on two seeds, which finds the same rate here"
+
+
 @pytest.mark.slow
 def test_a_dry_run_counts_what_is_to_be_tried_again(sweep: Callable[..., Any], trains: Any, tmp_path: Path) -> None:
     def left(*words: str) -> list[int]:

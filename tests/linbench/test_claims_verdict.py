@@ -7,13 +7,13 @@ import pytest
 
 from linbench.claims import shown
 from linbench.claims.cells import of_measure, parts
-from linbench.claims.claim import section
+from linbench.claims.claim import Claim, section
 from linbench.claims.figure import Figure
-from linbench.claims.page import detail, plain
+from linbench.claims.outlook import outlook
+from linbench.claims.page import detail, line, plain
 from linbench.claims.stored import Stored
 from linbench.claims.verdict import NOTHING_TRAINED, REFUTED, SUPPORTED, UNDECIDED, decide, verdict
 from linbench.search import default_search, learning_rate
-from linbench.store import Result
 from tests.linbench.claiming import CLAIM, a_claim, a_result
 
 
@@ -210,23 +210,22 @@ def test_the_page_has_claims_that_rest_on_what_is_stored(kept: Callable[..., Sto
     assert shown.claimed(Stored([])) == []
 
 
+def searched(claim: Claim, stored: Stored, seeds: Sequence[int], delta: Sequence[float], total: Sequence[float]) -> Stored:
+    """With a search on these tuning seeds that finds 1e-3, where the measures come to these scores, and .9 elsewhere."""
+    for n in default_search().grid:
+        for name, scores in (("delta", delta), ("sum", total)):
+            cells = of_measure(claim, name)
+            protocol = cells[0].protocol.model_copy(update={"lr": learning_rate(n)})
+            tuning = [replace(cells[0], protocol=protocol, seed=seed, purpose="tuning") for seed in seeds]
+            made = [a_result(cell, 0.5 if n == -6 else 0.3, "cpu") for cell in tuning]
+            made += [a_result(replace(cell, protocol=protocol), score if n == -6 else 0.9, "cpu") for cell, score in zip(cells, scores, strict=True)]
+            stored.results |= {result["id"]: {**result, "model": {"flops_per_token": None}} for result in made}
+    return stored
+
+
 def test_of_a_search_those_at_the_rate_that_it_finds_count(kept: Callable[..., Stored]) -> None:
     claim = a_claim({"search": True})
-    search = default_search()
-    at = {name: of_measure(claim, name) for name in claim.measures}
-
-    def told(rate: int, scores: Sequence[float]) -> dict[str, Result]:
-        made = []
-        for cells in at.values():
-            protocol = cells[0].protocol.model_copy(update={"lr": learning_rate(rate)})
-            tuning = [replace(cells[0], protocol=protocol, seed=seed, purpose="tuning") for seed in search.seeds]
-            made += [a_result(cell, 0.5 if rate == -6 else 0.3, "cpu") for cell in tuning]
-            made += [a_result(replace(cell, protocol=protocol), score, "cpu") for cell, score in zip(cells, scores, strict=False)]
-        return {result["id"]: result for result in made}
-
-    stored = kept(claim, {})
-    for rate in search.grid:
-        stored.results |= told(rate, [0.2, 0.3, 0.4] if rate == -6 else [0.9, 0.9, 0.9])
+    stored = searched(claim, kept(claim, {}), default_search().seeds, [0.2, 0.3, 0.4], [0.2, 0.3, 0.4])
     found = verdict(claim, stored)
     assert list(found.rulings[0].figures["delta"].values.values()) == [0.2, 0.3, 0.4]
     assert found.why == "refuted by all seeds, undecided without seed 0 of delta"
@@ -234,6 +233,22 @@ def test_of_a_search_those_at_the_rate_that_it_finds_count(kept: Callable[..., S
     for left in [name for name, result in stored.results.items() if result["purpose"] == "tuning"][:1]:
         del stored.results[left]
     assert "3 of 3 seeds missing" in verdict(claim, stored).why
+
+
+def test_a_verdict_says_that_learning_rates_were_chosen_on_one_seed(kept: Callable[..., Stored]) -> None:
+    claim, words = a_claim({"search": True}), "learning rate chosen on one tuning seed"
+    stored = searched(claim, kept(claim, {}), default_search().seeds[:1], [0.9, 0.92, 0.94], [0.5, 0.6, 0.7])
+    found = verdict(claim, stored)
+    assert (found.answer, found.qualifiers) == (SUPPORTED, [words])
+    assert line(found) == ["C1", SUPPORTED, claim.text.says, f"delta 0.920 ± 0.020, sum 0.600 ± 0.100; {words}"]
+    told = detail(found, stored)
+    assert f"- **supported** ({words})" in told
+    assert f"On cpu, supported; {words}:" in told
+    assert (plain(found)["qualifiers"], plain(found)["devices"][0]["qualifiers"]) == ([words], [words])
+    assert outlook(found, stored, device="cpu").left == 0, "what was chosen by a former rule is there"
+    assert outlook(found, searched(claim, Stored([]), (), [0.9] * 3, [0.9] * 3), device="cpu").left > 6
+    asked = verdict(claim, searched(claim, stored, default_search().seeds, [0.9, 0.92, 0.94], [0.5, 0.6, 0.7]))
+    assert (asked.answer, asked.qualifiers, asked.rulings[0].qualifiers(claim)) == (SUPPORTED, [], [])
 
 
 def test_a_claim_that_waits_says_for_what(kept: Callable[..., Stored]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from linbench.common.errors import UserError
 from linbench.jobs import Job, Message
 from linbench.plan import plan
 from linbench.runner import Following, Silent
-from linbench.search import SearchSettings, default_search, learning_rate, run_searched
+from linbench.search import Search, SearchSettings, Trial, default_search, learning_rate, run_searched
 from linbench.store import NO_VERDICT, SCHEMA, Result, Store
 from linbench.workers import Outcome, Waiting
 from tests.records import a_point, a_record
@@ -114,8 +115,35 @@ def test_a_best_rate_that_stays_on_the_edge_is_marked(searched: Callable[..., tu
     assert found[0]["marks"] == ["undertrained", "lr_edge"]
 
 
-def test_of_equals_the_middle_is_taken(searched: Callable[..., tuple[Runs, list[Result]]]) -> None:
-    assert searched(lambda cell: 1.0)[1][0]["lr"] == 1e-3
+@pytest.mark.parametrize(
+    ("accurate", "losses", "ties", "best"),
+    [
+        (GRID, {}, "loss", 1e-3),
+        (GRID[:4], {}, "loss", 3.16e-4),
+        (GRID[:4], {}, "upper", 1e-3),
+        (GRID[1:3], {}, "loss", 3.16e-4),
+        (GRID[1:3], {1e-3: 0.1}, "loss", 1e-3),
+        (GRID[1:3], {3.16e-4: 0.1}, "upper", 1e-3),
+        (GRID[1:4], {3.16e-4: 0.1, 1e-2: 0.01}, "loss", 3.16e-4),
+        (GRID[:4], {1e-4: 0.3, 3.16e-4: 0.2, 1e-3: 0.2, 3.16e-3: 0.2}, "loss", 1e-3),
+    ],
+)
+def test_of_equally_accurate_rates_that_of_the_lowest_loss_is_best_then_the_lower_of_the_middle(
+    accurate: list[float], losses: dict[float, float], ties: Any, best: float
+) -> None:
+    search = Search(cells()[0], SETTINGS.model_copy(update={"ties": ties}))
+    curves = {n: {"accuracy": 1.0 if learning_rate(n) in accurate else 0.5, "nll": losses.get(learning_rate(n), 0.5)} for n in SETTINGS.grid}
+    search.tried = {n: Trial.of([{"status": "ok", "chance": 0.1, "curve": [curve]}] * 2) for n, curve in curves.items()}
+    assert learning_rate(search.best) == best
+
+
+def test_the_loss_is_the_mean_over_tuning_seeds_whatever_the_task_calls_it_and_none_of_a_run_that_diverged() -> None:
+    def run(**last: float) -> Result:
+        return {"status": "ok", "chance": 0.1, "curve": [{"accuracy": 1.0, "loss": 9.0, "nll": 9.0}, {"accuracy": 1.0, "loss": 9.0, **last}]}
+
+    assert Trial.of([run(nll=0.1), run(nll=0.3)]) == Trial(True, 1.0, pytest.approx(0.2))
+    assert Trial.of([run(mse=0.1)]) == Trial(True, 1.0, 0.1)
+    assert Trial.of([run(nll=0.1), {"status": "diverged", "chance": 0.1, "curve": []}]) == Trial(False, pytest.approx(0.55), inf)
 
 
 def test_the_mean_over_tuning_seeds_decides(searched: Callable[..., tuple[Runs, list[Result]]]) -> None:
