@@ -11,10 +11,10 @@ from linbench.common.seeds import parse_seeds
 from linbench.frames import frame
 from linbench.plan import plan
 from linbench.pool import SILENCE
+from linbench.reference import store_at
 from linbench.runner import Silent
 from linbench.running import carry_out
 from linbench.search import default_search, refuse_rate
-from linbench.store import Store
 
 
 def run(
@@ -39,7 +39,7 @@ def run(
     again: bool = False,
     allow: Iterable[str] = (),
 ) -> pd.DataFrame:
-    """Train and judge models on a task; what is finished already is read from `results`.
+    """Train and judge models on a task; what is finished already is read from `results`, a folder.
 
     What linbench ships trains in this process, whose settings of torch and generators are set for that and given back; a task or layer of your own in a
     process of its own, unless `workers` is 0.
@@ -66,16 +66,16 @@ def run(
     where = {"name": executor, "device": device, "workers": workers, "address": address, "gpus": gpus, "silence": timeout}
     where |= {"devices": None if devices is None else str(devices)}
     rates = default_search() if search else None
-    return frame(carry_out(cells, Store(results), Silent(), search=rates, here=True, where=where, again=again, allow=allow))
+    return frame(carry_out(cells, store_at(results), Silent(), search=rates, here=True, where=where, again=again, allow=allow))
 
 
 def load(results: str | Path = "results") -> pd.DataFrame:
-    """Every stored result: one row per cell, with its settings as `task.NAME`, `protocol.NAME` and `model.NAME` (those of
-    mixers where all layers are alike). Of each file that does not count there is a warning.
+    """Every stored result of a folder, or for `reference` those that come with linbench: one row per cell, with its settings as `task.NAME`,
+    `protocol.NAME` and `model.NAME` (those of mixers where all layers are alike). Of each file that does not count there is a warning.
 
     Raises StorageError: there is no such folder.
     """
-    store = Store(results)
+    store = store_at(results)
     found = store.all()
     for path, why in store.set_aside.items():
         warnings.warn(f"a result does not count: {path}: {why}", stacklevel=2)

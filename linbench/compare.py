@@ -2,24 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import linbench
 from linbench.beside import SideBySide, side_by_side
 from linbench.cell import Cell
-from linbench.common.errors import UserError, nearest
+from linbench.common.errors import UserError
 from linbench.former import results_at_chosen_rates, to_run
 from linbench.pattern import parse_pattern
+from linbench.reference import REFERENCE, stores_at
 from linbench.registry import registry
 from linbench.search import SearchSettings
 from linbench.speeds import speeds
-from linbench.store import FINAL, SPEED, Result, Store, below
+from linbench.store import FINAL, SPEED, Result, Store
 from linbench.suite import Block, Suite, blocks, narrowed
-
-REFERENCE = "reference"
-"""Stands for the results that come with linbench, in these folders."""
-
-SHIPPED = ("cpu", "h200")
 
 
 @dataclass(frozen=True)
@@ -41,10 +35,17 @@ class Comparing:
 
 
 def comparing(
-    models: Sequence[str], suite: Suite, *, seeds: str | None = None, form: str | None = None, against: str | None = None, device: str = "auto"
+    models: Sequence[str],
+    suite: Suite,
+    *,
+    seeds: str | None = None,
+    form: str | None = None,
+    against: str | None = None,
+    read: Sequence[Store] = (),
+    device: str = "auto",
 ) -> Comparing:
     """These models on the suite's tasks, with its settings and seeds. With `against`, a folder or `reference`, all that is stored there is read, and the
-    suite's own models stand beside these, none of which is run.
+    suite's own models stand beside these, none of which is run. `read`: stores that are read without that.
 
     Raises UserError: nothing to compare with, or a model that this suite cannot have; StorageError: what is stored cannot be read.
     """
@@ -54,7 +55,7 @@ def comparing(
         for term in (term for name in named for term in parse_pattern(name)):
             registry("model").find(term.name)
         raise UserError(f"one variant alone is compared with nothing; name another{'' if against else f', or --against {REFERENCE}'}.")
-    stores = stores_at(against) if against else []
+    stores = [*(stores_at(against) if against else []), *read]
     chosen = narrowed(suite, models=[*named, *others], seeds=seeds, form=form)
     every, missing = blocks(chosen, device=device)
     found = [block for block in every if block.rows[0][0].model == named[0]]  # elsewhere there is nothing to compare with
@@ -96,17 +97,3 @@ def stored(cells: Sequence[Cell], stores: Sequence[Store], search: SearchSetting
 
     there = results_at_chosen_rates(cells, found, search) if search else {cell.id: result for cell in cells if (result := found(cell)) is not None}
     return {name: result | {"purpose": "report"} for name, result in there.items()}
-
-
-def stores_at(name: str) -> list[Store]:
-    """Those in the folder of that name and below; for `reference` those that come with linbench.
-
-    Raises UserError: there is none.
-    """
-    home = Path(linbench.__file__).resolve().parent / REFERENCE
-    folders = [home / kind for kind in SHIPPED] if name == REFERENCE else [Path(name)]
-    found = [store for folder in folders for store in below(folder)]
-    if not found:
-        hint = "" if Path(name).exists() else nearest(name, {REFERENCE: REFERENCE})
-        raise UserError(f"there are no results in {name} to compare against; {hint or f'name a folder that has some, or {REFERENCE}.'}")
-    return found

@@ -62,7 +62,6 @@ def _unscored(result: Scored) -> Scored:
     return result if UNSCORED in result["marks"] else {**result, "marks": [*result["marks"], UNSCORED]}
 
 
-@cache
 def _task(name: str, version: int, source: str | None) -> type[Task] | None:
     """The registered task of that name, if it is still what it was."""
     entry = registry("task").entries.get(name)

@@ -93,6 +93,12 @@ class Store:
         """Files that do not count, found since this store was opened, each with the reason. They go by their present names: one whose cell is run again gets
         another name, and stays."""
 
+    read_only = False
+    """Whether nothing may be written there."""
+
+    def may_add(self) -> None:
+        """See that results may be added, before anything is spent on them; `prepare` sees whether they can be."""
+
     def prepare(self) -> None:
         """Make the folder and see that it can be written, before anything is spent on what could not be kept.
 

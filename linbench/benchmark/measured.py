@@ -63,6 +63,7 @@ def run(cases: Sequence[Asked], store: Store, *, again: bool = False, tell: Call
     tell(f"{len(found)} of {len(cases)} were measured before; --again measures them anew" if found else f"{len(cases)} to measure")
     missing = [place for place in range(len(cases)) if place not in found]
     if missing:
+        store.may_add()
         for place, result in _measured([cases[place] for place in missing], tell):
             store.put(result)
             found[missing[place]] = result

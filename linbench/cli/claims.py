@@ -38,7 +38,8 @@ Examples:
   linbench claims --save docs/claims.md
 """
 
-DEFAULT = Path("results")
+DEFAULT = (Path("results"), Path("reference"))
+"""The user's own results, and those that come with linbench."""
 
 
 def claims(
@@ -57,7 +58,13 @@ def claims(
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all of them as a page of Markdown.")] = None,
     results: Annotated[
         list[Path] | None,
-        typer.Option("--results", metavar="DIR", help="Folders of result files, with all below them.", show_default="results", rich_help_panel="Results"),
+        typer.Option(
+            "--results",
+            metavar="DIR",
+            help="Folders of result files, with all below them; reference: those that come with linbench.",
+            show_default="results and reference",
+            rich_help_panel="Results",
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -83,7 +90,7 @@ def claims(
             where: dict[str, Any] = {"name": "local", "device": device, "devices": devices, "workers": workers, "silence": timeout, "allow": allow or ()}
             waiting = [each for each in found if not each.complete]
             while waiting:
-                more = _run(waiting, stored, device, (results or [DEFAULT])[0], where)
+                more = _run(waiting, stored, device, (results or DEFAULT)[0], where)
                 done += more
                 stored = _stored(results, new=run)
                 found = [verdict(claim, stored) for claim in chosen]
@@ -127,12 +134,12 @@ def _chosen(names: list[str], tiers: list[str]) -> "list[Claim]":
 def _stored(given: list[Path] | None, *, new: bool) -> "Stored":
     """Of these folders and all below them; the first may be `new`. Raises StorageError: a folder that is named is not there."""
     from linbench.claims.stored import Stored
-    from linbench.store import below
+    from linbench.reference import REFERENCE, stores_below
 
     for folder in (given or [])[new:]:
-        if not folder.is_dir():
+        if str(folder) != REFERENCE and not folder.is_dir():
             raise StorageError(f"there is no results folder {folder}; --results names those that there are.")
-    return Stored(store for folder in given or [DEFAULT] for store in below(folder))
+    return Stored(store for folder in given or DEFAULT for store in stores_below(folder))
 
 
 def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path, where: dict[str, Any]) -> "list[Result]":
@@ -145,7 +152,7 @@ def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path,
     from linbench.cli.running import carry_out
     from linbench.device import pick_device
     from linbench.former import to_run
-    from linbench.store import Store
+    from linbench.reference import store_at
 
     waiting = [each for each in verdicts if each.claim.measures and not unmet(each.claim)]
     together: dict[str, tuple[dict[str, Cell], SearchSettings | None]] = {}
@@ -158,12 +165,12 @@ def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path,
     done: list[Result] = []
     for found, search in together.values():
         try:
-            done += carry_out(list(found.values()), Store(folder), search=search, stack=None, **where)
+            done += carry_out(list(found.values()), store_at(folder), search=search, stack=None, **where)
         except HopelessError as error:  # the other models have run
             tell(f"linbench: {error}")
     cases = {case.id: case for each in waiting for case in untimed(each.claim, stored, device=place)}
     if cases:
-        done += run(list(cases.values()), Store(folder), again=True, tell=tell)
+        done += run(list(cases.values()), store_at(folder), again=True, tell=tell)
     return done
 
 

@@ -66,15 +66,15 @@ def compare(
     from linbench.cli.running import carry_out
     from linbench.compare import comparing
     from linbench.pattern import split_models
-    from linbench.store import Store
+    from linbench.reference import store_at
     from linbench.suite import load
 
     with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
         names = [name for text in models for name in split_models(text)]
         chosen = load(suite)
-        plan = comparing(names, chosen, seeds=seeds, form=form, against=against, device=device)
+        store = store_at(results)
+        plan = comparing(names, chosen, seeds=seeds, form=form, against=against, read=[store] if store.read_only else [], device=device)
         tell_left_out(plan.left_out)
-        store = Store(results)
         where: dict[str, Any] = {"device": device, "devices": devices, "workers": workers, "silence": timeout}
         done = carry_out(plan.cells, store, search=chosen.search, stack=stack, allow=allow or (), **where) if plan.cells else []
     # not before: what makes tables takes a second to load
@@ -92,7 +92,7 @@ def compare(
         else:
             show(columns(table), rows(table), left=LEFT)
             print(f"\n{escape.one_line(caption(table))}\n")
-    for sentence in (sentence for table in tables for sentence in unmeasured(table, suite=suite, results=str(results))):
+    for sentence in (sentence for table in tables for sentence in unmeasured(table, suite=suite, results="results" if store.read_only else str(results))):
         tell(f"linbench: {sentence}")
     tell_failed(done)
 

@@ -19,19 +19,20 @@ def figures(
 ) -> None:
     """Draw stored results, as pictures with a caption beside each."""
     from linbench.common.errors import unknown
+    from linbench.reference import place_beside, store_at
     from linbench.report.bench_figures import BENCH_NAMES, bench_drawings
     from linbench.report.figures import FIGURES
     from linbench.report.pictures import FORMATS, save, save_figures
     from linbench.report.speed_figures import NAMES, speed_drawings
     from linbench.results import comparisons
-    from linbench.store import CELL, SPEED, Store, benched, folder_below
+    from linbench.store import CELL, SPEED, benched
 
     every, wanted = (*FIGURES, *NAMES, *BENCH_NAMES), [name.strip().lower() for name in formats.split(",")]
     for kind, given, allowed in (("figure", names or [], every), ("format", wanted, FORMATS)):
         for name in given:
             if name not in allowed:
                 raise unknown(kind, name, allowed)
-    store, folder = Store(results), to or folder_below(results, "figures")
+    store, folder = store_at(results), to or place_beside(results, "figures", "--save")
     kept = store.by_kind()
     tell_set_aside(store.set_aside)
     found = comparisons(kept[CELL])

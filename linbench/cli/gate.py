@@ -33,12 +33,13 @@ def gate(
     """
     from linbench.gate import gate as compare
     from linbench.policy import load
+    from linbench.reference import store_at
     from linbench.report.gated import COLUMNS, LEFT, SPEEDS, outcome, page, plain, rows, sentences, speeds
     from linbench.report.lines import show
-    from linbench.store import CELL, SPEED, Store
+    from linbench.store import CELL, SPEED
 
     rule = load(policy)
-    stores = Store(baseline, "--baseline"), Store(candidate, "--candidate")
+    stores = store_at(baseline, "--baseline"), store_at(candidate, "--candidate")
     before, after = (store.by_kind() for store in stores)
     found = compare(before[CELL], after[CELL], rule, speeds=(before[SPEED], after[SPEED]), unreadable=[path.name for path in stores[0].set_aside])
     tell_set_aside({path: why for store in stores for path, why in store.set_aside.items()})

@@ -39,11 +39,11 @@ def measured(
         more: what else is found of them, and kept.
     """
     from linbench.benchmark.measured import run
+    from linbench.reference import store_at
     from linbench.report.lines import show
     from linbench.report.tables import LEFT
-    from linbench.store import Store
 
-    store = Store(results)
+    store = store_at(results)
     found = run(cases, store, again=again, tell=tell)
     if more is not None:
         more(found, store)

@@ -28,7 +28,10 @@ def whole_option(name: str, least: int, most: int, **more: Any) -> Any:
     return typer.Option(name, parser=parse_whole(name, least, most), metavar="N", **more)
 
 
-ResultsOption = Annotated[Path, typer.Option("--results", metavar="DIR", help="Folder of result files.", rich_help_panel="Results")]
+ResultsOption = Annotated[
+    Path,
+    typer.Option("--results", metavar="DIR", help="Folder of result files; reference: those that come with linbench.", rich_help_panel="Results"),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output, and nothing else there.", rich_help_panel="Results")]
 
 SeedsOption = Annotated[str | None, typer.Option("--seeds", help="Seeds, such as 0,1,2 or 0-4, whatever the suite says.")]

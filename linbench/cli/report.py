@@ -19,14 +19,16 @@ def report(
     and failures as one HTML file that needs no network."""
     from linbench.claims.shown import claimed
     from linbench.claims.stored import Stored
+    from linbench.reference import place_beside, store_at, stores_below
     from linbench.report.page import page, save_page
-    from linbench.store import CELL, SPEED, Store, below, benched, folder_below
+    from linbench.store import CELL, SPEED, benched
 
-    path, stores = save or folder_below(results, "report.html"), below(results)
-    store = next((one for one in stores if one.folder == results), Store(results))
+    store, path = store_at(results), save or place_beside(results, "report.html", "--save")
+    stores = [] if store.read_only else stores_below(results)
+    store = next((one for one in stores if one.folder == store.folder), store)
     stored = Stored([store, *(other for other in stores if other is not store)])
-    kept, aside = stored.by_folder[store.folder], [str(one.relative_to(results)) for other in stored.stores for one in other.unreadable]
-    title = store.folder.resolve().name
+    kept, aside = stored.by_folder[store.folder], [str(one.relative_to(store.folder)) for other in stored.stores for one in other.unreadable]
+    title = results.name if store.read_only else store.folder.resolve().name
     save_page(path, lambda: page(kept[CELL], title=title, aside=aside, speeds=kept[SPEED], benched=benched(kept), claims=claimed(stored)))
     tell_set_aside(stored.set_aside)
     if not any(kept.values()):

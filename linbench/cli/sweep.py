@@ -81,8 +81,8 @@ def sweep(
 ) -> None:
     """Run a suite: tasks x models x settings x seeds. Finished cells are not repeated; tables and figures are there at any moment."""
     from linbench.pattern import split_models
+    from linbench.reference import store_at
     from linbench.search import ahead
-    from linbench.store import Store
     from linbench.suite import expand, load, narrowed
 
     if retry not in {None, "failed"}:
@@ -91,7 +91,7 @@ def sweep(
         chosen = narrowed(load(suite), models=[name for text in model or () for name in split_models(text)], seeds=seeds, form=form)
         found, missing = expand(chosen, precision=precision, device=device)
         tell_left_out(missing)
-        store = Store(results)
+        store = store_at(results)
         cells = _chosen(found, only=only or [], shard=shard)
         kept = _settled(found, store, chosen.search, retry=retry is not None)
         if limit is not None:

@@ -32,15 +32,16 @@ def table(
     """Tables of stored results: one for everything that may be compared; controlled and native forms never meet."""
     from rich.console import Console
 
+    from linbench.reference import store_at
     from linbench.report import words
     from linbench.report.bench_tables import bench_tables
     from linbench.report.exports import csv, latex, plain, save_tables
     from linbench.report.speed import tables
     from linbench.report.tables import markdown, rich_tables
     from linbench.results import comparisons
-    from linbench.store import CELL, SPEED, Store, benched
+    from linbench.store import CELL, SPEED, benched
 
-    store = Store(results)
+    store = store_at(results)
     kept = store.by_kind()
     found, speeds = comparisons(kept[CELL]), [*tables(kept[SPEED]), *bench_tables(benched(kept))]
     tell_set_aside(store.set_aside)

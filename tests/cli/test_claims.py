@@ -40,6 +40,12 @@ TINY = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def no_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes with linbench takes seconds to read; `tests/linbench/test_reference.py` looks there."""
+    monkeypatch.setattr("linbench.cli.claims.DEFAULT", (Path("results"),))
+
+
 @pytest.fixture
 def two(monkeypatch: pytest.MonkeyPatch, linbench: Callable[..., Any]) -> Callable[..., Any]:
     """The verb on two claims: one that trains six tiny models, and one that waits."""

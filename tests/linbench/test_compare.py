@@ -6,7 +6,8 @@ import pytest
 
 from linbench.cell import SCHEMA, digest
 from linbench.common.errors import UserError
-from linbench.compare import comparing, stores_at
+from linbench.compare import comparing
+from linbench.reference import stores_at
 from linbench.store import Store
 from linbench.suite import Suite
 from tests.records import a_point

@@ -21,10 +21,8 @@ def chance(**settings: Any) -> float:
 @pytest.fixture
 def scored() -> Iterator[None]:
     """No chance is kept from before or for after."""
-    rescore._task.cache_clear()
     rescore._chance.cache_clear()
     yield
-    rescore._task.cache_clear()
     rescore._chance.cache_clear()
 
 
@@ -98,6 +96,7 @@ def test_no_file_that_a_result_names_is_run(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.slow
 def test_reading_loads_no_compiler(tmp_path: Path) -> None:
     Store(tmp_path).put(a_result())
     seen = "print(*{'triton', 'torch._dynamo'} & {*sys.modules})"
