@@ -1,7 +1,7 @@
 """What a claim is: a sentence of the literature, and a rule that says which measures would bear it out and which would refute it.
 
-Claims stand in YAML files beside this one, a file for each section. Thresholds are those of the page that the claims were gathered on, and stand
-before anything is run.
+Claims stand in YAML files beside this one, a file for each section. Thresholds are those of the page that the claims were gathered on.
+`docs/claims.md` says which results are older than the rules.
 """
 
 import re

@@ -68,7 +68,7 @@ def claims(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Claims of the literature with their verdicts: supported, refuted or undecided, by rules that stood before anything was run.
+    """Claims of the literature with their verdicts: supported, refuted or undecided, by rules that stand beside their sources.
 
     With a name: the statement, its rule, what would decide it and what that costs, and the figures that are there. What needs no training is computed
     at once.
