@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from linbench.report.colours import ink
-from linbench.report.labels import MISSING, became_of
+from linbench.report.labels import MISSING, became_of, whole_figure
 from linbench.report.panels import styled
 from linbench.results import Comparison
 from linbench.store import Result
@@ -73,9 +73,7 @@ def by_kind(axes: Axes, comparison: Comparison) -> bool:
     handles = [Patch(facecolor=KINDS[kind][0], hatch=KINDS[kind][1], edgecolor="white", linewidth=0, label=kind) for kind in kinds]
     if any(blanks):
         handles.append(Patch(**BLANK, label=DIVERGED))
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    figure.legend(handles=handles, loc="outside lower left", ncols=min(len(handles), ACROSS), fontsize=7.5, columnspacing=1.1, handlelength=1.2)
+    whole_figure(axes).legend(handles=handles, loc="outside lower left", ncols=min(len(handles), ACROSS), fontsize=7.5, columnspacing=1.1, handlelength=1.2)
     axes.grid(False)
     axes.set(xlabel="share of answers", xlim=(0, 1), ylim=(-0.6, len(found) - 0.4))
     return True

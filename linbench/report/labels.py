@@ -74,11 +74,19 @@ def beside(axes: Axes, found: Sequence[Named], missing: Sequence[str] = ()) -> N
         axes.add_artist(line)
 
 
+def whole_figure(axes: Axes) -> Figure:
+    """Return the figure that these axes are in, whether directly or in a part of it. matplotlib 3.9 has no `get_figure(root=True)`."""
+    part = axes.figure
+    assert part is not None
+    whole = part.figure
+    assert isinstance(whole, Figure)
+    return whole
+
+
 def panel_inches(axes: Axes) -> float:
     """The height of the panel that has these axes."""
-    spec, figure = axes.get_subplotspec(), axes.get_figure(root=True)
-    assert figure is not None
-    return float(figure.get_figheight()) / (spec.get_gridspec().nrows if spec else 1)
+    spec = axes.get_subplotspec()
+    return float(whole_figure(axes).get_figheight()) / (spec.get_gridspec().nrows if spec else 1)
 
 
 def spaced(heights: Sequence[float], gap: float) -> list[float]:

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator
 
 from linbench.report.colours import Style, ink, styles
-from linbench.report.labels import CHANCE, CHANCE_LINE, GUIDE, MISSING, Named, beside, chance, unmeasured
+from linbench.report.labels import CHANCE, CHANCE_LINE, GUIDE, MISSING, Named, beside, chance, unmeasured, whole_figure
 from linbench.report.panels import face
 from linbench.results import Comparison, Row
 
@@ -180,10 +180,9 @@ def by_model(axes: Axes, comparison: Comparison) -> bool:
         tick.set_color(ink(models[name].style.colour) if models[name].measured else MISSING)
     axes.axvline(comparison.results[0]["chance"], **CHANCE_LINE)
     axes.set(xlabel=f"test accuracy; {CHANCE}", xlim=(-0.02, 1.04), ylim=(-0.7, len(order) - 0.3))
-    figure = axes.get_figure(root=True)
-    if len(widths) > 1 and figure is not None:
+    if len(widths) > 1:
         dots = [Line2D([], [], linestyle="", marker="o", markersize=_dot(i), color=GUIDE, label=f"width {width}") for i, width in enumerate(widths)]
-        figure.legend(handles=dots, loc="outside lower right", ncols=len(dots), fontsize=7.5, handletextpad=0.1)
+        whole_figure(axes).legend(handles=dots, loc="outside lower right", ncols=len(dots), fontsize=7.5, handletextpad=0.1)
     return sum(map(bool, means.values())) > 1
 
 
