@@ -1,8 +1,9 @@
-"""Constraints for pip: the lowest versions that pyproject.toml allows, but for torch and triton, which stay as constraints.txt has them.
+"""Constraints for pip, a line each: the lowest versions that pyproject.toml allows, or none, for the highest that there are.
 
-The lowest torch comes with gigabytes of CUDA libraries, which a run of `.ci/run` has no time for.
+torch and triton stay as constraints.txt has them: the lowest torch comes with gigabytes of CUDA libraries, which a run of `.ci/run` has no time for.
 """
 
+import sys
 import tomllib
 from pathlib import Path
 
@@ -20,13 +21,15 @@ def lowest(requirement: Requirement) -> str:
     return f"{requirement.name}=={bounds[0]}"
 
 
-def main() -> None:
-    """Print one constraint a line."""
+def constraints(end: str) -> list[str]:
+    """Return the constraints for an end, `lowest` or `highest`. Raises ValueError: another end, or a dependency without a lower bound."""
+    if end not in ("lowest", "highest"):
+        raise ValueError(f"bounds are lowest or highest, not {end}")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     pins = [line for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines() if line.partition("==")[0] in PINNED]
-    found = [lowest(one) for one in map(Requirement, project["dependencies"]) if one.name not in PINNED]
-    print("\n".join([*found, *pins]))
+    bounded = [lowest(one) for one in map(Requirement, project["dependencies"]) if one.name not in PINNED]
+    return [*(bounded if end == "lowest" else []), *pins]
 
 
 if __name__ == "__main__":
-    main()
+    print("\n".join(constraints(sys.argv[1])))

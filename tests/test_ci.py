@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,19 @@ def test_no_input_becomes_part_of_a_script_and_no_module_is_taken_from_the_check
 def test_the_policy_of_the_gate_on_linbench_itself_is_one_and_stricter() -> None:
     (used,) = re.findall(r"--policy (\S+)", (ROOT / ".ci" / "run").read_text(encoding="utf-8"))
     assert load(ROOT / used).alpha < Policy().alpha
+
+
+def test_the_lowest_versions_that_are_tried_are_those_that_are_allowed() -> None:
+    def constraints(end: str) -> list[str]:
+        return subprocess.run([sys.executable, ROOT / ".ci" / "bounds.py", end], capture_output=True, text=True, check=True).stdout.split()
+
+    allowed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    bounds = [one.partition(";")[0].replace(">=", "==").strip() for one in allowed]
+    pinned = [line for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").split() if line.startswith(("torch==", "triton=="))]
+    assert constraints("lowest") == [*(one for one in bounds if not one.startswith(("torch==", "triton=="))), *pinned]
+    assert constraints("highest") == pinned
+    for step in ("lowest highest", ".ci/smoke.sh", 'sys.modules["triton"] = None'):
+        assert step in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
 def test_the_twelve_lines_are_twelve_and_name_inputs() -> None:

@@ -25,16 +25,17 @@ writes this page from what is stored and from what needs no training; `linbench 
 `linbench claims C17 --run` runs what is missing.
 
 **Many results are older than the rules.** The rules first stood in `linbench/claims` with commit 775f32cc. Of the 1,652 results of cells directly in
-`results/h200`, 1,223 are of earlier commits: most of the suites `zoo` and `zoo-native`, which several claims look at. docs/results.md as it was two hours before
-printed the figures of C9 and C13. Whoever wrote the rules could have known these. All results in folders named `claims` are of later commits, and the rule of C76
-was written before speeds at its shapes were looked at.
+`results/h200`, 1,223 are of earlier commits: most of the suites `zoo` and `zoo-native`, which several claims look at. docs/results.md as it was two hours
+before printed the figures of C9 and C13. Whoever wrote the rules could have known these. All results in folders named `claims` are of later commits, and the
+rule of C76 was written before speeds at its shapes were looked at.
 
-Thresholds are from where the claims were gathered. Since then a clause of C56 was struck out and C57 was given a premise, both of which "here" tells. Where a rule
-could not be carried over as it stands, "here" says what is done in its place. Where none was given for the other side, a claim is refuted where what should fail does
-as well as what should succeed, where a gap that should be there is none, or where a bound does not hold; between the two it is undecided.
+Thresholds are from where the claims were gathered. Since then a clause of C56 was struck out and C57 was given a premise, both of which "here" tells. Where a
+rule could not be carried over as it stands, "here" says what is done in its place. Where none was given for the other side, a claim is refuted where what
+should fail does as well as what should succeed, where a gap that should be there is none, or where a bound does not hold; between the two it is undecided.
 
-The learning rate of every model is chosen on two tuning seeds. Many results were chosen by the rule of their day, on one tuning seed, and of equally accurate rates the
-upper of the middle. Where a search on two seeds was not run, these count, and every verdict that rests on one says "learning rate chosen on one tuning seed".
+The learning rate of every model is chosen on two tuning seeds. Many results were chosen by the rule of their day, on one tuning seed, and of equally accurate
+rates the upper of the middle. Where a search on two seeds was not run, these count, and every verdict that rests on one says "learning rate chosen on one
+tuning seed".
 
 Three seeds at least count for every figure, shown as mean ± standard deviation, or as the best of them where that is what was published. A run that was
 still getting better (`undertrained`), or whose learning rate lies on the edge of all that were tried or beside one that failed (`lr_edge`, `lr_untried`),
