@@ -21,7 +21,10 @@ class Stored:
     """What stands in some folders."""
 
     def __init__(self, stores: Iterable[Store]) -> None:
-        self.stores = list({store.folder.resolve(): store for store in stores}.values())
+        by_place: dict[Path, Store] = {}
+        for store in stores:
+            by_place.setdefault(store.folder.resolve(), store)  # of two names of one folder the first
+        self.stores = list(by_place.values())
         self.by_folder = {store.folder: store.by_kind() for store in self.stores}
         self.results, self.speeds = ({result["id"]: result for kept in self.by_folder.values() for result in kept[kind]} for kind in (CELL, SPEED))
 

@@ -12,6 +12,7 @@ import pytest
 import linbench
 from linbench import reference
 from linbench.cell import SCHEMA
+from linbench.claims.stored import Stored
 from linbench.common.errors import UserError
 from linbench.reference import REFERENCE, SHIPPED, Reference, store_at, stores_at, stores_below
 from linbench.store import CELL, Store
@@ -106,3 +107,10 @@ def test_claims_are_held_against_ones_own_results_and_those_that_come_with_linbe
     monkeypatch.setattr(reference, "stores_below", lambda folder: read.append(str(folder)) or below(folder))
     linbench("claims", "C1")
     assert read == ["results", REFERENCE]
+
+
+def test_of_two_names_of_one_folder_the_first_counts(shipped: Path, tmp_path: Path) -> None:
+    (tmp_path / "results").symlink_to(shipped)
+    found = Stored([*stores_below(tmp_path / "results"), *stores_below(REFERENCE)])
+    assert {store.folder.relative_to(tmp_path).parts[0] for store in found.stores} == {"results"}
+    assert len(found.results) == 3
