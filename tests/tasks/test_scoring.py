@@ -10,8 +10,11 @@ from linbench.registry import SHIPPED, registry
 PINNED: dict[str, dict[str, dict[str, float]]] = json.loads(Path(__file__).with_name("chance.json").read_text())
 TASKS = {name: entry.cls for name, entry in registry("task").entries.items() if entry.source == SHIPPED}
 
+SLOW = {"compositional_mqar", "forgetting_mqar", "fuzzy_recall", "mqar", "stack"}
+"""Those whose chance takes half a second, all presets together."""
 
-@pytest.mark.parametrize("name", TASKS)
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in TASKS])
 def test_chance_changes_with_scoring_alone(name: str) -> None:
     cls = TASKS[name]
     scored = f"{cls.version}.{cls.scoring}"
