@@ -7,12 +7,9 @@ import os
 import sys
 import threading
 import unicodedata
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from linbench.common import escape
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
 
 INPUT, OUTPUT, ERROR = 0, 1, 2
 _DEGRADE = "linbench.degrade"
@@ -33,7 +30,7 @@ class _Descriptor(io.FileIO):
         super().__init__(number, "wb", closefd=False)
         self.shut, self.lost = shut, False
 
-    def write(self, data: "ReadableBuffer", /) -> int:
+    def write(self, data: Any, /) -> int:
         if not self.lost:
             try:
                 if not self.shut:
