@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 from linbench.common.words import counted
 from linbench.layer_speeds import ASKED, Way, best_way, layer_of
 from linbench.naming import told_apart
+from linbench.record import DIVERGED, FINAL, NO_VERDICT, Result
 from linbench.results import Row, broken, comparisons
 from linbench.sizes import TOLERANCE
 from linbench.speeds import Speeds
-from linbench.store import DIVERGED, FINAL, NO_VERDICT, Result
 from linbench.suite import Block, SuiteModel
 from linbench.verdicts import Difference, holm, welch
 

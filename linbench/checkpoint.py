@@ -18,11 +18,11 @@ from typing_extensions import TypedDict
 
 from linbench import generators
 from linbench.cell import Cell, canonical, digest
-from linbench.common.files import MOST_BYTES, opened, write_whole
+from linbench.common.files import MOST_BYTES, opened, storage_sentence, write_whole
 from linbench.common.memory import total_memory
 from linbench.common.reading import read_json
-from linbench.schema import Count, NotNegative, Point
-from linbench.store import storage_sentence
+from linbench.schema.cells import Point
+from linbench.schema.fields import Count, NotNegative
 from linbench.train import Run, Training
 
 SECONDS = 60.0

@@ -8,11 +8,12 @@ from linbench.cell import Cell
 from linbench.common.errors import UserError
 from linbench.former import results_at_chosen_rates, to_run
 from linbench.pattern import parse_pattern
+from linbench.record import FINAL, Result
 from linbench.reference import REFERENCE, stores_at
 from linbench.registry import registry
 from linbench.search import SearchSettings
 from linbench.speeds import speeds
-from linbench.store import FINAL, SPEED, Result, Store
+from linbench.store import SPEED, Store
 from linbench.suite import Block, Suite, blocks, narrowed
 
 

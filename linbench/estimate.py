@@ -5,7 +5,7 @@ from statistics import median
 from typing import NamedTuple
 
 from linbench.cell import Cell, device_class, digest
-from linbench.store import Result
+from linbench.record import Result
 
 
 class Pace(NamedTuple):

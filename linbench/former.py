@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from linbench.cell import Cell
 from linbench.protocol import former_searches
+from linbench.record import Result
 from linbench.search import SearchSettings, at_chosen_rates, default_search, model_of
-from linbench.store import Result
 
 Found = Callable[[Cell], Result | None]
 """The stored result of a cell; None: there is none."""

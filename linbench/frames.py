@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from linbench.cell import canonical
+from linbench.record import Result, size_of
 from linbench.scores import above_chance, accuracy
-from linbench.store import Result, size_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ from linbench.judgement import Judged, Pair, Verdict, judge, why_untold
 from linbench.matching import Match, matches
 from linbench.pace import Pace, paces
 from linbench.policy import Bimodal, Policy
-from linbench.store import Result
+from linbench.record import Result
 
 
 @dataclass(frozen=True)

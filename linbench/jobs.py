@@ -8,8 +8,8 @@ from typing import NamedTuple
 from linbench.cell import Cell
 from linbench.checkpoint import Checkpoints, composition
 from linbench.measure import measure
+from linbench.record import Result
 from linbench.registry import SHIPPED
-from linbench.store import Result
 from linbench.train import Report
 
 

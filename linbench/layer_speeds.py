@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from linbench.cell import canonical
 from linbench.kernel_changes import outdated
+from linbench.record import Result
 from linbench.speeds import AS_CALLED, HOW, OURS, REPLAYED, Rate, Speeds, asked
-from linbench.store import Result
 
 ASKED = ("train", "decode")
 """The questions whose speeds stand beside what a model recalls."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from linbench.cell import canonical
+from linbench.record import DIVERGED, Result, seed_of
 from linbench.results import Row, broken, comparisons
 from linbench.scores import accuracy
-from linbench.store import DIVERGED, Result, seed_of
 
 SIDES = ("baseline", "candidate")
 

@@ -18,8 +18,8 @@ from linbench.environment import environment
 from linbench.estimate import least_bytes
 from linbench.evaluate import Exam, Judgement
 from linbench.loading import theirs
+from linbench.record import UNDERTRAINED, Result
 from linbench.stack import Stack
-from linbench.store import UNDERTRAINED, Result
 from linbench.surroundings import Surroundings
 from linbench.train import Report, Run, Training, train
 

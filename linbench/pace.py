@@ -8,8 +8,8 @@ from linbench.common.words import counted
 from linbench.matching import SIDES, aligned, packages, speed_question
 from linbench.naming import labelled
 from linbench.policy import Policy
+from linbench.record import Result
 from linbench.speeds import AS_CALLED, OURS, REPLAYED, Rate, asked, machine, speed_of, told_apart_by
-from linbench.store import Result
 
 TIMED = ("train", "prefill", "decode")
 """Questions whose answer is a time."""

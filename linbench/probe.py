@@ -16,7 +16,7 @@ from linbench.common.errors import PluginError, UserError
 from linbench.common.laws import Law
 from linbench.loading import theirs
 from linbench.precision import arithmetic
-from linbench.store import FINAL, UNPROBED, Result
+from linbench.record import FINAL, UNPROBED, Result
 from linbench.workers import outcomes
 
 LONGEST = 512

@@ -8,7 +8,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from linbench.cell import Cell
 from linbench.common import escape
 from linbench.naming import Names, named, varied
-from linbench.store import Result
+from linbench.record import Result
 from linbench.train import Report
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import linbench
 from linbench.common.errors import UserError, nearest
-from linbench.store import FINAL, Result, Store, below, folder_below
+from linbench.common.files import folder_below
+from linbench.record import FINAL, Result
+from linbench.store import Store, below
 
 REFERENCE = "reference"
 """The name under which they are read. A folder of that name is meant by a path with a slash more, such as its whole path."""

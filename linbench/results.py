@@ -12,8 +12,8 @@ from linbench.common.files import file_name
 from linbench.models.blocks.heads import CONTROLLED
 from linbench.naming import fewest, labelled, mixture, told_apart
 from linbench.presets import preset_of
+from linbench.record import NO_VERDICT, UNLAWFUL, Result, fingerprint, rate_of, seed_of, size_of
 from linbench.scores import accuracy
-from linbench.store import NO_VERDICT, UNLAWFUL, Result, fingerprint, rate_of, seed_of, size_of
 
 _ABSENT = object()
 

@@ -16,7 +16,8 @@ from linbench.jobs import Job, Message, Reported, kind, work
 from linbench.limits import require_files
 from linbench.measure import blank
 from linbench.probe import Marks, foreign
-from linbench.store import FINAL, Result, Store, from_outside
+from linbench.record import FINAL, Result, from_outside
+from linbench.store import Store
 from linbench.surroundings import tampered
 from linbench.train import Report
 from linbench.workers import Outcome

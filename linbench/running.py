@@ -7,9 +7,10 @@ from typing import Any
 from linbench.cell import Cell
 from linbench.executor import executor
 from linbench.jobs import brought
+from linbench.record import Result
 from linbench.runner import Progress, run_cells
 from linbench.search import SearchSettings, run_searched
-from linbench.store import Result, Store
+from linbench.store import Store
 from linbench.surroundings import tampered
 
 

@@ -2,7 +2,7 @@
 
 from math import inf
 
-from linbench.store import Result
+from linbench.record import Result
 
 
 def accuracy(result: Result) -> float | None:

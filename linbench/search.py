@@ -13,9 +13,10 @@ from linbench.common.laws import allowed
 from linbench.common.settings import Settings
 from linbench.probe import Marks, foreign
 from linbench.protocol import suite_block
+from linbench.record import EDGE, UNTRIED, Result
 from linbench.runner import HERE, Executor, Progress, run_cells, stands
 from linbench.scores import validation_accuracy, validation_loss
-from linbench.store import EDGE, UNTRIED, Result, Store
+from linbench.store import Store
 
 
 class SearchSettings(Settings):

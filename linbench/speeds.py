@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from linbench.common.files import file_name
 from linbench.kernel_changes import outdated
 from linbench.naming import labelled
-from linbench.store import Result
+from linbench.record import Result
 
 OURS = "linbench"
 """Among the sides of a result."""

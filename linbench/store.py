@@ -6,81 +6,28 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from filelock import BaseFileLock, FileLock, Timeout
 
 from linbench.cell import SCHEMA, canonical, digest
 from linbench.common.errors import StorageError
-from linbench.common.files import LEFTOVER, UnfitFileError, inside, read_regular, try_named, write_whole
-from linbench.common.laws import Law
+from linbench.common.files import LEFTOVER, UnfitFileError, read_regular, storage_sentence, write_whole
 from linbench.common.reading import read_json
+from linbench.record import Result
 from linbench.rescore import rescored
-from linbench.schema import CELL as CELL
-from linbench.schema import DRAW as DRAW
-from linbench.schema import OPERATION as OPERATION
 from linbench.schema import RECORDS, misfit
-from linbench.schema import SPEED as SPEED
-from linbench.schema import STEP as STEP
-
-Result = dict[str, Any]
-"""What a cell measured, as plain JSON values; see `linbench.measure` for what is in it. What a benchmark measured has a `kind` and other things in it: see
-`linbench.benchmark.measured`. `linbench.schema` has the fields of both, which hold for every result that a store gives."""
-
-BENCHED = (OPERATION, STEP, DRAW)
-"""What is timed beside layers."""
-
-DIVERGED = "diverged"
-"""The status of a run that ended in no numbers; it counts as chance."""
-
-FINAL = ("ok", DIVERGED)
-"""Statuses that say something of the model; a cell with another is tried again when that is asked for, or when it came from outside."""
-
-_OUTSIDE = ("its process died with SIGKILL", "its process died with SIGTERM", "its worker was lost", "its worker lost it", "3 times over: ")
-"""How the reasons of results begin that were lost with their worker before results said so."""
-
-UNDERTRAINED = "undertrained"
-"""The mark of a result that was still getting better when its training ended."""
-
-EDGE = "lr_edge"
-"""The mark of a result whose learning rate lies on the edge of all that were tried."""
-
-UNTRIED = "lr_untried"
-"""The mark of a result beside whose learning rate another could not be tried, as a run failed."""
-
-UNPROBED = "unprobed"
-"""The mark of a result whose layer is not shipped and could not be probed for the laws that it must keep."""
-
-UNLAWFUL = (*(law.value for law in Law), UNPROBED)
-"""Marks of results of layers that break a law, or may: whatever they score says nothing."""
-
-NO_VERDICT = (UNDERTRAINED, EDGE, UNTRIED, *UNLAWFUL)
-"""Marks of results that take part in none."""
+from linbench.schema.fields import CELL as CELL
+from linbench.schema.fields import DRAW as DRAW
+from linbench.schema.fields import OPERATION as OPERATION
+from linbench.schema.fields import SPEED as SPEED
+from linbench.schema.fields import STEP as STEP
 
 _FILE = re.compile(r"[0-9a-f]{64}\.json")
 _ASIDE = ".unreadable"
 _STALE_SECONDS = 3600
-
-
-def from_outside(result: Result) -> bool:
-    """Return whether what ended a cell was nothing of its own, such as a worker that was killed; then it is tried again whenever it is asked for."""
-    if result["status"] in FINAL:
-        return False
-    told: bool | None = result.get("outside")
-    return told if told is not None else str(result.get("reason")).startswith(_OUTSIDE)
-
-
-def benched(kept: Mapping[str, Sequence[Result]]) -> list[Result]:
-    """Of results by kind those of all that are `BENCHED`."""
-    return [result for kind in BENCHED for result in kept[kind]]
-
-
-def fingerprint(results: Iterable[Result]) -> str:
-    """A hash of all that was measured, each result once: what is drawn or written from it carries this."""
-    return digest(sorted(digest(result) for result in {one["id"]: one for one in results}.values()))
 
 
 class Store:
@@ -259,28 +206,6 @@ def _written_digest(text: bytes) -> str | None:
     return made if found and made.encode() == found[1] else None
 
 
-def rate_of(result: Result) -> float:
-    """Its learning rate."""
-    return float(result["cell"]["protocol"]["settings"]["lr"])
-
-
-def seed_of(result: Result) -> int:
-    """Its seed."""
-    return int(result["cell"]["seed"])
-
-
-STATE = ("recurrent", "cache", "convolution", "shift")
-"""What a state is made of."""
-
-
-def size_of(result: Result) -> dict[str, Any]:
-    """Parameters, floats of the state and of what it is made, operations per token; None of what its model does not say, or where it was never built."""
-    model = result["model"]
-    state = model.get("state") or {}
-    parts = {f"state_{part}": state.get(part) for part in ("total", *STATE)}
-    return {"parameters": model.get("parameters"), **parts, "flops_per_token": model.get("flops_per_token")}
-
-
 def below(folder: Path) -> list[Store]:
     """Return a store for each folder with result files, this one and those in it, in the order of their names. A folder that may not be read is set aside by
     the first of them."""
@@ -295,31 +220,6 @@ def below(folder: Path) -> list[Store]:
     for store in stores[:1]:
         store.set_aside |= unreadable
     return stores
-
-
-@contextmanager
-def storage_sentence(path: Path, doing: str, option: str = "--results") -> Iterator[None]:
-    """The operating system's refusal as one sentence; `option`: by which the user can name another place. Raises StorageError."""
-    reasons = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EROFS: "it is read-only", errno.EACCES: "permission denied"}
-    reasons |= {errno.ENOENT: "its folder is not there"}
-    try:
-        yield
-    except OSError as error:
-        reason = reasons.get(error.errno or 0, error.strerror or str(error))
-        remedy = {errno.ENOENT: "make it or ", errno.ENAMETOOLONG: ""}.get(error.errno or 0, "free it or ")
-        raise StorageError(f"{doing} {path}: {reason}; {remedy}choose another folder with {option}.") from error
-
-
-def folder_below(folder: Path, name: str, option: str = "--save") -> Path:
-    """Return the path of what lies in a folder of results under that name. Raises StorageError: it is a link that leads out of it."""
-    with storage_sentence(folder, "cannot write into", option):
-        return inside(folder, name)
-
-
-def check_writable(path: Path, doing: str, option: str) -> None:
-    """See that a file which will be long in the making can be written; it is left as it was. Raises StorageError: it cannot."""
-    with storage_sentence(path, doing, option):
-        try_named(path)
 
 
 def _acquired(lock: BaseFileLock) -> bool:

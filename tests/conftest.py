@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from linbench.cli import answer
+from linbench.record import Result
 from linbench.registry import registry
-from linbench.store import Result
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from linbench.cell import SCHEMA
-from linbench.store import Result
+from linbench.record import Result
 
 
 def a_point(accuracy: float = 0.5, step: int = 7) -> dict[str, float]:

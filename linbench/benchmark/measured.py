@@ -15,7 +15,8 @@ from linbench.environment import environment
 from linbench.kernel_changes import CHANGES
 from linbench.loading import theirs
 from linbench.measure import out_of_memory
-from linbench.store import DRAW, OPERATION, SPEED, STEP, Result, Store
+from linbench.record import Result
+from linbench.store import DRAW, OPERATION, SPEED, STEP, Store
 from linbench.workers import Outcome, outcomes
 
 COMPILE_SECONDS = 900.0

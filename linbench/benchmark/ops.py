@@ -9,7 +9,8 @@ from linbench.benchmark.operations import OPERATIONS, SHAPES, Shape
 from linbench.benchmark.presets import Preset
 from linbench.common.errors import unknown
 from linbench.precision import pick_precision
-from linbench.store import Result, Store
+from linbench.record import Result
+from linbench.store import Store
 from linbench.workers import outcomes
 
 

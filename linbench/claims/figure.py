@@ -13,9 +13,9 @@ from linbench.claims.span import Span, best, ends, exactly, mean
 from linbench.common.words import counted
 from linbench.former import says
 from linbench.naming import all_settings
+from linbench.record import NO_VERDICT, UNDERTRAINED, UNLAWFUL, Result
 from linbench.results import slices
 from linbench.scores import LEARNED, above_chance, accuracy, steps_to
-from linbench.store import NO_VERDICT, UNDERTRAINED, UNLAWFUL, Result
 
 STEPS = "steps to 0.9"
 """Of training, until validation accuracy is that high."""

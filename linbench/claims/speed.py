@@ -11,8 +11,8 @@ from linbench.claims.claim import Claim
 from linbench.claims.span import Span, exactly
 from linbench.claims.stored import Stored
 from linbench.kernel_changes import outdated
+from linbench.record import Result
 from linbench.speeds import AS_CALLED, OURS, REPLAYED, Rate, Series
-from linbench.store import Result
 
 LEAST_CALLS = 5
 """Fewer say little of how they spread."""

@@ -10,10 +10,11 @@ from linbench.benchmark.asked import anywhere
 from linbench.cell import Cell, canonical, digest
 from linbench.former import results_at_chosen_rates
 from linbench.pattern import split_task
+from linbench.record import Result
 from linbench.results import Comparison, comparisons
 from linbench.search import SearchSettings
 from linbench.speeds import Speeds, speeds
-from linbench.store import CELL, SPEED, Result, Store
+from linbench.store import CELL, SPEED, Store
 from linbench.suite import Suite, SuiteTask
 
 

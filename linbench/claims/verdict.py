@@ -13,7 +13,7 @@ from linbench.claims.span import NoValueError
 from linbench.claims.speed import Speed, result_of, speed
 from linbench.claims.stored import Stored
 from linbench.common.seeds import parse_seeds
-from linbench.store import Result
+from linbench.record import Result
 
 SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
 

@@ -14,8 +14,8 @@ from linbench.common.streams import tell
 
 if TYPE_CHECKING:
     from linbench.benchmark.presets import Preset
+    from linbench.record import Result
     from linbench.report.words import Words
-    from linbench.store import Result
 
 Shape = TypeVar("Shape")
 

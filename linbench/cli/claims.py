@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from linbench.claims.claim import Claim
     from linbench.claims.stored import Stored
     from linbench.claims.verdict import Verdict
+    from linbench.record import Result
     from linbench.search import SearchSettings
-    from linbench.store import Result
 
 EXAMPLES = """
 Examples:
@@ -74,8 +74,8 @@ def claims(
     at once.
     """
     from linbench.claims.verdict import verdict
+    from linbench.common.files import check_writable
     from linbench.device import pick_device
-    from linbench.store import check_writable
 
     done: list[Result] = []
     if save:
@@ -177,9 +177,8 @@ def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path,
 def _save(path: Path, verdicts: "list[Verdict]", stored: "Stored", asked: list[str]) -> None:
     from linbench.claims.page import page, pictures
     from linbench.claims.picture import drawings
-    from linbench.common.files import write_named
+    from linbench.common.files import storage_sentence, write_named
     from linbench.report.pictures import save
-    from linbench.store import storage_sentence
 
     command = " ".join(["linbench claims", *asked, f"--save {quote(str(path))}"])
     with storage_sentence(path, "cannot write", "--save"):

@@ -14,8 +14,9 @@ from linbench.common.streams import tell
 
 if TYPE_CHECKING:
     from linbench.benchmark.asked import Asked
+    from linbench.record import Result
     from linbench.report.words import Words
-    from linbench.store import Result, Store
+    from linbench.store import Store
 
 SHAPE, LAYER, TIMING = "Shape", "Layer", "Measuring"
 

@@ -19,9 +19,10 @@ def report(
     and failures as one HTML file that needs no network."""
     from linbench.claims.shown import claimed
     from linbench.claims.stored import Stored
+    from linbench.record import benched
     from linbench.reference import place_beside, store_at, stores_below
     from linbench.report.page import page, save_page
-    from linbench.store import CELL, SPEED, benched
+    from linbench.store import CELL, SPEED
 
     store, path = store_at(results), save or place_beside(results, "report.html", "--save")
     stores = [] if store.read_only else stores_below(results)

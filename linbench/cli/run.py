@@ -139,9 +139,9 @@ def run(
 
 def _draw(shown: "Sequence[Comparison]", store: "Store") -> int:
     """Draw what belongs beside the table, and return an exit code: what fails costs the pictures alone, and is an error where it is one of storage."""
+    from linbench.common.files import folder_below
     from linbench.report.figures import AFTER_A_RUN
     from linbench.report.pictures import save_figures
-    from linbench.store import folder_below
 
     try:
         for path in save_figures(shown, folder_below(store.folder, "figures", "--results"), AFTER_A_RUN, option="--results"):

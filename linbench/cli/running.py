@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from linbench.cell import Cell
+    from linbench.record import Result
     from linbench.search import SearchSettings
-    from linbench.store import Result, Store
+    from linbench.store import Store
 
 
 def carry_out(

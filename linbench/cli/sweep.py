@@ -36,8 +36,9 @@ from linbench.common.words import counted, duration
 
 if TYPE_CHECKING:
     from linbench.cell import Cell
+    from linbench.record import Result
     from linbench.search import SearchSettings
-    from linbench.store import Result, Store
+    from linbench.store import Store
 
 EXAMPLES = """
 Examples:

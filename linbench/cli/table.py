@@ -32,6 +32,7 @@ def table(
     """Tables of stored results: one for everything that may be compared; controlled and native forms never meet."""
     from rich.console import Console
 
+    from linbench.record import benched
     from linbench.reference import store_at
     from linbench.report import words
     from linbench.report.bench_tables import bench_tables
@@ -39,7 +40,7 @@ def table(
     from linbench.report.speed import tables
     from linbench.report.tables import markdown, rich_tables
     from linbench.results import comparisons
-    from linbench.store import CELL, SPEED, benched
+    from linbench.store import CELL, SPEED
 
     store = store_at(results)
     kept = store.by_kind()

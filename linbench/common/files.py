@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from linbench.common.errors import StorageError
+
 LEFTOVER = ".writing-"
 """How the names of files begin that a writer was killed over."""
 
@@ -139,3 +141,28 @@ def _require_regular(found: os.stat_result, most: int) -> None:
 
 def _too_large(most: int) -> UnfitFileError:
     return UnfitFileError(errno.EFBIG, f"it has more than the {most / (1 << 20):,.0f} MiB that are read")
+
+
+@contextmanager
+def storage_sentence(path: Path, doing: str, option: str = "--results") -> Iterator[None]:
+    """The operating system's refusal as one sentence; `option`: by which the user can name another place. Raises StorageError."""
+    reasons = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EROFS: "it is read-only", errno.EACCES: "permission denied"}
+    reasons |= {errno.ENOENT: "its folder is not there"}
+    try:
+        yield
+    except OSError as error:
+        reason = reasons.get(error.errno or 0, error.strerror or str(error))
+        remedy = {errno.ENOENT: "make it or ", errno.ENAMETOOLONG: ""}.get(error.errno or 0, "free it or ")
+        raise StorageError(f"{doing} {path}: {reason}; {remedy}choose another folder with {option}.") from error
+
+
+def folder_below(folder: Path, name: str, option: str = "--save") -> Path:
+    """Return the path of what lies in a folder of results under that name. Raises StorageError: it is a link that leads out of it."""
+    with storage_sentence(folder, "cannot write into", option):
+        return inside(folder, name)
+
+
+def check_writable(path: Path, doing: str, option: str) -> None:
+    """See that a file which will be long in the making can be written; it is left as it was. Raises StorageError: it cannot."""
+    with storage_sentence(path, doing, option):
+        try_named(path)

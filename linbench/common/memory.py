@@ -85,4 +85,4 @@ def resident(pids: list[int]) -> int:
 
 def in_gib(size: int) -> str:
     """Return a size as it is told: `3.2 GiB`."""
-    return f"{size / _GIB:.1f} GiB"
+    return f"{size / _GIB:,.1f} GiB"

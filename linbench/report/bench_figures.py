@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from linbench.record import BENCHED, Result, fingerprint
 from linbench.report.benches import NAMES, Bench, benches, seconds_of, tokens_of
 from linbench.report.figures import PANEL_INCHES
 from linbench.report.labels import GUIDE, MISSING, colours_of, titled
@@ -15,7 +16,7 @@ from linbench.report.pictures import Drawing
 from linbench.report.speed_panels import rate_ticks
 from linbench.report.tables import commits
 from linbench.speeds import AS_CALLED, HOW, OURS, REPLAYED, Rate, rate_of
-from linbench.store import BENCHED, DRAW, OPERATION, STEP, Result, fingerprint
+from linbench.store import DRAW, OPERATION, STEP
 
 BENCH_NAMES = tuple(NAMES.values())
 """Of the figures that are drawn of them."""

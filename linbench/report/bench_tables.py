@@ -6,11 +6,12 @@ from typing import Any
 
 import pandas as pd
 
+from linbench.record import Result
 from linbench.report.benches import Bench, benches, notes, seconds_of, tokens_of
 from linbench.report.tables import commits
 from linbench.report.words import TIMING, Words, three_digits
 from linbench.speeds import AS_CALLED, OURS, REPLAYED, Rate, floors, rate_of
-from linbench.store import DRAW, OPERATION, STEP, Result
+from linbench.store import DRAW, OPERATION, STEP
 
 
 def bench_tables(results: Sequence[Result]) -> list[Words]:

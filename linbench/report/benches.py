@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from linbench.common.files import file_name
+from linbench.record import Result
 from linbench.speeds import OURS, current, machine
-from linbench.store import DRAW, OPERATION, STEP, Result
+from linbench.store import DRAW, OPERATION, STEP
 
 
 class Bench(NamedTuple):

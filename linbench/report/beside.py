@@ -7,12 +7,12 @@ from linbench.beside import ALPHA, Line, SideBySide
 from linbench.common import escape
 from linbench.former import formers
 from linbench.layer_speeds import ASKED, layer_of
+from linbench.record import Result
 from linbench.report.lines import markdown, probability
 from linbench.report.tables import NOTES, accuracy_words
 from linbench.report.words import TITLES, thousands
 from linbench.results import laws_said
 from linbench.sizes import TOLERANCE
-from linbench.store import Result
 
 LEFT = {"task", "model", "verdict", "marks"}
 

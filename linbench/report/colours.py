@@ -6,8 +6,8 @@ from functools import cache
 from typing import NamedTuple
 
 from linbench.models.base import GENERATIONS
+from linbench.record import Result
 from linbench.registry import registry
-from linbench.store import Result
 
 # Okabe and Ito's colours, told apart by colour-blind readers; dashes and marks tell variants apart in grey
 FAMILIES = dict(zip(GENERATIONS, ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#7F7F7F"), strict=True))

@@ -6,11 +6,11 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from linbench.record import Result
 from linbench.report.colours import ink
 from linbench.report.labels import MISSING, became_of, whole_figure
 from linbench.report.panels import styled
 from linbench.results import Comparison
-from linbench.store import Result
 
 RIGHT = "the last value"
 

@@ -8,14 +8,14 @@ from typing import Any
 import pandas as pd
 
 from linbench.common import escape
-from linbench.common.files import file_name, inside, unused, write_whole
+from linbench.common.files import file_name, inside, storage_sentence, unused, write_whole
+from linbench.record import seed_of
 from linbench.report import numbers
 from linbench.report.latex import PACKAGES, tabular
 from linbench.report.overview import OVERVIEW, overviews
 from linbench.report.tables import LEFT, MORE, caption, markdown, more_tables, table, titled
 from linbench.results import Comparison
 from linbench.scores import accuracy
-from linbench.store import seed_of, storage_sentence
 
 
 def csv(comparison: Comparison) -> str:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from linbench.common.words import counted
 from linbench.models.base import GENERATIONS
+from linbench.record import seed_of
 from linbench.report.colours import generation
 from linbench.report.errors import by_kind
 from linbench.report.labels import CROWD, LONGEST, footnote, titled
@@ -18,7 +19,6 @@ from linbench.report.panels import by_length, by_slice, learning_curves
 from linbench.report.sizes import by_model, by_state, by_width
 from linbench.report.windows import by_rate
 from linbench.results import Comparison, Row, broken, slices
-from linbench.store import seed_of
 
 PANEL_INCHES = 3.9
 """The width of each of several panels."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import pandas as pd
 
+from linbench.record import Result
 from linbench.report.tables import commits
 from linbench.report.words import TIMING, Words
 from linbench.speeds import HOW, OURS, Series, Speeds, speeds
-from linbench.store import Result
 
 SLOWEST = "reference"
 """The form that others are measured by."""

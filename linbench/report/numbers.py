@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 
 from linbench.common import escape
+from linbench.record import rate_of
 from linbench.results import Comparison, Row
 from linbench.scores import LEARNED, above_chance, accuracies_by_test, steps_to
-from linbench.store import rate_of
 
 Numbers = list[dict[str, Any]]
 """Rows of a table by the names of its columns, the same in all; None where there is none."""

@@ -14,7 +14,8 @@ from markupsafe import Markup
 
 from linbench.cards import card, controlled, model_settings
 from linbench.common import escape
-from linbench.common.files import try_named, write_named
+from linbench.common.files import storage_sentence, try_named, write_named
+from linbench.record import Result, fingerprint, seed_of
 from linbench.registry import registry
 from linbench.report.bench_figures import bench_drawings
 from linbench.report.bench_tables import bench_tables
@@ -28,7 +29,6 @@ from linbench.report.speed_figures import speed_drawings
 from linbench.report.svg import short
 from linbench.report.tables import LEFT, MORE, caption, more_tables, table
 from linbench.results import Comparison, Row, comparisons
-from linbench.store import Result, fingerprint, seed_of, storage_sentence
 
 PICTURES_BYTES = 3_800_000
 """Of all pictures in the page: where they have more, the largest are drawn coarser."""

@@ -10,11 +10,11 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from linbench.record import FINAL, Result
 from linbench.report.colours import Style, styles
 from linbench.report.labels import Named, beside, chance, unmeasured
 from linbench.results import Comparison, Row, slices
 from linbench.scores import accuracies_by_test
-from linbench.store import FINAL, Result
 
 BINS, APART = 8, 12
 """A slice of more than `APART` values is drawn in so many bins."""

@@ -18,13 +18,12 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from linbench.common import escape
-from linbench.common.files import inside, unused, write_whole
+from linbench.common.files import inside, storage_sentence, unused, write_whole
 from linbench.report.captions import words
 from linbench.report.figures import FIGURES, draw
 from linbench.report.labels import LONGEST
 from linbench.report.svg import plain
 from linbench.results import Comparison
-from linbench.store import storage_sentence
 
 FORMATS = ("png", "svg", "pdf")
 

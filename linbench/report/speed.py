@@ -5,11 +5,11 @@ from typing import Any
 
 import pandas as pd
 
+from linbench.record import Result
 from linbench.report import forms
 from linbench.report.tables import commits
 from linbench.report.words import GROWTH, NOTES, ROOFLINE, TIMING, TITLES, Words, three_digits
 from linbench.speeds import AS_CALLED, HOW, OURS, Series, Speeds, roofline, speeds, tokens
-from linbench.store import Result
 
 
 def tables(results: Iterable[Result]) -> list[Words]:

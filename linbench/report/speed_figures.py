@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 
 from linbench.common.words import counted
 from linbench.models.base import GENERATIONS
+from linbench.record import Result, fingerprint
 from linbench.report.colours import generations, styles_of
 from linbench.report.figures import PANEL_INCHES
 from linbench.report.forms import Ladder, ladders
@@ -17,7 +18,6 @@ from linbench.report.tradeoff import Tradeoff, tradeoffs
 from linbench.report.words import GROWTH, NOTES, TIMING, TITLES
 from linbench.results import Comparison, broken
 from linbench.speeds import HOW, OURS, Series, Speeds, speeds
-from linbench.store import Result, fingerprint
 
 NAMES = ("speed", "forms", "recall-speed")
 """Of the figures that are drawn of speeds."""

@@ -12,12 +12,12 @@ from rich.text import Text
 
 from linbench.common import escape
 from linbench.naming import told_apart
+from linbench.record import STATE, Result, rate_of, seed_of
 from linbench.report import numbers
 from linbench.report.lines import markdown as markdown_rows
 from linbench.report.lines import width
 from linbench.results import Comparison
 from linbench.sizes import TOLERANCE
-from linbench.store import STATE, Result, rate_of, seed_of
 
 NOTES = {
     "native": "Native form: each model in its published parameterisation, so that more than the recurrence differs.",

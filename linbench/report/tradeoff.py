@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from linbench.layer_speeds import ASKED, Way, best_way, layer_of
+from linbench.record import Result
 from linbench.report.captions import of_diverged, over_answers
 from linbench.report.labels import became_of
 from linbench.report.tables import setting
 from linbench.results import Comparison, Row, laws_said
 from linbench.speeds import Rate, Speeds, speeds
-from linbench.store import Result
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from linbench.record import EDGE, UNTRIED, rate_of, seed_of
 from linbench.report.colours import Style, ink
 from linbench.report.labels import GUIDE, MISSING
 from linbench.report.panels import styled
 from linbench.results import Comparison, Row
 from linbench.scores import LEARNED, above_chance, validation_accuracy
-from linbench.store import EDGE, UNTRIED, rate_of, seed_of
 
 Tried = list[tuple[float, list[float]]]
 """Learning rates in their order, with the accuracy of every tuning seed."""

@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from linbench.common.files import unused
+from linbench.common.files import storage_sentence, unused
 from linbench.report import numbers
 from linbench.report.exports import in_latex, save_table
 from linbench.report.tables import Drawn, titled
 from linbench.speeds import AS_CALLED, REPLAYED, Rate
-from linbench.store import storage_sentence
 
 TITLES = {"train": "Training", "prefill": "Prompts", "decode": "Decoding", "memory": "Memory"}
 

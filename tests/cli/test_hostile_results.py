@@ -12,8 +12,10 @@ import pytest
 
 from linbench.cell import SCHEMA, canonical, digest
 from linbench.common import files
-from linbench.schema import DRAW, OPERATION, STEP, misfit
-from linbench.store import Result, Store
+from linbench.record import Result
+from linbench.schema import misfit
+from linbench.schema.fields import DRAW, OPERATION, STEP
+from linbench.store import Store
 from tests.records import ENVIRONMENT, a_point, a_record
 from tests.speeds import a_speed
 

@@ -69,7 +69,7 @@ def test_baselines_are_scored_on_as_many_examples_as_models_are(linbench: Callab
         (["regression", "--set", "protocol.lr=3"], "untrained takes settings of the task, as task.NAME; protocol.lr changes nothing that is shown."),
         (["regression", "--set", "points=3"], "unknown setting 'points'; did you mean 'task.points'? Allowed: model.NAME, protocol.NAME, task.NAME."),
         (["regression", "--set", "tsk.points=3"], "unknown setting 'tsk.points'; did you mean 'task.points'? "),
-        (["capacity", "--dim", "1"], "invalid value for '--dim': "),
+        (["capacity", "--dim", "1"], "--dim takes a whole number from 2 to 4,096, not '1'."),
         (["capacity", "--dims", "8"], "no such option: --dims"),
         ([], "missing argument '"),
         (["regression", "--preset", "nosy"], "unknown preset of regression 'nosy'; did you mean 'noisy'?"),

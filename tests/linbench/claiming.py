@@ -8,7 +8,8 @@ from linbench.cell import Cell, digest
 from linbench.claims.cells import of_measure
 from linbench.claims.claim import Claim, section
 from linbench.claims.stored import Stored
-from linbench.store import Result, Store
+from linbench.record import Result
+from linbench.store import Store
 from tests.records import a_point, a_record
 
 CLAIM: dict[str, Any] = {

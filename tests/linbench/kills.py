@@ -19,8 +19,9 @@ from linbench import jobs
 from linbench.cell import Cell
 from linbench.checkpoint import Checkpoints
 from linbench.plan import plan
+from linbench.record import Result
 from linbench.runner import Silent, run_cells
-from linbench.store import Result, Store
+from linbench.store import Store
 
 CELLS = 20
 TINY = {

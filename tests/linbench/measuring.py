@@ -9,7 +9,7 @@ import pytest
 from linbench.cell import Cell
 from linbench.measure import measure
 from linbench.plan import plan
-from linbench.store import Result
+from linbench.record import Result
 
 TINY = {
     "protocol.batch_size": 8, "protocol.tokens": 20 * 8 * 16, "protocol.validation_examples": 64, "protocol.test_examples": 64, "protocol.evaluations": 5,

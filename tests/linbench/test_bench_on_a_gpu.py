@@ -17,6 +17,7 @@ from linbench.benchmark.timing import Ceilings, Spread
 from linbench.speeds import OURS
 from linbench.workers import Outcome
 from tests.linbench.benching import SMALL, a_case, run
+from tests.records import ENVIRONMENT
 
 
 class Rehearsal:
@@ -29,7 +30,7 @@ class Rehearsal:
         self.large: set[str] = set()
         monkeypatch.setattr(measured, "outcomes", self.outcomes)
         monkeypatch.setattr(compiling, "outcomes", self.outcomes)
-        monkeypatch.setattr(measured, "environment", lambda device: {"device": {"name": "a GPU"}})
+        monkeypatch.setattr(measured, "environment", lambda device: {**ENVIRONMENT, "device": {"name": "a GPU"}})
         monkeypatch.setattr(asked, "device_class", lambda device: "a GPU")
 
     def outcomes(self, function: Any, arguments: Any, *, workers: int, seconds: float, fresh: bool = False) -> Iterator[tuple[int, Outcome]]:
@@ -47,7 +48,7 @@ class Rehearsal:
                     yield place, Outcome(failure="its process died with SIGSEGV")
                 else:
                     sides = {OURS: {"as_called": {"median": 1.0, "low": 1.0, "high": 1.0, "calls": 5}}}
-                    yield place, Outcome({**measured._nothing(), "sides": sides, "first_call": 0.1, "environment": {}})
+                    yield place, Outcome({**measured._nothing(), "sides": sides, "first_call": 0.1, "environment": ENVIRONMENT})
 
 
 @pytest.fixture

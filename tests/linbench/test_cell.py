@@ -83,7 +83,7 @@ def test_patterns_fill_the_layers() -> None:
         ({"settings": {"lr": 2}}, r"unknown setting 'lr'.*protocol.NAME"),
         ({"settings": {"qk_norm": "l2"}}, r"unknown setting 'qk_norm'; did you mean 'model.qk_norm'\?"),
         ({"settings": {"model.heads": 7}}, r"model.heads = 7 splits d_model = 64"),
-        ({"settings": {"task.vocab_size": 1 << 40}}, r"mqar has 1,099,511,627,776 different tokens; it may have 1,073,741,824 at most"),
+        ({"settings": {"task.vocab_size": 1 << 40}}, r"task.vocab_size = 1099511627776: it may be 1,073,741,824 at most"),
         ({"settings": {"task.kv_pairs": 40}}, r"at most 16 pairs fit in 64 tokens, or 160 tokens hold 40 pairs"),
         ({"preset": "quik"}, r"did you mean 'quick'"),
         ({"form": "controled"}, r"did you mean 'controlled'"),

@@ -15,8 +15,9 @@ from linbench import jobs, train
 from linbench.cell import Cell, canonical, digest
 from linbench.checkpoint import Checkpoint, Checkpoints, composition
 from linbench.plan import plan
+from linbench.record import Result
 from linbench.runner import Silent, run_cells
-from linbench.store import Result, Store
+from linbench.store import Store
 from linbench.train import Report
 
 TINY = {

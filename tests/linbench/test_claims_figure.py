@@ -13,7 +13,7 @@ from linbench.claims.figure import Figure, figure
 from linbench.claims.page import detail, plain
 from linbench.claims.stored import Stored
 from linbench.claims.verdict import SUPPORTED, verdict
-from linbench.store import UNLAWFUL
+from linbench.record import UNLAWFUL
 from tests.linbench.claiming import CLAIM, a_claim, a_result
 
 

@@ -14,8 +14,9 @@ from linbench.claims.page import detail, line, plain
 from linbench.claims.speed import Speed, untimed
 from linbench.claims.stored import Stored
 from linbench.claims.verdict import REFUTED, SUPPORTED, UNDECIDED, decide, verdict
+from linbench.record import Result
 from linbench.speeds import Rate
-from linbench.store import SPEED, Result, Store
+from linbench.store import SPEED, Store
 from tests.linbench.claiming import CLAIM
 
 

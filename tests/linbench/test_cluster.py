@@ -21,8 +21,9 @@ from linbench.cluster import Cluster, _Head, _speaking, connected
 from linbench.common.errors import ClusterLostError, UserError
 from linbench.jobs import Job, Reported
 from linbench.plan import plan
+from linbench.record import Result
 from linbench.runner import TRIES, Silent, run_cells
-from linbench.store import Result, Store
+from linbench.store import Store
 from linbench.train import Report
 
 pytestmark = pytest.mark.usefixtures("unprobed")
@@ -246,7 +247,7 @@ def test_a_cluster_that_cannot_run_a_group_is_refused(nodes: Any) -> None:
         ("ray://host:10001", "--address takes auto or HOST:PORT of a cluster that this machine is a node of, not 'ray://host:10001'."),
         ("local", "--address takes auto or HOST:PORT of a cluster that this machine is a node of, not 'local'."),
         ("127.0.0.1:1", "nothing answers at 127.0.0.1:1, where a Ray cluster was to be: ConnectionRefusedError"),
-        ("127.0.0.1:99999", "nothing answers at 127.0.0.1:99999"),
+        ("127.0.0.1:65535", "nothing answers at 127.0.0.1:65535"),
     ],
 )
 @theirs

@@ -28,7 +28,7 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i} {{<<: [{','.join([f'*a{i - 1
         ("a: [" + "1," * 200_000 + "]", "more than 100,000 values"),
         ("#" * (MOST_BYTES + 1), "more than the 1 MiB"),
         ("a: " + "9" * 5000, "not YAML"),
-        ("a: 2020-13-45", "not YAML"),
+        ("a: [1", "not YAML"),
         ("a: !!python/object:os.system x", "not YAML"),
         ("a: 1\na: 2", "a stands twice"),
         ("a: \x00", "not YAML"),

@@ -5,7 +5,7 @@ import pytest
 from linbench.cell import Cell
 from linbench.estimate import flops, pace, seconds
 from linbench.plan import plan
-from linbench.store import Result
+from linbench.record import Result
 
 Make = Callable[..., Result]
 

@@ -10,8 +10,8 @@ from linbench.claims.claim import claims
 from linbench.former import Former, formers, results_at_chosen_rates, says, settled, to_run
 from linbench.plan import plan
 from linbench.protocol import suite_block
+from linbench.record import NO_VERDICT, Result
 from linbench.search import SearchSettings, default_search, learning_rate
-from linbench.store import NO_VERDICT, Result
 from linbench.suite import load, shipped
 
 ASKED = default_search()

@@ -6,10 +6,10 @@ import pytest
 from linbench.cell import canonical
 from linbench.kernel_changes import CHANGES, outdated
 from linbench.layer_speeds import best_way
+from linbench.record import Result
 from linbench.registry import registry
 from linbench.report.speed import tables
 from linbench.speeds import AS_CALLED, OURS, speeds
-from linbench.store import Result
 from tests.speeds import a_speed
 
 BEFORE, AFTER = "2026-11-24T12:00:00+00:00", "2026-11-26T12:00:00+00:00"

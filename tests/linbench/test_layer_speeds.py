@@ -4,8 +4,8 @@ import pytest
 
 from linbench.cell import canonical
 from linbench.layer_speeds import Way, best_way, layer_of
+from linbench.record import Result
 from linbench.speeds import AS_CALLED, REPLAYED, speeds
-from linbench.store import Result
 from tests.speeds import a_speed
 
 LAYERS = {canonical(a_speed(label)["bench"]["layer"]): label for label in ("deltanet", "gla", "attention")}

@@ -10,8 +10,8 @@ import torch
 
 from linbench import measure as what
 from linbench.estimate import least_bytes
+from linbench.record import Result
 from linbench.stack import Stack
-from linbench.store import Result
 from linbench.train import Training
 from tests.linbench.measuring import FEW, cells, results
 
@@ -146,7 +146,7 @@ def test_what_a_cpu_has_no_memory_for_is_told_before_it_is_tried(monkeypatch: py
     (large,) = cells(seeds=[0], protocol__batch_size=1 << 20, task__seq_len=4096, model__d_model=1024)
     (result,) = results([large])
     assert result["status"] == "oom"
-    assert re.fullmatch(r"out of memory: training takes [\d,]+ GiB at the least, and this machine has [\d,]+", result["reason"])
+    assert re.fullmatch(r"out of memory: training takes [\d,.]+ GiB at the least, and this machine has [\d.]+ GiB", result["reason"])
     several = cells(seeds=[0, 1])
-    monkeypatch.setattr(what, "memory", lambda: int(1.5 * least_bytes(several[0])))
+    monkeypatch.setattr(what, "total_memory", lambda: int(1.5 * least_bytes(several[0])))
     assert [(found["status"], found["stack"]["size"]) for found in results(several)] == [("ok", 1)] * 2

@@ -6,8 +6,8 @@ import pytest
 from linbench.common.errors import UserError
 from linbench.gate import Gate, gate
 from linbench.policy import Policy
+from linbench.record import Result
 from linbench.report.gated import outcome, page, plain, sentences, speeds
-from linbench.store import Result
 from tests.speeds import a_speed
 
 TORCH = {"packages": {"torch": "2.9.0+cpu"}, "device": {"name": "a CPU"}, "threads": 2, "commit": "ab", "dirty": False}

@@ -16,8 +16,9 @@ from linbench.common.errors import DeviceLostError, StorageError, UserError
 from linbench.jobs import Job, Message, kind
 from linbench.plan import plan
 from linbench.pool import Pool, pool
+from linbench.record import Result
 from linbench.runner import TRIES, Here, Silent, run_cells
-from linbench.store import Result, Store
+from linbench.store import Store
 from linbench.train import Report
 from linbench.workers import Outcome, outcomes
 from tests.linbench.processes import alive

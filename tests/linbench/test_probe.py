@@ -17,6 +17,7 @@ from linbench.gate import gate
 from linbench.plan import plan
 from linbench.policy import Policy
 from linbench.probe import Marks, Probe, examine
+from linbench.record import NO_VERDICT, UNLAWFUL
 from linbench.report.beside import caption as caption_beside
 from linbench.report.beside import rows as rows_beside
 from linbench.report.captions import words
@@ -24,7 +25,7 @@ from linbench.report.figures import draw
 from linbench.report.overview import overviews
 from linbench.report.tables import markdown
 from linbench.results import comparisons
-from linbench.store import NO_VERDICT, UNLAWFUL, Store
+from linbench.store import Store
 from linbench.suite import Suite, blocks
 from tests.linbench.lawless import LAYERS
 

@@ -11,23 +11,24 @@ import pytest
 
 import linbench
 from linbench import reference
-from linbench.cell import SCHEMA
 from linbench.claims.stored import Stored
 from linbench.common.errors import UserError
 from linbench.reference import REFERENCE, SHIPPED, Reference, store_at, stores_at, stores_below
 from linbench.store import CELL, Store
+from tests.records import a_record
 
 ROOT = Path(__file__).parents[2]
 IDS = ["a" * 64, "b" * 64, "c" * 64]
 
 
 @pytest.fixture
-def shipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, a_result: Callable[..., Any]) -> Path:
+def shipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Three results in two of the folders that are shipped, instead of thousands."""
     home = tmp_path / "package"
     for folder, name, seed in (("cpu", IDS[1], 0), ("h100/claims", IDS[0], 1), ("h100/claims", IDS[2], 2)):
         (home / folder).mkdir(parents=True, exist_ok=True)
-        Store(home / folder).put({**a_result(seed=seed, status="failed" if seed == 2 else "ok"), "schema": SCHEMA, "id": name})
+        whole = a_record(name, status="failed" if seed == 2 else "ok", reason="so" if seed == 2 else None)
+        Store(home / folder).put(whole | {"cell": {**whole["cell"], "seed": seed}})
     monkeypatch.setattr(reference, "_home", lambda: home)
     return home
 
@@ -62,7 +63,7 @@ def test_what_cannot_be_trusted_is_set_aside_wherever_it_stands(shipped: Path) -
     torn.write_text("{")
     store = store_at(REFERENCE)
     assert [result["id"] for result in store.all()] == [IDS[0], IDS[2]]
-    assert store.set_aside == store.unreadable == [torn]
+    assert [*store.set_aside] == store.unreadable == [torn]
 
 
 @pytest.mark.usefixtures("shipped")

@@ -16,6 +16,7 @@ from linbench.claims.page import page, pictures
 from linbench.claims.picture import drawings as claim_drawings
 from linbench.claims.stored import Stored
 from linbench.claims.verdict import verdict
+from linbench.record import Result, benched
 from linbench.registry import registry
 from linbench.report.bench_figures import bench_drawings
 from linbench.report.bench_tables import bench_tables
@@ -25,7 +26,7 @@ from linbench.report.speed import tables as speed_tables
 from linbench.report.speed_figures import speed_drawings
 from linbench.report.words import save_words
 from linbench.results import Comparison, comparisons
-from linbench.store import CELL, SPEED, Result, Store, below, benched
+from linbench.store import CELL, SPEED, Store, below
 
 ROOT = Path(__file__).parents[2]
 STORES = {name: ROOT / "results" / name for name in ("cpu", "cpu/zoo-quick", "h100", "h200")}

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from linbench import rescore
+from linbench.record import Result
 from linbench.rescore import UNSCORED, rescored
-from linbench.store import Result, Store
+from linbench.store import Store
 from linbench.tasks.mqar import MQAR
+from tests.records import a_record
 
 OLD = {"seq_len": 64, "kv_pairs": 8, "vocab_size": 256, "power_a": 0.01, "filler": "zero"}
 
@@ -28,7 +30,9 @@ def scored() -> Iterator[None]:
 
 def a_result(name: str = "mqar", version: int = MQAR.version, source: str | None = None, settings: dict[str, Any] = OLD, **more: Any) -> Result:
     task = {"name": name, "version": version, "source": source, "settings": settings, **more.pop("task", {})}
-    return {"schema": 3, "id": "a" * 64, "chance": 0.125, "marks": [], "cell": {"task": task}, **more}
+    whole = a_record("a" * 64, chance=0.125)
+    del whole["scoring"]
+    return whole | {"cell": {**whole["cell"], "task": {"draws": 1, **task}}, **more}
 
 
 def test_an_older_result_is_read_with_todays_chance_and_its_file_stays(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from linbench.cell import Cell, Purpose
 from linbench.common.errors import UserError
 from linbench.jobs import Job, Message
 from linbench.plan import plan
+from linbench.record import NO_VERDICT, Result
 from linbench.runner import Following, Silent
 from linbench.search import Search, SearchSettings, Trial, default_search, learning_rate, run_searched
-from linbench.store import NO_VERDICT, SCHEMA, Result, Store
+from linbench.store import SCHEMA, Store
 from linbench.workers import Outcome, Waiting
 from tests.records import a_point, a_record
 

@@ -11,7 +11,8 @@ import pytest
 from linbench import store as stores
 from linbench.cell import SCHEMA
 from linbench.common.errors import StorageError
-from linbench.store import UNREADABLE, Result, Store, from_outside
+from linbench.record import Result, from_outside
+from linbench.store import UNREADABLE, Store
 from tests.records import a_point, a_record
 
 ID = "a" * 64

@@ -16,7 +16,7 @@ from torch import nn
 from linbench.environment import environment
 from linbench.measure import measure
 from linbench.plan import plan
-from linbench.store import Result
+from linbench.record import Result
 from linbench.surroundings import _SETTINGS, Surroundings, tampered
 
 TINY = {

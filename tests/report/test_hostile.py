@@ -22,6 +22,7 @@ from linbench.claims.verdict import verdict
 from linbench.common import escape
 from linbench.gate import gate
 from linbench.policy import Policy
+from linbench.record import Result
 from linbench.report import beside, gated
 from linbench.report.bench_tables import bench_tables
 from linbench.report.exports import csv, latex, plain, save_tables
@@ -33,7 +34,6 @@ from linbench.report.words import latex as latex_of_words
 from linbench.report.words import markdown as markdown_of_words
 from linbench.results import Comparison, comparisons
 from linbench.speeds import speeds
-from linbench.store import Result
 from linbench.suite import Suite, blocks
 from tests.hostile import ALONE, FIELDS, TEXTS, results
 from tests.linbench.claiming import a_claim, keeping
@@ -256,6 +256,10 @@ def test_in_a_comparison(a_result: Make, text: str) -> None:
 @every_text
 def test_in_the_page_of_claims(kept: Callable[..., Stored], tmp_path: Path, text: str) -> None:
     claim = a_claim()
+    if not text.isascii() and "\\ud" in ascii(text):
+        with pytest.raises(ValueError, match="a result cannot be kept"):
+            kept(claim, {"delta": [0.9], "sum": [0.1]}, device=text)
+        return
     kept(claim, {"delta": [0.9, 0.91, 0.92], "sum": [0.1, 0.1, 0.1]}, device=text)
     stored = kept(claim, {"delta": [0.9, 0.91, 0.92], "sum": [0.1, 0.1, 0.1]}, device="cpu", marks=[text], status="failed", reason=text, metrics={})
     found = [verdict(claim, stored)]

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from linbench.record import Result
 from linbench.report import forms
 from linbench.report.pictures import save, style
 from linbench.report.speed import tables
@@ -17,7 +18,6 @@ from linbench.report.tradeoff import tradeoffs
 from linbench.report.words import markdown, save_words, three_digits
 from linbench.results import comparisons
 from linbench.speeds import AS_CALLED, OURS, REPLAYED, current, growth, roofline, speeds
-from linbench.store import Result
 from tests.speeds import a_speed, layer_of
 
 
