@@ -19,7 +19,7 @@ from linbench.pattern import Term, parse_pattern, split_task, tidy
 from linbench.presets import preset_with, within
 from linbench.protocol import Protocol, default_protocol, published
 from linbench.registry import SHIPPED, Entry, registry
-from linbench.sizes import sized, widened
+from linbench.sizes import sensible, sized, widened
 from linbench.tasks.base import Preset, Task
 from linbench.tasks.random import MOST_IDS
 
@@ -267,7 +267,7 @@ def _model(text: str, form: Form, from_preset: Mapping[str, Any], given: Mapping
             values |= {k: v for k, v in source.items() if k in mixer.Settings.model_fields or (_open_ended(mixer) and k not in of_backbone and "." not in k)}
             for name in (term.name, entry.name):
                 values |= {k.removeprefix(f"{name}."): v for k, v in source.items() if k.startswith(f"{name}.")}
-        layers.append(LayerSpec(entry, mixer.Settings.parse(values | _beside(term, mixer), where="model")))
+        layers.append(LayerSpec(entry, sensible(mixer, mixer.Settings.parse(values | _beside(term, mixer), where="model"))))
     return ModelSpec(tidy(text), form, backbone.model_copy(update={"layers": count}), tuple(layers))
 
 

@@ -1,6 +1,5 @@
 """Layers that linbench does not ship are probed before they are trained: one that sees the future, mixes rows or answers by chance would get a clean score."""
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -14,6 +13,7 @@ from linbench.cell import Cell, LayerSpec, digest
 from linbench.check.subject import PLACES, Subject, difference, seeded
 from linbench.common.errors import PluginError, UserError
 from linbench.common.laws import Law
+from linbench.common.streams import tell
 from linbench.loading import theirs
 from linbench.precision import arithmetic
 from linbench.record import FINAL, UNPROBED, Result
@@ -121,7 +121,7 @@ def _learn(probes: Mapping[str, Probe], seconds: float) -> None:
         found = _known[new[place]] = outcome.value or Probed(trouble=outcome.failure)
         if found.trouble:
             name = probes[new[place]].layer.entry.name
-            print(f"linbench: {name} could not be probed for the laws of layers, so whatever it scores has no verdict: {found.trouble}.", file=sys.stderr)
+            tell(f"linbench: {name} could not be probed for the laws of layers, so whatever it scores has no verdict: {found.trouble}.")
 
 
 def _marks(probed: Probed) -> list[str]:

@@ -4,8 +4,12 @@ from collections.abc import Callable
 
 from linbench.cell import ModelSpec, digest
 from linbench.common.errors import UserError
-from linbench.models.base import StateSize
+from linbench.common.settings import Settings
+from linbench.models.base import Mixer, StateSize
 from linbench.tasks.base import Task
+
+WIDEST = 1 << 17
+"""Of anything that a shipped layer counts: its sizes are products of a few such numbers, which a tensor must hold."""
 
 TOLERANCE = 0.05
 """Sizes that differ by more are not matched."""
@@ -99,3 +103,12 @@ def _state(model: ModelSpec, task: Task) -> StateSize:
     if not size.cache:
         _CONSTANT[name] = size
     return size
+
+
+def sensible(mixer: type[Mixer], settings: Settings) -> Settings:
+    """Return the settings of a layer. Raises UserError: one of a shipped layer is larger than any layer can be built with."""
+    for name, value in () if mixer.opaque else settings:
+        most = 1024 if name.startswith("expand") else WIDEST if isinstance(value, int) else None
+        if most is not None and value > most:
+            raise UserError(f"model.{name} = {value}: it may be {most:,} at most.")
+    return settings

@@ -26,7 +26,7 @@ class StackSettings(Settings):
     seq_len: int = Field(96, ge=12, description="length of a sequence; as many operations of 3 tokens as fit, at its end")
     stacks: int = Field(8, ge=2, description="tokens that name stacks")
     elements: int = Field(32, ge=2, description="tokens to be stacked")
-    depth: int = Field(8, ge=1, description="elements that a stack holds at most")
+    depth: int = Field(8, ge=1, le=1 << 16, description="elements that a stack holds at most")
 
     @model_validator(mode="after")
     def _answerable(self) -> Self:

@@ -18,6 +18,7 @@ from linbench.policy import Policy, load
 from linbench.store import Store
 from linbench.suite import expand, narrowed
 from linbench.suite import load as load_suite
+from tests.records import a_point
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / ".ci" / "compare.sh"
@@ -126,11 +127,11 @@ def test_bad_input_is_refused(words: list[str], said: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--models", "deltanet,gla", "--rounds", "0"], "compare.sh: --rounds 0: a whole number of at least 1 would do.\n"),
+        (["--models", "deltanet,gla", "--rounds", "0"], "compare.sh: --rounds takes a whole number from 1 to 1,000, not '0'.\n"),
         (["--models", "delatnet,gla"], "compare.sh: delatnet cannot be compared on this suite: unknown model 'delatnet'; did you mean 'deltanet'?"),
         (["--models", "deltanet,gla", "--policy", "nope.yaml"], "compare.sh: cannot read the policy nope.yaml: No such file or directory.\n"),
-        (["--models", "deltanet,gla", "--time", "abc"], "compare.sh: --time takes whole numbers from 1 on, such as 64,256, not 'abc'.\n"),
-        (["--models", "deltanet,gla", "--workers", "two"], "compare.sh: --workers two: a whole number would do.\n"),
+        (["--models", "deltanet,gla", "--time", "abc"], "compare.sh: --time takes whole numbers from 1 to 1,073,741,824, such as 64,256, not 'abc'.\n"),
+        (["--models", "deltanet,gla", "--workers", "two"], "compare.sh: --workers takes a whole number from 0 to 1,024, not 'two'.\n"),
         (["--models", "deltanet,gla", "--base", "nosuchref"], "compare.sh: --base nosuchref is no commit of this repository, nor one that origin has.\n"),
         (["--models", "deltanet,gla"], "compare.sh: deltanet, gla: linbench ships all of these, so head and base cannot differ; name a variant of"),
         (["--models", "--help"], "compare.sh: --help cannot be compared on this suite: unknown model '--help'"),
@@ -225,7 +226,7 @@ def test_results_that_a_pull_request_commits_are_never_read(
     forged.prepare()
     cells = expand(narrowed(load_suite("tiny.yaml"), models=["./mine.py:Mine"], seeds="0-5"), device="cpu").cells
     for cell in cells:
-        forged.put(blank(cell, 1, None) | {"status": "ok", "metrics": {"accuracy": 0.999, "nll": 0.0}})
+        forged.put(blank(cell, 1, None) | {"metrics": {"accuracy": 0.999, "nll": 0.0}, "curve": [a_point(0.999)]})
     victim.write_text("mine")
     (theirs / "out" / "comment.md").symlink_to(victim)
     repository({"out/gate.md": "### Gate: all is well"})

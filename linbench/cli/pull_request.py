@@ -5,15 +5,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from linbench.cli.options import numbers
+from linbench.cli.options import MOST_WORKERS, numbers
 from linbench.common.errors import UserError
+from linbench.common.numbers import parse_whole
 from linbench.pattern import split_models
 from linbench.policy import load as load_policy
 from linbench.pull_request import plan, present, share
 from linbench.store import Store
 from linbench.suite import load
 
-_MOST_DIGITS = 4
+MOST_ROUNDS = 1000
 
 
 def _plan(
@@ -21,14 +22,13 @@ def _plan(
     gated: str, same: str,
 ) -> None:  # fmt: skip
     """Write four lines: the rounds, models of both sides, models that are trained once, and whether to compare."""
-    if not _is_count(rounds) or int(rounds) < 1:
-        raise UserError(f"--rounds {rounds}: a whole number of at least 1 would do.")
-    if workers and not _is_count(workers):
-        raise UserError(f"--workers {workers}: a whole number would do.")
+    count = parse_whole("--rounds", 1, MOST_ROUNDS)(rounds)
+    if workers:
+        parse_whole("--workers", 0, MOST_WORKERS)(workers)
     load_policy(Path(policy) if policy else None)
     numbers("--time", time or None)
     found = plan(
-        split_models(models), load(suite), seeds=seeds, rounds=int(rounds), form=form or None, against=against or None, device=device,
+        split_models(models), load(suite), seeds=seeds, rounds=count, form=form or None, against=against or None, device=device,
         gated=bool(gated), same=bool(same),
     )  # fmt: skip
     parts = " ".join(",".join(map(str, part)) for part in found.rounds)
@@ -51,10 +51,6 @@ def _share(head: str, base: str, models: str) -> None:
 
 def _write(answer: str, *lines: str) -> None:
     Path(answer).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
-def _is_count(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
 
 
 _ANSWERS: dict[str, Callable[..., None]] = {"plan": _plan, "present": _present, "share": _share}

@@ -25,7 +25,7 @@ class VariableOverwriteSettings(Settings):
     """How often what is written, in which order, among what, and what is asked."""
 
     seq_len: int = Field(64, ge=4, description="length of a sequence; what the statements leave of it is filler, anywhere between them")
-    variables: int = Field(4, ge=2, description="keys that are written and asked for")
+    variables: int = Field(4, ge=2, le=1 << 16, description="keys that are written and asked for")
     overwrites: tuple[int, ...] = Field(
         (0, 1, 2, 4), min_length=1, description="how often a variable gets another value; variables take these counts in turn, so that each is present"
     )
@@ -56,6 +56,7 @@ class VariableOverwriteSettings(Settings):
     reset: int = Field(
         0,
         ge=0,
+        le=1 << 16,
         description="RESET statements, each after as many writes of other variables; only what comes after the last is asked for, of keys that did not "
         "come before, so that to ignore them is a matter of room alone",
     )

@@ -49,6 +49,8 @@ import pytest
         (["run", "mqar", "--model", "deltanet", "--set", f"task.kv_pairs={'9' * 4000}"], "kv_pairs is larger than 9223372036854775807, which no"),
         (["run", "mqar", "--model", "deltanet", "--set", "task.seq_len=2097152"], "a sequence of mqar has 2,097,152 tokens; it may have 262,144 at most."),
         (["run", "capacity", "--model", "deltanet", "--set", "task.delay=1000000000000"], "task.delay = 1000000000000: it may be 1,073,741,824 at most."),
+        (["run", "mqar", "--model", "deltanet[head_dim=1000000000]"], "model.head_dim = 1000000000: it may be 131,072 at most."),
+        (["run", "mqar", "--model", "deltanet", "--set", "model.expand_k=1e18"], "model.expand_k = 1e+18: it may be 1,024 at most."),
         (["sweep", "quick", "--shard", "१/२"], "--shard takes I/N, such as 1/4 for the first of four, not '१/२'."),
         (["sweep", "quick", "--shard", f"1/{'9' * 5000}"], "--shard takes I/N"),
         (["sweep", "quick", "--devices", "९"], "--devices takes all, or a number of GPUs, not '९'."),

@@ -86,7 +86,7 @@ def test_two_versions_of_a_task_are_told_apart(linbench: Callable[..., Any], tin
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["../pwn", "../../.bashrc", "/etc/pwn", "{}/pwn", "a/../../pwn", "..", ".bashrc", "x\x00y", "\ud800", "n" * 5000])
+@pytest.mark.parametrize("name", ["../pwn", "../../.bashrc", "/etc/pwn", "{}/pwn", "a/../../pwn", "..", ".bashrc", "x\x00y", "n" * 5000])
 def test_the_name_of_a_task_writes_nothing_outside(linbench: Callable[..., Any], stored: Callable[..., None], tmp_path: Path, name: str) -> None:
     stored(name.format(tmp_path))
     for verb in (["table", "--save", "out/tables"], ["figures", "learning-curves", "--formats", "svg", "--save", "out/figures"], ["report"]):

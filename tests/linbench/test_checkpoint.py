@@ -89,6 +89,7 @@ def test_broken_off_groups_end_with_the_same_numbers(tmp_path: Path, count: int,
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unprobed")
 @pytest.mark.parametrize("count", [1, 2])
 def test_what_modules_draw_and_count_goes_on_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.chdir(tmp_path)
