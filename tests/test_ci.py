@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from linbench.measure import blank
 from linbench.policy import Policy, load
 from linbench.store import Store
 from linbench.suite import expand, narrowed
 from linbench.suite import load as load_suite
-from tests.records import a_point
+from tests.records import a_point, a_record
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / ".ci" / "compare.sh"
@@ -141,7 +140,7 @@ def test_bad_input_is_refused(words: list[str], said: str) -> None:
         (["--models", "deltanet,gla", "--device", "--help"], "compare.sh: unknown device '--help'"),
         (["--models", "deltanet,gla", "--form", "--help"], "compare.sh: unknown form '--help'"),
         (["--models", "deltanet,gla", "--policy", "--help"], "compare.sh: cannot read the policy --help"),
-        (["--models", "deltanet,gla", "--rounds", "9" * 5000], "compare.sh: --rounds 999"),
+        (["--models", "deltanet,gla", "--rounds", "9" * 5000], "compare.sh: --rounds takes a whole number from 1 to 1,000, not '999"),
     ],
 )
 def test_what_is_wrong_is_told_before_anything_is_trained(
@@ -226,7 +225,7 @@ def test_results_that_a_pull_request_commits_are_never_read(
     forged.prepare()
     cells = expand(narrowed(load_suite("tiny.yaml"), models=["./mine.py:Mine"], seeds="0-5"), device="cpu").cells
     for cell in cells:
-        forged.put(blank(cell, 1, None) | {"metrics": {"accuracy": 0.999, "nll": 0.0}, "curve": [a_point(0.999)]})
+        forged.put(a_record(cell.id, cell=cell.identity, label=cell.model.label, metrics={"accuracy": 0.999, "nll": 0.0}, curve=[a_point(0.999)]))
     victim.write_text("mine")
     (theirs / "out" / "comment.md").symlink_to(victim)
     repository({"out/gate.md": "### Gate: all is well"})
