@@ -7,14 +7,14 @@ from typing import Any
 
 import pandas as pd
 
-from linbench.common.seeds import parse_seeds
-from linbench.frames import frame
-from linbench.plan import plan
-from linbench.pool import SILENCE
-from linbench.reference import store_at
-from linbench.runner import Silent
-from linbench.running import carry_out
-from linbench.search import default_search, refuse_rate
+from linbench.common.parsing import parse_seeds
+from linbench.engine.executors.pool import SILENCE
+from linbench.engine.progress import Silent
+from linbench.engine.run import carry_out
+from linbench.experiments.learning_rates import default_search, refuse_rate
+from linbench.experiments.plan import plan
+from linbench.results.frame import frame
+from linbench.results.reference import store_at
 
 
 def run(

@@ -7,9 +7,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from linbench.common.io import IO
-from linbench.common.keys import stable_key
+from linbench.common.hashing import stable_key
 from linbench.common.settings import Settings
+from linbench.common.task_io import IO
 from linbench.models.base import LayerInfo, Mixer, Rule, StateSize
 from linbench.models.blocks.channel_mixers import CHANNEL_FAMILIES, CHANNEL_MIXERS
 from linbench.models.blocks.convolution import ShortConvolution

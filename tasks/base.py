@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from linbench.common.io import IO
 from linbench.common.settings import Settings
+from linbench.common.task_io import IO
 
 __all__ = ["IGNORE", "IO", "Batch", "Mean", "Prediction", "Preset", "Question", "Split", "Task"]
 
@@ -78,7 +78,7 @@ class Task(ABC):
     version: ClassVar[int] = 1
     """Raised whenever a change to the file changes the distribution; part of the identity of every cell."""
     scoring: ClassVar[int] = 1
-    """Raised whenever `chance` changes while examples stay: stored with every result, and no part of any identity. `linbench/rescore.py` gives older
+    """Raised whenever `chance` changes while examples stay: stored with every result, and no part of any identity. `linbench/results/rescore.py` gives older
     results today's chance."""
     asks: ClassVar[Question]
     Settings: ClassVar[type[Settings]]

@@ -14,8 +14,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from linbench.common.io import IO
 from linbench.common.settings import Settings
+from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
 from linbench.tasks.blocks.guesses import commonest, heaviest
 from linbench.tasks.blocks.origins import weights

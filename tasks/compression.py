@@ -9,8 +9,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from linbench.common.io import IO
 from linbench.common.settings import Settings
+from linbench.common.task_io import IO
 from linbench.tasks.base import Batch, Preset, Split
 from linbench.tasks.blocks.macro_accuracy import MacroAccuracy
 from linbench.tasks.blocks.mad import published

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from linbench.common.io import IO
+from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch, Preset, Split, Task
 from linbench.tasks.blocks.lengths import Lengths, between
 from linbench.tasks.blocks.refusals import refuse_odd

@@ -13,8 +13,8 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from linbench.common.io import IO
 from linbench.common.settings import Settings
+from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
 from linbench.tasks.blocks.automata import CHOICES, EDGES, FEWEST, Automata, automata
 from linbench.tasks.blocks.ngrams import ngrams

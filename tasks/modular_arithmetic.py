@@ -9,7 +9,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from linbench.common.io import IO
+from linbench.common.task_io import IO
 from linbench.tasks.base import Batch, Mean, Prediction, Preset, Split, Task
 from linbench.tasks.blocks.expressions import Vocabulary, in_a_row, nested
 from linbench.tasks.blocks.lengths import Lengths, between

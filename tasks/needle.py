@@ -10,8 +10,8 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from linbench.common.io import IO
 from linbench.common.settings import Settings
+from linbench.common.task_io import IO
 from linbench.tasks.base import Batch, Mean, Prediction, Preset, Split, Task
 from linbench.tasks.blocks.guesses import NEGLIGIBLE, exactly, left
 from linbench.tasks.blocks.scatter import scatter, tenths

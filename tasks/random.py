@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from linbench.common.keys import stable_key
+from linbench.common.hashing import stable_key
 from linbench.kernels.hashing import bits, mixed, permuted
 
 VERSION = 2

@@ -12,8 +12,8 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from linbench.common.io import IO
 from linbench.common.settings import Settings
+from linbench.common.task_io import IO
 from linbench.tasks.base import Batch, Preset, Split, Task
 from linbench.tasks.blocks.refusals import refuse_odd
 from linbench.tasks.blocks.slots import lay_out, read_statements, statement_slots

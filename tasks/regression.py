@@ -14,8 +14,8 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from linbench.common.io import IO
 from linbench.common.settings import Settings
+from linbench.common.task_io import IO
 from linbench.tasks.base import Batch, Prediction, Preset, Split, Task
 from linbench.tasks.blocks.estimators import Told, averaging, least_mean_squares, moments, nearest, ridge
 from linbench.tasks.random import Stream

@@ -11,9 +11,9 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from linbench.common.io import IO
-from linbench.common.keys import stable_key
+from linbench.common.hashing import stable_key
 from linbench.common.settings import Settings
+from linbench.common.task_io import IO
 from linbench.tasks.base import Batch, Preset, Split, Task
 from linbench.tasks.blocks.prose import listed
 from linbench.tasks.random import Stream

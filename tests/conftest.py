@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from linbench.cli import answer
-from linbench.record import Result
-from linbench.registry import registry
+from linbench.experiments.registry import registry
+from linbench.results.record import Result
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -157,7 +157,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def unprobed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers are trained without a probe, which would call them once more in a process of its own: for tests that count calls or processes."""
-    monkeypatch.setattr("linbench.probe.Marks.probe", lambda marks, cells: None)
+    monkeypatch.setattr("linbench.engine.probe.Marks.probe", lambda marks, cells: None)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from linbench.record import Result
+from linbench.results.record import Result
 
 TEXTS = (
     "<script>alert(1)</script>",

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from linbench.cell import SCHEMA
-from linbench.record import Result
+from linbench.experiments.cell import SCHEMA
+from linbench.results.record import Result
 
 
 def a_point(accuracy: float = 0.5, step: int = 7) -> dict[str, float]:

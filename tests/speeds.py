@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from linbench.record import Result
-from linbench.speeds import AS_CALLED, OURS, REPLAYED
+from linbench.results.record import Result
+from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
 
 
 def a_speed(label: str = "deltanet", length: int = 256, seconds: float = 1.0, **more: Any) -> Result:

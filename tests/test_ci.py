@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from linbench.policy import Policy, load
-from linbench.store import Store
-from linbench.suite import expand, narrowed
-from linbench.suite import load as load_suite
+from linbench.experiments.suite import expand, narrowed
+from linbench.experiments.suite import load as load_suite
+from linbench.results.gate_policy import Policy, load
+from linbench.results.store import Store
 from tests.records import a_point, a_record
 
 ROOT = Path(__file__).parents[1]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from linbench.experiments.registry import registry
 from linbench.models.base import LayerInfo
-from linbench.registry import registry
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "pulse.py"

@@ -5,12 +5,12 @@ from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
-from linbench.cell import Cell
 from linbench.claims.claim import Claim
 from linbench.common.errors import UserError
-from linbench.naming import all_settings
-from linbench.search import SearchSettings
-from linbench.suite import Suite, expand
+from linbench.experiments.cell import Cell
+from linbench.experiments.labels import all_settings
+from linbench.experiments.learning_rates import SearchSettings
+from linbench.experiments.suite import Suite, expand
 
 
 class Part(NamedTuple):

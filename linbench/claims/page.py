@@ -7,13 +7,13 @@ from typing import Any
 from urllib.parse import quote
 
 from linbench.claims.claim import Claim
-from linbench.claims.needs import unmet
-from linbench.claims.stored import Stored
+from linbench.claims.requirements import unmet
+from linbench.claims.stored_results import Stored
 from linbench.claims.verdict import NOTHING_TRAINED, REFUTED, SUPPORTED, UNDECIDED, Found, Ruling, Verdict
 from linbench.common import escape
 from linbench.common.files import file_name
-from linbench.common.words import counted
-from linbench.report.lines import markdown
+from linbench.common.text import counted
+from linbench.report.terminal import markdown
 
 HEAD = """# What the literature says, put to the test
 

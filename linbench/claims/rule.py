@@ -9,7 +9,7 @@ from functools import partial
 from itertools import pairwise
 from statistics import correlation
 
-from linbench.claims.span import NoValueError, Span, absolute, corners, divided, ends, exactly, known, mean, negative, rank, ranked
+from linbench.claims.interval import NoValueError, Span, absolute, corners, divided, ends, exactly, known, mean, negative, rank, ranked
 from linbench.common.errors import UserError, unknown
 
 

@@ -3,17 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from linbench.claims import tables
+from linbench.claims import untrained as tables
 from linbench.claims.cells import of_measure
-from linbench.claims.claim import LEAST_SEEDS, Claim
-from linbench.claims.figure import Figure, figure
-from linbench.claims.needs import unmet
+from linbench.claims.claim import Claim
+from linbench.claims.evidence import Figure, figure
+from linbench.claims.interval import NoValueError
+from linbench.claims.requirements import unmet
 from linbench.claims.rule import Rule
-from linbench.claims.span import NoValueError
-from linbench.claims.speed import Speed, result_of, speed
-from linbench.claims.stored import Stored
-from linbench.common.seeds import parse_seeds
-from linbench.record import Result
+from linbench.claims.schema import LEAST_SEEDS
+from linbench.claims.speed_evidence import Speed, result_of, speed
+from linbench.claims.stored_results import Stored
+from linbench.common.parsing import parse_seeds
+from linbench.results.record import Result
 
 SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from linbench import processes
 from linbench.cli import bench, check, claims, compare, doctor, figures, gate, listing, report, run, show, sweep, table, untrained
 from linbench.common import escape, streams
 from linbench.common.errors import (
@@ -27,6 +26,7 @@ from linbench.common.errors import (
     nearest_quoted,
 )
 from linbench.common.leaving import hurried, leave
+from linbench.engine import processes
 
 app = typer.Typer(
     name="linbench",
@@ -121,13 +121,13 @@ def _at_once() -> bool:
     """Whether the process must not end in the ordinary way: threads would be waited for, and what a plugin has registered for the exit would run, and print
     among what we have printed."""
     left = [thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.current_thread()]
-    loading = sys.modules.get("linbench.loading")
+    loading = sys.modules.get("linbench.experiments.loading")
     return bool(left) or hurried() or (loading is not None and loading.imported())
 
 
 def _users_place(error: BaseException) -> str:
     """Where in a plugin an exception came from; empty for one of our own."""
-    from linbench.loading import users_place
+    from linbench.experiments.loading import users_place
 
     return users_place(error)
 

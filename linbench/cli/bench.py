@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from linbench.cli import bench_layers
-from linbench.cli.measuring import LAYER, SHAPE, TIMING, AgainOption, DeviceOption, DtypeOption, measured
+from linbench.cli.bench_options import LAYER, SHAPE, TIMING, AgainOption, DeviceOption, DtypeOption, measured
 from linbench.cli.options import MOST, JsonOption, ResultsOption, names, numbers, whole_option
 from linbench.common.errors import UserError
 from linbench.common.streams import tell
 
 if TYPE_CHECKING:
-    from linbench.benchmark.presets import Preset
-    from linbench.record import Result
-    from linbench.report.words import Words
+    from linbench.bench.presets import Preset
+    from linbench.report.style.wording import Words
+    from linbench.results.record import Result
 
 Shape = TypeVar("Shape")
 
@@ -49,9 +49,9 @@ def ops(
     as_json: JsonOption = False,
 ) -> None:
     """Kernels, forward and backward: as called, on the device alone, memory, and how near they come to what the device could do."""
-    from linbench.benchmark.operations import parse_shapes
-    from linbench.benchmark.ops import add_cold_calls, plan, shapes_of
-    from linbench.device import pick_device
+    from linbench.bench.kernel import add_cold_calls, plan, shapes_of
+    from linbench.bench.operations import parse_shapes
+    from linbench.experiments.device import pick_device
 
     cases = plan(
         device=pick_device(device),
@@ -88,9 +88,9 @@ def train(
     as_json: JsonOption = False,
 ) -> None:
     """Whole training steps: milliseconds, tokens per second, memory, and where the time goes."""
-    from linbench.benchmark.train import parse_shapes, plan, shapes_of
-    from linbench.device import pick_device
-    from linbench.pattern import split_models
+    from linbench.bench.step import parse_shapes, plan, shapes_of
+    from linbench.experiments.device import pick_device
+    from linbench.experiments.pattern import split_models
 
     cases = plan(
         device=pick_device(device),
@@ -121,8 +121,8 @@ def data(
     as_json: JsonOption = False,
 ) -> None:
     """Drawing examples: tokens per second; on a CPU the time of 100,000 examples on one core, on a GPU also a batch of 2^18 tokens alone."""
-    from linbench.benchmark.data import plan
-    from linbench.device import pick_device
+    from linbench.bench.generators import plan
+    from linbench.experiments.device import pick_device
 
     cases = plan(names("--tasks", tasks), device=pick_device(device), peer=peer, repeats=repeat)
     measured(cases, _tables, results=results, again=again, as_json=as_json)
@@ -132,7 +132,7 @@ def _shapes(
     preset: str | None, shapes: str | None, of: "Callable[[Preset], tuple[Shape, ...]]", parsed: "Callable[[str], tuple[Shape, ...]]"
 ) -> "tuple[Shape, ...]":
     """Of a preset or as they are written; none where neither is given. Raises UserError: both are, or what is given is none."""
-    from linbench.benchmark.presets import shaped
+    from linbench.bench.presets import shaped
 
     if preset is not None and shapes is not None:
         raise UserError("--preset and --shapes both say what shapes are measured; leave out one of them.")
@@ -140,6 +140,6 @@ def _shapes(
 
 
 def _tables(found: "Sequence[Result]") -> "list[Words]":
-    from linbench.report.bench_tables import bench_tables
+    from linbench.report.tables.benchmarks import bench_tables
 
     return bench_tables(found)

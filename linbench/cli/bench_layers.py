@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from linbench.cli.measuring import LAYER, SHAPE, TIMING, AgainOption, DeviceOption, DtypeOption, measured
+from linbench.cli.bench_options import LAYER, SHAPE, TIMING, AgainOption, DeviceOption, DtypeOption, measured
 from linbench.cli.options import MOST, JsonOption, ResultsOption, numbers, parse_settings, whole_option
 from linbench.common.errors import UserError
 
 if TYPE_CHECKING:
-    from linbench.benchmark.layers import Case
-    from linbench.benchmark.presets import Preset
+    from linbench.bench.layer import Case
+    from linbench.bench.presets import Preset
 
 ModelsOption = Annotated[
     str | None,
@@ -78,7 +78,7 @@ def length(
 ) -> None:
     """Layers against the length of sequences, at as many tokens in every batch: training and prompts, memory, state, and the exponent by which time grows."""
     given = locals()
-    from linbench.benchmark.length import cases
+    from linbench.bench.length import cases
 
     _run(lambda base, shape: cases(base(shape), shape), given)
 
@@ -103,7 +103,7 @@ def prefill(
 ) -> None:
     """Prompts, from an empty state to one that can be carried on: one alone, and a batch of as many tokens at every length."""
     given = locals()
-    from linbench.benchmark.prefill import cases
+    from linbench.bench.prefill import cases
 
     _run(lambda base, shape: cases(base(shape), shape), given)
 
@@ -128,7 +128,7 @@ def decode(
 ) -> None:
     """One more token after contexts of several lengths: latency of a sequence alone, and tokens per second of many at once."""
     given = locals()
-    from linbench.benchmark.decode import cases
+    from linbench.bench.decode import cases
 
     _run(lambda base, shape: cases(base(shape), shape), given)
 
@@ -151,7 +151,7 @@ def memory(
 ) -> None:
     """What training takes at most beyond weights and input, and the state or cache that a sequence leaves behind."""
     given = locals()
-    from linbench.benchmark.memory import cases
+    from linbench.bench.memory import cases
 
     _run(lambda base, shape: cases(base(shape), shape), given)
 
@@ -177,7 +177,7 @@ def forms(
     The scan over transition matrices is there for this comparison; nothing else uses it.
     """
     given = locals()
-    from linbench.benchmark.forms import cases
+    from linbench.bench.forms import cases
 
     dims = numbers("--head-dims", head_dims)
     _run(lambda base, shape: cases(base, shape, dims), given, otherwise="forms")
@@ -185,10 +185,10 @@ def forms(
 
 def _run(cases: "Callable[[Callable[[Preset], list[Case]], Preset], list[Case]]", given: dict[str, Any], *, otherwise: str = "benchmark") -> None:
     """otherwise: the preset of a GPU."""
-    from linbench.benchmark.presets import base, shaped, usual
-    from linbench.device import pick_device
-    from linbench.pattern import split_models
-    from linbench.report.speed import tables
+    from linbench.bench.presets import base, shaped, usual
+    from linbench.experiments.device import pick_device
+    from linbench.experiments.pattern import split_models
+    from linbench.report.tables.layer_speeds import tables
 
     suite = given.get("suite")
     if suite and (told := [name for name, key in SIZED_BY.items() if given[key]]):

@@ -10,8 +10,8 @@ from linbench.common.errors import EXIT_NO, UserError
 from linbench.common.streams import tell
 
 if TYPE_CHECKING:
-    from linbench.cell import Cell
-    from linbench.check import Finding
+    from linbench.experiments.cell import Cell
+    from linbench.verify.check import Finding
 
 
 def check(
@@ -29,12 +29,12 @@ def check(
     broken. What a mixer does not declare is no fault; nor is it, with --learn, that one without a convolution or a token shift does not learn, since two layers
     that see no neighbours are too slow to: --form controlled brings a convolution.
     """
-    from linbench.check import check as examine
-    from linbench.check.learning import learns
-    from linbench.check.subject import BARE, LARGEST, Subject
-    from linbench.pattern import split_models
-    from linbench.plan import plan
-    from linbench.report.lines import show
+    from linbench.engine.layer_under_test import BARE, LARGEST, Subject
+    from linbench.experiments.pattern import split_models
+    from linbench.experiments.plan import plan
+    from linbench.report.terminal import show
+    from linbench.verify.check import check as examine
+    from linbench.verify.learning import learns
 
     if len(given := split_models(model)) > 1:
         raise UserError(f"check takes one model at a time, not '{model}'; check {' and '.join(given)} one by one.")

@@ -12,15 +12,15 @@ import typer
 from linbench.cli.options import AllowOption, DeviceOption, DevicesOption, JsonOption, TimeoutOption, WorkersOption, tell_failed, tell_set_aside
 from linbench.common.errors import HopelessError, StorageError, UserError, unknown
 from linbench.common.streams import tell
-from linbench.common.words import counted, duration
+from linbench.common.text import counted, duration
 
 if TYPE_CHECKING:
-    from linbench.cell import Cell
     from linbench.claims.claim import Claim
-    from linbench.claims.stored import Stored
+    from linbench.claims.stored_results import Stored
     from linbench.claims.verdict import Verdict
-    from linbench.record import Result
-    from linbench.search import SearchSettings
+    from linbench.experiments.cell import Cell
+    from linbench.experiments.learning_rates import SearchSettings
+    from linbench.results.record import Result
 
 EXAMPLES = """
 Examples:
@@ -75,7 +75,7 @@ def claims(
     """
     from linbench.claims.verdict import verdict
     from linbench.common.files import check_writable
-    from linbench.device import pick_device
+    from linbench.experiments.device import pick_device
 
     done: list[Result] = []
     if save:
@@ -119,8 +119,9 @@ claims.__doc__ = (claims.__doc__ or "") + EXAMPLES
 
 def _chosen(names: list[str], tiers: list[str]) -> "list[Claim]":
     """Raises UserError: no claim or tier of that name, or nothing left."""
-    from linbench.claims.claim import TIERS, find
     from linbench.claims.claim import claims as shipped
+    from linbench.claims.claim import find
+    from linbench.claims.schema import TIERS
 
     if wrong := [tier for tier in tiers if tier not in TIERS]:
         raise unknown("tier", wrong[0], TIERS)
@@ -133,8 +134,8 @@ def _chosen(names: list[str], tiers: list[str]) -> "list[Claim]":
 
 def _stored(given: list[Path] | None, *, new: bool) -> "Stored":
     """Of these folders and all below them; the first may be `new`. Raises StorageError: a folder that is named is not there."""
-    from linbench.claims.stored import Stored
-    from linbench.reference import REFERENCE, stores_below
+    from linbench.claims.stored_results import Stored
+    from linbench.results.reference import REFERENCE, stores_below
 
     for folder in (given or [])[new:]:
         if str(folder) != REFERENCE and not folder.is_dir():
@@ -144,15 +145,14 @@ def _stored(given: list[Path] | None, *, new: bool) -> "Stored":
 
 def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path, where: dict[str, Any]) -> "list[Result]":
     """What they wait for that is neither a name nor a measure that is not there; cells of all whose learning rates are chosen alike together."""
-    from linbench.benchmark.measured import run
-    from linbench.cell import device_class
+    from linbench.bench.run import run
     from linbench.claims.cells import parts
-    from linbench.claims.needs import unmet
-    from linbench.claims.speed import untimed
+    from linbench.claims.requirements import unmet
+    from linbench.claims.speed_evidence import untimed
     from linbench.cli.running import carry_out
-    from linbench.device import pick_device
-    from linbench.former import to_run
-    from linbench.reference import store_at
+    from linbench.engine.former import to_run
+    from linbench.experiments.device import device_class, pick_device
+    from linbench.results.reference import store_at
 
     waiting = [each for each in verdicts if each.claim.measures and not unmet(each.claim)]
     together: dict[str, tuple[dict[str, Cell], SearchSettings | None]] = {}
@@ -175,10 +175,10 @@ def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path,
 
 
 def _save(path: Path, verdicts: "list[Verdict]", stored: "Stored", asked: list[str]) -> None:
+    from linbench.claims.figure import drawings
     from linbench.claims.page import page, pictures
-    from linbench.claims.picture import drawings
     from linbench.common.files import storage_sentence, write_named
-    from linbench.report.pictures import save
+    from linbench.report.figure import save
 
     command = " ".join(["linbench claims", *asked, f"--save {quote(str(path))}"])
     with storage_sentence(path, "cannot write", "--save"):
@@ -196,10 +196,9 @@ def _at_length(verdict: "Verdict", stored: "Stored", device: str) -> str:
 
 def _ahead(verdict: "Verdict", stored: "Stored", device: str) -> dict[str, Any] | None:
     """What is left to run on a device, by name of its kind; None of a claim that waits."""
-    from linbench.cell import device_class
-    from linbench.claims.needs import unmet
-    from linbench.claims.outlook import outlook
-    from linbench.device import pick_device
+    from linbench.claims.remaining import outlook
+    from linbench.claims.requirements import unmet
+    from linbench.experiments.device import device_class, pick_device
 
     if unmet(verdict.claim) or not verdict.claim.measures:
         return None
@@ -209,7 +208,7 @@ def _ahead(verdict: "Verdict", stored: "Stored", device: str) -> dict[str, Any] 
 
 def _outlook(verdict: "Verdict", stored: "Stored", device: str) -> str:
     """What decides it, and what is missing of that."""
-    from linbench.claims.needs import unmet
+    from linbench.claims.requirements import unmet
 
     claim = verdict.claim
     ahead = _ahead(verdict, stored, device)
@@ -231,7 +230,7 @@ def _outlook(verdict: "Verdict", stored: "Stored", device: str) -> str:
 def _list(verdicts: "list[Verdict]", stored: "Stored", device: str | None) -> None:
     """By sections, a line each; with a device also what is missing there."""
     from linbench.claims.page import line, tally
-    from linbench.report.lines import show
+    from linbench.report.terminal import show
 
     for section in dict.fromkeys(each.claim.section for each in verdicts):
         print(f"\n{section}")

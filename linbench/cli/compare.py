@@ -64,10 +64,10 @@ def compare(
     Variants of different size are told to be that, and have no verdict. Finished cells are not repeated.
     """
     from linbench.cli.running import carry_out
-    from linbench.compare import comparing
-    from linbench.pattern import split_models
-    from linbench.reference import store_at
-    from linbench.suite import load
+    from linbench.engine.compare import comparing
+    from linbench.experiments.pattern import split_models
+    from linbench.experiments.suite import load
+    from linbench.results.reference import store_at
 
     with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
         names = [name for text in models for name in split_models(text)]
@@ -78,9 +78,9 @@ def compare(
         where: dict[str, Any] = {"device": device, "devices": devices, "workers": workers, "silence": timeout}
         done = carry_out(plan.cells, store, search=chosen.search, stack=stack, allow=allow or (), **where) if plan.cells else []
     # not before: what makes tables takes a second to load
-    from linbench.benchmark.command import unmeasured
-    from linbench.report.beside import LEFT, caption, columns, page, plain, rows
-    from linbench.report.lines import show
+    from linbench.cli.bench_hint import unmeasured
+    from linbench.report.tables.side_by_side import LEFT, caption, columns, page, plain, rows
+    from linbench.report.terminal import show
 
     tables = plan.tables(done, store)
     tell_set_aside({path: why for one in (*plan.stores, store) for path, why in one.set_aside.items()})

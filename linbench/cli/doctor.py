@@ -10,7 +10,7 @@ from linbench.common.errors import EXIT_NO
 from linbench.common.streams import tell
 
 if TYPE_CHECKING:
-    from linbench.doctor import Verdict
+    from linbench.verify.doctor import Verdict
 
 
 def doctor(
@@ -27,10 +27,10 @@ def doctor(
     Each row is a kernel with its switches in a precision: the largest relative error of outputs and state and of gradients, their
     limits, and the seconds of the first call. Exit code 1 if any row is wrong.
     """
-    from linbench.device import pick_device
-    from linbench.doctor import examine, how_kernels_run, rows, side_by_side
-    from linbench.environment import environment
-    from linbench.report.lines import show
+    from linbench.experiments.device import pick_device
+    from linbench.report.terminal import show
+    from linbench.results.environment import environment
+    from linbench.verify.doctor import examine, how_kernels_run, rows, side_by_side
 
     where = pick_device(device)
     these = rows(where, kernels or ())

@@ -19,14 +19,14 @@ def figures(
 ) -> None:
     """Draw stored results, as pictures with a caption beside each."""
     from linbench.common.errors import unknown
-    from linbench.record import benched
-    from linbench.reference import place_beside, store_at
-    from linbench.report.bench_figures import BENCH_NAMES, bench_drawings
+    from linbench.report.figure import FORMATS, save, save_figures
     from linbench.report.figures import FIGURES
-    from linbench.report.pictures import FORMATS, save, save_figures
-    from linbench.report.speed_figures import NAMES, speed_drawings
-    from linbench.results import comparisons
-    from linbench.store import CELL, SPEED
+    from linbench.report.figures.benchmarks import BENCH_NAMES, bench_drawings
+    from linbench.report.figures.layer_speeds import NAMES, speed_drawings
+    from linbench.results.comparison import comparisons
+    from linbench.results.record import benched
+    from linbench.results.reference import place_beside, store_at
+    from linbench.results.store import CELL, SPEED
 
     every, wanted = (*FIGURES, *NAMES, *BENCH_NAMES), [name.strip().lower() for name in formats.split(",")]
     for kind, given, allowed in (("figure", names or [], every), ("format", wanted, FORMATS)):

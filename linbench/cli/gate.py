@@ -31,12 +31,12 @@ def gate(
     what matters, or a cell cannot be red, as not even a fall to chance would be shown by so few seeds. Speeds that `linbench bench` has stored on both
     sides are shown beside, and gated where the policy says how much slower they may be.
     """
-    from linbench.gate import gate as compare
-    from linbench.policy import load
-    from linbench.reference import store_at
-    from linbench.report.gated import COLUMNS, LEFT, SPEEDS, outcome, page, plain, rows, sentences, speeds
-    from linbench.report.lines import show
-    from linbench.store import CELL, SPEED
+    from linbench.report.tables.gate import COLUMNS, LEFT, SPEEDS, outcome, page, plain, rows, sentences, speeds
+    from linbench.report.terminal import show
+    from linbench.results.gate import gate as compare
+    from linbench.results.gate_policy import load
+    from linbench.results.reference import store_at
+    from linbench.results.store import CELL, SPEED
 
     rule = load(policy)
     stores = store_at(baseline, "--baseline"), store_at(candidate, "--candidate")

@@ -31,12 +31,12 @@ def listing(what: Annotated[What, typer.Argument(metavar="tasks|models|suites", 
     from rich.text import Text
 
     from linbench.common.docstrings import docstring
+    from linbench.experiments.registry import registry
     from linbench.models.base import GENERATIONS
-    from linbench.registry import registry
     from linbench.tasks.base import Question
 
     if what is What.suites:
-        from linbench.suite import shipped
+        from linbench.experiments.suite import shipped
 
         about = shipped()
         print(

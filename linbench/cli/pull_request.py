@@ -8,11 +8,11 @@ from pathlib import Path
 from linbench.cli.options import MOST_WORKERS, numbers
 from linbench.common.errors import UserError
 from linbench.common.numbers import parse_whole
-from linbench.pattern import split_models
-from linbench.policy import load as load_policy
-from linbench.pull_request import plan, present, share
-from linbench.store import Store
-from linbench.suite import load
+from linbench.engine.pull_request import plan, present, share
+from linbench.experiments.pattern import split_models
+from linbench.experiments.suite import load
+from linbench.results.gate_policy import load as load_policy
+from linbench.results.store import Store
 
 MOST_ROUNDS = 1000
 

@@ -17,12 +17,12 @@ def report(
 ) -> None:
     """Write all tables and figures of stored results, what they and those in folders below say of claims, speeds of layers, cards of the models, environment
     and failures as one HTML file that needs no network."""
-    from linbench.claims.shown import claimed
-    from linbench.claims.stored import Stored
-    from linbench.record import benched
-    from linbench.reference import place_beside, store_at, stores_below
-    from linbench.report.page import page, save_page
-    from linbench.store import CELL, SPEED
+    from linbench.claims.report_section import claimed
+    from linbench.claims.stored_results import Stored
+    from linbench.report.page.page import page, save_page
+    from linbench.results.record import benched
+    from linbench.results.reference import place_beside, store_at, stores_below
+    from linbench.results.store import CELL, SPEED
 
     store, path = store_at(results), save or place_beside(results, "report.html", "--save")
     stores = [] if store.read_only else stores_below(results)

@@ -30,8 +30,8 @@ from linbench.common.streams import tell
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from linbench.results import Comparison
-    from linbench.store import Store
+    from linbench.results.comparison import Comparison
+    from linbench.results.store import Store
 
 EXAMPLES = """
 Examples:
@@ -94,12 +94,11 @@ def run(
     from rich.console import Console
 
     from linbench.cli.running import carry_out
-    from linbench.common.lengths import parse_lengths
-    from linbench.common.seeds import parse_seeds
-    from linbench.pattern import split_models
-    from linbench.plan import plan
-    from linbench.reference import store_at
-    from linbench.search import default_search, refuse_rate
+    from linbench.common.parsing import parse_lengths, parse_seeds
+    from linbench.experiments.learning_rates import default_search, refuse_rate
+    from linbench.experiments.pattern import split_models
+    from linbench.experiments.plan import plan
+    from linbench.results.reference import store_at
 
     with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
         models = [name for text in model for name in split_models(text)]
@@ -118,8 +117,8 @@ def run(
         where = {"name": executor, "device": device, "devices": devices, "workers": workers, "address": address, "gpus": gpus, "silence": timeout}
         found = carry_out(cells, store, search=rates, stack=stack, retry=True, again=again, allow=allow or (), here=True, **where)
     # not before: what draws takes a second to load
-    from linbench.report.tables import markdown, rich_tables
-    from linbench.results import comparisons
+    from linbench.report.tables.comparison import markdown, rich_tables
+    from linbench.results.comparison import comparisons
 
     tell_set_aside(store.set_aside)
     shown = comparisons(found, order=[cell.model.label for cell in cells])
@@ -140,8 +139,8 @@ def run(
 def _draw(shown: "Sequence[Comparison]", store: "Store") -> int:
     """Draw what belongs beside the table, and return an exit code: what fails costs the pictures alone, and is an error where it is one of storage."""
     from linbench.common.files import folder_below
+    from linbench.report.figure import save_figures
     from linbench.report.figures import AFTER_A_RUN
-    from linbench.report.pictures import save_figures
 
     try:
         for path in save_figures(shown, folder_below(store.folder, "figures", "--results"), AFTER_A_RUN, option="--results"):

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from linbench.cell import Cell
-    from linbench.record import Result
-    from linbench.search import SearchSettings
-    from linbench.store import Store
+    from linbench.experiments.cell import Cell
+    from linbench.experiments.learning_rates import SearchSettings
+    from linbench.results.record import Result
+    from linbench.results.store import Store
 
 
 def carry_out(
@@ -22,15 +22,15 @@ def carry_out(
     here: bool = False,
     **where: Any,
 ) -> "list[Result]":
-    """The results of cells, with a display on standard error while what is missing is run; `here` and `where`: as `linbench.running.carry_out` takes them.
+    """The results of cells, with a display on standard error while what is missing is run; `here` and `where`: as `linbench.engine.run.carry_out` takes them.
     `allow`: laws that layers may break.
 
     Raises: as that does.
     """
     from rich.console import Console
 
-    from linbench import running
-    from linbench.progress import Live, Plain
+    from linbench.engine import run as running
+    from linbench.engine.display import Live, Plain
 
     stderr = Console(stderr=True)
     progress = Live(stderr) if stderr.is_terminal else Plain(stderr)

@@ -28,9 +28,8 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """A task (what it asks, its knobs, presets, chance level, how much of a test training saw, one example in words) or a model (its card and settings)."""
-    from linbench.cards import card
-    from linbench.pattern import bare, split_task
-    from linbench.registry import registry
+    from linbench.experiments.pattern import bare, split_task
+    from linbench.experiments.registry import card, registry
 
     entry = registry(kind.value).find(split_task(name)[0] if kind is Kind.task else bare(name))
     found = _task(name, preset, set_ or []) if kind is Kind.task else _model(entry.cls)
@@ -49,10 +48,10 @@ def show(
 def _task(name: str, preset: str | None, pairs: list[str]) -> dict[str, Any]:
     import torch
 
-    from linbench.baselines import has_baselines
-    from linbench.collisions import collisions
-    from linbench.plan import make_task
-    from linbench.protocol import Protocol, default_protocol
+    from linbench.experiments.plan_tasks import make_task
+    from linbench.experiments.protocol import Protocol, default_protocol
+    from linbench.verify.baselines import has_baselines
+    from linbench.verify.split_overlap import collisions
 
     task, _, chosen = make_task(name, preset=preset, settings=task_settings(pairs, "show"))
     protocol = Protocol.parse({**default_protocol(), **chosen.protocol}, where="protocol")
@@ -83,7 +82,7 @@ _ASKS = {
 
 def _baselines(name: str, task: Any) -> list[list[str]]:
     """What each scores on a few examples."""
-    from linbench.baselines import baselines
+    from linbench.verify.baselines import baselines
 
     found = {each: of.metrics for each, of in baselines(task, examples=BASELINES_OF).items() if each != task.bound}
     rows = [[each, *(f"{metric} {value:.3f}" for metric, value in metrics.items())] for each, metrics in found.items()]
@@ -98,7 +97,7 @@ def _pairs(preset: Any) -> str:
 
 
 def _model(cls: Any) -> dict[str, Any]:
-    from linbench.cards import controlled, model_settings
+    from linbench.experiments.registry import controlled, model_settings
 
     return {
         "settings (native defaults)": _aligned(model_settings(cls)) or ["none"],

@@ -32,13 +32,13 @@ from linbench.cli.options import (
 from linbench.common import escape
 from linbench.common.errors import UserError, unknown
 from linbench.common.numbers import whole
-from linbench.common.words import counted, duration
+from linbench.common.text import counted, duration
 
 if TYPE_CHECKING:
-    from linbench.cell import Cell
-    from linbench.record import Result
-    from linbench.search import SearchSettings
-    from linbench.store import Store
+    from linbench.experiments.cell import Cell
+    from linbench.experiments.learning_rates import SearchSettings
+    from linbench.results.record import Result
+    from linbench.results.store import Store
 
 EXAMPLES = """
 Examples:
@@ -81,10 +81,10 @@ def sweep(
     as_json: JsonOption = False,
 ) -> None:
     """Run a suite: tasks x models x settings x seeds. Finished cells are not repeated; tables and figures are there at any moment."""
-    from linbench.pattern import split_models
-    from linbench.reference import store_at
-    from linbench.search import ahead
-    from linbench.suite import expand, load, narrowed
+    from linbench.engine.lr_search import ahead
+    from linbench.experiments.pattern import split_models
+    from linbench.experiments.suite import expand, load, narrowed
+    from linbench.results.reference import store_at
 
     if retry not in {None, "failed"}:
         raise UserError(f"--retry takes failed, not '{retry}'.")
@@ -109,8 +109,8 @@ def sweep(
         tell_set_aside(store.set_aside)
         return
     # not before: what makes tables takes a second to load
-    from linbench.report.tables import markdown
-    from linbench.results import comparisons
+    from linbench.report.tables.comparison import markdown
+    from linbench.results.comparison import comparisons
 
     tell_set_aside(store.set_aside)
     print(json.dumps(done) if as_json else "\n".join(markdown(comparison) for comparison in comparisons(done, order=[c.model.label for c in cells])))
@@ -122,7 +122,7 @@ sweep.__doc__ = (sweep.__doc__ or "") + EXAMPLES
 
 def _chosen(cells: "list[Cell]", *, only: list[str], shard: str) -> "list[Cell]":
     """Those that are asked for. Raises UserError: a shard that is none, what the suite does not have, or nothing left."""
-    from linbench.groups import groups
+    from linbench.engine.groups import groups
 
     part, parts = (whole(number, 1, MOST) for number in (shard.partition("/")[0], shard.partition("/")[2]))
     if part is None or parts is None or part > parts:
@@ -141,8 +141,8 @@ def _chosen(cells: "list[Cell]", *, only: list[str], shard: str) -> "list[Cell]"
 
 def _settled(cells: "list[Cell]", store: "Store", search: "SearchSettings | None", *, retry: bool) -> "dict[str, Result]":
     """What the store has of the suite's models at learning rates that a former rule chose, where that is all of a model: it is not run again, and told."""
-    from linbench.former import says, settled
-    from linbench.runner import stands
+    from linbench.engine.former import says, settled
+    from linbench.engine.runner import stands
 
     def found(cell: "Cell") -> "Result | None":
         result = store.get(cell.id)
@@ -164,7 +164,7 @@ def _done(cells: "list[Cell]", kept: "dict[str, Result]", store: "Store", **how:
 
 
 def _is(cell: "Cell", pattern: str) -> bool:
-    from linbench.pattern import split_task
+    from linbench.experiments.pattern import split_task
 
     names = (cell.model.label, cell.task_entry.name, f"{cell.task_entry.name}/{cell.preset}")
     asked = "/".join(filter(None, split_task(pattern))).removeprefix("./")  # as a task is entered, whose folder may have a bracket in its name
@@ -175,10 +175,10 @@ def _tell_plan(
     cells: "list[Cell]", kept: "dict[str, Result]", store: "Store", stack: int | None, *, search: "SearchSettings | None", retry: bool, as_json: bool
 ) -> None:
     """What would run, group by group; first what learning rates are chosen by. Raises UserError: a seed is for that, and to be reported, too."""
-    from linbench.estimate import pace, seconds
-    from linbench.groups import groups
-    from linbench.naming import named, varied
-    from linbench.search import ahead
+    from linbench.engine.cost import pace, seconds
+    from linbench.engine.groups import groups
+    from linbench.engine.lr_search import ahead
+    from linbench.experiments.labels import named, varied
 
     known: list[Result] = store.all() if store.folder.is_dir() else []
     tuning, missing = ahead([cell for cell in cells if cell.id not in kept], {result["id"]: result for result in known}.get, search, retry=retry)

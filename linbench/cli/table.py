@@ -32,15 +32,15 @@ def table(
     """Tables of stored results: one for everything that may be compared; controlled and native forms never meet."""
     from rich.console import Console
 
-    from linbench.record import benched
-    from linbench.reference import store_at
-    from linbench.report import words
-    from linbench.report.bench_tables import bench_tables
-    from linbench.report.exports import csv, latex, plain, save_tables
-    from linbench.report.speed import tables
-    from linbench.report.tables import markdown, rich_tables
-    from linbench.results import comparisons
-    from linbench.store import CELL, SPEED
+    from linbench.report.export import csv, latex, plain, save_tables
+    from linbench.report.style import wording as words
+    from linbench.report.tables.benchmarks import bench_tables
+    from linbench.report.tables.comparison import markdown, rich_tables
+    from linbench.report.tables.layer_speeds import tables
+    from linbench.results.comparison import comparisons
+    from linbench.results.record import benched
+    from linbench.results.reference import store_at
+    from linbench.results.store import CELL, SPEED
 
     store = store_at(results)
     kept = store.by_kind()

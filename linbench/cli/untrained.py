@@ -11,7 +11,7 @@ from linbench.cli.options import JsonOption, task_settings, whole_option
 from linbench.common import escape
 from linbench.common.errors import UserError, unknown
 from linbench.common.numbers import LARGEST
-from linbench.common.words import decimal
+from linbench.common.text import decimal
 
 
 class What(StrEnum):
@@ -71,9 +71,9 @@ def untrained(
 def _tell_rules(what: str, dim: int, trials: int, seed: int, device: str, *, as_json: bool) -> None:
     import torch
 
-    from linbench import untrained as rules
-    from linbench.device import pick_device
-    from linbench.report.lines import show
+    from linbench.experiments.device import pick_device
+    from linbench.report.terminal import show
+    from linbench.verify import update_rules as rules
 
     where = pick_device(device)
     asked = rules.Trials(trials, dim, seed, where, torch.float64 if where == "cpu" else torch.float32)
@@ -85,14 +85,14 @@ def _tell_rules(what: str, dim: int, trials: int, seed: int, device: str, *, as_
 
 
 def _tell_baselines(name: str, preset: str | None, pairs: list[str], trials: int | None, seed: int, device: str, *, as_json: bool) -> None:
-    from linbench.baselines import baselines, has_baselines
-    from linbench.device import pick_device
-    from linbench.loading import is_location
-    from linbench.pattern import split_task
-    from linbench.plan import make_task
-    from linbench.protocol import default_protocol
-    from linbench.registry import registry
-    from linbench.report.lines import show
+    from linbench.experiments.device import pick_device
+    from linbench.experiments.loading import is_location
+    from linbench.experiments.pattern import split_task
+    from linbench.experiments.plan_tasks import make_task
+    from linbench.experiments.protocol import default_protocol
+    from linbench.experiments.registry import registry
+    from linbench.report.terminal import show
+    from linbench.verify.baselines import baselines, has_baselines
 
     tasks = registry("task").entries
     having = [other for other, entry in tasks.items() if has_baselines(entry.cls)]

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, under names that cannot lead out of their folder, and reading what others may have put in their place."""
+"""Files written whole or not at all, and the operating system's refusals in one sentence."""
 
 import errno
 import hashlib

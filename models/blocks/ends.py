@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linbench.common.io import IO
+from linbench.common.task_io import IO
 from linbench.kernels.cross_entropy import cross_entropy
 from linbench.kernels.embedding import embedding
 from linbench.models.blocks.norms import RMSNorm

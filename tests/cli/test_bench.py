@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from linbench.benchmark import measured, ops, peers
-from linbench.benchmark.operations import OPERATIONS
-from linbench.benchmark.timing import Ceilings
+from linbench.bench import kernel as ops
+from linbench.bench import peers
+from linbench.bench import run as measured
+from linbench.bench.operations import OPERATIONS
+from linbench.bench.timing import Ceilings
 
 TINY = ["--shapes", "B2xT9xH2xD8", "--repeat", "1", "--device", "cpu", "--results", "kept"]
 

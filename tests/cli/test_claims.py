@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from linbench import measure
-from linbench.benchmark import measured, questions
-from linbench.benchmark.timing import Ceilings
+from linbench.bench import questions
+from linbench.bench import run as measured
+from linbench.bench.timing import Ceilings
 from linbench.claims import claim as file
 from linbench.claims.claim import section
+from linbench.engine import measure
 
 TINY = {
     "title": "A section",
@@ -42,7 +43,7 @@ TINY = {
 
 @pytest.fixture(autouse=True)
 def no_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes with linbench takes seconds to read; `tests/linbench/test_reference.py` looks there."""
+    """What comes with linbench takes seconds to read; `tests/results/test_reference.py` looks there."""
     monkeypatch.setattr("linbench.cli.claims.DEFAULT", (Path("results"),))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from linbench.doctor import small
+from linbench.verify import kernel_cases as small
 
 
 def test_all_is_well_on_this_machine(linbench: Callable[..., Any]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from linbench.store import Store
+from linbench.results.store import Store
 
 ROOT = Path(__file__).parents[2]
 FAULTY = """
@@ -234,7 +234,7 @@ def test_a_users_fault_anywhere_is_shown_as_theirs(linbench: Callable[..., Any],
 
 
 def test_our_own_bugs_are_called_bugs(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("linbench.plan.default_protocol", lambda: None)
+    monkeypatch.setattr("linbench.experiments.plan.default_protocol", lambda: None)
     ended = linbench("run", "mqar", "--model", "deltanet")
     assert ended.code == 70
     assert "TypeError" in ended.err

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from linbench.cell import SCHEMA, digest
-from linbench.store import Store
+from linbench.common.hashing import digest
+from linbench.experiments.cell import SCHEMA
+from linbench.results.store import Store
 from tests.records import a_point
 from tests.speeds import a_speed
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from linbench.cell import SCHEMA, canonical, digest
 from linbench.common import files
-from linbench.record import Result
-from linbench.schema import misfit
-from linbench.schema.fields import DRAW, OPERATION, STEP
-from linbench.store import Store
+from linbench.common.hashing import canonical, digest
+from linbench.experiments.cell import SCHEMA
+from linbench.results.record import Result
+from linbench.results.schema import misfit
+from linbench.results.schema.fields import DRAW, OPERATION, STEP
+from linbench.results.store import Store
 from tests.records import ENVIRONMENT, a_point, a_record
 from tests.speeds import a_speed
 

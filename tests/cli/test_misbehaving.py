@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from linbench.common.errors import EXIT_STORAGE
-from linbench.store import Store
-from tests.linbench.processes import alive
+from linbench.results.store import Store
+from tests.engine.processes import alive
 
 ROOT = Path(__file__).parents[2]
 ILL = """

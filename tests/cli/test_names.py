@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from linbench.cell import SCHEMA, digest
-from linbench.store import Store
+from linbench.common.hashing import digest
+from linbench.experiments.cell import SCHEMA
+from linbench.results.store import Store
 
 TASK = """
 from linbench.tasks.mqar import MQAR
@@ -149,7 +150,7 @@ def test_what_fails_in_drawing_costs_the_pictures_alone(linbench: Callable[..., 
     def broken(*given: Any, **named: Any) -> Any:
         raise ZeroDivisionError("no such luck\x1b[31m")
 
-    monkeypatch.setattr("linbench.report.pictures.save_figures", broken)
+    monkeypatch.setattr("linbench.report.figure.save_figures", broken)
     ended = linbench("run", "mqar", "--model", "deltanet", *tiny)
     assert ended.code == 0
     assert titles(ended.out) == ["mqar, native"]

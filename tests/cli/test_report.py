@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from linbench.cell import SCHEMA, digest
-from linbench.store import Store
+from linbench.common.hashing import digest
+from linbench.experiments.cell import SCHEMA
+from linbench.results.store import Store
 from tests.records import a_point
 
 
@@ -102,7 +103,7 @@ def test_each_figure_that_shows_nothing_is_named_and_an_empty_folder_is_told(lin
 def test_what_the_report_says_of_claims_rests_on_folders_below_too(
     linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, a_result: Callable[..., Any]
 ) -> None:
-    import linbench.claims.shown as shown
+    import linbench.claims.report_section as shown
 
     read: list[set[str]] = []
     monkeypatch.setattr(shown, "claimed", lambda stored: read.append(set(stored.results)) or [])

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from linbench.cell import SCHEMA, digest
 from linbench.common import streams
-from linbench.store import Store
+from linbench.common.hashing import digest
+from linbench.experiments.cell import SCHEMA
+from linbench.results.store import Store
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow

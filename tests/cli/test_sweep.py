@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from linbench.cell import SCHEMA
-from linbench.runner import stands
+from linbench.engine.runner import stands
+from linbench.experiments.cell import SCHEMA
 from tests.cli.suites import TINY
 
 
@@ -100,8 +100,8 @@ def trains(monkeypatch: pytest.MonkeyPatch, a_result: Callable[..., Any]) -> lis
             return a_result(cell.model.label, cell.seed, score) | more | {"status": self.statuses.get(cell.model.label, "ok"), "reason": "so"}
 
     runs = Runs()
-    for module in ("running", "search", "runner"):
-        monkeypatch.setattr(f"linbench.{module}.run_cells", runs)
+    for module in ("run", "lr_search", "runner"):
+        monkeypatch.setattr(f"linbench.engine.{module}.run_cells", runs)
     return runs
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from linbench.common.errors import UserError
-from linbench.common.lengths import parse_lengths
+from linbench.common.parsing import parse_lengths
 
 
 def test_multiples_in_the_order_they_are_given_once() -> None:

@@ -3,7 +3,7 @@ from collections.abc import Iterable
 import pytest
 
 from linbench.common.errors import UserError
-from linbench.common.seeds import parse_seeds
+from linbench.common.parsing import parse_seeds
 
 
 @pytest.mark.parametrize(

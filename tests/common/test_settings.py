@@ -4,7 +4,7 @@ import pytest
 from pydantic import Field, model_validator
 
 from linbench.common.errors import UserError, unknown
-from linbench.common.keys import stable_key
+from linbench.common.hashing import stable_key
 from linbench.common.settings import Settings
 
 

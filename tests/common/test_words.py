@@ -1,6 +1,6 @@
 import pytest
 
-from linbench.common.words import counted, decimal, duration
+from linbench.common.text import counted, decimal, duration
 
 
 @pytest.mark.parametrize(("number", "words"), [(0, "0 cells"), (1, "1 cell"), (12, "12 cells")])

@@ -7,14 +7,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from linbench.common.io import IO
+from linbench.common.task_io import IO
+from linbench.engine.stack import Stack
 from linbench.models.attention import Attention
 from linbench.models.backbone import Backbone, BackboneSettings, Layer
 from linbench.models.base import LayerInfo, Mixer, Rule, StateSize
 from linbench.models.deltanet import DeltaNet
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.linear_attention import LinearAttention
-from linbench.stack import Stack
 
 B, T, D, VOCAB = 2, 23, 16, 20
 PATTERNS: dict[str, list[type[Mixer]]] = {

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from linbench.check.subject import tensors
+from linbench.engine.layer_under_test import tensors
+from linbench.experiments.registry import SHIPPED, registry
 from linbench.kernels.operators import preferring
 from linbench.models.base import LayerInfo, Mixer, StateSize
 from linbench.models.costs import layer_flops, map_flops, state_bytes, work_bytes, work_flops
 from linbench.models.deltanet import DeltaNet
-from linbench.registry import SHIPPED, registry
 from tests.models.arithmetic import Touched, counted
 
 D = 128

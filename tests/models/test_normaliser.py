@@ -3,9 +3,9 @@ import torch
 from torch import Tensor
 
 from linbench.common.errors import UserError
+from linbench.experiments.registry import registry
 from linbench.models.blocks import normaliser
 from linbench.models.blocks.normaliser import normalised
-from linbench.registry import registry
 
 
 def results(apart: bool, given: dict[str, Tensor | None], monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from linbench.common.errors import UserError
+from linbench.experiments.plan import plan
+from linbench.experiments.registry import SHIPPED, registry
 from linbench.models.backbone import BackboneSettings
 from linbench.models.base import LayerInfo, Mixer
-from linbench.plan import plan
-from linbench.registry import SHIPPED, registry
 from tests.kernels.matrix_state_parity import named, pairwise
 
 WIDTH, LENGTH = 16, 5

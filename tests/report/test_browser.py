@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from linbench.report.page import Claimed, page
+from linbench.report.page.page import Claimed, page
 from tests.speeds import a_speed
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install 'linbench[dev]'")

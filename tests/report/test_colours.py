@@ -2,8 +2,8 @@ import colorsys
 from typing import Any
 
 from linbench.models.base import GENERATIONS
-from linbench.report import colours
-from linbench.report.colours import CAME, CONTRAST, FAMILIES, _luminance, generations, ink, styles
+from linbench.report.style import colors as colours
+from linbench.report.style.colors import CAME, CONTRAST, FAMILIES, _luminance, generations, ink, styles
 
 
 def hue(colour: str) -> float:

@@ -4,9 +4,9 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from linbench.report.errors import shares
 from linbench.report.figures import errors
-from linbench.results import comparisons
+from linbench.report.figures.error_kinds import shares
+from linbench.results.comparison import comparisons
 
 KINDS = {"stale": 0.3, "stale_previous": 0.15, "stale_middle": 0.05, "stale_first": 0.2, "cross": 0.1, "alien": 0.1}
 

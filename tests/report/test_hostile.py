@@ -13,30 +13,31 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from linbench.beside import side_by_side
+from linbench.claims.figure import drawings as claim_drawings
 from linbench.claims.page import detail
 from linbench.claims.page import page as claims_page
-from linbench.claims.picture import drawings as claim_drawings
-from linbench.claims.stored import Stored
+from linbench.claims.stored_results import Stored
 from linbench.claims.verdict import verdict
 from linbench.common import escape
-from linbench.gate import gate
-from linbench.policy import Policy
-from linbench.record import Result
-from linbench.report import beside, gated
-from linbench.report.bench_tables import bench_tables
-from linbench.report.exports import csv, latex, plain, save_tables
-from linbench.report.page import page
-from linbench.report.pictures import drawings, save_figures
-from linbench.report.speed import tables as speed_tables
-from linbench.report.tables import markdown, rich_tables
-from linbench.report.words import latex as latex_of_words
-from linbench.report.words import markdown as markdown_of_words
-from linbench.results import Comparison, comparisons
-from linbench.speeds import speeds
-from linbench.suite import Suite, blocks
+from linbench.experiments.suite import Suite, blocks
+from linbench.report.export import csv, latex, plain, save_tables
+from linbench.report.figure import drawings, save_figures
+from linbench.report.page.page import page
+from linbench.report.style.wording import latex as latex_of_words
+from linbench.report.style.wording import markdown as markdown_of_words
+from linbench.report.tables import gate as gated
+from linbench.report.tables import side_by_side as beside
+from linbench.report.tables.benchmarks import bench_tables
+from linbench.report.tables.comparison import markdown, rich_tables
+from linbench.report.tables.layer_speeds import tables as speed_tables
+from linbench.results.comparison import Comparison, comparisons
+from linbench.results.gate import gate
+from linbench.results.gate_policy import Policy
+from linbench.results.record import Result
+from linbench.results.side_by_side import side_by_side
+from linbench.results.speeds import speeds
+from tests.claims.claiming import a_claim, keeping
 from tests.hostile import ALONE, FIELDS, TEXTS, results
-from tests.linbench.claiming import a_claim, keeping
 from tests.speeds import a_speed
 
 Make = Callable[..., Result]

@@ -5,7 +5,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from linbench.report.labels import HIGHEST, LOWEST, Named, beside, spaced, titled
+from linbench.report.style.labels import HIGHEST, LOWEST, Named, beside, spaced, titled
 
 
 def test_names_that_have_room_stand_where_they_belong() -> None:

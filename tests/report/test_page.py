@@ -6,12 +6,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from linbench.cards import card
 from linbench.common.errors import StorageError
+from linbench.experiments.registry import card
 from linbench.models.deltanet import DeltaNet
-from linbench.report import page as module
-from linbench.report.page import Claimed, page, save_page
-from linbench.store import CELL, SPEED, Store
+from linbench.report.page import page as module
+from linbench.report.page.page import Claimed, page, save_page
+from linbench.results.store import CELL, SPEED, Store
 from tests.speeds import a_speed
 
 HOSTILE = "<script>alert('no')</script>\"'&$\\frac$"
@@ -147,8 +147,8 @@ def test_a_file_that_cannot_be_written_is_said_to_be(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_page_of_sixteen_hundred_results_is_below_five_megabytes() -> None:
-    from linbench.claims.shown import claimed
-    from linbench.claims.stored import Stored
+    from linbench.claims.report_section import claimed
+    from linbench.claims.stored_results import Stored
 
     stored = Stored([Store(ROOT / "results" / "h200")])
     (kept,) = stored.by_folder.values()

@@ -8,13 +8,16 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from linbench.report.captions import words
-from linbench.report.colours import MARKS
-from linbench.report.figures import FIGURES, MOST, curves, draw, lengths, others, overwrites
-from linbench.report.panels import BINS, _binned, _edges, learning_curves
-from linbench.report.pictures import drawings, save_figures
-from linbench.report.tables import caption, markdown, rich_tables, table
-from linbench.results import comparisons, slices
+from linbench.report.figure import drawings, save_figures
+from linbench.report.figures import FIGURES, curves, draw, lengths, others, overwrites
+from linbench.report.figures.captions import words
+from linbench.report.figures.curves import BINS, _binned, _edges
+from linbench.report.figures.learning_curves import learning_curves
+from linbench.report.style.colors import MARKS
+from linbench.report.style.layout import MOST
+from linbench.report.tables.comparison import caption, markdown, rich_tables, table
+from linbench.results.comparison import comparisons
+from linbench.results.slices import slices
 
 
 def curve(*accuracies: float) -> list[dict[str, float]]:

@@ -5,9 +5,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
-from linbench.report.colours import MARKS, styles
 from linbench.report.figures import FIGURES
-from linbench.results import comparisons
+from linbench.report.style.colors import MARKS, styles
+from linbench.results.comparison import comparisons
 
 
 def drawn(name: str, results: list[Any]) -> list[Axes]:

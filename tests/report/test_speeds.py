@@ -9,15 +9,17 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from linbench.record import Result
-from linbench.report import forms
-from linbench.report.pictures import save, style
-from linbench.report.speed import tables
-from linbench.report.speed_figures import speed_drawings
-from linbench.report.tradeoff import tradeoffs
-from linbench.report.words import markdown, save_words, three_digits
-from linbench.results import comparisons
-from linbench.speeds import AS_CALLED, OURS, REPLAYED, current, growth, roofline, speeds
+from linbench.report.figure import save, style
+from linbench.report.figures.layer_speeds import speed_drawings
+from linbench.report.figures.recall_speed import tradeoffs
+from linbench.report.style.wording import markdown, save_words, three_digits
+from linbench.report.tables import kernel_forms as forms
+from linbench.report.tables.layer_speeds import tables
+from linbench.results.comparison import comparisons
+from linbench.results.record import Result
+from linbench.results.roofline import growth, roofline
+from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
+from linbench.results.speeds import current, speeds
 from tests.speeds import a_speed, layer_of
 
 

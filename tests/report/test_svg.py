@@ -9,7 +9,7 @@ import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
 
-from linbench.report.svg import plain, short
+from linbench.report.style.svg import plain, short
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 from linbench.common.escape import latex as escaped
-from linbench.record import Result
-from linbench.report.exports import csv, latex, plain, save_tables
-from linbench.report.tables import by_metric, by_test, caption, markdown, rich_tables, table
-from linbench.results import comparisons
-from linbench.scores import above_chance
+from linbench.report.export import csv, latex, plain, save_tables
+from linbench.report.tables.comparison import by_metric, by_test, caption, markdown, rich_tables, table
+from linbench.results.comparison import comparisons
+from linbench.results.record import Result
+from linbench.results.scores import above_chance
 
 Make = Callable[..., Result]
 SEARCH = {"accuracies": [[1e-3, 0.4], [3.16e-3, 0.9], [1e-2, 0.5]], "seeds": [1000, 1001], "best": 3.16e-3, "edge": False}

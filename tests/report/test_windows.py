@@ -5,8 +5,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from linbench.report.figures import rates
-from linbench.report.windows import tried, window
-from linbench.results import comparisons
+from linbench.report.figures.learning_rates import tried, window
+from linbench.results.comparison import comparisons
 
 GRID = (1e-4, 1e-3, 1e-2, 1e-1)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from linbench.common.errors import UserError
-from linbench.common.io import IO
+from linbench.common.task_io import IO
 from linbench.tasks.associative_recall import AssociativeRecall
 from linbench.tasks.base import Batch
 

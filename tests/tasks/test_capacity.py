@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from linbench.common.errors import UserError
-from linbench.common.io import IO
+from linbench.common.task_io import IO
+from linbench.experiments.plan import plan
+from linbench.experiments.protocol import Protocol, default_protocol
 from linbench.models.blocks.heads import head_dims
-from linbench.plan import plan
-from linbench.protocol import Protocol, default_protocol
 from linbench.tasks.base import Batch, Prediction
 from linbench.tasks.capacity import Capacity, CapacitySettings
 from tests.tasks.unanswered import unanswered

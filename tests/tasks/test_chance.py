@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from linbench.registry import SHIPPED, registry
+from linbench.experiments.registry import SHIPPED, registry
 from linbench.tasks.base import Batch, Prediction, Task
 from tests.tasks.guessers import GUESSERS, Guesser, by_place
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from linbench.common.errors import UserError
-from linbench.protocol import Protocol, default_protocol
+from linbench.experiments.protocol import Protocol, default_protocol
 from linbench.tasks.base import IGNORE, Batch, Prediction, Split
 from linbench.tasks.copy import AGAIN, END, LETTERS, START, Copy, CopySettings, Palindrome, StringSettings
 from linbench.tasks.random import Stream

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from linbench.common.errors import UserError
-from linbench.common.io import IO
-from linbench.plan import make_task
+from linbench.common.task_io import IO
+from linbench.experiments.plan_tasks import make_task
 from linbench.tasks.base import IGNORE, Batch, Prediction
 from linbench.tasks.forgetting_mqar import ForgettingMQAR, ForgettingMQARSettings
 

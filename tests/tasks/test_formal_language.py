@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from linbench.common.errors import UserError
-from linbench.common.io import IO
+from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch, Prediction, Split
 from linbench.tasks.blocks.automata import Automata
 from linbench.tasks.formal_language import VISITS, FormalLanguage, FormalLanguageSettings

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from linbench.common.errors import UserError
-from linbench.common.io import IO
+from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch, Prediction, Split
 from linbench.tasks.in_context_recall import InContextRecall, NoisyRecall
 from tests.tasks.unanswered import unanswered

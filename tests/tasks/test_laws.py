@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from linbench.common.errors import UserError
-from linbench.registry import SHIPPED, registry
+from linbench.experiments.registry import SHIPPED, registry
 from linbench.tasks import random
 from linbench.tasks.base import Batch, Prediction, Question, Split, Task
 from tests.tasks.unanswered import unanswered

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from linbench.common.errors import UserError
-from linbench.common.io import IO
+from linbench.common.task_io import IO
 from linbench.tasks import regression
 from linbench.tasks.base import Batch, Prediction
 from linbench.tasks.blocks.estimators import averaging, least_mean_squares, ridge

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from linbench.registry import SHIPPED, registry
+from linbench.experiments.registry import SHIPPED, registry
 
 PINNED: dict[str, dict[str, dict[str, float]]] = json.loads(Path(__file__).with_name("chance.json").read_text())
 TASKS = {name: entry.cls for name, entry in registry("task").entries.items() if entry.source == SHIPPED}

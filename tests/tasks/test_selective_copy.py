@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from linbench.common.errors import UserError
-from linbench.protocol import Protocol, default_protocol
+from linbench.experiments.protocol import Protocol, default_protocol
 from linbench.tasks.base import IGNORE, Batch, Prediction
 from linbench.tasks.selective_copy import SelectiveCopy, SelectiveCopySettings
 from tests.tasks.unanswered import unanswered

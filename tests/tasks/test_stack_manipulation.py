@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from linbench.common.errors import UserError
-from linbench.common.io import IO
+from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch, Split
 from linbench.tasks.stack_manipulation import StackManipulation
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from linbench.common.errors import UserError
-from linbench.common.io import IO
+from linbench.common.task_io import IO
 from linbench.tasks.base import Batch
 from linbench.tasks.stacked_mqar import StackedMQAR, StackedMQARSettings
 

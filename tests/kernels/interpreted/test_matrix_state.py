@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from linbench.doctor.trials import CASES
 from linbench.kernels.matrix_state import Delta, matrix_state
 from linbench.kernels.matrix_state.instances import INSTANCES, apply, random_inputs
+from linbench.verify.recurrence_cases import CASES
 from tests.kernels.matrix_state_parity import (
     DECAYS,
     EXTREMES,

@@ -1,7 +1,7 @@
 import pytest
 
-from linbench.protocol import Protocol, default_protocol, published
-from linbench.registry import registry
+from linbench.experiments.protocol import Protocol, default_protocol, published
+from linbench.experiments.registry import registry
 from linbench.tasks.base import Task
 
 TASKS = ["in_context_recall", "noisy_recall", "fuzzy_recall", "selective_copy", "compression", "memorization"]

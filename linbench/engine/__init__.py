@@ -1,0 +1,1 @@
+"""Cells as programs: groups, training, workers, executors."""

@@ -1,0 +1,139 @@
+"""Python processes that speak over a connection, and that end with all that they have started."""
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from multiprocessing import spawn
+from multiprocessing.connection import Pipe
+from pathlib import Path
+from threading import Thread
+from uuid import uuid4
+
+from linbench.common.streams import make_valid
+
+_MARK = "LINBENCH_WORKER"
+"""The variable that a process and all that it starts have, whatever group or session they move to."""
+
+_BEGIN = "import json, sys; sys.path[:] = json.loads(sys.argv[3]); from linbench.engine.serving import serve; serve(*map(int, sys.argv[1:3]))"
+CUT_OFF = 83
+"""The exit code of a worker that can speak no more."""
+
+_ROUNDS = 20
+_KILL_SIGNAL_AT_PARENTS_DEATH = 1
+_FIRST_TO_BE_KILLED = "1000"
+
+
+class Child:
+    """A process in a session of its own, which runs `linbench.engine.serving.serve`. It prints to standard error alone, and reads nothing."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        """`environment`: variables beside those of this process. It is not told of the main program of this one, which may be a script that would begin
+        once more."""
+        make_valid()
+        self.connection, far = Pipe()
+        alive, self._alive = os.pipe()
+        self._mark = uuid4().hex
+        path = json.dumps([str(Path(each).absolute()) for each in sys.path])
+        try:
+            self._process = subprocess.Popen(
+                [spawn.get_executable(), "-c", _BEGIN, str(far.fileno()), str(alive), path],
+                pass_fds=(far.fileno(), alive),
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                env={**os.environ, **environment, _MARK: self._mark},
+                start_new_session=True,
+            )
+        finally:
+            far.close()
+            os.close(alive)
+
+    @property
+    def pids(self) -> list[int]:
+        """Of itself and all that it has started and that still run."""
+        return sorted({self._process.pid, *_marked(self._mark)} if self.code is None else set(_marked(self._mark)))
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        return self._process.poll()
+
+    def ended(self, seconds: float) -> bool:
+        """Whether it ends by itself within so many seconds."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return self.code is not None
+
+    def kill(self) -> None:
+        """End the process, all of its group, and what it started elsewhere."""
+        if self.code is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.kill()
+            self._process.wait()
+        kill_marked(self._mark)
+        if self._alive >= 0:
+            os.close(self._alive)
+            self._alive = -1
+
+
+def end_with_parent(alive: int) -> None:
+    """In a child: end it, and all that it has started, when the process that started it is gone, even if a call hangs. `alive`: a descriptor that is at
+    its end then."""
+    Thread(target=_watch, args=(alive, os.environ.get(_MARK, "")), daemon=True).start()
+    with suppress(OSError, AttributeError):  # Linux alone; for a call that never lets another thread run
+        ctypes.CDLL(None).prctl(_KILL_SIGNAL_AT_PARENTS_DEATH, signal.SIGKILL)
+
+
+def be_killed_first() -> None:
+    """Let the system, when memory is full, end this process rather than the run that waits for it."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_BE_KILLED, encoding="ascii")
+
+
+def children() -> list[int]:
+    """Return the processes that this one has started and that still run; none where the system does not say."""
+    found: list[int] = []
+    for path in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):
+            found += map(int, path.read_text(encoding="ascii").split())
+    return found
+
+
+def _watch(alive: int, mark: str) -> None:
+    with suppress(OSError):  # closed by a layer: then the death of the parent is heard of by the signal alone
+        os.read(alive, 1)
+        kill_marked(mark)
+        os.killpg(0, signal.SIGKILL)
+
+
+def _marked(mark: str) -> list[int]:
+    """Other processes that have the mark."""
+    wanted, found = f"{_MARK}={mark}".encode(), []
+    for path in Path("/proc").glob("[0-9]*/environ") if mark else ():
+        with suppress(OSError):  # another's, or it has just ended
+            if wanted in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return [pid for pid in found if pid != os.getpid()]
+
+
+def mark_children() -> str:
+    """Let all that this process starts from now on, and what that starts, have a mark, which is returned."""
+    mark = os.environ[_MARK] = uuid4().hex
+    return mark
+
+
+def kill_marked(mark: str) -> None:
+    """End all other processes that have the mark, until there are none: one may start another meanwhile."""
+    for _ in range(_ROUNDS):
+        if not (found := _marked(mark)):
+            return
+        for pid in found:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)

@@ -1,0 +1,1 @@
+"""From names and settings to cells and their identity."""

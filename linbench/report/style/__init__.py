@@ -1,0 +1,1 @@
+"""Colours, labels and layout that all figures share."""

@@ -1,0 +1,124 @@
+"""One colour family for each generation, with a shade for each of its variants: the same model has the same colour in every figure."""
+
+import colorsys
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+from linbench.experiments.registry import registry
+from linbench.models.base import GENERATIONS
+from linbench.results.record import Result
+
+# Okabe and Ito's colours, told apart by colour-blind readers; dashes and marks tell variants apart in grey
+FAMILIES = dict(zip(GENERATIONS, ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#7F7F7F"), strict=True))
+OF_YOUR_OWN = "#CC79A7"
+"""A generation that is none of these."""
+
+Dash = str | tuple[float, tuple[float, ...]]
+DASHES: tuple[Dash, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
+MARKS = ("o", "s", "^", "D", "v")
+
+VARIANT = 9
+"""From a model to another of its mixer, in pairs of dash and mark, of which there are as many as the two numbers multiplied: far enough to miss those of the
+other mixers of its generation, which stand next to each other."""
+
+CAME = (
+    "attention", "fox", "linear_attention", "transnormer", "performer", "rfa", "retnet", "lightning", "gla", "hgrn2", "mamba2", "mlstm", "dfw", "rwkv4",
+    "rwkv5", "rwkv6", "deltanet", "gated_deltanet", "comba", "deltaproduct", "gated_deltaproduct", "kda", "normalised_deltanet", "rwkv7", "base_conv", "lstm",
+    "mamba", "s4d", "h3",
+)  # fmt: skip
+"""The shipped mixers. A new one stands at the end, so that the others keep their shades, and every picture that is kept stays as it is."""
+
+DARKER, LIGHTER, TURN = 0.14, 0.08, 0.01
+"""How far shades of a family go from its colour: in lightness either way, and in hue."""
+
+CONTRAST = 4.5
+"""Of words on white, at least: WCAG 2, level AA."""
+
+
+class Style(NamedTuple):
+    """How a model is drawn."""
+
+    colour: str
+    dash: Dash
+    mark: str
+
+
+@cache
+def generations() -> dict[str, str]:
+    """Of every registered model."""
+    return {name: getattr(entry.cls, "generation", "") for name, entry in registry("model").entries.items()}
+
+
+def mixer(result: Result) -> str:
+    """The one that a model has most layers of."""
+    mixers = [layer["mixer"] for layer in result["cell"]["model"]["layers"]]
+    return str(max(mixers, key=mixers.count))
+
+
+def generation(result: Result) -> str:
+    """Of the mixer that a model has most layers of."""
+    return generations().get(mixer(result), "")
+
+
+def styles(results: Sequence[Result]) -> list[Style]:
+    """Of some models, one result of each."""
+    return styles_of([mixer(result) for result in results])
+
+
+def styles_of(mixers: Sequence[str]) -> list[Style]:
+    """Of models by their mixers. A shade is a mixer's own, by its place among all of its generation as they came, whoever stands beside it; models of
+    one mixer differ in dash and mark."""
+    elsewhere = sorted(set(mixers) - generations().keys())
+    styled = []
+    for index, name in enumerate(mixers):
+        own = generations().get(name, "")
+        place = (_of_generation(own) if name in generations() else elsewhere).index(name)
+        turn = place + VARIANT * mixers[:index].count(name)
+        styled.append(Style(_shade(FAMILIES.get(own, OF_YOUR_OWN), place), DASHES[turn % len(DASHES)], MARKS[turn % len(MARKS)]))
+    return styled
+
+
+@cache
+def _of_generation(own: str) -> list[str]:
+    """Its mixers as they came, and after the shipped ones those from elsewhere."""
+    alike = [name for name, generation in generations().items() if generation == own]
+    return sorted(alike, key=lambda name: (CAME.index(name) if name in CAME else len(CAME), name))
+
+
+@cache
+def ink(colour: str) -> str:
+    """As dark as words must be to be read on white."""
+    hue, light, full = _hls(colour)
+    while light > 0 and 1.05 / (_luminance(colour) + 0.05) < CONTRAST:
+        light = max(0.0, light - 0.01)
+        colour = _hex(hue, light, full)
+    return colour
+
+
+def _shade(colour: str, place: int) -> str:
+    """Of so many as there may be: each halves what was left between two (van der Corput's sequence)."""
+    hue, light, full = _hls(colour)
+    along = sum((place >> bit & 1) / (2 << bit) for bit in range(place.bit_length()))
+    light += (DARKER + LIGHTER) * along - DARKER
+    hue += TURN * (2 * along - 1)
+    return _hex(hue, min(max(light, 0.12), 0.72), full)
+
+
+def _hls(colour: str) -> tuple[float, float, float]:
+    return colorsys.rgb_to_hls(*_rgb(colour))
+
+
+def _hex(hue: float, light: float, full: float) -> str:
+    return "#" + "".join(f"{round(255 * part):02X}" for part in colorsys.hls_to_rgb(hue, light, full))
+
+
+def _rgb(colour: str) -> tuple[float, float, float]:
+    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return red, green, blue
+
+
+def _luminance(colour: str) -> float:
+    """Relative, as WCAG 2 has it."""
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in _rgb(colour))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

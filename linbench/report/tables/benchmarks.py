@@ -1,0 +1,220 @@
+"""Stored speeds of kernels, whole training steps and the drawing of examples as tables."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from linbench.report.style.wording import TIMING, Words, three_digits
+from linbench.report.tables.comparison import commits
+from linbench.results.benchmarks import Bench, benches, notes, seconds_of, tokens_of
+from linbench.results.record import Result
+from linbench.results.roofline import floors
+from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
+from linbench.results.speeds import Rate, rate_of
+from linbench.results.store import DRAW, OPERATION, STEP
+
+
+def bench_tables(results: Sequence[Result]) -> list[Words]:
+    """One for each shape of kernels and of steps, and one of all tasks."""
+    steps = benches(results, STEP)
+    of_parts = [_parts(bench) for bench in steps if any(result.get("parts") for result in bench.results)]
+    return [*map(_kernels, benches(results, OPERATION)), *map(_steps, steps), *of_parts, *map(_draws, benches(results, DRAW))]
+
+
+Cells = dict[str, tuple[str, float | None]]
+"""By column, in words and as a number."""
+
+
+def _kernels(bench: Bench) -> Words:
+    rows = [{"operation": (result["label"], None)} | _of_kernel(result, bench.peers) for result in bench.results]
+    note = (
+        f"{TIMING[AS_CALLED]} forward: with what backward needs; of a call: the share of both that a function of Python's takes which makes room for output "
+        f"and gradients and computes nothing, as stands before every kernel of Triton's, in turn with the others. device: {_lower(TIMING[REPLAYED])} Of bytes, "
+        "of arithmetic: how near both come to the floors, the inputs read by each, output and gradients written and read once at the bandwidth of a copy, and "
+        "the least matrix arithmetic at the rate of a matrix product, both measured in the same run. Peak: of both, beyond the inputs. x: the peer's over ours."
+    )
+    rates = [
+        f"Copy {best['bytes_per_second'] / 1e9:,.0f} GB/s, product {best['flops_per_second'] / 1e12:,.2f} TFLOP/s."
+        for best in [result["ceilings"] for result in bench.results if result["ceilings"]][:1]
+    ]
+    sums = [_summary(bench, peer, what, timing) for peer in bench.peers for what, timing in (("both", AS_CALLED), ("both", REPLAYED), ("peak_bytes", ""))]
+    return _words(f"Kernels, forward and backward, milliseconds: {bench.about}", rows, " ".join(filter(None, [note, *rates, *sums])), bench)
+
+
+def _of_kernel(result: Result, peers: Sequence[str]) -> Cells:
+    def ms(side: str, what: str, timing: str) -> tuple[str, float | None]:
+        return _milliseconds(seconds_of(result, side, what, timing))
+
+    def of(side: str, what: str, words: Callable[[float], str]) -> tuple[str, float | None]:
+        value = result["sides"].get(side, {}).get(what)
+        return ("–" if value is None else words(value)), value
+
+    least = floors(result)
+    alone = seconds_of(result, OURS, "both", REPLAYED) or seconds_of(result, OURS, "both", AS_CALLED)
+    called = seconds_of(result, OURS, "both", AS_CALLED)
+    shown: Cells = {
+        "forward": ms(OURS, "forward", AS_CALLED),
+        "fwd+bwd": ms(OURS, "both", AS_CALLED),
+        "of a call": _share(result["bare"]["median"] if result.get("bare") else None, called),
+        "device fwd": ms(OURS, "forward", REPLAYED),
+        "device fwd+bwd": ms(OURS, "both", REPLAYED),
+        "of bytes": _share(least.get("bytes"), alone),
+        "of arithmetic": _share(least.get("flops"), alone),
+        "peak MiB": of(OURS, "peak_bytes", _mib),
+        "first call, s": ("–", None) if result.get("cold_call") is None else (f"{result['cold_call']:.1f}", result["cold_call"]),
+    }
+    for peer in peers:
+        shown |= {
+            f"{peer} fwd+bwd": ms(peer, "both", AS_CALLED),
+            "x" if len(peers) == 1 else f"x {peer}": _ratio(result, peer, "both", AS_CALLED),
+            f"{peer} device": ms(peer, "both", REPLAYED),
+            f"x device {peer}" if len(peers) > 1 else "x device": _ratio(result, peer, "both", REPLAYED),
+            f"{peer} peak MiB": of(peer, "peak_bytes", _mib),
+        }
+    for side in (OURS, *peers):
+        name = "" if side == OURS else f"{side} "
+        shown |= {f"{name}error": of(side, "error", _error), f"{name}gradients": of(side, "gradient_error", _error)}
+    return shown | {"notes": (notes(result), None)}
+
+
+def _steps(bench: Bench) -> Words:
+    rows = []
+    for result in bench.results:
+        ours = seconds_of(result, OURS, AS_CALLED)
+        peak = result["sides"].get(OURS, {}).get("peak_bytes")
+        row: Cells = {
+            "model": (result["label"], None),
+            "replicas": (str(result["bench"]["replicas"]), result["bench"]["replicas"]),
+            "step, ms": _milliseconds(ours),
+            "M tokens/s": _millions(rate_of(ours, tokens_of(result))),
+            "peak MiB": ("–" if peak is None else _mib(peak), peak),
+        }
+        for peer in bench.peers:
+            theirs = seconds_of(result, peer, AS_CALLED)
+            row |= {f"{peer}, ms": _milliseconds(theirs), f"{peer}, M tokens/s": _millions(rate_of(theirs, tokens_of(result)))}
+            row |= {"x": _ratio(result, peer, AS_CALLED)}
+        rows.append(row | {"notes": (notes(result), None)})
+    note = (
+        "Medians over windows of many steps, ± half of what lies between the fifths, wall clock until the device is done. A step: batch, forward, loss at the "
+        "labelled positions, backward, clipping, AdamW; on a GPU captured and replayed; drawing examples is included. MQAR with vocabulary 8192, T/16 pairs, "
+        "two layers, heads of 64, no channel mixer. x: the peer's over ours."
+    )
+    return _words(f"Training steps: {bench.about}", rows, note, bench)
+
+
+def _parts(bench: Bench) -> Words:
+    measured = [result for result in bench.results if result.get("parts")]
+    kinds = sorted({kind for result in measured for kind in result["parts"]}, key=lambda kind: -sum(result["parts"].get(kind, 0.0) for result in measured))
+    rows = [
+        {"model": (result["label"], None), "replicas": (str(result["bench"]["replicas"]), result["bench"]["replicas"])}
+        | {kind: _microseconds(result["parts"].get(kind)) for kind in kinds}
+        | {"in all": _microseconds(sum(result["parts"].values()))}
+        for result in measured
+    ]
+    note = "Device time of kernels by what they are for; the step runs as it is, not captured."
+    title = f"Where the time of a training step goes, microseconds: {bench.about}"
+    return _words(title, rows, note, bench._replace(slug=f"parts-{bench.slug}", results=tuple(measured)))
+
+
+def _draws(bench: Bench) -> Words:
+    rows = []
+    for result in bench.results:
+        timing = AS_CALLED if result["bench"]["device"] == "cpu" else REPLAYED
+        ours, batch = seconds_of(result, OURS, timing), seconds_of(result, OURS, "batch")
+        peak = result["sides"].get(OURS, {}).get("peak_bytes")
+        row: Cells = {
+            "task": (result["bench"]["task"]["name"], None),
+            "preset": (result["bench"]["preset"], None),
+            "T": (f"{result['bench']['seq_len']:,}", result["bench"]["seq_len"]),
+            "M tokens/s": _millions(rate_of(ours, tokens_of(result))),
+            "100k examples, s": _seconds(ours, _HUNDRED_THOUSAND),
+            "in a batch alone, M tokens/s": _millions(rate_of(batch, tokens_of(result))),
+            "peak MiB": ("–" if peak is None else _mib(peak), peak),
+        }
+        for peer in bench.peers:
+            row |= {f"{peer}, 100k, s": _seconds(seconds_of(result, peer, timing), _HUNDRED_THOUSAND), "x": _ratio(result, peer, timing)}
+        rows.append(row | {"notes": (notes(result), None)})
+    note = (
+        "Medians, ± half of what lies between the fifths, in blocks as training draws them, of about 2^19 numbers by one thread of a CPU and 2^25 on a GPU, "
+        "there replayed from a graph, with the peak of a block; a batch alone: of 2^18 tokens. x: the peer's over ours."
+    )
+    return _words(f"Drawing examples: {bench.about}", rows, note, bench)
+
+
+_HUNDRED_THOUSAND = 100_000
+
+
+def _words(title: str, rows: Sequence[Cells], note: str, bench: Bench) -> Words:
+    """Without the columns that have nothing to say."""
+    kept = [name for name in rows[0] if any(row[name][0] not in ("", "–") for row in rows)]
+    frame = pd.DataFrame([{name: row[name][0] for name in kept} for row in rows])
+    numbers = [{name: row[name][0] if name in _WORDS else row[name][1] for name in kept} for row in rows]
+    of_peers = dict.fromkeys(result["of_peer"] for result in bench.results if result.get("of_peer"))
+    return Words(title, frame, " ".join([note, *of_peers, f"{commits(bench.results)}."]), bench.slug, numbers)
+
+
+_WORDS = ("operation", "model", "task", "preset", "notes")
+"""Columns that have no numbers."""
+
+
+def _summary(bench: Bench, peer: str, what: str, timing: str) -> str:
+    """How many times as fast as the peer, over operations."""
+    found = {result["label"]: ratio for result in bench.results if (ratio := _ratio(result, peer, what, *filter(None, [timing]))[1]) is not None}
+    if not found:
+        return ""
+    least = min(found, key=found.__getitem__)
+    mean = math.exp(sum(map(math.log, found.values())) / len(found))
+    words = {AS_CALLED: "as called", REPLAYED: "on the device", "": "in peak memory"}[timing]
+    return f"{peer} / ours {words}: geometric mean {mean:.2f}, least {found[least]:.2f} ({least})."
+
+
+def _ratio(result: Result, peer: str, *path: str) -> tuple[str, float | None]:
+    """The peer's over ours: of seconds the medians."""
+    values: list[Any] = []
+    for side in (peer, OURS):
+        found: Any = result["sides"].get(side, {})
+        for name in path:
+            found = (found or {}).get(name)
+        values.append(found["median"] if isinstance(found, dict) else found)
+    theirs, ours = values
+    return ("–", None) if theirs is None or not ours else (f"{theirs / ours:.2f}", theirs / ours)
+
+
+def _share(floor: float | None, seconds: Mapping[str, float] | None) -> tuple[str, float | None]:
+    return ("–", None) if not floor or seconds is None else (f"{floor / seconds['median']:.0%}", floor / seconds["median"])
+
+
+def _milliseconds(seconds: Mapping[str, float] | None) -> tuple[str, float | None]:
+    if seconds is None:
+        return "–", None
+    return f"{three_digits(1e3 * seconds['median'])} ± {_spread(seconds)}", 1e3 * seconds["median"]
+
+
+def _seconds(each: Mapping[str, float] | None, count: int) -> tuple[str, float | None]:
+    return ("–", None) if each is None else (three_digits(count * each["median"]), count * each["median"])
+
+
+def _spread(seconds: Mapping[str, float]) -> str:
+    return f"{(seconds['high'] - seconds['low']) / 2 / seconds['median']:.0%}"
+
+
+def _millions(rate: Rate | None) -> tuple[str, float | None]:
+    return ("–", None) if rate is None else (f"{three_digits(rate.median / 1e6)} ± {rate.spread:.0%}", rate.median / 1e6)
+
+
+def _microseconds(seconds: float | None) -> tuple[str, float | None]:
+    return ("–", None) if seconds is None else (f"{1e6 * seconds:,.0f}", 1e6 * seconds)
+
+
+def _mib(size: float) -> str:
+    return f"{size / 2**20:,.0f}"
+
+
+def _error(error: float) -> str:
+    return f"{error:.1e}"
+
+
+def _lower(sentence: str) -> str:
+    return sentence[0].lower() + sentence[1:]

@@ -1,0 +1,167 @@
+"""What a gate found, in words."""
+
+from typing import Any
+
+from linbench.common import escape
+from linbench.common.text import counted
+from linbench.report.style.wording import thousands
+from linbench.report.terminal import equal, markdown, probability
+from linbench.results.gate import Gate
+from linbench.results.gate_policy import Policy
+from linbench.results.judgement import Judged, Verdict
+from linbench.results.speed_gate import Pace
+from linbench.results.speed_labels import HOW
+
+LEFT = {"cell", "speed", "verdict", "marks"}
+COLUMNS = ["cell", "baseline", "candidate", "difference", "seeds", "p", "verdict", "marks"]
+
+
+def rows(found: Gate) -> list[list[str]]:
+    """One for every cell that was gated."""
+    return [_row(one) for one in found.judged]
+
+
+def _row(one: Judged) -> list[str]:
+    pair, difference = one.pair, one.difference
+    before, after = (_side(side, pair.learnt) for side in (pair.baseline, pair.candidate))
+    interval = f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
+    needed = f" with fewer than {one.seeds_needed} seeds" if one.verdict is Verdict.powerless and one.seeds_needed else ""
+    verdict = f"{one.verdict}{needed}"
+    return [pair.name, before, after, interval, str(len(pair.candidate)), probability(one.counted), verdict, "; ".join(one.marks)]
+
+
+SPEEDS = ["speed", "baseline", "candidate", "times as long", "verdict", "marks"]
+"""Columns of the second table."""
+
+
+def speeds(found: Gate) -> list[list[str]]:
+    """One for every call that was timed on both sides."""
+    return [_speed(one) for one in found.speeds]
+
+
+def _speed(one: Pace) -> list[str]:
+    before, after = (thousands(rate) for rate in (one.baseline, one.candidate))
+    least, most = one.between
+    shown = "slower" if least > 1 else "faster" if most < 1 else "no difference shown"
+    verdict = "RED" if one.red else "not judged" if one.marks else shown
+    return [f"{one.name}, {HOW[one.timing]}", before, after, f"{one.times:.2f} [{least:.2f}, {most:.2f}]", verdict, "; ".join(one.marks)]
+
+
+def _side(values: Any, learnt: float | None) -> str:
+    mean = f"{sum(values) / len(values):.3f}"
+    return mean if learnt is None else f"{mean} ({sum(value >= learnt for value in values)} learnt)"
+
+
+def sentences(found: Gate) -> list[str]:
+    """What is red, what could not be compared, and what is new."""
+    silent = [one.pair.name for one in found.judged if one.verdict is Verdict.uninformative]
+    told = any(one.verdict is not Verdict.uninformative for one in found.judged)
+    idle = [f"Uninformative, as both sides are at chance: {'; '.join(silent)}."] if silent and told else []
+    left = [sentence for sentence in found.untimed if sentence not in found.problems]
+    others = [f"Of the baseline {counted(len(left), 'speed')} cannot be compared; the first: {left[0]}"] if left else []
+    new = [f"Not gated, as the baseline does not have them: {'; '.join(found.new)}."] if found.new else []
+    return [*map(_red, found.red), *map(_slow, found.slower), *found.problems, *idle, *others, *new]
+
+
+def _slow(one: Pace) -> str:
+    least, most = one.between
+    return f"{one.name} got slower: it takes {one.times:.2f} times as long ({least:.2f} to {most:.2f} by the fifths), and the policy lets {one.allowed:g} pass."
+
+
+def _red(one: Judged) -> str:
+    pair, gone = one.pair, f"p {equal(one.counted)} among all cells that are gated"
+    if one.diverges:
+        before, after = pair.diverged
+        return f"{pair.name} got worse: {before} of {len(pair.baseline)} seeds diverged before, {after} of {len(pair.candidate)} do now ({gone})."
+    if pair.counts is not None:
+        before, after = pair.counts
+        return f"{pair.name} got worse: {before} of {len(pair.baseline)} seeds learnt it before, {after} of {len(pair.candidate)} do now ({gone})."
+    was, now = (sum(side) / len(side) for side in (pair.baseline, pair.candidate))
+    return f"{pair.name} got worse: accuracy was {was:.3f} and is {now:.3f} over {len(pair.candidate)} seeds ({gone})."
+
+
+def outcome(found: Gate) -> str:
+    """All in one sentence."""
+    worse, slower, short = len(found.red), len(found.slower), len(found.problems)
+    parts = [f"{worse} worse than the baseline"] * bool(worse) + [f"{counted(slower, 'speed')} lower than allowed"] * bool(slower)
+    parts += [f"{counted(short, 'reason')} why it is not comparable"] * bool(short)
+    timed = [one for one in found.speeds if one.allowed is not None and not one.marks]
+    silent = sum(one.verdict is Verdict.uninformative for one in found.judged)
+    cells = f"{counted(len(found.judged), 'cell')}{f' ({silent} uninformative)' if silent else ''}"
+    gated = [cells, *([counted(len(timed), "speed")] if timed else [])]
+    return f"{' and '.join(gated)} gated, {' and '.join(parts) or 'none worse than the baseline'}."
+
+
+def caption(policy: Policy) -> str:
+    """The rule."""
+    return (
+        f"A cell is red if mean test accuracy falls by more than {policy.drop:.3g} and that is shown at {policy.alpha:g} among all cells that are gated: by "
+        "Welch's one-sided t, or where the policy says that seeds either learn or do not, by Fisher's exact test on how many do; p is by Holm's correction. "
+        "Difference: candidate less baseline, with its own 95 % interval. Marks excuse nothing, as both sides had the same budget. Diverged runs are chance. "
+        "Cannot be red: with these seeds not even a fall of all to chance would be shown. Uninformative: both sides are at chance."
+    )
+
+
+def speed_caption(policy: Policy) -> str:
+    """The rule of speeds."""
+    rule = "Speeds are shown and never red, as the policy does not gate them"
+    if policy.slower is not None:
+        rule = f"A speed is red if the candidate takes more than {policy.slower:g} times as long and the fifths of both sides lie apart"
+    return (
+        f"{rule}. Thousand tokens per second of one layer alone as `linbench bench` stored them, the median ± half of what lies between the fifths; "
+        "times as long: by medians, and by the fifths at the least and at the most. What was busy or throttled on either side is not judged."
+    )
+
+
+def page(found: Gate, policy: Policy) -> str:
+    """In Markdown."""
+    table = markdown(COLUMNS, rows(found), left=LEFT) if found.judged else "No cell could be gated."
+    said = "".join(f"- {escape.paragraph(sentence)}\n" for sentence in sentences(found))
+    timed = f"\n{markdown(SPEEDS, speeds(found), left=LEFT)}\n\n{speed_caption(policy)}\n" if found.speeds else ""
+    return f"### Gate: {escape.markdown(outcome(found))}\n\n{said}\n{table}\n\n{caption(policy)}\n{timed}"
+
+
+def plain(found: Gate, policy: Policy) -> dict[str, Any]:
+    """As JSON values."""
+    cells = [
+        {
+            "cell": one.pair.name,
+            "baseline": list(one.pair.baseline),
+            "candidate": list(one.pair.candidate),
+            "difference": one.difference.mean,
+            "interval": [one.difference.low, one.difference.high],
+            "learnt": one.pair.counts,
+            "diverged": list(one.pair.diverged),
+            "p": one.p,
+            "p_holm": one.counted,
+            "red": one.red,
+            "verdict": one.verdict.value,
+            "can_be_red": one.red or one.can_be_red,
+            "seeds_needed": one.seeds_needed,
+            "chance": one.pair.chance,
+            "marks": list(one.marks),
+        }
+        for one in found.judged
+    ]
+    timed = [
+        {
+            "speed": one.name,
+            "timing": one.timing,
+            "baseline": one.baseline._asdict(),
+            "candidate": one.candidate._asdict(),
+            "times_as_long": one.times,
+            "between": list(one.between),
+            "red": one.red,
+            "marks": list(one.marks),
+        }
+        for one in found.speeds
+    ]
+    return {
+        "exit_code": found.exit_code,
+        "policy": policy.model_dump(mode="json"),
+        "cells": cells,
+        "speeds": timed,
+        "problems": list(found.problems),
+        "untimed": list(found.untimed),
+        "new": list(found.new),
+    }

@@ -1,0 +1,81 @@
+"""What a result was measured with."""
+
+import os
+import platform
+import subprocess
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_VARIABLES = (
+    "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG", "ATEN_CPU_CAPABILITY", "MKL_CBWR", "ONEDNN_DEFAULT_FPMATH_MODE",
+    "DNNL_DEFAULT_FPMATH_MODE",
+)  # fmt: skip
+"""Variables that libraries read once, and that may change the last digits, or more: they cannot be set for a group, so they are told of."""
+
+_LONGEST_VALUE = 40
+
+_PACKAGES = ("linbench", "torch", "triton", "numpy", "pydantic", "pandas")
+
+
+def environment(device: str) -> dict[str, Any]:
+    """Commit and dirtiness where known, package versions, device, threads, and variables that decide numbers, where they are set. Nothing that names a
+    person or a machine."""
+    variables = {name: os.environ[name][:_LONGEST_VALUE] for name in _VARIABLES if name in os.environ}
+    return {
+        **_source(),
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "packages": {name: found for name in _PACKAGES if (found := _version(name))},
+        "device": _device(device),
+        "threads": torch.get_num_threads(),
+        "deterministic": device == "cpu",
+        **({"variables": variables} if variables else {}),
+    }
+
+
+@cache
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+@cache
+def _source() -> dict[str, Any]:
+    """The commit of the checkout that linbench runs from, when it is one."""
+    folder = Path(__file__).resolve().parents[1]
+    if not (folder.parent / ".git").exists():
+        return {"commit": None, "dirty": None}
+    try:
+        commit = _git(folder, "rev-parse", "HEAD")
+        return {"commit": commit, "dirty": bool(_git(folder.parent, "status", "--porcelain", "--", "linbench", "tasks", "models", "kernels"))}
+    except (OSError, subprocess.SubprocessError):
+        return {"commit": None, "dirty": None}
+
+
+def _git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True, timeout=10)
+    return done.stdout.strip()
+
+
+def _device(device: str) -> dict[str, Any]:
+    if device.startswith("cuda"):
+        properties = torch.cuda.get_device_properties(device)
+        return {"type": "cuda", "name": properties.name, "cuda": torch.version.cuda}
+    return {"type": "cpu", "name": cpu_name(), "cores": os.cpu_count()}
+
+
+@cache
+def cpu_name() -> str:
+    """As the system calls it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())

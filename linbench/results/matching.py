@@ -1,0 +1,172 @@
+"""Which results of two runs answer the same question, whatever code answered it, and under what conditions they did."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from linbench.common.hashing import canonical
+from linbench.results.comparison import Row, broken, comparisons
+from linbench.results.record import DIVERGED, Result, seed_of
+from linbench.results.scores import accuracy
+
+SIDES = ("baseline", "candidate")
+
+Question = dict[str, Any]
+"""A cell's identity without the code that answers it and the device: task, model, form and protocol as they are set, and the seed."""
+
+
+def question(result: Result) -> Question:
+    """What a result answers. A learning rate that was searched for is an answer, too: the question is on which seeds."""
+    cell = result["cell"]
+    task, model, protocol = cell["task"], cell["model"], cell["protocol"]
+    searched = {"lr": f"searched on seeds {' '.join(map(str, result['search']['seeds']))}"} if result["search"] else {}
+    return {
+        **cell,
+        "schema": 0,
+        "backend": "",
+        "device": "",
+        "task": {**task, "version": 0, "draws": 0, "source": None},
+        "model": {
+            **model,
+            "backbone": {**model["backbone"], "version": 0, "kernel": {}},
+            "layers": [{**layer, **_CODELESS} for layer in model["layers"]],
+        },
+        "protocol": {"version": 0, "settings": {**protocol["settings"], **searched}},
+    }
+
+
+_CODELESS = {"version": 0, "kernel": {}, "source": None}
+
+
+def speed_question(result: Result) -> Question:
+    """What the speed of a layer answers: how long a call takes of a layer so set, at one shape, in one precision, beside one peer or alone. How it is measured
+    belongs to that."""
+    bench = result["bench"]
+    return {**bench, "schema": 0, "device": "", "processor": {}, "layer": {**bench["layer"], **_CODELESS}}
+
+
+def aligned(before: Sequence[Result], after: Sequence[Result], asks: Callable[[Result], Question] = question) -> tuple[list[Question], list[Question]]:
+    """The questions of both. Where code has a setting more or fewer than it had, those of one label that agree in all others are the same: as `before`
+    has them, if there is but one."""
+    old, new = [asks(result) for result in before], [asks(result) for result in after]
+    exact = {canonical(asked) for asked in new}
+    left: dict[tuple[str, int | None], dict[str, Question]] = {}
+    for result, asked in zip(before, old, strict=True):
+        if canonical(asked) not in exact:
+            left.setdefault((result["label"], asked.get("seed")), {})[canonical(asked)] = asked
+    found = []
+    for result, asked in zip(after, new, strict=True):
+        twins = [other for other in left.get((result["label"], asked.get("seed")), {}).values() if agree(asked, other)]
+        found.append(twins[0] if len(twins) == 1 else asked)
+    return old, found
+
+
+def agree(one: Any, other: Any, *, in_both: bool = False) -> bool:
+    """Whether two questions are the same in all settings that both have: all else must be there in both."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        same = in_both or one.keys() == other.keys()
+        return same and all(agree(one[name], other[name], in_both=name == "settings") for name in one.keys() & other.keys())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(agree, one, other))
+    return bool(one == other)
+
+
+def conditions(result: Result) -> dict[str, str]:
+    """What must be the same for a difference to be the code's: the device, what computes there, and the task's own version.
+
+    Threads and the kind of CPU change the last bits alone, which a test over seeds is there for.
+    """
+    cell = result["cell"]
+    task = cell["task"]
+    source = f", source {task['source'][:8]}" if task["source"] else ""
+    version = f"version {task['version']}{source}, of draws {task.get('draws', 0)}"
+    return {"device": cell["device"], f"task {task['name']}": version, **packages(result, cell["device"])}
+
+
+def packages(result: Result, device: str) -> dict[str, str]:
+    """What computed on that kind of device."""
+    found = result["environment"]["packages"]
+    told = {"torch": found.get("torch", "unknown").partition("+")[0]}
+    return told if device == "cpu" else {**told, "triton": found.get("triton", "unknown")}
+
+
+@dataclass(frozen=True)
+class Match:
+    """A row of a table as both sides have it; either may be empty."""
+
+    name: str
+    baseline: Row
+    candidate: Row
+
+    @property
+    def sides(self) -> tuple[tuple[str, Row], tuple[str, Row]]:
+        """Each with its name."""
+        return (SIDES[0], self.baseline), (SIDES[1], self.candidate)
+
+    @property
+    def seeds(self) -> list[int]:
+        """Those with one number on each side."""
+        numbers = [Counter(seed_of(result) for result in row.results if accuracy(result) is not None) for _, row in self.sides]
+        return [seed for seed in numbers[0] if numbers[0][seed] == numbers[1][seed] == 1]
+
+    def accuracies(self, row: Row) -> list[float]:
+        """Of these seeds, on one side."""
+        seeds = self.seeds
+        return [value for result in row.results if seed_of(result) in seeds and (value := accuracy(result)) is not None]
+
+    @property
+    def diverged(self) -> tuple[int, int]:
+        """How many of these seeds did, on either side."""
+        seeds = self.seeds
+        before, after = (sum(result["status"] == DIVERGED and seed_of(result) in seeds for result in row.results) for _, row in self.sides)
+        return before, after
+
+    @property
+    def missing(self) -> Iterator[str]:
+        """Every result that should be there and is not, a sentence each."""
+        if not self.candidate.results:
+            yield f"{self.name} is missing in the candidate."
+            return
+        left = [str(seed) for seed in dict.fromkeys(map(seed_of, self.baseline.results)) if seed not in map(seed_of, self.candidate.results)]
+        if left:
+            yield f"{self.name} has no seed {', '.join(left)} in the candidate."
+        for side, row in self.sides:
+            for seed, count in Counter(map(seed_of, row.results)).items():
+                if count > 1:
+                    yield f"{self.name} has {count} results of seed {seed} in the {side}, of different code; give folders that hold one run each."
+            for result in row.results:
+                if accuracy(result) is None:
+                    yield f"{self.name}, seed {seed_of(result)}: {result['status']} in the {side}, {str(result['reason']).rstrip('.')}."
+
+    @property
+    def lawless(self) -> str | None:
+        """A sentence where layers on either side break a law: what they score is no baseline, and no candidate."""
+        sides = [side for side, row in self.sides if broken(row.results)]
+        return f"{self.name} takes part in no verdict: its layers are not known to keep the laws in the {' and the '.join(sides)}." if sides else None
+
+    def changed(self, may_differ: Sequence[str]) -> list[str]:
+        """What else than the code is not the same on both sides."""
+        told = [[conditions(result["measured"]) for result in row.results] for _, row in self.sides]
+        found = []
+        for name in told[0][0] if all(told) else ():
+            here, there = (", ".join(sorted({one.get(name, "none") for one in side})) for side in told)
+            if here != there and name not in may_differ:
+                found.append(f"{name} is {here} in the baseline and {there} in the candidate")
+        return found
+
+
+def matches(baseline: Sequence[Result], candidate: Sequence[Result]) -> list[Match]:
+    """Every row that is on either side."""
+    sides = (baseline, candidate)
+    both = [
+        {**result, "cell": asked, "measured": result, "side": name}
+        for name, side, questions in zip(SIDES, sides, aligned(*sides), strict=True)
+        for result, asked in zip(side, questions, strict=True)
+    ]
+    found = []
+    for comparison in comparisons(both):
+        for row in comparison.rows:
+            halves = (replace(row, results=tuple(result for result in row.results if result["side"] == side)) for side in SIDES)
+            found.append(Match(f"{comparison.title} {comparison.form}, {row.label}", *halves))
+    return found

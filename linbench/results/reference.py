@@ -1,0 +1,102 @@
+"""The results that come with linbench, which every option that takes a folder of results knows by the name `reference`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from linbench.common.errors import UserError, nearest
+from linbench.common.files import folder_below
+from linbench.results.record import FINAL, Result
+from linbench.results.store import Store, below
+
+REFERENCE = "reference"
+"""The name under which they are read. A folder of that name is meant by a path with a slash more, such as its whole path."""
+
+SHIPPED = ("cpu", "h100", "h200")
+"""The folders that are shipped, with all below them."""
+
+
+class Reference(Store):
+    """All results that come with linbench as one store, of which nothing is changed and to which nothing is added."""
+
+    read_only = True
+
+    def __init__(self, option: str = "--results") -> None:
+        super().__init__(_home(), option)
+        self.parts = _stores()
+        for part in self.parts:
+            part.set_aside = self.set_aside  # one list: what any part sets aside
+
+    def prepare(self) -> None:
+        """There is nothing to prepare."""
+
+    def get(self, cell_id: str) -> Result | None:
+        """The result of a cell, or None. Raises StorageError: it is there and cannot be read."""
+        return next((result for part in self.parts if (result := part.get(cell_id)) is not None), None)
+
+    def by_kind(self) -> dict[str, list[Result]]:
+        """Every sound result by its kind, in the order of their ids, each once. Raises StorageError: a file is there and cannot be read."""
+        found: dict[str, dict[str, Result]] = {}
+        for part in self.parts:
+            for kind, results in part.by_kind().items():
+                found.setdefault(kind, {}).update({result["id"]: result for result in results})
+        return {kind: [results[name] for name in sorted(results)] for kind, results in found.items()}
+
+    def may_add(self) -> None:
+        """Raises UserError: nothing may be added."""
+        raise UserError(f"what is asked for is not among the results that come with linbench, which are only read; name a folder of yours with {self.option}.")
+
+    def put(self, result: Result) -> Path:
+        """Raises UserError: nothing may be added."""
+        self.may_add()
+        return self.folder
+
+    @contextmanager
+    def claim(self, cell_id: str) -> Iterator[bool]:
+        """Let go on whoever asks for a cell that is there. Raises UserError: it would have to be run."""
+        result = self.get(cell_id)
+        if result is None or result["status"] not in FINAL:
+            self.may_add()
+        yield True
+
+    @property
+    def unreadable(self) -> list[Path]:
+        """All files that could not be trusted."""
+        return sorted({path for part in self.parts for path in part.unreadable})
+
+
+def store_at(folder: str | Path, option: str = "--results") -> Store:
+    """Return the store in a folder, or for `reference` the results that come with linbench."""
+    return Reference(option) if str(folder) == REFERENCE else Store(folder, option)
+
+
+def stores_below(folder: str | Path) -> list[Store]:
+    """Return a store for each folder with result files, this one and those in it; for `reference` those that come with linbench."""
+    return _stores() if str(folder) == REFERENCE else below(Path(folder))
+
+
+def stores_at(name: str) -> list[Store]:
+    """Return `stores_below` a folder. Raises UserError: there is none."""
+    found = stores_below(name)
+    if not found:
+        hint = "" if Path(name).exists() else nearest(name, {REFERENCE: REFERENCE})
+        raise UserError(f"there are no results in {name} to compare against; {hint or f'name a folder that has some, or {REFERENCE}.'}")
+    return found
+
+
+def place_beside(folder: Path, name: str, option: str) -> Path:
+    """Return the place of what is made of the results in a folder where the user names none: below it.
+
+    Raises UserError: it is `reference`, which is only read. StorageError: the place is a link that leads out of the folder.
+    """
+    if str(folder) == REFERENCE:
+        raise UserError(f"the results that come with linbench are only read; say with {option} where to write.")
+    return folder_below(folder, name, option)
+
+
+def _home() -> Path:
+    return Path(__file__).resolve().parents[1] / REFERENCE
+
+
+def _stores() -> list[Store]:
+    return [store for kind in SHIPPED for store in below(_home() / kind)]

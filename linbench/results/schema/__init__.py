@@ -1,0 +1,69 @@
+"""The record of a result: which fields a result file holds, and of which types. A file that does not fit is no result, whatever its checksum says."""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from linbench.common.errors import shortened
+from linbench.results.schema.benchmarks import DrawResult, OperationResult, SpeedResult, StepResult
+from linbench.results.schema.cells import BuiltModel, CellResult
+from linbench.results.schema.fields import CELL, DRAW, OPERATION, SPEED, STEP
+
+RECORDS: Mapping[str, Any] = {CELL: CellResult, SPEED: SpeedResult, OPERATION: OperationResult, STEP: StepResult, DRAW: DrawResult}
+
+
+def misfit(result: Mapping[str, Any]) -> str | None:
+    """Return what the first field that does not fit the record of its kind should be, such as `curve.0.step should be a valid integer`; None: all fit."""
+    kind = result.get("kind", CELL)
+    if not isinstance(kind, str) or kind not in RECORDS:
+        return f"kind should be one of {', '.join(RECORDS)}"
+    try:
+        _adapter(kind).validator.validate_python(result, strict=True)
+    except ValidationError as invalid:
+        return _words(invalid.errors(include_url=False)[0])
+    return next(_contradictions(result), None) if kind == CELL else None
+
+
+@cache
+def _adapter(kind: str) -> TypeAdapter[Any]:
+    return TypeAdapter(RECORDS[kind])
+
+
+def _words(error: ErrorDetails) -> str:
+    """Field names are cut and escaped: they come from the file, too."""
+    field = ".".join(shortened(ascii(part).strip("'"), 40) for part in error["loc"])
+    if error["type"] == "missing":
+        return f"{field} is missing"
+    return f"{field} {error['msg'][0].lower()}{error['msg'][1:]}".replace("input should", "should")
+
+
+def _contradictions(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a cell's result says in one place and not in another."""
+    tests, asked = result.get("tests", []), result["cell"]["task"].get("test", [])
+    if len(tests) != (len(asked) if len(asked) > 1 else 0):
+        yield "tests should be those of cell.task.test"
+    for place, taken in [("", result), *((f"tests.{i}.", test) for i, test in enumerate(tests))]:
+        yield from _uneven(taken["slices"], f"{place}slices")
+        if result["status"] == "ok" and "accuracy" not in taken["metrics"]:
+            yield f"{place}metrics.accuracy is missing"
+    if any(rate is None for rate, _ in (result["search"] or {}).get("accuracies", [])):
+        yield "search.accuracies should have a rate beside every accuracy"
+    if result["status"] == "ok" and not result["curve"]:
+        yield "curve should have a point"
+    if (result["model"] or result["status"] == "ok") and not BuiltModel.__annotations__.keys() <= result["model"].keys():
+        yield "model should have parameters, state and flops_per_token"
+
+
+def _uneven(slices: Mapping[str, Any], where: str) -> Iterator[str]:
+    """Yield what slices lack, and what does not have a number for every value."""
+    for name, totals in slices.items():
+        at = totals.get("at")
+        if not isinstance(at, list):
+            yield f"{where}.{name!a} should have a list of values as at"
+            return
+        for metric, of in totals.items():
+            if metric != "at" and (not isinstance(of, dict) or not len(of["sum"]) == len(of["weight"]) == len(at)):
+                yield f"{where}.{name!a} should have a sum and a weight for every value"

@@ -1,0 +1,167 @@
+"""The records of what benchmarks measured."""
+
+from typing import Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from linbench.results.schema.cells import Device, Layer, Model, State, Task
+from linbench.results.schema.fields import BENCH_STATUSES, Count, Name, NotNegative, Positive, Seconds, Size
+
+
+class BenchEnvironment(TypedDict):
+    commit: str | None
+    dirty: bool | None
+    packages: dict[str, str]
+    device: Device
+    threads: Size
+
+
+# Benchmarks.
+
+
+class Timing(TypedDict):
+    median: Seconds
+    low: Seconds
+    high: Seconds
+    calls: Size
+
+
+class Side(TypedDict, total=False):
+    reason: str
+    note: str
+    as_called: Timing
+    replayed: Timing
+    batch: Timing
+    peak_bytes: Count
+
+
+class KernelWay(TypedDict, total=False):
+    as_called: Timing
+    replayed: Timing
+
+
+class KernelSide(TypedDict, total=False):
+    reason: str
+    note: str
+    forward: KernelWay
+    both: KernelWay
+    error: NotNegative
+    gradient_error: NotNegative
+    peak_bytes: Count
+
+
+class Cost(TypedDict):
+    flops: NotNegative | None
+    bytes: NotNegative | None
+
+
+class Ceilings(TypedDict):
+    bytes_per_second: Positive
+    flops_per_second: Positive
+
+
+class BenchPeer(TypedDict):
+    name: Name
+    version: str | None
+
+
+class Processor(TypedDict):
+    name: str
+    threads: Size
+
+
+class BenchIdentity(TypedDict):
+    device: Name
+    peer: BenchPeer | None
+    processor: NotRequired[Processor]
+
+
+class LayerShape(TypedDict):
+    batch: Size
+    length: Size
+
+
+class BenchLayer(Layer):
+    form: Literal["native", "controlled"]
+    d_model: Size
+
+
+class SpeedIdentity(BenchIdentity):
+    question: Literal["train", "prefill", "decode", "memory"]
+    layer: BenchLayer
+    shape: LayerShape
+    precision: str
+    backend: str
+
+
+class KernelShape(TypedDict):
+    B: Size
+    T: Size
+    H: NotRequired[Size]
+    D: Size
+
+
+class OperationIdentity(BenchIdentity):
+    operation: Name
+    shape: KernelShape
+    precision: str
+
+
+class StepIdentity(BenchIdentity):
+    model: Model
+    task: Task
+    shape: KernelShape
+    replicas: Size
+    precision: str
+
+
+class DrawIdentity(BenchIdentity):
+    task: Task
+    preset: str
+    seq_len: Size
+
+
+class BenchState(TypedDict):
+    floats: Count
+    bytes: Count
+    declared: State | None
+
+
+class BenchResult(TypedDict):
+    kind: str
+    id: Name
+    label: Name
+    status: BENCH_STATUSES
+    reason: str | None
+    marks: list[str]
+    when: NotRequired[str]
+    of_peer: NotRequired[str | None]
+    state: BenchState | None
+    cost: Cost | None
+    ceilings: Ceilings | None
+    first_call: NotNegative | None
+    cold_call: NotRequired[NotNegative | None]
+    environment: BenchEnvironment
+
+
+class SpeedResult(BenchResult):
+    bench: SpeedIdentity
+    sides: dict[str, Side]
+
+
+class OperationResult(BenchResult):
+    bench: OperationIdentity
+    sides: dict[str, KernelSide]
+    bare: NotRequired[Timing | None]
+
+
+class StepResult(BenchResult):
+    bench: StepIdentity
+    sides: dict[str, Side]
+    parts: NotRequired[dict[str, NotNegative] | None]
+
+
+class DrawResult(BenchResult):
+    bench: DrawIdentity
+    sides: dict[str, Side]
+    examples: NotRequired[Size]

@@ -1,0 +1,186 @@
+"""The record of a cell's result."""
+
+from typing import Annotated, Literal, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from linbench.results.schema.fields import STATUSES, Count, Name, NotNegative, Number, Positive, Share, Size, Whole
+
+# Of settings those that are calculated with have a type; all others are what a user's task or layer makes them.
+
+
+class TaskSettings(TypedDict, total=False):
+    seq_len: Size
+
+
+class LayerSettings(TypedDict, total=False):
+    heads: Size
+    head_dim: Size | None
+    expand_k: Positive
+
+
+class BackboneSettings(TypedDict):
+    d_model: Size
+    layers: NotRequired[Size]
+
+
+class ProtocolSettings(TypedDict):
+    lr: Positive
+    batch_size: Size
+    tokens: Size
+    precision: str
+    test_examples: NotRequired[Size]
+    examples: NotRequired[Size | None]
+    epochs: NotRequired[Size | None]
+
+
+class Layer(TypedDict):
+    mixer: Name
+    version: Whole
+    settings: LayerSettings
+    kernel: dict[str, Whole]
+    source: str | None
+
+
+class Backbone(TypedDict):
+    version: Whole
+    settings: BackboneSettings
+    kernel: dict[str, Whole]
+
+
+class Model(TypedDict):
+    form: Literal["native", "controlled"]
+    backbone: Backbone
+    layers: Annotated[list[Layer], Field(min_length=1)]
+
+
+class Segment(TypedDict):
+    settings: TaskSettings
+    examples: Size
+
+
+class Test(TypedDict):
+    settings: TaskSettings
+
+
+class Task(TypedDict):
+    name: Name
+    version: Whole
+    draws: NotRequired[Whole]
+    settings: TaskSettings
+    source: str | None
+    train: NotRequired[Annotated[list[Segment], Field(min_length=1)]]
+    test: NotRequired[Annotated[list[Test], Field(min_length=1)]]
+
+
+class Protocol(TypedDict):
+    version: Whole
+    settings: ProtocolSettings
+
+
+class CellIdentity(TypedDict):
+    schema: Whole
+    task: Task
+    model: Model
+    protocol: Protocol
+    seed: Whole
+    device: Name
+
+
+# The environment is common to all kinds.
+
+
+class Device(TypedDict):
+    type: NotRequired[str]
+    name: str
+    cores: NotRequired[Whole | None]
+    cuda: NotRequired[str | None]
+
+
+class Environment(TypedDict):
+    commit: str | None
+    dirty: bool | None
+    packages: dict[str, str]
+    device: NotRequired[Device]
+    python: NotRequired[str]
+    platform: NotRequired[str]
+    threads: NotRequired[Size]
+    deterministic: NotRequired[bool]
+    variables: NotRequired[dict[str, str]]
+
+
+# A cell.
+
+
+class State(TypedDict):
+    recurrent: Count
+    cache: Count
+    convolution: Count
+    shift: Count
+    total: Count
+
+
+class BuiltModel(TypedDict, total=False):
+    parameters: Count
+    state: State | None
+    flops_per_token: Positive | None
+
+
+class Point(TypedDict):
+    step: Size
+    tokens: Size
+    loss: Number
+    accuracy: Number
+
+
+class Totals(TypedDict):
+    sum: list[Number]
+    weight: list[NotNegative]
+
+
+Slices = dict[str, dict[str, list[Whole] | Totals]]
+Metrics = dict[str, Number]
+
+
+class TakenTest(TypedDict):
+    settings: TaskSettings
+    seq_len: Size
+    chance: Share
+    metrics: Metrics
+    slices: Slices
+
+
+class Search(TypedDict):
+    best: Positive
+    edge: bool
+    accuracies: list[Annotated[list[Number | None], Field(min_length=2, max_length=2)]]
+    seeds: list[Whole]
+
+
+class Stack(TypedDict):
+    size: Size
+    note: str | None
+
+
+class CellResult(TypedDict):
+    id: Name
+    label: Name
+    preset: str | None
+    purpose: Literal["report", "tuning"]
+    search: Search | None
+    cell: CellIdentity
+    chance: Share
+    scoring: NotRequired[Whole]
+    status: STATUSES
+    outside: NotRequired[bool]
+    reason: str | None
+    marks: list[str]
+    metrics: Metrics
+    slices: Slices
+    tests: NotRequired[Annotated[list[TakenTest], Field(min_length=2)]]
+    curve: list[Point]
+    model: BuiltModel
+    seconds: NotNegative
+    stack: Stack
+    environment: Environment

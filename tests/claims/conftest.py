@@ -1,0 +1,18 @@
+"""What tests of claims share."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from linbench.claims.stored_results import Stored
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> "Callable[..., Stored]":
+    """A store in which every seed of a measure has the scores given."""
+    from tests.claims.claiming import keeping
+
+    return keeping(tmp_path)

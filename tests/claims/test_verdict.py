@@ -1,0 +1,284 @@
+"""Verdicts on results that were made up."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from linbench.claims import report_section as shown
+from linbench.claims.cells import of_measure, parts
+from linbench.claims.claim import Claim, section
+from linbench.claims.evidence import Figure
+from linbench.claims.page import detail, line, plain
+from linbench.claims.remaining import outlook
+from linbench.claims.stored_results import Stored
+from linbench.claims.verdict import NOTHING_TRAINED, REFUTED, SUPPORTED, UNDECIDED, decide, verdict
+from linbench.experiments.learning_rates import default_search, learning_rate
+from tests.claims.claiming import CLAIM, a_claim, a_result
+
+
+@pytest.mark.parametrize(
+    ("delta", "total", "answer", "why"),
+    [
+        ([0.9, 0.92, 0.94], [0.5, 0.6, 0.7], SUPPORTED, ""),
+        ([0.5, 0.5, 0.5], [0.6, 0.7, 0.8], REFUTED, ""),
+        ([0.7, 0.7, 0.7], [0.6, 0.6, 0.6], UNDECIDED, "neither what bears it out nor what refutes it"),
+        ([0.9, 0.9], [0.5, 0.5, 0.5], UNDECIDED, "delta: 1 of 3 seeds missing"),
+        ([], [0.5, 0.5], UNDECIDED, "delta: 3 of 3 seeds missing; sum: 1 of 3 seeds missing"),
+        ([0.9], [0.5], UNDECIDED, "delta, sum: 2 of 3 seeds missing"),
+        ([], [], UNDECIDED, "none of its figures is there"),
+        ([1.0, 1.0, 0.4], [0.5, 0.55, 0.6], UNDECIDED, "supported by all seeds, undecided without seed 0 of delta"),
+        ([0.9, 0.9, 0.9], [0.3, 0.85, 0.85], UNDECIDED, "supported by all seeds, undecided without seed 0 of sum"),
+    ],
+)
+def test_a_verdict_is_that_of_the_rules_if_every_seed_is_there_and_none_alone_makes_it(
+    kept: Callable[..., Stored], delta: list[float], total: list[float], answer: str, why: str
+) -> None:
+    claim = a_claim()
+    found = verdict(claim, kept(claim, {"delta": delta, "sum": total}))
+    assert (found.answer, found.why) == (answer, why)
+    assert found.complete is (len(delta) == len(total) == 3)
+
+
+@pytest.mark.parametrize("mark", ["undertrained", "lr_edge", "lr_untried"])
+def test_what_is_marked_decides_nothing(kept: Callable[..., Stored], mark: str) -> None:
+    claim = a_claim()
+    kept(claim, {"delta": [0.9, 0.9, 0.9], "sum": [0.5, 0.5, 0.5]})
+    found = verdict(claim, kept(claim, {"sum": [0.5, 0.5]}, marks=[mark]))
+    assert (found.answer, found.why) == (UNDECIDED, f"sum: 1 of 3 seeds count (2 {mark})")
+    assert found.complete is (mark != "undertrained"), "to run it again would change nothing, but longer"
+
+
+def test_where_training_was_too_short_all_is_asked_again_with_twice_as_much(kept: Callable[..., Stored]) -> None:
+    claim = a_claim()
+    kept(claim, {"delta": [0.9, 0.9, 0.9]})
+    once = kept(claim, {"sum": [0.1, 0.1, 0.5]}, marks=["undertrained"])
+    assert (verdict(claim, once).short, verdict(claim, once).budget("cpu")) == (True, 2)
+    (wanted,) = parts(claim, longer=2)
+    assert {cell.protocol.tokens for cell in wanted.cells} == {2 * cell.protocol.tokens for cell in parts(claim)[0].cells}
+
+    partly = kept(claim, {"delta": [0.95, 0.95, 0.95]}, longer=2)
+    assert verdict(claim, partly).why == "with 2 times the training sum: 3 of 3 seeds missing"
+    assert (verdict(claim, partly).short, verdict(claim, partly).budget("cpu")) == (False, 2)
+    whole = kept(claim, {"sum": [0.6, 0.6, 0.6]}, longer=2)
+    twice = verdict(claim, whole)
+    assert (twice.answer, twice.complete, twice.rulings[0].figures["sum"].value) == (SUPPORTED, True, 0.6)
+    assert "On cpu, with 2 times the training, supported:" in detail(twice, whole)
+    assert plain(twice)["devices"][0]["longer"] == 2
+    assert len(twice.ids(twice.rulings[0], whole)) == 6
+
+
+def test_where_nothing_has_come_to_what_both_rules_ask_for_all_is_asked_again_with_twice_as_much(kept: Callable[..., Stored]) -> None:
+    claim = a_claim(supported="delta >= 0.9 and sum <= 0.5", refuted="sum > 0.5 and delta >= 0.9")
+    assert [premise.text for premise in claim.premises] == ["delta >= 0.9"]
+    once = verdict(claim, kept(claim, {"delta": [0.3, 0.3, 0.3], "sum": [0.6, 0.6, 0.6]}))
+    assert (once.answer, once.why) == (UNDECIDED, "what both its rules ask for is not so: delta >= 0.9")
+    assert (once.short, once.complete, once.budget("cpu")) == (True, False, 2)
+    twice = verdict(claim, kept(claim, {"delta": [0.95, 0.95, 0.95], "sum": [0.6, 0.6, 0.6]}, longer=2))
+    assert (twice.answer, twice.complete, twice.budget("cpu")) == (REFUTED, True, 2)
+    assert verdict(a_claim(), kept(a_claim(), {"delta": [0.3, 0.3, 0.3], "sum": [0.25, 0.25, 0.25]})).complete, "no premise: more training would decide"
+    other = a_claim(supported="delta >= 0.9 and sum <= 0.5", refuted="sum > 0.5 and delta >= 0.9", measures={"delta": "kda", "sum": "gla"})
+    for longer in (1, 2, 4, 8):
+        stored = kept(other, {"delta": [0.3, 0.3, 0.3], "sum": [0.6, 0.6, 0.6]}, longer=longer)
+    assert (verdict(other, stored).complete, verdict(other, stored).budget("cpu")) == (True, 8)
+
+
+@pytest.mark.parametrize(
+    ("delta", "total", "answer"),
+    [
+        ([0.9, 0.9, 0.9], [0.95, 0.99, 0.999], REFUTED),
+        ([0.9, 0.9, 0.9], [0.95, 0.99, 0.5], UNDECIDED),
+        ([0.9, 0.9, 0.9], [0.1, 0.1, 0.1], UNDECIDED),
+        ([1.0, 1.0, 0.9], [1.0, 0.9, 0.95], UNDECIDED),
+    ],
+)
+def test_a_verdict_stands_where_more_training_cannot_change_it(kept: Callable[..., Stored], delta: list[float], total: list[float], answer: str) -> None:
+    claim = a_claim()
+    kept(claim, {"delta": delta})
+    found = verdict(claim, kept(claim, {"sum": total}, marks=["undertrained"]))
+    assert (found.answer, found.complete, found.short) == (answer, answer != UNDECIDED, answer == UNDECIDED)
+    assert found.budget("cpu") == (1 if found.complete else 2)
+    if answer == UNDECIDED:
+        assert found.why == "sum: 0 of 3 seeds count (3 undertrained)"
+    else:
+        assert str(found.rulings[0].figures["sum"]) == "0.980 to 1.000"
+        assert plain(found)["devices"][0]["figures"]["sum"]["between"] == [pytest.approx(0.97966666), 1.0]
+
+
+def test_what_has_no_best_or_is_marked_otherwise_is_between_no_numbers(kept: Callable[..., Stored]) -> None:
+    loss = a_claim(measure={"of": "nll"})
+    kept(loss, {"delta": [0.9, 0.9, 0.9]})
+    assert verdict(loss, kept(loss, {"sum": [0.95, 0.99, 0.999]}, marks=["undertrained"])).answer == UNDECIDED
+    claim = a_claim()
+    assert verdict(claim, kept(claim, {"sum": [0.95, 0.99, 0.999]}, marks=["lr_edge"])).why == "sum: 0 of 3 seeds count (3 lr_edge)"
+
+
+def test_another_device_begins_with_the_training_that_one_has_come_to(kept: Callable[..., Stored]) -> None:
+    claim = a_claim()
+    for longer in (1, 2):
+        stored = kept(claim, {"delta": [0.9, 0.9, 0.9], "sum": [0.1, 0.1, 0.5]}, longer=longer, marks=["undertrained"], device="NVIDIA H200")
+    assert (verdict(claim, stored).budget("cpu"), verdict(claim, stored).budget("NVIDIA H200")) == (4, 4)
+    kept(claim, {"delta": [0.9, 0.9, 0.9]}, longer=4)
+    partly = verdict(claim, kept(claim, {"sum": [0.5, 0.5]}, longer=4))
+    assert (partly.answer, partly.complete, partly.budget("cpu")) == (UNDECIDED, False, 4)
+    begun = verdict(claim, kept(claim, {"sum": [0.5, 0.5, 0.5]}, longer=4))
+    assert (begun.answer, [ruling.longer for ruling in begun.rulings]) == (SUPPORTED, [2, 4])
+    before = verdict(claim, kept(claim, {"delta": [0.5, 0.5, 0.5], "sum": [0.9, 0.9, 0.9]}))
+    assert (before.answer, before.budget("cpu")) == (REFUTED, 1), "what is enough is looked at first"
+
+
+def test_nor_is_more_than_eight_times_the_training_asked_for(kept: Callable[..., Stored]) -> None:
+    claim = a_claim({"set": {"model.d_model": 16, "protocol.examples": 64, "protocol.epochs": 3}})
+    for longer in (1, 2, 4, 8):
+        stored = kept(claim, {"delta": [0.9, 0.9, 0.9], "sum": [0.1, 0.1, 0.5]}, longer=longer, marks=["undertrained"])
+    found = verdict(claim, stored)
+    assert (found.answer, found.short, found.complete, found.budget("cpu")) == (UNDECIDED, False, True, 8)
+    assert {cell.protocol.epochs for cell in parts(claim, longer=8)[0].cells} == {24}
+
+
+def test_the_best_of_seeds_is_known_as_far_as_its_marks_let_it(kept: Callable[..., Stored]) -> None:
+    claim = a_claim(measure={"over": "best"})
+    found = verdict(claim, kept(claim, {"delta": [0.2, 0.9, 0.3], "sum": [0.5, 0.6, 0.7]}))
+    assert (found.answer, found.rulings[0].figures["delta"].value, str(found.rulings[0].figures["delta"])) == (SUPPORTED, 0.9, "0.900")
+    short = verdict(claim, kept(claim, {"sum": [0.5, 0.6, 0.7]}, marks=["undertrained"]))
+    assert (short.answer, short.why) == (UNDECIDED, "sum: 0 of 3 seeds count (3 undertrained)"), "any could have become the best"
+    assert tuple(short.rulings[0].figures["sum"].span) == (0.7, 1.0)
+    other = verdict(claim, kept(claim, {"delta": [0.1, 0.1, 0.1], "sum": [0.1, 0.95, 0.1]}, marks=["undertrained"]))
+    assert other.answer == UNDECIDED
+    above = a_claim(measure={"over": "best"}, supported="sum >= 0.9", refuted="sum < 0.5")
+    assert verdict(above, kept(above, {"sum": [0.1, 0.95, 0.1]}, marks=["undertrained"])).answer == SUPPORTED, "more training makes no best worse"
+
+
+def test_where_a_claim_says_so_the_best_of_seeds_counts_whatever_its_marks(kept: Callable[..., Stored]) -> None:
+    claim = a_claim(measure={"over": "best", "marked": True})
+    found = verdict(claim, kept(claim, {"delta": [0.2, 0.9, 0.3], "sum": [0.5, 0.6, 0.7]}, marks=["undertrained"]))
+    assert (found.answer, found.rulings[0].figures["delta"].value) == (SUPPORTED, 0.9)
+
+
+def test_runs_that_failed_are_no_figure_and_those_that_diverged_are_at_chance(kept: Callable[..., Stored]) -> None:
+    claim = a_claim()
+    kept(claim, {"delta": [0.9, 0.9, 0.9], "sum": [0.5, 0.5, 0.5]})
+    failed = verdict(claim, kept(claim, {"sum": [0.5]}, status="oom"))
+    assert failed.why == "sum: 2 of 3 seeds count (1 oom)"
+    diverged = verdict(claim, kept(claim, {"sum": [0.5, 0.5, 0.5]}, status="diverged", metrics={}, curve=[]))
+    assert (diverged.answer, diverged.rulings[0].figures["sum"].value) == (SUPPORTED, 0.25)
+    other = a_claim(measure={"of": "nll"})
+    assert "sum: 0 of 3 seeds count (3 diverged)" in verdict(other, kept(other, {})).why
+
+
+def test_two_kinds_of_devices_never_decide_together(kept: Callable[..., Stored]) -> None:
+    claim = a_claim()
+    kept(claim, {"delta": [0.9, 0.9, 0.9]}, device="cpu")
+    apart = verdict(claim, kept(claim, {"sum": [0.5, 0.5, 0.5]}, device="NVIDIA H200"))
+    assert (apart.answer, apart.why) == (UNDECIDED, "NVIDIA H200: delta: 3 of 3 seeds missing; cpu: sum: 3 of 3 seeds missing")
+    alone = verdict(claim, kept(claim, {"delta": [0.9, 0.9, 0.9]}, device="NVIDIA H200"))
+    assert (alone.answer, [ruling.answer for ruling in alone.rulings]) == (SUPPORTED, [SUPPORTED, UNDECIDED])
+    against = verdict(claim, kept(claim, {"sum": [0.95, 0.95, 0.95]}, device="cpu"))
+    assert (against.answer, against.why) == (UNDECIDED, "devices disagree: supported on NVIDIA H200, refuted on cpu")
+
+
+def test_results_of_other_settings_do_not_count(kept: Callable[..., Stored]) -> None:
+    claim, other = a_claim(), a_claim({"set": {"model.d_model": 32}})
+    found = verdict(claim, kept(other, {"delta": [0.9, 0.9, 0.9], "sum": [0.5, 0.5, 0.5]}))
+    assert (found.answer, found.why, found.rulings) == (UNDECIDED, "none of its figures is there", ())
+
+
+def test_a_look_at_what_may_be_there_misses_nothing(kept: Callable[..., Stored]) -> None:
+    """The numbers that all cells of a suite share tell; what a grid sets, or is written otherwise, does not."""
+    claim = a_claim({"set": {"model.d_model": 16, "task.vocab_size": 32, "task.seq_len": "32"}, "grid": {"task.kv_pairs": [2]}})
+    stored = kept(claim, {"delta": [0.9]})
+    suite = claim.grids["recall"].suite
+    assert stored.any(suite, "deltanet", "cpu")
+    assert not stored.any(suite, "linear_attention", "cpu")
+    assert not stored.any(suite, "deltanet", "NVIDIA H200")
+    for change, there in (({"task.vocab_size": 64}, False), ({"task.seq_len": "64"}, True)):
+        assert stored.any(suite.model_copy(update={"set": {**suite.set, **change}}), "deltanet", "cpu") is there
+    assert stored.any(suite.model_copy(update={"grid": {"task.kv_pairs": [4]}}), "deltanet", "cpu")
+
+
+def test_the_page_has_claims_that_rest_on_what_is_stored(kept: Callable[..., Stored], monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = a_claim()
+    table = replace(claim, id="C2", measures={"delta": claim.measures["delta"].model_copy(update={"model": ""})}, supported=None, refuted=None)
+    monkeypatch.setattr(shown, "claims", lambda: {"C1": claim, "C2": table})
+    stored = kept(claim, {"delta": [0.9, 0.92, 0.94], "sum": [0.5, 0.6, 0.7]})
+    (one,) = shown.claimed(stored)
+    assert one.row == ["C1", "supported", "the delta rule recalls more", "delta 0.920 ± 0.020, sum 0.600 ± 0.100"]
+    assert one.about["Supported"] == "delta - sum >= 0.2"
+    ((where, figures),) = one.figures
+    assert (where, list(figures["figure"])) == ("On cpu, supported", ["0.920 ± 0.020", "0.600 ± 0.100"])
+    assert one.ids == set(stored.results)
+    assert shown.claimed(Stored([])) == []
+
+
+def searched(claim: Claim, stored: Stored, seeds: Sequence[int], delta: Sequence[float], total: Sequence[float]) -> Stored:
+    """With a search on these tuning seeds that finds 1e-3, where the measures come to these scores, and .9 elsewhere."""
+    for n in default_search().grid:
+        for name, scores in (("delta", delta), ("sum", total)):
+            cells = of_measure(claim, name)
+            protocol = cells[0].protocol.model_copy(update={"lr": learning_rate(n)})
+            tuning = [replace(cells[0], protocol=protocol, seed=seed, purpose="tuning") for seed in seeds]
+            made = [a_result(cell, 0.5 if n == -6 else 0.3, "cpu") for cell in tuning]
+            made += [a_result(replace(cell, protocol=protocol), score if n == -6 else 0.9, "cpu") for cell, score in zip(cells, scores, strict=True)]
+            stored.results |= {result["id"]: {**result, "model": {"flops_per_token": None}} for result in made}
+    return stored
+
+
+def test_of_a_search_those_at_the_rate_that_it_finds_count(kept: Callable[..., Stored]) -> None:
+    claim = a_claim({"search": True})
+    stored = searched(claim, kept(claim, {}), default_search().seeds, [0.2, 0.3, 0.4], [0.2, 0.3, 0.4])
+    found = verdict(claim, stored)
+    assert list(found.rulings[0].figures["delta"].values.values()) == [0.2, 0.3, 0.4]
+    assert found.why == "refuted by all seeds, undecided without seed 0 of delta"
+    assert len(found.ids(found.rulings[0], stored)) == 6
+    for left in [name for name, result in stored.results.items() if result["purpose"] == "tuning"][:1]:
+        del stored.results[left]
+    assert "3 of 3 seeds missing" in verdict(claim, stored).why
+
+
+def test_a_verdict_says_that_learning_rates_were_chosen_on_one_seed(kept: Callable[..., Stored]) -> None:
+    claim, words = a_claim({"search": True}), "learning rate chosen on one tuning seed"
+    stored = searched(claim, kept(claim, {}), default_search().seeds[:1], [0.9, 0.92, 0.94], [0.5, 0.6, 0.7])
+    found = verdict(claim, stored)
+    assert (found.answer, found.qualifiers) == (SUPPORTED, [words])
+    assert line(found) == ["C1", SUPPORTED, claim.text.says, f"delta 0.920 ± 0.020, sum 0.600 ± 0.100; {words}"]
+    told = detail(found, stored)
+    assert f"- **supported** ({words})" in told
+    assert f"On cpu, supported; {words}:" in told
+    assert (plain(found)["qualifiers"], plain(found)["devices"][0]["qualifiers"]) == ([words], [words])
+    assert outlook(found, stored, device="cpu").left == 0, "what was chosen by a former rule is there"
+    assert outlook(found, searched(claim, Stored([]), (), [0.9] * 3, [0.9] * 3), device="cpu").left > 6
+    asked = verdict(claim, searched(claim, stored, default_search().seeds, [0.9, 0.92, 0.94], [0.5, 0.6, 0.7]))
+    assert (asked.answer, asked.qualifiers, asked.rulings[0].qualifiers(claim)) == (SUPPORTED, [], [])
+
+
+def test_a_claim_that_waits_says_for_what(kept: Callable[..., Stored]) -> None:
+    waiting = a_claim(needs={"models": ["no_such"], "other": ["a lens"]})
+    found = verdict(waiting, kept(waiting, {"delta": [0.9, 0.9, 0.9], "sum": [0.5, 0.5, 0.5]}))
+    assert (found.answer, found.why, found.complete) == (UNDECIDED, "needs model no_such; a lens", False)
+    empty = a_claim(measures={}, supported="", refuted="")
+    assert verdict(empty, kept(empty, {})).why == "needs cells that decide it: none are written"
+
+
+def test_what_needs_no_training_is_decided_at_once(kept: Callable[..., Stored]) -> None:
+    values = {"title": "t", "untrained": {"blend": {"of": "blend", "rules": ["sum", "normalised sum"]}}, "claims": {"C1": CLAIM}}
+    measures = {"delta": {"where": {"rule": "sum"}, "of": "recalled"}, "sum": {"where": {"rule": "normalised sum"}, "of": "recalled"}}
+    (claim,) = section({**values, "claims": {"C1": {**CLAIM, "measures": measures}}}, where="a.yaml")
+    found = verdict(claim, kept(claim, {}))
+    assert (found.answer, found.rulings[0].device, found.rulings[0].figures["sum"].value) == (SUPPORTED, NOTHING_TRAINED, pytest.approx(7.5))
+    assert parts(claim) == []
+
+
+def test_rules_that_both_hold_or_have_no_value_decide_nothing() -> None:
+    figures = {"delta": Figure({0: 0.5, 1: 0.5, 2: 0.5}), "sum": Figure({0: 0.0, 1: 0.0, 2: 0.0})}
+    assert decide(a_claim(supported="delta > sum", refuted="delta > 0.1 + sum"), figures) == (UNDECIDED, "both its rules hold, so that one of them is wrong")
+    assert decide(a_claim(supported="delta / sum > 2", refuted="delta <= sum"), figures) == (UNDECIDED, "something is divided by zero")
+
+
+def test_what_decides_whatever_comes_is_looked_at_again_where_all_was_trained_longer(kept: Callable[..., Stored]) -> None:
+    claim = a_claim()
+    kept(claim, {"delta": [0.9, 0.9, 0.9]})
+    kept(claim, {"sum": [0.95, 0.99, 0.999]}, marks=["undertrained"])
+    partly = verdict(claim, kept(claim, {"delta": [1.0, 1.0, 1.0]}, longer=2))
+    assert (partly.answer, partly.rulings[0].longer, partly.complete) == (REFUTED, 1, True)
+    whole = verdict(claim, kept(claim, {"sum": [0.9, 0.9, 0.9]}, longer=2))
+    assert (whole.answer, whole.rulings[0].longer, whole.complete) == (UNDECIDED, 2, True)

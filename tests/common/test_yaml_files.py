@@ -1,0 +1,52 @@
+"""YAML that is too much, or none."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linbench.common.errors import UserError
+from linbench.common.yaml_files import DEEPEST, MOST_BYTES, read_mapping, read_yaml
+
+BOMB = "a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n" + "".join(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 12))
+MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i} {{<<: [{','.join([f'*a{i - 1}'] * 9)}]}}\n" for i in range(1, 12))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{" * 100_000, "lists and mappings inside each other"),
+        ("[" * 100_000, "lists and mappings inside each other"),
+        ("- " * 100_000, "lists and mappings inside each other"),
+        ("a: " + "[" * (DEEPEST + 1), "lists and mappings inside each other"),
+        (BOMB, "with its aliases"),
+        (f"{BOMB}seeds: *a11\n", "with its aliases"),
+        (MERGES, "with its aliases"),
+        ("a: &a [*a]", "with its aliases"),
+        ("a: [" + "1," * 200_000 + "]", "more than 100,000 values"),
+        ("#" * (MOST_BYTES + 1), "more than the 1 MiB"),
+        ("a: " + "9" * 5000, "not YAML"),
+        ("a: [1", "not YAML"),
+        ("a: !!python/object:os.system x", "not YAML"),
+        ("a: 1\na: 2", "a stands twice"),
+        ("a: \x00", "not YAML"),
+    ],
+)
+def test_what_is_too_much_or_no_yaml_is_one_sentence(tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(UserError, match=why) as caught:
+        read_mapping(tmp_path / "a.yaml", "suite", ["about"])
+    assert "\n" not in str(caught.value)
+
+
+def test_aliases_and_depth_as_people_write_them_are_read() -> None:
+    assert read_yaml("a: &a {x: 1}\nb: {<<: *a, y: [*a, [[2]]]}") == {"a": {"x": 1}, "b": {"x": 1, "y": [{"x": 1}, [[2]]]}}
+
+
+@pytest.mark.parametrize("make", [lambda path: path.mkdir(), os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to(path.name)])
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path, make: Callable[[Path], Any]) -> None:
+    make(tmp_path / "a.yaml")
+    with pytest.raises(UserError, match=r"cannot read the policy .*a\.yaml: "):
+        read_mapping(tmp_path / "a.yaml", "policy", ["drop"])

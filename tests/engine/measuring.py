@@ -1,0 +1,38 @@
+"""Groups of tiny cells, and what measuring them finds."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linbench.engine.measure import measure
+from linbench.experiments.cell import Cell
+from linbench.experiments.plan import plan
+from linbench.results.record import Result
+
+TINY = {
+    "protocol.batch_size": 8, "protocol.tokens": 20 * 8 * 16, "protocol.validation_examples": 64, "protocol.test_examples": 64, "protocol.evaluations": 5,
+    "model.d_model": 16, "task.seq_len": 16, "task.kv_pairs": 2, "task.vocab_size": 16, "model.heads": 1,
+}  # fmt: skip
+FEW = {"protocol.tokens": 5 * 8 * 16}
+"""One step for each evaluation."""
+
+
+def cells(model: str = "deltanet", seeds: Sequence[int] = (0, 1, 2), device: str = "cpu", **settings: Any) -> list[Cell]:
+    named = {name.replace("__", "."): value for name, value in settings.items()}
+    return plan("mqar", [model], device=device, seeds=seeds, settings=TINY | named)
+
+
+def brought(folder: Path, monkeypatch: pytest.MonkeyPatch, module: str, seeds: Sequence[int], **settings: Any) -> list[Cell]:
+    """Cells of a user's module, whose class is Mine."""
+    monkeypatch.chdir(folder)
+    Path("mine.py").write_text(module)
+    around = {name: value for name, value in TINY.items() if name != "model.heads"}
+    return plan("mqar", ["./mine.py:Mine"], device="cpu", seeds=seeds, settings=around | settings)
+
+
+def results(group: Sequence[Cell]) -> list[Result]:
+    found = {result["id"]: result for result in measure(group, lambda report: None)}
+    assert len(found) == len(group)
+    return [found[cell.id] for cell in group]

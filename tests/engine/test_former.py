@@ -1,0 +1,138 @@
+"""Stored results whose learning rates were chosen by a rule of their day."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from linbench.claims.claim import claims
+from linbench.engine.former import results_at_chosen_rates, says, settled, to_run
+from linbench.experiments.cell import Cell
+from linbench.experiments.former_searches import Former, formers
+from linbench.experiments.learning_rates import SearchSettings, default_search, learning_rate
+from linbench.experiments.plan import plan
+from linbench.experiments.protocol import suite_block
+from linbench.experiments.suite import load, shipped
+from linbench.results.record import NO_VERDICT, Result
+
+ASKED = default_search()
+ONE_SEED, TIES = "lr_one_seed", "lr_former_ties"
+
+
+def cells(*models: str, seeds: Sequence[int] = (0, 1)) -> list[Cell]:
+    return plan("mqar", list(models or ("deltanet",)), device="cpu", seeds=seeds)
+
+
+class Kept:
+    """Results as they would be stored: tuning runs by accuracy and loss at every rate, and reports at some."""
+
+    def __init__(self) -> None:
+        self.results: dict[tuple[str, float, int], Result] = {}
+
+    def __call__(self, cell: Cell) -> Result | None:
+        return self.results.get((cell.model.label, cell.protocol.lr, cell.seed))
+
+    def put(self, model: str, n: int, seed: int, accuracy: float = 0.5, loss: float = 1.0) -> None:
+        curve = [{"accuracy": accuracy, "loss": 0.0, "nll": loss}]
+        self.results[model, learning_rate(n), seed] = {"status": "ok", "chance": 0.1, "marks": [], "curve": curve, "lr": learning_rate(n), "seed": seed}
+
+    def tune(self, model: str, seeds: Sequence[int], accuracy: Callable[[int], float], loss: Callable[[int], float] = lambda n: 1.0) -> None:
+        for n in ASKED.grid:
+            for seed in seeds:
+                self.put(model, n, seed, accuracy(n), loss(n))
+
+
+def rates(results: dict[str, Result]) -> set[float]:
+    return {result["lr"] for result in results.values()}
+
+
+def test_the_rules_of_former_days_are_searches_with_a_sentence_and_a_mark_of_their_own() -> None:
+    rules = formers()
+    assert len({rule.mark for rule in rules}) == len(rules) > 0
+    for rule in rules:
+        assert rule.says
+        assert rule.mark not in NO_VERDICT
+        found = rule.instead_of(ASKED)
+        assert found is not None
+        SearchSettings.parse(found.model_dump(), where="former_searches")
+        assert found != ASKED
+
+
+def test_a_former_rule_stands_in_for_todays_default_alone() -> None:
+    one_seed = Former("m", "s", {"seeds": (1000,)})
+    assert one_seed.instead_of(ASKED.model_copy(update={"rates": 7})) == ASKED.model_copy(update={"rates": 7, "seeds": (1000,)})
+    assert one_seed.instead_of(ASKED.model_copy(update={"seeds": (5, 6, 7)})) is None
+
+
+def test_the_search_as_asked_comes_first() -> None:
+    kept = Kept()
+    kept.tune("deltanet", ASKED.seeds, lambda n: 1.0 if n == -7 else 0.5)
+    for n in (-7, -6):
+        kept.put("deltanet", n, 0)
+        kept.put("deltanet", n, 1)
+    found = results_at_chosen_rates(cells(), kept, ASKED)
+    assert len(found) == 2
+    assert rates(found) == {learning_rate(-7)}
+    assert says(list(found.values())) == []
+
+
+def test_what_was_chosen_on_one_seed_by_the_rule_of_its_day_is_found_and_marked() -> None:
+    kept = Kept()
+    kept.tune("deltanet", (1000,), lambda n: 1.0 if n in (-7, -6) else 0.5, loss=lambda n: float(n))
+    for n in (-7, -6):
+        kept.put("deltanet", n, 0)
+    found = results_at_chosen_rates(cells(seeds=[0]), kept, ASKED)
+    assert rates(found) == {learning_rate(-6)}, "the upper of two equals"
+    assert says(list(found.values())) == ["learning rate chosen on one tuning seed"]
+    assert [result["marks"] for result in found.values()] == [[ONE_SEED]]
+    assert all(not result["marks"] for result in kept.results.values()), "what is stored stays"
+
+
+def test_what_was_chosen_by_the_upper_of_equals_on_two_seeds_is_marked_as_that() -> None:
+    kept = Kept()
+    kept.tune("deltanet", ASKED.seeds, lambda n: 1.0 if n in (-7, -6) else 0.5)
+    kept.put("deltanet", -6, 0)
+    (result,) = results_at_chosen_rates(cells(seeds=[0]), kept, ASKED).values()
+    assert result["marks"] == [TIES]
+
+
+def test_all_results_of_a_model_are_by_one_rule() -> None:
+    kept = Kept()
+    kept.tune("deltanet", ASKED.seeds, lambda n: 1.0 if n in (-7, -6) else 0.5)
+    kept.put("deltanet", -7, 0)  # as asked
+    kept.put("deltanet", -6, 0)
+    kept.put("deltanet", -6, 1)
+    asked = cells(seeds=[0, 1, 2])
+    found = results_at_chosen_rates(asked, kept, ASKED)
+    assert rates(found) == {learning_rate(-6)}, "two of three"
+    assert to_run(asked, found) == asked, "what is run is run by one rule, too"
+    assert settled(asked, kept, ASKED) == {}
+    assert settled(asked[:2], kept, ASKED) == {name: found[name] for name in (asked[0].id, asked[1].id)}
+    assert to_run(asked[:2], found) == []
+
+
+def test_models_are_judged_each_by_itself_and_without_any_search_nothing_is_guessed() -> None:
+    kept = Kept()
+    kept.tune("deltanet", ASKED.seeds, lambda n: 1.0 if n == -6 else 0.5)
+    kept.tune("gla", (1000,), lambda n: 1.0 if n == -6 else 0.5)
+    for model in ("deltanet", "gla", "retnet"):
+        kept.put(model, -6, 0)
+    asked = cells("deltanet", "gla", "retnet", seeds=[0])
+    found = results_at_chosen_rates(asked, kept, ASKED)
+    assert [found[cell.id]["marks"] if cell.id in found else None for cell in asked] == [[], [ONE_SEED], None]
+    assert settled(asked, kept, ASKED).keys() == {asked[1].id}
+    assert to_run(asked, found) == asked[2:]
+    assert settled(asked, kept, None) == {}
+
+
+def test_every_shipped_search_has_two_tuning_seeds_or_more() -> None:
+    searches: dict[str, Any] = {name: load(name).search for name in shipped()}
+    searches |= {f"{claim.id}.{name}": grid.suite.search for claim in claims().values() for name, grid in claim.grids.items()}
+    few = [name for name, search in searches.items() if search and len(search.seeds) < 2]
+    assert few == []
+    assert len(suite_block("search")["seeds"]) >= 2
+
+
+@pytest.mark.parametrize("name", ["zoo", "zoo-quick"])
+def test_shipped_suites_search_as_by_default(name: str) -> None:
+    assert load(name).search == ASKED

@@ -1,0 +1,107 @@
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linbench.common.errors import UserError
+from linbench.experiments.cell import Cell
+from linbench.experiments.plan import plan
+from linbench.results.comparison import comparisons
+
+MODELS = ["linear_attention", "deltanet", "gated_deltanet"]
+
+
+def cells(*models: str, floats: object = 2000, form: str | None = None, **settings: object) -> list[Cell]:
+    return plan("mqar", list(models), preset="quick-hard", form=form, device="cpu", settings={"model.state_floats": floats, **settings})
+
+
+def state(cell: Cell) -> int:
+    size = cell.model.build(cell.task, seed=0).state_size(cell.task.seq_len)
+    assert size is not None
+    return size.total
+
+
+@pytest.mark.parametrize("floats", [2000, *(pytest.param(floats, marks=pytest.mark.slow) for floats in (10_000, 200_000))])
+def test_models_have_the_state_that_is_asked_for(floats: int) -> None:
+    for cell in cells(*MODELS, "3xdeltanet+gated_deltanet", floats=floats, **{"model.heads": 2}):
+        assert state(cell) == pytest.approx(floats, rel=0.05), cell.model.label
+
+
+def test_the_nearest_is_taken() -> None:
+    (cell,) = cells("deltanet")
+    chosen = state(cell)
+    dim = cell.model.layers[0].settings.head_dim  # type: ignore[attr-defined]
+    for other in (dim - 1, dim + 1):
+        (beside,) = plan("mqar", ["deltanet"], preset="quick-hard", device="cpu", settings={"model.head_dim": other})
+        assert abs(state(beside) - 2000) >= abs(chosen - 2000)
+
+
+def test_what_grows_with_the_length_stays_as_it_is() -> None:
+    for form in ("controlled", "native"):
+        (sized,) = cells("attention", form=form)
+        (plain,) = plan("mqar", ["attention"], preset="quick-hard", device="cpu", form=form)
+        assert sized.id == plain.id
+
+
+@pytest.mark.parametrize(("model", "step"), [("retnet", 2), ("deltanet[expand_v=1.25]", 4)])
+def test_only_head_dimensions_that_a_model_can_have_are_asked_for(model: str, step: int) -> None:
+    (cell,) = cells(model, floats=10_500, form="native")
+    assert state(cell) == pytest.approx(10_500, rel=0.05)
+    assert cell.model.layers[0].settings.head_dim % step == 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("model", ["base_conv", "lstm", "mamba", "rwkv4", "h3", "./mine.py:Mine"])
+def test_a_model_without_heads_is_told_so(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("from torch import nn\nclass Mine(nn.Module):\n    def __init__(self, d_model):\n        super().__init__()\n")
+    with pytest.raises(UserError, match=f"^{re.escape(model)} has no heads to be sized by model.state_floats; run it without that setting"):
+        cells(model, form="native")
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"floats": 9}, r"deltanet has no head dimension with 9 state floats within 5%: head_dim 1 has \d+; ask for one of these"),
+        ({"floats": 830}, r"head_dim 6 has 720, head_dim 7 has 896"),
+        ({"floats": "many"}, r"model\.state_floats = many: a whole number of at least 1 would do"),
+        ({"model.head_dim": 8}, r"model\.state_floats chooses model\.head_dim; give one of the two"),
+    ],
+)
+def test_sizes_that_cannot_be_had_are_one_sentence(settings: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        cells("deltanet", **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("model", ["attention", "deltanet", "rwkv7", "gated_deltaproduct", "3xdeltanet+attention"])
+def test_models_have_the_parameters_that_are_asked_for(model: str) -> None:
+    (cell,) = cells(model, form="controlled", floats=3000, **{"model.heads": 2, "model.parameters": 150_000})
+    built = cell.model.build(cell.task, seed=0)
+    assert sum(p.numel() for p in built.parameters()) == pytest.approx(150_000, rel=0.05)
+    assert (cell.model.backbone.channel_width or 1) % 8 == 0
+    if "attention" not in model:
+        assert state(cell) == pytest.approx(3000, rel=0.05)
+
+
+def test_models_of_as_many_parameters_may_stand_side_by_side(a_result: Any) -> None:
+    found = [a_result(label=label, around={"channel_width": width}, form="controlled") for label, width in (("deltanet", 96), ("retnet", 104))]
+    assert len(comparisons(found)) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"parameters": 1000}, r"deltanet cannot have 1,000 parameters within 5%: it has [\d,]+, the nearest; ask for as many"),
+        ({"parameters": "some"}, r"model\.parameters = some: a whole number of at least 1 would do"),
+        ({"parameters": 10**5, "channel_width": 8}, r"model\.parameters chooses model\.channel_width; give one of the two"),
+        ({"parameters": 10**5, "channel_mixer": "none"}, r"with model\.channel_mixer = none none has one; use swiglu"),
+    ],
+)
+def test_parameters_that_cannot_be_had_are_one_sentence(settings: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        plan("mqar", ["deltanet"], preset="quick-hard", device="cpu", settings={f"model.{name}": value for name, value in settings.items()})
+
+
+def test_a_module_that_declares_no_state_has_no_size() -> None:
+    with pytest.raises(UserError, match=r"does not declare its state"):
+        plan("mqar", ["torch.nn:Identity"], device="cpu", settings={"model.state_floats": 100})

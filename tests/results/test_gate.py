@@ -1,0 +1,223 @@
+import random
+from collections.abc import Callable
+from itertools import product
+from math import comb
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linbench.common.errors import UserError
+from linbench.common.hashing import canonical
+from linbench.experiments.suite import expand
+from linbench.experiments.suite import load as load_suite
+from linbench.report.tables.gate import sentences as in_words
+from linbench.results.gate_policy import Policy, load
+from linbench.results.judgement import Pair, judge
+from linbench.results.matching import question
+from linbench.results.store import Store
+from tests.results.gating import NOISE, SEEDS, gated, sentences
+
+ROOT = Path(__file__).parents[2]
+KEPT = ROOT / "results" / "ci"
+
+
+@pytest.fixture
+def runs(a_result: Callable[..., Any]) -> Callable[..., list[Any]]:
+    """Six seeds of a model about a score."""
+    return lambda label="deltanet", score=0.8, seeds=SEEDS, **more: [a_result(label, seed, score + NOISE[seed % 6], **more) for seed in seeds]
+
+
+def draws(cells: int, fallen: int, rounds: int) -> list[list[Pair]]:
+    """Six seeds on each side, a noise of three points; the first `fallen` cells are ten points lower in the candidate."""
+    noise = random.Random(20)
+
+    def side(mean: float) -> list[float]:
+        return [noise.gauss(mean, 0.03) for _ in SEEDS]
+
+    return [[Pair(str(i), side(0.8), side(0.7 if i < fallen else 0.8)) for i in range(cells)] for _ in range(rounds)]
+
+
+@pytest.mark.slow
+def test_what_did_not_change_is_rarely_red() -> None:
+    alarms = sum(any(one.red for one in judge(pairs, Policy())) for pairs in draws(8, 0, 2000))
+    assert 0.02 * 2000 <= alarms <= 0.06 * 2000, "a gate that is never wrong would be one that is never red"
+
+
+@pytest.mark.slow
+def test_a_drop_of_ten_points_is_nearly_always_caught() -> None:
+    found = [judge(pairs, Policy()) for pairs in draws(8, 1, 2000)]
+    assert sum(one[0].red for one in found) >= 0.94 * 2000
+    assert sum(any(other.red for other in one[1:]) for one in found) <= 0.06 * 2000
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+def test_seeds_that_learn_as_often_as_they_did_are_rarely_red(share: float) -> None:
+    """All outcomes of six and six seeds, each with its probability."""
+    chances = [comb(6, n) * share**n * (1 - share) ** (6 - n) for n in range(7)]
+    learn = [[0.95] * n + [0.1] * (6 - n) for n in range(7)]
+    alarm = sum(
+        chances[before] * chances[after]
+        for before, after in product(range(7), repeat=2)
+        if judge([Pair("parity", learn[before], learn[after], 0.9)], Policy())[0].red
+    )
+    assert 0 < alarm <= 0.05
+
+
+def test_a_cell_that_no_seed_learns_any_more_is_red_among_eight() -> None:
+    well = Pair("mqar", [0.9] * 6, [0.9] * 6)
+    found = judge([Pair("parity", [0.95] * 6, [0.5] * 6, 0.9), *[well] * 7], Policy())
+    assert [one.red for one in found] == [True] + [False] * 7
+    assert found[0].p == pytest.approx(1 / comb(12, 6))
+    assert found[0].counted == pytest.approx(8 / comb(12, 6))
+
+
+def test_the_same_results_are_let_pass(runs: Callable[..., Any]) -> None:
+    found = gated(runs(), runs())
+    assert (found.exit_code, found.problems, found.new) == (0, (), ())
+    (one,) = found.judged
+    assert (one.pair.name, one.difference.mean, one.counted) == ("mqar quick native, deltanet", 0.0, 0.5)
+
+
+def test_a_drop_is_red_and_a_rise_is_not(runs: Callable[..., Any]) -> None:
+    assert gated(runs(), runs(score=0.7)).exit_code == 4
+    assert gated(runs(), runs(score=0.9)).exit_code == 0
+
+
+def test_a_drop_within_two_points_is_never_red_and_one_without_spread_always(a_result: Callable[..., Any]) -> None:
+    def flat(score: float) -> list[Any]:
+        return [a_result(seed=seed, score=score) for seed in SEEDS]
+
+    assert gated(flat(0.8), flat(0.781)).exit_code == 0
+    assert gated(flat(0.8), flat(0.779)).exit_code == 4
+    assert gated(flat(0.8), flat(0.779), drop=0.03).exit_code == 0
+    assert gated(flat(0.8), flat(0.8)).exit_code == 0
+    assert gated(flat(0.9), flat(0.88)).exit_code == 0, "two points are not more than two, whatever floats make of them"
+    assert not gated(flat(0.9), flat(0.88)).judged[0].fell
+
+
+def test_all_cells_are_counted_together(runs: Callable[..., Any]) -> None:
+    """A drop that alone is shown is not among many."""
+    others = [result for i in range(30) for result in runs(f"other{i}")]
+    assert gated(runs(), runs(score=0.775)).exit_code == 4
+    assert gated(runs() + others, runs(score=0.775) + others).exit_code == 0
+
+
+def test_diverged_runs_count_as_chance_and_marks_excuse_nothing(runs: Callable[..., Any], a_result: Callable[..., Any]) -> None:
+    diverged = [a_result(seed=seed, status="diverged", metrics={}) for seed in SEEDS]
+    found = gated(runs(), diverged)
+    assert found.exit_code == 4
+    assert found.judged[0].pair.candidate == [0.125] * 6
+    worse = gated(runs(score=0.09), diverged)
+    assert worse.exit_code == 4, "chance is no fall from below it, but that all diverge is one"
+    assert "got worse: 0 of 6 seeds diverged before, 6 of 6 do now (p " in in_words(worse)[0]
+    assert gated(diverged, diverged).exit_code == 5, "nothing can get worse where nothing was learnt"
+    once = [*runs(score=0.09, seeds=list(SEEDS)[1:]), diverged[0]]
+    assert [(one.red, one.diverges) for one in gated(runs(score=0.09), once).judged] == [(False, True)], "one of six may be luck"
+    slower = gated(runs(), runs(score=0.6, marks=["undertrained"]))
+    assert slower.exit_code == 4
+    assert slower.judged[0].marks == ("candidate: undertrained 6/6",)
+
+
+def test_what_is_missing_is_named(runs: Callable[..., Any], a_result: Callable[..., Any]) -> None:
+    kda = runs("kda")
+    assert sentences(runs() + kda, runs()) == (5, ("mqar quick native, kda is missing in the candidate.",))
+    few = "mqar quick native, deltanet has {} with a number on both sides, and the policy asks for 6."
+    left = "(left: {} with a number on both sides; the policy asks for 6)."
+    assert sentences(runs(), runs(seeds=range(4))) == (5, (f"mqar quick native, deltanet has no seed 4, 5 in the candidate {left.format('4 seeds')}",))
+    assert sentences(runs(seeds=range(7)), runs()) == (5, ("mqar quick native, deltanet has no seed 6 in the candidate.",))
+    assert sentences(runs(), runs(seeds=range(7))) == (0, ())
+    failed = [*runs(seeds=range(5)), a_result(seed=5, status="failed", metrics={}, reason="mine.py line 3: RuntimeError: no.")]
+    said = "mqar quick native, deltanet, seed 5: failed in the {}, mine.py line 3: RuntimeError: no."
+    assert sentences(runs(), failed) == (5, (f"{said.format('candidate').removesuffix('.')} {left.format('5 seeds')}",))
+    assert sentences(failed, runs(), seeds=5) == (5, (said.format("baseline"),))
+    assert sentences(runs(seeds=[0]), runs(seeds=[0])) == (5, (few.format("1 seed"),))
+    assert sentences(runs(seeds=range(3)), runs(seeds=range(3)), seeds=3) == (0, ())
+    assert sentences([], runs()) == (5, ("The baseline holds no result that was run to be reported, so there is nothing to gate.",))
+
+
+def test_a_seed_that_is_there_twice_is_named(runs: Callable[..., Any]) -> None:
+    newer = runs()
+    for result in newer:
+        result["cell"]["model"]["layers"][0]["version"] = 2
+    code, problems = sentences(runs(), runs() + newer[:1])
+    assert (code, problems[0]) == (
+        5, "mqar quick native, deltanet has 2 results of seed 0 in the candidate, of different code; give folders that hold one run each "
+        "(left: 5 seeds with a number on both sides; the policy asks for 6).",
+    )  # fmt: skip
+
+
+def test_a_regression_outweighs_what_is_missing(runs: Callable[..., Any]) -> None:
+    found = gated(runs() + runs("kda"), runs(score=0.5))
+    assert (found.exit_code, len(found.red), len(found.problems)) == (4, 1, 1)
+
+
+def test_what_the_candidate_has_beyond_the_baseline_is_told_and_not_gated(runs: Callable[..., Any]) -> None:
+    found = gated(runs(), runs() + runs("kda", 0.2))
+    assert (found.exit_code, found.new) == (0, ("mqar quick native, kda",))
+
+
+def test_runs_that_chose_a_rate_are_not_gated(runs: Callable[..., Any]) -> None:
+    assert gated(runs() + runs("kda", purpose="tuning"), runs()).exit_code == 0
+
+
+BIMODAL = {"task": "mqar", "model": "deltanet", "learnt": 0.75}
+
+
+def test_seeds_that_learn_are_counted_where_the_policy_says_so(runs: Callable[..., Any], a_result: Callable[..., Any]) -> None:
+    """The mean of what learns may fall, as long as it is learnt."""
+    lower = runs(score=0.77)
+    assert gated(runs(), lower).exit_code == 4
+    found = gated(runs(), lower, bimodal=[BIMODAL])
+    assert (found.exit_code, found.judged[0].pair.counts) == (0, (6, 6))
+    few = [a_result(seed=seed, score=0.8 if seed == 0 else 0.2) for seed in SEEDS]
+    assert gated(runs(), few, bimodal=[BIMODAL | {"task": "mqar/quick"}]).exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("policy", "sentence"),
+    [
+        ({"drops": 0.1}, "unknown setting 'policy.drops'; did you mean 'policy.drop'?"),
+        ({"bimodal": [BIMODAL | {"learned": 0.5}]}, "unknown setting 'policy.bimodal.0.learned'; did you mean 'policy.bimodal.0.learnt'?"),
+        ({"bimodal": [{"task": "mqar", "model": "deltanet"}]}, "policy.bimodal.0.learnt must be given."),
+        ({"bimodal": {"task": "mqar"}}, "each bimodal cell is a mapping with task, model and learnt"),
+        ({"bimodal": [BIMODAL | {"model": "deltanat"}]}, "unknown bimodal cell of the policy 'mqar deltanat'; did you mean 'mqar deltanet'?"),
+        ({"seeds": 1}, "policy.seeds = 1"),
+        ({"drop": -1}, "policy.drop = -1"),
+        ({"may_differ": ["python"]}, "policy.may_differ.0 = python"),
+    ],
+)
+def test_a_policy_that_is_wrong_is_refused_in_a_sentence(runs: Callable[..., Any], policy: Any, sentence: str) -> None:
+    with pytest.raises(UserError) as refused:
+        gated(runs(), runs(), **policy)
+    assert sentence in str(refused.value)
+
+
+def test_a_policy_is_read_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "gate.yaml").write_text("seeds: 3\nbimodal: [{task: parity, model: deltanet, learnt: 0.9}]\n")
+    found = load(tmp_path / "gate.yaml")
+    assert (found.seeds, found.drop, found.bimodal[0].learnt) == (3, 0.02, 0.9)
+    assert load(None) == Policy()
+    with pytest.raises(UserError, match=r"cannot read the policy .*: No such file"):
+        load(tmp_path / "none.yaml")
+
+
+def test_the_kept_baseline_is_of_the_suite_that_is_run_against_it() -> None:
+    cells = [{"cell": cell.identity, "search": None} for cell in expand(load_suite("ci"), device="cpu").cells]
+    kept = Store(KEPT).all()
+    assert {canonical(question(one)) for one in cells} == {canonical(question(result)) for result in kept}
+    assert len(cells) == len(kept) == 8 * 6
+    assert all(result["environment"]["commit"] and result["environment"]["dirty"] is False for result in kept)
+
+
+def test_the_kept_baseline_can_be_gated_and_would_show_a_fall() -> None:
+    kept = Store(KEPT).all()
+    rule = load(ROOT / ".ci" / "gate.yaml").model_dump()
+    assert gated(kept, kept, **rule).exit_code == 0
+    assert all(one.can_be_red for one in gated(kept, kept, **rule).judged)
+    fallen = [{**result, "metrics": {**result["metrics"], "accuracy": result["metrics"]["accuracy"] - 0.1}} for result in kept]
+    assert len(gated(kept, fallen).red) == 8, "ten points are shown in each of them"
+    for label in {result["label"] for result in kept}:
+        collapsed = [{**result, "metrics": {"accuracy": result["chance"]}} if result["label"] == label else result for result in kept]
+        found = gated(kept, collapsed, **rule)
+        assert (found.exit_code, [one.pair.name.rpartition(", ")[2] for one in found.red]) == (4, [label])

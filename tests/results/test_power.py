@@ -1,0 +1,193 @@
+"""A gate that cannot go red does not pass."""
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from math import comb
+from typing import Any
+
+import pytest
+from scipy.stats import ttest_ind
+
+from linbench.report.tables.gate import outcome, page, plain, rows
+from linbench.report.tables.gate import sentences as in_words
+from linbench.results.gate_policy import Policy
+from linbench.results.judgement import Pair, Verdict, judge
+from linbench.results.power import collapse_p, seeds_to_show_collapse, seeds_to_show_divergence
+from tests.results.gating import gated
+
+BIMODAL = {"task": "mqar", "model": "deltanet", "learnt": 0.9}
+Runs = Callable[..., list[Any]]
+
+NOISES = {
+    "none": [0.0] * 8,
+    "little": [0.0, 0.004, -0.004, 0.002, -0.002, 0.003, -0.003, 0.001],
+    "one seed": [-0.4, *[0.0] * 7],
+}
+
+
+@pytest.fixture
+def runs(a_result: Callable[..., Any]) -> Runs:
+    """Seeds of models about a score; noise: by seed."""
+    return lambda score, seeds, noise=(0.0,) * 8, labels=("deltanet",), **more: [
+        a_result(label, seed, max(0.0, score + noise[seed]), **more) for label in labels for seed in range(seeds)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", range(2, 9))
+@pytest.mark.parametrize("alpha", [0.05, 0.01, 0.001])
+def test_a_total_collapse_never_passes(runs: Runs, seeds: int, alpha: float) -> None:
+    """From .99 to .01, in one cell of several, by either test, with any noise on either side, or as every seed diverges."""
+    codes = set()
+    for cells, bimodal, (before, after) in product((1, 2, 8), (False, True), product(NOISES.values(), repeat=2)):
+        others = runs(0.9, seeds, NOISES["little"], [f"other{i}" for i in range(cells - 1)])
+        policy = {"seeds": seeds, "alpha": alpha, "bimodal": [BIMODAL] if bimodal else []}
+        base = runs(0.99, seeds, before)
+        for fallen in (runs(0.01, seeds, [abs(noise) for noise in after]), runs(0, seeds, status="diverged", metrics={})):
+            found = gated(base + others, fallen + others, **policy)
+            codes.add(found.exit_code)
+            told = {one.pair.name: one.verdict for one in found.judged}["mqar quick native, deltanet"]
+            assert found.exit_code in (4, 5), (cells, bimodal, before, after)
+            assert told in {Verdict.red, Verdict.powerless, Verdict.collapsed, Verdict.noisy}
+            same = gated(base + others, base + others, **policy)
+            assert same.exit_code == (5 if told is Verdict.powerless else same.exit_code), "it is told before anything fell, too"
+    assert codes <= {4, 5}
+    assert 4 in codes
+
+
+@pytest.mark.parametrize(
+    ("seeds", "alpha", "cells", "needed"),
+    [
+        (3, 0.05, 1, 4),
+        (6, 0.001, 1, 7),
+        (2, 0.05, 1, 4),
+        (4, 0.05, 8, 5),
+        (6, 0.005, 8, 7),
+        (6, 0.01, 8, None),
+        (3, 0.051, 1, None),
+        (4, 0.05, 1, None),
+        (7, 0.001, 1, None),
+    ],
+)
+def test_a_bimodal_cell_says_how_many_seeds_it_would_take(runs: Runs, seeds: int, alpha: float, cells: int, needed: int | None) -> None:
+    """Of n and n seeds the most extreme outcome has p 1 / C(2n, n); 1/20 itself is not below .05, whatever rounding makes of it."""
+    labels = ["deltanet", *(f"other{i}" for i in range(cells - 1))]
+    base = runs(0.99, seeds, NOISES["little"], labels)
+    found = gated(base, base, seeds=seeds, alpha=alpha, bimodal=[BIMODAL])
+    one = next(one for one in found.judged if one.pair.name.endswith("deltanet"))
+    assert (one.seeds_needed, found.exit_code) == (needed, 0 if needed is None else 5)
+    if needed is not None:
+        assert cells / comb(2 * needed, needed) < alpha <= cells / comb(2 * (needed - 1), needed - 1)
+        among = f"{cells} cell{'s' if cells > 1 else ''}"
+        assert found.problems == (
+            f"mqar quick native, deltanet cannot be red: with {seeds} seeds on each side not even a fall of all to chance is shown at {alpha:g} among {among}; "
+            f"{needed} seeds on each side would do.",
+        )
+
+
+def test_it_is_shown_in_the_table_in_json_and_in_markdown(runs: Runs) -> None:
+    base = runs(0.99, 3)
+    found = gated(base, base, seeds=3, bimodal=[BIMODAL])
+    (row,) = rows(found)
+    assert row[6] == "cannot be red with fewer than 4 seeds"
+    (cell,) = plain(found, Policy())["cells"]
+    assert (cell["verdict"], cell["can_be_red"], cell["seeds_needed"], cell["red"]) == ("cannot be red", False, 4, False)
+    assert "| cannot be red with fewer than 4 seeds |" in page(found, Policy())
+    assert outcome(found) == "1 cell gated, 1 reason why it is not comparable."
+
+
+def test_by_the_means_it_depends_on_the_spread_of_the_baseline(runs: Runs) -> None:
+    wide = runs(0.6, 3, [0.35, 0.0, -0.35])
+    found = gated(wide, wide, seeds=3)
+    assert found.exit_code == 5
+    (one,) = found.judged
+    assert (one.verdict, one.seeds_needed) == (Verdict.powerless, 4)
+    assert gated(runs(0.6, 3, [0.01, 0.0, -0.01]), runs(0.6, 3), seeds=3).exit_code == 0
+
+
+def test_what_no_number_of_seeds_would_show_says_why(runs: Runs) -> None:
+    base = runs(0.5, 6)
+    said = "mqar quick native, deltanet cannot be red: "
+    assert gated(base, base, bimodal=[BIMODAL]).problems == (f"{said}no seed of the baseline has learnt it by the policy, 0.9, so that none can stop to.",)
+    assert gated(base, base, drop=0.4).problems == (f"{said}from 0.500 to chance, 0.125, is no more than the policy lets fall, 0.4.",)
+    assert gated(base, base, bimodal=[BIMODAL | {"learnt": 0.1}]).problems == (f"{said}chance, 0.125, counts as learnt by the policy, 0.1.",)
+    assert gated(base, base, bimodal=[BIMODAL | {"learnt": 0.49}]).exit_code == 0
+
+
+def test_a_regression_outweighs_what_cannot_be_red(runs: Runs) -> None:
+    base, flat = runs(0.99, 3), runs(0.9, 3, labels=["gla"])
+    found = gated(base + flat, base + runs(0.5, 3, labels=["gla"]), seeds=3, bimodal=[BIMODAL])
+    assert (found.exit_code, len(found.red), len(found.problems)) == (4, 1, 1)
+
+
+def test_at_chance_on_both_sides_is_uninformative(runs: Runs) -> None:
+    idle, well = runs(0.12, 6, NOISES["little"]), runs(0.9, 6, NOISES["little"], ["gla"])
+    both = gated(idle + well, idle + well)
+    assert (both.exit_code, both.problems) == (0, ())
+    assert [row[6] for row in rows(both)] == ["uninformative", "ok"]
+    assert [cell["verdict"] for cell in plain(both, Policy())["cells"]] == ["uninformative", "ok"]
+    assert "| uninformative |" in page(both, Policy())
+    assert in_words(both) == ["Uninformative, as both sides are at chance: mqar quick native, deltanet."]
+    assert outcome(both) == "2 cells (1 uninformative) gated, none worse than the baseline."
+    alone = gated(idle, idle)
+    assert alone.exit_code == 5
+    assert alone.problems == (
+        "Both sides are at chance in all that is gated, where nothing can get worse: mqar quick native, deltanet; gate a task that the baseline learns.",
+    )
+    assert gated(idle, runs(0.9, 6)).judged[0].verdict is Verdict.ok, "what rose from chance has not got worse"
+
+
+def test_that_all_seeds_diverge_where_nothing_was_learnt_is_shown_or_told(runs: Runs) -> None:
+    well = runs(0.9, 3, NOISES["little"], ["gla"])
+    diverged = runs(0, 3, status="diverged", metrics={})
+    found = gated(runs(0.1, 3) + well, diverged + well, seeds=3)
+    assert (found.exit_code, found.judged[0].verdict, found.judged[0].seeds_needed) == (5, Verdict.diverged, 4)
+    said = "mqar quick native, deltanet: all 3 seeds diverge now and 0 did, which is not shown at 0.05 among 2 cells; 4 seeds on each side would do."
+    assert found.problems == (said,)
+    assert gated(runs(0.1, 4) + runs(0.9, 4, labels=["gla"]), runs(0, 4, status="diverged", metrics={}) + runs(0.9, 4, labels=["gla"]), seeds=4).exit_code == 4
+
+
+def test_a_fall_to_chance_that_noise_hides_says_how_many_seeds_would_show_it(runs: Runs) -> None:
+    (one,) = (found := gated(runs(0.99, 2), runs(0.135, 2, [0.1, -0.1]), seeds=2, alpha=0.01)).judged
+    assert (one.verdict, found.exit_code, one.seeds_needed) == (Verdict.collapsed, 5, 3)
+    said = "mqar quick native, deltanet is at chance now, and 2 seeds do not show at 0.01 among 1 cell that it fell; 3 seeds on each side would do."
+    assert found.problems == (said,)
+
+
+def test_a_fall_whose_noise_would_hide_a_fall_to_chance_is_told(runs: Runs) -> None:
+    (one,) = (found := gated(runs(0.99, 2), runs(0.3, 2, [0.3, -0.3]), seeds=2)).judged
+    assert (one.verdict, found.exit_code, one.seeds_needed) == (Verdict.noisy, 5, 3)
+    assert found.problems == (
+        "mqar quick native, deltanet fell, and its 2 seeds lie so far apart that not even a mean at chance would be shown at 0.05 among 1 cell; "
+        "3 seeds on each side would do.",
+    )
+    half = gated(runs(0.99, 6), runs(0.99, 6, [0, 0, 0, 0, 0, -0.5]))
+    assert (half.exit_code, half.judged[0].verdict) == (0, Verdict.fell), "six seeds would show more"
+
+
+@pytest.mark.parametrize("baseline", [[0.9, 0.8, 0.85], [0.99, 0.98], [0.5, 0.7, 0.9, 0.4]])
+def test_no_candidate_at_chance_has_a_lower_p(baseline: Sequence[float]) -> None:
+    """Whatever the spread of the candidate, by scipy's own test."""
+    seeds = len(baseline)
+    lowest = collapse_p(baseline, chance=0.125, learnt=None, seeds=seeds)
+    spread = [1.0, -1.0, *[0.0] * (seeds - 2)]
+    tried = [
+        ttest_ind([0.125 + reach * step for step in spread], baseline, equal_var=False, alternative="less").pvalue for reach in [i / 500 for i in range(1, 200)]
+    ]
+    assert 0.75 * min(tried) < lowest < 1.01 * min(tried)
+
+
+def test_the_seeds_it_takes_are_enough_and_one_fewer_are_not() -> None:
+    for alpha in (0.05, 0.001):
+        needed = seeds_to_show_collapse([0.6, 0.2, 0.4], chance=0.125, learnt=None, alpha=alpha)
+        assert needed
+        assert collapse_p([0.6, 0.2, 0.4], chance=0.125, learnt=None, seeds=needed) < alpha
+        assert collapse_p([0.6, 0.2, 0.4], chance=0.125, learnt=None, seeds=needed - 1) >= alpha
+    assert seeds_to_show_divergence(alpha=0.05) == 4
+    assert seeds_to_show_collapse([0.1, 0.1], chance=0.125, learnt=None, alpha=0.05) is None
+
+
+def test_the_correction_is_that_of_a_cell_that_falls_alone() -> None:
+    pairs = [Pair("mine", [0.99] * 5, [0.99] * 5, 0.9), *[Pair(str(i), [0.9] * 5, [0.9] * 5) for i in range(12)]]
+    assert judge(pairs, Policy())[0].verdict is Verdict.powerless, "13 / C(10, 5) is more than .05"
+    assert judge(pairs[:12], Policy())[0].verdict is Verdict.ok

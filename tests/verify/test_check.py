@@ -1,0 +1,212 @@
+"""`linbench check`: sound mixers pass every law, and each fault is found by the law that it breaks."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linbench.engine.layer_under_test import BARE, LARGEST, Subject
+from linbench.experiments.plan import plan
+from linbench.experiments.registry import SHIPPED, registry
+from linbench.tasks.mqar import MQAR
+from linbench.verify.check import Finding, check
+from linbench.verify.laws import LAWS
+from linbench.verify.learning import learns
+from tests.verify.faulty import CAUGHT, FRAME
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Callable[[str], str]:
+    path = tmp_path / "mine.py"
+    path.write_text(FRAME)
+    return lambda cls: f"{path}:{cls}"
+
+
+def findings(model: str, form: str = "native", **settings: Any) -> list[Finding]:
+    (cell,) = plan("mqar", [model], preset=BARE, form=form, device="cpu", settings={"model.d_model": 32, **settings})
+    return check(Subject(cell))
+
+
+def verdicts(model: str, form: str = "native", **settings: Any) -> dict[str, str]:
+    return {finding.law: finding.verdict for finding in findings(model, form, **settings)}
+
+
+@pytest.mark.parametrize("form", ["native", pytest.param("controlled", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", [name if name == "gated_deltanet" else pytest.param(name, marks=pytest.mark.slow) for name in sorted(
+    entry.name for entry in registry("model").entries.values() if entry.source == SHIPPED
+)])  # fmt: skip
+def test_what_is_shipped_keeps_every_law(name: str, form: str) -> None:
+    if form == "controlled" and registry("model").find(name).cls.controlled is None:
+        pytest.skip("it has no controlled form")
+    told = {finding.law: finding for finding in findings(name, form)}
+    found = {law: finding.verdict for law, finding in told.items()}
+    assert list(found) == list(LAWS)
+    assert told["shapes and dtypes"].found == "3 shapes, 3 dtypes", "judged in float64"
+    assert {law: verdict for law, verdict in found.items() if verdict == "WRONG"} == {}
+    assert {law for law, verdict in found.items() if verdict == "not declared"} <= {"chunkwise form"}
+
+
+def test_the_preset_of_a_check_sets_nothing_of_a_model() -> None:
+    assert not MQAR.presets[BARE].model
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, mine: Callable[[str], str]) -> Callable[[str, str], Finding]:
+    """What one law finds of a class of these; the others are not asked."""
+
+    def ask(cls: str, law: str) -> Finding:
+        monkeypatch.setattr("linbench.verify.check.LAWS", {law: LAWS[law]})
+        (finding,) = findings(mine(cls))
+        return finding
+
+    return ask
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("cls", "law"), CAUGHT.items())
+def test_each_fault_is_found_by_its_law(asked: Callable[[str, str], Finding], cls: str, law: str) -> None:
+    assert asked(cls, law).verdict == "WRONG"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("cls", "law", "where"), [
+    ("LeaksLate", "causality", "before 200 of 300"), ("LeaksBehind", "causality", "in the second layer"), ("ForgetsBehind", "streaming", "in the second layer"),
+    ("FormsDiffer", "chunkwise form", "in the second layer"), ("Forgets", "streaming", "token by token"), ("Decodes", "streaming", "by prefill and decode"),
+    ("Writes", "streaming", "forward writes into the state"), ("Leaks", "causality", "before 1 of 70"),
+])  # fmt: skip
+def test_a_fault_is_told_with_the_plainest_place_where_it_shows(asked: Callable[[str, str], Finding], cls: str, law: str, where: str) -> None:
+    found = asked(cls, law).found
+    assert where in found
+    assert ("second layer" in found) == ("Behind" in cls or cls == "FormsDiffer")
+
+
+def test_what_leaks_in_training_alone_is_found_and_nothing_else_is_blamed(mine: Callable[[str], str]) -> None:
+    wrong = {finding.law: finding.found for finding in findings(mine("Normed")) if not finding.ok}
+    assert set(wrong) == {"causality", "batch neighbours"}
+    assert all(found.endswith(", in training") for found in wrong.values())
+
+
+@pytest.mark.parametrize(("cls", "noted"), [
+    ("NormsInFloat", "3 shapes, 3 dtypes; judged as float32, in which it computes"), ("OnlyFloat", "3 shapes, float32; not float64: mine.py line"),
+    ("InHalf", "3 shapes, 3 dtypes; judged as bfloat16, in which it computes"), ("Plain", "3 shapes, 3 dtypes"),
+    ("Convolves", "3 shapes, float32; not bfloat16"),
+])  # fmt: skip
+def test_a_layer_is_judged_at_the_precision_that_it_computes_in(mine: Callable[[str], str], cls: str, noted: str) -> None:
+    found = {finding.law: finding for finding in findings(mine(cls))}
+    assert {law: finding.found for law, finding in found.items() if finding.verdict == "WRONG"} == {}
+    assert found["shapes and dtypes"].found.startswith(noted)
+
+
+def test_a_parameter_without_gradient_is_noted(mine: Callable[[str], str]) -> None:
+    found = {finding.law: finding for finding in findings(mine("Unused"))}
+    assert "WRONG" not in {finding.verdict for finding in found.values()}
+    assert found["gradients"].found.endswith("; without gradient: module.bias_of_old")
+
+
+@pytest.mark.parametrize("model", ["s4d[modes=inv]", "Swings"])
+def test_steep_gradients_are_measured_with_a_step_that_suits_them(mine: Callable[[str], str], model: str) -> None:
+    (cell,) = plan("mqar", [mine(model) if model[0].isupper() else model], preset=BARE, form="native", device="cpu", settings={"model.d_model": 32})
+    held, found = LAWS["gradients"](Subject(cell))
+    assert held, found
+
+
+def test_one_exception_is_told_once(mine: Callable[[str], str]) -> None:
+    found = findings(mine("Raises"))
+    wrong = [finding for finding in found if finding.verdict == "WRONG"]
+    assert [(finding.law, finding.found.count("no such luck")) for finding in wrong] == [("shapes and dtypes", 1)]
+    told = {finding.found for finding in found if finding.verdict == "not judged"}
+    assert told == {"raises what it raised for shapes and dtypes"}
+
+
+@pytest.mark.parametrize("cls", ["Centred", "Skips"])
+def test_dropout_and_running_statistics_are_no_fault(mine: Callable[[str], str], cls: str) -> None:
+    assert "WRONG" not in verdicts(mine(cls)).values()
+
+
+def test_a_constructor_that_raises_is_said_once(linbench: Callable[..., Any], mine: Callable[[str], str]) -> None:
+    ended = linbench("check", mine("Unbuildable"), "--learn", "--json")
+    assert ended.code == 1
+    (found,) = json.loads(ended.out)["laws"]
+    line = FRAME.splitlines().index('        raise ValueError("not today")') + 1
+    assert (found["law"], found["found"]) == ("construction", f"mine.py line {line}: ValueError: not today")
+
+
+def test_what_a_module_does_not_declare_is_no_fault(mine: Callable[[str], str]) -> None:
+    found = verdicts(mine("Plain"))
+    assert {law for law, verdict in found.items() if verdict == "not declared"} == {"streaming", "chunkwise form", "state size"}
+    assert "WRONG" not in found.values()
+
+
+@pytest.mark.slow
+def test_the_command_says_which_laws_are_broken_and_ends_with_1(linbench: Callable[..., Any], mine: Callable[[str], str]) -> None:
+    ended = linbench("check", mine("Touches"))
+    assert ended.code == 1
+    assert "batch neighbours" in ended.out
+    assert "batch neighbours is broken. It asks: A row of a batch does not depend on the others" in ended.err
+    ended = linbench("check", "deltanet[neg_eigval=true]", "--json")
+    assert ended.code == 0
+    assert json.loads(ended.out)["ok"]
+
+
+def test_an_exception_is_shown_as_theirs_with_its_line(linbench: Callable[..., Any], mine: Callable[[str], str]) -> None:
+    ended = linbench("check", mine("Raises"), "--json")
+    assert ended.code == 1
+    line = FRAME.splitlines().index('        raise ValueError("no such luck")') + 1
+    assert json.loads(ended.out)["laws"][1]["found"] == f"mine.py line {line}: ValueError: no such luck"
+
+
+def test_names_that_cannot_be_checked_are_refused(linbench: Callable[..., Any]) -> None:
+    assert linbench("check", "deltanett").code == 2
+    ended = linbench("check", "deltanet+attention")
+    assert ended.code == 2
+    assert "check them one by one" in ended.err
+    ended = linbench("check", "gla,deltanet[heads=2,conv=0]")
+    assert ended.code == 2
+    assert "one model at a time" in ended.err
+    assert "gla and deltanet[heads=2,conv=0]" in ended.err
+
+
+def test_help_keeps_brackets(linbench: Callable[..., Any]) -> None:
+    assert "NAME[setting=value]" in linbench("check", "--help").out
+
+
+def test_what_no_computer_holds_is_refused_before_it_is_built(linbench: Callable[..., Any]) -> None:
+    ended = linbench("check", "rwkv6", "--set", "model.head_dim=100000")
+    assert ended.code == 2
+    assert f"a check takes {LARGEST:,} at most" in ended.err
+
+
+BRIEF = {"protocol.tokens": 4096, "protocol.validation_examples": 32, "protocol.test_examples": 32}
+"""Two steps, in which nothing is learned."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "form", "settings", "verdict", "says"), [
+    ("mlstm", "native", {}, "not expected", "without convolution or token shift .*; --form controlled has a convolution$"),
+    ("mlstm", "controlled", {}, "WRONG", " s$"),
+    ("deltanet", "native", {}, "WRONG", " s$"),
+    ("deltanet[conv=0]", "native", {}, "not expected", "stands beside which key$"),
+    ("deltanet", "controlled", {"model.conv": 0}, "not expected", "stands beside which key$"),
+    ("rwkv5", "native", {}, "WRONG", " s$"),
+    ("rwkv5[token_shift=false]", "native", {}, "not expected", "--form controlled"),
+    ("base_conv", "native", {}, "not expected", "it has no memory"),
+    ("Forgets", "native", {}, "WRONG", " s$"),
+    ("Plain", "native", {}, "not declared", "it declares no state"),
+])  # fmt: skip
+def test_what_sees_no_neighbours_need_not_learn(mine: Callable[[str], str], model: str, form: str, settings: dict[str, Any], verdict: str, says: str) -> None:
+    (cell,) = plan("mqar", [mine(model) if model[0].isupper() else model], preset="quick", form=form, device="cpu", settings=BRIEF | settings)
+    finding = learns(cell)
+    assert (finding.verdict, finding.ok) == (verdict, verdict != "WRONG")
+    assert re.search(says, finding.found)
+
+
+@pytest.mark.slow
+def test_learning_is_a_law_when_asked_for(linbench: Callable[..., Any], mine: Callable[[str], str]) -> None:
+    ended = linbench("check", mine("Forgets"), "--learn", "--json", *(word for name, value in BRIEF.items() for word in ("--set", f"{name}={value}")))
+    assert ended.code == 1
+    learned = json.loads(ended.out)["laws"][-1]
+    assert (learned["law"], learned["verdict"]) == ("learning", "WRONG")
+    assert "learning is broken. It asks: Two layers of it learn mqar quick" in ended.err
