@@ -1,4 +1,4 @@
-"""What the README tells a newcomer to do works as it stands there."""
+"""What the README and the pages beside it tell a newcomer to do works as it stands there."""
 
 import json
 from collections.abc import Callable
@@ -15,9 +15,28 @@ ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "pulse.py"
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/adding-a-variant.md"])
+@pytest.mark.parametrize("page", ["docs/usage.md", "docs/adding-a-variant.md"])
 def test_pages_show_the_example_as_it_is(page: str) -> None:
     assert f"```python\n{EXAMPLE.read_text(encoding='utf-8')}```" in (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+@pytest.fixture
+def readmes_layer(tmp_path: Path) -> str:
+    """The layer that the README shows, as a file."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (tmp_path / "mine.py").write_text(text.partition("```python\n# mine.py\n")[2].partition("```")[0], encoding="utf-8")
+    return f"{tmp_path}/mine.py:Mine"
+
+
+@pytest.mark.slow
+def test_the_layer_of_the_readme_is_sound_and_can_be_trained(linbench: Callable[..., Any], tiny: list[str], readmes_layer: str) -> None:
+    assert linbench("check", readmes_layer).code == 0
+    ended = linbench("run", "mqar", "--model", readmes_layer, "--json", *tiny)
+    assert [result["status"] for result in json.loads(ended.out)] == ["ok"]
 
 
 @pytest.mark.slow

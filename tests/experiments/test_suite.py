@@ -124,9 +124,9 @@ def test_a_rate_beside_a_search_is_refused_unless_it_is_published(given: dict[st
     assert expand(suite(search=True, protocol="zoology"), device="cpu").cells
 
 
-def test_the_suite_in_the_readme_is_one() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    (text,) = [block for block in readme.split("```yaml\n")[1:] if block.startswith("about:")]
+def test_the_suite_in_the_guide_is_one() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "usage.md").read_text(encoding="utf-8")
+    (text,) = [block for block in guide.split("```yaml\n")[1:] if block.startswith("about:")]
     assert expand(Suite.parse(yaml.safe_load(text.partition("```")[0]), where="suite"), device="cpu").cells
 
 

@@ -133,16 +133,21 @@ def test_every_table_that_is_shown_is_a_kept_one(page: Path) -> None:
         assert (ROOT / name).read_text(encoding="utf-8").split("\n\n")[1] == table.rstrip("\n"), f"{page.name} does not show {name}"
 
 
-def test_the_readme_shows_tables_and_pictures_of_every_result_of_the_cpu() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def cpu_pages() -> str:
+    """The README and the guide, which show the results of the CPU."""
+    return "".join((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/usage.md"))
+
+
+def test_the_readme_and_the_guide_show_tables_and_pictures_of_every_result_of_the_cpu() -> None:
+    text = cpu_pages()
     for comparison in compared("cpu"):
         assert f"<!-- results/cpu/tables/{comparison.slug}.md -->\n| model" in text
-        assert f"(results/cpu/figures/{comparison.slug}-" in text
+        assert f"results/cpu/figures/{comparison.slug}-" in text
 
 
-def test_the_numbers_of_the_readmes_tables_are_those_of_the_kept_results_by_todays_chance() -> None:
+def test_the_numbers_of_these_tables_are_those_of_the_kept_results_by_todays_chance() -> None:
     """Worked out from the files alone: the mean over seeds, and how far it lies above the chance that the task has now."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = cpu_pages()
     for comparison in compared("cpu"):
         (shown,) = re.findall(rf"<!-- results/cpu/tables/{comparison.slug}.md -->\n((?:\|.*\n)+)", text)
         rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines()]
