@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from linbench.experiments.registry import registry
+from linbench.claims.claim import claims
+from linbench.experiments.registry import registry, shipped
 from linbench.models.base import LayerInfo
 
 ROOT = Path(__file__).parents[1]
@@ -22,6 +23,12 @@ def test_pages_show_the_example_as_it_is(page: str) -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_the_readme_counts_what_there_is() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"{len(shipped('model').entries)} variants from softmax attention to RWKV-7, {len(shipped('task').entries)} tasks" in text
+    assert f"`linbench claims` holds {len(claims())} published sentences" in text
 
 
 @pytest.fixture
