@@ -6,12 +6,14 @@ import re
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
 
 from linbench.cli import bench, check, claims, compare, doctor, figures, gate, listing, report, run, show, sweep, table, untrained
+from linbench.cli.help import help_of
 from linbench.common import escape, streams
 from linbench.common.errors import (
     EXIT_BUG,
@@ -36,19 +38,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run")(run.run)
-app.command("sweep")(sweep.sweep)
-app.command("compare")(compare.compare)
-app.command("gate")(gate.gate)
-app.command("table")(table.table)
-app.command("figures")(figures.figures)
-app.command("report")(report.report)
-app.command("check")(check.check)
-app.command("list")(listing.listing)
-app.command("show")(show.show)
-app.command("doctor")(doctor.doctor)
-app.command("untrained")(untrained.untrained)
-app.command("claims")(claims.claims)
+_VERBS: dict[str, Callable[..., Any]] = {
+    "run": run.run,
+    "sweep": sweep.sweep,
+    "compare": compare.compare,
+    "gate": gate.gate,
+    "table": table.table,
+    "figures": figures.figures,
+    "report": report.report,
+    "check": check.check,
+    "list": listing.listing,
+    "show": show.show,
+    "doctor": doctor.doctor,
+    "untrained": untrained.untrained,
+    "claims": claims.claims,
+}
+for _name, _verb in _VERBS.items():
+    app.command(_name, help=help_of(_verb))(_verb)
 app.add_typer(bench.bench, name="bench")
 
 
@@ -111,6 +117,8 @@ def _say_error(error: BaseException) -> int:
         return _say(f"linbench: your code failed at {place}{type(error).__name__}{f': {words}' if words else ''}", EXIT_USAGE)
     if isinstance(error, OSError) and error.filename is not None:  # the system's refusal of a path, as of one that is too long
         return _say(f"linbench: cannot use {error.filename}: {error.strerror}.", EXIT_STORAGE)
+    if isinstance(error, SystemExit):  # typer ends so after it has completed a word
+        return int(error.code or 0)
     import traceback
 
     print(escape.visible("".join(traceback.format_exception(error))), file=sys.stderr, end="")

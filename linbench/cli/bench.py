@@ -8,6 +8,7 @@ import typer
 
 from linbench.cli import bench_layers
 from linbench.cli.bench_options import LAYER, SHAPE, TIMING, AgainOption, DeviceOption, DtypeOption, measured
+from linbench.cli.help import help_of
 from linbench.cli.options import MOST, JsonOption, ResultsOption, names, numbers, whole_option
 from linbench.common.errors import UserError
 from linbench.common.streams import tell
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 Shape = TypeVar("Shape")
 
 bench = typer.Typer(help="Speed and memory, measured beside the peers.", no_args_is_help=True)
-bench.command("length")(bench_layers.length)
-bench.command("prefill")(bench_layers.prefill)
-bench.command("decode")(bench_layers.decode)
-bench.command("memory")(bench_layers.memory)
-bench.command("forms")(bench_layers.forms)
+bench.command("length", help=help_of(bench_layers.length))(bench_layers.length)
+bench.command("prefill", help=help_of(bench_layers.prefill))(bench_layers.prefill)
+bench.command("decode", help=help_of(bench_layers.decode))(bench_layers.decode)
+bench.command("memory", help=help_of(bench_layers.memory))(bench_layers.memory)
+bench.command("forms", help=help_of(bench_layers.forms))(bench_layers.forms)
 
 PresetOption = Annotated[str | None, typer.Option("--preset", rich_help_panel=SHAPE, help="tiny, benchmark, lm or long, instead of --shapes.")]
 

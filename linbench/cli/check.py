@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from linbench.cli import completion
 from linbench.cli.options import JsonOption, parse_settings
 from linbench.common.errors import EXIT_NO, UserError
 from linbench.common.streams import tell
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check(
-    model: Annotated[str, typer.Argument(help="A name, NAME\\[setting=value], ./file.py:Class or package.module:Class.")],
+    model: Annotated[str, typer.Argument(autocompletion=completion.models, help="A name, NAME\\[setting=value], ./file.py:Class or package.module:Class.")],
     form: Annotated[str, typer.Option(help="native or controlled.")] = "native",
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Of the model: model.NAME.")] = None,
     learn: Annotated[bool, typer.Option("--learn", help="Also train it on mqar quick, which takes about a minute.")] = False,

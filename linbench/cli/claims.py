@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from linbench.cli import completion
 from linbench.cli.options import AllowOption, DeviceOption, DevicesOption, JsonOption, TimeoutOption, WorkersOption, tell_failed, tell_set_aside
 from linbench.common.errors import HopelessError, StorageError, UserError, unknown
 from linbench.common.streams import tell
@@ -43,7 +44,7 @@ DEFAULT = (Path("results"), Path("reference"))
 
 
 def claims(
-    names: Annotated[list[str] | None, typer.Argument(metavar="CLAIM", help="Such as C17; none: all.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="CLAIM", autocompletion=completion.claims, help="Such as C17; none: all.")] = None,
     tier: Annotated[list[str] | None, typer.Option(metavar="TIER", help="Only those of this cost: T0, T1, T2, T3 or X.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also what is missing to decide each, and what that may cost.")] = False,
     run: Annotated[

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from linbench.cli import completion
 from linbench.cli.options import (
     AllowOption,
     DeviceOption,
@@ -40,8 +41,16 @@ Examples:
 
 
 def compare(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Names, ./file.py:Class or patterns; all others are compared with the first.")],
-    suite: Annotated[str, typer.Option(metavar="SUITE", help="Whose tasks, settings and seeds: a shipped one (linbench list suites) or YAML.")] = "quick",
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...", autocompletion=completion.models, help="Names, ./file.py:Class or patterns; all others are compared with the first."
+        ),
+    ],
+    suite: Annotated[
+        str,
+        typer.Option(metavar="SUITE", autocompletion=completion.suites, help="Whose tasks, settings and seeds: a shipped one (linbench list suites) or YAML."),
+    ] = "quick",
     form: FormOption = None,
     seeds: SeedsOption = None,
     against: Annotated[

@@ -23,8 +23,12 @@ class What(StrEnum):
     suites = "suites"
 
 
-def listing(what: Annotated[What, typer.Argument(metavar="tasks|models|suites", help="What to list.")], as_json: JsonOption = False) -> None:
-    """List tasks by what they ask of a memory, models by generation and kernel family, suites by name; names that cannot be used are told apart."""
+def listing(
+    what: Annotated[What, typer.Argument(metavar="tasks|models|suites", help="What to list.")],
+    long: Annotated[bool, typer.Option("--long", help="On a terminal: whole lines, kernel families and where each comes from, too.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List tasks by what they ask of a memory, models by generation, suites by name; names that cannot be used are told apart."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -63,14 +67,16 @@ def listing(what: Annotated[What, typer.Argument(metavar="tasks|models|suites", 
         return
     if sys.stdout.isatty():
         table = Table(box=box.SIMPLE_HEAD)
-        for column in rows[0] if rows else ():
-            # names are there to be copied: whatever else wraps, they stay whole
+        columns = [column for column in (rows[0] if rows else ()) if long or column in {"name", group, "about"}]
+        for column in columns:
+            # names are there to be copied: whatever else wraps or is cut, they stay whole
             whole = max(len(row["name"]) for row in rows) if column == "name" else None
-            table.add_column(column, no_wrap=whole is not None, min_width=whole, overflow="fold")
+            cut = column == "about" and not long
+            table.add_column(column, no_wrap=cut or whole is not None, min_width=whole, overflow="ellipsis" if cut else "fold")
         for before, row in zip([None, *rows], rows, strict=False):
             if before is not None and before[group] != row[group]:
                 table.add_section()
-            table.add_row(*(Text(escape.one_line(word)) for word in row.values()))  # plain: a first line may hold brackets
+            table.add_row(*(Text(escape.one_line(row[column])) for column in columns))  # plain: a first line may hold brackets
         Console().print(table)
     else:
         for row in rows:

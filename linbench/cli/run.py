@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from linbench.cli import completion
 from linbench.cli.options import (
     AddressOption,
     AllowOption,
@@ -49,17 +50,23 @@ Examples:
 
 
 def run(
-    task: Annotated[str, typer.Argument(metavar="TASK", help="A task: a name (linbench list tasks), ./file.py:Class or package.module:Class.")],
+    task: Annotated[
+        str,
+        typer.Argument(metavar="TASK", autocompletion=completion.tasks, help="A task: a name (linbench list tasks), ./file.py:Class or package.module:Class."),
+    ],
     model: Annotated[
         list[str],
         typer.Option(
             "--model",
             "-m",
             metavar="MODELS",
+            autocompletion=completion.models,
             help="Models, separated by commas: names, ./file.py:Class, package.module:Class, or patterns such as 3xdeltanet+attention.",
         ),
     ],
-    preset: Annotated[str | None, typer.Option(help="Named settings of the task; the first is the default (linbench show task TASK).")] = None,
+    preset: Annotated[
+        str | None, typer.Option(autocompletion=completion.presets, help="Named settings of the task; the first is the default (linbench show task TASK).")
+    ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2 or 0-4.")] = "0",
     set_: Annotated[
         list[str] | None,

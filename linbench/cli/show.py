@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from linbench.cli import completion
 from linbench.cli.options import JsonOption, task_settings
 from linbench.common import escape
 
@@ -22,7 +23,7 @@ class Kind(StrEnum):
 
 def show(
     kind: Annotated[Kind, typer.Argument(metavar="task|model", help="What to show.")],
-    name: Annotated[str, typer.Argument(help="A name, ./file.py:Class or package.module:Class.")],
+    name: Annotated[str, typer.Argument(autocompletion=completion.shown, help="A name, ./file.py:Class or package.module:Class.")],
     preset: Annotated[str | None, typer.Option(help="Of a task: the preset whose example is shown.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Of a task: a knob, task.NAME.")] = None,
     as_json: JsonOption = False,

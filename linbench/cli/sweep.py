@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from linbench.cli import completion
 from linbench.cli.options import (
     MOST,
     AddressOption,
@@ -58,13 +59,16 @@ Examples:
 
 
 def sweep(
-    suite: Annotated[str, typer.Argument(metavar="SUITE", help="A shipped suite (linbench list suites) or a YAML file.")],
+    suite: Annotated[str, typer.Argument(metavar="SUITE", autocompletion=completion.suites, help="A shipped suite (linbench list suites) or a YAML file.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, what is missing and what it may cost.")] = False,
     only: Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Only tasks or models of this name; * stands for anything.")] = None,
     limit: Annotated[int | None, whole_option("--limit", 1, MOST, help="At most so many cells that are not finished.")] = None,
     shard: Annotated[str, typer.Option(metavar="I/N", help="The I-th of N parts, for N machines.")] = "1/1",
     retry: Annotated[str | None, typer.Option(metavar="failed", help="failed: try again what did not end well.")] = None,
-    model: Annotated[list[str] | None, typer.Option("--model", "-m", metavar="MODELS", help="Models in place of the suite's, separated by commas.")] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", "-m", metavar="MODELS", autocompletion=completion.models, help="Models in place of the suite's, separated by commas."),
+    ] = None,
     seeds: SeedsOption = None,
     form: FormOption = None,
     precision: Annotated[str | None, typer.Option(help="fp32 or bf16, whatever the suite says.")] = None,

@@ -1,0 +1,59 @@
+"""Names that a shell completes.
+
+They are read from file names and YAML keys: importing tasks or models would load torch, which takes seconds at every press of a key.
+"""
+
+import re
+from collections.abc import Iterable
+from importlib.resources import files
+
+import typer
+
+_NAMES = {"tasks": r'^    name = "(.+)"$', "models": r'^    name = "(.+)"$', "claims": r"^  (C[0-9]+):"}
+"""How each kind of file gives the names that it defines."""
+
+
+def tasks(incomplete: str) -> list[str]:
+    """Return the shipped tasks that begin so."""
+    return _beginning(_defined("tasks"), incomplete)
+
+
+def models(incomplete: str) -> list[str]:
+    """Return patterns whose last model is completed: after `deltanet,g` there is `deltanet,gla`."""
+    cut = max(incomplete.rfind(","), incomplete.rfind("+")) + 1
+    done, last = incomplete[:cut], incomplete[cut:]
+    return [f"{done}{name}" for name in _beginning(_defined("models"), last)]
+
+
+def suites(incomplete: str) -> list[str]:
+    """Return the shipped suites that begin so."""
+    names = (path.name for path in files("linbench").joinpath("experiments", "suites").iterdir())
+    return _beginning((name.removesuffix(".yaml") for name in names), incomplete)
+
+
+def claims(incomplete: str) -> list[str]:
+    """Return the claims that begin so, such as C17."""
+    return sorted((name for name in _defined("claims") if name.startswith(incomplete.upper())), key=lambda name: int(name[1:]))
+
+
+def presets(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the presets, beginning so, of the task that stands before; none where it is not shipped."""
+    from linbench.experiments.registry import shipped
+
+    task = ctx.params.get("task") or next(iter(ctx.args), None)  # a command line that is not whole is not taken apart
+    entry = shipped("task").entries.get(str(task))
+    return _beginning(entry.cls.presets, incomplete) if entry else []
+
+
+def shown(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return tasks or models, as the word before says."""
+    return tasks(incomplete) if str(ctx.params.get("kind")).endswith("task") else models(incomplete)
+
+
+def _defined(folder: str) -> set[str]:
+    texts = [path.read_text(encoding="utf-8") for path in files("linbench").joinpath(folder).iterdir() if path.name.endswith((".py", ".yaml"))]
+    return {name for text in texts for name in re.findall(_NAMES[folder], text, re.MULTILINE)}
+
+
+def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
+    return sorted(name for name in names if name.startswith(incomplete))

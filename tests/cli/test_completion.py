@@ -1,0 +1,67 @@
+"""Words that a shell completes, and help texts."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linbench.claims.claim import claims
+from linbench.cli import completion
+from linbench.cli.help import help_of
+from linbench.experiments.registry import shipped
+from linbench.experiments.suite import shipped as shipped_suites
+
+
+def test_all_that_is_shipped_is_completed_and_nothing_else() -> None:
+    assert completion.tasks("") == sorted(shipped("task").entries)
+    assert completion.models("") == sorted(shipped("model").entries)
+    assert completion.suites("") == sorted(shipped_suites())
+    assert completion.claims("") == sorted(claims(), key=lambda name: int(name[1:]))
+
+
+def test_the_last_of_several_models_is_completed() -> None:
+    assert completion.models("deltanet,gl") == ["deltanet,gla"]
+    assert completion.models("3xdeltanet+attent") == ["3xdeltanet+attention"]
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("linbench run mq", ["mqar"]),
+        ("linbench run mqar --preset quick-", ["quick-hard"]),
+        ("linbench sweep zoo-", ["zoo-native", "zoo-quick"]),
+        ("linbench show task parit", ["parity"]),
+        ("linbench show model kd", ["kda"]),
+        ("linbench claims C7", ["C7", "C70", "C71", "C72", "C73", "C74", "C75", "C76", "C77"]),
+    ],
+)
+def test_a_shell_is_answered(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, words: str, completed: list[str]) -> None:
+    monkeypatch.setenv("_LINBENCH_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    ended = linbench()
+    assert (ended.code, ended.err, ended.out.split()) == (0, "", completed)
+
+
+def test_names_are_completed_without_torch() -> None:
+    program = "import sys; from linbench.cli import completion as c; c.tasks(''), c.models(''), c.suites(''), c.claims(''); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_paragraphs_of_help_are_lines_that_the_terminal_wraps(linbench: Callable[..., Any]) -> None:
+    def verb() -> None:
+        """Do this,
+        and that.
+
+        Then
+        more.
+
+        linbench do this
+        """
+
+    assert help_of(verb) == "Do this, and that.\n\nThen more.\n\n  linbench do this"
+    assert "Exit code 1 if any law is broken." in " ".join(linbench("check", "--help").out.split())
