@@ -70,7 +70,7 @@ def listing(
         columns = [column for column in (rows[0] if rows else ()) if long or column in {"name", group, "about"}]
         for column in columns:
             # names are there to be copied: whatever else wraps or is cut, they stay whole
-            whole = max(len(row["name"]) for row in rows) if column == "name" else None
+            whole = max(len(row[column]) for row in rows) if column == "name" or (column == group and not long) else None
             cut = column == "about" and not long
             table.add_column(column, no_wrap=cut or whole is not None, min_width=whole, overflow="ellipsis" if cut else "fold")
         for before, row in zip([None, *rows], rows, strict=False):
