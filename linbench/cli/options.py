@@ -67,7 +67,16 @@ GpusOption = Annotated[
     float | None,
     typer.Option("--gpus", parser=parse_number("--gpus", 0, 1), metavar="SHARE", help="Of one GPU, for each group on a Ray cluster, such as 0.25; default: 1."),
 ]
-DevicesOption = Annotated[str | None, typer.Option("--devices", metavar="all|N", help="On all GPUs of this host, or on so many of them.")]
+
+
+def _devices(text: str) -> str:
+    """Return what --devices was given. Raises UserError: it is neither all nor a number of GPUs."""
+    if text != "all" and whole(text, 1, MOST_WORKERS) is None:
+        raise UserError(f"--devices takes all, or a number of GPUs, not '{text}'.")
+    return text
+
+
+DevicesOption = Annotated[str | None, typer.Option("--devices", parser=_devices, metavar="all|N", help="On all GPUs of this host, or on so many of them.")]
 TimeoutOption = Annotated[
     float,
     typer.Option(

@@ -20,6 +20,11 @@ DEEPEST = 24
 MOST_VALUES = 100_000
 """With every value that an alias repeats counted again."""
 
+MOST_DIGITS = 100
+"""Of a number."""
+
+_LONG_NUMBER = re.compile(rf"[-+]?[0-9_.]{{{MOST_DIGITS + 1},}}")
+
 _FASTEST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """A tenth of the time, where PyYAML was built with it."""
 
@@ -88,6 +93,8 @@ def _require_moderate(text: str) -> None:
         elif isinstance(event, yaml.AliasEvent):
             open_sizes[-1] += anchored.get(str(event.anchor), MOST_VALUES)  # of an anchor that is still open: without end
         elif isinstance(event, yaml.ScalarEvent):
+            if not event.style and _LONG_NUMBER.fullmatch(event.value):
+                raise TooMuchError(f"the number {event.value[:20]}... has more than {MOST_DIGITS} digits")
             open_sizes[-1] += 1
             if event.anchor is not None:
                 anchored[event.anchor] = 1

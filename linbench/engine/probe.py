@@ -33,7 +33,7 @@ SHORTEST, SECONDS = 30.0, 300.0
 _ASKED = {
     Law.non_causal: "A layer must be causal, or its score means nothing; the usual causes are a missing mask and a convolution that pads both sides",
     Law.batch_mixing: "A row of a batch must not depend on the others; the usual causes are batch_first=False, and statistics over a batch",
-    Law.nondeterministic: "Two calls outside training must agree; the usual causes are random draws, and a cache kept from call to call",
+    Law.nondeterministic: "Layers built from one seed, and calls outside training, must agree; the usual causes are random draws and a cache",
 }
 """By law what it asks, and what mostly breaks it."""
 
@@ -164,6 +164,9 @@ def examine(probe: Probe) -> Probed:
 
 def _breaches(subject: Subject, lengths: Sequence[int]) -> Iterator[Breach]:
     """Give the first breach of each law; outputs that are none end the search."""
+    if unlike := _of_two_builds(subject, lengths[-1]):
+        yield unlike  # every comparison below builds the layer anew, and would call this by another law's name
+        return
     found: dict[Law | None, Breach] = {}
     for length, index, training in product(lengths, PLACES, (False, True)):
         said = f"{', in training' if training else ''}{PLACES[index]}"
@@ -197,6 +200,17 @@ def _of_call(called: Callable[[Tensor], Tensor], subject: Subject, length: int, 
         yield Breach(Law.batch_mixing, f"with the other rows of a batch replaced, a row's output at token {at} of {length} moves by {_share(moved)}{said}")
     elif alone and (moved := difference(called(x[1:2]), whole[1:2])) > limit:
         yield Breach(Law.batch_mixing, f"a row of {length} tokens gives other outputs alone than in a batch of {ROWS}, by {_share(moved)}{said}")
+
+
+def _of_two_builds(subject: Subject, length: int) -> Breach | None:
+    x = subject.tokens(length, rows=ROWS)
+    first, second = (subject.called(x, 0, training=False) for _ in range(2))
+    if first.shape != second.shape or not (first.isfinite().all() and second.isfinite().all()):
+        return None  # told with its shape
+    if (moved := difference(second, first)) <= subject.limit(1e-9):
+        return None
+    seen = f"built twice from one seed, it gives outputs that differ by {_share(moved)}"
+    return Breach(Law.nondeterministic, f"{seen}: its constructor draws from a generator of its own, which nobody can seed")
 
 
 def _of_two_calls(subject: Subject, length: int) -> Iterator[Breach]:

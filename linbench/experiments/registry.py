@@ -127,6 +127,8 @@ class Registry:
         for problem in self.problems:
             if problem.name == name:
                 raise UserError(f"{self.kind} '{name}' from {problem.source} cannot be used: {problem.reason}.")
+        if "/" in name:
+            raise UserError(f"there is no {self.kind} '{name}'; a path ends in .py, or in .py:Class, and one that holds + , [ or ] stands in quotes.")
         raise unknown(self.kind, name, self.entries)
 
     def _add(self, entry: Entry) -> None:
@@ -219,7 +221,7 @@ def _usable(kind: Kind, cls: Any) -> Any:
         return wrap(cls)
     if not (isinstance(cls, type) and issubclass(cls, _BASE[kind])):
         allowed = "a Mixer or any torch.nn.Module from [B, T, D] to [B, T, D]" if kind == "model" else "a Task"
-        raise UserError(f"{cls!r} is no {kind}: {allowed} would be")
+        raise UserError(f"{getattr(cls, '__qualname__', type(cls).__name__)} is no {kind}: {allowed} would be")
     _refuse_unfinished(kind, cls)
     return cls
 

@@ -169,6 +169,8 @@ def _told_apart(found: Sequence[Comparison]) -> list[Comparison]:
     named = []
     for (task, form), own in groups.items():
         names = fewest([every for (other, _), every in alike.items() if other == task], last=_LAST) if (task, form) in alike else []
+        if len({settings["source"] for settings in alike.get((task, form), [])}) > 1:
+            names = [*(name for name in names if name != "source"), "source"]  # whatever else differs, a reader must know that the code did
         presets = [c.preset for c in own]
         for c, settings in zip(own, alike.get((task, form), [{}] * len(own)), strict=True):
             alone = c.preset if presets.count(c.preset) == 1 else None

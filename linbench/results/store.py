@@ -31,6 +31,14 @@ _ASIDE = ".unreadable"
 _STALE_SECONDS = 3600
 
 
+class NewerResultError(StorageError):
+    """A result file of a schema that this linbench does not know. Whoever would write in its place must not; whoever reads many passes it over."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} cannot be used: {reason}.")
+        self.reason = reason
+
+
 class Store:
     """A folder of result files named by their cells' ids, or those of what benchmarks measured."""
 
@@ -105,9 +113,13 @@ class Store:
             if not self.folder.is_dir():
                 raise StorageError(f"there is no results folder {self.folder}; `linbench run` makes one, {self.option} names another.")
             names = sorted(path.name for path in self.folder.iterdir())
-        found = (self.get(name.removesuffix(".json")) for name in names if _FILE.fullmatch(name))
         kinds: dict[str, list[Result]] = {kind: [] for kind in RECORDS}
-        for result in found:
+        for name in (name for name in names if _FILE.fullmatch(name)):
+            try:
+                result = self.get(name.removesuffix(".json"))
+            except NewerResultError as newer:  # one such file must not keep the others from being read
+                self.set_aside.setdefault(self.folder / name, newer.reason)
+                continue
             if result is not None:
                 kinds[result.get("kind", CELL)].append(result)
         return kinds
@@ -182,7 +194,7 @@ def _read(path: Path, cell_id: str) -> Result | str | None:
     if isinstance(schema, bool) or not isinstance(schema, int):
         return "schema should be a whole number"
     if schema > SCHEMA:
-        raise StorageError(f"{path} was written by a newer linbench (schema {schema}, this one knows {SCHEMA}); update linbench.")
+        raise NewerResultError(path, f"it was written by a newer linbench (schema {schema}, this one knows {SCHEMA}); update linbench")
     return None if schema < SCHEMA else misfit(result) or result
 
 

@@ -93,6 +93,14 @@ class Short(DeltaNet):
         return Out(y[:, :1], state, handed)
 
 
+class Built(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.linear, self.factor = nn.Linear(dim, dim), float(np.random.default_rng().random())
+    def forward(self, x):
+        return self.linear(x) * (1 + self.factor)
+
+
 class Dies(nn.Module):
     """In another process than the one that trains."""
     def forward(self, x):

@@ -92,6 +92,12 @@ def probed(cells: Sequence[Cell], *allow: str) -> Marks:
     return marks
 
 
+def test_a_constructor_that_draws_from_a_generator_of_its_own_is_nondeterministic_and_nothing_else(planned: Callable[..., Cell]) -> None:
+    ((law, words),) = seen(planned("Built"))
+    assert law == "nondeterministic"
+    assert "its constructor draws from a generator of its own" in words
+
+
 @pytest.mark.slow
 def test_a_refusal_says_which_law_how_it_was_seen_and_what_to_do(planned: Callable[..., Cell]) -> None:
     with pytest.raises(UserError) as refused:

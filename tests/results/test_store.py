@@ -110,6 +110,10 @@ def test_a_newer_schema_is_refused_with_a_sentence(store: Store) -> None:
     store.put(a_result(schema=SCHEMA + 1))
     with pytest.raises(StorageError, match="newer linbench"):
         store.get(ID)
+    other = "b" * 64
+    store.put(a_record(other))
+    assert [result["id"] for result in store.all()] == [other], "who reads many passes it over"
+    assert "newer linbench" in store.set_aside[store.folder / f"{ID}.json"]
 
 
 @pytest.mark.parametrize(
