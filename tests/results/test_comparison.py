@@ -6,6 +6,7 @@ from linbench.experiments.plan import plan
 from linbench.results.comparison import comparisons
 from linbench.results.frame import frame
 from linbench.results.scores import accuracy
+from tests.records import a_record
 
 
 def test_seeds_become_mean_and_spread(a_result: Any) -> None:
@@ -116,3 +117,15 @@ def test_sizes_that_do_not_match_are_found(a_result: Any) -> None:
 def test_every_setting_is_a_column(a_result: Any) -> None:
     row = frame([a_result(heads=4)]).iloc[0]
     assert (row["task.kv_pairs"], row["model.heads"], row["model.d_model"], row["protocol.lr"]) == (8, 4, 64, 0.01)
+
+
+def test_versions_of_a_tasks_code_are_told_whatever_else_differs() -> None:
+    """Else two tables would look as if they differed in a setting alone."""
+    found = []
+    for number, (source, width) in enumerate([("a" * 64, 16), ("b" * 64, 32)]):
+        whole = a_record(f"{number:064x}", label="deltanet")
+        cell = whole["cell"] | {"task": whole["cell"]["task"] | {"name": "tk.py:Full", "source": source}}
+        backbone = cell["model"]["backbone"]
+        cell["model"] = cell["model"] | {"backbone": backbone | {"settings": backbone["settings"] | {"d_model": width}}}
+        found.append(whole | {"cell": cell})
+    assert [c.title for c in comparisons(found)] == ["tk.py:Full model.d_model 16 / source aaaaaaaa", "tk.py:Full model.d_model 32 / source bbbbbbbb"]
