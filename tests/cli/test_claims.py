@@ -13,7 +13,7 @@ from linbench.bench import run as measured
 from linbench.bench.timing import Ceilings
 from linbench.claims import claim as file
 from linbench.claims.claim import section
-from linbench.engine import measure
+from linbench.engine import measure, record
 
 TINY = {
     "title": "A section",
@@ -122,7 +122,7 @@ def test_what_was_still_getting_better_is_run_again_with_twice_the_training(
     values["claims"]["C1"]["measure"] = {}
     claims = {claim.id: claim for claim in section(values, where="a.yaml")}
     monkeypatch.setattr(file, "claims", lambda: claims)
-    monkeypatch.setattr(measure, "undertrained", lambda curve: curve[-1]["tokens"] < 1000)
+    monkeypatch.setattr(record, "undertrained", lambda curve: curve[-1]["tokens"] < 1000)
     words = ("claims", "C1", "--run", "--device", "cpu", "--workers", "0", "--results", "mine")
     assert "- **supported**\n\nOn cpu, with 2 times the training, supported:\n" in linbench(*words).out
     assert len(list((tmp_path / "mine").glob("*.json"))) == 12

@@ -148,7 +148,7 @@ def test_what_waits_for_the_device_is_called_as_it_is_and_says_so(tmp_path: Path
 def test_compiling_ahead_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     cells = group("gated_deltanet", model__embedding_dropout=0.1)
     ahead, _ = curve(cells, steps=5)
-    monkeypatch.setattr("linbench.engine.train.compile_ahead", lambda function, device: None)
+    monkeypatch.setattr("linbench.engine.step.compile_ahead", lambda function, device: None)
     as_called, _ = curve(cells, steps=5)
     assert torch.equal(ahead, as_called)
 
