@@ -1,4 +1,5 @@
-"""Compiling side by side what would otherwise be compiled one after the other, each when it is first launched."""
+"""Compiling side by side what would otherwise be compiled one after the other, each when it is first
+launched."""
 
 import os
 import time
@@ -30,13 +31,19 @@ class Launched(NamedTuple):
     @property
     def form(self) -> Hashable:
         """The same for calls that Triton compiles for once."""
-        return id(self.kernel), *map(_form, self.arguments), *((name, _form(value)) for name, value in self.options.items())
+        return (
+            id(self.kernel),
+            *map(_form, self.arguments),
+            *((name, _form(value)) for name, value in self.options.items()),
+        )
 
 
 def compile_ahead(function: Callable[[], Any], device: torch.device) -> None:
-    """Compile all that `function` launches on a GPU: it is called once with kernels that do nothing, so its results mean nothing.
+    """Compile all that `function` launches on a GPU: it is called once with kernels that do nothing, so its
+    results mean nothing.
 
-    What it does to tensors in place, or to random states, is the caller's to undo. Does nothing where Triton cannot compile in threads.
+    What it does to tensors in place, or to random states, is the caller's to undo. Does nothing where Triton
+    cannot compile in threads.
     """
     if not _in_threads(device):
         return
@@ -48,22 +55,29 @@ def compile_ahead(function: Callable[[], Any], device: torch.device) -> None:
 
 
 def compile_together(calls: Sequence[Launched], device: torch.device) -> None:
-    """Compile these, before the first of them is launched on this GPU; what cannot be compiled says so where it is launched. Does nothing where Triton cannot
-    compile in threads, or in a `rehearsal`."""
+    """Compile these, before the first of them is launched on this GPU; what cannot be compiled says so where
+    it is launched. Does nothing where Triton cannot compile in threads, or in a `rehearsal`."""
     if _in_threads(device) and not _rehearsing:
         _begin()
-        with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1), initializer=partial(torch.cuda.set_device, device)) as pool:
+        with ThreadPoolExecutor(
+            min(_THREADS, os.cpu_count() or 1), initializer=partial(torch.cuda.set_device, device)
+        ) as pool:
             list(pool.map(_tried, calls))
 
 
 def _in_threads(device: torch.device) -> bool:
-    return device.type == "cuda" and find_spec("triton") is not None and find_spec("triton.runtime._async_compile") is not None
+    return (
+        device.type == "cuda"
+        and find_spec("triton") is not None
+        and find_spec("triton.runtime._async_compile") is not None
+    )
 
 
 @cache
 def _begin() -> None:
-    """Compile nothing, once in a process: with its first kernel Triton hashes its own library and asks for the version of the assembler, which takes half a
-    second of one thread, and as much of each that begins with it."""
+    """Compile nothing, once in a process: with its first kernel Triton hashes its own library and asks for
+    the version of the assembler, which takes half a second of one thread, and as much of each that begins
+    with it."""
     import triton
 
     def nothing() -> None:
@@ -73,7 +87,8 @@ def _begin() -> None:
 
 
 def _takes_long(call: Launched) -> bool:
-    """Compile it and see: Triton keeps on disk what it compiled, and to load that, threads only stand in each other's way."""
+    """Compile it and see: Triton keeps on disk what it compiled, and to load that, threads only stand in each
+    other's way."""
     _begin()
     began = time.perf_counter()
     _compiled(call)
@@ -105,8 +120,9 @@ def _tried(call: Launched) -> None:
 
 
 def _compiled(call: Launched) -> None:
-    """Onto the disk alone. What launches a kernel is built here but not kept: up to Triton 3.6 it is a module of C of one name for all kernels, of which Python
-    hands a thread what another thread has just loaded, so that a kernel got the arguments of another. Each is loaded where it is launched first."""
+    """Onto the disk alone. What launches a kernel is built here but not kept: up to Triton 3.6 it is a module
+    of C of one name for all kernels, of which Python hands a thread what another thread has just loaded, so
+    that a kernel got the arguments of another. Each is loaded where it is launched first."""
     from triton.runtime import driver
 
     compiled = call.kernel.warmup(*call.arguments, grid=call.grid, **call.options)

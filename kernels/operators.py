@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-"""Whether Triton kernels run in its interpreter, on the CPU. Triton itself reads the variable once, when it is first imported."""
+"""Whether Triton kernels run in its interpreter, on the CPU. Triton itself reads the variable once, when it
+is first imported."""
 
 _INSTALLED = find_spec("triton") is not None
 
@@ -23,17 +24,22 @@ BACKENDS = get_args(Backend)
 
 
 def runs_triton(x: Tensor) -> bool:
-    """Whether Triton kernels take this tensor: it lies on a GPU, or kernels are interpreted; never float64, which they would round."""
+    """Whether Triton kernels take this tensor: it lies on a GPU, or kernels are interpreted; never float64,
+    which they would round."""
     return _INSTALLED and (x.is_cuda or INTERPRETED) and x.dtype != torch.float64
 
 
 def takes_triton(x: Tensor, backend: str) -> bool:
-    """Whether a door that has a torch and a Triton form takes the latter: `backend` is "auto", "torch" or "triton".
+    """Whether a door that has a torch and a Triton form takes the latter: `backend` is "auto", "torch" or
+    "triton".
 
     Raises ValueError: a backend that is not there or does not run on x.
     """
     if backend not in BACKENDS or (backend == "triton" and not runs_triton(x)):
-        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, triton only on a GPU and not in float64; not {backend!r} for {x.dtype} on {x.device}")
+        raise ValueError(
+            f"backend must be one of {', '.join(BACKENDS)}, triton only on a GPU and not in float64; not"
+            f" {backend!r} for {x.dtype} on {x.device}"
+        )
     return backend != "torch" and runs_triton(x) and x.numel() > 0  # of nothing torch's form makes nothing
 
 
@@ -42,7 +48,8 @@ _wished: list[tuple[str, list[str]]] = []
 
 @contextmanager
 def preferring(backend: str) -> Iterator[list[str]]:
-    """Meanwhile every door that is left the choice takes this backend if it has it. The list gets an entry each time one does."""
+    """Meanwhile every door that is left the choice takes this backend if it has it. The list gets an entry
+    each time one does."""
     taken: list[str] = []
     _wished.append((backend, taken))
     try:
@@ -51,9 +58,12 @@ def preferring(backend: str) -> Iterator[list[str]]:
         _wished.pop()
 
 
-def chosen(backend: str, backends: Collection[str], x: Tensor, *, otherwise: str, empty: str = "reference") -> str:
-    """Which of its `backends` a door takes for x: the one that is named; for "auto" the one that is wished, or else Triton where the door has it and it
-    runs, and elsewhere `otherwise`. Whichever that is, an x without any numbers, as of no sequences, goes to `empty`.
+def chosen(
+    backend: str, backends: Collection[str], x: Tensor, *, otherwise: str, empty: str = "reference"
+) -> str:
+    """Which of its `backends` a door takes for x: the one that is named; for "auto" the one that is wished,
+    or else Triton where the door has it and it runs, and elsewhere `otherwise`. Whichever that is, an x
+    without any numbers, as of no sequences, goes to `empty`.
 
     Raises ValueError: a backend that is not there or does not run on x.
     """
@@ -71,16 +81,21 @@ def chosen(backend: str, backends: Collection[str], x: Tensor, *, otherwise: str
 
 
 def require_heads(**shaped: Tensor) -> None:
-    """See that tensors [B, T, H, K], by their names, have a head at least, and a number in it. Raises ValueError."""
+    """See that tensors [B, T, H, K], by their names, have a head at least, and a number in it. Raises
+    ValueError."""
     if any(0 in x.shape[2:] for x in shaped.values()):
-        raise ValueError(f"{', '.join(shaped)} have at least one head, of at least one number, not {[tuple(x.shape) for x in shaped.values()]}")
+        raise ValueError(
+            f"{', '.join(shaped)} have at least one head, of at least one number, not"
+            f" {[tuple(x.shape) for x in shaped.values()]}"
+        )
 
 
 _NOTHING = nullcontext()
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[object]:
-    """What is inside computes in the dtypes that it chooses itself, whatever torch.autocast says for the device of x."""
+    """What is inside computes in the dtypes that it chooses itself, whatever torch.autocast says for the
+    device of x."""
     at_work = torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type)
     return torch.autocast(x.device.type, enabled=False) if at_work else _NOTHING
 
@@ -88,7 +103,11 @@ def without_autocast(x: Tensor) -> AbstractContextManager[object]:
 def product_dtype(x: Tensor) -> torch.dtype:
     """In which a product of matrices takes x: its own, or that of torch.autocast where this is at work."""
     kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) and x.dtype != torch.float64 else x.dtype
+    return (
+        torch.get_autocast_dtype(kind)
+        if torch.is_autocast_enabled(kind) and x.dtype != torch.float64
+        else x.dtype
+    )
 
 
 def summed(parts: Tensor) -> Tensor:
@@ -100,9 +119,13 @@ def summed(parts: Tensor) -> Tensor:
 
 
 def looked_on() -> bool:
-    """Whether something of torch's looks on, and must be told of operators by name: its compiler, a function transform such as torch.vmap, or a mode that
-    counts them or computes without numbers."""
-    active: bool = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack() > 0
+    """Whether something of torch's looks on, and must be told of operators by name: its compiler, a function
+    transform such as torch.vmap, or a mode that counts them or computes without numbers."""
+    active: bool = (
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack() > 0
+    )
     return active
 
 
@@ -116,8 +139,10 @@ def stacked() -> bool:
 def vmap_rule(operator: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
     """Replicas become more of the batch, under `torch.vmap`.
 
-    For operators whose every tensor argument and result, where it is there at all, has a first dimension over which they work
-    independently: the batch, or for weights a number of groups that divides it (batch row b of B belongs to group b // (B / groups)).
+    For operators whose every tensor argument and result, where it is there at all, has a first dimension over
+    which they work
+    independently: the batch, or for weights a number of groups that divides it (batch row b of B belongs to
+        group b // (B / groups)).
     """
 
     def fold(x: Any, dim: Any) -> Any:
@@ -140,7 +165,8 @@ def vmap_rule(operator: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) ->
 
 
 Function: Any = torch.autograd.function._SingleLevelFunction
-"""As torch.autograd.Function, without what that does at every call for function transforms: to be applied where nothing is `looked_on`."""
+"""As torch.autograd.Function, without what that does at every call for function transforms: to be applied
+where nothing is `looked_on`."""
 
 _LIBRARY: Any = torch.library.Library("linbench", "FRAGMENT")  # type: ignore[no-untyped-call]
 
@@ -156,7 +182,8 @@ def may_ask_gradient(args: Iterable[Any]) -> bool:
 
 
 class Operator:
-    """A function of tensors as an operator of torch, by a name of its own: it changes none of its arguments and returns none of them.
+    """A function of tensors as an operator of torch, by a name of its own: it changes none of its arguments
+    and returns none of them.
 
     As `torch.library.custom_op`, which loads torch's compiler at the first call, and that takes seconds.
     """
@@ -173,10 +200,15 @@ class Operator:
             torch.library.register_autograd(self.name, self._refuse, lib=_LIBRARY)
 
     def __call__(self, *args: Any) -> Any:
-        """What torch knows by the name; where nothing of torch's looks on, the function itself, which costs the host less."""
+        """What torch knows by the name; where nothing of torch's looks on, the function itself, which costs
+        the host less."""
         if looked_on():
             return self.packet(*args)
-        return self.with_gradient(*args) if torch.is_grad_enabled() and (self.lists or asks_gradient(args)) else self.function(*args)
+        return (
+            self.with_gradient(*args)
+            if torch.is_grad_enabled() and (self.lists or asks_gradient(args))
+            else self.function(*args)
+        )
 
     def _refuse(self, *gradients: Any) -> Any:
         raise RuntimeError(f"{self.name} has no derivative")
@@ -205,7 +237,8 @@ class Operator:
 
 
 def operator(name: str, *, differentiable: bool = True) -> Callable[[Callable[..., Any]], Operator]:
-    """Make a function one. differentiable: `register_autograd` follows; otherwise to differentiate it is an error."""
+    """Make a function one. differentiable: `register_autograd` follows; otherwise to differentiate it is an
+    error."""
     return partial(Operator, name, differentiable=differentiable)
 
 
@@ -215,7 +248,8 @@ def fold_replicas(operator: Operator) -> None:
 
 
 def applied(function: type[torch.autograd.Function], *args: Any) -> Any:
-    """The function, or where torch.compile sees that no gradient is wanted its forward: it would hand that a context, with `setup_context` or without."""
+    """The function, or where torch.compile sees that no gradient is wanted its forward: it would hand that a
+    context, with `setup_context` or without."""
     wanted = torch.is_grad_enabled() and asks_gradient(args)
     if torch.compiler.is_compiling() and not wanted:
         return function.forward(*args)

@@ -1,7 +1,7 @@
 """Rows [N, H, D], as Triton kernels take them: a tile of one head's at a time, D padded to a power of two.
 
-What a head has of its own, such as a weight, is then loaded once for a tile. Programs for all heads of the same rows lie side by side, as
-these do. Where rows have no heads H is 1, which Triton compiles to nothing.
+What a head has of its own, such as a weight, is then loaded once for a tile. Programs for all heads of the
+same rows lie side by side, as these do. Where rows have no heads H is 1, which Triton compiles to nothing.
 """
 
 from typing import NamedTuple
@@ -26,7 +26,8 @@ def forward_launch(width: int) -> Launch:
 
 
 def backward_launch(rows: int, width: int, *, summed: bool) -> Launch:
-    """Tiles as forward. Where something is `summed` over all `rows`, several to a program, up to 64, but so that a thousand programs are left."""
+    """Tiles as forward. Where something is `summed` over all `rows`, several to a program, up to 64, but so
+    that a thousand programs are left."""
     launch = forward_launch(width)
     tiles = -(-rows // launch.rows)
     return launch._replace(tiles=max(1, min(64, _power_of_two(tiles // 1024 + 1) // 2)) if summed else 1)
@@ -44,6 +45,7 @@ def share(program, programs, heads):
 
 @triton.jit
 def place(tile, replica, head, rows, heads, D, ROWS: tl.constexpr, BD: tl.constexpr):
-    """Offsets and mask [ROWS, BD] of a tile of a head of a replica, which has `rows` rows: in [replicas * rows, heads, D]."""
+    """Offsets and mask [ROWS, BD] of a tile of a head of a replica, which has `rows` rows: in [replicas *
+    rows, heads, D]."""
     row, column = tile * ROWS + tl.arange(0, ROWS)[:, None], tl.arange(0, BD)[None, :]
     return ((replica * rows + row) * heads + head) * D + column, (row < rows) & (column < D)

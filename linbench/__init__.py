@@ -1,4 +1,5 @@
-"""linbench: what can a sequence-mixing layer remember, overwrite, filter and track, at what state size, and at what speed?"""
+"""linbench: what can a sequence-mixing layer remember, overwrite, filter and track, at what state size, and
+at what speed?"""
 
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any

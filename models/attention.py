@@ -12,7 +12,17 @@ from linbench.kernels.decays import bounded_for_scores
 from linbench.kernels.rotary import rotate
 from linbench.kernels.wide import at_least_float32
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
-from linbench.models.blocks.heads import CONTROLLED, FAMILIES, OUTPUT_NORM, HeadProjection, HeadSettings, OutputNorm, QKNorm, Readout, shared
+from linbench.models.blocks.heads import (
+    CONTROLLED,
+    FAMILIES,
+    OUTPUT_NORM,
+    HeadProjection,
+    HeadSettings,
+    OutputNorm,
+    QKNorm,
+    Readout,
+    shared,
+)
 from linbench.models.blocks.linear import Shared
 from linbench.models.blocks.positions import alibi_slopes, angles
 from linbench.models.blocks.running import running_sum
@@ -21,16 +31,25 @@ from linbench.models.blocks.running import running_sum
 class AttentionSettings(HeadSettings):
     """Published: rotary positions, nothing around the heads."""
 
-    conv: int = Field(0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none")
-    qk_norm: QKNorm = Field("none", description="norm of q and k per head; with l2 the scores get a learned scale (2010.04245)")
+    conv: int = Field(
+        0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none"
+    )
+    qk_norm: QKNorm = Field(
+        "none", description="norm of q and k per head; with l2 the scores get a learned scale (2010.04245)"
+    )
     output_norm: OutputNorm = Field("none", description=OUTPUT_NORM.description)
-    positions: Literal["rope", "none", "alibi"] = Field("rope", description="how a token knows where it stands")
-    window: int | None = Field(None, ge=1, description="how many keys a query sees, itself included; null is all")
+    positions: Literal["rope", "none", "alibi"] = Field(
+        "rope", description="how a token knows where it stands"
+    )
+    window: int | None = Field(
+        None, ge=1, description="how many keys a query sees, itself included; null is all"
+    )
 
 
 class Cache(NamedTuple):
-    """Keys [B, H, S, K] and values [B, H, S, V], a head's side by side, with their positions [B, S]: `EMPTY` where there is none yet, and zeros; how many
-    tokens were seen [B]; the convolution; with forget gates the logarithm of what is left of each key [B, S, H], in at least float32."""
+    """Keys [B, H, S, K] and values [B, H, S, V], a head's side by side, with their positions [B, S]: `EMPTY`
+    where there is none yet, and zeros; how many tokens were seen [B]; the convolution; with forget gates the
+    logarithm of what is left of each key [B, S, H], in at least float32."""
 
     keys: Tensor
     values: Tensor
@@ -41,7 +60,8 @@ class Cache(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Of some tokens: what maps read, q, k and v by head, positions [B, T], the convolution, and sums of log forget gates [B, T, H] in float64."""
+    """Of some tokens: what maps read, q, k and v by head, positions [B, T], the convolution, and sums of log
+    forget gates [B, T, H] in float64."""
 
     given: Shared
     q: Tensor
@@ -55,13 +75,14 @@ class Seen(NamedTuple):
 class Attention(Mixer):
     """o_t = sum_{s <= t} softmax_s(q_t . k_s / sqrt(K)) v_s.
 
-    Vaswani et al. 2017, arXiv:1706.03762; rotary positions (2104.09864), ALiBi (2108.12409) or none; a sliding window of w keys,
-    itself included (2310.06825).
+    Vaswani et al. 2017, arXiv:1706.03762; rotary positions (2104.09864), ALiBi (2108.12409) or none; a
+    sliding window of w keys, itself included (2310.06825).
 
     State: a cache of H (K + V) floats per token seen, at most w tokens with a window.
-    Known for: exact recall of anything it has kept, at a cost that grows with length. In the controlled form it has the short
-    convolution like all others instead of positions, and the l2 norm of q and k comes with a learned scale per head that starts at
-    sqrt(K) (2010.04245), since scores within 1/sqrt(K) of zero could not select. The output projection starts at zero (docs/decisions/0002).
+    Known for: exact recall of anything it has kept, at a cost that grows with length. In the controlled form
+    it has the short convolution like all others instead of positions, and the l2 norm of q and k comes with a
+    learned scale per head that starts at sqrt(K) (2010.04245), since scores within 1/sqrt(K) of zero could
+    not select. The output projection starts at zero (docs/decisions/0002).
     """
 
     name = "attention"
@@ -75,19 +96,35 @@ class Attention(Mixer):
         self.project = HeadProjection(settings, layer)
         self.readout = Readout(settings, layer)
         if settings.positions == "rope" and self.project.key_dim % 2:
-            raise UserError(f"model.positions = rope needs an even head dimension, not {self.project.key_dim}; choose other heads or head_dim.")
-        self.scale = nn.Parameter(torch.full((settings.heads,), self.project.key_dim**0.5)) if settings.qk_norm == "l2" else None
+            raise UserError(
+                f"model.positions = rope needs an even head dimension, not {self.project.key_dim}; choose"
+                " other heads or head_dim."
+            )
+        self.scale = (
+            nn.Parameter(torch.full((settings.heads,), self.project.key_dim**0.5))
+            if settings.qk_norm == "l2"
+            else None
+        )
         self.slopes: Tensor | None
-        self.register_buffer("slopes", alibi_slopes(settings.heads) if settings.positions == "alibi" else None)
+        self.register_buffer(
+            "slopes", alibi_slopes(settings.heads) if settings.positions == "alibi" else None
+        )
 
     def forward(self, x: Tensor, state: Cache | None = None, handed: Any = None) -> Out:
         """As `Mixer.forward`. Raises RuntimeError when a cache gets more tokens than its capacity."""
         if state is None:
             return self._begun(x, None, handed)
         new = self._seen(x, state)
-        keys, values = (torch.cat([old.transpose(1, 2), one], dim=1) for old, one in ((state.keys, new.k), (state.values, new.v)))
+        keys, values = (
+            torch.cat([old.transpose(1, 2), one], dim=1)
+            for old, one in ((state.keys, new.k), (state.values, new.v))
+        )
         there = torch.cat([state.positions, new.here], dim=1)
-        kept = None if new.kept is None or state.left is None else (new.kept, torch.cat([-state.left.double(), new.kept], dim=1))
+        kept = (
+            None
+            if new.kept is None or state.left is None
+            else (new.kept, torch.cat([-state.left.double(), new.kept], dim=1))
+        )
         return Out(self._attended(new, keys, values, there, kept), self._remember(state, new), handed)
 
     def prefill(self, x: Tensor, *, capacity: int, handed: Any = None) -> Out:
@@ -96,15 +133,23 @@ class Attention(Mixer):
 
     def decode(self, x: Tensor, state: Cache, handed: Any = None) -> Out:
         """As `Mixer.decode`: into the cache as it lies, which is then looked at once."""
-        if self.settings.window is not None and x.shape[1] > 1:  # the first of the tokens may see keys that give way to the last
+        # the first of the tokens may see keys that give way to the last
+        if self.settings.window is not None and x.shape[1] > 1:
             return super().decode(x, state, handed)
         new = self._seen(x, state)
         cache = self._remember(state, new, within=True)
         kept = None
-        if new.kept is not None and cache.left is not None:  # of several tokens the first may see much where the last has little left
+        # of several tokens the first may see much where the last has little left
+        if new.kept is not None and cache.left is not None:
             left = cache.left if x.shape[1] == 1 else _left(state, new)
             kept = new.kept - new.kept[:, -1:], -left
-        return Out(self._attended(new, cache.keys.transpose(1, 2), cache.values.transpose(1, 2), cache.positions, kept), cache, handed)
+        return Out(
+            self._attended(
+                new, cache.keys.transpose(1, 2), cache.values.transpose(1, 2), cache.positions, kept
+            ),
+            cache,
+            handed,
+        )
 
     def _begun(self, x: Tensor, cache: Cache | None, handed: Any) -> Out:
         """The start of sequences. `cache`: an empty one, for x to be remembered."""
@@ -118,13 +163,31 @@ class Attention(Mixer):
         here = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
         here = here if state is None else here + state.seen[:, None]
         if self.settings.positions == "rope":
-            turn = angles(here[:1] if state is None else here, self.project.key_dim, at_least_float32(q.dtype))
+            turn = angles(
+                here[:1] if state is None else here, self.project.key_dim, at_least_float32(q.dtype)
+            )
             q, k = rotate(q, *turn), rotate(k, *turn)
         forgotten = self.log_forget(given)
-        return Seen(given, q, k, v, here, conv, None if forgotten is None else running_sum(bounded_for_scores(forgotten)))
+        return Seen(
+            given,
+            q,
+            k,
+            v,
+            here,
+            conv,
+            None if forgotten is None else running_sum(bounded_for_scores(forgotten)),
+        )
 
-    def _attended(self, new: Seen, keys: Tensor, values: Tensor, there: Tensor | None, kept: tuple[Tensor, Tensor] | None) -> Tensor:
-        """The layer's output. there: positions of the keys, None where they are those of the queries, from zero on."""
+    def _attended(
+        self,
+        new: Seen,
+        keys: Tensor,
+        values: Tensor,
+        there: Tensor | None,
+        kept: tuple[Tensor, Tensor] | None,
+    ) -> Tensor:
+        """The layer's output. there: positions of the keys, None where they are those of the queries, from
+        zero on."""
         o = attention(
             new.q,
             keys,
@@ -141,15 +204,20 @@ class Attention(Mixer):
         return y
 
     def log_forget(self, x: Shared) -> Tensor | None:
-        """Logarithms of gates [B, T, H] by which a token forgets what came before it; None: nothing is forgotten."""
+        """Logarithms of gates [B, T, H] by which a token forgets what came before it; None: nothing is
+        forgotten."""
         return None
 
     def _remember(self, state: Cache, new: Seen, *, within: bool = False, first: bool = False) -> Cache:
         """within: in the tensors of `state` themselves. first: so, too, and nothing is in there yet."""
         places = state.keys.shape[2]
         if self.settings.window is None or places < self.settings.window:
-            torch._assert_async((new.here[:, -1] < places).all(), f"the cache holds {places} tokens and is full")
-        k, v, here = (part[:, -places:] for part in (new.k.to(state.keys.dtype), new.v.to(state.values.dtype), new.here))
+            torch._assert_async(
+                (new.here[:, -1] < places).all(), f"the cache holds {places} tokens and is full"
+            )
+        k, v, here = (
+            part[:, -places:] for part in (new.k.to(state.keys.dtype), new.v.to(state.values.dtype), new.here)
+        )
         k, v = k.transpose(1, 2), v.transpose(1, 2)
         place = here % places  # with a window the oldest gives way
         left = None if state.left is None else _left(state, new).to(state.left.dtype)
@@ -163,10 +231,18 @@ class Attention(Mixer):
                 return cache
             return write(cache, 2, wide.expand_as(x), x)
 
-        return Cache(put(state.keys, k), put(state.values, v), write(state.positions, 1, place, here), new.here[:, -1] + 1, new.conv, left)
+        return Cache(
+            put(state.keys, k),
+            put(state.values, v),
+            write(state.positions, 1, place, here),
+            new.here[:, -1] + 1,
+            new.conv,
+            left,
+        )
 
     def init_state(self, batch: int, *, capacity: int) -> Cache:
-        """An empty cache of `capacity` places, or as many as the window has: zeros, as a weight of zero does not silence what is not a number."""
+        """An empty cache of `capacity` places, or as many as the window has: zeros, as a weight of zero does
+        not silence what is not a number."""
         weight = self.readout.linear.weight
         places = min(capacity, self.settings.window or capacity)
         shape = batch, self.project.heads, places
@@ -188,7 +264,12 @@ class Attention(Mixer):
         """The mean over the positions of a sequence: token t sees t + 1 keys, at most the window."""
         window = min(self.settings.window or seq_len, seq_len)
         keys = (window * (window + 1) / 2 + (seq_len - window) * window) / seq_len
-        attended = flops_per_token(heads=self.project.heads, key_dim=self.project.key_dim, value_dim=self.project.value_dim, keys=keys)
+        attended = flops_per_token(
+            heads=self.project.heads,
+            key_dim=self.project.key_dim,
+            value_dim=self.project.value_dim,
+            keys=keys,
+        )
         return attended + self.project.feature_flops()
 
     def parameter_rules(self) -> dict[str, Rule]:
@@ -197,7 +278,8 @@ class Attention(Mixer):
 
 
 def _left(state: Cache, new: Seen) -> Tensor:
-    """Return the logarithms of what is left of each key in the cache [B, S, H] after the last of the tokens, theirs among them, in float64."""
+    """Return the logarithms of what is left of each key in the cache [B, S, H] after the last of the tokens,
+    theirs among them, in float64."""
     assert state.left is not None
     assert new.kept is not None
     places = state.left.shape[1]

@@ -30,20 +30,34 @@ class BackboneSettings(Settings):
 
     d_model: int = Field(64, ge=1, le=1 << 17, description="width of the residual stream")
     layers: int = Field(2, ge=1, le=1024, description="number of layers; a pattern is repeated to fill them")
-    norm: Literal["rms", "layer"] = Field("rms", description="norm before each mixer, each channel mixer and the head")
+    norm: Literal["rms", "layer"] = Field(
+        "rms", description="norm before each mixer, each channel mixer and the head"
+    )
     channel_mixer: Literal["swiglu", "none", "identity", "rwkv4", "rwkv6", "rwkv7", "own"] = Field(
         "swiglu",
-        description="what follows each mixer; identity adds the norm of the residual stream, as zoology's absent MLP does; own is what each was published with",
+        description=(
+            "what follows each mixer; identity adds the norm of the residual stream, as zoology's absent MLP"
+            " does; own is what each was published with"
+        ),
     )
     channel_width: int | None = Field(
-        None, ge=1, le=1 << 20, description="hidden width of the channel mixer; null is 8/3 d_model for swiglu, 4 d_model for rwkv's"
+        None,
+        ge=1,
+        le=1 << 20,
+        description="hidden width of the channel mixer; null is 8/3 d_model for swiglu, 4 d_model for rwkv's",
     )
     tie_embeddings: bool = Field(True, description="one matrix for embedding and head")
-    embedding_dropout: float = Field(0.0, ge=0, lt=1, description="share of the embedded inputs that training sets to zero, the rest scaled up")
+    embedding_dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of the embedded inputs that training sets to zero, the rest scaled up",
+    )
 
 
 def families(settings: BackboneSettings) -> tuple[str, ...]:
-    """The kernel families that what is around the mixers computes with. What a mixer's own channel mixer computes with is among the mixer's."""
+    """The kernel families that what is around the mixers computes with. What a mixer's own channel mixer
+    computes with is among the mixer's."""
     return *FAMILIES, *CHANNEL_FAMILIES.get(settings.channel_mixer, ())
 
 
@@ -55,7 +69,8 @@ class Layer(NamedTuple):
 
 
 class LayerState(NamedTuple):
-    """What one layer carries: its mixer's state, and the last token [B, D] where its channel mixer has a shift."""
+    """What one layer carries: its mixer's state, and the last token [B, D] where its channel mixer has a
+    shift."""
 
     mixer: Any = None
     shift: Tensor | None = None
@@ -73,22 +88,27 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {"rms": RMSNorm, "layer": nn.Laye
 
 
 class Backbone(nn.Module):
-    """x <- x + mixer(norm(x)); x <- x + channel_mixer(norm(x)); logits of norm(x) only at the positions asked for."""
+    """x <- x + mixer(norm(x)); x <- x + channel_mixer(norm(x)); logits of norm(x) only at the positions asked
+    for."""
 
     def __init__(self, settings: BackboneSettings, layers: Sequence[Layer], io: IO, *, seed: int) -> None:
-        """Every part is initialised under a random state keyed by (seed, part), so that no part's draws depend on another's."""
+        """Every part is initialised under a random state keyed by (seed, part), so that no part's draws
+        depend on another's."""
         super().__init__()
         self.settings = settings
         width, norm = settings.d_model, NORMS[settings.norm]
         mixers, channel_mixers = [], {}
-        seeded = torch.default_generator.manual_seed  # what is drawn here is drawn on a CPU; torch.manual_seed would touch the generators of GPUs, too
+        # what is drawn here is drawn on a CPU; torch.manual_seed would touch the generators of GPUs, too
+        seeded = torch.default_generator.manual_seed
         with torch.random.fork_rng(devices=[]):
             for index, layer in enumerate(layers):
                 place = LayerInfo(index, len(layers), width)
                 seeded(stable_key("mixer", seed, index))
                 mixers.append(layer.mixer(layer.settings, place))
                 seeded(stable_key("channel mixer", seed, index))
-                kind = layer.mixer.channel_mixer if settings.channel_mixer == "own" else settings.channel_mixer
+                kind = (
+                    layer.mixer.channel_mixer if settings.channel_mixer == "own" else settings.channel_mixer
+                )
                 if kind != "none":
                     channel_mixers[str(index)] = CHANNEL_MIXERS[kind](place, settings.channel_width)
             seeded(stable_key("embedding", seed))
@@ -105,9 +125,11 @@ class Backbone(nn.Module):
         self.dropout = nn.Dropout(settings.embedding_dropout) if settings.embedding_dropout else nn.Identity()
 
     def forward(self, inputs: Tensor, positions: Tensor, targets: Tensor | None = None) -> Tensor:
-        """inputs and positions [B, N] as a task gives them -> logits [B, N, vocab_out], or vectors [B, N, d_out].
+        """inputs and positions [B, N] as a task gives them -> logits [B, N, vocab_out], or vectors [B, N,
+        d_out].
 
-        With targets the mean loss instead: negative log-likelihood, for which the logits are never all there at once, or squared error.
+        With targets the mean loss instead: negative log-likelihood, for which the logits are never all there
+        at once, or squared error.
         """
         *branches, _ = self._layers(inputs)
         if self.decoder is None:
@@ -121,12 +143,17 @@ class Backbone(nn.Module):
         y: Tensor = self.head(x) if targets is None else loss(x, self.head, targets)
         return y
 
-    def hidden(self, inputs: Tensor, states: Sequence[LayerState] | None = None) -> tuple[Tensor, list[LayerState]]:
-        """inputs [B, T(, F or d_in)] after `states` (one per layer; None: the start) -> the residual stream [B, T, D] and the states."""
+    def hidden(
+        self, inputs: Tensor, states: Sequence[LayerState] | None = None
+    ) -> tuple[Tensor, list[LayerState]]:
+        """inputs [B, T(, F or d_in)] after `states` (one per layer; None: the start) -> the residual stream
+        [B, T, D] and the states."""
         x, last, after = self._layers(inputs, states)
         return x + last, after
 
-    def _layers(self, inputs: Tensor, states: Sequence[LayerState] | None = None) -> tuple[Tensor, Tensor, list[LayerState]]:
+    def _layers(
+        self, inputs: Tensor, states: Sequence[LayerState] | None = None
+    ) -> tuple[Tensor, Tensor, list[LayerState]]:
         """As `hidden`, but for the stream's last sum: what is not asked for need not be added."""
         x = self.dropout(self.embedding(inputs))
         last, handed, after = None, None, []
@@ -143,11 +170,17 @@ class Backbone(nn.Module):
     def init_states(self, batch: int, *, capacity: int) -> list[LayerState]:
         """One state per layer, for sequences of at most `capacity` tokens."""
         nothing = self.head.weight.new_zeros(batch, self.settings.d_model)
-        return [LayerState(mixer.init_state(batch, capacity=capacity), nothing if self._shifted(i) else None) for i, mixer in enumerate(self._each())]
+        return [
+            LayerState(mixer.init_state(batch, capacity=capacity), nothing if self._shifted(i) else None)
+            for i, mixer in enumerate(self._each())
+        ]
 
     def state_size(self, seq_len: int) -> StateSize | None:
-        """Floats carried after `seq_len` tokens, summed over layers; None when a layer does not declare its own."""
-        total = StateSize(shift=self.settings.d_model * sum(self._shifted(i) for i in range(len(self.mixers))))
+        """Floats carried after `seq_len` tokens, summed over layers; None when a layer does not declare its
+        own."""
+        total = StateSize(
+            shift=self.settings.d_model * sum(self._shifted(i) for i in range(len(self.mixers)))
+        )
         for mixer in self._each():
             size = mixer.state_floats(seq_len)
             if size is None:
@@ -168,8 +201,9 @@ class Backbone(nn.Module):
         return sum(p.numel() for p in self.parameters() if p.requires_grad)
 
     def flops_per_token(self, seq_len: int, answers: int) -> float | None:
-        """Forward floating-point operations per token (a multiply-add counts two) of matrix products, convolutions and recurrences,
-        for sequences of `seq_len` with `answers` positions at which the head is applied; None when a layer does not declare its own."""
+        """Forward floating-point operations per token (a multiply-add counts two) of matrix products,
+        convolutions and recurrences, for sequences of `seq_len` with `answers` positions at which the head is
+        applied; None when a layer does not declare its own."""
         total = self.head.weight.numel() * 2 * answers / seq_len
         if self.decoder is not None:
             total += sum(2 * x.numel() for x in self.decoder.parameters() if x.dim() == 2) * answers / seq_len
@@ -183,9 +217,25 @@ class Backbone(nn.Module):
 
     def parameter_rules(self) -> dict[str, Rule]:
         """Every parameter by name, with the rule its mixer gives it or the default."""
-        given = {f"mixers.{i}.{name}": rule for i, mixer in enumerate(self._each()) for name, rule in mixer.parameter_rules().items()}
+        given = {
+            f"mixers.{i}.{name}": rule
+            for i, mixer in enumerate(self._each())
+            for name, rule in mixer.parameter_rules().items()
+        }
         # matrices by their shape alone
-        given |= {f"{name}.weight": Rule(decay=False) for name, module in self.named_modules() if isinstance(module, ShortConvolution | HeadLayerNorm)}
-        given |= {f"{name}.bias": Rule(decay=False) for name, module in self.named_modules() if isinstance(module, HeadLayerNorm)}
-        given |= {f"{name}.mix": Rule(decay=False) for name, module in self.named_modules() if isinstance(module, TokenShift)}
+        given |= {
+            f"{name}.weight": Rule(decay=False)
+            for name, module in self.named_modules()
+            if isinstance(module, ShortConvolution | HeadLayerNorm)
+        }
+        given |= {
+            f"{name}.bias": Rule(decay=False)
+            for name, module in self.named_modules()
+            if isinstance(module, HeadLayerNorm)
+        }
+        given |= {
+            f"{name}.mix": Rule(decay=False)
+            for name, module in self.named_modules()
+            if isinstance(module, TokenShift)
+        }
         return {name: given.get(name, Rule()) for name, _ in self.named_parameters()}

@@ -30,9 +30,10 @@ class BaseConv(Mixer):
     Arora et al. 2023, arXiv:2312.04927.
 
     State: the last kernel - 1 inputs, D floats each; nothing recurrent.
-    Known for: binding a value to the key before it, and so for its place below a mixer with a memory (`base_conv+deltanet`). Alone, L layers see
-    L (kernel - 1) + 1 tokens: recall over longer gaps is out of reach at any width. It adds its own input, which the layer around it
-    adds as well, and so is not silent at first as others are.
+    Known for: binding a value to the key before it, and so for its place below a mixer with a memory
+    (`base_conv+deltanet`). Alone, L layers see L (kernel - 1) + 1 tokens: recall over longer gaps is out of
+    reach at any width. It adds its own input, which the layer around it adds as well, and so is not silent at
+    first as others are.
     """
 
     name = "base_conv"

@@ -15,7 +15,10 @@ from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 class DeltaSettings(MatrixSettings):
     """Published: convolution of 4 with SiLU, l2 norm of q and k, RMS norm of the output, no gate."""
 
-    neg_eigval: bool = Field(False, description="beta in (0, 2) instead of (0, 1): a write can reflect, which parity needs (2411.12537)")
+    neg_eigval: bool = Field(
+        False,
+        description="beta in (0, 2) instead of (0, 1): a write can reflect, which parity needs (2411.12537)",
+    )
 
     @property
     def reflects(self) -> bool:
@@ -26,12 +29,14 @@ class DeltaSettings(MatrixSettings):
 class DeltaNet(MatrixMixer):
     """S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}^T k_t)^T,  o_t = S_t^T q_t / sqrt(K).
 
-    Schlag, Irie & Schmidhuber 2021, arXiv:2102.11174; parallel form and parameterisation Yang et al. 2024, arXiv:2406.06484.
+    Schlag, Irie & Schmidhuber 2021, arXiv:2102.11174; parallel form and parameterisation Yang et al. 2024,
+    arXiv:2406.06484.
 
     State: H K V, constant in length; the convolution keeps 3 inputs per channel.
-    Known for: overwriting. What a key recalls is erased before the new value is written, so with orthonormal keys and beta = 1
-    recall is exact. It never forgets on its own: nothing but a write to the same key frees room. Dividing what is predicted by a normaliser is no setting,
-    since it takes another state and another key to erase with: `normalised_deltanet`. The output projection starts at zero (docs/decisions/0002).
+    Known for: overwriting. What a key recalls is erased before the new value is written, so with orthonormal
+    keys and beta = 1 recall is exact. It never forgets on its own: nothing but a write to the same key frees
+    room. Dividing what is predicted by a normaliser is no setting, since it takes another state and another
+    key to erase with: `normalised_deltanet`. The output projection starts at zero (docs/decisions/0002).
     """
 
     name = "deltanet"
@@ -43,6 +48,10 @@ class DeltaNet(MatrixMixer):
         super().__init__(settings, layer)
         self.beta = WriteStrength(layer.d_model, settings.heads, neg_eigval=settings.neg_eigval)
 
-    def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+    def recur(
+        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """The equation."""
-        return matrix_state(q, k, v, update=Delta(self.beta(x), neg_eigval=self.settings.reflects), state=memory)
+        return matrix_state(
+            q, k, v, update=Delta(self.beta(x), neg_eigval=self.settings.reflects), state=memory
+        )

@@ -17,19 +17,27 @@ from linbench.models.gated_deltanet import GatedDeltaNetSettings
 class DeltaProductSettings(GatedDeltaNetSettings):
     """Published: as Gated DeltaNet, with two steps for every token and beta in (0, 2)."""
 
-    steps: int = Field(2, ge=1, description="writes per token, n_h of the paper: each has a key, a value and a beta")
-    neg_eigval: bool = Field(True, description="beta in (0, 2) instead of (0, 1): a write can reflect, which parity needs (2411.12537)")
+    steps: int = Field(
+        2, ge=1, description="writes per token, n_h of the paper: each has a key, a value and a beta"
+    )
+    neg_eigval: bool = Field(
+        True,
+        description="beta in (0, 2) instead of (0, 1): a write can reflect, which parity needs (2411.12537)",
+    )
 
 
 class DeltaProduct(MatrixMixer):
-    """S_{t,j} = S_{t,j-1} + beta_{t,j} k_{t,j} (v_{t,j} - S_{t,j-1}^T k_{t,j})^T for j = 1 .. n,  o_t = S_{t,n}^T q_t / sqrt(K).
+    """S_{t,j} = S_{t,j-1} + beta_{t,j} k_{t,j} (v_{t,j} - S_{t,j-1}^T k_{t,j})^T for j = 1 .. n,  o_t =
+    S_{t,n}^T q_t / sqrt(K).
 
     Siems et al. 2025, arXiv:2502.10297; S_{t,0} is the memory after the token before.
 
-    State: H K V, constant in length and in n; the convolution keeps 3 inputs per channel, of which keys and values have n times as many.
-    Known for: tracking states. A token acts on the memory by a product of n reflections, so that two make a rotation: one layer learns the
-    permutations of three with n = 2, of five with n = 4, and parity with n = 1. It costs n times as much, and never forgets on its own.
-    The output projection starts at zero (docs/decisions/0002).
+    State: H K V, constant in length and in n; the convolution keeps 3 inputs per channel, of which keys and
+        values have n times as many.
+    Known for: tracking states. A token acts on the memory by a product of n reflections, so that two make a
+    rotation: one layer learns the permutations of three with n = 2, of five with n = 4, and parity with n =
+    1. It costs n times as much, and never forgets on its own. The output projection starts at zero
+    (docs/decisions/0002).
     """
 
     name = "deltaproduct"
@@ -39,7 +47,9 @@ class DeltaProduct(MatrixMixer):
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
-        self.beta = WriteStrength(layer.d_model, settings.steps * settings.heads, neg_eigval=settings.neg_eigval)
+        self.beta = WriteStrength(
+            layer.d_model, settings.steps * settings.heads, neg_eigval=settings.neg_eigval
+        )
 
     def log_decay(self, x: Shared) -> Tensor | None:
         """None: it keeps everything."""
@@ -49,8 +59,13 @@ class DeltaProduct(MatrixMixer):
         """A key and a value for every step."""
         return HeadProjection(self.settings, self.layer, features=self.features, steps=self.settings.steps)
 
-    def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The equation; beta [B, T, n H] has the steps of a token one after the other, as keys and values do."""
+    def recur(
+        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The equation; beta [B, T, n H] has the steps of a token one after the other, as keys and values
+        do."""
         beta = self.beta(x).reshape(*v.shape[:3])
         update = Delta(beta, neg_eigval=self.settings.reflects)
-        return matrix_state(q, k, v, log_decay=self.log_decay(x), update=update, steps=self.settings.steps, state=memory)
+        return matrix_state(
+            q, k, v, log_decay=self.log_decay(x), update=update, steps=self.settings.steps, state=memory
+        )

@@ -15,22 +15,32 @@ from linbench.models.blocks.linear import Affine, Shared
 class FoXSettings(AttentionSettings):
     """Published: no positions, nothing around the heads, forget gates of one half at first."""
 
-    positions: Literal["rope", "none", "alibi"] = Field("none", description="how a token knows where it stands, beside its gates")
+    positions: Literal["rope", "none", "alibi"] = Field(
+        "none", description="how a token knows where it stands, beside its gates"
+    )
     forget_bias: float = Field(
-        0.0, description="where the bias of the forget gate starts: with 0 each token halves what came before, with 8 nearly all is kept"
+        0.0,
+        description=(
+            "where the bias of the forget gate starts: with 0 each token halves what came before, with 8"
+            " nearly all is kept"
+        ),
     )
 
 
 class FoX(Attention):
-    """o_t = sum_{s <= t} softmax_s(q_t . k_s / sqrt(K) + log f_{s+1} + ... + log f_t) v_s,  f_t = sigmoid(w . x_t + b) per head.
+    """o_t = sum_{s <= t} softmax_s(q_t . k_s / sqrt(K) + log f_{s+1} + ... + log f_t) v_s,  f_t = sigmoid(w .
+    x_t + b) per head.
 
     Lin et al. 2025, arXiv:2503.02130. A token's own gate forgets what came before it, never its own key.
 
-    State: a cache of H (K + V + 1) floats per token seen: keys, values and the logarithm of what is left of each; at most w tokens with a window.
-    Known for: recall like softmax attention's without positions, and lengths beyond those trained on, since what is far fades; what is needed after it was
-    forgotten is out of reach. The cache says what is left of a key now, where code keeps sums from the start of the sequence, which grow without bound.
-    The controlled form is that of attention: l2 norm of q and k with a learned scale. FoX-Pro is this with qk_norm and output_norm rms and
-    output_gate sigmoid, but for its shift of keys and values, which is not here. The output projection starts at zero (docs/decisions/0002).
+    State: a cache of H (K + V + 1) floats per token seen: keys, values and the logarithm of what is left of
+        each; at most w tokens with a window.
+    Known for: recall like softmax attention's without positions, and lengths beyond those trained on, since
+    what is far fades; what is needed after it was forgotten is out of reach. The cache says what is left of a
+    key now, where code keeps sums from the start of the sequence, which grow without bound. The controlled
+    form is that of attention: l2 norm of q and k with a learned scale. FoX-Pro is this with qk_norm and
+    output_norm rms and output_gate sigmoid, but for its shift of keys and values, which is not here. The
+    output projection starts at zero (docs/decisions/0002).
     """
 
     name = "fox"
@@ -52,7 +62,9 @@ class FoX(Attention):
         """As attention's, with nothing to be left of anything."""
         empty = super().init_state(batch, capacity=capacity)
         wide = at_least_float32(empty.keys.dtype)
-        return empty._replace(left=empty.keys.new_zeros(*empty.positions.shape, self.settings.heads, dtype=wide))
+        return empty._replace(
+            left=empty.keys.new_zeros(*empty.positions.shape, self.settings.heads, dtype=wide)
+        )
 
     def state_floats(self, seq_len: int) -> StateSize:
         """H (K + V + 1) for each of the last `seq_len` tokens, or of the window."""

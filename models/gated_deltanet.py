@@ -13,11 +13,20 @@ from linbench.models.deltanet import DeltaNet, DeltaSettings
 
 
 class GatedDeltaNetSettings(DeltaSettings):
-    """Published: as DeltaNet, with total key width 0.75 d_model, values twice as wide, and a swish gate on the output."""
+    """Published: as DeltaNet, with total key width 0.75 d_model, values twice as wide, and a swish gate on
+    the output."""
 
     expand_k: float = Field(0.75, gt=0, description="total key width over d_model")
-    expand_v: float = Field(1.5, gt=0, description="total value width over d_model; with head_dim given, expand_v / expand_k * head_dim per head")
-    output_gate: Literal["none", "swish", "sigmoid"] = Field("swish", description="gate computed from the layer's input, after the norm")
+    expand_v: float = Field(
+        1.5,
+        gt=0,
+        description=(
+            "total value width over d_model; with head_dim given, expand_v / expand_k * head_dim per head"
+        ),
+    )
+    output_gate: Literal["none", "swish", "sigmoid"] = Field(
+        "swish", description="gate computed from the layer's input, after the norm"
+    )
 
 
 class GatedDeltaNet(DeltaNet):
@@ -26,10 +35,10 @@ class GatedDeltaNet(DeltaNet):
     Yang, Kautz & Hatamizadeh 2024, arXiv:2412.06464; the decay a_t is Mamba-2's, one per head and token.
 
     State: H K V, constant in length; the convolution keeps 3 inputs per channel.
-    Known for: overwriting one association (the delta rule) and clearing all at once (the gate). The decay also acts on what
-    the delta rule predicts: decay first, then erase and write. A ~ U(1, 16) here, where published code draws U(0, 16), whose
-    logarithm can be minus infinity, and decays are drawn in strata (docs/decisions/0003). Heads are sized for small models; the
-    output projection starts at zero (0002).
+    Known for: overwriting one association (the delta rule) and clearing all at once (the gate). The decay
+    also acts on what the delta rule predicts: decay first, then erase and write. A ~ U(1, 16) here, where
+    published code draws U(0, 16), whose logarithm can be minus infinity, and decays are drawn in strata
+    (docs/decisions/0003). Heads are sized for small models; the output projection starts at zero (0002).
     """
 
     name = "gated_deltanet"
@@ -41,7 +50,9 @@ class GatedDeltaNet(DeltaNet):
         super().__init__(settings, layer)
         self.decay = ScalarDecay(layer.d_model, settings.heads)
 
-    def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+    def recur(
+        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """The equation."""
         update = Delta(self.beta(x), neg_eigval=self.settings.reflects)
         return matrix_state(q, k, v, log_decay=self.decay(x), update=update, state=memory)

@@ -13,27 +13,44 @@ from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
 
 class GLASettings(MatrixSettings):
-    """Published: keys half as wide as the model, norm per head and a swish gate; no convolution, no feature map, no norm of q and k."""
+    """Published: keys half as wide as the model, norm per head and a swish gate; no convolution, no feature
+    map, no norm of q and k."""
 
     expand_k: float = Field(0.5, gt=0, description="total key width over d_model")
-    conv: int = Field(0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none")
-    qk_norm: Literal["none", "l2", "rms"] = Field("none", description="norm of q and k per head, the last thing before the recurrence")
-    output_gate: Literal["none", "swish", "sigmoid"] = Field("swish", description="gate computed from the layer's input, after the norm")
+    conv: int = Field(
+        0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none"
+    )
+    qk_norm: Literal["none", "l2", "rms"] = Field(
+        "none", description="norm of q and k per head, the last thing before the recurrence"
+    )
+    output_gate: Literal["none", "swish", "sigmoid"] = Field(
+        "swish", description="gate computed from the layer's input, after the norm"
+    )
     gate_rank: int = Field(16, ge=1, description="rank of the map from the token to its decays")
-    gate_divisor: float = Field(16.0, gt=0, description="the logarithm of a decay is that of a sigmoid divided by this")
-    gate_bias: float = Field(0.0, description="bias of the decays at first; 0 is a half-life of 16 tokens, and 4 to 6 remembers for longer")
+    gate_divisor: float = Field(
+        16.0, gt=0, description="the logarithm of a decay is that of a sigmoid divided by this"
+    )
+    gate_bias: float = Field(
+        0.0,
+        description=(
+            "bias of the decays at first; 0 is a half-life of 16 tokens, and 4 to 6 remembers for longer"
+        ),
+    )
 
 
 class GLA(MatrixMixer):
-    """S_t = diag(a_t) S_{t-1} + k_t v_t^T,  o_t = S_t^T q_t / sqrt(K),  log a_t = logsigmoid(W_2 W_1 x_t + b) / 16.
+    """S_t = diag(a_t) S_{t-1} + k_t v_t^T,  o_t = S_t^T q_t / sqrt(K),  log a_t = logsigmoid(W_2 W_1 x_t + b)
+    / 16.
 
     Yang et al. 2023, arXiv:2312.06635.
 
     State: H K V, constant in length.
-    Known for: forgetting by content and by channel, which for language beats a constant decay and one decay per head. Every channel starts at a decay of
-    0.958, a half-life of 16 tokens: short for recall over hundreds (`gate_bias`). Nothing is erased but by forgetting. The bias starts at zero, as
-    where the layer is trained for language, and the norm of the output is an RMS norm, as in the authors' code, where the paper has a
-    layer norm; its gate has no bias. The output projection starts at zero (docs/decisions/0002).
+    Known for: forgetting by content and by channel, which for language beats a constant decay and one decay
+    per head. Every channel starts at a decay of 0.958, a half-life of 16 tokens: short for recall over
+    hundreds (`gate_bias`). Nothing is erased but by forgetting. The bias starts at zero, as where the layer
+    is trained for language, and the norm of the output is an RMS norm, as in the authors' code, where the
+    paper has a layer norm; its gate has no bias. The output projection starts at zero
+    (docs/decisions/0002).
     """
 
     name = "gla"
@@ -44,9 +61,18 @@ class GLA(MatrixMixer):
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
         heads, key_dim, _ = self.memory_shape
-        self.decay = LowRankDecay(layer.d_model, heads, key_dim, rank=settings.gate_rank, bias=settings.gate_bias, divisor=settings.gate_divisor)
+        self.decay = LowRankDecay(
+            layer.d_model,
+            heads,
+            key_dim,
+            rank=settings.gate_rank,
+            bias=settings.gate_bias,
+            divisor=settings.gate_divisor,
+        )
 
-    def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+    def recur(
+        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """The equation."""
         return matrix_state(q, k, v, log_decay=self.decay(x), state=memory)
 

@@ -1,4 +1,5 @@
-"""H3: two state spaces that are the same at all times, with products between them, so that keys meet values and queries what was kept."""
+"""H3: two state spaces that are the same at all times, with products between them, so that keys meet values
+and queries what was kept."""
 
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -19,24 +20,37 @@ from linbench.models.blocks.norms import RMSNorm
 
 
 class H3Settings(Settings):
-    """Published: 64 states, heads of one channel, a bilinear memory, skips around both state spaces; no convolution before, no norm."""
+    """Published: 64 states, heads of one channel, a bilinear memory, skips around both state spaces; no
+    convolution before, no norm."""
 
-    states: int = Field(64, ge=2, multiple_of=2, description="how many tokens a key is made of, and how many numbers each channel of the memory remembers")
+    states: int = Field(
+        64,
+        ge=2,
+        multiple_of=2,
+        description=(
+            "how many tokens a key is made of, and how many numbers each channel of the memory remembers"
+        ),
+    )
     head_dim: int = Field(1, ge=1, description="channels of a head, of which every key meets every value")
     modes: Frequencies = Field("lin", description="frequencies of the memory at first, as S4D's")
     discretisation: Discretisation = Field(
         "bilinear",
-        description="how the memory's continuous modes take steps: bilinear, as published, or with a zero-order hold (zoh), as S4D's do",
+        description=(
+            "how the memory's continuous modes take steps: bilinear, as published, or with a zero-order hold"
+            " (zoh), as S4D's do"
+        ),
         json_schema_extra={ABSENT: "zoh"},
     )
     conv: int = INPUT_CONVOLUTION
-    skip: bool = Field(True, description="whether keys go past the shift, and products of keys and values past the memory")
+    skip: bool = Field(
+        True, description="whether keys go past the shift, and products of keys and values past the memory"
+    )
     output_norm: Literal["none", "rms"] = Field("none", description="norm of the output, over all channels")
 
 
 class H3State(NamedTuple):
-    """memory [B, C, N] in at least float32, for C = D head_dim products; the last N - 1 keys, taps [B, N-1, D]; what the short convolution remembers
-    [B, kernel-1, D], None without one."""
+    """memory [B, C, N] in at least float32, for C = D head_dim products; the last N - 1 keys, taps [B, N-1,
+    D]; what the short convolution remembers [B, kernel-1, D], None without one."""
 
     memory: Tensor
     taps: Tensor
@@ -44,17 +58,20 @@ class H3State(NamedTuple):
 
 
 class H3(Mixer):
-    """k~_t = sum_{i<N} w_i * k_{t-i} + D_k * k_t,  y_t = W (q_t * (S4D(k~ * v)_t + D * (k~ * v)_t)),  for heads of one channel.
+    """k~_t = sum_{i<N} w_i * k_{t-i} + D_k * k_t,  y_t = W (q_t * (S4D(k~ * v)_t + D * (k~ * v)_t)),  for
+    heads of one channel.
 
-    Fu et al. 2022, arXiv:2212.14052; the memory is S4D's, 2022, arXiv:2206.11893, by the bilinear rule, as the source has it (`discretisation=zoh`: a
-    zero-order hold, which is what this model had before there was a choice). In wider heads every channel of a key meets every one of a value; a query's
-    channel multiplies what was kept of the key's, and these are summed.
+    Fu et al. 2022, arXiv:2212.14052; the memory is S4D's, 2022, arXiv:2206.11893, by the bilinear rule, as
+    the source has it (`discretisation=zoh`: a zero-order hold, which is what this model had before there was
+    a choice). In wider heads every channel of a key meets every one of a value; a query's channel multiplies
+    what was kept of the key's, and these are summed.
 
     State: D head_dim N, constant in length; the shift keeps N - 1 keys.
-    Known for: recall by state spaces that are the same at all times: the shift brings a key to the token after it, and the product with the value there
-    is what the memory holds. A head has one filter, whose modes start as S4D's do; the taps of the shift, which the source makes of two vectors,
-    start uniform within 1 / sqrt(N). Only maps and the short convolution have weight decay. Maps have biases; the output's starts at zero
-    (docs/decisions/0002). In the controlled form there are no skips.
+    Known for: recall by state spaces that are the same at all times: the shift brings a key to the token
+    after it, and the product with the value there is what the memory holds. A head has one filter, whose
+    modes start as S4D's do; the taps of the shift, which the source makes of two vectors, start uniform
+    within 1 / sqrt(N). Only maps and the short convolution have weight decay. Maps have biases; the output's
+    starts at zero (docs/decisions/0002). In the controlled form there are no skips.
     """
 
     name = "h3"
@@ -93,32 +110,49 @@ class H3(Mixer):
         return Out(self.linear(o), H3State(memory, taps, conv), handed)
 
     def kept(self, kv: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
-        """kv [B, T, H, V, V] after memory [B, H V V, N] -> what the modes of each head make of it, and memory. Products of a head are as so many sequences."""
+        """kv [B, T, H, V, V] after memory [B, H V V, N] -> what the modes of each head make of it, and
+        memory. Products of a head are as so many sequences."""
         batch, heads = len(kv), kv.shape[2]
         alone = kv.flatten(3).permute(0, 3, 1, 2).flatten(0, 1)
-        before = None if memory is None else memory.view(batch, heads, -1, memory.shape[2]).transpose(1, 2).flatten(0, 1)
+        before = (
+            None
+            if memory is None
+            else memory.view(batch, heads, -1, memory.shape[2]).transpose(1, 2).flatten(0, 1)
+        )
         y, after = self.memory(alone, before)
-        return y.unflatten(0, (batch, -1)).permute(0, 2, 3, 1).view(kv.shape), after.unflatten(0, (batch, -1)).transpose(1, 2).flatten(1, 2)
+        return y.unflatten(0, (batch, -1)).permute(0, 2, 3, 1).view(kv.shape), after.unflatten(
+            0, (batch, -1)
+        ).transpose(1, 2).flatten(1, 2)
 
     def shifted(self, k: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
         """k [B, T, D] after the N - 1 keys `before` (None: zeros) -> k~ [B, T, D] and the last N - 1 keys."""
         reach = self.settings.states - 1
         all_keys = F.pad(k, (0, 0, reach, 0)) if before is None else torch.cat([before.to(k.dtype), k], dim=1)
         summed = F.conv1d(all_keys.mT, self.taps.to(k.dtype).flip(1)[:, None], groups=k.shape[-1]).mT
-        return summed if self.key_skip is None else summed + (self.key_skip * k).to(k.dtype), all_keys[:, k.shape[1] :].clone()
+        return summed if self.key_skip is None else summed + (self.key_skip * k).to(k.dtype), all_keys[
+            :, k.shape[1] :
+        ].clone()
 
     def init_state(self, batch: int, *, capacity: int) -> H3State:
         """Zeros; the size does not depend on `capacity`."""
         taps = self.taps.new_zeros(batch, self.settings.states - 1, self.layer.d_model)
-        return H3State(self.memory.init_state(batch).repeat(1, self.settings.head_dim**2, 1), taps, self.conv.init_state(batch))
+        return H3State(
+            self.memory.init_state(batch).repeat(1, self.settings.head_dim**2, 1),
+            taps,
+            self.conv.init_state(batch),
+        )
 
     def state_floats(self, seq_len: int) -> StateSize:
         """D head_dim N; (N - 1) D for the shift, (kernel - 1) D for the convolution."""
         width, states = self.layer.d_model, self.settings.states
-        return StateSize(recurrent=width * self.settings.head_dim * states, convolution=(states - 1) * width + self.conv.state_floats())
+        return StateSize(
+            recurrent=width * self.settings.head_dim * states,
+            convolution=(states - 1) * width + self.conv.state_floats(),
+        )
 
     def recurrence_flops(self, seq_len: int) -> float:
-        """Those of the modes and of the taps, a product of each key with each value, a multiply-add of each with the query, and the skips."""
+        """Those of the modes and of the taps, a product of each key with each value, a multiply-add of each
+        with the query, and the skips."""
         width, wide = self.layer.d_model, int(self.settings.head_dim)
         skips = 2.0 * width * (1 + wide) * (self.skip is not None)
         return self.memory.flops_per_token() * wide**2 + 2 * self.taps.numel() + 3 * width * wide + skips

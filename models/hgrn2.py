@@ -21,12 +21,21 @@ from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 class HGRN2Settings(MatrixSettings):
     """Published: SiLU on q, a norm over all heads together; no convolution, no norm of q, no gate."""
 
-    conv: int = Field(0, ge=0, le=4, description="kernel of the short convolution on q, the decay's logits and v, without SiLU; 0 is none")
-    feature_map: Literal["identity", "elu", "elu+1", "relu", "silu"] = Field("silu", description="applied to q, before the norm; k is as wide as the decays")
+    conv: int = Field(
+        0,
+        ge=0,
+        le=4,
+        description="kernel of the short convolution on q, the decay's logits and v, without SiLU; 0 is none",
+    )
+    feature_map: Literal["identity", "elu", "elu+1", "relu", "silu"] = Field(
+        "silu", description="applied to q, before the norm; k is as wide as the decays"
+    )
     value_map: Literal["identity", "silu"] = Field("identity", description="applied to v")
     qk_norm: QKNorm = Field("none", description="norm of q per head; k is as long as the decays make it")
     output_norm: OutputNorm = Field("rms_all", description=OUTPUT_NORM.description)
-    positions: Literal["none"] = Field("none", description="none: a key that is tied to the decay cannot be rotated")
+    positions: Literal["none"] = Field(
+        "none", description="none: a key that is tied to the decay cannot be rotated"
+    )
 
 
 class TiedProjection(HeadProjection):
@@ -39,25 +48,30 @@ class TiedProjection(HeadProjection):
         self.k_norm = nn.Identity()
         self.value_map = feature_map(settings.value_map, self.value_dim)
 
-    def forward(self, x: Tensor | Shared | tuple[Tensor, ...], conv: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    def forward(
+        self, x: Tensor | Shared | tuple[Tensor, ...], conv: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """As `HeadProjection.forward`."""
         q, logits, v, conv = self.convolved(x, conv)
         return self.q_norm(self.feature_map.features(q)), logits, self.value_map.features(v), conv
 
 
 class HGRN2(MatrixMixer):
-    """S_t = diag(f_t) S_{t-1} + (1 - f_t) v_t^T,  o_t = S_t^T q_t / sqrt(K),  f_t = b + (1 - b) sigmoid(W x_t), b the layer's bound.
+    """S_t = diag(f_t) S_{t-1} + (1 - f_t) v_t^T,  o_t = S_t^T q_t / sqrt(K),  f_t = b + (1 - b) sigmoid(W
+    x_t), b the layer's bound.
 
     Qin et al. 2024, arXiv:2404.07904; the bounds are those of HGRN, 2023, arXiv:2311.04823.
 
     State: H K V, constant in length.
-    Known for: one gate that says what to forget and where to write, and lower bounds that rise with depth, so that later layers remember for
-    longer. Before training f is 0.5 in the first layer, a half-life of one token, and 0.75 in the second of two: few layers are slow to
-    learn recall. Published models have heads of 128 keys (expand_ratio), D / 128 of them; here 2 of D / 2 by default. Published bounds are one matrix
-    of the whole model, a softmax over layers of which layer l takes the first l parts. A layer here knows but itself: b = sigmoid of a vector of its
-    own, which starts where the published one does, at l / L in layer l of L, and learns; what is lost is that no layer's bound may pass the next
-    one's. The first has none, as published. In the controlled form q and v get their SiLU after the convolution and q its norm; k is tied, so that
-    its length is the equation's. The output projection starts at zero (docs/decisions/0002).
+    Known for: one gate that says what to forget and where to write, and lower bounds that rise with depth, so
+    that later layers remember for longer. Before training f is 0.5 in the first layer, a half-life of one
+    token, and 0.75 in the second of two: few layers are slow to learn recall. Published models have heads of
+    128 keys (expand_ratio), D / 128 of them; here 2 of D / 2 by default. Published bounds are one matrix of
+    the whole model, a softmax over layers of which layer l takes the first l parts. A layer here knows but
+    itself: b = sigmoid of a vector of its own, which starts where the published one does, at l / L in layer l
+    of L, and learns; what is lost is that no layer's bound may pass the next one's. The first has none, as
+    published. In the controlled form q and v get their SiLU after the convolution and q its norm; k is tied,
+    so that its length is the equation's. The output projection starts at zero (docs/decisions/0002).
     """
 
     name = "hgrn2"
@@ -76,17 +90,22 @@ class HGRN2(MatrixMixer):
         """k is tied to the decay."""
         return TiedProjection(self.settings, self.layer)
 
-    def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+    def recur(
+        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """The equation; k are logits."""
         log_decay = self.log_decay(k)
         return matrix_state(q, (-torch.expm1(log_decay)).to(q.dtype), v, log_decay=log_decay, state=memory)
 
     def log_decay(self, logits: Tensor) -> Tensor:
-        """log f [B, T, H, K] in at least float32: b + (1 - b) sigmoid(z) is sigmoid(z) / sigmoid(z - log b), which keeps its digits near zero and near one."""
+        """log f [B, T, H, K] in at least float32: b + (1 - b) sigmoid(z) is sigmoid(z) / sigmoid(z - log b),
+        which keeps its digits near zero and near one."""
         logits = widened(logits)
         if self.bound is None:
             return F.logsigmoid(logits)
-        return (F.logsigmoid(logits) - F.logsigmoid(logits - F.logsigmoid(self.bound.to(logits.dtype)))).clamp(max=0)
+        return (
+            F.logsigmoid(logits) - F.logsigmoid(logits - F.logsigmoid(self.bound.to(logits.dtype)))
+        ).clamp(max=0)
 
     def parameter_rules(self) -> dict[str, Rule]:
         """No weight decay on the bounds."""

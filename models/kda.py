@@ -20,15 +20,27 @@ from linbench.models.deltanet import DeltaSettings
 class KDASettings(DeltaSettings):
     """Published: as DeltaNet, with a sigmoid gate on the output."""
 
-    output_gate: Literal["none", "swish", "sigmoid"] = Field("sigmoid", description="gate computed from the layer's input, after the norm")
-    gate_rank: int | None = Field(None, ge=1, description="rank of the maps that decay and output gate are computed with; null is the dimension of a head")
-    safe_decay: bool = Field(False, description="log decay within (-5, 0) by a sigmoid, instead of a softplus that knows no bound")
+    output_gate: Literal["none", "swish", "sigmoid"] = Field(
+        "sigmoid", description="gate computed from the layer's input, after the norm"
+    )
+    gate_rank: int | None = Field(
+        None,
+        ge=1,
+        description=(
+            "rank of the maps that decay and output gate are computed with; null is the dimension of a head"
+        ),
+    )
+    safe_decay: bool = Field(
+        False, description="log decay within (-5, 0) by a sigmoid, instead of a softplus that knows no bound"
+    )
 
 
 class ChannelDecay(nn.Module):
-    """log a_t = -exp(A_log) softplus(W_up W_down x_t + dt_bias), A_log for each head, dt_bias for each of its channels.
+    """log a_t = -exp(A_log) softplus(W_up W_down x_t + dt_bias), A_log for each head, dt_bias for each of its
+    channels.
 
-    safe: -5 sigmoid(exp(A_log) (W_up W_down x_t + dt_bias)) instead. A ~ U(1, 16), safe 1, and dt_bias is drawn as in `ScalarDecay`.
+    safe: -5 sigmoid(exp(A_log) (W_up W_down x_t + dt_bias)) instead. A ~ U(1, 16), safe 1, and dt_bias is
+        drawn as in `ScalarDecay`.
     """
 
     def __init__(self, d_model: int, rank: int, heads: int, dim: int, *, safe: bool) -> None:
@@ -52,14 +64,15 @@ class ChannelDecay(nn.Module):
 class KDA(MatrixMixer):
     """S_t = (I - beta_t k_t k_t^T) diag(a_t) S_{t-1} + beta_t k_t v_t^T,  o_t = S_t^T q_t / sqrt(K).
 
-    Kimi Team 2025, arXiv:2510.26692. The decay a_t is Gated DeltaNet's with a number for each key channel; it acts first, so that the delta
-    rule predicts from what is left.
+    Kimi Team 2025, arXiv:2510.26692. The decay a_t is Gated DeltaNet's with a number for each key channel; it
+    acts first, so that the delta rule predicts from what is left.
 
     State: H K V, constant in length; the convolution keeps 3 inputs per channel.
-    Known for: overwriting one association (the delta rule) while each channel of the key keeps for as long as it needs to; published to
-    learn recall and stacks sooner than Gated DeltaNet. A softplus knows no bound, so a channel can be wiped out at once; `safe_decay`
-    is the published variant that keeps at least e^-5. Neither map of a gate has a bias: published code gives the output gate one, the paper does not.
-    Decays are drawn in strata (docs/decisions/0003); the output projection starts at zero (0002).
+    Known for: overwriting one association (the delta rule) while each channel of the key keeps for as long as
+    it needs to; published to learn recall and stacks sooner than Gated DeltaNet. A softplus knows no bound,
+    so a channel can be wiped out at once; `safe_decay` is the published variant that keeps at least e^-5.
+    Neither map of a gate has a bias: published code gives the output gate one, the paper does not. Decays are
+    drawn in strata (docs/decisions/0003); the output projection starts at zero (0002).
     """
 
     name = "kda"
@@ -80,7 +93,9 @@ class KDA(MatrixMixer):
         _, value_dim = head_dims(self.settings, self.layer.d_model)
         return Readout(self.settings, self.layer, gate_rank=self.settings.gate_rank or value_dim)
 
-    def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+    def recur(
+        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """The equation."""
         return matrix_state(q, k, v, log_decay=self.decay(x), update=Delta(self.beta(x)), state=memory)
 

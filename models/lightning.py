@@ -17,34 +17,52 @@ from linbench.models.blocks.positions import alibi_slopes
 
 
 class LightningSettings(MatrixSettings):
-    """Published: SiLU on q, k and v, a norm over all heads together, a sigmoid gate; no convolution, no norm of q and k."""
+    """Published: SiLU on q, k and v, a norm over all heads together, a sigmoid gate; no convolution, no norm
+    of q and k."""
 
-    conv: int = Field(0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none")
-    feature_map: Literal["identity", "elu+1", "relu", "silu"] = Field("silu", description="applied to q and k, before the norm")
+    conv: int = Field(
+        0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none"
+    )
+    feature_map: Literal["identity", "elu+1", "relu", "silu"] = Field(
+        "silu", description="applied to q and k, before the norm"
+    )
     value_map: Literal["identity", "silu"] = Field("silu", description="applied to v")
-    qk_norm: Literal["none", "l2", "rms"] = Field("none", description="norm of q and k per head, the last thing before the recurrence")
+    qk_norm: Literal["none", "l2", "rms"] = Field(
+        "none", description="norm of q and k per head, the last thing before the recurrence"
+    )
     output_norm: OutputNorm = Field("rms_all", description=OUTPUT_NORM.description)
-    output_gate: Literal["none", "swish", "sigmoid"] = Field("sigmoid", description="gate computed from the layer's input, after the norm")
-    law: Literal["alibi", "linear"] = Field("alibi", description="slopes of the heads: geometric as ALiBi's, or 8 h / H as of TransNormerLLM")
+    output_gate: Literal["none", "swish", "sigmoid"] = Field(
+        "sigmoid", description="gate computed from the layer's input, after the norm"
+    )
+    law: Literal["alibi", "linear"] = Field(
+        "alibi", description="slopes of the heads: geometric as ALiBi's, or 8 h / H as of TransNormerLLM"
+    )
 
 
 class Lightning(MatrixMixer):
     """S_t = a S_{t-1} + k_t v_t^T,  o_t = S_t^T q_t,  a = exp(-s_h (1 - l / (L - 1) + 1e-5)) in layer l of L.
 
-    Qin et al. 2023, arXiv:2307.14995 (TransNormerLLM) and 2024, arXiv:2401.04658 (Lightning Attention-2); the layer of MiniMax-01 2025,
-    arXiv:2501.08313. s_h are the slopes of ALiBi; `law=linear` is TransNormerLLM's a = exp(-(8 h / H) (1 - l / L)), h = 0 ... H-1.
+    Qin et al. 2023, arXiv:2307.14995 (TransNormerLLM) and 2024, arXiv:2401.04658 (Lightning Attention-2); the
+    layer of MiniMax-01 2025, arXiv:2501.08313. s_h are the slopes of ALiBi; `law=linear` is TransNormerLLM's
+    a = exp(-(8 h / H) (1 - l / L)), h = 0 ... H-1.
 
     State: H K V, constant in length.
-    Known for: being cheap at very long context, between few layers of softmax attention. No decay depends on the token. The last layer has next
-    to none, where sums grow with length, and a single layer counts as the first. The two laws are far apart: of four heads the first layer keeps
-    0.78, 0.94, 0.985 and 0.996 of its memory from one token to the next by the slopes of ALiBi; by the linear law 1, 0.135, 0.018 and 0.0025.
-    In the controlled form the SiLU of the convolution takes the place of its own. The output projection starts at zero (docs/decisions/0002).
+    Known for: being cheap at very long context, between few layers of softmax attention. No decay depends on
+    the token. The last layer has next to none, where sums grow with length, and a single layer counts as the
+    first. The two laws are far apart: of four heads the first layer keeps 0.78, 0.94, 0.985 and 0.996 of its
+    memory from one token to the next by the slopes of ALiBi; by the linear law 1, 0.135, 0.018 and 0.0025. In
+    the controlled form the SiLU of the convolution takes the place of its own. The output projection starts
+    at zero (docs/decisions/0002).
     """
 
     name = "lightning"
     generation = "gates and decay"
     Settings = LightningSettings
-    controlled: ClassVar[dict[str, Any] | None] = {**(MatrixMixer.controlled or {}), "feature_map": "identity", "value_map": "identity"}
+    controlled: ClassVar[dict[str, Any] | None] = {
+        **(MatrixMixer.controlled or {}),
+        "feature_map": "identity",
+        "value_map": "identity",
+    }
     decays = True
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
@@ -56,6 +74,8 @@ class Lightning(MatrixMixer):
         self.decay = ConstantDecay(log_decay)
         self.value_map = feature_map(settings.value_map, self.project.value_dim)
 
-    def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+    def recur(
+        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """The equation."""
         return matrix_state(q, k, self.value_map.features(v), log_decay=self.decay(), scale=1.0, state=memory)

@@ -27,22 +27,25 @@ class LSTMSettings(Settings):
 
 
 class LSTMState(NamedTuple):
-    """c and h, memory [B, 2, W] in at least float32; what the short convolution remembers [B, kernel-1, D], None without one."""
+    """c and h, memory [B, 2, W] in at least float32; what the short convolution remembers [B, kernel-1, D],
+    None without one."""
 
     memory: Tensor
     conv: Tensor | None
 
 
 class LSTM(Mixer):
-    """c_t = sigmoid(f_t) * c_{t-1} + sigmoid(i_t) * tanh(g_t),  h_t = sigmoid(o_t) * tanh(c_t),  (i, f, g, o)_t = W x_t + U h_{t-1} + b,  y_t = W_o h_t.
+    """c_t = sigmoid(f_t) * c_{t-1} + sigmoid(i_t) * tanh(g_t),  h_t = sigmoid(o_t) * tanh(c_t),  (i, f, g,
+    o)_t = W x_t + U h_{t-1} + b,  y_t = W_o h_t.
 
-    Hochreiter & Schmidhuber 1997, Neural Computation 9(8), with the forget gate of Gers, Schmidhuber & Cummins 2000, Neural Computation 12(10); it is older
-    than arXiv.
+    Hochreiter & Schmidhuber 1997, Neural Computation 9(8), with the forget gate of Gers, Schmidhuber &
+    Cummins 2000, Neural Computation 12(10); it is older than arXiv.
 
     State: c and h, 2 W floats, constant in length.
-    Known for: gates that read the memory, so that it tracks states which linear recurrences with positive diagonal transitions cannot. Its memory is
-    a vector, which bounds recall, and its steps must be taken one after the other, which is slow. The forget gate's bias starts at 1, the others' at 0.
-    The output projection, which the classical cell does not have, starts at zero (docs/decisions/0002).
+    Known for: gates that read the memory, so that it tracks states which linear recurrences with positive
+    diagonal transitions cannot. Its memory is a vector, which bounds recall, and its steps must be taken one
+    after the other, which is slow. The forget gate's bias starts at 1, the others' at 0. The output
+    projection, which the classical cell does not have, starts at zero (docs/decisions/0002).
     """
 
     name = "lstm"

@@ -1,4 +1,5 @@
-"""Mamba: for each channel a small vector of states, that the token tells what to write, what to forget and what to read."""
+"""Mamba: for each channel a small vector of states, that the token tells what to write, what to forget and
+what to read."""
 
 import math
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -21,39 +22,55 @@ from linbench.models.blocks.norms import RMSNorm
 
 
 class MambaSettings(Settings):
-    """Published: twice as wide inside, 16 states for each channel, a convolution with biases, a skip and a gate, no norm."""
+    """Published: twice as wide inside, 16 states for each channel, a convolution with biases, a skip and a
+    gate, no norm."""
 
     expand: float = Field(2.0, gt=0, description="how many channels there are inside, over d_model")
     states: int = Field(16, ge=1, description="how many numbers each channel remembers")
-    step_rank: int | None = Field(None, ge=1, description="rank of the map from a token to the steps of all channels; null is d_model / 16, rounded up")
+    step_rank: int | None = Field(
+        None,
+        ge=1,
+        description=(
+            "rank of the map from a token to the steps of all channels; null is d_model / 16, rounded up"
+        ),
+    )
     conv: int = Field(4, ge=0, le=4, description="kernel of the short convolution on x, with SiLU; 0 is none")
     conv_bias: bool = Field(True, description="whether the convolution, where there is one, has biases")
-    neg_eigval: bool = Field(False, description="decays in (-1, 1) instead of (0, 1), which parity needs (2411.12537)")
+    neg_eigval: bool = Field(
+        False, description="decays in (-1, 1) instead of (0, 1), which parity needs (2411.12537)"
+    )
     skip: bool = Field(True, description="whether D x goes past the memory")
     output_norm: Literal["none", "rms"] = Field("none", description="norm of the output, over all channels")
-    output_gate: Literal["none", "swish"] = Field("swish", description="gate computed from the layer's input, after the norm")
+    output_gate: Literal["none", "swish"] = Field(
+        "swish", description="gate computed from the layer's input, after the norm"
+    )
 
 
 class MambaState(NamedTuple):
-    """memory [B, W, N] in at least float32; what the short convolution remembers [B, kernel-1, W], None without one."""
+    """memory [B, W, N] in at least float32; what the short convolution remembers [B, kernel-1, W], None
+    without one."""
 
     memory: Tensor
     conv: Tensor | None
 
 
 class Mamba(Mixer):
-    """h_t = exp(d_t A) h_{t-1} + d_t x_t B_t,  y_t = C_t . h_t + D x_t,  for each channel, with a step d_t = softplus(W_2 W_1 x_t + b) of its own.
+    """h_t = exp(d_t A) h_{t-1} + d_t x_t B_t,  y_t = C_t . h_t + D x_t,  for each channel, with a step d_t =
+    softplus(W_2 W_1 x_t + b) of its own.
 
-    Gu & Dao 2023, arXiv:2312.00752. x is the layer's input after a linear map and the short convolution; B and C are read from it, and are the same
-    for all channels.
+    Gu & Dao 2023, arXiv:2312.00752. x is the layer's input after a linear map and the short convolution; B
+    and C are read from it, and are the same for all channels.
 
-    State: W N, 16 times the 2 D channels as published, constant in length; the convolution keeps 3 inputs per channel.
-    Known for: selection, which copies what matters and leaves out the rest, and induction over far more tokens than it was trained on. Every channel
-    remembers 16 numbers, which fade at rates of their own, and no association can be erased alone. Decays are positive, and parity is out of reach
-    but with `neg_eigval`, decays 2 exp(d A) - 1 (arXiv:2411.12537). Published models have no channel mixer between their layers
-    (`channel_mixer=own`). Steps are drawn in strata (docs/decisions/0003). In the controlled form there are as many channels as the model is wide, and
-    no skip, as in Mamba-2's. The output projection starts at zero (0002). On a GPU, with 16 states or fewer, no state of a token leaves the chip but one
-    in sixteen; on a CPU all are written out, which is slow.
+    State: W N, 16 times the 2 D channels as published, constant in length; the convolution keeps 3 inputs per
+        channel.
+    Known for: selection, which copies what matters and leaves out the rest, and induction over far more
+    tokens than it was trained on. Every channel remembers 16 numbers, which fade at rates of their own, and
+    no association can be erased alone. Decays are positive, and parity is out of reach but with `neg_eigval`,
+    decays 2 exp(d A) - 1 (arXiv:2411.12537). Published models have no channel mixer between their layers
+    (`channel_mixer=own`). Steps are drawn in strata (docs/decisions/0003). In the controlled form there are
+    as many channels as the model is wide, and no skip, as in Mamba-2's. The output projection starts at zero
+    (0002). On a GPU, with 16 states or fewer, no state of a token leaves the chip but one in sixteen; on a
+    CPU all are written out, which is slow.
     """
 
     name = "mamba"
@@ -95,18 +112,25 @@ class Mamba(Mixer):
         return Out(self.linear(o), MambaState(memory, conv), handed)
 
     def recur(self, u: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The equation without its skip: u [B, T, W], which is x there, and memory [B, W, N] -> y [B, T, W] and memory."""
+        """The equation without its skip: u [B, T, W], which is x there, and memory [B, W, N] -> y [B, T, W]
+        and memory."""
         told = Shared(u, [self.step.down, self.write, self.read])
         low, up = self.step.down(told), self.step.up
-        step = F.softplus(widened(linear(low, [up.weight])[0]) + up.bias)  # b has digits that 16 bits have not
+        # b has digits that 16 bits have not
+        step = F.softplus(widened(linear(low, [up.weight])[0]) + up.bias)
         rate = -self.A_log.to(step.dtype).exp()
-        o, memory = selective_scan(u, step, rate, self.write(told), self.read(told), memory, signed=self.settings.neg_eigval)
+        o, memory = selective_scan(
+            u, step, rate, self.write(told), self.read(told), memory, signed=self.settings.neg_eigval
+        )
         return o.to(u.dtype), memory
 
     def init_state(self, batch: int, *, capacity: int) -> MambaState:
         """Zeros; the size does not depend on `capacity`."""
         weight = self.linear.weight
-        return MambaState(weight.new_zeros(batch, *self.A_log.shape, dtype=at_least_float32(weight.dtype)), self.conv.init_state(batch))
+        return MambaState(
+            weight.new_zeros(batch, *self.A_log.shape, dtype=at_least_float32(weight.dtype)),
+            self.conv.init_state(batch),
+        )
 
     def state_floats(self, seq_len: int) -> StateSize:
         """W N, (kernel - 1) W for the convolution."""
@@ -115,8 +139,13 @@ class Mamba(Mixer):
     def recurrence_flops(self, seq_len: int) -> float:
         """Those of the scan, and of skip and gate."""
         width, states = self.A_log.shape
-        return flops_per_token(width, states) + (2 * (self.skip is not None) + (self.gate is not None)) * width
+        return (
+            flops_per_token(width, states) + (2 * (self.skip is not None) + (self.gate is not None)) * width
+        )
 
     def parameter_rules(self) -> dict[str, Rule]:
         """No weight decay on what parameterises the forgetting, nor on the skip."""
-        return {name: Rule(decay=False) for name in ("A_log", "step.up.bias", *([] if self.skip is None else ["skip"]))}
+        return {
+            name: Rule(decay=False)
+            for name in ("A_log", "step.up.bias", *([] if self.skip is None else ["skip"]))
+        }

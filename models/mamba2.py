@@ -17,17 +17,34 @@ from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
 
 class Mamba2Settings(MatrixSettings):
-    """Published: twice as wide inside, one B and C for all heads, a convolution with biases, no norm of B and C, a gate before a norm over a group's heads."""
+    """Published: twice as wide inside, one B and C for all heads, a convolution with biases, no norm of B and
+    C, a gate before a norm over a group's heads."""
 
-    expand_v: float = Field(2.0, gt=0, description="inner width over d_model; with head_dim given, expand_v / expand_k * head_dim per head")
-    groups: int | None = Field(1, ge=1, description="how many B and C (k and q) there are, each for as many heads; null is one for each head")
+    expand_v: float = Field(
+        2.0,
+        gt=0,
+        description="inner width over d_model; with head_dim given, expand_v / expand_k * head_dim per head",
+    )
+    groups: int | None = Field(
+        1,
+        ge=1,
+        description="how many B and C (k and q) there are, each for as many heads; null is one for each head",
+    )
     conv_bias: bool = Field(True, description="whether the convolution has biases")
     skip: bool = Field(True, description="whether D x goes past the memory")
-    qk_norm: Literal["none", "l2", "rms"] = Field("none", description="norm of C and B (q and k), the last thing before the recurrence")
-    output_norm: Literal["none", "rms", "rms_all", "rms_groups", "layer"] = Field(  # type: ignore[assignment]
-        "rms_all", description=f"{OUTPUT_NORM.description}; rms_groups over the heads of each group, by default where there are several groups"
+    qk_norm: Literal["none", "l2", "rms"] = Field(
+        "none", description="norm of C and B (q and k), the last thing before the recurrence"
     )
-    output_gate: Literal["none", "swish"] = Field("swish", description="gate computed from the layer's input, before the norm")
+    output_norm: Literal["none", "rms", "rms_all", "rms_groups", "layer"] = Field(  # type: ignore[assignment]
+        "rms_all",
+        description=(
+            f"{OUTPUT_NORM.description}; rms_groups over the heads of each group, by default where there are"
+            " several groups"
+        ),
+    )
+    output_gate: Literal["none", "swish"] = Field(
+        "swish", description="gate computed from the layer's input, before the norm"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -35,7 +52,8 @@ class Mamba2Settings(MatrixSettings):
         several = str(values.get("groups", 1)) != "1"
         if several:
             return {"output_norm": "rms_groups", **values}
-        return {**values, "output_norm": "rms_all"} if values.get("output_norm") == "rms_groups" else values  # one group is all heads: one name for it
+        # one group is all heads: one name for it
+        return {**values, "output_norm": "rms_all"} if values.get("output_norm") == "rms_groups" else values
 
 
 class GateFirst(Readout):
@@ -49,25 +67,32 @@ class GateFirst(Readout):
 
 
 class Mamba2(MatrixMixer):
-    """S_t = exp(A d_t) S_{t-1} + B_t (d_t x_t)^T,  y_t = S_t^T C_t + D x_t,  with a step d_t = softplus(W u_t + b) for each head and token u_t.
+    """S_t = exp(A d_t) S_{t-1} + B_t (d_t x_t)^T,  y_t = S_t^T C_t + D x_t,  with a step d_t = softplus(W u_t
+    + b) for each head and token u_t.
 
     Dao & Gu 2024, arXiv:2405.21060. C, B and x are q, k and v.
 
     State: H K V, constant in length; the convolution keeps 3 inputs per channel.
-    Known for: a scalar decay for each token that runs as products of matrices. All heads share one key space, as published; with several groups each has
-    one, and its heads are normed together; a step that writes
-    little also forgets little. It cannot erase one association alone, and with decays that are positive it cannot track parity. Published
-    models have states of 128 for heads of 64, and no channel mixer between their layers (`channel_mixer=own`); heads here are few, their state as
-    wide as the model over the heads, and decays are drawn in strata (docs/decisions/0003). In the controlled form every head has a B and a C
-    of its own, and there is no skip: no other memory has one, and steps that start small would leave what is read far below it. The
-    output projection starts at zero (0002).
+    Known for: a scalar decay for each token that runs as products of matrices. All heads share one key space,
+    as published; with several groups each has one, and its heads are normed together; a step that writes
+    little also forgets little. It cannot erase one association alone, and with decays that are positive it
+    cannot track parity. Published models have states of 128 for heads of 64, and no channel mixer between
+    their layers (`channel_mixer=own`); heads here are few, their state as wide as the model over the heads,
+    and decays are drawn in strata (docs/decisions/0003). In the controlled form every head has a B and a C of
+    its own, and there is no skip: no other memory has one, and steps that start small would leave what is
+    read far below it. The output projection starts at zero (0002).
     """
 
     name = "mamba2"
     channel_mixer = "none"
     generation = "gates and decay"
     Settings = Mamba2Settings
-    controlled: ClassVar[dict[str, Any] | None] = {**(MatrixMixer.controlled or {}), "groups": None, "conv_bias": False, "skip": False}
+    controlled: ClassVar[dict[str, Any] | None] = {
+        **(MatrixMixer.controlled or {}),
+        "groups": None,
+        "conv_bias": False,
+        "skip": False,
+    }
     decays = True
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
@@ -80,16 +105,22 @@ class Mamba2(MatrixMixer):
         s = self.settings
         if s.heads % (s.groups or 1):
             raise UserError(f"model.groups = {s.groups} does not divide model.heads = {s.heads}.")
-        return HeadProjection(s, self.layer, features=self.features, key_heads=s.groups, conv_bias=s.conv_bias)
+        return HeadProjection(
+            s, self.layer, features=self.features, key_heads=s.groups, conv_bias=s.conv_bias
+        )
 
     def reading(self) -> Readout:
         """The gate comes first."""
         return GateFirst(self.settings, self.layer, groups=self.settings.groups or self.settings.heads)
 
-    def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+    def recur(
+        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """The equation."""
         log_decay, step = self.decay.with_step(x)
-        o, memory = matrix_state(q, k, (step[..., None] * v).to(v.dtype), log_decay=log_decay, scale=1.0, state=memory)
+        o, memory = matrix_state(
+            q, k, (step[..., None] * v).to(v.dtype), log_decay=log_decay, scale=1.0, state=memory
+        )
         return o if self.skip is None else o + self.skip[:, None].to(v.dtype) * v, memory
 
     def recurrence_flops(self, seq_len: int) -> float:
@@ -99,4 +130,7 @@ class Mamba2(MatrixMixer):
 
     def parameter_rules(self) -> dict[str, Rule]:
         """No weight decay on what parameterises the forgetting, nor on the skip."""
-        return {name: Rule(decay=False) for name in ("decay.A_log", "decay.dt_bias", *([] if self.skip is None else ["skip"]))}
+        return {
+            name: Rule(decay=False)
+            for name in ("decay.A_log", "decay.dt_bias", *([] if self.skip is None else ["skip"]))
+        }

@@ -19,20 +19,34 @@ from linbench.models.blocks.stabiliser import stabilised
 
 
 class MLSTMSettings(MatrixSettings):
-    """Published: keys half as wide as values, soft-capped gates, layer norm per head, sigmoid output gate; no convolution."""
+    """Published: keys half as wide as values, soft-capped gates, layer norm per head, sigmoid output gate; no
+    convolution."""
 
     expand_k: float = Field(0.5, gt=0, description="total key width over d_model")
-    conv: int = Field(0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none")
-    qk_norm: QKNorm = Field("none", description="norm of q and k per head, the last thing before the recurrence")
+    conv: int = Field(
+        0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none"
+    )
+    qk_norm: QKNorm = Field(
+        "none", description="norm of q and k per head, the last thing before the recurrence"
+    )
     output_norm: OutputNorm = Field("layer", description=OUTPUT_NORM.description)
-    output_gate: Literal["none", "swish", "sigmoid"] = Field("sigmoid", description="gate computed from the layer's input, after the norm")
-    soft_cap: float | None = Field(15.0, gt=0, description="gates stay within it before their exponential or sigmoid, cap tanh(x / cap); null is none")
+    output_gate: Literal["none", "swish", "sigmoid"] = Field(
+        "sigmoid", description="gate computed from the layer's input, after the norm"
+    )
+    soft_cap: float | None = Field(
+        15.0,
+        gt=0,
+        description=(
+            "gates stay within it before their exponential or sigmoid, cap tanh(x / cap); null is none"
+        ),
+    )
     input_bias: float = Field(0.0, description="mean of the input gate's bias at the start")
     positions: Literal["none"] = Field("none", description="q and k are not rotated")
 
 
 class MLSTMState(NamedTuple):
-    """memory [B, H, K, V+1] divided by e^maximum, maximum [B, H], both in at least float32; what the short convolution remembers, None without one."""
+    """memory [B, H, K, V+1] divided by e^maximum, maximum [B, H], both in at least float32; what the short
+    convolution remembers, None without one."""
 
     memory: Tensor
     maximum: Tensor
@@ -40,19 +54,22 @@ class MLSTMState(NamedTuple):
 
 
 class MLSTM(MatrixMixer):
-    """S_t = f_t S_{t-1} + i_t k_t v_t^T,  n_t = f_t n_{t-1} + i_t k_t,  o_t = S_t^T q_t / max(|n_t . q_t|, sqrt(K)).
+    """S_t = f_t S_{t-1} + i_t k_t v_t^T,  n_t = f_t n_{t-1} + i_t k_t,  o_t = S_t^T q_t / max(|n_t . q_t|,
+    sqrt(K)).
 
-    Beck et al. 2024, arXiv:2405.04517; the layer is that of xLSTM-7B, 2503.13427. log i_t and the logit of f_t are linear in x_t and softly
-    capped. S and n are kept divided by e^m, with m_t = max(log f_t + m_{t-1}, log i_t) and m_0 = 0, which changes nothing but how much the
-    1e-6 counts that is added to the denominator.
+    Beck et al. 2024, arXiv:2405.04517; the layer is that of xLSTM-7B, 2503.13427. log i_t and the logit of
+    f_t are linear in x_t and softly capped. S and n are kept divided by e^m, with m_t = max(log f_t +
+    m_{t-1}, log i_t) and m_0 = 0, which changes nothing but how much the 1e-6 counts that is added to the
+    denominator.
 
     State: H K V, H K for the normaliser and H for m; constant in length.
-    Known for: exponential gates, by which a late token can outweigh all before it. The decay is one positive number
-    per head, so parity is out of reach. Gates start as in the first paper, whatever the token: forget biases from 3 to 6
-    over the heads, which the cap makes forget gates from 0.951 to 0.997, memories of fourteen tokens and longer, and input biases N(0, 0.1), since the larger
-    model's code sets none. With `conv` the convolution has no bias and takes v, too, where the first paper's has one and makes q and k alone.
-    The gates read the layer's input, and of what is around the first paper's cell (wider stream, skip) there is nothing. The output projection
-    starts at zero (docs/decisions/0002).
+    Known for: exponential gates, by which a late token can outweigh all before it. The decay is one positive
+    number per head, so parity is out of reach. Gates start as in the first paper, whatever the token: forget
+    biases from 3 to 6 over the heads, which the cap makes forget gates from 0.951 to 0.997, memories of
+    fourteen tokens and longer, and input biases N(0, 0.1), since the larger model's code sets none. With
+    `conv` the convolution has no bias and takes v, too, where the first paper's has one and makes q and k
+    alone. The gates read the layer's input, and of what is around the first paper's cell (wider stream, skip)
+    there is nothing. The output projection starts at zero (docs/decisions/0002).
     """
 
     name = "mlstm"
@@ -94,7 +111,15 @@ class MLSTM(MatrixMixer):
         def denominator(total: Tensor) -> Tensor:
             return torch.maximum(total.abs(), (-maximum).exp()[..., None]) + self.epsilon
 
-        o, held = normalised(q, k * strength[..., None], v, denominator, log_decay=log_decay, scale=q.shape[-1] ** -0.5, state=held)
+        o, held = normalised(
+            q,
+            k * strength[..., None],
+            v,
+            denominator,
+            log_decay=log_decay,
+            scale=q.shape[-1] ** -0.5,
+            state=held,
+        )
         return o, (held, maximum[:, -1].clone())
 
     def _capped(self, gate: Tensor) -> Tensor:

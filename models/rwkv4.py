@@ -27,15 +27,17 @@ NOTHING = -1e38
 class RWKV4Settings(Settings):
     """Published: token shift, and receptance as a gate."""
 
-    token_shift: bool = Field(True, description="each projection reads its own mixture of a token and the one before")
+    token_shift: bool = Field(
+        True, description="each projection reads its own mixture of a token and the one before"
+    )
     conv: int = INPUT_CONVOLUTION
     output_norm: Literal["none", "rms"] = Field("none", description="norm of the average, over all channels")
     output_gate: Literal["none", "sigmoid"] = Field("sigmoid", description="receptance, after the norm")
 
 
 class RWKV4State(NamedTuple):
-    """memory [B, 3, D] in at least float32: both sums over e^peak, and peak; what the short convolution remembers [B, kernel-1, D] and the last token [B, D],
-    None without these."""
+    """memory [B, 3, D] in at least float32: both sums over e^peak, and peak; what the short convolution
+    remembers [B, kernel-1, D] and the last token [B, D], None without these."""
 
     memory: Tensor
     conv: Tensor | None
@@ -43,17 +45,22 @@ class RWKV4State(NamedTuple):
 
 
 class RWKV4(Mixer):
-    """o_t = (sum_{s<t} e^{k_s - (t-1-s) w} v_s + e^{u + k_t} v_t) / (sum_{s<t} e^{k_s - (t-1-s) w} + e^{u + k_t}),  y_t = W_o (sigmoid(r_t) o_t).
+    """o_t = (sum_{s<t} e^{k_s - (t-1-s) w} v_s + e^{u + k_t} v_t) / (sum_{s<t} e^{k_s - (t-1-s) w} + e^{u +
+    k_t}),  y_t = W_o (sigmoid(r_t) o_t).
 
-    Peng et al. 2023, arXiv:2305.13048; w = exp(time_decay) and u per channel. r, k and v each read a mixture of a token and the one before.
+    Peng et al. 2023, arXiv:2305.13048; w = exp(time_decay) and u per channel. r, k and v each read a mixture
+    of a token and the one before.
 
-    State: three numbers per channel (both sums and the logarithm of their scale), constant in length; D for the token shift, (kernel - 1) D for a convolution.
-    Known for: a transformer-like layer whose state is a vector. Channels forget at rates of their own, half of them within about a token in
-    the first layer. There is no query: what a channel recalls does not depend on what is asked, and recall of many pairs is out of reach.
-    Value starts orthogonal, receptance, key and output at zero, as published. RWKV's own channel mixer, which has a shift of its own, follows with
-    `channel_mixer=own`. Around it is the backbone, without the LayerNorm (ln0) of published models after an embedding that starts near zero. In the
-    controlled form the short convolution is on the layer's input, as the LSTM's is: k is the logarithm of a weight, which SiLU would keep from
-    falling. Without heads the norm is over all channels. The maps that remain start as published.
+    State: three numbers per channel (both sums and the logarithm of their scale), constant in length; D for
+        the token shift, (kernel - 1) D for a convolution.
+    Known for: a transformer-like layer whose state is a vector. Channels forget at rates of their own, half
+    of them within about a token in the first layer. There is no query: what a channel recalls does not depend
+    on what is asked, and recall of many pairs is out of reach. Value starts orthogonal, receptance, key and
+    output at zero, as published. RWKV's own channel mixer, which has a shift of its own, follows with
+    `channel_mixer=own`. Around it is the backbone, without the LayerNorm (ln0) of published models after an
+    embedding that starts near zero. In the controlled form the short convolution is on the layer's input, as
+    the LSTM's is: k is the logarithm of a weight, which SiLU would keep from falling. Without heads the norm
+    is over all channels. The maps that remain start as published.
     """
 
     name = "rwkv4"
@@ -61,7 +68,9 @@ class RWKV4(Mixer):
     families: ClassVar[tuple[str, ...]] = ("scan", "token_shift", *FAMILIES)
     generation = "gates and decay"
     Settings = RWKV4Settings
-    controlled: ClassVar[dict[str, Any] | None] = {"token_shift": False} | {name: CONTROLLED[name] for name in ("conv", "output_norm", "output_gate")}
+    controlled: ClassVar[dict[str, Any] | None] = {"token_shift": False} | {
+        name: CONTROLLED[name] for name in ("conv", "output_norm", "output_gate")
+    }
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
@@ -85,7 +94,11 @@ class RWKV4(Mixer):
         """As `Mixer.forward`."""
         given = self.init_state(x.shape[0], capacity=x.shape[1]) if state is None else state
         read, conv = self.conv(x, state and state.conv)
-        streams, last = (dict.fromkeys("kvr", read), None) if self.shift is None else self.shift(read, state and state.shift)
+        streams, last = (
+            (dict.fromkeys("kvr", read), None)
+            if self.shift is None
+            else self.shift(read, state and state.shift)
+        )
         r = None if self.receptance is None else self.receptance(streams["r"])
         k, v = self.key(streams["k"]), self.value(streams["v"])
         o, memory = wkv(k, v, self.time_decay, self.time_first, given.memory)
@@ -98,15 +111,24 @@ class RWKV4(Mixer):
         weight = self.output.weight
         sums = weight.new_zeros(batch, 2, self.layer.d_model, dtype=at_least_float32(weight.dtype))
         memory = torch.cat([sums, torch.full_like(sums[:, :1], NOTHING)], dim=1)
-        return RWKV4State(memory, self.conv.init_state(batch), None if self.shift is None else weight.new_zeros(batch, self.layer.d_model))
+        return RWKV4State(
+            memory,
+            self.conv.init_state(batch),
+            None if self.shift is None else weight.new_zeros(batch, self.layer.d_model),
+        )
 
     def state_floats(self, seq_len: int) -> StateSize:
         """3 D, (kernel - 1) D for the convolution, D for the token shift."""
         width = self.layer.d_model
-        return StateSize(recurrent=3 * width, convolution=self.conv.state_floats(), shift=0 if self.shift is None else width)
+        return StateSize(
+            recurrent=3 * width,
+            convolution=self.conv.state_floats(),
+            shift=0 if self.shift is None else width,
+        )
 
     def recurrence_flops(self, seq_len: int) -> float:
-        """Both sums; a product to write; and to read two multiply-adds, a quotient and the product with receptance, where there is one."""
+        """Both sums; a product to write; and to read two multiply-adds, a quotient and the product with
+        receptance, where there is one."""
         each = 6 if self.receptance is None else 7
         return flops_per_token(2 * self.layer.d_model) + each * self.layer.d_model
 
@@ -119,11 +141,13 @@ class RWKV4(Mixer):
 def wkv(k: Tensor, v: Tensor, time_decay: Tensor, u: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
     """k, v [B, T, D], time_decay, u [D], memory [B, 3, D] -> o [B, T, D] and memory, in the dtype of memory.
 
-    Both sums are kept divided by e^peak, where peak is about the logarithm of their largest term, so that nothing overflows and something
-    is left to divide by. Any peak gives the same quotient as long as sums are brought from one to the next by their exact difference, so it
-    need not be exact itself, nor has it a gradient: it is a running maximum of k_s + s w, less t w.
+    Both sums are kept divided by e^peak, where peak is about the logarithm of their largest term, so that
+    nothing overflows and something is left to divide by. Any peak gives the same quotient as long as sums are
+    brought from one to the next by their exact difference, so it need not be exact itself, nor has it a
+    gradient: it is a running maximum of k_s + s w, less t w.
     """
-    w = time_decay.to(memory.dtype).clamp(max=math.log(-SCORE_FLOOR)).exp()  # more would leave no less, and take the digits of the keys with it
+    # more would leave no less, and take the digits of the keys with it
+    w = time_decay.to(memory.dtype).clamp(max=math.log(-SCORE_FLOOR)).exp()
     k, v, u = (x.to(memory.dtype) for x in (k, v, u))
     *sums, peak = memory.unbind(dim=1)
     faded = torch.arange(k.shape[1] + 1, device=k.device)[:, None] * w.detach()

@@ -16,20 +16,26 @@ from linbench.models.blocks.token_shift import TokenShift, depth, own_share, pla
 class RWKV5Settings(ShiftSettings):
     """Published: token shift, group norm of the output, a SiLU gate."""
 
-    output_gate: Literal["none", "swish", "sigmoid"] = Field("swish", description="gate computed from the layer's input, after the norm")
+    output_gate: Literal["none", "swish", "sigmoid"] = Field(
+        "swish", description="gate computed from the layer's input, after the norm"
+    )
 
 
 class RWKV5(ShiftMixer):
-    """o_t = S_{t-1}^T r_t + (r_t . (u k_t)) v_t,  S_t = diag(w) S_{t-1} + k_t v_t^T,  w = exp(-exp(time_decay)).
+    """o_t = S_{t-1}^T r_t + (r_t . (u k_t)) v_t,  S_t = diag(w) S_{t-1} + k_t v_t^T,  w =
+    exp(-exp(time_decay)).
 
-    Peng et al. 2024, arXiv:2404.05892 (Eagle). r, k, v and the gate each read a mixture of a token and the one before.
+    Peng et al. 2024, arXiv:2404.05892 (Eagle). r, k, v and the gate each read a mixture of a token and the
+    one before.
 
     State: H K V, constant in length, and D for the token shift.
-    Known for: rows that forget at rates between almost never and within a token or two, more slowly the deeper the layer. A token is read with a
-    weight u of its own, before it is written. The decay does not depend on what is read, so nothing can be kept or dropped at will.
-    The group norm has eps 64e-5, where published code divides by 8 first and has 1e-5. RWKV's own channel mixer, which has a shift of its own,
-    follows with `channel_mixer=own`. Around it is the backbone, without the LayerNorm (ln0) of published models after an embedding that starts near
-    zero. Linear maps start as torch's do, the output projection at zero (docs/decisions/0002).
+    Known for: rows that forget at rates between almost never and within a token or two, more slowly the
+    deeper the layer. A token is read with a weight u of its own, before it is written. The decay does not
+    depend on what is read, so nothing can be kept or dropped at will. The group norm has eps 64e-5, where
+    published code divides by 8 first and has 1e-5. RWKV's own channel mixer, which has a shift of its own,
+    follows with `channel_mixer=own`. Around it is the backbone, without the LayerNorm (ln0) of published
+    models after an embedding that starts near zero. Linear maps start as torch's do, the output projection at
+    zero (docs/decisions/0002).
     """
 
     name = "rwkv5"
@@ -49,7 +55,12 @@ class RWKV5(ShiftMixer):
         """Early channels look back, and in later layers more of them do."""
         width, (risen, left) = self.layer.d_model, depth(self.layer)
         half = 1 - own_share(width, left / 2)
-        mixes = {"k": 1 - own_share(width, left), "v": 1 - own_share(width, left) - 0.3 * risen, "r": half, "g": half}
+        mixes = {
+            "k": 1 - own_share(width, left),
+            "v": 1 - own_share(width, left) - 0.3 * risen,
+            "r": half,
+            "g": half,
+        }
         return TokenShift(self.wanted(mixes))
 
     def log_decay(self, streams: Streams) -> Tensor:
@@ -60,9 +71,18 @@ class RWKV5(ShiftMixer):
         """As `Mixer.forward`."""
         seen = self.see(x, state)
         o, memory = matrix_state(
-            seen.r, seen.k, seen.v, log_decay=self.log_decay(seen.streams), read="before", bonus=self.bonus, scale=1.0, state=state and state.memory
+            seen.r,
+            seen.k,
+            seen.v,
+            log_decay=self.log_decay(seen.streams),
+            read="before",
+            bonus=self.bonus,
+            scale=1.0,
+            state=state and state.memory,
         )
-        return Out(self.readout(o, seen.streams.get("g", x)), ShiftState(memory, seen.conv, seen.shift), handed)
+        return Out(
+            self.readout(o, seen.streams.get("g", x)), ShiftState(memory, seen.conv, seen.shift), handed
+        )
 
     def parameter_rules(self) -> dict[str, Rule]:
         """No weight decay on what parameterises the forgetting, either."""

@@ -24,7 +24,8 @@ class RWKV6Settings(RWKV5Settings):
 
 
 class TokenShiftByToken(TokenShift):
-    """x_t + (mix + offset_t) * (x_{t-1} - x_t), offset_t = B tanh(A (x_t + first * (x_{t-1} - x_t))), with a B for each stream."""
+    """x_t + (mix + offset_t) * (x_{t-1} - x_t), offset_t = B tanh(A (x_t + first * (x_{t-1} - x_t))), with a
+    B for each stream."""
 
     def __init__(self, mixes: dict[str, Tensor], first: Tensor, rank: int) -> None:
         super().__init__(mixes)
@@ -46,16 +47,19 @@ class TokenShiftByToken(TokenShift):
 
 
 class RWKV6(RWKV5):
-    """o_t = S_{t-1}^T r_t + (r_t . (u k_t)) v_t,  S_t = diag(w_t) S_{t-1} + k_t v_t^T,  w_t = exp(-exp(time_decay + W_2 tanh(W_1 x_t))).
+    """o_t = S_{t-1}^T r_t + (r_t . (u k_t)) v_t,  S_t = diag(w_t) S_{t-1} + k_t v_t^T,  w_t =
+    exp(-exp(time_decay + W_2 tanh(W_1 x_t))).
 
-    Peng et al. 2024, arXiv:2404.05892 (Finch). What each map reads is a mixture of a token and the one before that depends on both.
+    Peng et al. 2024, arXiv:2404.05892 (Finch). What each map reads is a mixture of a token and the one before
+    that depends on both.
 
     State: H K V, constant in length, and D for the token shift.
-    Known for: forgetting row by row as the token asks, from almost nothing to all at once, since the decay has no lower bound. Much better
-    recall than RWKV-5 at small widths. Nothing is erased by key. As the authors' code has it, not flash-linear-attention's, which halves the keys and
-    norms otherwise. RWKV's own channel mixer, which has a shift of its own, follows with `channel_mixer=own`. Around it is the backbone, without the
-    LayerNorm (ln0) of published models after an embedding that starts near zero. Linear maps start as torch's do, the output projection at zero
-    (docs/decisions/0002).
+    Known for: forgetting row by row as the token asks, from almost nothing to all at once, since the decay
+    has no lower bound. Much better recall than RWKV-5 at small widths. Nothing is erased by key. As the
+    authors' code has it, not flash-linear-attention's, which halves the keys and norms otherwise. RWKV's own
+    channel mixer, which has a shift of its own, follows with `channel_mixer=own`. Around it is the backbone,
+    without the LayerNorm (ln0) of published models after an embedding that starts near zero. Linear maps
+    start as torch's do, the output projection at zero (docs/decisions/0002).
     """
 
     name = "rwkv6"

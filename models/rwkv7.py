@@ -1,4 +1,5 @@
-"""RWKV-7, Goose: a memory that erases what one key recalls and writes under another, while every row decays."""
+"""RWKV-7, Goose: a memory that erases what one key recalls and writes under another, while every row
+decays."""
 
 import math
 from typing import Any, ClassVar, NamedTuple
@@ -35,18 +36,23 @@ class FirstValue(NamedTuple):
 
 
 class RWKV7(ShiftMixer):
-    """S_t = diag(w_t) S_{t-1} - (c_t a_t) (S_{t-1}^T c_t)^T + k~_t v_t^T,  o_t = S_t^T r_t,  c = k k_k / |k k_k|,  k~ = k (1 + (a - 1) k_a).
+    """S_t = diag(w_t) S_{t-1} - (c_t a_t) (S_{t-1}^T c_t)^T + k~_t v_t^T,  o_t = S_t^T r_t,  c = k k_k / |k
+    k_k|,  k~ = k (1 + (a - 1) k_a).
 
-    Peng et al. 2025, arXiv:2503.14456 (Goose). w = exp(-e^-0.5 sigmoid(w0 + W_2 tanh(W_1 x))) lies in (0.545, 1), a = sigmoid(a0 + A_2 A_1 x).
-    After a group norm comes the bonus (sum r r_k k~) v, then a gate. From the second layer on v <- v + (v_first - v) sigmoid(v0 + V_2 V_1 x).
+    Peng et al. 2025, arXiv:2503.14456 (Goose). w = exp(-e^-0.5 sigmoid(w0 + W_2 tanh(W_1 x))) lies in (0.545,
+    1), a = sigmoid(a0 + A_2 A_1 x). After a group norm comes the bonus (sum r r_k k~) v, then a gate. From
+    the second layer on v <- v + (v_first - v) sigmoid(v0 + V_2 V_1 x).
 
-    State: H K V, constant in length, and D for the token shift; the first layer's values go from layer to layer, not from token to token.
-    Known for: state tracking, since a transition is diagonal plus rank one with a rate of its own for every row, and recall by overwriting.
-    What is erased is what the memory recalled before its decay. Eigenvalues of the transition lie in (-0.455, 1): exact reflections are out of reach.
-    Maps of low rank are at least 32 wide, and start at zero and orthogonal; they decay as all maps do, where published training spares all but the
-    large ones. RWKV's own channel mixer, which has a shift of its own, follows with
-    `channel_mixer=own`. Around it is the backbone, without the LayerNorm (ln0) of published models after an embedding that starts near zero. In the
-    controlled form there is no bonus, no residual of values, and q, k, v start as everywhere.
+    State: H K V, constant in length, and D for the token shift; the first layer's values go from layer to
+        layer, not from token to token.
+    Known for: state tracking, since a transition is diagonal plus rank one with a rate of its own for every
+    row, and recall by overwriting. What is erased is what the memory recalled before its decay. Eigenvalues
+    of the transition lie in (-0.455, 1): exact reflections are out of reach. Maps of low rank are at least 32
+    wide, and start at zero and orthogonal; they decay as all maps do, where published training spares all but
+    the large ones. RWKV's own channel mixer, which has a shift of its own, follows with `channel_mixer=own`.
+    Around it is the backbone, without the LayerNorm (ln0) of published models after an embedding that starts
+    near zero. In the controlled form there is no bonus, no residual of values, and q, k, v start as
+    everywhere.
     """
 
     name = "rwkv7"
@@ -54,7 +60,12 @@ class RWKV7(ShiftMixer):
     families: ClassVar[tuple[str, ...]] = (*ShiftMixer.families, "channel_decay", "erasure")
     generation = "delta rule"
     Settings = RWKV7Settings
-    controlled: ClassVar[dict[str, Any] | None] = {**(ShiftMixer.controlled or {}), "low_rank_gate": False, "bonus": False, "value_residual": False}
+    controlled: ClassVar[dict[str, Any] | None] = {
+        **(ShiftMixer.controlled or {}),
+        "low_rank_gate": False,
+        "bonus": False,
+        "value_residual": False,
+    }
     letters = "rwkvag"
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
@@ -82,15 +93,23 @@ class RWKV7(ShiftMixer):
     def _start(self, layer: LayerInfo) -> None:
         """Projections and norm as published."""
         bound = 0.5 * layer.d_model**-0.5
-        for weight, factor in zip(torch.split(self.project.linear.weight.data, self.project.widths), (1.0, 0.1, 1.0), strict=True):
+        for weight, factor in zip(
+            torch.split(self.project.linear.weight.data, self.project.widths), (1.0, 0.1, 1.0), strict=True
+        ):
             nn.init.uniform_(weight, -factor * bound, factor * bound)
         if self.readout.norm is not None:
-            nn.init.constant_(self.readout.norm.get_parameter("weight"), ((layer.index + 1) / layer.count) ** 0.7)
+            nn.init.constant_(
+                self.readout.norm.get_parameter("weight"), ((layer.index + 1) / layer.count) ** 0.7
+            )
 
     def token_shift(self) -> TokenShift:
         """Early channels look back, and in later layers more of them do."""
         left, powers = depth(self.layer).left, {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2}
-        return TokenShift(self.wanted({letter: 1 - own_share(self.layer.d_model, power * left) for letter, power in powers.items()}))
+        return TokenShift(
+            self.wanted(
+                {letter: 1 - own_share(self.layer.d_model, power * left) for letter, power in powers.items()}
+            )
+        )
 
     def log_decay(self, streams: Streams) -> Tensor:
         """[B, T, H, K] in (-0.6066, 0), in at least float32."""
@@ -103,20 +122,30 @@ class RWKV7(ShiftMixer):
             handed = FirstValue(v, handed)
         if self.v0 is not None and self.v is not None:
             v = (v + (handed.v - v) * _gate(self.v0, self.v(streams["v"]))).to(v.dtype)
-        k, *erased = erasure(k, self.a(streams["a"]), self.a0, self.k_k, self.k_a, dtype=v.dtype)  # k~, -c and c a
+        # k~, -c and c a
+        k, *erased = erasure(k, self.a(streams["a"]), self.a0, self.k_k, self.k_a, dtype=v.dtype)
         update = Transition(*erased)
-        o, memory = matrix_state(r, k, v, log_decay=self.log_decay(streams), update=update, scale=1.0, state=state and state.memory)
+        o, memory = matrix_state(
+            r, k, v, log_decay=self.log_decay(streams), update=update, scale=1.0, state=state and state.memory
+        )
         bonus = None if self.r_k is None else (r * k * self.r_k).sum(dim=-1, keepdim=True) * v
         return Out(self.readout(o, streams.get("g", x), bonus), ShiftState(memory, conv, shift), handed)
 
     def recurrence_flops(self, seq_len: int) -> float:
         """What is erased has a key of its own: 2 K V more than where it is written over."""
         heads, key_dim, value_dim = self.memory_shape
-        return flops_per_token(heads=heads, key_dim=key_dim, value_dim=value_dim, decay=True, delta=True) + 2 * heads * key_dim * value_dim
+        return (
+            flops_per_token(heads=heads, key_dim=key_dim, value_dim=value_dim, decay=True, delta=True)
+            + 2 * heads * key_dim * value_dim
+        )
 
     def parameter_rules(self) -> dict[str, Rule]:
         """Of vectors none decays, whatever shape they are kept in; the decay's own learns twice as fast."""
-        vectors = {name: Rule(decay=False) for name in ("w0", "a0", "k_k", "k_a", "r_k", "v0") if getattr(self, name) is not None}
+        vectors = {
+            name: Rule(decay=False)
+            for name in ("w0", "a0", "k_k", "k_a", "r_k", "v0")
+            if getattr(self, name) is not None
+        }
         return {**super().parameter_rules(), **vectors, "w0": Rule(decay=False, lr_scale=2.0)}
 
 

@@ -18,41 +18,56 @@ from linbench.models.blocks.norms import RMSNorm
 
 
 class S4DSettings(Settings):
-    """Published: 64 states for each channel, a skip, GELU and a gated linear unit; no convolution, no norm."""
+    """Published: 64 states for each channel, a skip, GELU and a gated linear unit; no convolution, no
+    norm."""
 
-    states: int = Field(64, ge=2, multiple_of=2, description="how many numbers each channel remembers, two for a mode")
-    modes: Frequencies = Field("lin", description="frequencies at first: lin is pi n; inv N / pi (N / (2 n + 1) - 1)")
+    states: int = Field(
+        64, ge=2, multiple_of=2, description="how many numbers each channel remembers, two for a mode"
+    )
+    modes: Frequencies = Field(
+        "lin", description="frequencies at first: lin is pi n; inv N / pi (N / (2 n + 1) - 1)"
+    )
     conv: int = INPUT_CONVOLUTION
     skip: bool = Field(True, description="whether D x goes past the memory")
     output_norm: Literal["none", "rms"] = Field("none", description="norm of the output, over all channels")
-    output: Literal["glu", "linear"] = Field("glu", description="what follows: GELU and a gated linear unit, or a linear map alone")
+    output: Literal["glu", "linear"] = Field(
+        "glu", description="what follows: GELU and a gated linear unit, or a linear map alone"
+    )
 
 
 class S4DState(NamedTuple):
-    """memory [B, D, N] in at least float32, of each mode its real and its imaginary part; what the short convolution remembers [B, kernel-1, D], None
-    without one."""
+    """memory [B, D, N] in at least float32, of each mode its real and its imaginary part; what the short
+    convolution remembers [B, kernel-1, D], None without one."""
 
     memory: Tensor
     conv: Tensor | None
 
 
 class S4D(Mixer):
-    """h_t = e^{d l} h_{t-1} + (e^{d l} - 1) / l x_t,  y_t = 2 Re(C . h_t) + D x_t,  for each channel, with a step d, modes l = -e^a + i b, and C.
+    """h_t = e^{d l} h_{t-1} + (e^{d l} - 1) / l x_t,  y_t = 2 Re(C . h_t) + D x_t,  for each channel, with a
+    step d, modes l = -e^a + i b, and C.
 
     Gu et al. 2022, arXiv:2206.11893, after S4, 2021, arXiv:2111.00396.
 
     State: D N, two numbers for each of N / 2 modes, constant in length.
-    Known for: long memories of what is smooth, and being the same at all times: no token decides what is written or kept, so that selecting is left
-    to what stands between layers (arXiv:2312.00752). GELU and a gated linear unit follow, as published, whose map starts at zero (docs/decisions/0002).
-    Of the source's initial modes S4D-Lin and S4D-Inv are there. It trains modes and steps at a rate of their own, 0.001, and without weight decay; here it
-    is without decay, at the rate of all. In the controlled form there is no skip, and a linear map follows the norm.
+    Known for: long memories of what is smooth, and being the same at all times: no token decides what is
+    written or kept, so that selecting is left to what stands between layers (arXiv:2312.00752). GELU and a
+    gated linear unit follow, as published, whose map starts at zero (docs/decisions/0002). Of the source's
+    initial modes S4D-Lin and S4D-Inv are there. It trains modes and steps at a rate of their own, 0.001, and
+    without weight decay; here it is without decay, at the rate of all. In the controlled form there is no
+    skip, and a linear map follows the norm.
     """
 
     name = "s4d"
     families = FAMILIES
     generation = "gates and decay"
     Settings = S4DSettings
-    controlled: ClassVar[dict[str, Any] | None] = {"conv": 4, "skip": False, "output_norm": "rms", "output": "linear"}
+    controlled: ClassVar[dict[str, Any] | None] = {
+        "conv": 4,
+        "skip": False,
+        "output_norm": "rms",
+        "output": "linear",
+    }
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
@@ -81,7 +96,9 @@ class S4D(Mixer):
 
     def state_floats(self, seq_len: int) -> StateSize:
         """D N, (kernel - 1) D for the convolution."""
-        return StateSize(recurrent=self.layer.d_model * self.settings.states, convolution=self.conv.state_floats())
+        return StateSize(
+            recurrent=self.layer.d_model * self.settings.states, convolution=self.conv.state_floats()
+        )
 
     def recurrence_flops(self, seq_len: int) -> float:
         """Those of the modes, and the skip."""
@@ -89,4 +106,8 @@ class S4D(Mixer):
 
     def parameter_rules(self) -> dict[str, Rule]:
         """Nothing of the state space decays."""
-        return {name: Rule(decay=False) for name, _ in self.named_parameters() if name.startswith("memory.") or name == "skip"}
+        return {
+            name: Rule(decay=False)
+            for name, _ in self.named_parameters()
+            if name.startswith("memory.") or name == "skip"
+        }

@@ -14,27 +14,36 @@ from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
 
 class TransNormerSettings(MatrixSettings):
-    """Published: elu of q and k, swish of v, a norm over all heads together, then a swish gate; no convolution."""
+    """Published: elu of q and k, swish of v, a norm over all heads together, then a swish gate; no
+    convolution."""
 
-    conv: int = Field(0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none")
+    conv: int = Field(
+        0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none"
+    )
     feature_map: FeatureMapName = Field("elu", description="applied to q and k, before the norm")
-    qk_norm: QKNorm = Field("none", description="norm of q and k per head, the last thing before the recurrence")
+    qk_norm: QKNorm = Field(
+        "none", description="norm of q and k per head, the last thing before the recurrence"
+    )
     output_norm: OutputNorm = Field("rms_all", description=OUTPUT_NORM.description)
-    output_gate: Literal["none", "swish", "sigmoid"] = Field("swish", description="gate computed from the layer's input, after the norm")
+    output_gate: Literal["none", "swish", "sigmoid"] = Field(
+        "swish", description="gate computed from the layer's input, after the norm"
+    )
     value_swish: bool = Field(True, description="swish of v")
 
 
 class TransNormer(MatrixMixer):
-    """S_t = S_{t-1} + phi(k_t) swish(v_t)^T,  o_t = RMSNorm(S_t^T phi(q_t) / sqrt(K)) * swish(W x_t), phi = elu.
+    """S_t = S_{t-1} + phi(k_t) swish(v_t)^T,  o_t = RMSNorm(S_t^T phi(q_t) / sqrt(K)) * swish(W x_t), phi =
+    elu.
 
-    Qin et al. 2022, arXiv:2210.10340: dividing by the sum of the weights makes gradients without bound where that sum is small.
-    phi and the gate are those of the authors' second version.
+    Qin et al. 2022, arXiv:2210.10340: dividing by the sum of the weights makes gradients without bound where
+    that sum is small. phi and the gate are those of the authors' second version.
 
     State: H K V, constant in length.
-    Known for: stable training without a normaliser. Scores have either sign, so interference can cancel, but nothing is ever forgotten.
-    The published model is a hybrid with attention within blocks; this is its other kind of layer, alone. The norm has weights, as every
-    RMS norm here. In the controlled form, where the convolution ends in a swish, v has no second one, and what is left is
-    un-normalised linear attention with phi = elu. The output projection starts at zero (docs/decisions/0002).
+    Known for: stable training without a normaliser. Scores have either sign, so interference can cancel, but
+    nothing is ever forgotten. The published model is a hybrid with attention within blocks; this is its other
+    kind of layer, alone. The norm has weights, as every RMS norm here. In the controlled form, where the
+    convolution ends in a swish, v has no second one, and what is left is un-normalised linear attention with
+    phi = elu. The output projection starts at zero (docs/decisions/0002).
     """
 
     name = "transnormer"
@@ -42,6 +51,8 @@ class TransNormer(MatrixMixer):
     Settings = TransNormerSettings
     controlled: ClassVar[dict[str, Any] | None] = {**(MatrixMixer.controlled or {}), "value_swish": False}
 
-    def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+    def recur(
+        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """The equation, but for the norm and the gate."""
         return matrix_state(q, k, F.silu(v) if self.settings.value_swish else v, state=memory)

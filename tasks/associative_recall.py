@@ -1,7 +1,7 @@
 """Associative recall with a single question.
 
-Every key has a value of its own, drawn evenly, so that keys may share one. The keys of pairs are drawn evenly, with repetition; of the keys that were
-there, each is as likely to be asked for.
+Every key has a value of its own, drawn evenly, so that keys may share one. The keys of pairs are drawn
+evenly, with repetition; of the keys that were there, each is as likely to be asked for.
 """
 
 from typing import ClassVar, Self
@@ -21,7 +21,9 @@ class AssociativeRecallSettings(Settings):
     """Length and vocabulary."""
 
     seq_len: int = Field(40, ge=4, description="length of a sequence; even")
-    vocab_size: int = Field(20, ge=4, description="0 announces the question, half of the rest are keys, the others values")
+    vocab_size: int = Field(
+        20, ge=4, description="0 announces the question, half of the rest are keys, the others values"
+    )
 
     @property
     def keys(self) -> int:
@@ -42,13 +44,16 @@ class AssociativeRecallSettings(Settings):
 class AssociativeRecall(Task):
     """Which value goes with this key, the last token of the sequence?
 
-    Pairs of a key and its value fill the sequence, keys coming back with the same value, and the last token is a key that was there: a layer must
-    bind neighbours, and find one of them again by content. It does not tell how much a layer holds, for there are few tokens.
+    Pairs of a key and its value fill the sequence, keys coming back with the same value, and the last token
+    is a key that was there: a layer must bind neighbours, and find one of them again by content. It does not
+    tell how much a layer holds, for there are few tokens.
 
-    After Fu et al. 2022 (H3), arXiv:2212.14052, and Akyürek et al. 2024, arXiv:2401.12973, but not the published task, so that scores may not be read
-    beside the published ones. The latter's code has 20 pairs, 9 values and the question beside its 40 tokens, labels every token in training, and goes
-    through a fixed set of sequences many times; here the 40 tokens are 19 pairs and the question, there are 10 values, only the answer has a label, and
-    examples are fresh. As several keys share a value, guessing gets more than one value in ten right: `chance` is computed from the law of the pairs.
+    After Fu et al. 2022 (H3), arXiv:2212.14052, and Akyürek et al. 2024, arXiv:2401.12973, but not the
+    published task, so that scores may not be read beside the published ones. The latter's code has 20 pairs,
+    9 values and the question beside its 40 tokens, labels every token in training, and goes through a fixed
+    set of sequences many times; here the 40 tokens are 19 pairs and the question, there are 10 values, only
+    the answer has a label, and examples are fresh. As several keys share a value, guessing gets more than one
+    value in ten right: `chance` is computed from the law of the pairs.
     """
 
     name = "associative_recall"
@@ -56,7 +61,11 @@ class AssociativeRecall(Task):
     Settings = AssociativeRecallSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset("40 tokens of 20 kinds", protocol={"lr": 3e-3, "tokens": 1_280_000}),
-        "wide": Preset("256 tokens of 256 kinds", task={"seq_len": 256, "vocab_size": 256}, protocol={"tokens": 20_000_000}),
+        "wide": Preset(
+            "256 tokens of 256 kinds",
+            task={"seq_len": 256, "vocab_size": 256},
+            protocol={"tokens": 20_000_000},
+        ),
     }
 
     settings: AssociativeRecallSettings
@@ -71,7 +80,8 @@ class AssociativeRecall(Task):
         return self.settings.seq_len // 2 - 1
 
     def chance(self) -> float:
-        """Naming the value that most of the keys that were there have: the mean share of keys that have it. Of a single key, any value."""
+        """Naming the value that most of the keys that were there have: the mean share of keys that have it.
+        Of a single key, any value."""
         s = self.settings
         present = occupied(self._pairs, s.keys)
         if len(present) == 2:
@@ -110,9 +120,12 @@ class AssociativeRecall(Task):
         """What each key means, then the question."""
         tokens = batch.inputs[row].tolist()
         means = dict(zip(tokens[:-2:2], tokens[1:-2:2], strict=True))
-        pairs = ", ".join(f"{key} means {value}" for key, value in list(means.items())[:60]) + (", ..." if len(means) > 60 else "")
+        pairs = ", ".join(f"{key} means {value}" for key, value in list(means.items())[:60]) + (
+            ", ..." if len(means) > 60 else ""
+        )
         asked, at, mentions = tokens[-1], self.seq_len - 1, int(batch.slices["mentions"][row, 0])
         return (
-            f"In {self._pairs} pairs {pairs}. Token 0 announces the question: at position {at} stands {asked}, which stood in {mentions} of the pairs, "
-            f"and the answer due there is {int(batch.targets[row, 0])}."
+            f"In {self._pairs} pairs {pairs}. Token 0 announces the question: at position {at} stands"
+            f" {asked}, which stood in {mentions} of the pairs, and the answer due there is"
+            f" {int(batch.targets[row, 0])}."
         )

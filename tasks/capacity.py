@@ -1,10 +1,12 @@
 """How many associations fit: key and value in one token.
 
-Every token has two ids, whose embeddings are summed: a write is a key and a value, a query a key and no value (0). After all writes come as many
-queries as there are keys, each the key of a write chosen at random, none chosen twice. Keys drawn with replacement ask for the last of several
-values: `writes` is how many the key has seen, `age` how many writes came after. How much of a key's last value and of the one before is in the
-answer, "weight_on_old_0" and "weight_on_old_1", says whether the old is replaced or blended with the new. No convolution is needed to bind a value to
-its key, and none helps.
+Every token has two ids, whose embeddings are summed: a write is a key and a value, a query a key and no value
+(0). After all writes come as many queries as there are keys, each the key of a write chosen at random, none
+chosen twice. Keys drawn with replacement ask for the last of several
+values: `writes` is how many the key has seen, `age` how many writes came after. How much of a key's last
+    value and of the one before is in the
+answer, "weight_on_old_0" and "weight_on_old_1", says whether the old is replaced or blended with the new. No
+convolution is needed to bind a value to its key, and none helps.
 """
 
 from math import ceil
@@ -28,30 +30,51 @@ class CapacitySettings(Settings):
     keys: int = Field(32, ge=2, description="S, the keys there are, and the queries")
     values: int | None = Field(None, ge=2, description="values there are; null: as many as keys")
     writes: Literal["unique", "replaced"] = Field(
-        "unique", description="unique: S writes, each of another key (setting 1); replaced: 2 S writes, each of any key, the last value is due (setting 2)"
+        "unique",
+        description=(
+            "unique: S writes, each of another key (setting 1); replaced: 2 S writes, each of any key, the"
+            " last value is due (setting 2)"
+        ),
     )
     delay: int = Field(0, ge=0, description="empty tokens between the last write and the first query")
     loss: Literal["tokens", "squared"] = Field(
-        "tokens", description="what comes out: logits of values, or (squared, as published) a vector beside one-hot values"
+        "tokens",
+        description=(
+            "what comes out: logits of values, or (squared, as published) a vector beside one-hot values"
+        ),
     )
 
 
 STEPS, EVERY, SOLVED = 100_000, 100, 0.001
-"""As published: steps at most, steps between evaluations, and the loss, half the squared error of a one-hot value, at which training stops."""
+"""As published: steps at most, steps between evaluations, and the loss, half the squared error of a one-hot
+value, at which training stops."""
 
 
 def _roomy(size: int) -> dict[str, Any]:
-    """Settings of a layer with keys of 64 dimensions, as published, that is wide enough for so many keys and values.
+    """Settings of a layer with keys of 64 dimensions, as published, that is wide enough for so many keys and
+    values.
 
-    One-hot values that come out of W dimensions, of the model or of what a layer holds, are right to W / values at most, whatever is remembered. Keys and
-    values share an embedding, so that they are told apart where there is room for both.
+    One-hot values that come out of W dimensions, of the model or of what a layer holds, are right to W /
+    values at most, whatever is remembered. Keys and values share an embedding, so that they are told apart
+    where there is room for both.
     """
-    return {"layers": 1, "heads": 1, "head_dim": 64, "d_model": 64 * ceil(2 * size / 64), "expand_k": 1.0, "expand_v": float(ceil(size / 64))}
+    return {
+        "layers": 1,
+        "heads": 1,
+        "head_dim": 64,
+        "d_model": 64 * ceil(2 * size / 64),
+        "expand_k": 1.0,
+        "expand_v": float(ceil(size / 64)),
+    }
 
 
 def _published(writes: str, size: int) -> Preset:
     length = size + (size if writes == "unique" else 2 * size)
-    about = f"{size} keys, each written once" if writes == "unique" else f"{2 * size} writes to {size} keys, drawn with replacement"
+    about = (
+        f"{size} keys, each written once"
+        if writes == "unique"
+        else f"{2 * size} writes to {size} keys, drawn with replacement"
+    )
     return Preset(
         f"{about}; keys of 64 dimensions; training as published, but for its patience",
         task={"keys": size, "writes": writes, "loss": "squared"},
@@ -75,14 +98,18 @@ def _published(writes: str, size: int) -> Preset:
 class Capacity(Task):
     """Which value was last written to this key, when key and value stand in one token?
 
-    All writes come first, then as many queries as there are keys: with unique keys nothing but the number of associations is hard, with keys drawn
-    with replacement old values must give way as well. It does not tell whether a layer can bind neighbouring tokens, or leave out what does not matter.
+    All writes come first, then as many queries as there are keys: with unique keys nothing but the number of
+    associations is hard, with keys drawn with replacement old values must give way as well. It does not tell
+    whether a layer can bind neighbouring tokens, or leave out what does not matter.
 
-    Schlag et al. 2021, arXiv:2102.11174, with the presets schlag-1 and schlag-2 for the two published settings. The published loss is half the squared
-    error of a one-hot value, here (1 - accuracy) / 2 where loss is squared; what is minimised is its mean over values, the same but for a factor, which Adam
-    hardly sees. Training stops where it is 0.001, but not, as published, when ten evaluations brought nothing. Cross-entropy and delay are linbench's own.
+    Schlag et al. 2021, arXiv:2102.11174, with the presets schlag-1 and schlag-2 for the two published
+    settings. The published loss is half the squared error of a one-hot value, here (1 - accuracy) / 2 where
+    loss is squared; what is minimised is its mean over values, the same but for a factor, which Adam hardly
+    sees. Training stops where it is 0.001, but not, as published, when ten evaluations brought nothing.
+    Cross-entropy and delay are linbench's own.
 
-    Where loss is squared a model must be as wide as there are values, in what it holds of a value as well: out of W dimensions come W / values at most.
+    Where loss is squared a model must be as wide as there are values, in what it holds of a value as well:
+    out of W dimensions come W / values at most.
     """
 
     name = "capacity"
@@ -90,9 +117,16 @@ class Capacity(Task):
     asks = "remember"
     Settings = CapacitySettings
     presets: ClassVar[dict[str, Preset]] = {
-        "quick": Preset("32 keys written once, one layer, for a laptop", model={"layers": 1}, protocol={"tokens": 2_048_000, "lr": 3e-3}),
+        "quick": Preset(
+            "32 keys written once, one layer, for a laptop",
+            model={"layers": 1},
+            protocol={"tokens": 2_048_000, "lr": 3e-3},
+        ),
         "quick-replaced": Preset(
-            "64 writes to 32 keys, one layer, for a laptop", task={"writes": "replaced"}, model={"layers": 1}, protocol={"tokens": 2_048_000, "lr": 3e-3}
+            "64 writes to 32 keys, one layer, for a laptop",
+            task={"writes": "replaced"},
+            model={"layers": 1},
+            protocol={"tokens": 2_048_000, "lr": 3e-3},
         ),
         **{f"schlag-1-{size}": _published("unique", size) for size in (60, 200, 600)},
         **{f"schlag-2-{size}": _published("replaced", size) for size in (20, 100, 200)},
@@ -104,7 +138,9 @@ class Capacity(Task):
     def io(self) -> IO:
         """In: 0 is none, then keys, then values. Out: values, from 0 on."""
         vocab = 1 + self.settings.keys + self._values
-        return IO(vocab, self._values) if self.settings.loss == "tokens" else IO(vocab, None, d_out=self._values)
+        return (
+            IO(vocab, self._values) if self.settings.loss == "tokens" else IO(vocab, None, d_out=self._values)
+        )
 
     @property
     def _values(self) -> int:
@@ -125,13 +161,20 @@ class Capacity(Task):
         return self.settings.keys
 
     def chance(self) -> float:
-        """Naming the value that most queries ask for: they are of the keys of writes drawn at random, whose values are known. If loss is squared, the
-        share that is explained by the mean over all writes: how often two of them lead to the same value."""
+        """Naming the value that most queries ask for: they are of the keys of writes drawn at random, whose
+        values are known. If loss is squared, the share that is explained by the mean over all writes: how
+        often two of them lead to the same value."""
         s = self.settings
         if s.loss == "squared":
-            same_key = 1 / s.keys if s.writes == "unique" else 1 / self._writes + (1 - 1 / self._writes) / s.keys
+            same_key = (
+                1 / s.keys if s.writes == "unique" else 1 / self._writes + (1 - 1 / self._writes) / s.keys
+            )
             return same_key + (1 - same_key) / self._values
-        return commonest(s.keys, self._values) if s.writes == "unique" else heaviest(s.keys, self._values, self._writes)
+        return (
+            commonest(s.keys, self._values)
+            if s.writes == "unique"
+            else heaviest(s.keys, self._values, self._writes)
+        )
 
     def longer(self, times: int) -> dict[str, Any]:
         """A longer delay."""
@@ -153,7 +196,9 @@ class Capacity(Task):
         last = none.scatter_reduce(1, key, time, "amax")
         count = none.scatter_add(1, key, torch.ones_like(key))
 
-        asked = key.gather(1, stream.child("queries").permutation(self._writes)(torch.arange(s.keys, device=device)))
+        asked = key.gather(
+            1, stream.child("queries").permutation(self._writes)(torch.arange(s.keys, device=device))
+        )
         tells = torch.stack([1 + key, 1 + s.keys + value], dim=2)
         asks = torch.stack([1 + asked, none], dim=2)
         delay = torch.zeros(rows, s.delay, 2, dtype=torch.int64, device=device)
@@ -165,21 +210,27 @@ class Capacity(Task):
         return Batch(torch.cat([tells, delay, asks], dim=1), positions, targets, slices)
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
-        """Beside accuracy how the answer weighs what its key was given: probabilities, or what stands in the vector where the value has its one."""
+        """Beside accuracy how the answer weighs what its key was given: probabilities, or what stands in the
+        vector where the value has its one."""
         shares = prediction.answers if self.settings.loss == "squared" else prediction.logits
         found = super().means(batch, prediction)
         if shares is None:
             return found
-        return found | weights(self._history(batch), shares if self.settings.loss == "squared" else shares.softmax(dim=2))
+        return found | weights(
+            self._history(batch), shares if self.settings.loss == "squared" else shares.softmax(dim=2)
+        )
 
     def _history(self, batch: Batch) -> Tensor:
-        """[B, N, 2], or 1 where keys are written once: the last value of each key that is asked for, and the one before, where there is another."""
+        """[B, N, 2], or 1 where keys are written once: the last value of each key that is asked for, and the
+        one before, where there is another."""
         key, value = batch.inputs.unbind(2)
         asked, number = key.gather(1, batch.positions), value - 1 - self.settings.keys
         time = torch.arange(key.shape[1], device=key.device).where(value > 0, -1)
         found: list[Tensor] = []
         for _ in range(1 if self.settings.writes == "unique" else 2):
-            latest = torch.full_like(key[:, : self.settings.keys + 1], -1).scatter_reduce(1, key, time, "amax")
+            latest = torch.full_like(key[:, : self.settings.keys + 1], -1).scatter_reduce(
+                1, key, time, "amax"
+            )
             at = latest.gather(1, asked)
             found.append(number.gather(1, at.clamp(min=0)).where(at >= 0, IGNORE))
             time = time.where(time < latest.gather(1, key), -1)
@@ -201,14 +252,26 @@ class Capacity(Task):
 
     def _vectors(self, values: Tensor) -> Tensor:
         """Values [B, A] as unit vectors [B, A, values]; torch's own are of 64 bits before they are of 32."""
-        return torch.zeros(*values.shape, self._values, device=values.device).scatter_(2, values[:, :, None], 1)
+        return torch.zeros(*values.shape, self._values, device=values.device).scatter_(
+            2, values[:, :, None], 1
+        )
 
     def explain(self, batch: Batch, row: int) -> str:
         """The first writes and the first queries."""
         s, tokens = self.settings, batch.inputs[row].tolist()
-        answers = batch.targets[row].tolist() if s.loss == "tokens" else batch.targets[row].argmax(dim=1).tolist()
-        told = ", ".join(f"key {key} gets value {value - 1 - s.keys}" for key, value in tokens[: min(self._writes, 24)])
+        answers = (
+            batch.targets[row].tolist() if s.loss == "tokens" else batch.targets[row].argmax(dim=1).tolist()
+        )
+        told = ", ".join(
+            f"key {key} gets value {value - 1 - s.keys}" for key, value in tokens[: min(self._writes, 24)]
+        )
         more = f", and so on for {self._writes} writes" * (self._writes > 24)
         due = list(zip(batch.positions[row].tolist(), answers, strict=True))[:8]
-        asked = "; ".join(f"at position {at} key {tokens[at][0]} is asked for, the answer there is {answer}" for at, answer in due)
-        return f"One write a token: {told}{more}. Then {asked}{', and so on for ' + str(s.keys) + ' queries' if s.keys > 8 else ''}."
+        asked = "; ".join(
+            f"at position {at} key {tokens[at][0]} is asked for, the answer there is {answer}"
+            for at, answer in due
+        )
+        return (
+            f"One write a token: {told}{more}. Then"
+            f" {asked}{', and so on for ' + str(s.keys) + ' queries' if s.keys > 8 else ''}."
+        )

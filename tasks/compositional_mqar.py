@@ -1,7 +1,8 @@
 """Multi-query associative recall with keys of two tokens.
 
-A key is a cell of a grid: one of n first tokens, then one of n second tokens. A sequence begins with all kv_pairs = n * n keys, each followed by its
-value (a1 b2 v1 a2 b2 v2 ...). Later each key stands once more, in slots of three tokens, early ones being likelier by a power law.
+A key is a cell of a grid: one of n first tokens, then one of n second tokens. A sequence begins with all
+kv_pairs = n * n keys, each followed by its value (a1 b2 v1 a2 b2 v2 ...). Later each key stands once more, in
+slots of three tokens, early ones being likelier by a power law.
 """
 
 from math import isqrt
@@ -22,8 +23,16 @@ class CompositionalMQARSettings(Settings):
     """The knobs of the published generator."""
 
     seq_len: int = Field(64, ge=6, description="length of a sequence, at least 6 tokens for each pair")
-    kv_pairs: int = Field(9, ge=1, description="key-value pairs, each queried once; a square, for keys are all cells of a grid")
-    vocab_size: int = Field(256, ge=6, description="0 is filler; the rest of the first third begins keys, the second ends them, values are the last")
+    kv_pairs: int = Field(
+        9, ge=1, description="key-value pairs, each queried once; a square, for keys are all cells of a grid"
+    )
+    vocab_size: int = Field(
+        256,
+        ge=6,
+        description=(
+            "0 is filler; the rest of the first third begins keys, the second ends them, values are the last"
+        ),
+    )
     power_a: PowerA = 0.01
     filler: Filler = "random"
 
@@ -31,20 +40,27 @@ class CompositionalMQARSettings(Settings):
     def _possible(self) -> Self:
         side = isqrt(self.kv_pairs)
         if side**2 != self.kv_pairs:
-            raise ValueError(f"kv_pairs must be a square, for keys are all cells of a grid; {self.kv_pairs} lies between {side**2} and {(side + 1) ** 2}")
+            raise ValueError(
+                f"kv_pairs must be a square, for keys are all cells of a grid; {self.kv_pairs} lies between"
+                f" {side**2} and {(side + 1) ** 2}"
+            )
         if 6 * self.kv_pairs > self.seq_len:
-            raise ValueError(f"{self.kv_pairs} pairs and their queries need {6 * self.kv_pairs} tokens, three for each; seq_len is {self.seq_len}")
+            raise ValueError(
+                f"{self.kv_pairs} pairs and their queries need {6 * self.kv_pairs} tokens, three for each;"
+                f" seq_len is {self.seq_len}"
+            )
         if (third := max(self.kv_pairs, side + 1)) > self.vocab_size // 3:
             raise ValueError(
-                f"keys from {side} first and {side} second tokens, {self.kv_pairs} distinct values and a token of filler need a vocabulary of {3 * third} "
-                f"or more; {self.vocab_size} is too small"
+                f"keys from {side} first and {side} second tokens, {self.kv_pairs} distinct values and a"
+                f" token of filler need a vocabulary of {3 * third} or more; {self.vocab_size} is too small"
             )
         return self
 
 
 def _long(seq_len: int, kv_pairs: int) -> Preset:
     return Preset(
-        f"{kv_pairs} pairs in {seq_len} tokens, as published for forgetting_mqar, whose counts are the squares that are needed here",
+        f"{kv_pairs} pairs in {seq_len} tokens, as published for forgetting_mqar, whose counts are the"
+        " squares that are needed here",
         task={"seq_len": seq_len, "kv_pairs": kv_pairs, "vocab_size": 8192},
     )
 
@@ -52,12 +68,14 @@ def _long(seq_len: int, kv_pairs: int) -> Preset:
 class CompositionalMQAR(PairsThenQueries):
     """Which value followed these two tokens, of which neither says it alone?
 
-    A sequence begins with every cell of a grid of first and second tokens, each followed by its value, and later asks for each at its second token: a
-    layer must join two tokens to one key before it looks it up, and who reads one of them is right in 1 of n cases. It does not tell whether a layer
-    could join what lies further apart.
+    A sequence begins with every cell of a grid of first and second tokens, each followed by its value, and
+    later asks for each at its second token: a layer must join two tokens to one key before it looks it up,
+    and who reads one of them is right in 1 of n cases. It does not tell whether a layer could join what lies
+    further apart.
 
-    The generator compositional_mqar of Zoology, arXiv:2312.04927. Chosen here: the keys stand in random order, values are distinct. Where
-    filler is `published`, random tokens may repeat a queried key, so that a later token appears to be its value.
+    The generator compositional_mqar of Zoology, arXiv:2312.04927. Chosen here: the keys stand in random
+    order, values are distinct. Where filler is `published`, random tokens may repeat a queried key, so that a
+    later token appears to be its value.
     """
 
     name = "compositional_mqar"
@@ -81,7 +99,8 @@ class CompositionalMQAR(PairsThenQueries):
     settings: CompositionalMQARSettings
 
     def slice_sizes(self) -> dict[str, int]:
-        """distance: tokens from the pair's key to its query. slot: place in the query region, 0 is nearest to the pairs."""
+        """distance: tokens from the pair's key to its query. slot: place in the query region, 0 is nearest to
+        the pairs."""
         return {"distance": self.settings.seq_len, "slot": self.slots}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
@@ -97,7 +116,9 @@ class CompositionalMQAR(PairsThenQueries):
         values = 2 * third + stream.child("values").permutation(s.vocab_size - 2 * third)(pair)
         slots = power_law_slots(stream.child("slots"), s.kv_pairs, of=self.slots, power_a=s.power_a)
         tokens = torch.cat([firsts, seconds], dim=1)
-        filler = filler_tokens(s.filler, stream.child("filler"), s.seq_len - self.context, vocab_size=s.vocab_size, keys=tokens)
+        filler = filler_tokens(
+            s.filler, stream.child("filler"), s.seq_len - self.context, vocab_size=s.vocab_size, keys=tokens
+        )
         queries = filler.scatter(1, 3 * slots, first).scatter(1, 3 * slots + 1, second)
         inputs = torch.cat([torch.stack([first, second, values], dim=2).flatten(1), queries], dim=1)
         positions = self.context + 3 * slots + 1
@@ -107,7 +128,11 @@ class CompositionalMQAR(PairsThenQueries):
         """The value beside the pair whose two tokens end at the query."""
         firsts, seconds, values = (batch.inputs[:, i : self.context : 3] for i in range(3))
         first, second = batch.inputs.gather(1, batch.positions - 1), batch.inputs.gather(1, batch.positions)
-        pair = ((first[:, :, None] == firsts[:, None, :]) & (second[:, :, None] == seconds[:, None, :])).byte().argmax(dim=2)
+        pair = (
+            ((first[:, :, None] == firsts[:, None, :]) & (second[:, :, None] == seconds[:, None, :]))
+            .byte()
+            .argmax(dim=2)
+        )
         return values.gather(1, pair)
 
     def explain(self, batch: Batch, row: int) -> str:
@@ -115,5 +140,12 @@ class CompositionalMQAR(PairsThenQueries):
         tokens = batch.inputs[row].tolist()
         pairs = [f"{tokens[i]} {tokens[i + 1]} means {tokens[i + 2]}" for i in range(0, self.context, 3)]
         due = sorted(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True))
-        asked = [f"at positions {at - 1} and {at} stand {tokens[at - 1]} {tokens[at]}, the answer at {at} is {target}" for at, target in due]
-        return f"In this sequence {listed(pairs, 9)}. Then {listed(asked, 9)}. All other tokens after position {self.context - 1} are filler."
+        asked = [
+            f"at positions {at - 1} and {at} stand {tokens[at - 1]} {tokens[at]}, the answer at {at} is"
+            f" {target}"
+            for at, target in due
+        ]
+        return (
+            f"In this sequence {listed(pairs, 9)}. Then {listed(asked, 9)}. All other tokens after position"
+            f" {self.context - 1} are filler."
+        )

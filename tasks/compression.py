@@ -28,19 +28,22 @@ class CompressionSettings(Settings):
 class Compression(MacroAccuracy):
     """What were all the tokens, told from the last token's vector alone?
 
-    A decoder that sees the number of a place, and no more than what the model has at the last token, must name the token at each place: a whole
-    random sequence must go into one vector of the model's width, whatever the layer's own state could hold. It does not tell how well anything is
-    found again.
+    A decoder that sees the number of a place, and no more than what the model has at the last token, must
+    name the token at each place: a whole random sequence must go into one vector of the model's width,
+    whatever the layer's own state could hold. It does not tell how well anything is found again.
 
-    MAD, Poli et al. 2024, arXiv:2403.17844. The published generator has settings for noise, but returns its examples without it: they have no
-    effect there and are left out.
+    MAD, Poli et al. 2024, arXiv:2403.17844. The published generator has settings for noise, but returns its
+    examples without it: they have no effect there and are left out.
     """
 
     name = "compression"
     asks = "remember"
     Settings = CompressionSettings
     presets: ClassVar[dict[str, Preset]] = {
-        "quick": Preset("31 tokens of 15 kinds, the published baseline trained on fresh examples", protocol={"tokens": 2_000_000, "lr": 3e-3}),
+        "quick": Preset(
+            "31 tokens of 15 kinds, the published baseline trained on fresh examples",
+            protocol={"tokens": 2_000_000, "lr": 3e-3},
+        ),
         "mad": published("the baseline, 31 tokens of 15 kinds"),
         "mad-vocab-128": published("31 tokens of 127 kinds", vocab_size=128),
         "mad-length-256": published("255 tokens", seq_len=256),
@@ -70,7 +73,11 @@ class Compression(MacroAccuracy):
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
         """Targets are the inputs."""
         s = self.settings
-        tokens = Stream.of(index, seed=seed, split=split).child("tokens").integers(s.seq_len - 1, below=s.vocab_size - 1)
+        tokens = (
+            Stream.of(index, seed=seed, split=split)
+            .child("tokens")
+            .integers(s.seq_len - 1, below=s.vocab_size - 1)
+        )
         inputs = torch.nn.functional.pad(tokens, (0, 1), value=s.vocab_size - 1)
         positions = torch.arange(s.seq_len, device=index.device).repeat(len(index), 1)
         return Batch(inputs, positions, inputs.clone(), {"distance": s.seq_len - 1 - positions})
@@ -82,5 +89,11 @@ class Compression(MacroAccuracy):
     def explain(self, batch: Batch, row: int) -> str:
         """The sequence, and that it is to be told."""
         tokens = batch.inputs[row].tolist()
-        due = [f"{target} for place {at}" for at, target in zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True)]
-        return f"The sequence is {shortened(tokens)}. After its last token, {tokens[-1]}, all {len(due)} tokens are due: {listed(due)}."
+        due = [
+            f"{target} for place {at}"
+            for at, target in zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True)
+        ]
+        return (
+            f"The sequence is {shortened(tokens)}. After its last token, {tokens[-1]}, all {len(due)} tokens"
+            f" are due: {listed(due)}."
+        )

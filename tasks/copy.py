@@ -1,7 +1,7 @@
 """Strings said again: forwards, from the middle, backwards.
 
-In the variants of `copy` an n-gram of the string stands before it (`$ngram|string|answer`) or after it (`$string|ngram answer`), and what followed it
-there is due. Places to the end are `.`.
+In the variants of `copy` an n-gram of the string stands before it (`$ngram|string|answer`) or after it
+(`$string|ngram answer`), and what followed it there is due. Places to the end are `.`.
 """
 
 from typing import Any, ClassVar, Literal, Self
@@ -27,13 +27,18 @@ class StringSettings(Settings):
     """Of what and how long strings are."""
 
     min_length: int = Field(8, ge=1, description="letters of the shortest string")
-    max_length: int = Field(24, ge=1, description="letters of the longest; lengths between are equally frequent")
+    max_length: int = Field(
+        24, ge=1, description="letters of the longest; lengths between are equally frequent"
+    )
     letters: int = Field(26, ge=2, description="letters there are")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.min_length > self.max_length:
-            raise ValueError(f"the shortest string has {self.min_length} letters, more than the {self.max_length} of the longest")
+            raise ValueError(
+                f"the shortest string has {self.min_length} letters, more than the {self.max_length} of the"
+                " longest"
+            )
         return self
 
 
@@ -41,7 +46,11 @@ class CopySettings(StringSettings):
     """The knobs of the published generator."""
 
     variant: Literal["copy", "prefix", "suffix"] = Field(
-        "copy", description="all of the string is due; or what follows an n-gram in it, which stands before the string or after it"
+        "copy",
+        description=(
+            "all of the string is due; or what follows an n-gram in it, which stands before the string or"
+            " after it"
+        ),
     )
     ngram: int = Field(3, ge=1, description="letters of the n-gram")
     answer: int = Field(3, ge=1, description="letters that are due after the n-gram")
@@ -50,10 +59,14 @@ class CopySettings(StringSettings):
     def _possible(self) -> Self:
         if self.variant != "copy" and self.ngram + self.answer > self.min_length:
             raise ValueError(
-                f"an n-gram of {self.ngram} and the {self.answer} letters after it need strings of {self.ngram + self.answer}; min_length is {self.min_length}"
+                f"an n-gram of {self.ngram} and the {self.answer} letters after it need strings of"
+                f" {self.ngram + self.answer}; min_length is {self.min_length}"
             )
         if self.variant != "copy" and self.ngram >= self.letters:
-            raise ValueError(f"an n-gram of {self.ngram} letters stands once for sure where there is another letter; there are {self.letters}")
+            raise ValueError(
+                f"an n-gram of {self.ngram} letters stands once for sure where there is another letter; there"
+                f" are {self.letters}"
+            )
         return self
 
 
@@ -72,7 +85,10 @@ class _Strings(Task):
 
     def longer(self, times: int) -> dict[str, Any]:
         """Longer strings."""
-        return {"min_length": times * self.settings.min_length, "max_length": times * self.settings.max_length}
+        return {
+            "min_length": times * self.settings.min_length,
+            "max_length": times * self.settings.max_length,
+        }
 
     def slice_sizes(self) -> dict[str, int]:
         """place: of the letter in what is due. distance: tokens from where it stood to where it is due."""
@@ -87,26 +103,52 @@ class _Strings(Task):
         due = batch.due[row]
         at = int(batch.positions[row][due][0])
         return (
-            f"The sequence is `{self._written(batch.inputs[row])}`; from position {at} on, where `{self._written(batch.inputs[row, at : at + 1])}` stands, "
-            f"the letters `{self._written(batch.targets[row][due])}` are due, each before it is there to be read."
+            f"The sequence is `{self._written(batch.inputs[row])}`; from position {at} on, where"
+            f" `{self._written(batch.inputs[row, at : at + 1])}` stands, the letters"
+            f" `{self._written(batch.targets[row][due])}` are due, each before it is there to be read."
         )
 
     def _written(self, tokens: Tensor) -> str:
-        signs = [".|$"[token] if token < LETTERS else chr(ord("a") + token - LETTERS) if token < LETTERS + 26 else f"<{token}>" for token in tokens.tolist()]
+        signs = [
+            (
+                ".|$"[token]
+                if token < LETTERS
+                else chr(ord("a") + token - LETTERS)
+                if token < LETTERS + 26
+                else f"<{token}>"
+            )
+            for token in tokens.tolist()
+        ]
         return "".join(signs if len(signs) <= 120 else [*signs[:60], " ... ", *signs[-60:]])
 
     def _string(self, stream: Stream, split: Split) -> tuple[Tensor, Tensor]:
         """Letters [B, max_length], counted from 0, and how many of them there are [B, 1]."""
         s = self.settings
         length = between(stream, s.min_length, s.max_length)
-        return words(stream, length, radices=(s.letters,) * s.max_length, shortest=s.min_length, split=split), length
+        return (
+            words(stream, length, radices=(s.letters,) * s.max_length, shortest=s.min_length, split=split),
+            length,
+        )
 
-    def _batch(self, head: Tensor, string: Tensor, length: Tensor, *, first: int | Tensor, step: int, count: int | Tensor, given: int = 0) -> Batch:
-        """head [B, H], the string, `|`, and `count` letters of it from number `first` on, the first of them `given`, the others due; then `.` to the end."""
+    def _batch(
+        self,
+        head: Tensor,
+        string: Tensor,
+        length: Tensor,
+        *,
+        first: int | Tensor,
+        step: int,
+        count: int | Tensor,
+        given: int = 0,
+    ) -> Batch:
+        """head [B, H], the string, `|`, and `count` letters of it from number `first` on, the first of them
+        `given`, the others due; then `.` to the end."""
         start, device = head.shape[1], head.device
         at = torch.arange(self.seq_len - start, device=device)
         after = at - length - 1
-        letter = string.gather(1, torch.where(after < 0, at, first + step * after).clamp(0, string.shape[1] - 1))
+        letter = string.gather(
+            1, torch.where(after < 0, at, first + step * after).clamp(0, string.shape[1] - 1)
+        )
         text = (LETTERS + letter).masked_fill(after == -1, AGAIN).masked_fill(after >= count, END)
         place = torch.arange(self.answers, device=device)
         due = (given + place < count).expand_as(length + place)
@@ -124,13 +166,14 @@ class _Strings(Task):
 class Copy(_Strings):
     """What was the string, from its first letter to its last, or after these three?
 
-    A sequence is `$string|string`, and from `|` on every letter is due before it is read (in the variants, what follows an n-gram of the string): all
-    must be held word for word, whatever it means, and a fixed state fails when strings outgrow it. It does not tell whether a layer could leave
-    something out.
+    A sequence is `$string|string`, and from `|` on every letter is due before it is read (in the variants,
+    what follows an n-gram of the string): all must be held word for word, whatever it means, and a fixed
+    state fails when strings outgrow it. It does not tell whether a layer could leave something out.
 
-    Jelassi et al. 2024 (Repeat After Me), arXiv:2402.01032. One string in a sequence, where there several are packed into 220 tokens. Of the n-grams
-    the one asked for stands once, by giving what would repeat it a letter that it lacks. Strings of a length that has from
-    64 to 2^24 of them are divided among the splits, but for those with n-grams.
+    Jelassi et al. 2024 (Repeat After Me), arXiv:2402.01032. One string in a sequence, where there several are
+    packed into 220 tokens. Of the n-grams the one asked for stands once, by giving what would repeat it a
+    letter that it lacks. Strings of a length that has from 64 to 2^24 of them are divided among the splits,
+    but for those with n-grams.
     """
 
     name = "copy"
@@ -138,15 +181,23 @@ class Copy(_Strings):
     asks = "remember"
     Settings = CopySettings
     presets: ClassVar[dict[str, Preset]] = {
-        "quick": Preset("minutes on a laptop: strings of 8 to 24 letters", protocol={"tokens": 2_000_000, "lr": 3e-3}),
+        "quick": Preset(
+            "minutes on a laptop: strings of 8 to 24 letters", protocol={"tokens": 2_000_000, "lr": 3e-3}
+        ),
         "repeat-after-me": Preset(
             "strings of 20 to 50 letters, to be tested on ten times longer ones; a model of 12 layers",
             task={"min_length": 20, "max_length": 50},
             model={"layers": 12, "d_model": 1024},
             protocol={"lr": 1e-5, "batch_size": 8},
         ),
-        "prefix": Preset("an n-gram, then 20 to 50 letters: what came after it?", task={"min_length": 20, "max_length": 50, "variant": "prefix"}),
-        "suffix": Preset("20 to 50 letters, then an n-gram: what came after it?", task={"min_length": 20, "max_length": 50, "variant": "suffix"}),
+        "prefix": Preset(
+            "an n-gram, then 20 to 50 letters: what came after it?",
+            task={"min_length": 20, "max_length": 50, "variant": "prefix"},
+        ),
+        "suffix": Preset(
+            "20 to 50 letters, then an n-gram: what came after it?",
+            task={"min_length": 20, "max_length": 50, "variant": "suffix"},
+        ),
     }
 
     settings: CopySettings
@@ -163,8 +214,8 @@ class Copy(_Strings):
         return self.settings.max_length if self.settings.variant == "copy" else self.settings.answer
 
     def chance(self) -> float:
-        """Of n-grams, naming the letter that is commonest after all that could be asked for, those that stand once, and what was said of the answer, as
-        if they did not overlap; else as of any string."""
+        """Of n-grams, naming the letter that is commonest after all that could be asked for, those that stand
+        once, and what was said of the answer, as if they did not overlap; else as of any string."""
         s = self.settings
         if s.variant == "copy" or s.max_length == s.ngram + s.answer:
             return super().chance()
@@ -193,15 +244,20 @@ class Copy(_Strings):
         ngram = string.gather(1, first + torch.arange(s.ngram, device=index.device))
         string = self._once(stream.child("other letter"), string, first, ngram)
         if s.variant == "suffix":
-            return self._batch(head, string, length, first=first, step=1, count=s.ngram + s.answer, given=s.ngram)
+            return self._batch(
+                head, string, length, first=first, step=1, count=s.ngram + s.answer, given=s.ngram
+            )
         head = torch.cat([head, LETTERS + ngram, torch.full_like(length, AGAIN)], dim=1)
         return self._batch(head, string, length, first=first + s.ngram, step=1, count=s.answer)
 
     def _once(self, stream: Stream, string: Tensor, first: Tensor, ngram: Tensor) -> Tensor:
-        """The string with the n-gram nowhere but at `first`. What would repeat it gets a letter that the n-gram lacks where it reaches out of the
-        n-gram's own place; with such a letter in it, nothing can repeat the n-gram any more."""
+        """The string with the n-gram nowhere but at `first`. What would repeat it gets a letter that the
+        n-gram lacks where it reaches out of the n-gram's own place; with such a letter in it, nothing can
+        repeat the n-gram any more."""
         s = self.settings
-        alike = torch.stack([string[:, i : s.max_length - s.ngram + 1 + i] == ngram[:, i, None] for i in range(s.ngram)]).all(dim=0)
+        alike = torch.stack(
+            [string[:, i : s.max_length - s.ngram + 1 + i] == ngram[:, i, None] for i in range(s.ngram)]
+        ).all(dim=0)
         start = torch.arange(alike.shape[1], device=string.device)
         wrong = torch.zeros_like(string, dtype=torch.bool)
         wrong[:, : alike.shape[1]] = alike & (start < first)
@@ -210,13 +266,18 @@ class Copy(_Strings):
         return torch.where(wrong, draws.scatter(1, ngram, -1).argmax(dim=1, keepdim=True), string)
 
     def solve(self, batch: Batch) -> Tensor:
-        """The letter as far behind the start of the string, or behind the n-gram in it, as the place is behind the second `|` or n-gram."""
+        """The letter as far behind the start of the string, or behind the n-gram in it, as the place is
+        behind the second `|` or n-gram."""
         s, inputs = self.settings, batch.inputs
         string = inputs[:, self._head :]
         end = (string == AGAIN).long().argmax(dim=1, keepdim=True)
         if s.variant == "copy":
             return string.gather(1, (batch.positions - self._head - end).clamp(min=0))
-        ngram = inputs[:, 1 : 1 + s.ngram] if s.variant == "prefix" else string.gather(1, end + 1 + torch.arange(s.ngram, device=inputs.device))
+        ngram = (
+            inputs[:, 1 : 1 + s.ngram]
+            if s.variant == "prefix"
+            else string.gather(1, end + 1 + torch.arange(s.ngram, device=inputs.device))
+        )
         windows = string.unfold(1, s.ngram, 1)
         found = (windows == ngram[:, None]).all(dim=2).long().argmax(dim=1, keepdim=True)
         return string.gather(1, found + s.ngram + torch.arange(s.answer, device=inputs.device))
@@ -225,11 +286,13 @@ class Copy(_Strings):
 class Palindrome(_Strings):
     """What was the string, from its last letter to its first?
 
-    A sequence is `string|gnirts`, and from `|` on every letter is due before it is read: what came first is due last, so that each letter is kept for
-    a time of its own and found by its place. Like a copy, it does not tell whether a layer could leave something out.
+    A sequence is `string|gnirts`, and from `|` on every letter is due before it is read: what came first is
+    due last, so that each letter is kept for a time of its own and found by its place. Like a copy, it does
+    not tell whether a layer could leave something out.
 
-    Kimi Team 2025 (Kimi Linear), arXiv:2510.26692. Sequences of 256 tokens hold strings of 128, since the last letter stands nowhere. The number of
-    letters is ours. Strings of a length that has from 64 to 2^24 of them are divided among the splits.
+    Kimi Team 2025 (Kimi Linear), arXiv:2510.26692. Sequences of 256 tokens hold strings of 128, since the
+    last letter stands nowhere. The number of letters is ours. Strings of a length that has from 64 to 2^24 of
+    them are divided among the splits.
     """
 
     name = "palindrome"
@@ -237,10 +300,13 @@ class Palindrome(_Strings):
     asks = "remember"
     Settings = StringSettings
     presets: ClassVar[dict[str, Preset]] = {
-        "quick": Preset("minutes on a laptop: strings of 8 to 24 letters", protocol={"tokens": 2_000_000, "lr": 3e-3}),
+        "quick": Preset(
+            "minutes on a laptop: strings of 8 to 24 letters", protocol={"tokens": 2_000_000, "lr": 3e-3}
+        ),
         **{
             f"kimi-{length}": Preset(
-                f"{length // 2} letters in {length} tokens, for two layers of two heads, 20,000 steps at the highest of the rates tried there",
+                f"{length // 2} letters in {length} tokens, for two layers of two heads, 20,000 steps at the"
+                " highest of the rates tried there",
                 task={"min_length": length // 2, "max_length": length // 2},
                 model={"layers": 2, "heads": 2, "head_dim": 128},
                 protocol={"lr": 1e-3, "tokens": 20_000 * 32 * length},

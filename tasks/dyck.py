@@ -1,7 +1,8 @@
 """Nested brackets.
 
-At every step one bracket opens or one closes, as likely, except that none closes where none is open, none opens at the greatest depth, and all close
-once no more steps are left than brackets are open. Scores by depth tell depths apart; beyond that of training no fixed state holds them all.
+At every step one bracket opens or one closes, as likely, except that none closes where none is open, none
+opens at the greatest depth, and all close once no more steps are left than brackets are open. Scores by depth
+tell depths apart; beyond that of training no fixed state holds them all.
 """
 
 from typing import Any, ClassVar, Self
@@ -28,7 +29,11 @@ class DyckSettings(Lengths):
     kinds: int = Field(2, ge=2, description="kinds of brackets")
     max_depth: int = Field(3, ge=1, description="brackets open at once, at most")
     min_length: int = Field(32, ge=2, description="brackets in the shortest word; even")
-    max_length: int = Field(64, ge=2, description="brackets in the longest word; even, as all lengths between, which are as likely")
+    max_length: int = Field(
+        64,
+        ge=2,
+        description="brackets in the longest word; even, as all lengths between, which are as likely",
+    )
 
     @model_validator(mode="after")
     def _even(self) -> Self:
@@ -40,12 +45,14 @@ class DyckSettings(Lengths):
 class Dyck(Task):
     """Which bracket closes here, of several kinds nested to a bounded depth?
 
-    Before every bracket of a random word that closes, its kind is due, that of the one opened last and not yet closed: it takes a stack, for which at
-    a bounded depth a finite state is enough, and is hard at greater lengths and depths than those of training. It does not tell whether a layer knows
-    when a word comes to an end.
+    Before every bracket of a random word that closes, its kind is due, that of the one opened last and not
+    yet closed: it takes a stack, for which at a bounded depth a finite state is enough, and is hard at
+    greater lengths and depths than those of training. It does not tell whether a layer knows when a word
+    comes to an end.
 
-    Bounded-depth languages of Hewitt et al. 2020, arXiv:2010.07515, and Yao et al. 2021, arXiv:2105.11115. Here closings alone are scored, and every
-    even length is as likely. Splits share the shortest words alone, of shapes with fewer than 16: up to three pairs of two kinds, or one of eight.
+    Bounded-depth languages of Hewitt et al. 2020, arXiv:2010.07515, and Yao et al. 2021, arXiv:2105.11115.
+    Here closings alone are scored, and every even length is as likely. Splits share the shortest words alone,
+    of shapes with fewer than 16: up to three pairs of two kinds, or one of eight.
     """
 
     name = "dyck"
@@ -53,7 +60,10 @@ class Dyck(Task):
     asks = "track"
     Settings = DyckSettings
     presets: ClassVar[dict[str, Preset]] = {
-        "quick": Preset("a few minutes on a laptop: two kinds three deep, 32 to 64 brackets", protocol={"lr": 3e-3, "tokens": 2_000_000}),
+        "quick": Preset(
+            "a few minutes on a laptop: two kinds three deep, 32 to 64 brackets",
+            protocol={"lr": 3e-3, "tokens": 2_000_000},
+        ),
         **{
             f"hewitt-{kinds}-{depth}": Preset(
                 f"2010.07515: {kinds} kinds, depth {depth}; up to 100 brackets; the budget is ours",
@@ -69,7 +79,8 @@ class Dyck(Task):
 
     @property
     def io(self) -> IO:
-        """Opening brackets, closing brackets, the token before a word and the one that follows it to the end of the row."""
+        """Opening brackets, closing brackets, the token before a word and the one that follows it to the end
+        of the row."""
         vocabulary = 2 * self.settings.kinds + 2
         return IO(vocabulary, vocabulary)
 
@@ -92,7 +103,8 @@ class Dyck(Task):
         return self.settings.longer(times)
 
     def slice_sizes(self) -> dict[str, int]:
-        """depth: brackets open where one closes, itself included. distance: tokens from where it was opened."""
+        """depth: brackets open where one closes, itself included. distance: tokens from where it was
+        opened."""
         return {"depth": self.settings.max_depth + 1, "distance": self.settings.max_length}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
@@ -100,25 +112,41 @@ class Dyck(Task):
         s, rows, device = self.settings, len(index), index.device
         stream = Stream.of(index, seed=seed, split=split)
         length = between(stream, s.min_length, s.max_length, step=2)
-        # a fair walk folded between two walls turns there as it must; under what is left of the word it comes down in time
+        # a fair walk folded between two walls turns there as it must; under what is left of the word it comes
+        # down in time
         steps = 2 * stream.child("steps").integers(s.max_length, below=2) - 1
         walk = torch.cat([torch.zeros_like(length), steps.cumsum(dim=1)], dim=1)
         folded = ((walk + s.max_depth) % (2 * s.max_depth) - s.max_depth).abs()
         time = torch.arange(s.max_length + 1, device=device)
         depth = torch.minimum(folded, length - time)
-        # at one depth brackets open and close in turn, so that in the order of depth and time every pair lies side by side
+        # at one depth brackets open and close in turn, so that in the order of depth and time every pair lies
+        # side by side
         level = torch.where(time[1:] <= length, torch.maximum(depth[:, 1:], depth[:, :-1]), s.max_depth + 1)
         order = (level * s.max_length + time[:-1]).argsort(dim=1)
         opened, closed = order.view(rows, -1, 2).unbind(dim=2)
         used = torch.arange(self.answers, device=device) < length // 2
 
         shape = content(depth)
-        kind = words(stream, length // 2, radices=(s.kinds,) * self.answers, shortest=s.min_length // 2, split=split, given=shape)
+        kind = words(
+            stream,
+            length // 2,
+            radices=(s.kinds,) * self.answers,
+            shortest=s.min_length // 2,
+            split=split,
+            given=shape,
+        )
         end = 2 * s.kinds + 1
-        brackets = torch.empty_like(order).scatter(1, opened, torch.where(used, kind, end)).scatter(1, closed, torch.where(used, s.kinds + kind, end))
+        brackets = (
+            torch.empty_like(order)
+            .scatter(1, opened, torch.where(used, kind, end))
+            .scatter(1, closed, torch.where(used, s.kinds + kind, end))
+        )
         inputs = torch.cat([torch.full_like(length, end - 1), brackets], dim=1)
         # bracket number t is token t + 1, so that it is due at position t
-        slices = {"depth": torch.where(used, level.gather(1, opened), 0), "distance": torch.where(used, closed - opened, 0)}
+        slices = {
+            "depth": torch.where(used, level.gather(1, opened), 0),
+            "distance": torch.where(used, closed - opened, 0),
+        }
         return Batch(inputs, torch.where(used, closed, 0), torch.where(used, s.kinds + kind, IGNORE), slices)
 
     def solve(self, batch: Batch) -> Tensor:
@@ -139,12 +167,18 @@ class Dyck(Task):
         kinds, due = self.settings.kinds, batch.due[row]
         tokens = [token for token in batch.inputs[row].tolist() if token < 2 * kinds]
         word = "".join(
-            PAIRS[2 * (token % kinds) + token // kinds] if kinds <= len(PAIRS) // 2 else f"{'()'[token // kinds]}{token % kinds} " for token in tokens
+            (
+                PAIRS[2 * (token % kinds) + token // kinds]
+                if kinds <= len(PAIRS) // 2
+                else f"{'()'[token // kinds]}{token % kinds} "
+            )
+            for token in tokens
         )
         last = batch.positions[row][due].argmax()
         at, target = int(batch.positions[row][due][last]), int(batch.targets[row][due][last])
         shown = f"{word[:SHOWN]} ... ({len(tokens)} brackets)" if len(word) > SHOWN else word.strip()
         return (
-            f"After a first token the word {shown}; {kinds} kinds open as tokens 0 to {kinds - 1} and close as {kinds} to {2 * kinds - 1}. "
-            f"At the token before each of the {len(tokens) // 2} that close, that one is due: the last at position {at}, {target}."
+            f"After a first token the word {shown}; {kinds} kinds open as tokens 0 to {kinds - 1} and close"
+            f" as {kinds} to {2 * kinds - 1}. At the token before each of the {len(tokens) // 2} that close,"
+            f" that one is due: the last at position {at}, {target}."
         )

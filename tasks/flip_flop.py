@@ -1,7 +1,8 @@
 """Flip-flop language.
 
-Every instruction is followed by a bit. The first is a write, the last a read, those between are drawn. After a read stands the bit that was last
-written; all other bits are uniform. Train at one share of ignored instructions, test at fewer and more.
+Every instruction is followed by a bit. The first is a write, the last a read, those between are drawn. After
+a read stands the bit that was last written; all other bits are uniform. Train at one share of ignored
+instructions, test at fewer and more.
 """
 
 from typing import Any, ClassVar, Self
@@ -26,8 +27,15 @@ SHOWN = 60
 class FlipFlopSettings(Settings):
     """How long, and how many instructions are to be ignored."""
 
-    seq_len: int = Field(64, ge=4, description="length of a sequence; even, for every instruction is followed by a bit")
-    ignore: float = Field(0.8, ge=0, le=1, description="share of instructions that are ignored; writes and reads have half of the rest each")
+    seq_len: int = Field(
+        64, ge=4, description="length of a sequence; even, for every instruction is followed by a bit"
+    )
+    ignore: float = Field(
+        0.8,
+        ge=0,
+        le=1,
+        description="share of instructions that are ignored; writes and reads have half of the rest each",
+    )
 
     @model_validator(mode="after")
     def _even(self) -> Self:
@@ -36,28 +44,40 @@ class FlipFlopSettings(Settings):
 
 
 def _published(about: str, model: dict[str, Any] | None = None, **task: Any) -> Preset:
-    return Preset(f"{about}; the budget is ours", task={"seq_len": 512, **task}, model=model or {}, protocol={"tokens": 50_000_000})
+    return Preset(
+        f"{about}; the budget is ours",
+        task={"seq_len": 512, **task},
+        model=model or {},
+        protocol={"tokens": 50_000_000},
+    )
 
 
 class FlipFlop(Task):
     """What was the last bit written, among many to be ignored?
 
-    Instructions write a bit, read one or are to be ignored, and at every read the bit written last is due: a memory that fades, or attention that
-    thinly spreads over much to be ignored, errs now and then. It does not tell how much a layer can hold, for that is one bit.
+    Instructions write a bit, read one or are to be ignored, and at every read the bit written last is due: a
+    memory that fades, or attention that thinly spreads over much to be ignored, errs now and then. It does
+    not tell how much a layer can hold, for that is one bit.
 
-    Liu et al. 2023, arXiv:2306.00946. There all tokens are predicted; here reads alone, of which every one counts. As published, the bit after a
-    read is shown, so that the next read may look there as well.
+    Liu et al. 2023, arXiv:2306.00946. There all tokens are predicted; here reads alone, of which every one
+    counts. As published, the bit after a read is shown, so that the next read may look there as well.
     """
 
     name = "flip_flop"
     asks = "track"
     Settings = FlipFlopSettings
     presets: ClassVar[dict[str, Preset]] = {
-        "quick": Preset("a few minutes on a laptop: 32 instructions, four of five ignored", protocol={"lr": 3e-3, "tokens": 2_000_000}),
+        "quick": Preset(
+            "a few minutes on a laptop: 32 instructions, four of five ignored",
+            protocol={"lr": 3e-3, "tokens": 2_000_000},
+        ),
         "liu": _published("2306.00946: 256 instructions, four of five ignored"),
         "liu-sparse": _published("2306.00946: 256 instructions, 98 of 100 ignored", ignore=0.98),
         "liu-dense": _published("2306.00946: 256 instructions, one of ten ignored", ignore=0.1),
-        "path": _published("2505.16381: 256 instructions, four of five ignored; one layer", model={"layers": 1, "heads": 2, "d_model": 64}),
+        "path": _published(
+            "2505.16381: 256 instructions, four of five ignored; one layer",
+            model={"layers": 1, "heads": 2, "d_model": 64},
+        ),
     }
 
     settings: FlipFlopSettings
@@ -77,7 +97,8 @@ class FlipFlop(Task):
         return 1 / 2
 
     def slice_sizes(self) -> dict[str, int]:
-        """distance: tokens from the bit that was written to the read. writes: how many there were up to it."""
+        """distance: tokens from the bit that was written to the read. writes: how many there were up to
+        it."""
         return {"distance": self.settings.seq_len, "writes": self.settings.seq_len // 2}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
@@ -97,13 +118,20 @@ class FlipFlop(Task):
         positions = torch.where(asked, 2 * at[1:], 0)
         distance = torch.where(asked, 2 * (at - last)[:, 1:] - 1, 0)
         writes = torch.where(asked, wrote.cumsum(dim=1)[:, 1:], 0)
-        return Batch(torch.stack([instructions, bits], dim=2).flatten(1), positions, targets, {"distance": distance, "writes": writes})
+        return Batch(
+            torch.stack([instructions, bits], dim=2).flatten(1),
+            positions,
+            targets,
+            {"distance": distance, "writes": writes},
+        )
 
     def solve(self, batch: Batch) -> Tensor:
         """A bit that every write replaces."""
         bit = torch.zeros_like(batch.inputs[:, 0])
         states = []
-        for instruction, given in zip(batch.inputs[:, ::2].unbind(dim=1), batch.inputs[:, 1::2].unbind(dim=1), strict=True):
+        for instruction, given in zip(
+            batch.inputs[:, ::2].unbind(dim=1), batch.inputs[:, 1::2].unbind(dim=1), strict=True
+        ):
             states.append(bit)
             bit = torch.where(instruction == WRITE, given, bit)
         return torch.stack(states, dim=1).gather(1, batch.positions // 2)
@@ -117,6 +145,7 @@ class FlipFlop(Task):
         first = int(batch.positions[row][batch.due[row]][0])
         more = f" ... ({len(said)} in all)" if len(said) > SHOWN else ""
         return (
-            f"Instructions (write, read, ignore; tokens {WRITE}, {READ}, {SKIP}) with their bits: {' '.join(said[:SHOWN])}{more}. "
-            f"At each of the {reads} reads the bit that was last written is due, before it is shown: at position {first} it is {tokens[first + 1]}."
+            f"Instructions (write, read, ignore; tokens {WRITE}, {READ}, {SKIP}) with their bits:"
+            f" {' '.join(said[:SHOWN])}{more}. At each of the {reads} reads the bit that was last written is"
+            f" due, before it is shown: at position {first} it is {tokens[first + 1]}."
         )

@@ -23,7 +23,9 @@ class ForgettingMQARSettings(Settings):
     seq_len: int = Field(64, ge=6, description="length of a sequence; even")
     kv_pairs: int = Field(8, ge=1, description="key-value pairs, each queried once")
     updates: int = Field(4, ge=1, description="keys whose value is written anew, once, after all pairs")
-    vocab_size: int = Field(256, ge=4, description="0 is filler, the rest of the lower half keys, the upper half values")
+    vocab_size: int = Field(
+        256, ge=4, description="0 is filler, the rest of the lower half keys, the upper half values"
+    )
     power_a: PowerA = 0.01
     filler: Filler = "random"
 
@@ -31,16 +33,18 @@ class ForgettingMQARSettings(Settings):
     def _possible(self) -> Self:
         refuse_odd("seq_len", self.seq_len, "keys and queries stand at even positions")
         if self.updates > self.kv_pairs:
-            raise ValueError(f"{self.updates} updates of distinct keys need as many pairs; there are {self.kv_pairs}")
+            raise ValueError(
+                f"{self.updates} updates of distinct keys need as many pairs; there are {self.kv_pairs}"
+            )
         if (needed := 4 * self.kv_pairs + 2 * self.updates) > self.seq_len:
             raise ValueError(
-                f"{self.kv_pairs} pairs, {self.updates} updates and the queries need 4 * kv_pairs + 2 * updates <= seq_len: "
-                f"{needed} tokens or more, not {self.seq_len}"
+                f"{self.kv_pairs} pairs, {self.updates} updates and the queries need 4 * kv_pairs + 2 *"
+                f" updates <= seq_len: {needed} tokens or more, not {self.seq_len}"
             )
         if (needed := 2 * (self.kv_pairs + self.updates)) > self.vocab_size:
             raise ValueError(
-                f"{self.kv_pairs} distinct keys and {self.kv_pairs + self.updates} distinct values need a vocabulary of at least {needed}, half of it values; "
-                f"{self.vocab_size} is too small"
+                f"{self.kv_pairs} distinct keys and {self.kv_pairs + self.updates} distinct values need a"
+                f" vocabulary of at least {needed}, half of it values; {self.vocab_size} is too small"
             )
         return self
 
@@ -48,12 +52,19 @@ class ForgettingMQARSettings(Settings):
 def _published(seq_len: int, kv_pairs: int, examples: int) -> Preset:
     """One cell of the published mixture, trained on its own."""
     return Preset(
-        f"one of the published lengths, {kv_pairs} pairs in {seq_len} tokens, without the others beside it, which the suite zoology-forgetting has; rates were "
-        "10^-3, 10^-2.5, 10^-2, 10^-1.5",
+        f"one of the published lengths, {kv_pairs} pairs in {seq_len} tokens, without the others beside it,"
+        " which the suite zoology-forgetting has; rates were 10^-3, 10^-2.5, 10^-2, 10^-1.5",
         task={"seq_len": seq_len, "kv_pairs": kv_pairs, "vocab_size": 8192},
         model={"layers": 2, "norm": "layer", "channel_mixer": "identity", "embedding_dropout": 0.1},
         protocol={
-            **{"examples": examples, "epochs": 32, "batch_size": 256, "lr": 3.16e-3, "schedule": "epoch_cosine", "evaluations": 32},
+            **{
+                "examples": examples,
+                "epochs": 32,
+                "batch_size": 256,
+                "lr": 3.16e-3,
+                "schedule": "epoch_cosine",
+                "evaluations": 32,
+            },
             **{"warmup": 0.0, "beta2": 0.999, "decay": "all", "clip": None, "stop_at": 0.99},
         },
     )
@@ -62,13 +73,15 @@ def _published(seq_len: int, kv_pairs: int, examples: int) -> Preset:
 class ForgettingMQAR(PairsThenQueries):
     """Which value has this key now, after some keys were given a second one?
 
-    A sequence begins with kv_pairs keys and their values, then `updates` of these keys come again with new values, and later every key is asked for:
-    what is held must be replaced, and `stale` says how often the old value of an updated key is named instead. It does not tell how a layer bears
-    many rewrites of one key, or rewrites between queries.
+    A sequence begins with kv_pairs keys and their values, then `updates` of these keys come again with new
+    values, and later every key is asked for: what is held must be replaced, and `stale` says how often the
+    old value of an updated key is named instead. It does not tell how a layer bears many rewrites of one key,
+    or rewrites between queries.
 
-    The generator forgetting_mqar of Zoology, arXiv:2312.04927. There a new value is kept from being the old one of another key than that
-    which gets it, so that it can be the key's own old one; here all values of a sequence are distinct, so that an answer belongs to one
-    key and one time. Where filler is `published`, random tokens may repeat a queried key, so that it appears to be rewritten.
+    The generator forgetting_mqar of Zoology, arXiv:2312.04927. There a new value is kept from being the old
+    one of another key than that which gets it, so that it can be the key's own old one; here all values of a
+    sequence are distinct, so that an answer belongs to one key and one time. Where filler is `published`,
+    random tokens may repeat a queried key, so that it appears to be rewritten.
     """
 
     name = "forgetting_mqar"
@@ -99,11 +112,13 @@ class ForgettingMQAR(PairsThenQueries):
         return 2 * (self.settings.kv_pairs + self.settings.updates)
 
     def slice_sizes(self) -> dict[str, int]:
-        """updated: whether the key has a second value. distance: tokens from the key's last writing to its query. slot: place in the query region."""
+        """updated: whether the key has a second value. distance: tokens from the key's last writing to its
+        query. slot: place in the query region."""
         return {"updated": 2, "distance": self.settings.seq_len, "slot": self.slots}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Places are in the order of the pairs. facts: "old", the first value of an updated key, `IGNORE` for others."""
+        """Places are in the order of the pairs. facts: "old", the first value of an updated key, `IGNORE` for
+        others."""
         s, device = self.settings, index.device
         stream = Stream.of(index, seed=seed, split=split)
         half = s.vocab_size // 2
@@ -116,8 +131,12 @@ class ForgettingMQAR(PairsThenQueries):
         last = pair.scatter(1, updated, update)  # the statement that holds in the end
 
         slots = power_law_slots(stream.child("slots"), s.kv_pairs, of=self.slots, power_a=s.power_a)
-        filler = filler_tokens(s.filler, stream.child("filler"), s.seq_len - self.context, vocab_size=s.vocab_size, keys=keys)
-        inputs = torch.cat([torch.stack([written, values], dim=2).flatten(1), filler.scatter(1, 2 * slots, keys)], dim=1)
+        filler = filler_tokens(
+            s.filler, stream.child("filler"), s.seq_len - self.context, vocab_size=s.vocab_size, keys=keys
+        )
+        inputs = torch.cat(
+            [torch.stack([written, values], dim=2).flatten(1), filler.scatter(1, 2 * slots, keys)], dim=1
+        )
         positions = self.context + 2 * slots
         is_updated = last >= s.kv_pairs
         old = values[:, : s.kv_pairs].masked_fill(~is_updated, IGNORE)
@@ -126,7 +145,9 @@ class ForgettingMQAR(PairsThenQueries):
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
         """Besides: "stale", how often the answer for an updated key is its old value."""
-        return super().means(batch, prediction) | {"stale": Mean(prediction.answers == batch.facts["old"], batch.slices["updated"])}
+        return super().means(batch, prediction) | {
+            "stale": Mean(prediction.answers == batch.facts["old"], batch.slices["updated"])
+        }
 
     def solve(self, batch: Batch) -> Tensor:
         """The value beside the last statement about the key that stands at the query."""
@@ -140,11 +161,21 @@ class ForgettingMQAR(PairsThenQueries):
         tokens = batch.inputs[row].tolist()
         writings = [f"{tokens[i]} means {tokens[i + 1]}" for i in range(0, self.context, 2)]
         pairs, updates = writings[: self.settings.kv_pairs], writings[self.settings.kv_pairs :]
-        due = sorted(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), batch.facts["old"][row].tolist(), strict=True))
+        due = sorted(
+            zip(
+                batch.positions[row].tolist(),
+                batch.targets[row].tolist(),
+                batch.facts["old"][row].tolist(),
+                strict=True,
+            )
+        )
         asked = [
-            f"at position {at} stands {tokens[at]}, the answer there is {target}" + (f", no longer {old}" if old != IGNORE else "") for at, target, old in due
+            f"at position {at} stands {tokens[at]}, the answer there is {target}"
+            + (f", no longer {old}" if old != IGNORE else "")
+            for at, target, old in due
         ]
         return (
-            f"In this sequence first {listed(pairs, 12)}. From position {2 * len(pairs)} on it is otherwise: {listed(updates, 12)}. "
-            f"Then {listed(asked, 12)}. All other tokens after position {self.context - 1} are filler."
+            f"In this sequence first {listed(pairs, 12)}. From position {2 * len(pairs)} on it is otherwise:"
+            f" {listed(updates, 12)}. Then {listed(asked, 12)}. All other tokens after position"
+            f" {self.context - 1} are filler."
         )

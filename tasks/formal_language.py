@@ -1,8 +1,9 @@
 """In-context language learning.
 
-Words are random walks from the first state of an automaton, with a bar between them: abca|cab|... The score "tvd" is the total variation distance of
-what is predicted (all logits count) from the uniform distribution over the letters that may stand there; by "visits", how often the same state was
-left before, it says how fast is learnt.
+Words are random walks from the first state of an automaton, with a bar between them: abca|cab|... The score
+"tvd" is the total variation distance of what is predicted (all logits count) from the uniform distribution
+over the letters that may stand there; by "visits", how often the same state was left before, it says how fast
+is learnt.
 """
 
 from functools import cache
@@ -31,22 +32,35 @@ class FormalLanguageSettings(Settings):
     min_words: int = Field(8, ge=2, description="words in a sequence, at least")
     max_words: int = Field(16, ge=2, description="words in a sequence, at most")
     max_word: int = Field(15, ge=1, le=4096, description="letters of a word, from 1 on")
-    letters: int = Field(8, ge=FEWEST, le=26, description=f"letters there are; a language uses {FEWEST} of them or more")
-    nodes: int = Field(6, ge=FEWEST, le=16, description=f"states of an automaton, from {FEWEST} on, before those out of reach are left out")
+    letters: int = Field(
+        8, ge=FEWEST, le=26, description=f"letters there are; a language uses {FEWEST} of them or more"
+    )
+    nodes: int = Field(
+        6,
+        ge=FEWEST,
+        le=16,
+        description=f"states of an automaton, from {FEWEST} on, before those out of reach are left out",
+    )
     out_degree: int = Field(2, ge=2, le=EDGES, description="letters that may follow in a state, from 1 on")
     automata: int = Field(5000, ge=1, le=1 << 17, description="languages of the training split")
-    held_out: int = Field(500, ge=2, le=1 << 17, description="languages of the validation and the test split, half each")
+    held_out: int = Field(
+        500, ge=2, le=1 << 17, description="languages of the validation and the test split, half each"
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.max_words < self.min_words:
-            raise ValueError(f"max_words must be min_words or more; {self.max_words} is fewer than {self.min_words}")
+            raise ValueError(
+                f"max_words must be min_words or more; {self.max_words} is fewer than {self.min_words}"
+            )
         sets = sum(comb(self.letters, count) for count in range(1, self.out_degree + 1))
-        there_are = comb(self.letters, 2) * sets**2  # two letters to begin with, and any sets of letters after each
+        # two letters to begin with, and any sets of letters after each
+        there_are = comb(self.letters, 2) * sets**2
         if 2 * (self.automata + self.held_out) > there_are:
             raise ValueError(
-                f"automata and held_out languages must be {there_are // 2} at most together, so that no two are alike with {self.letters} letters "
-                f"and out_degree {self.out_degree}; {self.automata} and {self.held_out} are too many"
+                f"automata and held_out languages must be {there_are // 2} at most together, so that no two"
+                f" are alike with {self.letters} letters and out_degree {self.out_degree}; {self.automata}"
+                f" and {self.held_out} are too many"
             )
         return self
 
@@ -54,15 +68,17 @@ class FormalLanguageSettings(Settings):
 class FormalLanguage(Task):
     """Which letter may come next, in a language that is known from examples only?
 
-    A sequence holds words of one random automaton, and at every letter but the first one that may stand there is due: tests have languages of their
-    own, so that each must be learned from its context. It does not tell whether states are tracked or contexts matched; n-grams, the baselines of
-    `linbench untrained formal_language`, say how far matching goes.
+    A sequence holds words of one random automaton, and at every letter but the first one that may stand there
+    is due: tests have languages of their own, so that each must be learned from its context. It does not tell
+    whether states are tracked or contexts matched; n-grams, the baselines of `linbench untrained
+    formal_language`, say how far matching goes.
 
-    Akyürek et al. 2024 (RegBench), arXiv:2401.12973. As published but for this: no two automata, of one split or of two, speak the same
-    language (the published sets are not compared by structure); sequences are cut by tokens, not by characters with
-    spaces; example i of a split is of its language i modulo how many there are; all seeds have the same languages. The upper bound is of one
-    who knows all languages of all splits and infers which it is; what is best for one who has not seen the language before would be a mean over
-    all automata that agree with the context, which are too many.
+    Akyürek et al. 2024 (RegBench), arXiv:2401.12973. As published but for this: no two automata, of one split
+    or of two, speak the same language (the published sets are not compared by structure); sequences are cut
+    by tokens, not by characters with spaces; example i of a split is of its language i modulo how many there
+    are; all seeds have the same languages. The upper bound is of one who knows all languages of all splits
+    and infers which it is; what is best for one who has not seen the language before would be a mean over all
+    automata that agree with the context, which are too many.
     """
 
     name = "formal_language"
@@ -70,12 +86,32 @@ class FormalLanguage(Task):
     bound = "upper bound"
     Settings = FormalLanguageSettings
     presets: ClassVar[dict[str, Preset]] = {
-        "quick": Preset("languages of at most 6 states and 8 letters in 128 tokens, for a laptop", protocol={"tokens": 2_048_000, "lr": 3e-3}),
+        "quick": Preset(
+            "languages of at most 6 states and 8 letters in 128 tokens, for a laptop",
+            protocol={"tokens": 2_048_000, "lr": 3e-3},
+        ),
         "regbench": Preset(
-            "as published: one sequence of each of 5000 languages of up to 12 states, tested on 250 others and validated on as many",
-            task={"seq_len": 949, "min_words": 10, "max_words": 19, "max_word": 49, "letters": 18, "nodes": 12, "out_degree": 3},
+            "as published: one sequence of each of 5000 languages of up to 12 states, tested on 250 others"
+            " and validated on as many",
+            task={
+                "seq_len": 949,
+                "min_words": 10,
+                "max_words": 19,
+                "max_word": 49,
+                "letters": 18,
+                "nodes": 12,
+                "out_degree": 3,
+            },
             model={"layers": 4, "d_model": 128},
-            protocol={"examples": 5000, "epochs": 200, "shuffle": True, "batch_size": 32, "lr": 5e-4, "weight_decay": 0.1, "warmup": 0.1},
+            protocol={
+                "examples": 5000,
+                "epochs": 200,
+                "shuffle": True,
+                "batch_size": 32,
+                "lr": 5e-4,
+                "weight_decay": 0.1,
+                "warmup": 0.1,
+            },
         ),
     }
 
@@ -96,50 +132,69 @@ class FormalLanguage(Task):
         return self.settings.letters + 2
 
     def chance(self) -> float:
-        """A letter at random, for as many may follow as the states that words pass through have edges, on average over all languages: about 2 of 18, as
-        published. Whoever reads the sequence does better by the commonest letter so far, the 1-gram."""
+        """A letter at random, for as many may follow as the states that words pass through have edges, on
+        average over all languages: about 2 of 18, as published. Whoever reads the sequence does better by the
+        commonest letter so far, the 1-gram."""
         s, known = self.settings, self._automata(torch.device("cpu"))
         state = torch.zeros(known.degree.shape, dtype=torch.float64).index_fill(1, torch.tensor(0), 1.0)
         edge = torch.arange(EDGES) < known.degree[:, :, None]
         edges = letters = 0.0
         for place in range(s.max_word):
-            share = 1 - place / s.max_word - (2 / (s.min_words + s.max_words) if place == 0 else 0)  # of words that are so long; a first letter is not due
+            # of words that are so long; a first letter is not due
+            share = 1 - place / s.max_word - (2 / (s.min_words + s.max_words) if place == 0 else 0)
             edges, letters = edges + share * float((state * known.degree).sum(dim=1).mean()), letters + share
             taken = (state / known.degree)[:, :, None] * edge
             state = torch.zeros_like(state).scatter_add(1, known.target.flatten(1), taken.flatten(1))
         return edges / letters / s.letters
 
     def optimum(self) -> float:
-        """Measured: how often a letter named by `solve` is legal, in 256 examples of the test split drawn for this."""
+        """Measured: how often a letter named by `solve` is legal, in 256 examples of the test split drawn for
+        this."""
         return _optimum(self.settings)
 
     def longer(self, times: int) -> dict[str, Any]:
         """More words of the same language."""
         s = self.settings
-        return {"seq_len": times * s.seq_len, "min_words": times * s.min_words, "max_words": times * s.max_words}
+        return {
+            "seq_len": times * s.seq_len,
+            "min_words": times * s.min_words,
+            "max_words": times * s.max_words,
+        }
 
     def slice_sizes(self) -> dict[str, int]:
-        """visits: how often before a letter was drawn in the state that the answer is about, 63 for more. word: how many words lie before."""
+        """visits: how often before a letter was drawn in the state that the answer is about, 63 for more.
+        word: how many words lie before."""
         return {"visits": VISITS, "word": self.settings.max_words}
 
     def _automata(self, device: torch.device) -> Automata:
         s = self.settings
-        return automata(s.automata + s.held_out, letters=s.letters, nodes=s.nodes, out_degree=s.out_degree, device=device)
+        return automata(
+            s.automata + s.held_out, letters=s.letters, nodes=s.nodes, out_degree=s.out_degree, device=device
+        )
 
     def _numbers(self, index: Tensor, split: Split) -> Tensor:
         s = self.settings
         validation = s.held_out // 2
-        first, count = {"train": (0, s.automata), "validation": (s.automata, validation), "test": (s.automata + validation, s.held_out - validation)}[split]
+        first, count = {
+            "train": (0, s.automata),
+            "validation": (s.automata, validation),
+            "test": (s.automata + validation, s.held_out - validation),
+        }[split]
         return first + index % count
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Words are drawn side by side, each with a bar at its end, and then laid out. Facts: bit x of `legal` says that letter x may come next."""
+        """Words are drawn side by side, each with a bar at its end, and then laid out. Facts: bit x of
+        `legal` says that letter x may come next."""
         s, device = self.settings, index.device
         stream = Stream.of(index, seed=seed, split=split)
         known, number = self._automata(device), self._numbers(index, split)
         words = s.min_words + stream.child("words").integers(1, below=s.max_words - s.min_words + 1)
         lengths = 1 + stream.child("lengths").integers(s.max_words, below=s.max_word)
-        choices = stream.child("steps").integers(s.max_words * s.max_word, below=CHOICES).view(-1, s.max_words, s.max_word)
+        choices = (
+            stream.child("steps")
+            .integers(s.max_words * s.max_word, below=CHOICES)
+            .view(-1, s.max_words, s.max_word)
+        )
 
         step, state = known.step[number], torch.zeros_like(lengths)
         drawn = []  # letter * 16 + the state it was drawn in, [B, words] each
@@ -154,7 +209,8 @@ class FormalLanguage(Task):
         begins = (lengths + 1).cumsum(dim=1) - lengths - 1
         word = torch.arange(s.max_words, device=device)
         held = (offset <= lengths[:, :, None]) & (word < words)[:, :, None]
-        held = held & ((offset < lengths[:, :, None]) | (word < words - 1)[:, :, None])  # no bar after the last word
+        # no bar after the last word
+        held = held & ((offset < lengths[:, :, None]) | (word < words - 1)[:, :, None])
         place = torch.where(held, begins[:, :, None] + offset, s.seq_len).clamp(max=s.seq_len)
         filler = torch.full((len(index), s.seq_len + 1), (s.letters + 1) * 16, device=device)
         laid = filler.scatter(1, place.flatten(1), laid.flatten(1))[:, :-1]
@@ -179,7 +235,8 @@ class FormalLanguage(Task):
         return found.clamp(max=VISITS - 1)
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
-        """accuracy: how often the likeliest token is a legal one. tvd: total variation distance from the truth, if there are logits."""
+        """accuracy: how often the likeliest token is a legal one. tvd: total variation distance from the
+        truth, if there are logits."""
         legal = batch.facts["legal"]
         found = super().means(batch, prediction) | {"accuracy": Mean((legal >> prediction.answers) & 1)}
         if prediction.logits is None:
@@ -189,21 +246,32 @@ class FormalLanguage(Task):
         return found | {"tvd": Mean((prediction.logits.double().softmax(dim=2) - truth).abs().sum(dim=2) / 2)}
 
     def solve(self, batch: Batch) -> Tensor:
-        """The letter likeliest to be legal for one who knows all languages and holds each to be as likely: those in which the words so far
-        cannot be read are out, the others count by how probable they make them."""
+        """The letter likeliest to be legal for one who knows all languages and holds each to be as likely:
+        those in which the words so far cannot be read are out, the others count by how probable they make
+        them."""
         known = self._automata(batch.inputs.device)
-        letter, target, degree, legal = (x.flatten(0, 1) for x in (known.letter, known.target, known.degree, known.legal))
+        letter, target, degree, legal = (
+            x.flatten(0, 1) for x in (known.letter, known.target, known.degree, known.legal)
+        )
         alphabet = torch.arange(self.settings.letters, device=batch.inputs.device)
         may = (legal[:, None] >> alphabet) & 1
         after = (target[:, :, None] * (letter[:, :, None] == alphabet)).sum(dim=1)  # 0 where it may not
-        likeliest = torch.cat([self._likeliest(inputs, letter, degree, may, after) for inputs in torch.split(batch.inputs, 256)])
+        likeliest = torch.cat(
+            [self._likeliest(inputs, letter, degree, may, after) for inputs in torch.split(batch.inputs, 256)]
+        )
         return likeliest.gather(1, batch.positions)
 
-    def _likeliest(self, inputs: Tensor, letter: Tensor, degree: Tensor, may: Tensor, after: Tensor) -> Tensor:
-        """[B, T] after each token, of inputs [B, T]. Of every state of every automaton: letter [S, E] of its edges, degree [S] how many they are, and of every
-        letter whether it may follow and to which state, may and after [S, letters]."""
+    def _likeliest(
+        self, inputs: Tensor, letter: Tensor, degree: Tensor, may: Tensor, after: Tensor
+    ) -> Tensor:
+        """[B, T] after each token, of inputs [B, T]. Of every state of every automaton: letter [S, E] of its
+        edges, degree [S] how many they are, and of every letter whether it may follow and to which state, may
+        and after [S, letters]."""
         letters, found = self.settings.letters, []
-        begin = torch.arange(0, len(letter), self.settings.nodes, device=inputs.device).expand(len(inputs), -1)  # where each automaton's states stand
+        # where each automaton's states stand
+        begin = torch.arange(0, len(letter), self.settings.nodes, device=inputs.device).expand(
+            len(inputs), -1
+        )
         state, weight = begin, torch.ones(begin.shape, dtype=torch.float64, device=inputs.device)
         for token in inputs.unbind(1):
             token = token[:, None]
@@ -223,7 +291,10 @@ class FormalLanguage(Task):
 
     def baselines(self, batch: Batch) -> dict[str, Prediction]:
         """What followed the last letters before, and fewer of them where these are new."""
-        return {f"{order}-gram": ngrams(batch, order=order, vocab_size=self._vocab, counted=self.settings.letters) for order in (1, 2, 3)}
+        return {
+            f"{order}-gram": ngrams(batch, order=order, vocab_size=self._vocab, counted=self.settings.letters)
+            for order in (1, 2, 3)
+        }
 
     def explain(self, batch: Batch, row: int) -> str:
         """The words, and what may follow after the first few letters."""
@@ -233,15 +304,27 @@ class FormalLanguage(Task):
         due = [n for n in range(self.answers) if batch.due[row, n]]
         told = []
         for n in due[:4] + due[-1:]:
-            legal = [names[letter] for letter in range(s.letters) if int(batch.facts["legal"][row, n]) >> letter & 1]
-            told.append(f"after position {n} {' or '.join(legal)} may stand, and {names[int(batch.targets[row, n])]} does")
+            legal = [
+                names[letter]
+                for letter in range(s.letters)
+                if int(batch.facts["legal"][row, n]) >> letter & 1
+            ]
+            told.append(
+                f"after position {n} {' or '.join(legal)} may stand, and {names[int(batch.targets[row, n])]}"
+                " does"
+            )
         shown = text if len(text) <= 900 else f"{text[:600]} ... {text[-200:]}"
-        return f"The words {shown} are of one language. An answer is due before every letter but the first: {'; '.join(told)}."
+        return (
+            f"The words {shown} are of one language. An answer is due before every letter but the first:"
+            f" {'; '.join(told)}."
+        )
 
 
 @cache
 def _optimum(settings: FormalLanguageSettings) -> float:
     task = FormalLanguage(settings)
     batch = task.sample(torch.arange(256), seed=-1, split="test")
-    right, due = task.score(batch, Prediction(task.solve(batch), torch.zeros(batch.targets.shape)))["accuracy"]
+    right, due = task.score(batch, Prediction(task.solve(batch), torch.zeros(batch.targets.shape)))[
+        "accuracy"
+    ]
     return float(right / due)

@@ -1,8 +1,9 @@
 """MAD's fuzzy in-context recall.
 
-A pair is a key and a value of distinct tokens in order, drawn anew for each key. A pair that is drawn beforehand stands at some place and again at
-the end. Values have 1 to v_motif_size tokens; keys have k_motif_size in tests but 1 to k_motif_size in training. Each token of a value stands in the
-input once it was asked for.
+A pair is a key and a value of distinct tokens in order, drawn anew for each key. A pair that is drawn
+beforehand stands at some place and again at the end. Values have 1 to v_motif_size tokens; keys have
+k_motif_size in tests but 1 to k_motif_size in training. Each token of a value stands in the input once it was
+asked for.
 """
 
 from math import perm
@@ -24,7 +25,9 @@ class FuzzyRecallSettings(RecallSettings):
 
     always_special: ClassVar[int] = 1
 
-    k_motif_size: int = Field(3, ge=1, description="tokens of a key: so many in tests, up to so many in training")
+    k_motif_size: int = Field(
+        3, ge=1, description="tokens of a key: so many in tests, up to so many in training"
+    )
     v_motif_size: int = Field(3, ge=1, description="tokens of a value, at most")
 
     @property
@@ -41,36 +44,45 @@ class FuzzyRecallSettings(RecallSettings):
     def _fits(self) -> Self:
         if self.k_motif_size > self.keys or self.v_motif_size > self.values:
             raise ValueError(
-                f"tokens of a key or value are distinct: keys of {self.k_motif_size} and values of {self.v_motif_size} tokens do not fit in a vocabulary of "
-                f"{self.keys} tokens for keys and {self.values} for values"
+                f"tokens of a key or value are distinct: keys of {self.k_motif_size} and values of"
+                f" {self.v_motif_size} tokens do not fit in a vocabulary of {self.keys} tokens for keys and"
+                f" {self.values} for values"
             )
         if self.seq_len <= 2 * self.longest:
             raise ValueError(
-                f"a pair of up to {self.longest} tokens stands in a sequence twice; seq_len = {self.seq_len} is too short, {2 * self.longest + 1} would do"
+                f"a pair of up to {self.longest} tokens stands in a sequence twice; seq_len = {self.seq_len}"
+                f" is too short, {2 * self.longest + 1} would do"
             )
         if (self.keys + 1) ** self.k_motif_size >= 2**63:
-            raise ValueError(f"keys of {self.k_motif_size} tokens out of {self.keys} are too many to number; (tokens + 1) ** k_motif_size must stay below 2^63")
+            raise ValueError(
+                f"keys of {self.k_motif_size} tokens out of {self.keys} are too many to number; (tokens + 1)"
+                " ** k_motif_size must stay below 2^63"
+            )
         return self
 
 
 class FuzzyRecall(Recall):
     """Which value goes with this key, when keys and values are several tokens long?
 
-    A sequence is a row of pairs, and whenever a key was shown before, the tokens of its value are due one by one: a layer must bind groups of
-    adjacent tokens, whose sizes differ, and in training those of keys as well. It does not tell whether that or its memory is at fault where it
-    fails.
+    A sequence is a row of pairs, and whenever a key was shown before, the tokens of its value are due one by
+    one: a layer must bind groups of adjacent tokens, whose sizes differ, and in training those of keys as
+    well. It does not tell whether that or its memory is at fault where it fails.
 
-    MAD, Poli et al. 2024, arXiv:2403.17844. As published, training learns every next token, filler and unknown keys included; tests ask for values
-    only; and there is not always a place left for the first showing of the last pair, so that its value cannot be known: at the published baseline
-    (vocabulary 16, 128 tokens) in 2.3 % of sequences (22,951 of a million), which leaves the optimum at 0.992 of all answers. The published generator
-    lists all groups of tokens; here they are drawn, with the same distribution.
+    MAD, Poli et al. 2024, arXiv:2403.17844. As published, training learns every next token, filler and
+    unknown keys included; tests ask for values only; and there is not always a place left for the first
+    showing of the last pair, so that its value cannot be known: at the published baseline (vocabulary 16, 128
+    tokens) in 2.3 % of sequences (22,951 of a million), which leaves the optimum at 0.992 of all answers. The
+    published generator lists all groups of tokens; here they are drawn, with the same distribution.
     """
 
     name = "fuzzy_recall"
     asks = "remember"
     Settings = FuzzyRecallSettings
     presets: ClassVar[dict[str, Preset]] = {
-        "quick": Preset("up to 3 tokens for a key and a value, the published baseline trained on fresh examples", protocol={"tokens": 2_000_000, "lr": 3e-3}),
+        "quick": Preset(
+            "up to 3 tokens for a key and a value, the published baseline trained on fresh examples",
+            protocol={"tokens": 2_000_000, "lr": 3e-3},
+        ),
         "mad": published("the baseline, up to 3 of 7 tokens for a key and 3 of 8 for a value"),
         "mad-vocab-128": published("up to 3 of 63 tokens for a key and 3 of 64 for a value", vocab_size=128),
         "mad-length-1024": published("1024 tokens", seq_len=1024),
@@ -81,37 +93,50 @@ class FuzzyRecall(Recall):
     @property
     def answered(self) -> range:
         """Anywhere, or within the last value."""
-        return range(0 if self.settings.multi_query else self.seq_len - self.settings.v_motif_size, self.seq_len)
+        return range(
+            0 if self.settings.multi_query else self.seq_len - self.settings.v_motif_size, self.seq_len
+        )
 
     def slice_sizes(self) -> dict[str, int]:
-        """seen: how often the key was shown before. distance: tokens from where it was shown last. token: which of the value."""
+        """seen: how often the key was shown before. distance: tokens from where it was shown last. token:
+        which of the value."""
         return super().slice_sizes() | {"token": self.settings.v_motif_size}
 
     def chance(self) -> float:
-        """Naming the token that is commonest, after those said, among the values of all keys shown so far; at the end, where it is known how many are due,
-        among those of that size, without the first pair, which is hardly ever the last. Sizes as in `optimum`."""
+        """Naming the token that is commonest, after those said, among the values of all keys shown so far; at
+        the end, where it is known how many are due, among those of that size, without the first pair, which
+        is hardly ever the last. Sizes as in `optimum`."""
         s, right, due = self.settings, 0.0, 0.0
         for size in range(1, s.v_motif_size + 1):
             asked = s.k_motif_size + size
             never, _ = self._expected(asked)
             again, last = self._shown(asked)
             for token in range(s.v_motif_size):
-                going_on, share = (s.v_motif_size - token) / s.v_motif_size, 1 / s.v_motif_size / perm(s.values, token)
-                right += going_on * _mean(again, share=share * (s.v_motif_size - token), values=s.values - token)
+                going_on, share = (
+                    (s.v_motif_size - token) / s.v_motif_size,
+                    1 / s.v_motif_size / perm(s.values, token),
+                )
+                right += going_on * _mean(
+                    again, share=share * (s.v_motif_size - token), values=s.values - token
+                )
                 due += going_on * float(again.sum())
                 if token < size:
-                    right += (1 - never) * _mean(last, share=share, values=s.values - token) + never / (s.values - token)
+                    right += (1 - never) * _mean(last, share=share, values=s.values - token) + never / (
+                        s.values - token
+                    )
                     due += 1
         return right / due
 
     def _shown(self, asked: int) -> tuple[Tensor, Tensor]:
-        """Where the last pair has so many tokens: by the number of keys shown before, how many pairs come back, and the probability for the last one."""
+        """Where the last pair has so many tokens: by the number of keys shown before, how many pairs come
+        back, and the probability for the last one."""
         s = self.settings
         end, keys = s.seq_len - asked - s.longest, perm(s.keys, s.k_motif_size)
         begin = nn.functional.pad(torch.ones(1, dtype=torch.float64), (0, end - 1))
         shown = nn.functional.pad(torch.ones(1, dtype=torch.float64), (0, end // (s.k_motif_size + 1) + 1))
         back = torch.arange(len(shown), dtype=torch.float64) / keys * (1 - s.frac_noise) * s.multi_query
-        back = back * (1 - (s.k_motif_size + 1 + s.longest) / 2 / (s.seq_len - 2 * asked))  # but for the place where the last pair is put
+        # but for the place where the last pair is put
+        back = back * (1 - (s.k_motif_size + 1 + s.longest) / 2 / (s.seq_len - 2 * asked))
         again, last, asked_for = torch.zeros_like(shown), torch.zeros_like(shown), shown
         while (there := float(begin.sum())) > 0:
             sizes = range(s.k_motif_size + 1, s.longest + 1)
@@ -124,7 +149,8 @@ class FuzzyRecall(Recall):
     def optimum(self) -> float:
         """1, but for the last value where its key was never shown before, of which a guess finds little.
 
-        By `_expected`: at the published baseline this is 0.9919, where 500,000 examples (test split, seed 5) have 0.9917.
+        By `_expected`: at the published baseline this is 0.9919, where 500,000 examples (test split, seed 5)
+        have 0.9917.
         """
         s = self.settings
         lost = due = 0.0
@@ -135,14 +161,18 @@ class FuzzyRecall(Recall):
         return 1 - lost / due
 
     def _expected(self, asked: int) -> tuple[float, float]:
-        """Where the last pair has so many tokens: how likely its key was never shown before, and how many keys come back besides.
+        """Where the last pair has so many tokens: how likely its key was never shown before, and how many
+        keys come back besides.
 
-        Pairs begin as renewals do, with their sizes for intervals, which are taken to be independent; those of a key that comes back are not.
+        Pairs begin as renewals do, with their sizes for intervals, which are taken to be independent; those
+        of a key that comes back are not.
         """
         s = self.settings
         draw = (1 - s.frac_noise) / perm(s.keys, s.k_motif_size)  # that a pair has a certain key
-        room, end = s.seq_len - 2 * asked, s.seq_len - asked - s.longest  # for where it is wanted; where the other pairs have begun
-        # at every place the expected pairs that begin there: all; those before which its key was not drawn; those that it is put in the place of
+        # for where it is wanted; where the other pairs have begun
+        room, end = s.seq_len - 2 * asked, s.seq_len - asked - s.longest
+        # at every place the expected pairs that begin there: all; those before which its key was not drawn;
+        # those that it is put in the place of
         begun, unseen, put = ([first] + [0.0] * (end - 1) for first in (1.0, 1.0, 1 / room))
         never = 0.0
         for at in range(end):
@@ -155,12 +185,15 @@ class FuzzyRecall(Recall):
                 else:
                     never += still * (room - 1 - at) / room
         mean = (s.k_motif_size + 1 + s.longest) / 2
-        again = sum((begun[at] - put[at]) * (1 - s.frac_noise) * (1 - (1 - draw) ** (at / mean)) for at in range(end))
+        again = sum(
+            (begun[at] - put[at]) * (1 - s.frac_noise) * (1 - (1 - draw) ** (at / mean)) for at in range(end)
+        )
         return never, again
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """As many pairs are drawn as may have room, and one for the end, which is put in the place of another, too, unless its key came by itself
-        before. Those that have room are kept. What a value is follows from the name of its key, so that it comes back with it.
+        """As many pairs are drawn as may have room, and one for the end, which is put in the place of
+        another, too, unless its key came by itself before. Those that have room are kept. What a value is
+        follows from the name of its key, so that it comes back with it.
         """
         s = self.settings
         stream = Stream.of(index, seed=seed, split=split)
@@ -170,7 +203,9 @@ class FuzzyRecall(Recall):
         last = pair == count - 1
 
         key_sizes = least + stream.child("key sizes").integers(count, below=s.k_motif_size - least + 1)
-        keys = torch.stack([stream.child(f"key {i}").integers(count, below=s.keys - i) for i in range(s.k_motif_size)], dim=2)
+        keys = torch.stack(
+            [stream.child(f"key {i}").integers(count, below=s.keys - i) for i in range(s.k_motif_size)], dim=2
+        )
         noise = stream.child("noise").happens(count, share=s.frac_noise) & ~last
         names = torch.where(noise, -1 - pair, self._names(keys, key_sizes))
         sizes = key_sizes + 1 + stream.child("value sizes").integers_at(names, below=s.v_motif_size)
@@ -186,7 +221,13 @@ class FuzzyRecall(Recall):
 
         starts = sizes.cumsum(dim=1) - sizes
         kept = (starts < s.seq_len - asked - s.longest) & ~last
-        value_names = torch.stack([stream.child(f"value {i}").integers_at(names, below=s.values - i) for i in range(s.v_motif_size)], dim=2)
+        value_names = torch.stack(
+            [
+                stream.child(f"value {i}").integers_at(names, below=s.values - i)
+                for i in range(s.v_motif_size)
+            ],
+            dim=2,
+        )
         end = s.seq_len + 1 - asked
         before = end - int(not s.multi_query) - (sizes * kept).sum(dim=1, keepdim=True)
         stands = kept | last
@@ -195,26 +236,39 @@ class FuzzyRecall(Recall):
             begins=torch.where(last, end, before + starts),
             keys=self.noisy(_distinct(keys, s.keys), noise, stream.child("noise for keys")),
             key_sizes=key_sizes * stands,
-            values=self.noisy(s.keys + _distinct(value_names, s.values), noise, stream.child("noise for values")),
+            values=self.noisy(
+                s.keys + _distinct(value_names, s.values), noise, stream.child("noise for values")
+            ),
             value_sizes=(sizes - key_sizes) * stands,
         )
-        return self.batch(pairs, split, blank=s.pad_token, token=torch.arange(s.v_motif_size, device=index.device))
+        return self.batch(
+            pairs, split, blank=s.pad_token, token=torch.arange(s.v_motif_size, device=index.device)
+        )
 
     def _names(self, draws: Tensor, sizes: Tensor) -> Tensor:
-        """A number [B, P] for each key, from its draws [B, P, K], of which as many count as its size [B, P] says."""
+        """A number [B, P] for each key, from its draws [B, P, K], of which as many count as its size [B, P]
+        says."""
         base = self.settings.keys + 1
-        counted = torch.where(torch.arange(draws.shape[2], device=draws.device) < sizes[:, :, None], draws + 1, 0)
+        counted = torch.where(
+            torch.arange(draws.shape[2], device=draws.device) < sizes[:, :, None], draws + 1, 0
+        )
         return sum((counted[:, :, i] * base**i for i in range(draws.shape[2])), start=torch.zeros_like(sizes))
 
 
 def _mean(shown: Tensor, *, share: float, values: int) -> float:
-    """The sum over how many facts were shown, with these weights, of how often a guess among those that are left is right."""
+    """The sum over how many facts were shown, with these weights, of how often a guess among those that are
+    left is right."""
     weights: list[float] = shown.tolist()
-    return sum(p * left(max(count, 1), share=share, values=values) for count, p in enumerate(weights) if p > NEGLIGIBLE)
+    return sum(
+        p * left(max(count, 1), share=share, values=values)
+        for count, p in enumerate(weights)
+        if p > NEGLIGIBLE
+    )
 
 
 def _distinct(draws: Tensor, size: int) -> Tensor:
-    """draws [..., W], the i-th below size - i -> W of the numbers below `size` in order, drawn without replacement.
+    """draws [..., W], the i-th below size - i -> W of the numbers below `size` in order, drawn without
+    replacement.
 
     As if each number, when it is drawn, left its place to the last that is still there.
     """

@@ -24,27 +24,47 @@ SHOWN = 40
 class GroupWordSettings(Lengths):
     """Which group, which of its elements are letters, and how they become tokens."""
 
-    group: str = Field("S3", description="S, A, Z or D with a number, or a product such as A4xZ5; at most 120 elements")
+    group: str = Field(
+        "S3", description="S, A, Z or D with a number, or a product such as A4xZ5; at most 120 elements"
+    )
     min_length: int = Field(4, ge=1, description="elements in the shortest word")
-    max_length: int = Field(24, ge=1, description="elements in the longest word; all lengths between are as likely")
-    moves: int | None = Field(None, ge=2, description="letters are the elements that move at most so many points: 2 is swaps alone; null is all")
-    tokens_per_element: int = Field(1, ge=1, description="how many stand for an element, whose product is due at the last of them")
-    spread: Literal["empty", "repeat"] = Field("empty", description="what stands at the tokens of an element after its first: empty tokens, or itself")
+    max_length: int = Field(
+        24, ge=1, description="elements in the longest word; all lengths between are as likely"
+    )
+    moves: int | None = Field(
+        None,
+        ge=2,
+        description=(
+            "letters are the elements that move at most so many points: 2 is swaps alone; null is all"
+        ),
+    )
+    tokens_per_element: int = Field(
+        1, ge=1, description="how many stand for an element, whose product is due at the last of them"
+    )
+    spread: Literal["empty", "repeat"] = Field(
+        "empty",
+        description="what stands at the tokens of an element after its first: empty tokens, or itself",
+    )
     bos: bool = Field(False, description="whether a token of its own stands before the word")
     answer: Literal["products", "identity"] = Field(
-        "products", description="products: of all elements so far, at each; identity: whether that of the whole word is, 0 for yes and 1 for no, at its end"
+        "products",
+        description=(
+            "products: of all elements so far, at each; identity: whether that of the whole word is, 0 for"
+            " yes and 1 for no, at its end"
+        ),
     )
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if len(group(self.group).moving(self.moves)) < 2:
             raise ValueError(
-                f"no element of {self.group} but the identity moves {self.moves} points or fewer; with more moves, or null, there would be letters"
+                f"no element of {self.group} but the identity moves {self.moves} points or fewer; with more"
+                " moves, or null, there would be letters"
             )
         if self.answer == "identity" and (self.moves is not None or self.min_length < 2):
             raise ValueError(
-                "whether a word is the identity is asked of words of two elements or more, of which any may be the last; "
-                "min_length must be at least 2 and moves null"
+                "whether a word is the identity is asked of words of two elements or more, of which any may"
+                " be the last; min_length must be at least 2 and moves null"
             )
         return self
 
@@ -63,43 +83,65 @@ def _grazzi(about: str, **task: Any) -> Preset:
         f"2411.12537: {about}, judged there at 500 elements",
         task={"min_length": 32, "max_length": 32, **task},
         model={"layers": 1, "d_model": 128, "heads": 4, "conv": 0},
-        protocol={"examples": 1_600_000, "epochs": 100, "batch_size": 512, "lr": 1e-4, "weight_decay": 0.01, "clip": 1.0},
+        protocol={
+            "examples": 1_600_000,
+            "epochs": 100,
+            "batch_size": 512,
+            "lr": 1e-4,
+            "weight_decay": 0.01,
+            "clip": 1.0,
+        },
     )
 
 
 def _merrill(name: str) -> Preset:
     return Preset(
-        f"2404.08819: {name}, words of up to 20 elements; its k, from 6 to 20, is task.max_length, and it is judged there by words of k; epochs are ours",
+        f"2404.08819: {name}, words of up to 20 elements; its k, from 6 to 20, is task.max_length, and it is"
+        " judged there by words of k; epochs are ours",
         task={"group": name, "min_length": 2, "max_length": 20, "bos": True},
-        protocol={"examples": 800_000, "epochs": 100, "batch_size": 512, "lr": 1e-4, "weight_decay": 0.01, "stop_at": 0.99},
+        protocol={
+            "examples": 800_000,
+            "epochs": 100,
+            "batch_size": 512,
+            "lr": 1e-4,
+            "weight_decay": 0.01,
+            "stop_at": 0.99,
+        },
     )
 
 
 class GroupWord(Task):
     """What do all moves so far amount to?
 
-    At every element of a random word over a finite group the product of all so far is due, and the group decides how hard that is: Z60 commutes, and
-    diagonal transitions will do; S3 takes two reflections per token; A5 and S5 are not solvable, and it is believed that no fixed number of layers
-    with attention or diagonal transitions can follow them at every length. It does not tell of recall, nor at the lengths of training of tracking,
-    for there depth finds shortcuts.
+    At every element of a random word over a finite group the product of all so far is due, and the group
+    decides how hard that is: Z60 commutes, and diagonal transitions will do; S3 takes two reflections per
+    token; A5 and S5 are not solvable, and it is believed that no fixed number of layers with attention or
+    diagonal transitions can follow them at every length. It does not tell of recall, nor at the lengths of
+    training of tracking, for there depth finds shortcuts.
 
-    Merrill et al. 2024, arXiv:2404.08819; letters, lengths and several tokens for an element as in Grazzi et al. 2024, arXiv:2411.12537, and Siems
-    et al. 2025 (DeltaProduct), arXiv:2502.10297. Deviations: shorter words are as likely as long ones where they are mixed, and where a length has
-    from 64 to 2^24 words train, validation and test share none; shorter words are in every split.
+    Merrill et al. 2024, arXiv:2404.08819; letters, lengths and several tokens for an element as in Grazzi et
+    al. 2024, arXiv:2411.12537, and Siems et al. 2025 (DeltaProduct), arXiv:2502.10297. Deviations: shorter
+    words are as likely as long ones where they are mixed, and where a length has from 64 to 2^24 words train,
+    validation and test share none; shorter words are in every split.
     """
 
     name = "group_word"
     asks = "track"
     Settings = GroupWordSettings
     presets: ClassVar[dict[str, Preset]] = {
-        "quick": Preset("a few minutes on a laptop: the six permutations of three points, 4 to 24 of them", protocol={"lr": 3e-3, "tokens": 2_000_000}),
+        "quick": Preset(
+            "a few minutes on a laptop: the six permutations of three points, 4 to 24 of them",
+            protocol={"lr": 3e-3, "tokens": 2_000_000},
+        ),
         "quick-swaps": Preset(
-            "swaps of two among five points (or none), 4 to 24 of them: one reflection a token, in the group of 120 that is not solvable",
+            "swaps of two among five points (or none), 4 to 24 of them: one reflection a token, in the group"
+            " of 120 that is not solvable",
             task={"group": "S5", "moves": 2},
             protocol={"lr": 3e-3, "tokens": 2_000_000},
         ),
         "quick-A5": Preset(
-            "20 elements of A5, 1500 steps of 128: a setting in which the number of delta steps per token decides",
+            "20 elements of A5, 1500 steps of 128: a setting in which the number of delta steps per token"
+            " decides",
             task={"group": "A5", "min_length": 20, "max_length": 20},
             protocol={"batch_size": 128, "tokens": 1500 * 128 * 20},
         ),
@@ -107,8 +149,16 @@ class GroupWord(Task):
         **{f"deltaproduct-{name}": _deltaproduct(name) for name in ("S3", "S4", "A5", "S5")},
         "grazzi-S5": _grazzi("S5, words of 32 elements", group="S5"),
         "grazzi-S5-swaps": _grazzi("S5, words of 32 swaps (or the identity)", group="S5", moves=2),
-        "grazzi-S5-three": _grazzi("S5, words of 32 elements that move three points at most", group="S5", moves=3),
-        "grazzi-S5-tokens": _grazzi("S5, words of 64 elements of four tokens", group="S5", min_length=64, max_length=64, tokens_per_element=4),
+        "grazzi-S5-three": _grazzi(
+            "S5, words of 32 elements that move three points at most", group="S5", moves=3
+        ),
+        "grazzi-S5-tokens": _grazzi(
+            "S5, words of 64 elements of four tokens",
+            group="S5",
+            min_length=64,
+            max_length=64,
+            tokens_per_element=4,
+        ),
         "path-A5": Preset(
             "2505.16381: whether a word of A5 is the identity; how long words are, and the budget, are ours",
             task={"group": "A5", "min_length": 3, "max_length": 20, "answer": "identity"},
@@ -148,8 +198,9 @@ class GroupWord(Task):
         return group(self.settings.group).moving(self.settings.moves)
 
     def chance(self) -> float:
-        """Naming the likeliest product of so many letters: 1 / |G| where all elements are letters, at the first places more where they are few. Whether it
-        is the identity: 1 / 2, for what all elements but one are tells nothing."""
+        """Naming the likeliest product of so many letters: 1 / |G| where all elements are letters, at the
+        first places more where they are few. Whether it is the identity: 1 / 2, for what all elements but one
+        are tells nothing."""
         if self._identity:
             return 1 / 2
         s, letters = self.settings, torch.tensor(self._letters)
@@ -159,7 +210,8 @@ class GroupWord(Task):
         for place in range(s.max_length):
             spread = (product / len(letters)).repeat_interleave(len(letters))
             product = torch.zeros_like(product).index_add(0, after.flatten(), spread)
-            share = min(1.0, (s.max_length - place) / (s.max_length - s.min_length + 1))  # of words that are so long
+            # of words that are so long
+            share = min(1.0, (s.max_length - place) / (s.max_length - s.min_length + 1))
             best, words = best + share * float(product.max()), words + share
         return best / words
 
@@ -178,7 +230,9 @@ class GroupWord(Task):
         length = between(stream, s.min_length, s.max_length)
         last = int(self._identity)  # which is chosen by the answer
         radices = (len(letters),) * s.max_length
-        elements = constant(letters, device)[words(stream, length - last, radices=radices, shortest=s.min_length - last, split=split)]
+        elements = constant(letters, device)[
+            words(stream, length - last, radices=radices, shortest=s.min_length - last, split=split)
+        ]
         if self._identity:
             elements = self._ended(stream, elements, length)
         place = torch.arange(s.max_length, device=device)
@@ -193,12 +247,18 @@ class GroupWord(Task):
         products = prefix_products(s.group, elements)
         if self._identity:
             end = length - 1
-            return Batch(inputs, ends.expand_as(products).gather(1, end), (products.gather(1, end) != 0).long(), {"position": length})
+            return Batch(
+                inputs,
+                ends.expand_as(products).gather(1, end),
+                (products.gather(1, end) != 0).long(),
+                {"position": length},
+            )
         positions, targets = torch.where(used, ends, 0), torch.where(used, products, IGNORE)
         return Batch(inputs, positions, targets, {"position": torch.where(used, place + 1, 0)})
 
     def _ended(self, stream: Stream, elements: Tensor, length: Tensor) -> Tensor:
-        """Elements [B, T] with the last of each word, whose `length` is [B, 1], chosen so that the word is the identity in half of the cases."""
+        """Elements [B, T] with the last of each word, whose `length` is [B, 1], chosen so that the word is
+        the identity in half of the cases."""
         before = prefix_products(self.settings.group, elements).gather(1, length - 2)
         undone = constant(group(self.settings.group).inverses, elements.device)[before]
         other = 1 + stream.child("other end").integers(1, below=self._order - 1)
@@ -218,22 +278,47 @@ class GroupWord(Task):
         for element in batch.inputs[:, s.bos :: s.tokens_per_element].unbind(dim=1):
             state = torch.where(element < order, table[state * order + element.clamp(max=order - 1)], state)
             states.append(state)
-        products = torch.stack(states, dim=1).gather(1, (batch.positions - int(s.bos)).clamp(min=0) // s.tokens_per_element)
+        products = torch.stack(states, dim=1).gather(
+            1, (batch.positions - int(s.bos)).clamp(min=0) // s.tokens_per_element
+        )
         return (products != 0).long() if self._identity else products
 
     def explain(self, batch: Batch, row: int) -> str:
-        """Elements beside the products that are due, or all of them and whether they amount to nothing; and what one of them does."""
+        """Elements beside the products that are due, or all of them and whether they amount to nothing; and
+        what one of them does."""
         s, due = self.settings, batch.due[row]
-        word = [token for token in batch.inputs[row, int(s.bos) :: s.tokens_per_element].tolist() if token < self._order]
+        word = [
+            token
+            for token in batch.inputs[row, int(s.bos) :: s.tokens_per_element].tolist()
+            if token < self._order
+        ]
         images = group(s.group).elements[word[0]]
-        does = ", ".join(f"{i} to {image}" for i, image in enumerate(images) if i != image) or "every point to itself"
-        each = "" if s.tokens_per_element == 1 else f", each of {s.tokens_per_element} tokens and asked for at the last of them"
+        does = (
+            ", ".join(f"{i} to {image}" for i, image in enumerate(images) if i != image)
+            or "every point to itself"
+        )
+        each = (
+            ""
+            if s.tokens_per_element == 1
+            else f", each of {s.tokens_per_element} tokens and asked for at the last of them"
+        )
         more = f", and so on for {len(word)} elements" if len(word) > SHOWN else ""
-        said = f"A word over {s.group}, whose {self._order} elements are permutations: {word[0]}, for one, sends {does}. "
+        said = (
+            f"A word over {s.group}, whose {self._order} elements are permutations: {word[0]}, for one, sends"
+            f" {does}. "
+        )
         positions, targets = batch.positions[row][due].tolist(), batch.targets[row][due].tolist()
         if self._identity:
             shown = ", ".join(map(str, word[:SHOWN]))
             yes = "it is the identity" if targets[0] == 0 else "it is not the identity"
-            return f"{said}Elements{each}: {shown}{more}. At position {positions[0]} the answer is {targets[0]}: multiplied from the right, {yes}."
-        pairs = ", ".join(f"{element} -> {product}" for element, product in list(zip(word, targets, strict=True))[:SHOWN])
-        return f"{said}Elements{each}, with the product of all so far that is due there: {pairs}{more}. The first is due at position {positions[0]}."
+            return (
+                f"{said}Elements{each}: {shown}{more}. At position {positions[0]} the answer is {targets[0]}:"
+                f" multiplied from the right, {yes}."
+            )
+        pairs = ", ".join(
+            f"{element} -> {product}" for element, product in list(zip(word, targets, strict=True))[:SHOWN]
+        )
+        return (
+            f"{said}Elements{each}, with the product of all so far that is due there: {pairs}{more}. The"
+            f" first is due at position {positions[0]}."
+        )

@@ -1,7 +1,7 @@
 """MAD's in-context recall, without and with noise.
 
-A key is drawn anew for every pair, its value once per sequence (keys may share one), which stands in the input after it was asked for. The last key
-is drawn from those that were shown.
+A key is drawn anew for every pair, its value once per sequence (keys may share one), which stands in the
+input after it was asked for. The last key is drawn from those that were shown.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,13 @@ from linbench.tasks.random import Stream
 class InContextRecallSettings(RecallSettings):
     """As published: no noise."""
 
-    seq_len: int = Field(128, ge=6, description="length of a sequence; even; with multi_query its last token is the last answer, and no input")
+    seq_len: int = Field(
+        128,
+        ge=6,
+        description=(
+            "length of a sequence; even; with multi_query its last token is the last answer, and no input"
+        ),
+    )
 
     @model_validator(mode="after")
     def _even(self) -> Self:
@@ -33,18 +39,23 @@ class InContextRecallSettings(RecallSettings):
 class InContextRecall(Recall):
     """Which value goes with this key, one of few that are shown again and again?
 
-    A sequence is a row of pairs, and whenever a key was shown before its value is due, which is always the same in this sequence: a layer must bind a
-    value to a key and find it again at any distance. It does not tell how much a layer can hold, for each fact is soon repeated.
+    A sequence is a row of pairs, and whenever a key was shown before its value is due, which is always the
+    same in this sequence: a layer must bind a value to a key and find it again at any distance. It does not
+    tell how much a layer can hold, for each fact is soon repeated.
 
-    MAD, Poli et al. 2024, arXiv:2403.17844. As published, training learns every next token, keys included, which nothing tells; tests ask for values
-    only. Where all other pairs happen to be noise and none could be asked for, where the published generator fails, the first pair is not.
+    MAD, Poli et al. 2024, arXiv:2403.17844. As published, training learns every next token, keys included,
+    which nothing tells; tests ask for values only. Where all other pairs happen to be noise and none could be
+    asked for, where the published generator fails, the first pair is not.
     """
 
     name = "in_context_recall"
     asks: ClassVar[Question] = "remember"
     Settings = InContextRecallSettings
     presets: ClassVar[dict[str, Preset]] = {
-        "quick": Preset("8 keys in 128 tokens, the published baseline trained on fresh examples", protocol={"tokens": 2_000_000, "lr": 3e-3}),
+        "quick": Preset(
+            "8 keys in 128 tokens, the published baseline trained on fresh examples",
+            protocol={"tokens": 2_000_000, "lr": 3e-3},
+        ),
         "mad": published("the baseline, 8 keys in 128 tokens"),
         "mad-vocab-128": published("64 keys", vocab_size=128),
         "mad-length-1024": published("1024 tokens", seq_len=1024),
@@ -60,18 +71,25 @@ class InContextRecall(Recall):
     @property
     def answered(self) -> range:
         """Every key, or the last."""
-        return range(0, self.seq_len, 2) if self.settings.multi_query else range(self.seq_len - 1, self.seq_len)
+        return (
+            range(0, self.seq_len, 2) if self.settings.multi_query else range(self.seq_len - 1, self.seq_len)
+        )
 
     def chance(self) -> float:
-        """Naming the value that most of the keys shown so far have: whichever of them is asked for, each is as likely."""
+        """Naming the value that most of the keys shown so far have: whichever of them is asked for, each is
+        as likely."""
         asked: list[float] = torch.stack(list(self._asked())).sum(dim=0).tolist()
-        return sum(p * commonest(count, self.settings.values) for count, p in enumerate(asked) if p > NEGLIGIBLE) / sum(asked)
+        return sum(
+            p * commonest(count, self.settings.values) for count, p in enumerate(asked) if p > NEGLIGIBLE
+        ) / sum(asked)
 
     def _asked(self) -> Iterator[Tensor]:
-        """Of every pair [keys + 1], the probabilities that it is asked for and that 0, 1, ... keys were shown before."""
+        """Of every pair [keys + 1], the probabilities that it is asked for and that 0, 1, ... keys were shown
+        before."""
         s, others = self.settings, self.settings.seq_len // 2 - 1
         told = 1 - s.frac_noise
-        free = nn.functional.pad(torch.ones(1, dtype=torch.float64), (0, s.keys))  # the pair that is never noise is still to come
+        # the pair that is never noise is still to come
+        free = nn.functional.pad(torch.ones(1, dtype=torch.float64), (0, s.keys))
         had = torch.zeros_like(free)
         known = torch.arange(s.keys + 1, dtype=torch.float64) / s.keys
         for pair in range(others):
@@ -81,7 +99,8 @@ class InContextRecall(Recall):
             had = one_more(had, s.keys, share=told) + one_more(here, s.keys)
             free = one_more(free, s.keys, share=told)
         last = had + free / (others + 1)
-        yield torch.cat([torch.zeros_like(last[:1]), last[:1] + last[1:2], last[2:]])  # were all noise, the first is not
+        # were all noise, the first is not
+        yield torch.cat([torch.zeros_like(last[:1]), last[:1] + last[1:2], last[2:]])
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
         """All pairs but the last are drawn; of the keys that they show, each is as likely to be the last."""
@@ -109,7 +128,8 @@ class InContextRecall(Recall):
         return self.batch(pairs, split, blank=0)
 
     def _noise(self, stream: Stream, count: int) -> Tensor:
-        """[B, count], which pairs but the last are noise. One of all pairs is not, and of these the first if the others are."""
+        """[B, count], which pairs but the last are noise. One of all pairs is not, and of these the first if
+        the others are."""
         pair = torch.arange(count, device=stream.key.device)
         noise = stream.child("noise").happens(count, share=self.settings.frac_noise)
         noise &= pair != stream.child("never noise").integers(1, below=count + 1)
@@ -121,14 +141,17 @@ class NoisyRecallSettings(InContextRecallSettings):
 
     vocab_size: int = Field(32, ge=4, le=1 << 16, description="keys, values, noise and special tokens")
     noise_vocab_size: int = Field(16, ge=0, description="tokens that are neither keys nor values")
-    frac_noise: float = Field(0.2, ge=0, lt=1, description="share of the pairs in whose place noise tokens stand")
+    frac_noise: float = Field(
+        0.2, ge=0, lt=1, description="share of the pairs in whose place noise tokens stand"
+    )
 
 
 class NoisyRecall(InContextRecall):
     """Which value goes with this key, when some of what stands between the pairs means nothing?
 
-    It is in-context recall in which a share of the pairs, all but one of which may be chosen, is two tokens of noise from a vocabulary of their own:
-    what can be told apart at sight must be left out. It does not tell what a layer does about distractors that look like facts.
+    It is in-context recall in which a share of the pairs, all but one of which may be chosen, is two tokens
+    of noise from a vocabulary of their own: what can be told apart at sight must be left out. It does not
+    tell what a layer does about distractors that look like facts.
 
     MAD, Poli et al. 2024, arXiv:2403.17844; otherwise as `in_context_recall`.
     """
@@ -137,7 +160,10 @@ class NoisyRecall(InContextRecall):
     asks = "filter"
     Settings = NoisyRecallSettings
     presets: ClassVar[dict[str, Preset]] = {
-        "quick": Preset("8 keys in 128 tokens, a fifth noise, the published baseline trained on fresh examples", protocol={"tokens": 2_000_000, "lr": 3e-3}),
+        "quick": Preset(
+            "8 keys in 128 tokens, a fifth noise, the published baseline trained on fresh examples",
+            protocol={"tokens": 2_000_000, "lr": 3e-3},
+        ),
         "mad": published("the baseline, 8 keys in 128 tokens, a fifth of which are noise"),
         "mad-vocab-144": published("64 keys", vocab_size=144),
         "mad-length-1024": published("1024 tokens", seq_len=1024),

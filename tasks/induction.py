@@ -16,29 +16,38 @@ class InductionSettings(Settings):
 
     seq_len: int = Field(64, ge=4, description="length of a sequence")
     vocab_size: int = Field(16, ge=3, description="0 is the special token, the rest are ordinary")
-    early: float = Field(0.5, gt=0, le=1, description="share of the sequence, from its start, in which the special token stands first")
+    early: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="share of the sequence, from its start, in which the special token stands first",
+    )
 
 
 class Induction(Task):
     """Which token followed the special one when it stood here before?
 
-    One of the early tokens is replaced by the special token and so is the last one, where the token that followed the first is due: a layer must
-    notice the one pair that matters, and carry it past all tokens that do not. It does not tell how much a layer can hold, for that is a single
-    value.
+    One of the early tokens is replaced by the special token and so is the last one, where the token that
+    followed the first is due: a layer must notice the one pair that matters, and carry it past all tokens
+    that do not. It does not tell how much a layer can hold, for that is a single value.
 
-    After Gu & Dao 2023 (Mamba), arXiv:2312.00752, where lengths of 64 to 1,048,576 are tested after training at 256, and Akyürek et al. 2024,
-    arXiv:2401.12973, but neither of these tasks, so that scores may not be read beside the published ones. How early Mamba's special token stands is not
-    published; here it stands anywhere in the first half. In the latter's code it stands anywhere, the sequence is one token longer than `seq_len` says, and
-    every token has a label in training; here only the answer has one.
+    After Gu & Dao 2023 (Mamba), arXiv:2312.00752, where lengths of 64 to 1,048,576 are tested after training
+    at 256, and Akyürek et al. 2024, arXiv:2401.12973, but neither of these tasks, so that scores may not be
+    read beside the published ones. How early Mamba's special token stands is not published; here it stands
+    anywhere in the first half. In the latter's code it stands anywhere, the sequence is one token longer than
+    `seq_len` says, and every token has a label in training; here only the answer has one.
     """
 
     name = "induction"
     asks = "remember"
     Settings = InductionSettings
     presets: ClassVar[dict[str, Preset]] = {
-        "quick": Preset("64 tokens, the shortest of Mamba's tests", protocol={"lr": 3e-3, "tokens": 1_638_400}),
+        "quick": Preset(
+            "64 tokens, the shortest of Mamba's tests", protocol={"lr": 3e-3, "tokens": 1_638_400}
+        ),
         "mamba": Preset(
-            "length and training of Mamba's: 256 tokens, two layers of width 64, 204,800 steps of 8 sequences",
+            "length and training of Mamba's: 256 tokens, two layers of width 64, 204,800 steps of 8"
+            " sequences",
             task={"seq_len": 256},
             model={"layers": 2, "d_model": 64},
             protocol={"lr": 1e-3, "batch_size": 8, "tokens": 204_800 * 8 * 256},
@@ -82,6 +91,6 @@ class Induction(Task):
         first = at - int(batch.slices["distance"][row, 0])
         around = " ".join(map(str, batch.inputs[row, max(0, first - 8) : min(at, first + 10)].tolist()))
         return (
-            f"The special token 0 stands at positions {first} and {at} of {self.seq_len}. It was followed by {int(batch.targets[row, 0])} (... {around} ...), "
-            f"and that is the answer due at position {at}."
+            f"The special token 0 stands at positions {first} and {at} of {self.seq_len}. It was followed by"
+            f" {int(batch.targets[row, 0])} (... {around} ...), and that is the answer due at position {at}."
         )

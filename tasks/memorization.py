@@ -1,6 +1,7 @@
 """MAD's memorization.
 
-Keys are drawn anew each time; the token after a key is always the same. Which value goes with which key is fixed once and for all.
+Keys are drawn anew each time; the token after a key is always the same. Which value goes with which key is
+fixed once and for all.
 """
 
 from typing import ClassVar, Self
@@ -21,9 +22,13 @@ from linbench.tasks.random import Stream
 class MemorizationSettings(Settings):
     """The knobs of the published generator."""
 
-    vocab_size: int = Field(256, ge=5, description="keys, as many values or one more, and the token at which a value is asked for")
+    vocab_size: int = Field(
+        256, ge=5, description="keys, as many values or one more, and the token at which a value is asked for"
+    )
     seq_len: int = Field(32, ge=2, description="length of a sequence; even")
-    map_seed: int = Field(0, ge=0, description="decides which value goes with which key, in training and tests alike")
+    map_seed: int = Field(
+        0, ge=0, description="decides which value goes with which key, in training and tests alike"
+    )
 
     @property
     def keys(self) -> int:
@@ -44,17 +49,22 @@ class MemorizationSettings(Settings):
 class Memorization(MacroAccuracy):
     """Which value goes with this key, when no sequence says so?
 
-    Every other token is a key and the one after it asks for its value, which is never an input and the same in all sequences: it is learned from
-    targets alone and kept in the weights, those of embeddings and channel mixers included. It does not tell what a layer's state holds.
+    Every other token is a key and the one after it asks for its value, which is never an input and the same
+    in all sequences: it is learned from targets alone and kept in the weights, those of embeddings and
+    channel mixers included. It does not tell what a layer's state holds.
 
-    MAD, Poli et al. 2024, arXiv:2403.17844. Tests ask for the facts that were trained on, as published; only the order of keys is new.
+    MAD, Poli et al. 2024, arXiv:2403.17844. Tests ask for the facts that were trained on, as published; only
+    the order of keys is new.
     """
 
     name = "memorization"
     asks = "remember"
     Settings = MemorizationSettings
     presets: ClassVar[dict[str, Preset]] = {
-        "quick": Preset("127 facts, the published baseline trained on fresh examples", protocol={"tokens": 1_000_000, "lr": 3e-3}),
+        "quick": Preset(
+            "127 facts, the published baseline trained on fresh examples",
+            protocol={"tokens": 1_000_000, "lr": 3e-3},
+        ),
         "mad": published("the baseline, 127 facts", examples=256),
         "mad-vocab-8192": published("4095 facts", examples=256, vocab_size=8192),
     }
@@ -80,7 +90,12 @@ class Memorization(MacroAccuracy):
         keys = Stream.of(index, seed=seed, split=split).child("keys").integers(self.answers, below=s.keys)
         inputs = torch.stack([keys, torch.full_like(keys, s.vocab_size - 1)], dim=2).flatten(1)
         order = torch.arange(self.answers, device=index.device)
-        return Batch(inputs, (2 * order + 1).repeat(rows, 1), self._facts(index.device)[keys], {"order": order.repeat(rows, 1)})
+        return Batch(
+            inputs,
+            (2 * order + 1).repeat(rows, 1),
+            self._facts(index.device)[keys],
+            {"order": order.repeat(rows, 1)},
+        )
 
     def _facts(self, device: torch.device) -> Tensor:
         """[keys], the value of each: as many values in a random order."""
@@ -99,4 +114,7 @@ class Memorization(MacroAccuracy):
             f"at position {at} for key {tokens[at - 1]} it is {target}"
             for at, target in zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True)
         ]
-        return f"Tokens 0 to {self.settings.keys - 1} are keys; after each stands {self.settings.vocab_size - 1}, and there its value is due: {listed(due)}."
+        return (
+            f"Tokens 0 to {self.settings.keys - 1} are keys; after each stands"
+            f" {self.settings.vocab_size - 1}, and there its value is due: {listed(due)}."
+        )

@@ -20,17 +20,40 @@ class ModularArithmeticSettings(Lengths):
     """Which expressions, how long, and modulo what."""
 
     modulus: int = Field(5, ge=2, description="digits are 0 ... modulus - 1, and so are the answers")
-    brackets: bool = Field(False, description="nested in brackets, with signs; else digits and operators in a row, * before + and -")
+    brackets: bool = Field(
+        False,
+        description="nested in brackets, with signs; else digits and operators in a row, * before + and -",
+    )
     multiplication: bool = Field(True, description="whether * is among the operators")
-    min_length: int = Field(5, ge=3, description="tokens of the shortest sequence, with = and the empty token at which the value is due; odd without brackets")
-    max_length: int = Field(19, ge=3, description="tokens of the longest sequence; all lengths between, without brackets all odd ones, are as likely")
+    min_length: int = Field(
+        5,
+        ge=3,
+        description=(
+            "tokens of the shortest sequence, with = and the empty token at which the value is due; odd"
+            " without brackets"
+        ),
+    )
+    max_length: int = Field(
+        19,
+        ge=3,
+        description=(
+            "tokens of the longest sequence; all lengths between, without brackets all odd ones, are as"
+            " likely"
+        ),
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.brackets and self.max_length < 5:
-            raise ValueError(f"with brackets no sequence is shorter than 5, and max_length is {self.max_length}; it must be at least 5")
+            raise ValueError(
+                f"with brackets no sequence is shorter than 5, and max_length is {self.max_length}; it must"
+                " be at least 5"
+            )
         if not self.brackets and self.min_length == self.max_length and self.max_length % 2 == 0:
-            raise ValueError(f"without brackets lengths are odd, and there is no odd one from {self.min_length} to {self.max_length}; give another of the two")
+            raise ValueError(
+                f"without brackets lengths are odd, and there is no odd one from {self.min_length} to"
+                f" {self.max_length}; give another of the two"
+            )
         return self
 
 
@@ -39,21 +62,30 @@ def _grazzi(about: str, **task: Any) -> Preset:
         f"2411.12537: {about}",
         task=task,
         model={"layers": 3, "d_model": 128, "heads": 4},
-        protocol={"batch_size": 256, "tokens": 100_000 * 256 * task["max_length"], "lr": 1e-3, "warmup": 0.1, "clip": 1.0, "test_examples": 8192},
+        protocol={
+            "batch_size": 256,
+            "tokens": 100_000 * 256 * task["max_length"],
+            "lr": 1e-3,
+            "warmup": 0.1,
+            "clip": 1.0,
+            "test_examples": 8192,
+        },
     )
 
 
 class ModularArithmetic(Task):
     """What is this expression worth, modulo five or so?
 
-    Digits with operators between them end in =, and at the empty token after it the value is due: in a row, where * comes before + and -, a finite
-    state suffices; in brackets what is left to do must be kept as on a stack; both are hard at lengths beyond those of training. It does not tell
-    where a wrong answer went wrong.
+    Digits with operators between them end in =, and at the empty token after it the value is due: in a row,
+    where * comes before + and -, a finite state suffices; in brackets what is left to do must be kept as on a
+    stack; both are hard at lengths beyond those of training. It does not tell where a wrong answer went
+    wrong.
 
-    Grazzi et al. 2024, arXiv:2411.12537, after Deletang et al. 2022, arXiv:2207.02098; both vocabularies are as published, and so is that
-    a bracketed sequence ends with one more empty token and is at least 5 long. Products favour 0, the more the shorter: the score `majority` is that
-    of always answering 0. Train, validation and test share no expression of a length, or in brackets of a form, that has from 64 or 16 to 2^24 of them:
-    in brackets only those with a single digit.
+    Grazzi et al. 2024, arXiv:2411.12537, after Deletang et al. 2022, arXiv:2207.02098; both vocabularies are
+    as published, and so is that a bracketed sequence ends with one more empty token and is at least 5 long.
+    Products favour 0, the more the shorter: the score `majority` is that of always answering 0. Train,
+    validation and test share no expression of a length, or in brackets of a form, that has from 64 or 16 to
+    2^24 of them: in brackets only those with a single digit.
     """
 
     name = "modular_arithmetic"
@@ -61,13 +93,36 @@ class ModularArithmetic(Task):
     asks = "track"
     Settings = ModularArithmeticSettings
     presets: ClassVar[dict[str, Preset]] = {
-        "quick": Preset("a few minutes on a laptop: two to nine digits in a row", protocol={"lr": 3e-3, "tokens": 2_000_000}),
-        "grazzi": _grazzi("in a row, 3 to 40 tokens; `grazzi-test` has the lengths it is judged by", min_length=3, max_length=40),
+        "quick": Preset(
+            "a few minutes on a laptop: two to nine digits in a row",
+            protocol={"lr": 3e-3, "tokens": 2_000_000},
+        ),
+        "grazzi": _grazzi(
+            "in a row, 3 to 40 tokens; `grazzi-test` has the lengths it is judged by",
+            min_length=3,
+            max_length=40,
+        ),
         "grazzi-test": _grazzi("in a row, 40 to 256 tokens", min_length=40, max_length=256),
-        "grazzi-brackets": _grazzi("in brackets, without *, 3 to 40 tokens", min_length=3, max_length=40, brackets=True, multiplication=False),
-        "grazzi-brackets-test": _grazzi("in brackets, without *, 40 to 256 tokens", min_length=40, max_length=256, brackets=True, multiplication=False),
-        "grazzi-brackets-products": _grazzi("in brackets, with *, 3 to 40 tokens", min_length=3, max_length=40, brackets=True),
-        "grazzi-brackets-products-test": _grazzi("in brackets, with *, 40 to 256 tokens", min_length=40, max_length=256, brackets=True),
+        "grazzi-brackets": _grazzi(
+            "in brackets, without *, 3 to 40 tokens",
+            min_length=3,
+            max_length=40,
+            brackets=True,
+            multiplication=False,
+        ),
+        "grazzi-brackets-test": _grazzi(
+            "in brackets, without *, 40 to 256 tokens",
+            min_length=40,
+            max_length=256,
+            brackets=True,
+            multiplication=False,
+        ),
+        "grazzi-brackets-products": _grazzi(
+            "in brackets, with *, 3 to 40 tokens", min_length=3, max_length=40, brackets=True
+        ),
+        "grazzi-brackets-products-test": _grazzi(
+            "in brackets, with *, 40 to 256 tokens", min_length=40, max_length=256, brackets=True
+        ),
     }
 
     settings: ModularArithmeticSettings
@@ -93,8 +148,8 @@ class ModularArithmetic(Task):
         return Vocabulary.of(self.settings.modulus, brackets=self.settings.brackets)
 
     def chance(self) -> float:
-        """1 / modulus: any digit, the level by which the published accuracies are scaled. Where there are products 0 is likelier, and the best blind guess
-        is the score `majority`."""
+        """1 / modulus: any digit, the level by which the published accuracies are scaled. Where there are
+        products 0 is likelier, and the best blind guess is the score `majority`."""
         return 1 / self.settings.modulus
 
     def longer(self, times: int) -> dict[str, Any]:
@@ -117,7 +172,9 @@ class ModularArithmetic(Task):
         else:
             shortest, longest = s.min_length // 2 * 2 + 1, (s.max_length - 1) // 2 * 2 + 1
             length = between(stream, shortest, longest, step=2)
-            found = in_a_row(stream, length - 2, longest=longest - 2, shortest=shortest - 2, split=split, **numbers)
+            found = in_a_row(
+                stream, length - 2, longest=longest - 2, shortest=shortest - 2, split=split, **numbers
+            )
         inputs = found.tokens.scatter(1, found.length, ids.equals)
         return Batch(inputs, found.length + 1, ids.digit + found.value, {"length": length})
 
@@ -141,14 +198,18 @@ class ModularArithmetic(Task):
             digit = token - ids.digit
             is_digit, times = (digit >= 0) & ~over, operator == ids.operator + 2
             total = torch.where(is_digit & ~times, total + term, total) % self.settings.modulus
-            grown = torch.where(times, term * digit, torch.where(operator == ids.operator, digit, -digit)) % self.settings.modulus
+            grown = (
+                torch.where(times, term * digit, torch.where(operator == ids.operator, digit, -digit))
+                % self.settings.modulus
+            )
             term = torch.where(is_digit, grown, term)
             operator = torch.where(is_digit, operator, token)
             values.append(total + term)
         return torch.stack(values, dim=1)
 
     def _nested_value(self, tokens: Tensor) -> Tensor:
-        """[B, T] what every beginning is worth: for each open bracket a value so far and the operator that waits for the next."""
+        """[B, T] what every beginning is worth: for each open bracket a value so far and the operator that
+        waits for the next."""
         ids, (rows, length) = self._ids, tokens.shape
         plus, minus = ids.operator, ids.operator + 1
         value = tokens.new_zeros(rows, length + 2)
@@ -158,7 +219,11 @@ class ModularArithmetic(Task):
         values = []
         for token in torch.split(tokens, 1, dim=1):
             over = over | (token == ids.equals)
-            opens, closes, digit = ((token == ids.opens), (token == ids.closes) & (depth > 0), token < self.settings.modulus)
+            opens, closes, digit = (
+                (token == ids.opens),
+                (token == ids.closes) & (depth > 0),
+                token < self.settings.modulus,
+            )
             operator = (token >= plus) & (token < ids.opens)
             given = torch.where(closes, value.gather(1, depth), torch.where(negative, -token, token))
             depth = torch.where(over, depth, depth + opens.long() - closes.long())
@@ -166,8 +231,12 @@ class ModularArithmetic(Task):
             value.scatter_(1, depth, torch.where(opens & ~over, 0, value.gather(1, depth)))
             waiting.scatter_(1, depth, torch.where(opens & ~over, plus, waiting.gather(1, depth)))
             so_far, pending = value.gather(1, depth), waiting.gather(1, depth)
-            applied = torch.where(pending == plus, so_far + given, torch.where(pending == minus, so_far - given, so_far * given))
-            value.scatter_(1, depth, torch.where((digit | closes) & ~over, applied % self.settings.modulus, so_far))
+            applied = torch.where(
+                pending == plus, so_far + given, torch.where(pending == minus, so_far - given, so_far * given)
+            )
+            value.scatter_(
+                1, depth, torch.where((digit | closes) & ~over, applied % self.settings.modulus, so_far)
+            )
             waiting.scatter_(1, depth, torch.where(operator & after_digit & ~over, token, pending))
             negative = operator & ~after_digit
             after_digit = digit | closes
@@ -177,10 +246,17 @@ class ModularArithmetic(Task):
     def explain(self, batch: Batch, row: int) -> str:
         """The expression and its value."""
         ids, at = self._ids, int(batch.positions[row, 0])
-        signs = {ids.operator: "+", ids.operator + 1: "-", ids.operator + 2: "*", ids.equals: " =", ids.opens: "(", ids.closes: ")"}
+        signs = {
+            ids.operator: "+",
+            ids.operator + 1: "-",
+            ids.operator + 2: "*",
+            ids.equals: " =",
+            ids.opens: "(",
+            ids.closes: ")",
+        }
         said = "".join(signs.get(token, str(token - ids.digit)) for token in batch.inputs[row, :at].tolist())
         target = int(batch.targets[row, 0])
         return (
-            f"{said} {target - ids.digit} modulo {self.settings.modulus}. At position {at}, the empty token after the sign of equality, "
-            f"the answer is token {target}; what follows is empty as well."
+            f"{said} {target - ids.digit} modulo {self.settings.modulus}. At position {at}, the empty token"
+            f" after the sign of equality, the answer is token {target}; what follows is empty as well."
         )

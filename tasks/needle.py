@@ -1,7 +1,7 @@
 """Needles in a haystack.
 
-A haystack is a sentence that repeats, random words, words that depend on those before them, or other needles. A key may have several values, and
-several keys may be asked for.
+A haystack is a sentence that repeats, random words, words that depend on those before them, or other needles.
+A key may have several values, and several keys may be asked for.
 """
 
 from typing import ClassVar, Literal, Self
@@ -31,17 +31,30 @@ class NeedleSettings(Settings):
 
     seq_len: int = Field(128, ge=4, description="length of a sequence")
     haystack: Literal["repeat", "zipf", "markov", "needles"] = Field(
-        "zipf", description="all words in one order over and over; random words; words that depend on the two before them; or needles nobody asks for"
+        "zipf",
+        description=(
+            "all words in one order over and over; random words; words that depend on the two before them; or"
+            " needles nobody asks for"
+        ),
     )
     key: Literal["word", "uuid"] = Field("word", description="one token, or 32 hexadecimal digits")
     value: Literal["number", "uuid"] = Field("number", description="7 decimal digits, or 32 hexadecimal ones")
     needles: int = Field(1, ge=1, description="keys")
-    values_per_key: int = Field(1, ge=1, description="needles of each key, all of which are due, in the order they stood")
+    values_per_key: int = Field(
+        1, ge=1, description="needles of each key, all of which are due, in the order they stood"
+    )
     queries: int = Field(1, ge=1, description="keys asked for at the end")
-    depth: float | None = Field(None, ge=0, le=1, description="share of the haystack that stands before the needles; null: they are scattered in it")
+    depth: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="share of the haystack that stands before the needles; null: they are scattered in it",
+    )
     keys: int = Field(64, ge=1, description="words that are keys")
     words: int = Field(128, ge=1, description="words of a haystack")
-    exponent: float = Field(1.0, ge=0, le=4, description="word i of a haystack is drawn with weight i^-exponent")
+    exponent: float = Field(
+        1.0, ge=0, le=4, description="word i of a haystack is drawn with weight i^-exponent"
+    )
 
     @property
     def needle(self) -> int:
@@ -55,46 +68,75 @@ class NeedleSettings(Settings):
 
     @property
     def hay(self) -> int:
-        """Tokens of the haystack: what needles and questions leave; the last digit of all is asked for and stands nowhere."""
-        return self.seq_len - self.needles * self.values_per_key * self.needle - self.queries * self.question + 1
+        """Tokens of the haystack: what needles and questions leave; the last digit of all is asked for and
+        stands nowhere."""
+        return (
+            self.seq_len - self.needles * self.values_per_key * self.needle - self.queries * self.question + 1
+        )
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.queries > self.needles:
-            raise ValueError(f"{self.queries} queries need as many needles, for each is of another key; there are {self.needles}")
+            raise ValueError(
+                f"{self.queries} queries need as many needles, for each is of another key; there are"
+                f" {self.needles}"
+            )
         if self.hay < 0:
-            raise ValueError(f"needles and questions take {self.seq_len - self.hay} tokens, more than a seq_len of {self.seq_len}")
+            raise ValueError(
+                f"needles and questions take {self.seq_len - self.hay} tokens, more than a seq_len of"
+                f" {self.seq_len}"
+            )
         if self.key == "word" and self.needles > self.keys:
             raise ValueError(f"{self.needles} needles need as many different keys; there are {self.keys}")
         if self.key == "word" and self.haystack == "needles" and self.needles == self.keys:
-            raise ValueError(f"a haystack of needles needs keys that nobody asks for, and {self.needles} needles have all {self.keys}; more keys would do")
+            raise ValueError(
+                f"a haystack of needles needs keys that nobody asks for, and {self.needles} needles have all"
+                f" {self.keys}; more keys would do"
+            )
         return self
 
 
 class Needle(Task):
     """Which number was this key given, somewhere in a long text?
 
-    Needles `SET key value` stand in a haystack, and after `ASK key` at the end the value is due digit by digit, those before being there to be read:
-    what was said once must outlast the text, and one wrong digit spoils it (`exact`). It does not tell what a trained language model makes of the
-    same question in words.
+    Needles `SET key value` stand in a haystack, and after `ASK key` at the end the value is due digit by
+    digit, those before being there to be read: what was said once must outlast the text, and one wrong digit
+    spoils it (`exact`). It does not tell what a trained language model makes of the same question in words.
 
-    Hsieh et al. 2024 (RULER), arXiv:2404.06654, on tokens: three words frame a needle where a sentence does, so that no tokenizer is needed. All
-    digits are uniform; several values are due in the order they stood, where they may be named in any; uuids of 32 random digits never agree.
+    Hsieh et al. 2024 (RULER), arXiv:2404.06654, on tokens: three words frame a needle where a sentence does,
+    so that no tokenizer is needed. All digits are uniform; several values are due in the order they stood,
+    where they may be named in any; uuids of 32 random digits never agree.
     """
 
     name = "needle"
     asks = "filter"
     Settings = NeedleSettings
     presets: ClassVar[dict[str, Preset]] = {
-        "quick": Preset("minutes on a laptop: one number among words", protocol={"tokens": 2_000_000, "lr": 3e-3}),
-        "s-niah-1": Preset("a number in a sentence of 20 words that repeats", task={"seq_len": 512, "haystack": "repeat", "words": 20}),
+        "quick": Preset(
+            "minutes on a laptop: one number among words", protocol={"tokens": 2_000_000, "lr": 3e-3}
+        ),
+        "s-niah-1": Preset(
+            "a number in a sentence of 20 words that repeats",
+            task={"seq_len": 512, "haystack": "repeat", "words": 20},
+        ),
         "s-niah-2": Preset("a number among 2048 words", task={"seq_len": 512, "words": 2048}),
         "s-niah-3": Preset("a uuid among 2048 words", task={"seq_len": 512, "words": 2048, "value": "uuid"}),
-        "mk-niah-1": Preset("four keys, one of them asked for", task={"seq_len": 512, "words": 2048, "needles": 4}),
+        "mk-niah-1": Preset(
+            "four keys, one of them asked for", task={"seq_len": 512, "words": 2048, "needles": 4}
+        ),
         "mk-niah-2": Preset("one needle among needles", task={"seq_len": 512, "haystack": "needles"}),
-        "mk-niah-3": Preset("one needle among needles, of uuids", task={"seq_len": 512, "haystack": "needles", "key": "uuid", "value": "uuid"}),
-        "mv-niah": Preset("four values of one key, all of them due", task={"seq_len": 512, "words": 2048, "values_per_key": 4}),
-        "mq-niah": Preset("four keys, all of them asked for", task={"seq_len": 512, "words": 2048, "needles": 4, "queries": 4}),
+        "mk-niah-3": Preset(
+            "one needle among needles, of uuids",
+            task={"seq_len": 512, "haystack": "needles", "key": "uuid", "value": "uuid"},
+        ),
+        "mv-niah": Preset(
+            "four values of one key, all of them due",
+            task={"seq_len": 512, "words": 2048, "values_per_key": 4},
+        ),
+        "mq-niah": Preset(
+            "four keys, all of them asked for",
+            task={"seq_len": 512, "words": 2048, "needles": 4, "queries": 4},
+        ),
     }
 
     settings: NeedleSettings
@@ -135,9 +177,10 @@ class Needle(Task):
         return self.settings.needle if self.settings.haystack == "needles" else 1
 
     def chance(self) -> float:
-        """Naming the digit that is commonest among the needles that no earlier answer was about and that agree with the digits said: after few of these
-        it is one needle, so that `exact` tells more. A needle of the haystack is told from those that may be asked for by how often its key stands or,
-        where `depth` is given, by its place. Of a single needle, any digit there is."""
+        """Naming the digit that is commonest among the needles that no earlier answer was about and that
+        agree with the digits said: after few of these it is one needle, so that `exact` tells more. A needle
+        of the haystack is told from those that may be asked for by how often its key stands or, where `depth`
+        is given, by its place. Of a single needle, any digit there is."""
         s, units = self.settings, self.settings.hay // self._unit
         others = [1.0]  # the probabilities of so many keys in the haystack that may be asked for
         if s.haystack == "needles" and s.depth is None and s.key == "word":
@@ -150,7 +193,10 @@ class Needle(Task):
         right = 0.0
         for count, p in enumerate(others):
             for known in range(s.queries if p > NEGLIGIBLE else 0):
-                right += p * sum(left(s.needles - known + count, share=float(self._base) ** -n, values=self._base) for n in said)
+                right += p * sum(
+                    left(s.needles - known + count, share=float(self._base) ** -n, values=self._base)
+                    for n in said
+                )
         return right / self.answers
 
     def slice_sizes(self) -> dict[str, int]:
@@ -166,23 +212,37 @@ class Needle(Task):
         whose = stream.child("whose").shuffle(items) // s.values_per_key
         keys = self._keys + order[:, : s.needles, None]
         if s.key == "uuid":
-            keys = DIGITS + stream.child("uuids").integers(s.needles * LENGTH["uuid"], below=16).view(rows, s.needles, -1)
-        values = DIGITS + stream.child("values").integers(items * self._digits, below=self._base).view(rows, items, -1)
-        placed = scatter(stream.child("places"), items=items, width=s.needle, hay=s.hay, unit=self._unit, depth=s.depth)
+            keys = DIGITS + stream.child("uuids").integers(s.needles * LENGTH["uuid"], below=16).view(
+                rows, s.needles, -1
+            )
+        values = DIGITS + stream.child("values").integers(items * self._digits, below=self._base).view(
+            rows, items, -1
+        )
+        placed = scatter(
+            stream.child("places"), items=items, width=s.needle, hay=s.hay, unit=self._unit, depth=s.depth
+        )
         told = keys.gather(1, whose[:, :, None].expand(-1, -1, keys.shape[2]))
         needles = torch.cat([torch.full_like(told[:, :, :1], SET), told, values], dim=2)
         text = placed.over(self._haystack(stream.child("haystack"), placed.hay, order), needles)
 
-        # needles in the order of their keys, and of one key in the order they stand: those that are due come first
+        # needles in the order of their keys, and of one key in the order they stand: those that are due come
+        # first
         due = whose.sort(dim=1, stable=True).indices[:, :asked]
         answers = values.gather(1, due[:, :, None].expand(-1, -1, self._digits))
-        said = torch.cat([answers, torch.full_like(answers[:, :, :1], AND)], dim=2).view(rows, s.queries, -1)[:, :, :-1]
+        said = torch.cat([answers, torch.full_like(answers[:, :, :1], AND)], dim=2).view(rows, s.queries, -1)[
+            :, :, :-1
+        ]
         wanted = keys[:, : s.queries]
         questions = torch.cat([torch.full_like(wanted[:, :, :1], ASK), wanted, said], dim=2).flatten(1)
         depth = tenths(placed.before, s.hay // self._unit).gather(1, due)[:, :, None].expand_as(answers)
         place = torch.arange(self._digits, device=device).expand_as(answers)
         slices = {"depth": depth.flatten(1), "place": place.flatten(1)}
-        return Batch(torch.cat([text, questions[:, :-1]], dim=1), self._positions(rows, device), answers.flatten(1), slices)
+        return Batch(
+            torch.cat([text, questions[:, :-1]], dim=1),
+            self._positions(rows, device),
+            answers.flatten(1),
+            slices,
+        )
 
     def _haystack(self, stream: Stream, hay: Tensor, order: Tensor) -> Tensor:
         """[B, text] hay everywhere, also where needles will stand."""
@@ -191,7 +251,9 @@ class Needle(Task):
             return self._words + hay % s.words
         if s.haystack != "needles":
             draw = zipf if s.haystack == "zipf" else markov
-            return self._words + draw(stream, length, words=s.words, exponent=s.exponent).gather(1, hay.clamp(min=0))
+            return self._words + draw(stream, length, words=s.words, exponent=s.exponent).gather(
+                1, hay.clamp(min=0)
+            )
         digits = DIGITS + stream.child("values").integers(length, below=self._base)
         keys = stream.child("keys")
         if s.key == "uuid":
@@ -203,9 +265,12 @@ class Needle(Task):
         return needles.masked_fill(hay < 0, self._words)
 
     def _positions(self, rows: int, device: torch.device) -> Tensor:
-        """[rows, answers] the last token of a key or an AND, and all digits but the last of the value after it."""
+        """[rows, answers] the last token of a key or an AND, and all digits but the last of the value after
+        it."""
         s = self.settings
-        query, value, place = (torch.arange(n, device=device) for n in (s.queries, s.values_per_key, self._digits))
+        query, value, place = (
+            torch.arange(n, device=device) for n in (s.queries, s.values_per_key, self._digits)
+        )
         start = self._text + LENGTH[s.key] + s.question * query
         return (start[:, None, None] + (1 + self._digits) * value[:, None] + place).flatten().expand(rows, -1)
 
@@ -214,7 +279,8 @@ class Needle(Task):
         return super().means(batch, prediction) | {"exact": exact(batch, prediction, length=self._digits)}
 
     def solve(self, batch: Batch) -> Tensor:
-        """What stands behind the key where it follows a SET: there for the first time the first value, for the second time the second."""
+        """What stands behind the key where it follows a SET: there for the first time the first value, for
+        the second time the second."""
         s, inputs = self.settings, batch.inputs
         length = LENGTH[s.key]
         digit = 1 + length + torch.arange(self._digits, device=inputs.device)
@@ -233,7 +299,14 @@ class Needle(Task):
         """Every question with its values, at most six of them."""
         s, tokens = self.settings, batch.inputs[row].tolist()
         values = batch.targets[row].view(-1, self._digits).tolist()
-        due = list(zip(values, batch.positions[row, :: self._digits].tolist(), batch.slices["depth"][row, :: self._digits].tolist(), strict=True))
+        due = list(
+            zip(
+                values,
+                batch.positions[row, :: self._digits].tolist(),
+                batch.slices["depth"][row, :: self._digits].tolist(),
+                strict=True,
+            )
+        )
 
         def name(digits: list[int]) -> str:
             return "".join(f"{digit - DIGITS:x}" for digit in digits)
@@ -245,7 +318,13 @@ class Needle(Task):
             whose = name(key) if s.key == "uuid" else f"the word {key[0]}"
             said = next(i for i in range(self._text) if tokens[i : i + len(value)] == value)
             read = " ".join(map(str, tokens[max(0, said - LENGTH[s.key]) : said + len(value)]))
-            asked.append(f"from position {at} on, {name(value)} is due, said of {whose} at depth {depth / 10} (up to position {said + len(value) - 1}: {read})")
+            asked.append(
+                f"from position {at} on, {name(value)} is due, said of {whose} at depth {depth / 10} (up to"
+                f" position {said + len(value) - 1}: {read})"
+            )
         left = f"; {len(due) - 6} more" if len(due) > 6 else ""
-        there = f"Of {self.seq_len} tokens {s.hay} are a haystack ({s.haystack}); needles in it: {s.needles * s.values_per_key}; digit 0 is token {DIGITS}."
+        there = (
+            f"Of {self.seq_len} tokens {s.hay} are a haystack ({s.haystack}); needles in it:"
+            f" {s.needles * s.values_per_key}; digit 0 is token {DIGITS}."
+        )
         return f"{there} Then {'; '.join(asked)}{left}."

@@ -28,35 +28,56 @@ class NoiseRecallSettings(Settings):
     asked: int = Field(1, ge=1, description="facts asked for at the end with `ASK key`, each once")
     noise: int = Field(64, ge=0, description="tokens of noise")
     kind: Literal["inert", "zipf", "decoys", "marked"] = Field(
-        "marked", description="one token over and over; random words; facts nobody asks for; or these with MARK in the place of SET"
+        "marked",
+        description=(
+            "one token over and over; random words; facts nobody asks for; or these with MARK in the place"
+            " of SET"
+        ),
     )
-    decoy_pool: Literal["facts", "words"] = Field("facts", description="what keys and values of decoys are taken from: those of facts, or the words")
-    depth: float | None = Field(None, ge=0, le=1, description="share of the noise that stands before the facts; null: they are scattered in it")
+    decoy_pool: Literal["facts", "words"] = Field(
+        "facts", description="what keys and values of decoys are taken from: those of facts, or the words"
+    )
+    depth: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="share of the noise that stands before the facts; null: they are scattered in it",
+    )
     keys: int = Field(32, ge=1, description="keys there are")
     values: int = Field(32, ge=2, description="values there are")
     words: int = Field(128, ge=1, description="words that zipf noise is made of")
-    exponent: float = Field(1.0, ge=0, le=4, description="word i of zipf noise is drawn with weight i^-exponent")
+    exponent: float = Field(
+        1.0, ge=0, le=4, description="word i of zipf noise is drawn with weight i^-exponent"
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.asked > self.facts:
-            raise ValueError(f"{self.asked} questions need as many facts, for each fact is asked for once; there are {self.facts}")
+            raise ValueError(
+                f"{self.asked} questions need as many facts, for each fact is asked for once; there are"
+                f" {self.facts}"
+            )
         if self.facts > self.keys:
             raise ValueError(f"{self.facts} facts need as many different keys; there are {self.keys}")
         if self.kind in {"decoys", "marked"} and self.decoy_pool == "facts" and self.facts == self.keys:
-            raise ValueError(f"decoys need keys that no fact has, and {self.facts} facts have all {self.keys}; more keys would do, or decoy_pool words")
+            raise ValueError(
+                f"decoys need keys that no fact has, and {self.facts} facts have all {self.keys}; more keys"
+                " would do, or decoy_pool words"
+            )
         return self
 
 
 class NoiseRecall(Task):
     """Which value did this key have, after so much that did not matter?
 
-    A few facts `SET key value` stand in noise of one token, of words or of decoys, and `ASK key` at the end asks for some of them: decoys are facts
-    of keys that nobody asks for, so that all must be kept, or have MARK for SET, so that a gate could leave them out. It does not tell whether many
-    facts at once can be held.
+    A few facts `SET key value` stand in noise of one token, of words or of decoys, and `ASK key` at the end
+    asks for some of them: decoys are facts of keys that nobody asks for, so that all must be kept, or have
+    MARK for SET, so that a gate could leave them out. It does not tell whether many facts at once can be
+    held.
 
-    linbench's own. The same model is meant to be tested with more noise than it was trained with. One fact in inert noise leaves so few different
-    examples, keys * values * (noise + 1), that splits share them; they cannot be learned by heart all the same, for the value is in the example alone.
+    linbench's own. The same model is meant to be tested with more noise than it was trained with. One fact in
+    inert noise leaves so few different examples, keys * values * (noise + 1), that splits share them; they
+    cannot be learned by heart all the same, for the value is in the example alone.
     """
 
     name = "noise_recall"
@@ -69,12 +90,21 @@ class NoiseRecall(Task):
             protocol={"tokens": 2_000_000, "lr": 3e-3},
         ),
         "early": Preset(
-            "4 facts, then 256 tokens of marked decoys; how long they last is seen where the noise is 1024 or 4096",
+            "4 facts, then 256 tokens of marked decoys; how long they last is seen where the noise is 1024 or"
+            " 4096",
             task={"noise": 256, "asked": 4, "depth": 0.0},
             model={"form": "controlled"},
         ),
-        "words": Preset("4 facts scattered among 256 words", task={"noise": 256, "asked": 4, "kind": "zipf"}, model={"form": "controlled"}),
-        "decoys": Preset("4 facts scattered among 85 that nobody asks for", task={"noise": 256, "asked": 4, "kind": "decoys"}, model={"form": "controlled"}),
+        "words": Preset(
+            "4 facts scattered among 256 words",
+            task={"noise": 256, "asked": 4, "kind": "zipf"},
+            model={"form": "controlled"},
+        ),
+        "decoys": Preset(
+            "4 facts scattered among 85 that nobody asks for",
+            task={"noise": 256, "asked": 4, "kind": "decoys"},
+            model={"form": "controlled"},
+        ),
     }
 
     settings: NoiseRecallSettings
@@ -112,21 +142,25 @@ class NoiseRecall(Task):
         return 3 if self.settings.kind in {"decoys", "marked"} else 1
 
     def chance(self) -> float:
-        """Naming the commonest value of the facts, and of the decoys that nothing tells from them: neither MARK nor words, nor how often their key stands
-        or, where `depth` is given, their place. Of a single fact, any value."""
+        """Naming the commonest value of the facts, and of the decoys that nothing tells from them: neither
+        MARK nor words, nor how often their key stands or, where `depth` is given, their place. Of a single
+        fact, any value."""
         s = self.settings
         alike = s.kind == "decoys" and s.decoy_pool == "facts" and s.depth is None
         others = exactly(1, s.noise // self._unit, s.keys - s.facts) if alike else [1.0]
         if s.facts == len(others) == 1:
             return 1 / s.values
-        return sum(p * commonest(s.facts + count, s.values) for count, p in enumerate(others) if p > NEGLIGIBLE)
+        return sum(
+            p * commonest(s.facts + count, s.values) for count, p in enumerate(others) if p > NEGLIGIBLE
+        )
 
     def longer(self, times: int) -> dict[str, Any]:
         """More noise, and the same facts."""
         return {"noise": times * self.settings.noise}
 
     def slice_sizes(self) -> dict[str, int]:
-        """depth: tenths of the noise that stand before the fact. distance: tokens from the fact's key to its question. fact: how many come before it."""
+        """depth: tenths of the noise that stand before the fact. distance: tokens from the fact's key to its
+        question. fact: how many come before it."""
         return {"depth": 11, "distance": self.seq_len, "fact": self.settings.facts}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
@@ -136,16 +170,27 @@ class NoiseRecall(Task):
         order = stream.child("keys").shuffle(s.keys)  # facts have the first
         keys = KEYS + order[:, : s.facts]
         values = self._values + stream.child("values").integers(s.facts, below=s.values)
-        placed = scatter(stream.child("places"), items=s.facts, width=3, hay=s.noise, unit=self._unit, depth=s.depth)
-        text = placed.over(self._noise(stream.child("noise"), placed.hay, order), torch.stack([torch.full_like(keys, SET), keys, values], dim=2))
+        placed = scatter(
+            stream.child("places"), items=s.facts, width=3, hay=s.noise, unit=self._unit, depth=s.depth
+        )
+        text = placed.over(
+            self._noise(stream.child("noise"), placed.hay, order),
+            torch.stack([torch.full_like(keys, SET), keys, values], dim=2),
+        )
 
-        fact = stream.child("asked").permutation(s.facts)(torch.arange(s.asked, device=device)).expand(index.shape[0], -1)
+        fact = (
+            stream.child("asked")
+            .permutation(s.facts)(torch.arange(s.asked, device=device))
+            .expand(index.shape[0], -1)
+        )
         asked = keys.gather(1, fact)
         inputs = torch.cat([text, torch.stack([torch.full_like(asked, ASK), asked], dim=2).flatten(1)], dim=1)
         positions = (self._text + 1 + 2 * torch.arange(s.asked, device=device)).expand_as(asked)
         depth = tenths(placed.before, s.noise // self._unit).gather(1, fact)
         distance = positions - 1 - placed.starts.gather(1, fact)
-        return Batch(inputs, positions, values.gather(1, fact), {"depth": depth, "distance": distance, "fact": fact})
+        return Batch(
+            inputs, positions, values.gather(1, fact), {"depth": depth, "distance": distance, "fact": fact}
+        )
 
     def _noise(self, stream: Stream, hay: Tensor, order: Tensor) -> Tensor:
         """[B, text] noise everywhere, also where facts will stand."""
@@ -161,21 +206,34 @@ class NoiseRecall(Task):
         else:
             key, value = (self._words + draws.integers(length, below=s.words) for draws in (keys, values))
         part = hay % 3
-        decoys = torch.where(part == 0, SET if s.kind == "decoys" else MARK, torch.where(part == 1, key, value))
+        decoys = torch.where(
+            part == 0, SET if s.kind == "decoys" else MARK, torch.where(part == 1, key, value)
+        )
         return decoys.masked_fill(hay < 0, INERT)
 
     def solve(self, batch: Batch) -> Tensor:
         """What follows the key where it follows a SET."""
         told, key, value = (batch.inputs[:, i : self._text - 2 + i] for i in range(3))
-        found = [((told == SET) & (key == asked[:, None])).long().argmax(dim=1) for asked in batch.inputs.gather(1, batch.positions).T]
+        found = [
+            ((told == SET) & (key == asked[:, None])).long().argmax(dim=1)
+            for asked in batch.inputs.gather(1, batch.positions).T
+        ]
         return value.gather(1, torch.stack(found, dim=1))
 
     def explain(self, batch: Batch, row: int) -> str:
         """Every question with the fact that answers it, at most twelve."""
         s, tokens = self.settings, batch.inputs[row].tolist()
-        due = zip(*(x[row].tolist() for x in (batch.positions, batch.targets, batch.slices["distance"])), strict=True)
+        due = zip(
+            *(x[row].tolist() for x in (batch.positions, batch.targets, batch.slices["distance"])),
+            strict=True,
+        )
         said = [
-            f"at position {at} ends `ASK {tokens[at]}`, and {value} is due, for `SET {tokens[at]} {value}` begins at {at - back - 1}" for at, value, back in due
+            f"at position {at} ends `ASK {tokens[at]}`, and {value} is due, for `SET {tokens[at]} {value}`"
+            f" begins at {at - back - 1}"
+            for at, value, back in due
         ]
         left = f"; {len(said) - 12} more" if len(said) > 12 else ""
-        return f"Of {self.seq_len} tokens {s.noise} are noise ({s.kind}); {s.facts} facts stand in it: {'; '.join(said[:12])}{left}."
+        return (
+            f"Of {self.seq_len} tokens {s.noise} are noise ({s.kind}); {s.facts} facts stand in it:"
+            f" {'; '.join(said[:12])}{left}."
+        )

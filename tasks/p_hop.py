@@ -1,7 +1,8 @@
 """Induction, again and again.
 
-A chain of hops to random places is laid out from the end backwards, no two symbols in a row alike (a hop would stay where it is), and between its
-places stands anything but what would cut a hop short, so that all hops are defined.
+A chain of hops to random places is laid out from the end backwards, no two symbols in a row alike (a hop
+would stay where it is), and between its places stands anything but what would cut a hop short, so that all
+hops are defined.
 """
 
 from typing import ClassVar, Self
@@ -22,10 +23,25 @@ class PHopSettings(Settings):
     seq_len: int = Field(64, ge=4, description="length of a sequence")
     alphabet: int = Field(4, ge=3, description="symbols")
     hops: int = Field(2, ge=1, description="hops to the answer")
-    varied: bool = Field(False, description="each sequence asks for some number of hops from 1 to hops and says in its first token for how many")
-    questions: int = Field(1, ge=1, description="how many answers are due: at the last token, and at the places that the first hops from there reach")
+    varied: bool = Field(
+        False,
+        description=(
+            "each sequence asks for some number of hops from 1 to hops and says in its first token for how"
+            " many"
+        ),
+    )
+    questions: int = Field(
+        1,
+        ge=1,
+        description=(
+            "how many answers are due: at the last token, and at the places that the first hops from there"
+            " reach"
+        ),
+    )
     gap: int = Field(3, ge=2, description="tokens that every hop goes back at least")
-    beyond: int = Field(0, ge=0, description="further hops that are laid out behind the answer and that nobody asks for")
+    beyond: int = Field(
+        0, ge=0, description="further hops that are laid out behind the answer and that nobody asks for"
+    )
 
     @property
     def chain(self) -> int:
@@ -37,8 +53,8 @@ class PHopSettings(Settings):
         needed = self.gap * self.chain + 2 + self.varied
         if needed > self.seq_len:
             raise ValueError(
-                f"{self.chain} hops (hops + questions - 1 + beyond) of at least {self.gap} tokens each need a seq_len of at least {needed}; "
-                f"{self.seq_len} is too short"
+                f"{self.chain} hops (hops + questions - 1 + beyond) of at least {self.gap} tokens each need a"
+                f" seq_len of at least {needed}; {self.seq_len} is too short"
             )
         return self
 
@@ -46,13 +62,15 @@ class PHopSettings(Settings):
 class PHop(Task):
     """What follows the last occurrence of this symbol, and of that one, p times over?
 
-    One hop goes from a token to the one that followed its symbol's previous occurrence, and at the last token the symbol that p hops reach is due:
-    what was just found must be looked up in turn, which needs depth. It does not tell how much a model holds, for symbols are few.
+    One hop goes from a token to the one that followed its symbol's previous occurrence, and at the last token
+    the symbol that p hops reach is due: what was just found must be looked up in turn, which needs depth. It
+    does not tell how much a model holds, for symbols are few.
 
-    Sanford, Hsu & Telgarsky 2024, arXiv:2402.09268, whose first token says how many hops (`varied`); the generator with a laid-out chain and the
-    published settings are those of Saunshi et al. 2025, arXiv:2502.17416. Published chains end at the answer, so that the places where something
-    is left out begin with it: a linear map of the tokens gets 35 % of answers after 16 hops right and 40 % after 32, but only 25 % where `beyond` lets the
-    chain go on as far again.
+    Sanford, Hsu & Telgarsky 2024, arXiv:2402.09268, whose first token says how many hops (`varied`); the
+    generator with a laid-out chain and the published settings are those of Saunshi et al. 2025,
+    arXiv:2502.17416. Published chains end at the answer, so that the places where something is left out begin
+    with it: a linear map of the tokens gets 35 % of answers after 16 hops right and 40 % after 32, but only
+    25 % where `beyond` lets the chain go on as far again.
     """
 
     name = "p_hop"
@@ -71,7 +89,8 @@ class PHop(Task):
         ),
         **{
             f"looped-{hops}": Preset(
-                f"{hops} hops in 256 tokens, 200,000 steps as published, where one layer reached 49 %, two {two} %, one looped six times over 99 %",
+                f"{hops} hops in 256 tokens, 200,000 steps as published, where one layer reached 49 %, two"
+                f" {two} %, one looped six times over 99 %",
                 task={"seq_len": 256, "hops": hops},
                 model={"layers": 6},
                 protocol={"tokens": 200_000 * 32 * 256},
@@ -100,8 +119,8 @@ class PHop(Task):
         return self.settings.questions
 
     def chance(self) -> float:
-        """Only the symbol that asks is looked at, nothing before it: as no symbol follows itself in the chain, p hops return to it with a probability other
-        than 1 / alphabet."""
+        """Only the symbol that asks is looked at, nothing before it: as no symbol follows itself in the
+        chain, p hops return to it with a probability other than 1 / alphabet."""
         s = self.settings
         counts = range(1, s.hops + 1) if s.varied else [s.hops]
         returns = [(1 + (s.alphabet - 1) * (-1 / (s.alphabet - 1)) ** count) / s.alphabet for count in counts]
@@ -112,25 +131,39 @@ class PHop(Task):
         return {"hops": self.settings.hops + 1, "distance": self.settings.seq_len}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Place 0 of the chain is the last token, place k what k hops reach: its symbol k stands right after symbol k-1."""
+        """Place 0 of the chain is the last token, place k what k hops reach: its symbol k stands right after
+        symbol k-1."""
         s, device = self.settings, index.device
         stream = Stream.of(index, seed=seed, split=split)
         first = int(s.varied)
         length, hop = s.seq_len - first, torch.arange(s.chain, device=device)
-        free = length - 2 - (s.gap - 1) * s.chain  # places, were every hop shorter by gap - 1 and the first token left out
+        # places, were every hop shorter by gap - 1 and the first token left out
+        free = length - 2 - (s.gap - 1) * s.chain
         squeezed = stream.child("places").permutation(free)(hop).sort(dim=1, descending=True).values
         last = torch.full_like(index[:, None], length - 1)
         places = torch.cat([last, squeezed + 1 + (s.gap - 1) * (s.chain - 1 - hop)], dim=1)
-        step = torch.cat([stream.child("first").integers(1, below=s.alphabet), 1 + stream.child("steps").integers(s.chain, below=s.alphabet - 1)], dim=1)
+        step = torch.cat(
+            [
+                stream.child("first").integers(1, below=s.alphabet),
+                1 + stream.child("steps").integers(s.chain, below=s.alphabet - 1),
+            ],
+            dim=1,
+        )
         symbols = step.cumsum(dim=1) % s.alphabet
 
-        behind = torch.zeros(len(index), length, dtype=torch.int64, device=device).scatter(1, places[:, 1:], 1).cumsum(dim=1)
+        behind = (
+            torch.zeros(len(index), length, dtype=torch.int64, device=device)
+            .scatter(1, places[:, 1:], 1)
+            .cumsum(dim=1)
+        )
         crossed = behind > 0  # by the hop from the next place of the chain, whose symbol must not stand here
         draw = stream.child("between").integers(length, below=s.alphabet - crossed.long())
         between = torch.where(crossed, symbols.gather(1, s.chain - behind) + 1 + draw, draw) % s.alphabet
         tokens = between.scatter(1, places, symbols).scatter(1, places[:, 1:] - 1, symbols[:, :-1])
 
-        hops = stream.child("hops").integers(1, below=s.hops) + 1 if s.varied else torch.full_like(last, s.hops)
+        hops = (
+            stream.child("hops").integers(1, below=s.hops) + 1 if s.varied else torch.full_like(last, s.hops)
+        )
         inputs = torch.cat([s.alphabet - 1 + hops, tokens], dim=1) if s.varied else tokens
         asked, reached = hop[: s.questions].expand(len(index), -1), hop[: s.questions] + hops
         at = places.gather(1, asked)
@@ -138,7 +171,8 @@ class PHop(Task):
         return Batch(inputs, at + first, symbols.gather(1, reached), slices)
 
     def _hop(self, inputs: Tensor) -> Tensor:
-        """[B, T], the place right after the previous occurrence of each place's symbol; the first place where there is none."""
+        """[B, T], the place right after the previous occurrence of each place's symbol; the first place where
+        there is none."""
         after = torch.arange(1, inputs.shape[1] + 1, device=inputs.device)
         hop = torch.zeros_like(inputs)
         for symbol in range(self.settings.alphabet):
@@ -171,4 +205,7 @@ class PHop(Task):
         says = f", as its first token says ({tokens[0]})" if self.settings.varied else ""
         due = sorted(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True))
         answers = ", ".join(f"{target} at position {position}" for position, target in due[-16:])
-        return f"{asked} {'hop is' if asked == 1 else 'hops are'} asked for{says}. From the end: {shown}. The answers due: {answers}."
+        return (
+            f"{asked} {'hop is' if asked == 1 else 'hops are'} asked for{says}. From the end: {shown}. The"
+            f" answers due: {answers}."
+        )

@@ -1,6 +1,7 @@
 """Parity.
 
-Bits are tokens 1 and 2, and so are the answers. It is the least state that a layer can track; train short, test long.
+Bits are tokens 1 and 2, and so are the answers. It is the least state that a layer can track; train short,
+test long.
 """
 
 from typing import Any, ClassVar, Literal
@@ -20,40 +21,72 @@ from linbench.tasks.random import Stream
 class ParitySettings(Lengths):
     """Lengths, and how often the parity is asked for."""
 
-    min_length: int = Field(8, ge=2, description="tokens of the shortest sequence, in `last` with the empty one at which the parity is due")
-    max_length: int = Field(32, ge=2, description="tokens of the longest sequence; all lengths between are as likely")
+    min_length: int = Field(
+        8,
+        ge=2,
+        description=(
+            "tokens of the shortest sequence, in `last` with the empty one at which the parity is due"
+        ),
+    )
+    max_length: int = Field(
+        32, ge=2, description="tokens of the longest sequence; all lengths between are as likely"
+    )
     answer: Literal["last", "cumulative"] = Field(
-        "cumulative", description="last: the parity of all bits, due at the empty token after them; cumulative: at every bit, of those up to it"
+        "cumulative",
+        description=(
+            "last: the parity of all bits, due at the empty token after them; cumulative: at every bit, of"
+            " those up to it"
+        ),
     )
 
 
 class Parity(Task):
     """Has there been an odd number of ones?
 
-    A sequence of uniform bits is asked for its parity once it is over or after every bit: one bit of state that every second token turns over, which
-    a linear recurrence can follow at every length if its transitions have an eigenvalue of -1, and cannot if all are in [0, 1]. It does not tell of
-    more than one bit of state, nor at the lengths of training of tracking, for there a count or a table of short words will do.
+    A sequence of uniform bits is asked for its parity once it is over or after every bit: one bit of state
+    that every second token turns over, which a linear recurrence can follow at every length if its
+    transitions have an eigenvalue of -1, and cannot if all are in [0, 1]. It does not tell of more than one
+    bit of state, nor at the lengths of training of tracking, for there a count or a table of short words will
+    do.
 
-    Grazzi et al. 2024, arXiv:2411.12537, whose `last` this is; `cumulative` asks the same with more to learn from. Where a length has from 64 to
-    2^24 sequences (6 to 23 bits) train, validation and test share none of them; shorter ones, a tenth of `grazzi`, are in every split.
+    Grazzi et al. 2024, arXiv:2411.12537, whose `last` this is; `cumulative` asks the same with more to learn
+    from. Where a length has from 64 to 2^24 sequences (6 to 23 bits) train, validation and test share none of
+    them; shorter ones, a tenth of `grazzi`, are in every split.
     """
 
     name = "parity"
     asks = "track"
     Settings = ParitySettings
     presets: ClassVar[dict[str, Preset]] = {
-        "quick": Preset("a few minutes on a laptop: 8 to 32 bits, asked for after every one", protocol={"lr": 3e-3, "tokens": 2_000_000}),
+        "quick": Preset(
+            "a few minutes on a laptop: 8 to 32 bits, asked for after every one",
+            protocol={"lr": 3e-3, "tokens": 2_000_000},
+        ),
         "grazzi": Preset(
             "2411.12537: 3 to 40 tokens, asked for at the end; `grazzi-test` has the lengths it is judged by",
             task={"min_length": 3, "max_length": 40, "answer": "last"},
             model={"layers": 2, "d_model": 128, "heads": 4},
-            protocol={"batch_size": 256, "tokens": 20_000 * 256 * 40, "lr": 1e-3, "warmup": 0.1, "weight_decay": 0.0, "test_examples": 8192},
+            protocol={
+                "batch_size": 256,
+                "tokens": 20_000 * 256 * 40,
+                "lr": 1e-3,
+                "warmup": 0.1,
+                "weight_decay": 0.0,
+                "test_examples": 8192,
+            },
         ),
         "grazzi-test": Preset(
             "2411.12537: 40 to 256 tokens",
             task={"min_length": 40, "max_length": 256, "answer": "last"},
             model={"layers": 2, "d_model": 128, "heads": 4},
-            protocol={"batch_size": 256, "tokens": 20_000 * 256 * 256, "lr": 1e-3, "warmup": 0.1, "weight_decay": 0.0, "test_examples": 8192},
+            protocol={
+                "batch_size": 256,
+                "tokens": 20_000 * 256 * 256,
+                "lr": 1e-3,
+                "warmup": 0.1,
+                "weight_decay": 0.0,
+                "test_examples": 8192,
+            },
         ),
     }
 
@@ -128,5 +161,11 @@ class Parity(Task):
         said = f"The bits are {bits}, as tokens 1 for 0 and 2 for 1; all tokens after them are empty. "
         if self._last:
             ones = bits.count("1")
-            return f"{said}At position {length}, which is empty, the answer is {targets[0]}: {ones} ones are an {'odd' if ones % 2 else 'even'} number."
-        return f"{said}At every bit the parity up to it is due, coded likewise: {''.join(str(target - 1) for target in targets)}."
+            return (
+                f"{said}At position {length}, which is empty, the answer is {targets[0]}: {ones} ones are an"
+                f" {'odd' if ones % 2 else 'even'} number."
+            )
+        return (
+            f"{said}At every bit the parity up to it is due, coded likewise:"
+            f" {''.join(str(target - 1) for target in targets)}."
+        )

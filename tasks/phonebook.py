@@ -24,7 +24,9 @@ class PhonebookSettings(Settings):
     """How long the book is and what stands in it."""
 
     entries: int = Field(6, ge=1, description="names with their numbers")
-    demonstrations: int = Field(2, ge=0, description="other entries that are asked for and answered before the question")
+    demonstrations: int = Field(
+        2, ge=0, description="other entries that are asked for and answered before the question"
+    )
     digits: int = Field(10, ge=1, le=64, description="digits of a number")
     first_names: int = Field(64, ge=1, description="first names there are")
     last_names: int = Field(64, ge=1, description="last names there are")
@@ -32,20 +34,28 @@ class PhonebookSettings(Settings):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.entries <= self.demonstrations:
-            raise ValueError(f"{self.demonstrations} demonstrations and a question need {self.demonstrations + 1} entries; there are {self.entries}")
+            raise ValueError(
+                f"{self.demonstrations} demonstrations and a question need {self.demonstrations + 1} entries;"
+                f" there are {self.entries}"
+            )
         if self.entries > self.first_names * self.last_names:
-            raise ValueError(f"{self.entries} entries need as many names; there are {self.first_names * self.last_names} of a first and a last name")
+            raise ValueError(
+                f"{self.entries} entries need as many names; there are {self.first_names * self.last_names}"
+                " of a first and a last name"
+            )
         return self
 
 
 class Phonebook(Task):
     """Which number does this name have in the book?
 
-    After entries of two names and ten digits, and two questions that are answered as demonstrations, a third name's number is due digit by digit,
-    those before being there to be read: everything must be held in detail before it is known what will be asked for, and one wrong digit spoils it
-    (`exact`). It does not tell what a layer makes of sentences.
+    After entries of two names and ten digits, and two questions that are answered as demonstrations, a third
+    name's number is due digit by digit, those before being there to be read: everything must be held in
+    detail before it is known what will be asked for, and one wrong digit spoils it (`exact`). It does not
+    tell what a layer makes of sentences.
 
-    Jelassi et al. 2024 (Repeat After Me), arXiv:2402.01032, where pretrained models read such a book as text: here each name is a token.
+    Jelassi et al. 2024 (Repeat After Me), arXiv:2402.01032, where pretrained models read such a book as text:
+    here each name is a token.
     """
 
     name = "phonebook"
@@ -53,7 +63,10 @@ class Phonebook(Task):
     Settings = PhonebookSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset("minutes on a laptop: six entries", protocol={"tokens": 2_000_000, "lr": 3e-3}),
-        **{f"repeat-after-me-{entries}": Preset(f"{entries} entries", task={"entries": entries}) for entries in (10, 100, 500)},
+        **{
+            f"repeat-after-me-{entries}": Preset(f"{entries} entries", task={"entries": entries})
+            for entries in (10, 100, 500)
+        },
     }
 
     settings: PhonebookSettings
@@ -79,11 +92,16 @@ class Phonebook(Task):
         return 3 + self.settings.digits
 
     def chance(self) -> float:
-        """Naming the digit that is commonest among the entries that were not shown before and agree with the digits said: after few of these it is
-        one entry, so that `exact` tells more. Of a single entry, any digit."""
+        """Naming the digit that is commonest among the entries that were not shown before and agree with the
+        digits said: after few of these it is one entry, so that `exact` tells more. Of a single entry, any
+        digit."""
         s = self.settings
         entries = s.entries - s.demonstrations
-        return sum(left(entries, share=10.0**-place, values=10) for place in range(s.digits)) / s.digits if entries > 1 else 1 / 10
+        return (
+            sum(left(entries, share=10.0**-place, values=10) for place in range(s.digits)) / s.digits
+            if entries > 1
+            else 1 / 10
+        )
 
     def longer(self, times: int) -> dict[str, Any]:
         """More entries."""
@@ -97,25 +115,37 @@ class Phonebook(Task):
         """Places in the order of the digits."""
         s, device, rows = self.settings, index.device, index.shape[0]
         stream = Stream.of(index, seed=seed, split=split)
-        names = stream.child("names").permutation(s.first_names * s.last_names)(torch.arange(s.entries, device=device))
-        numbers = DIGITS + stream.child("numbers").integers(s.entries * s.digits, below=10).view(rows, s.entries, s.digits)
+        names = stream.child("names").permutation(s.first_names * s.last_names)(
+            torch.arange(s.entries, device=device)
+        )
+        numbers = DIGITS + stream.child("numbers").integers(s.entries * s.digits, below=10).view(
+            rows, s.entries, s.digits
+        )
         first, last = NAMES + names // s.last_names, NAMES + s.first_names + names % s.last_names
         book = torch.cat([torch.stack([torch.full_like(names, ENTRY), first, last], dim=2), numbers], dim=2)
-        chosen = stream.child("chosen").permutation(s.entries)(torch.arange(s.demonstrations + 1, device=device))
+        chosen = stream.child("chosen").permutation(s.entries)(
+            torch.arange(s.demonstrations + 1, device=device)
+        )
         asked = book.gather(1, chosen[:, :, None].expand(-1, -1, self._line))
         asked[:, :, 0] = ASK
         place = torch.arange(s.digits, device=device).expand(rows, -1)
         inputs = torch.cat([book, asked], dim=1).flatten(1)[:, :-1]
         positions = self.seq_len - s.digits + place
-        return Batch(inputs, positions, asked[:, -1, 3:], {"entry": chosen[:, -1:].expand_as(place), "place": place})
+        return Batch(
+            inputs, positions, asked[:, -1, 3:], {"entry": chosen[:, -1:].expand_as(place), "place": place}
+        )
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
         """And exact: how often a number is right in all its digits."""
-        return super().means(batch, prediction) | {"exact": exact(batch, prediction, length=self.settings.digits)}
+        return super().means(batch, prediction) | {
+            "exact": exact(batch, prediction, length=self.settings.digits)
+        }
 
     def solve(self, batch: Batch) -> Tensor:
         """The number of the entry with both names."""
-        book = batch.inputs[:, : self.settings.entries * self._line].reshape(-1, self.settings.entries, self._line)
+        book = batch.inputs[:, : self.settings.entries * self._line].reshape(
+            -1, self.settings.entries, self._line
+        )
         asked = batch.inputs[:, self.seq_len - self.settings.digits - 1 :][:, :2]
         found = (book[:, :, 1:3] == asked[:, None]).all(dim=2).long().argmax(dim=1)
         return book.gather(1, found[:, None, None].expand(-1, 1, self._line))[:, 0, 3:]
@@ -123,14 +153,22 @@ class Phonebook(Task):
     def explain(self, batch: Batch, row: int) -> str:
         """The demonstrations, the question and its answer; of the book how long it is, and the entry."""
         s = self.settings
-        tokens, entry, at = batch.inputs[row].tolist(), int(batch.slices["entry"][row, 0]), int(batch.positions[row, 0])
+        tokens, entry, at = (
+            batch.inputs[row].tolist(),
+            int(batch.slices["entry"][row, 0]),
+            int(batch.positions[row, 0]),
+        )
         lines = [*tokens, int(batch.targets[row, -1])][s.entries * self._line :]
         said = [lines[i + 1 : i + self._line] for i in range(0, len(lines), self._line)]
-        *shown, (name, number) = [(f"{first} {last}", "".join(str(digit - DIGITS) for digit in digits)) for first, last, *digits in said]
+        *shown, (name, number) = [
+            (f"{first} {last}", "".join(str(digit - DIGITS) for digit in digits))
+            for first, last, *digits in said
+        ]
         after = "; ".join(f"{name} has {number}" for name, number in shown[:8])
         begins = self._line * entry
         return (
-            f"A book of {s.entries} entries (digit 0 is token {DIGITS}){after and f', then as demonstrations: {after}'}. Then {name} is asked for: from "
-            f"position {at} on its number {number} is due, digit by digit; it stands in entry {entry}, from position {begins} on: "
-            f"{' '.join(map(str, tokens[begins : begins + self._line]))}."
+            f"A book of {s.entries} entries (digit 0 is token"
+            f" {DIGITS}){after and f', then as demonstrations: {after}'}. Then {name} is asked for: from"
+            f" position {at} on its number {number} is due, digit by digit; it stands in entry {entry}, from"
+            f" position {begins} on: {' '.join(map(str, tokens[begins : begins + self._line]))}."
         )

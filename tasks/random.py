@@ -1,7 +1,8 @@
-"""Randomness as integer hashing of (seed, split, index, draw): the same bits on every device, in any batch, in any order.
+"""Randomness as integer hashing of (seed, split, index, draw): the same bits on every device, in any batch,
+in any order.
 
-All arithmetic is on 64-bit integers, which wrap alike everywhere; logarithms, which differ in the last bit between devices, come
-from a table that is computed in decimal arithmetic.
+All arithmetic is on 64-bit integers, which wrap alike everywhere; logarithms, which differ in the last bit
+between devices, come from a table that is computed in decimal arithmetic.
 """
 
 from decimal import Context, Decimal
@@ -29,7 +30,8 @@ def constant(values: tuple[int, ...], device: torch.device) -> Tensor:
 
 
 def content(x: Tensor) -> Tensor:
-    """Of every row of x, integers [B, M], a hash of 64 bits: int64 [B]. Rows that are alike have the same one, and others hardly ever do."""
+    """Of every row of x, integers [B, M], a hash of 64 bits: int64 [B]. Rows that are alike have the same
+    one, and others hardly ever do."""
     return mixed(x.to(torch.int64) + mixed(torch.arange(x.shape[1], device=x.device))).sum(dim=1)
 
 
@@ -41,7 +43,9 @@ class Stream(NamedTuple):
     @classmethod
     def of(cls, index: Tensor, *, seed: int | Tensor, split: str) -> "Stream":
         """The stream of example `index` [B] in `split` of `seed`."""
-        seed = seed if isinstance(seed, Tensor) else torch.full((), seed, dtype=torch.int64, device=index.device)
+        seed = (
+            seed if isinstance(seed, Tensor) else torch.full((), seed, dtype=torch.int64, device=index.device)
+        )
         root = mixed(seed, stable_key("split", split))
         return cls(mixed(mixed(index.to(torch.int64)) + root))
 
@@ -50,11 +54,13 @@ class Stream(NamedTuple):
         return Stream(mixed(self.key, stable_key("draw", draw)))
 
     def bits(self, counter: int | Tensor) -> Tensor:
-        """Uniform integers in [0, 2^32), one for each counter [M] or [B, M] -> [B, M]; or for so many, counted from 0."""
+        """Uniform integers in [0, 2^32), one for each counter [M] or [B, M] -> [B, M]; or for so many,
+        counted from 0."""
         return bits(self.key, counter)
 
     def integers(self, count: int, *, below: int | Tensor) -> Tensor:
-        """[B, count] uniform in [0, below), below one number or [B or 1, count or 1]; the bias is at most below / 2^32."""
+        """[B, count] uniform in [0, below), below one number or [B or 1, count or 1]; the bias is at most
+        below / 2^32."""
         return _scale(self.bits(count), below)
 
     def integers_at(self, counter: Tensor, *, below: int | Tensor) -> Tensor:
@@ -77,7 +83,8 @@ class Stream(NamedTuple):
     def exponentials(self, count: int) -> Tensor:
         """[B, count] of -log2(U), U uniform in (0, 1), in units of 2^-26."""
         odd = 2 * self.bits(count) + 1  # U = odd / 2^33
-        parts = odd.double().view(torch.int64)  # exact: odd < 2^33, so that odd = 2^exponent (1 + fraction / 2^32)
+        # exact: odd < 2^33, so that odd = 2^exponent (1 + fraction / 2^32)
+        parts = odd.double().view(torch.int64)
         cell, rest = (parts >> 40) & 0xFFF, (parts >> 20) & 0xFFFFF  # of the fraction
         low, step = constant(_log2_table(), odd.device), constant(_log2_steps(), odd.device)
         log2_fraction = low[cell] + (step[cell] * rest >> 20)
@@ -88,16 +95,19 @@ class Stream(NamedTuple):
         return Permutation(self, size)
 
     def weighted_order(self, inverse_weights: Tensor) -> Tensor:
-        """[B, S] the order in which successive draws without replacement take S items; `inverse_weights` [S] as from `inverse_powers`.
+        """[B, S] the order in which successive draws without replacement take S items; `inverse_weights` [S]
+        as from `inverse_powers`.
 
-        An item's exponential waiting time over its weight is the time of its draw, so sorting the times is drawing one by one.
+        An item's exponential waiting time over its weight is the time of its draw, so sorting the times is
+        drawing one by one.
         """
         waiting = self.exponentials(inverse_weights.shape[0]) * inverse_weights
         return waiting.sort(dim=1, stable=True).indices
 
 
 class Permutation(NamedTuple):
-    """A permutation of 0 ... size-1, at most `MOST_IDS` of them, evaluated where it is needed; only of a few it is listed, by sorting."""
+    """A permutation of 0 ... size-1, at most `MOST_IDS` of them, evaluated where it is needed; only of a few
+    it is listed, by sorting."""
 
     stream: Stream
     size: int
@@ -112,7 +122,9 @@ class Permutation(NamedTuple):
 
 def inverse(order: Tensor) -> Tensor:
     """Of permutations [B, S]: where each number stands."""
-    return torch.empty_like(order).scatter_(1, order, torch.arange(order.shape[1], device=order.device).expand_as(order))
+    return torch.empty_like(order).scatter_(
+        1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
+    )
 
 
 _FEW = 64
@@ -131,7 +143,10 @@ def _log2_table() -> tuple[int, ...]:
     """log2(1 + i / 4096) in units of 2^-26, i = 0 ... 4096."""
     ln2 = Decimal(2).ln(_DECIMAL)
     unit = Decimal(1 << _FRACTION_BITS)
-    return tuple(int((_DECIMAL.divide((1 + Decimal(i) / 4096).ln(_DECIMAL), ln2) * unit).to_integral_value()) for i in range(4097))
+    return tuple(
+        int((_DECIMAL.divide((1 + Decimal(i) / 4096).ln(_DECIMAL), ln2) * unit).to_integral_value())
+        for i in range(4097)
+    )
 
 
 @cache
@@ -142,10 +157,14 @@ def _log2_steps() -> tuple[int, ...]:
 
 @cache
 def inverse_powers(count: int, exponent: float) -> tuple[int, ...]:
-    """max_j w_j / w_i for w_i = i^exponent, i = 1 ... count, in units of 2^-14: integers, computed alike on every machine."""
+    """max_j w_j / w_i for w_i = i^exponent, i = 1 ... count, in units of 2^-14: integers, computed alike on
+    every machine."""
     power = Decimal(repr(exponent))
     weights = [(Decimal(i).ln(_DECIMAL) * power).exp(_DECIMAL) for i in range(1, count + 1)]
     largest = max(weights)
     if largest / min(weights) * (1 << 14) > LARGEST_WEIGHT:
-        raise ValueError(f"{count:,} weights of exponent {exponent} differ by more than waiting times of 64 bits can tell apart")
+        raise ValueError(
+            f"{count:,} weights of exponent {exponent} differ by more than waiting times of 64 bits can tell"
+            " apart"
+        )
     return tuple(int((_DECIMAL.divide(largest, w) * (1 << 14)).to_integral_value()) for w in weights)

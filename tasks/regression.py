@@ -1,9 +1,11 @@
 """In-context linear regression.
 
-Points x and a weight vector w are standard normal, the value is y = (w . x + noise) / sqrt(dimension), so that its variance is 1 without noise and
-the mean squared error is the published one over the dimension: guessing 0 has 1. "accuracy" is the share of the squares that is explained, by
-`place`, the number of points told before. Rules of memory are estimators here: a sum averages, the delta rule is least mean squares in one pass,
-least squares is what MesaNet keeps; `linbench untrained regression` has the errors of these baselines.
+Points x and a weight vector w are standard normal, the value is y = (w . x + noise) / sqrt(dimension), so
+that its variance is 1 without noise and the mean squared error is the published one over the dimension:
+guessing 0 has 1. "accuracy" is the share of the squares that is explained, by `place`, the number of points
+told before. Rules of memory are estimators here: a sum averages, the delta rule is least mean squares in one
+pass, least squares is what MesaNet keeps; `linbench untrained regression` has the errors of these
+baselines.
 """
 
 from functools import cache
@@ -21,7 +23,8 @@ from linbench.tasks.blocks.estimators import Told, averaging, least_mean_squares
 from linbench.tasks.random import Stream
 
 ROUNDING = 1e-9
-"""The least variance of noise that the exact solver takes for granted: what it sees of a target is rounded to float32."""
+"""The least variance of noise that the exact solver takes for granted: what it sees of a target is rounded to
+float32."""
 
 SEQUENCES = 4096
 """Whose points the optimum is an average over, where it has no closed form."""
@@ -32,44 +35,73 @@ class RegressionSettings(Settings):
 
     dimension: int = Field(8, ge=1, description="of the points")
     points: int = Field(32, ge=2, description="points, each asked about before its value is told")
-    noise: float = Field(0.0, ge=0, le=1e6, description="standard deviation of noise on w . x, whose own is sqrt(dimension)")
-    condition: float = Field(1.0, ge=1, description="largest over smallest variance of a point along its principal axes, which every sequence has its own of")
+    noise: float = Field(
+        0.0, ge=0, le=1e6, description="standard deviation of noise on w . x, whose own is sqrt(dimension)"
+    )
+    condition: float = Field(
+        1.0,
+        ge=1,
+        description=(
+            "largest over smallest variance of a point along its principal axes, which every sequence has its"
+            " own of"
+        ),
+    )
     drift: bool = Field(False, description="whether another function is drawn after half of the points")
     tokens: Literal["pair", "published"] = Field(
-        "pair", description="pair: a token (x, 0, 1) asks, the next one (x, y, 0) tells; published: a token x, then a token (y, 0, ..., 0)"
+        "pair",
+        description=(
+            "pair: a token (x, 0, 1) asks, the next one (x, y, 0) tells; published: a token x, then a token"
+            " (y, 0, ..., 0)"
+        ),
     )
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.dimension == 1 and self.condition != 1:
-            raise ValueError(f"points of one dimension have one axis, and condition must be 1, not {self.condition:g}")
+            raise ValueError(
+                f"points of one dimension have one axis, and condition must be 1, not {self.condition:g}"
+            )
         if self.drift and self.points == 2:
-            raise ValueError("with drift each of 2 points is of another function, of which nothing was told; points must be at least 3")
+            raise ValueError(
+                "with drift each of 2 points is of another function, of which nothing was told; points must"
+                " be at least 3"
+            )
         return self
 
 
 class Regression(Task):
     """What is the value of a linear function at this point, after some points and their values?
 
-    Every point is asked about, then told with its value: a layer must fit what it reads, through noise, with unequal variances and, with drift, by
-    letting go. It does not tell whether a layer recalls anything exactly.
+    Every point is asked about, then told with its value: a layer must fit what it reads, through noise, with
+    unequal variances and, with drift, by letting go. It does not tell whether a layer recalls anything
+    exactly.
 
-    Garg et al. 2022, arXiv:2208.01066; condition and drift are linbench's own. Dimension and points do not grow along training as in the
-    published curriculum, and a token holds a point with its value unless `tokens` is published.
+    Garg et al. 2022, arXiv:2208.01066; condition and drift are linbench's own. Dimension and points do not
+    grow along training as in the published curriculum, and a token holds a point with its value unless
+    `tokens` is published.
     """
 
     name = "regression"
     asks = "learn"
     Settings = RegressionSettings
     presets: ClassVar[dict[str, Preset]] = {
-        "quick": Preset("32 points of 8 dimensions, no noise: for a laptop", protocol={"tokens": 2_048_000, "lr": 3e-3}),
-        "noisy": Preset("noise as strong as one of 8 dimensions: to fit every point is too much", task={"noise": 1.0}),
-        "ill-conditioned": Preset(
-            "variances of the 8 axes from 1 to 100, which part one pass of least mean squares from least squares", task={"condition": 100.0}
+        "quick": Preset(
+            "32 points of 8 dimensions, no noise: for a laptop", protocol={"tokens": 2_048_000, "lr": 3e-3}
         ),
-        "drift": Preset("another function from the middle on: what was fitted before is in the way", task={"drift": True}),
+        "noisy": Preset(
+            "noise as strong as one of 8 dimensions: to fit every point is too much", task={"noise": 1.0}
+        ),
+        "ill-conditioned": Preset(
+            "variances of the 8 axes from 1 to 100, which part one pass of least mean squares from least"
+            " squares",
+            task={"condition": 100.0},
+        ),
+        "drift": Preset(
+            "another function from the middle on: what was fitted before is in the way", task={"drift": True}
+        ),
         "garg-20-41": Preset(
-            "as published, but for the curriculum: 41 points of 20 dimensions, their values in tokens of their own",
+            "as published, but for the curriculum: 41 points of 20 dimensions, their values in tokens of"
+            " their own",
             task={"dimension": 20, "points": 41, "tokens": "published"},
             model={"layers": 12, "d_model": 256},
             protocol={"tokens": 500_000 * 64 * 82, "batch_size": 64, "lr": 1e-4},
@@ -98,15 +130,20 @@ class Regression(Task):
         return 0.0
 
     def optimum(self) -> float:
-        """Expected of the posterior mean, whose error depends on the points alone. Without noise n points tell n of `dimension` directions of w, which is a
-        share of n / dimension of the next value's square where all variances are equal; else an average over the points of sequences drawn for this."""
+        """Expected of the posterior mean, whose error depends on the points alone. Without noise n points
+        tell n of `dimension` directions of w, which is a share of n / dimension of the next value's square
+        where all variances are equal; else an average over the points of sequences drawn for this."""
         return _optimum(self.settings).value
 
     @property
     def optimum_places(self) -> int:
         """As many as four standard errors leave."""
         error = _optimum(self.settings).standard_error
-        return super().optimum_places if error == 0 else max(1, min(super().optimum_places, floor(-log10(4 * error))))
+        return (
+            super().optimum_places
+            if error == 0
+            else max(1, min(super().optimum_places, floor(-log10(4 * error))))
+        )
 
     def longer(self, times: int) -> dict[str, Any]:
         """More points."""
@@ -132,27 +169,51 @@ class Regression(Task):
         else:
             asks, tells = x, torch.cat([value, zero.expand(-1, -1, s.dimension - 1)], dim=2)
         place = torch.arange(s.points, device=index.device).expand(len(index), -1)
-        return Batch(torch.stack([asks, tells], dim=2).flatten(1, 2).float(), 2 * place, value.float(), {"place": place})
+        return Batch(
+            torch.stack([asks, tells], dim=2).flatten(1, 2).float(),
+            2 * place,
+            value.float(),
+            {"place": place},
+        )
 
     def draw_points(self, stream: Stream) -> Tensor:
-        """[B, points, dimension], float64; of mean variance 1, along axes turned at random where variances differ."""
+        """[B, points, dimension], float64; of mean variance 1, along axes turned at random where variances
+        differ."""
         s = self.settings
         x = stream.child("points").normals(s.points * s.dimension).double().view(-1, s.points, s.dimension)
         if s.condition == 1:
             return x
         x = x * self.variances(x.device).sqrt()
-        axes = stream.child("axes").normals(s.dimension * s.dimension).double().view(-1, s.dimension, s.dimension)
-        for first in range(s.dimension - 1):  # reflections that send an axis to a random direction among those left: together a uniform rotation
+        axes = (
+            stream.child("axes")
+            .normals(s.dimension * s.dimension)
+            .double()
+            .view(-1, s.dimension, s.dimension)
+        )
+        # reflections that send an axis to a random direction among those left: together a uniform rotation
+        for first in range(s.dimension - 1):
             mirror = axes[:, first, None, first:]
             mirror = torch.cat([mirror[..., :1] - mirror.norm(dim=2, keepdim=True), mirror[..., 1:]], dim=2)
             left = x[..., first:]
-            x = torch.cat([x[..., :first], left - 2 * mirror * (left * mirror).sum(dim=2, keepdim=True) / mirror.square().sum(dim=2, keepdim=True)], dim=2)
+            x = torch.cat(
+                [
+                    x[..., :first],
+                    left
+                    - 2
+                    * mirror
+                    * (left * mirror).sum(dim=2, keepdim=True)
+                    / mirror.square().sum(dim=2, keepdim=True),
+                ],
+                dim=2,
+            )
         return x
 
     def variances(self, device: torch.device) -> Tensor:
         """[dimension], along the axes before they are turned; 1 on average."""
         s = self.settings
-        falling = s.condition ** (-torch.arange(s.dimension, dtype=torch.float64, device=device) / max(s.dimension - 1, 1))
+        falling = s.condition ** (
+            -torch.arange(s.dimension, dtype=torch.float64, device=device) / max(s.dimension - 1, 1)
+        )
         return falling * s.dimension / falling.sum()
 
     def told(self, batch: Batch) -> Told:
@@ -162,9 +223,12 @@ class Regression(Task):
         return Told(asks[:, :, : s.dimension], tells[:, :, s.dimension if s.tokens == "pair" else 0])
 
     def solve(self, batch: Batch) -> Tensor:
-        """The posterior mean: ridge regression with the variance of the noise as penalty, on what was told since the function last changed."""
+        """The posterior mean: ridge regression with the variance of the noise as penalty, on what was told
+        since the function last changed."""
         s = self.settings
-        return ridge(self.told(batch), penalty=self.penalty, anew=s.points // 2 if s.drift else None)[:, :, None].float()
+        return ridge(self.told(batch), penalty=self.penalty, anew=s.points // 2 if s.drift else None)[
+            :, :, None
+        ].float()
 
     @property
     def penalty(self) -> float:
@@ -176,23 +240,33 @@ class Regression(Task):
         told = self.told(batch)
         found = {
             "averaging": averaging(told),
-            **{f"least mean squares, beta {beta:g}": least_mean_squares(told, beta=beta) for beta in (1.0, 0.5)},
+            **{
+                f"least mean squares, beta {beta:g}": least_mean_squares(told, beta=beta)
+                for beta in (1.0, 0.5)
+            },
             f"least squares, penalty {self.penalty:g}": ridge(told, penalty=self.penalty),
             "3 nearest points": nearest(told, count=3),
         }
-        return {name: Prediction(answers[:, :, None].float(), torch.zeros_like(answers)) for name, answers in found.items()}
+        return {
+            name: Prediction(answers[:, :, None].float(), torch.zeros_like(answers))
+            for name, answers in found.items()
+        }
 
     def explain(self, batch: Batch, row: int) -> str:
         """The first points and the last."""
         s, (x, y) = self.settings, self.told(batch)
         shown = [n for n in range(s.points) if n < 2 or n == s.points - 1]
         points = "; ".join(
-            f"at position {2 * n} stands the point ({', '.join(f'{v:.2f}' for v in x[row, n, :6].tolist())}{', ...' * (s.dimension > 6)}), "
-            f"the answer there is {float(y[row, n]):.3f} and stands in the next token"
+            f"at position {2 * n} stands the point"
+            f" ({', '.join(f'{v:.2f}' for v in x[row, n, :6].tolist())}{', ...' * (s.dimension > 6)}), the"
+            f" answer there is {float(y[row, n]):.3f} and stands in the next token"
             for n in shown
         )
         change = f" From point {s.points // 2} on it is another function." * s.drift
-        return f"A linear function of {s.dimension} numbers is told at {s.points} points, of which a few are: {points}.{change}"
+        return (
+            f"A linear function of {s.dimension} numbers is told at {s.points} points, of which a few are:"
+            f" {points}.{change}"
+        )
 
 
 class _Optimum(NamedTuple):
@@ -211,11 +285,17 @@ def _optimum(settings: RegressionSettings) -> _Optimum:
         return _Optimum(told / (points * dimension), 0.0)
     task = Regression(settings)
     penalty, variances = task.penalty, task.variances(torch.device("cpu"))
-    normals = Stream.of(torch.arange(SEQUENCES), seed=0, split="optimum").child("points").normals(points * dimension)
-    x = normals.double().view(-1, points, dimension) * variances.sqrt()  # how axes are turned changes no error
+    normals = (
+        Stream.of(torch.arange(SEQUENCES), seed=0, split="optimum")
+        .child("points")
+        .normals(points * dimension)
+    )
+    # how axes are turned changes no error
+    x = normals.double().view(-1, points, dimension) * variances.sqrt()
     left = torch.zeros_like(x[:, 0, 0])
     for _, gram, _ in moments(Told(x, torch.zeros_like(x[:, :, 0])), points // 2 if settings.drift else None):
         factor = torch.linalg.cholesky(gram + penalty * torch.eye(dimension, dtype=torch.float64))
-        left += penalty * (torch.cholesky_inverse(factor).diagonal(dim1=1, dim2=2) * variances).sum(dim=1)  # of w's posterior, at the next point
+        # of w's posterior, at the next point
+        left += penalty * (torch.cholesky_inverse(factor).diagonal(dim1=1, dim2=2) * variances).sum(dim=1)
     explained = (1 - left / (points * dimension)) / (1 + settings.noise**2 / dimension)
     return _Optimum(float(explained.mean()), float(explained.std()) / SEQUENCES**0.5)

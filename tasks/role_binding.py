@@ -1,7 +1,8 @@
 """Who did what to whom: the same words in different roles.
 
-Events stand in any order. Every name of a verb does it to the next, the last to the first, so that each is agent and patient of the same verb; both
-ways round are as likely. Where events are passive, the role must be understood and not the place.
+Events stand in any order. Every name of a verb does it to the next, the last to the first, so that each is
+agent and patient of the same verb; both ways round are as likely. Where events are passive, the role must be
+understood and not the place.
 """
 
 from typing import ClassVar, Self
@@ -26,26 +27,59 @@ _ASK = "role verb party ."
 class RoleBindingSettings(Settings):
     """Who takes part, and how it is said."""
 
-    seq_len: int = Field(80, ge=4, description="length of a sequence; what the statements leave of it is filler, anywhere between them")
+    seq_len: int = Field(
+        80,
+        ge=4,
+        description="length of a sequence; what the statements leave of it is filler, anywhere between them",
+    )
     names: int = Field(16, ge=3, description="names, from which those who take part in a verb are drawn")
     verbs: int = Field(8, ge=1, description="verbs, from which an example draws its own")
-    rings: int = Field(3, ge=1, description="verbs of an example; with each, the first of some names does it to the second, and so on, the last to the first")
-    parties: int = Field(4, ge=3, description="names of a ring, and so events of its verb; each is agent of one and patient of another")
+    rings: int = Field(
+        3,
+        ge=1,
+        description=(
+            "verbs of an example; with each, the first of some names does it to the second, and so on, the"
+            " last to the first"
+        ),
+    )
+    parties: int = Field(
+        4,
+        ge=3,
+        description="names of a ring, and so events of its verb; each is agent of one and patient of another",
+    )
     questions: int = Field(6, ge=1, description="questions, of twice as many as there are events")
-    passive: float = Field(0.0, ge=0, le=1, description="share of events told with the patient first; if there are any, a word behind each verb says which")
+    passive: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description=(
+            "share of events told with the patient first; if there are any, a word behind each verb says"
+            " which"
+        ),
+    )
     noises: int = Field(0, ge=0, description="noise tokens, of which filler is drawn; 0: filler is padding")
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.parties > self.names:
-            raise ValueError(f"the {self.parties} parties of a ring have different names, so names must be at least {self.parties}, not {self.names}")
+            raise ValueError(
+                f"the {self.parties} parties of a ring have different names, so names must be at least"
+                f" {self.parties}, not {self.names}"
+            )
         if self.rings > self.verbs:
-            raise ValueError(f"{self.rings} rings have different verbs, so verbs must be at least {self.rings}, not {self.verbs}")
+            raise ValueError(
+                f"{self.rings} rings have different verbs, so verbs must be at least {self.rings}, not"
+                f" {self.verbs}"
+            )
         if self.questions > 2 * self.events:
-            raise ValueError(f"{self.events} events leave {2 * self.events} different questions, so questions must be at most that many, not {self.questions}")
+            raise ValueError(
+                f"{self.events} events leave {2 * self.events} different questions, so questions must be at"
+                f" most that many, not {self.questions}"
+            )
         if self.seq_len < self.needed:
             raise ValueError(
-                f"{self.events} events and {self.questions} questions take {self.needed} tokens, so seq_len must be at least {self.needed}, not {self.seq_len}"
+                f"{self.events} events and {self.questions} questions take {self.needed} tokens, so seq_len"
+                f" must be at least {self.needed}, not {self.seq_len}"
             )
         return self
 
@@ -68,8 +102,10 @@ class RoleBindingSettings(Settings):
 class RoleBinding(Task):
     """Who did this to her, and to whom did she do it?
 
-    A sequence tells events, `agent verb patient`, in which the names of a verb form a ring, and `WHO verb name` or `WHOM verb name` asks for its
-    neighbours: told the other way round a ring has the same words and the other answers, so that who reads bags of words is right half the time. It
+    A sequence tells events, `agent verb patient`, in which the names of a verb form a ring, and `WHO verb
+    name` or `WHOM verb name` asks for its
+    neighbours: told the other way round a ring has the same words and the other answers, so that who reads
+        bags of words is right half the time. It
     does not tell how much a layer can hold.
 
     linbench's own.
@@ -79,7 +115,11 @@ class RoleBinding(Task):
     asks = "remember"
     Settings = RoleBindingSettings
     presets: ClassVar[dict[str, Preset]] = {
-        "quick": Preset("minutes on a laptop: 3 verbs, 4 names with each", model={"heads": 2}, protocol={"lr": 3e-3, "tokens": 2_048_000}),
+        "quick": Preset(
+            "minutes on a laptop: 3 verbs, 4 names with each",
+            model={"heads": 2},
+            protocol={"lr": 3e-3, "tokens": 2_048_000},
+        ),
         "passive": Preset(
             "quick, half of the events told with the patient first",
             task={"passive": 0.5, "seq_len": 96},
@@ -88,7 +128,16 @@ class RoleBinding(Task):
         ),
         "base": Preset(
             "8 verbs, 6 names with each of 64, half passive, among noise",
-            task={"names": 64, "verbs": 32, "rings": 8, "parties": 6, "questions": 12, "passive": 0.5, "noises": 32, "seq_len": 384},
+            task={
+                "names": 64,
+                "verbs": 32,
+                "rings": 8,
+                "parties": 6,
+                "questions": 12,
+                "passive": 0.5,
+                "noises": 32,
+                "seq_len": 384,
+            },
             model={"d_model": 128, "heads": 2},
             protocol={"lr": 3e-3, "tokens": 200_000_000, "batch_size": 128},
         ),
@@ -115,23 +164,36 @@ class RoleBinding(Task):
         return self.settings.questions
 
     def chance(self) -> float:
-        """1 / 2: one of the two who took part in an event of this verb with this name, blind to the role that is asked for."""
+        """1 / 2: one of the two who took part in an event of this verb with this name, blind to the role that
+        is asked for."""
         return 0.5
 
     def slice_sizes(self) -> dict[str, int]:
-        """role: 0 asks for the agent, 1 for the patient. doublings: of the distance in tokens from the event to the question, 0 for 1, 1 for 2 and 3,
-        2 for 4 to 7, and so on. verbs: with how many the name takes part. voice: 1, the event is told with the patient first."""
-        return {"role": 2, "doublings": doublings_size(self.seq_len), "verbs": self.settings.rings + 1, "voice": 2}
+        """role: 0 asks for the agent, 1 for the patient. doublings: of the distance in tokens from the event
+        to the question, 0 for 1, 1 for 2 and 3, 2 for 4 to 7, and so on. verbs: with how many the name takes
+        part. voice: 1, the event is told with the patient first."""
+        return {
+            "role": 2,
+            "doublings": doublings_size(self.seq_len),
+            "verbs": self.settings.rings + 1,
+            "voice": 2,
+        }
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
         """Event j of a ring is what its name j does to the next one."""
         s, device = self.settings, index.device
         stream = Stream.of(index, seed=seed, split=split)
         E, T = s.events, s.seq_len
-        rings = parts(stream.child("names"), s.rings).permutation(s.names)(torch.arange(s.parties, device=device)).view(-1, s.rings, s.parties)
+        rings = (
+            parts(stream.child("names"), s.rings)
+            .permutation(s.names)(torch.arange(s.parties, device=device))
+            .view(-1, s.rings, s.parties)
+        )
         agent = FIRST_NAME + rings.flatten(1)
         patient = FIRST_NAME + rings.roll(-1, dims=2).flatten(1)
-        own = self._first_verb + stream.child("verbs").permutation(s.verbs)(torch.arange(s.rings, device=device))
+        own = self._first_verb + stream.child("verbs").permutation(s.verbs)(
+            torch.arange(s.rings, device=device)
+        )
         verb = own.repeat_interleave(s.parties, dim=1)
         passive = stream.child("passive").happens(E, share=s.passive)
 
@@ -150,10 +212,17 @@ class RoleBinding(Task):
         if s.noises:
             ids = self._first_noise + stream.child("filler").integers(T, below=s.noises)
         first, second = torch.where(passive, patient, agent), torch.where(passive, agent, patient)
-        say(ids, s.event, told, {"first": first, "verb": verb, "voice": torch.where(passive, BY, TO), "second": second})
+        say(
+            ids,
+            s.event,
+            told,
+            {"first": first, "verb": verb, "voice": torch.where(passive, BY, TO), "second": second},
+        )
         say(ids, _ASK, asking, {"role": WHO + role, "verb": verb.gather(1, event), "party": party})
         positions = asking + place(_ASK, "party")
-        takes_part = torch.zeros(len(index), self._first_verb, dtype=torch.int64, device=device).scatter_add(1, agent, torch.ones_like(agent))
+        takes_part = torch.zeros(len(index), self._first_verb, dtype=torch.int64, device=device).scatter_add(
+            1, agent, torch.ones_like(agent)
+        )
         slices = {
             "role": role,
             "doublings": doublings(positions - told.gather(1, event)),
@@ -163,10 +232,14 @@ class RoleBinding(Task):
         return Batch(ids, positions, targets, slices, {"swapped": swapped})
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
-        """Beside accuracy, of all answers: swapped, who has the other role beside the same name; other, another name that was told of; alien, anything else."""
+        """Beside accuracy, of all answers: swapped, who has the other role beside the same name; other,
+        another name that was told of; alien, anything else."""
         answers = prediction.answers
         swapped = answers == batch.facts["swapped"]
-        seen = first_seen(batch.inputs, self._first_noise + self.settings.noises).gather(1, answers) < batch.positions
+        seen = (
+            first_seen(batch.inputs, self._first_noise + self.settings.noises).gather(1, answers)
+            < batch.positions
+        )
         named = seen & (answers >= FIRST_NAME) & (answers < self._first_verb)
         wrong = (answers != batch.targets) & ~swapped
         found = {"swapped": swapped, "other": wrong & named, "alien": wrong & ~named}
@@ -175,9 +248,15 @@ class RoleBinding(Task):
     def _read(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Where an event begins, its agent, its verb and its patient: all [B, T]."""
         event = self.settings.event
-        first, verb, second = (inputs.roll(-place(event, word), dims=1) for word in ("first", "verb", "second"))
+        first, verb, second = (
+            inputs.roll(-place(event, word), dims=1) for word in ("first", "verb", "second")
+        )
         is_name = [(x >= FIRST_NAME) & (x < self._first_verb) for x in (first, second)]
-        passive = (inputs.roll(-place(event, "voice"), dims=1) == BY) if self.settings.passive else torch.zeros_like(is_name[0])
+        passive = (
+            (inputs.roll(-place(event, "voice"), dims=1) == BY)
+            if self.settings.passive
+            else torch.zeros_like(is_name[0])
+        )
         begins = is_name[0] & (verb >= self._first_verb) & (verb < self._first_noise) & is_name[1]
         return begins, torch.where(passive, second, first), verb, torch.where(passive, first, second)
 
@@ -196,9 +275,17 @@ class RoleBinding(Task):
         """Events in the order told, then questions, as far as there is room."""
         begins, *words = (x[row].tolist() for x in self._read(batch.inputs))
         tokens = batch.inputs[row].tolist()
-        told = [f"{agent} does {verb} to {patient}" for begun, agent, verb, patient in zip(begins, *words, strict=True) if begun]
+        told = [
+            f"{agent} does {verb} to {patient}"
+            for begun, agent, verb, patient in zip(begins, *words, strict=True)
+            if begun
+        ]
         asked = []
         for at, target in zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True):
             role, verb, party = tokens[at - 2 : at + 1]
-            asked.append(f"at position {at}, {f'who does {verb} to {party}' if role == WHO else f'to whom {party} does {verb}'}: {target}")
+            asked.append(
+                f"at position {at},"
+                f" {f'who does {verb} to {party}' if role == WHO else f'to whom {party} does {verb}'}:"
+                f" {target}"
+            )
         return f"Told is: {listed(told, 24, ', ')}. Asked is {listed(asked, 12, '; ')}. All else is filler."

@@ -1,7 +1,7 @@
 """MAD's selective copying.
 
-Tokens are drawn from a small vocabulary. Each blank is put before one of them, chosen at random, so that the last stands just before the copy token;
-after that come as many blanks as there were tokens.
+Tokens are drawn from a small vocabulary. Each blank is put before one of them, chosen at random, so that the
+last stands just before the copy token; after that come as many blanks as there were tokens.
 """
 
 from typing import ClassVar, Self
@@ -29,8 +29,9 @@ class SelectiveCopySettings(Settings):
     def _possible(self) -> Self:
         if self.seq_len <= 2 * self.num_tokens_to_copy + 1:
             raise ValueError(
-                f"{self.num_tokens_to_copy} tokens, a copy token and as many answers leave no blank in {self.seq_len} places; "
-                f"seq_len = {2 * self.num_tokens_to_copy + 2} would do, or num_tokens_to_copy = {self.seq_len // 2 - 1}"
+                f"{self.num_tokens_to_copy} tokens, a copy token and as many answers leave no blank in"
+                f" {self.seq_len} places; seq_len = {2 * self.num_tokens_to_copy + 2} would do, or"
+                f" num_tokens_to_copy = {self.seq_len // 2 - 1}"
             )
         return self
 
@@ -38,20 +39,26 @@ class SelectiveCopySettings(Settings):
 class SelectiveCopy(MacroAccuracy):
     """Which tokens were there among the blanks, in their order?
 
-    A few tokens stand among blanks, and after the copy token each is due in turn: a layer must let in what matters by content and keep its order,
-    whatever stands between. It does not tell whether a layer can find a thing again by another.
+    A few tokens stand among blanks, and after the copy token each is due in turn: a layer must let in what
+    matters by content and keep its order, whatever stands between. It does not tell whether a layer can find
+    a thing again by another.
 
-    MAD, Poli et al. 2024, arXiv:2403.17844, after Gu & Dao 2023, arXiv:2312.00752. The published generator places blanks by a global random state.
+    MAD, Poli et al. 2024, arXiv:2403.17844, after Gu & Dao 2023, arXiv:2312.00752. The published generator
+    places blanks by a global random state.
     """
 
     name = "selective_copy"
     asks = "filter"
     Settings = SelectiveCopySettings
     presets: ClassVar[dict[str, Preset]] = {
-        "quick": Preset("8 tokens among 64, fresh examples", task={"seq_len": 64, "num_tokens_to_copy": 8}, protocol={"tokens": 2_000_000, "lr": 3e-3}),
+        "quick": Preset(
+            "8 tokens among 64, fresh examples",
+            task={"seq_len": 64, "num_tokens_to_copy": 8},
+            protocol={"tokens": 2_000_000, "lr": 3e-3},
+        ),
         "mamba": Preset(
-            "2312.00752: 16 tokens in 4096, two layers of width 64, 400,000 steps of 64 sequences; blanks are placed as MAD places them, and the copy token "
-            "stands once, where there every answer has one",
+            "2312.00752: 16 tokens in 4096, two layers of width 64, 400,000 steps of 64 sequences; blanks are"
+            " placed as MAD places them, and the copy token stands once, where there every answer has one",
             task={"seq_len": 4096},
             model={"layers": 2, "d_model": 64},
             protocol={"lr": 1e-4, "batch_size": 64, "tokens": 400_000 * 64 * 4096},
@@ -86,23 +93,34 @@ class SelectiveCopy(MacroAccuracy):
         blanks = stream.child("blanks").integers(s.seq_len - 2 * count - 1, below=count)
         before = torch.zeros_like(tokens).scatter_add(1, blanks, torch.ones_like(blanks)).cumsum(dim=1)
         places = order + before
-        inputs = torch.full((rows, s.seq_len), s.vocab_size - 2, dtype=torch.int64, device=index.device).scatter(1, places, tokens)
+        inputs = torch.full(
+            (rows, s.seq_len), s.vocab_size - 2, dtype=torch.int64, device=index.device
+        ).scatter(1, places, tokens)
         inputs[:, -count - 1] = s.vocab_size - 1
         positions = (s.seq_len - count + order).repeat(rows, 1)
-        return Batch(inputs, positions, tokens, {"order": order.repeat(rows, 1), "distance": positions - places})
+        return Batch(
+            inputs, positions, tokens, {"order": order.repeat(rows, 1), "distance": positions - places}
+        )
 
     def solve(self, batch: Batch) -> Tensor:
         """Leaves out blanks and the copy token; the first answer is the first of what is left."""
         order = batch.positions - (self.seq_len - self.answers)
-        kept = [[token for token in tokens if token < self.settings.vocab_size - 2] for tokens in batch.inputs.tolist()]
+        kept = [
+            [token for token in tokens if token < self.settings.vocab_size - 2]
+            for tokens in batch.inputs.tolist()
+        ]
         return torch.tensor(kept, device=order.device).gather(1, order)
 
     def explain(self, batch: Batch, row: int) -> str:
         """Which tokens stand where, and what is due after the copy token."""
         blank, tokens = self.settings.vocab_size - 2, batch.inputs[row].tolist()
         there = [f"{token} at position {at}" for at, token in enumerate(tokens) if token < blank]
-        due = [f"{target} at position {at}" for at, target in zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True)]
+        due = [
+            f"{target} at position {at}"
+            for at, target in zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True)
+        ]
         return (
-            f"The sequence is {shortened(tokens)}. {blank} is a blank; among the blanks stand {listed(there)}. At position {tokens.index(blank + 1)} stands "
-            f"{blank + 1}, which asks for a copy: the answers are {listed(due)}."
+            f"The sequence is {shortened(tokens)}. {blank} is a blank; among the blanks stand"
+            f" {listed(there)}. At position {tokens.index(blank + 1)} stands {blank + 1}, which asks for a"
+            f" copy: the answers are {listed(due)}."
         )

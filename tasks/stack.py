@@ -1,7 +1,8 @@
 """Many stacks at once.
 
-An operation is `push stack element` or `pop stack blank`, its stack drawn evenly; what is due in a pop is due at its stack. A stack pushes or pops
-with even chance, but always pushes when it is empty and always pops when it is full. Delta rules that erase need to know what to erase.
+An operation is `push stack element` or `pop stack blank`, its stack drawn evenly; what is due in a pop is due
+at its stack. A stack pushes or pops with even chance, but always pushes when it is empty and always pops when
+it is full. Delta rules that erase need to know what to erase.
 """
 
 from typing import ClassVar, Self
@@ -23,7 +24,9 @@ _OPERATION = 3
 class StackSettings(Settings):
     """How many stacks, how high, of what."""
 
-    seq_len: int = Field(96, ge=12, description="length of a sequence; as many operations of 3 tokens as fit, at its end")
+    seq_len: int = Field(
+        96, ge=12, description="length of a sequence; as many operations of 3 tokens as fit, at its end"
+    )
     stacks: int = Field(8, ge=2, description="tokens that name stacks")
     elements: int = Field(32, ge=2, description="tokens to be stacked")
     depth: int = Field(8, ge=1, le=1 << 16, description="elements that a stack holds at most")
@@ -32,29 +35,36 @@ class StackSettings(Settings):
     def _answerable(self) -> Self:
         operations = self.seq_len // _OPERATION
         if self.stacks > operations:
-            raise ValueError(f"{self.stacks} stacks are more than the {operations} operations that fit in {self.seq_len} tokens: hardly any would be met twice")
+            raise ValueError(
+                f"{self.stacks} stacks are more than the {operations} operations that fit in {self.seq_len}"
+                " tokens: hardly any would be met twice"
+            )
         return self
 
 
 class Stack(Task):
     """What lies on top of this stack, one of many?
 
-    Pushes to and pops from many stacks are interleaved, and at every pop the element on top is due, which is not shown and from then on is gone: a
-    memory must take back what it wrote and find again what was there before. It does not tell of tracking, for the heights of stacks are given by the
-    sequence.
+    Pushes to and pops from many stacks are interleaved, and at every pop the element on top is due, which is
+    not shown and from then on is gone: a memory must take back what it wrote and find again what was there
+    before. It does not tell of tracking, for the heights of stacks are given by the sequence.
 
-    Kimi Team 2025 (Kimi Linear), arXiv:2510.26692: 64 stacks, lengths from 256 to 2048. How often is popped, how high stacks get and how many elements
-    there are is not published. Popped elements are not shown here, so that operations are equally long and no answer is in the input.
+    Kimi Team 2025 (Kimi Linear), arXiv:2510.26692: 64 stacks, lengths from 256 to 2048. How often is popped,
+    how high stacks get and how many elements there are is not published. Popped elements are not shown here,
+    so that operations are equally long and no answer is in the input.
     """
 
     name = "stack"
     asks = "overwrite"
     Settings = StackSettings
     presets: ClassVar[dict[str, Preset]] = {
-        "quick": Preset("8 stacks of 32 kinds of elements, 32 operations", protocol={"lr": 3e-3, "tokens": 1_536_000}),
+        "quick": Preset(
+            "8 stacks of 32 kinds of elements, 32 operations", protocol={"lr": 3e-3, "tokens": 1_536_000}
+        ),
         **{
             f"kimi-{length}": Preset(
-                f"as published: 64 stacks in {length} tokens, two layers with two heads of 128, 20,000 steps at the best of four learning rates",
+                f"as published: 64 stacks in {length} tokens, two layers with two heads of 128, 20,000 steps"
+                " at the best of four learning rates",
                 task={"seq_len": length, "stacks": 64, "elements": 64, "depth": 16},
                 model={"layers": 2, "heads": 2, "head_dim": 128, "d_model": 256},
                 protocol={"lr": 1e-3, "tokens": 20_000 * 32 * length},
@@ -81,17 +91,20 @@ class Stack(Task):
         return self._operations // 2
 
     def chance(self) -> float:
-        """Naming the element that lies on top of most stacks that are not empty, of which full ones count twice, for they always pop."""
+        """Naming the element that lies on top of most stacks that are not empty, of which full ones count
+        twice, for they always pop."""
         s = self.settings
         return commonest_top(s.stacks, depth=s.depth, elements=s.elements, operations=self._operations)
 
     def slice_sizes(self) -> dict[str, int]:
-        """depth: elements on the stack. distance: tokens from the element to where it is asked for. open: stacks that are not empty."""
+        """depth: elements on the stack. distance: tokens from the element to where it is asked for. open:
+        stacks that are not empty."""
         s = self.settings
         return {"depth": s.depth + 1, "distance": s.seq_len, "open": s.stacks + 1}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Heights are an even random walk folded into 0 ... depth; at each level of a stack pushes and pops take turns, so a pop's push is the one before."""
+        """Heights are an even random walk folded into 0 ... depth; at each level of a stack pushes and pops
+        take turns, so a pop's push is the one before."""
         s, count = self.settings, self._operations
         stream = Stream.of(index, seed=seed, split=split)
         time = torch.arange(count, device=index.device)
@@ -113,18 +126,29 @@ class Stack(Task):
         element = torch.where(push, drawn, drawn.roll(1, dims=1))
         pushed = torch.where(push, when, when.roll(1, dims=1))
 
-        push, level, element, pushed = (torch.zeros_like(when).scatter(1, when, x.long()) for x in (push, level, element, pushed))
+        push, level, element, pushed = (
+            torch.zeros_like(when).scatter(1, when, x.long()) for x in (push, level, element, pushed)
+        )
         open_after = torch.where(level == 1, 2 * push - 1, 0).cumsum(dim=1)
         answer = _STACKS + s.stacks + element
-        operations = torch.stack([torch.where(push == 1, _PUSH, _POP), _STACKS + stack, torch.where(push == 1, answer, 0)], dim=2).flatten(1)
+        operations = torch.stack(
+            [torch.where(push == 1, _PUSH, _POP), _STACKS + stack, torch.where(push == 1, answer, 0)], dim=2
+        ).flatten(1)
         start = s.seq_len - _OPERATION * count
         inputs = torch.cat([torch.zeros_like(operations[:, :start]), operations], dim=1)
 
         # pops in their order, the rest into a column that is left out
         place = torch.where(push == 1, self.answers, (1 - push).cumsum(dim=1) - 1)
         due = torch.zeros(len(index), self.answers + 1, dtype=torch.int64, device=index.device)
-        slices = {"depth": level, "distance": _OPERATION * (time - pushed) - 1, "open": open_after + (level == 1)}
-        positions, *at_pops = (due.scatter(1, place, x.expand_as(place))[:, :-1] for x in (start + _OPERATION * time + 1, *slices.values()))
+        slices = {
+            "depth": level,
+            "distance": _OPERATION * (time - pushed) - 1,
+            "open": open_after + (level == 1),
+        }
+        positions, *at_pops = (
+            due.scatter(1, place, x.expand_as(place))[:, :-1]
+            for x in (start + _OPERATION * time + 1, *slices.values())
+        )
         targets = (due + IGNORE).scatter(1, place, answer)[:, :-1]
         return Batch(inputs, positions, targets, dict(zip(slices, at_pops, strict=True)))
 
@@ -141,7 +165,11 @@ class Stack(Task):
         height = torch.zeros(len(rows), s.stacks, dtype=torch.int64, device=rows.device)
         found = torch.zeros_like(batch.inputs)
         for at in range(start, s.seq_len, _OPERATION):
-            what, stack, element = batch.inputs[:, at], batch.inputs[:, at + 1] - _STACKS, batch.inputs[:, at + 2]
+            what, stack, element = (
+                batch.inputs[:, at],
+                batch.inputs[:, at + 1] - _STACKS,
+                batch.inputs[:, at + 2],
+            )
             top = height[rows, stack] - (what == _POP).long()
             found[:, at + 1] = held[rows, stack, top.clamp(min=0)]
             held[rows, stack, top.clamp(min=0)] = element
@@ -154,5 +182,13 @@ class Stack(Task):
         answers = dict(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True))
         for at in range(self.seq_len - _OPERATION * self._operations, self.seq_len, _OPERATION):
             what, stack, element = tokens[at : at + _OPERATION]
-            words.append(f"push {element} on {stack}" if what == _PUSH else f"pop {stack}, at position {at + 1} the answer is {answers[at + 1]}")
-        return "Stacks by the tokens that name them: " + "; ".join(words[:32]) + ("; and so on." if len(words) > 32 else ".")
+            words.append(
+                f"push {element} on {stack}"
+                if what == _PUSH
+                else f"pop {stack}, at position {at + 1} the answer is {answers[at + 1]}"
+            )
+        return (
+            "Stacks by the tokens that name them: "
+            + "; ".join(words[:32])
+            + ("; and so on." if len(words) > 32 else ".")
+        )

@@ -1,7 +1,8 @@
 """One stack, told at the end.
 
-Bits are the stack from bottom to top; actions are drawn evenly, and a pop from the empty stack does nothing. There are as many `tell` tokens as bits
-and actions and one more; after the end of the stack nothing is due.
+Bits are the stack from bottom to top; actions are drawn evenly, and a pop from the empty stack does nothing.
+There are as many `tell` tokens as bits and actions and one more; after the end of the stack nothing is
+due.
 """
 
 from typing import ClassVar, Self
@@ -23,8 +24,12 @@ _VOCAB = 8
 class StackManipulationSettings(Settings):
     """How long what is to be read may be."""
 
-    length: int = Field(20, ge=1, description="bits and actions at most; the sequence is 2 * length + 1 tokens")
-    shortest: int = Field(12, ge=1, description="bits and actions at least, any number up to length being as likely")
+    length: int = Field(
+        20, ge=1, description="bits and actions at most; the sequence is 2 * length + 1 tokens"
+    )
+    shortest: int = Field(
+        12, ge=1, description="bits and actions at least, any number up to length being as likely"
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -36,11 +41,13 @@ class StackManipulationSettings(Settings):
 class StackManipulation(Task):
     """What is on the stack at last, from top to bottom?
 
-    Bits are a stack, actions pop it or push a 0 or a 1, and then, at `tell` tokens, the stack is due from top to bottom with its end: a memory must
-    follow a height that changes and read backwards, without being told its own answers. It does not tell of recall by content.
+    Bits are a stack, actions pop it or push a 0 or a 1, and then, at `tell` tokens, the stack is due from top
+    to bottom with its end: a memory must follow a height that changes and read backwards, without being told
+    its own answers. It does not tell of recall by content.
 
-    Delétang et al. 2022, arXiv:2207.02098 (Neural Networks and the Chomsky Hierarchy), with 1 to 40 bits and actions in training, 41 to 500 in tests. So
-    many bits and actions are divided among the splits as from 16 to 2^24 inputs have them; the few that are shorter, none of `quick`, are in all.
+    Delétang et al. 2022, arXiv:2207.02098 (Neural Networks and the Chomsky Hierarchy), with 1 to 40 bits and
+    actions in training, 41 to 500 in tests. So many bits and actions are divided among the splits as from 16
+    to 2^24 inputs have them; the few that are shorter, none of `quick`, are in all.
     """
 
     name = "stack_manipulation"
@@ -77,10 +84,13 @@ class StackManipulation(Task):
         """What is likelier at this place after so many bits and actions: the end, or one of the two bits."""
         s = self.settings
         bits = torch.eye(s.length + 1, dtype=torch.float64)
-        heights, found = torch.zeros_like(bits[0]), [bits[1]]  # summed over all numbers of bits that leave room for actions
+        # summed over all numbers of bits that leave room for actions
+        heights, found = torch.zeros_like(bits[0]), [bits[1]]
         for n in range(2, s.length + 1):
             before = heights + bits[n - 1]
-            heights = (torch.cat([before[:1] + before[1:2], before[2:], before[:1] * 0]) + 2 * before.roll(1)) / 3
+            heights = (
+                torch.cat([before[:1] + before[1:2], before[2:], before[:1] * 0]) + 2 * before.roll(1)
+            ) / 3
             found.append(heights / (n - 1))
         ends = torch.stack(found)[s.shortest - 1 :]  # the probability of each height, by bits and actions
         goes_on = ends.flip(1).cumsum(dim=1).flip(1) - ends
@@ -95,13 +105,21 @@ class StackManipulation(Task):
         return {"place": self.answers, "length": self.answers}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """A bit stays if the height never falls below the one it was pushed to; it is told in the place that the final height says."""
+        """A bit stays if the height never falls below the one it was pushed to; it is told in the place that
+        the final height says."""
         s, device = self.settings, index.device
         stream = Stream.of(index, seed=seed, split=split)
         length = s.shortest + stream.child("length").integers(1, below=s.length - s.shortest + 1)
         bits = 1 + stream.child("bits").integers(1, below=(length - 1).clamp(min=1))
         time = torch.arange(s.length, device=device)
-        letters = words(stream, length, radices=torch.where(time < bits, 2, 3), shortest=s.shortest, split=split, given=bits[:, 0])
+        letters = words(
+            stream,
+            length,
+            radices=torch.where(time < bits, 2, 3),
+            shortest=s.shortest,
+            split=split,
+            given=bits[:, 0],
+        )
         symbol = torch.where(time < bits, letters, letters - 1)  # of actions -1 pops, 0 and 1 are pushed
         pop, read = symbol < 0, time < length
 
@@ -111,11 +129,15 @@ class StackManipulation(Task):
         lowest_later = height.flip(1).cummin(dim=1).values.flip(1)
         stays = read & ~pop & (lowest_later == height)
         place = torch.where(stays, final - height, self.answers)
-        told = torch.zeros(len(index), self.answers + 1, dtype=torch.int64, device=device).scatter(1, place, symbol.clamp(min=0))[:, :-1]
+        told = torch.zeros(len(index), self.answers + 1, dtype=torch.int64, device=device).scatter(
+            1, place, symbol.clamp(min=0)
+        )[:, :-1]
 
         at = torch.arange(self.seq_len, device=device)
         said = torch.where(time < bits, _BITS, torch.where(pop, _POP + 1, _PUSH)) + symbol
-        said = torch.cat([said, torch.full((len(index), self.answers), _TELL, dtype=torch.int64, device=device)], dim=1)
+        said = torch.cat(
+            [said, torch.full((len(index), self.answers), _TELL, dtype=torch.int64, device=device)], dim=1
+        )
         inputs = torch.where(at < length, said, torch.where(at <= 2 * length, _TELL, 0))
         nth = torch.arange(self.answers, device=device)
         due = nth <= final
@@ -126,8 +148,13 @@ class StackManipulation(Task):
     def solve(self, batch: Batch) -> Tensor:
         """The stack is kept, token by token, and read out."""
         inputs, rows = batch.inputs, torch.arange(len(batch.inputs), device=batch.inputs.device)
-        stack = torch.full((len(rows), self.answers + 1), _END, dtype=torch.int64, device=rows.device)  # from place 1; place 0 is the end
-        height, length, reading = torch.zeros_like(rows), torch.zeros_like(rows), torch.ones_like(rows, dtype=torch.bool)
+        # from place 1; place 0 is the end
+        stack = torch.full((len(rows), self.answers + 1), _END, dtype=torch.int64, device=rows.device)
+        height, length, reading = (
+            torch.zeros_like(rows),
+            torch.zeros_like(rows),
+            torch.ones_like(rows, dtype=torch.bool),
+        )
         for at in range(self.settings.length):
             token = inputs[:, at]
             reading = reading & (token != _TELL)
@@ -146,6 +173,7 @@ class StackManipulation(Task):
         shown = ", ".join(said[:120]) + (", ..." if len(said) > 120 else "")
         stack = ", ".join(told[:100]) + (", ..." if len(told) > 100 else "") or "nothing"
         return (
-            f"To be read: {shown}. At positions {len(said)} to {len(said) + len(told)} stands token {_TELL}, and the answers due there are the stack from "
-            f"top to bottom, {stack}, and its end, token {_END}; bits 0 and 1 are tokens {_BITS} and {_BITS + 1}."
+            f"To be read: {shown}. At positions {len(said)} to {len(said) + len(told)} stands token {_TELL},"
+            f" and the answers due there are the stack from top to bottom, {stack}, and its end, token"
+            f" {_END}; bits 0 and 1 are tokens {_BITS} and {_BITS + 1}."
         )

@@ -1,7 +1,7 @@
 """Multi-query associative recall of vectors, each key in one token with its value.
 
-A token is two vectors side by side. Keys are asked for in random order, and values named by their number in their half of the vocabulary. All tokens
-between are zeros.
+A token is two vectors side by side. Keys are asked for in random order, and values named by their number in
+their half of the vocabulary. All tokens between are zeros.
 """
 
 from functools import cache
@@ -25,40 +25,58 @@ class StackedMQARSettings(Settings):
     seq_len: int = Field(64, ge=2, description="length of a sequence; between pairs and queries stand zeros")
     kv_pairs: int = Field(16, ge=1, description="key-value pairs, one token each, each queried once")
     vocab_size: int = Field(256, ge=2, description="the lower half keys, the upper half values")
-    dim: int = Field(32, ge=2, description="dimensions of the vector that stands for a key or value; a token has twice as many")
-    embeddings: int = Field(0, ge=0, description="which table of random vectors stands for keys and values; the same in every example")
+    dim: int = Field(
+        32,
+        ge=2,
+        description="dimensions of the vector that stands for a key or value; a token has twice as many",
+    )
+    embeddings: int = Field(
+        0,
+        ge=0,
+        description="which table of random vectors stands for keys and values; the same in every example",
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if 2 * self.kv_pairs > self.seq_len:
-            raise ValueError(f"{self.kv_pairs} pairs and their queries need {2 * self.kv_pairs} tokens; seq_len is {self.seq_len}")
+            raise ValueError(
+                f"{self.kv_pairs} pairs and their queries need {2 * self.kv_pairs} tokens; seq_len is"
+                f" {self.seq_len}"
+            )
         if 2 * self.kv_pairs > self.vocab_size:
-            raise ValueError(f"{self.kv_pairs} distinct keys and values need a vocabulary of {2 * self.kv_pairs} or more; {self.vocab_size} is too small")
+            raise ValueError(
+                f"{self.kv_pairs} distinct keys and values need a vocabulary of {2 * self.kv_pairs} or more;"
+                f" {self.vocab_size} is too small"
+            )
         return self
 
 
 @cache
 def _table(rows: int, dim: int, embeddings: int, device: torch.device) -> Tensor:
-    """[rows + 1, dim] float32 from N(0, 1), the last row zeros. Made on the CPU, where all devices have it from, once."""
+    """[rows + 1, dim] float32 from N(0, 1), the last row zeros. Made on the CPU, where all devices have it
+    from, once."""
     stream = Stream(torch.tensor([stable_key("stacked_mqar", embeddings)]))
     return nn.functional.pad(stream.normals(rows * dim).view(rows, dim), (0, 0, 0, 1)).to(device)
 
 
 def _exact(vectors: Tensor) -> Tensor:
-    """[..., dim] -> [...] the bits of two components as one integer, which tells the rows of a table apart."""
+    """[..., dim] -> [...] the bits of two components as one integer, which tells the rows of a table
+    apart."""
     return vectors[..., :2].contiguous().view(torch.int64).squeeze(-1)
 
 
 class StackedMQAR(Task):
     """Which value stood with this key, when both are vectors in one token?
 
-    The first kv_pairs tokens are a key and its value each, and the last are the keys once more beside zeros, where values are due: key and value
-    arrive together, so that one layer without a convolution can do it, and all that is hard is to hold so many pairs and find them again. It does not
-    tell how keys are brought to their values, which token by token is half of the work.
+    The first kv_pairs tokens are a key and its value each, and the last are the keys once more beside zeros,
+    where values are due: key and value arrive together, so that one layer without a convolution can do it,
+    and all that is hard is to hold so many pairs and find them again. It does not tell how keys are brought
+    to their values, which token by token is half of the work.
 
-    The generator stacked_mqar of Zoology, arXiv:2312.04927. Chosen here: vectors are from N(0, 1) in each component, in a table given by
-    the setting `embeddings` and the same for all examples, seeds and splits; an example's keys are distinct, and so are its values; each
-    key is asked for once; zeros beside a query and between pairs and queries.
+    The generator stacked_mqar of Zoology, arXiv:2312.04927. Chosen here: vectors are from N(0, 1) in each
+    component, in a table given by the setting `embeddings` and the same for all examples, seeds and splits;
+    an example's keys are distinct, and so are its values; each key is asked for once; zeros beside a query
+    and between pairs and queries.
     """
 
     name = "stacked_mqar"
@@ -96,7 +114,8 @@ class StackedMQAR(Task):
         return _table(self.settings.vocab_size, self.settings.dim, self.settings.embeddings, device)
 
     def chance(self) -> float:
-        """1 / kv_pairs: naming any value of the sequence, without knowing whose it is; of a single pair, any value there is."""
+        """1 / kv_pairs: naming any value of the sequence, without knowing whose it is; of a single pair, any
+        value there is."""
         s = self.settings
         return 1 / (s.kv_pairs if s.kv_pairs > 1 else s.vocab_size - self._half)
 
@@ -112,7 +131,8 @@ class StackedMQAR(Task):
         keys = stream.child("keys").permutation(self._half)(pair)
         targets = stream.child("values").permutation(s.vocab_size - self._half)(pair)
         positions = s.seq_len - s.kv_pairs + stream.child("queries").shuffle(s.kv_pairs)
-        tokens = torch.full((index.shape[0], s.seq_len, 2), s.vocab_size, device=device)  # the table's last row: zeros
+        # the table's last row: zeros
+        tokens = torch.full((index.shape[0], s.seq_len, 2), s.vocab_size, device=device)
         tokens[:, : s.kv_pairs] = torch.stack([keys, self._half + targets], dim=2)
         tokens[:, :, 0].scatter_(1, positions, keys)
         inputs = nn.functional.embedding(tokens, self._vectors(device)).flatten(2)
@@ -124,7 +144,8 @@ class StackedMQAR(Task):
         return order[torch.searchsorted(rows, _exact(inputs.reshape(*inputs.shape[:2], 2, -1)))]
 
     def solve(self, batch: Batch) -> Tensor:
-        """Vectors are looked up in the table; the answer is the value beside the key that stands at the query."""
+        """Vectors are looked up in the table; the answer is the value beside the key that stands at the
+        query."""
         keys, values = self._read(batch.inputs).unbind(2)
         asked = keys.gather(1, batch.positions)
         pair = (asked[:, :, None] == keys[:, None, : self.settings.kv_pairs]).byte().argmax(dim=2)
@@ -136,7 +157,9 @@ class StackedMQAR(Task):
         count, half, zeros = self.settings.kv_pairs, self._half, self.seq_len - 2 * self.settings.kv_pairs
         pairs = [f"key {key} with value {value - half}" for key, value in tokens[:count]]
         due = sorted(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True))
-        asked = [f"at position {at} stands key {tokens[at][0]}, the answer there is {target}" for at, target in due]
+        asked = [
+            f"at position {at} stands key {tokens[at][0]}, the answer there is {target}" for at, target in due
+        ]
         return (
             f"Each token is two vectors, here named by their numbers. First come {listed(pairs, 16)}. "
             f"{f'Then come {zeros} tokens of zeros. ' if zeros else ''}At the end, {listed(asked, 16)}."

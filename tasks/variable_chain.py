@@ -1,7 +1,8 @@
 """Variables that stand for variables.
 
-There is one chain for each constant, all equally long, and questions at any number of hops. "wrong_chain" is how often another chain's constant is
-named, "partial_hop" how often a variable on the way, so that errors of holding and of following can be told apart.
+There is one chain for each constant, all equally long, and questions at any number of hops. "wrong_chain" is
+how often another chain's constant is named, "partial_hop" how often a variable on the way, so that errors of
+holding and of following can be told apart.
 """
 
 from typing import ClassVar, Literal, Self
@@ -25,10 +26,23 @@ class VariableChainSettings(Settings):
 
     seq_len: int = Field(64, ge=4, description="length of a sequence; where nothing is said, 0")
     chains: int = Field(4, ge=2, description="constants, each with a chain of variables of its own")
-    hops: int = Field(2, ge=1, description="links of a chain: of its hops + 1 variables one is said to be the constant, each other one to be the one before it")
-    questions: int = Field(4, ge=1, description="times that a variable is asked for, at the end, each time any of them")
+    hops: int = Field(
+        2,
+        ge=1,
+        description=(
+            "links of a chain: of its hops + 1 variables one is said to be the constant, each other one to be"
+            " the one before it"
+        ),
+    )
+    questions: int = Field(
+        4, ge=1, description="times that a variable is asked for, at the end, each time any of them"
+    )
     order: Literal["topological", "shuffled", "reversed"] = Field(
-        "shuffled", description="of the statements of a chain: each after the one it refers to, in any order, or each before it; chains interleave at random"
+        "shuffled",
+        description=(
+            "of the statements of a chain: each after the one it refers to, in any order, or each before it;"
+            " chains interleave at random"
+        ),
     )
     names: int = Field(64, ge=1, description="tokens that name variables")
     values: int = Field(64, ge=1, description="tokens that are constants")
@@ -41,14 +55,17 @@ class VariableChainSettings(Settings):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.variables > self.names:
-            raise ValueError(f"{self.chains} chains of {self.hops + 1} variables need {self.variables} names; there are {self.names}")
+            raise ValueError(
+                f"{self.chains} chains of {self.hops + 1} variables need {self.variables} names; there are"
+                f" {self.names}"
+            )
         if self.chains > self.values:
             raise ValueError(f"{self.chains} chains need as many constants; there are {self.values} values")
         needed = _STATEMENT * self.variables + _QUESTION * self.questions
         if needed > self.seq_len:
             raise ValueError(
-                f"{self.variables} statements of {_STATEMENT} tokens and {self.questions} questions of {_QUESTION} need a seq_len of at least {needed}; "
-                f"{self.seq_len} is too short"
+                f"{self.variables} statements of {_STATEMENT} tokens and {self.questions} questions of"
+                f" {_QUESTION} need a seq_len of at least {needed}; {self.seq_len} is too short"
             )
         return self
 
@@ -56,12 +73,14 @@ class VariableChainSettings(Settings):
 class VariableChain(Task):
     """What is this variable, if it is what another one is, and so on down to a constant?
 
-    Statements `x = 7` and `y = x` make chains, and `? y` asks for the constant at the end of one: told in topological order, each variable can be
-    replaced by its constant at once, but told shuffled or reversed, the chain has to be followed when asked. It does not tell of overwriting, for
-    each variable is assigned once.
+    Statements `x = 7` and `y = x` make chains, and `? y` asks for the constant at the end of one: told in
+    topological order, each variable can be replaced by its constant at once, but told shuffled or reversed,
+    the chain has to be followed when asked. It does not tell of overwriting, for each variable is assigned
+    once.
 
-    After variable tracking of RULER, arXiv:2404.06654: one chain of 4 hops in filler text, asked for all of its variables. With one chain
-    the only constant in sight would answer our question, so there are always two chains or more.
+    After variable tracking of RULER, arXiv:2404.06654: one chain of 4 hops in filler text, asked for all of
+    its variables. With one chain the only constant in sight would answer our question, so there are always
+    two chains or more.
     """
 
     name = "variable_chain"
@@ -79,7 +98,11 @@ class VariableChain(Task):
             task={"seq_len": 256, "hops": 4, "questions": 8},
             protocol={"tokens": 50_000_000},
         ),
-        "hops-8": Preset("4 chains of up to 8 hops", task={"seq_len": 256, "hops": 8, "questions": 8}, protocol={"tokens": 50_000_000}),
+        "hops-8": Preset(
+            "4 chains of up to 8 hops",
+            task={"seq_len": 256, "hops": 8, "questions": 8},
+            protocol={"tokens": 50_000_000},
+        ),
     }
 
     settings: VariableChainSettings
@@ -108,41 +131,67 @@ class VariableChain(Task):
         return 1 / self.settings.chains
 
     def slice_sizes(self) -> dict[str, int]:
-        """hops: from the variable to the one that is said to be the constant. distance: tokens from the variable's own statement to where it is asked for."""
+        """hops: from the variable to the one that is said to be the constant. distance: tokens from the
+        variable's own statement to where it is asked for."""
         return {"hops": self.settings.hops + 1, "distance": self.settings.seq_len}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Variable i belongs to chain i // (hops + 1), in which it is number i % (hops + 1) from the constant.
+        """Variable i belongs to chain i // (hops + 1), in which it is number i % (hops + 1) from the
+        constant.
 
-        facts: "constants" [B, N, chains - 1], those of the other chains; "way" [B, N, hops], the variables hopped to, then `IGNORE`.
+        facts: "constants" [B, N, chains - 1], those of the other chains; "way" [B, N, hops], the variables
+            hopped to, then `IGNORE`.
         """
         s, device = self.settings, index.device
         stream = Stream.of(index, seed=seed, split=split)
-        chain, variable, per_chain = torch.arange(s.chains, device=device), torch.arange(s.variables, device=device), s.hops + 1
+        chain, variable, per_chain = (
+            torch.arange(s.chains, device=device),
+            torch.arange(s.variables, device=device),
+            s.hops + 1,
+        )
         names = _NAMES + stream.child("names").permutation(s.names)(variable)
         constants = _NAMES + s.names + stream.child("values").permutation(s.values)(chain)
-        meaning = torch.where(variable % per_chain == 0, constants.repeat_interleave(per_chain, dim=1), names.roll(1, dims=1))
+        meaning = torch.where(
+            variable % per_chain == 0, constants.repeat_interleave(per_chain, dim=1), names.roll(1, dims=1)
+        )
         statements = torch.stack([names, torch.full_like(names, _IS), meaning], dim=2)
         slots = stream.child("slots").permutation(statement_slots(self._said, _STATEMENT))(variable)
         if s.order != "shuffled":
-            slots = slots.view(-1, s.chains, per_chain).sort(dim=2, descending=s.order == "reversed").values.flatten(1)
+            slots = (
+                slots.view(-1, s.chains, per_chain)
+                .sort(dim=2, descending=s.order == "reversed")
+                .values.flatten(1)
+            )
 
         asked = stream.child("questions").integers(s.questions, below=s.variables)
         names_asked = names.gather(1, asked)
         questions = torch.stack([torch.full_like(asked, _ASK), names_asked], dim=2).flatten(1)
         inputs = torch.cat([lay_out(statements, slots, length=self._said), questions], dim=1)
-        positions = (self._said + 1 + _QUESTION * torch.arange(s.questions, device=device)).repeat(len(index), 1)
+        positions = (self._said + 1 + _QUESTION * torch.arange(s.questions, device=device)).repeat(
+            len(index), 1
+        )
 
         hops, of_chain = asked % per_chain, asked // per_chain
         back = variable[1:per_chain]
         others = (of_chain[:, :, None] + chain[1:]) % s.chains
-        way = torch.where(back <= hops[:, :, None], names.gather(1, (asked[:, :, None] - back).clamp(min=0).flatten(1)).view(*asked.shape, s.hops), IGNORE)
+        way = torch.where(
+            back <= hops[:, :, None],
+            names.gather(1, (asked[:, :, None] - back).clamp(min=0).flatten(1)).view(*asked.shape, s.hops),
+            IGNORE,
+        )
         facts = {"constants": constants.gather(1, others.flatten(1)).view(others.shape), "way": way}
         stated = self._said % _STATEMENT + _STATEMENT * slots.gather(1, asked)
-        return Batch(inputs, positions, constants.gather(1, of_chain), {"hops": hops, "distance": positions - stated}, facts)
+        return Batch(
+            inputs,
+            positions,
+            constants.gather(1, of_chain),
+            {"hops": hops, "distance": positions - stated},
+            facts,
+        )
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
-        """Besides, which errors are constants of other chains and which are variables on the way to the right one."""
+        """Besides, which errors are constants of other chains and which are variables on the way to the right
+        one."""
         answers = prediction.answers[:, :, None]
         return super().means(batch, prediction) | {
             "wrong_chain": Mean((answers == batch.facts["constants"]).any(dim=2)),
@@ -152,7 +201,9 @@ class VariableChain(Task):
     def solve(self, batch: Batch) -> Tensor:
         """Each name is looked up, and what it is said to be, until it is no name."""
         said = read_statements(batch.inputs[:, : self._said], _STATEMENT)
-        meaning = torch.zeros(len(said), self._vocab, dtype=torch.int64, device=said.device).scatter(1, said[:, :, 0], said[:, :, 2])
+        meaning = torch.zeros(len(said), self._vocab, dtype=torch.int64, device=said.device).scatter(
+            1, said[:, :, 0], said[:, :, 2]
+        )
         answer = batch.inputs.gather(1, batch.positions)
         for _ in range(self.settings.variables):
             answer = torch.where(answer < _NAMES + self.settings.names, meaning.gather(1, answer), answer)
@@ -160,13 +211,30 @@ class VariableChain(Task):
 
     def explain(self, batch: Batch, row: int) -> str:
         """The statements in their order, then the questions."""
-        said = [(x, y) for x, _, y in read_statements(batch.inputs[row : row + 1, : self._said], _STATEMENT)[0].tolist() if x]
-        statements = ", ".join(f"{self._word(x)} = {self._word(y)}" for x, y in said[:60]) + (", ..." if len(said) > 60 else "")
-        due = zip(batch.positions[row].tolist(), batch.slices["hops"][row].tolist(), batch.targets[row].tolist(), strict=True)
+        said = [
+            (x, y)
+            for x, _, y in read_statements(batch.inputs[row : row + 1, : self._said], _STATEMENT)[0].tolist()
+            if x
+        ]
+        statements = ", ".join(f"{self._word(x)} = {self._word(y)}" for x, y in said[:60]) + (
+            ", ..." if len(said) > 60 else ""
+        )
+        due = zip(
+            batch.positions[row].tolist(),
+            batch.slices["hops"][row].tolist(),
+            batch.targets[row].tolist(),
+            strict=True,
+        )
         tokens = batch.inputs[row].tolist()
-        asked = "; ".join(f"at position {at} for {self._word(tokens[at])}, which is {self._word(target)} ({hops} hops)" for at, hops, target in list(due)[:12])
+        asked = "; ".join(
+            f"at position {at} for {self._word(tokens[at])}, which is {self._word(target)} ({hops} hops)"
+            for at, hops, target in list(due)[:12]
+        )
         first = _NAMES + self.settings.names
-        return f"It is said that {statements}. It is asked {asked}. Token {_NAMES} is x0, token {first} is 0, filler stands between statements."
+        return (
+            f"It is said that {statements}. It is asked {asked}. Token {_NAMES} is x0, token {first} is 0,"
+            " filler stands between statements."
+        )
 
     def _word(self, token: int) -> str:
         number = token - _NAMES

@@ -1,8 +1,9 @@
 """Variables that are given one value after another.
 
-A write is `key value`, a question `ASK key`. Filler stands anywhere between statements and after each question, so no answer is ever
-among the inputs. The controls: as many writes without repeats, a value further back, every value. With resets, what came before the last can be
-forgotten at once, which a gate does and a delta rule alone does not.
+A write is `key value`, a question `ASK key`. Filler stands anywhere between statements and after each
+question, so no answer is ever among the inputs. The controls: as many writes without repeats, a value further
+back, every value. With resets, what came before the last can be forgotten at once, which a gate does and a
+delta rule alone does not.
 """
 
 from collections import Counter
@@ -28,22 +29,31 @@ _MODEL = {"layers": 2, "d_model": 128, "heads": 2}
 
 
 def _preset(about: str, steps: int, task: dict[str, Any], **model: int) -> Preset:
-    return Preset(about, task=task, model={**_MODEL, **model}, protocol={"batch_size": 256, "tokens": steps * 256 * task["seq_len"], "lr": 3e-3})
+    return Preset(
+        about,
+        task=task,
+        model={**_MODEL, **model},
+        protocol={"batch_size": 256, "tokens": steps * 256 * task["seq_len"], "lr": 3e-3},
+    )
 
 
 class VariableOverwrite(Task):
     """What is the last value that this key was given?
 
-    Some keys are written once and others many times more, in any order and with filler between, before each is asked for: a memory must replace what
-    it holds, and its mistakes are told apart as older values of the key (stale), another key's (cross) or none of the sequence (alien). It does not
-    tell how much a layer can hold, which the controls do.
+    Some keys are written once and others many times more, in any order and with filler between, before each
+    is asked for: a memory must replace what it holds, and its mistakes are told apart as older values of the
+    key (stale), another key's (cross) or none of the sequence (alien). It does not tell how much a layer can
+    hold, which the controls do.
 
-    linbench's own, after the forgetting MQAR of Zoology (arXiv:2312.04927), n-back recall in PaTH (arXiv:2505.16381) and PI-LLM
-    (github.com/zhuangziGiantfish/Unable-to-Forget). Unlike these it has every count of overwrites in every example, never gives a key a value that it
-    had before, and says where errors come from. How much noise there is follows from seq_len: all that no statement takes is filler, so that inert
-    noise statements move it to where the writes are and add none; decoys and mentions take its place. Of the scores: a key that is overwritten more
-    often was written more recently, unless the schedule is sequential, so look at doublings beside overwrites; and a gate for each channel overwrites
-    as a delta rule does while the keys fit into the channels, so what is said of decay needs more variables than a head has key dimensions.
+    linbench's own, after the forgetting MQAR of Zoology (arXiv:2312.04927), n-back recall in PaTH
+    (arXiv:2505.16381) and PI-LLM (github.com/zhuangziGiantfish/Unable-to-Forget). Unlike these it has every
+    count of overwrites in every example, never gives a key a value that it had before, and says where errors
+    come from. How much noise there is follows from seq_len: all that no statement takes is filler, so that
+    inert noise statements move it to where the writes are and add none; decoys and mentions take its place.
+    Of the scores: a key that is overwritten more often was written more recently, unless the schedule is
+    sequential, so look at doublings beside overwrites; and a gate for each channel overwrites as a delta rule
+    does while the keys fit into the channels, so what is said of decay needs more variables than a head has
+    key dimensions.
     """
 
     name = "variable_overwrite"
@@ -58,26 +68,55 @@ class VariableOverwrite(Task):
         ),
         "easy": _preset("4 variables, up to 2 overwrites", 5_000, _EASY),
         "base": _preset("8 variables, up to 4 overwrites; three tokens of four are noise", 5_000, _BASE),
-        "hard": _preset("16 variables, up to 8 overwrites; 870 tokens of 1024 are noise, most of them between writes", 10_000, _HARD),
-        "hard-4096": _preset("hard, of keys and values too many to learn by heart", 10_000, {**_HARD, "keys": 4096, "values": 4096}),
+        "hard": _preset(
+            "16 variables, up to 8 overwrites; 870 tokens of 1024 are noise, most of them between writes",
+            10_000,
+            _HARD,
+        ),
+        "hard-4096": _preset(
+            "hard, of keys and values too many to learn by heart",
+            10_000,
+            {**_HARD, "keys": 4096, "values": 4096},
+        ),
         "many": _preset(
-            "up to 32 overwrites, by doublings", 5_000, {**_BASE, "variables": 7, "overwrites": (0, 1, 2, 4, 8, 16, 32), "values": 1024, "seq_len": 512}
+            "up to 32 overwrites, by doublings",
+            5_000,
+            {**_BASE, "variables": 7, "overwrites": (0, 1, 2, 4, 8, 16, 32), "values": 1024, "seq_len": 512},
         ),
-        "fused": _preset("base with key and value in one token, which needs no convolution", 5_000, {**_BASE, "statement": "fused", "seq_len": 128}),
+        "fused": _preset(
+            "base with key and value in one token, which needs no convolution",
+            5_000,
+            {**_BASE, "statement": "fused", "seq_len": 128},
+        ),
         "reset": _preset(
-            "64 variables, of which a RESET makes all but the last 8 irrelevant", 5_000, {**_BASE, "reset": 7, "keys": 256, "values": 256, "seq_len": 512}
+            "64 variables, of which a RESET makes all but the last 8 irrelevant",
+            5_000,
+            {**_BASE, "reset": 7, "keys": 256, "values": 256, "seq_len": 512},
         ),
-        "no-repeat": _preset("control of base: as many writes, each of another key", 5_000, {**_BASE, "variables": 22, "overwrites": (0,)}),
-        "n-back": _preset("control of base: the value before the last", 5_000, {**_BASE, "control": "n_back"}),
-        "return-all": _preset("control of base: every value that a key was given, by marks that say how far back", 5_000, {**_BASE, "control": "return_all"}),
+        "no-repeat": _preset(
+            "control of base: as many writes, each of another key",
+            5_000,
+            {**_BASE, "variables": 22, "overwrites": (0,)},
+        ),
+        "n-back": _preset(
+            "control of base: the value before the last", 5_000, {**_BASE, "control": "n_back"}
+        ),
+        "return-all": _preset(
+            "control of base: every value that a key was given, by marks that say how far back",
+            5_000,
+            {**_BASE, "control": "return_all"},
+        ),
         "path-n-back": _preset(
-            "2-back recall of the size in PaTH: 32 variables in 768 tokens; how often each is written is not published, here 4 times",
+            "2-back recall of the size in PaTH: 32 variables in 768 tokens; how often each is written is not"
+            " published, here 4 times",
             5_000,
             {"variables": 32, "overwrites": (3,), "control": "n_back", "values": 256, "seq_len": 768},
             d_model=256,
         ),
         "pi-llm": _preset(
-            "the 46 keys of PI-LLM, each updated 8 times; there 2 to 400 times", 5_000, {"variables": 46, "overwrites": (8,), "values": 512, "seq_len": 1024}
+            "the 46 keys of PI-LLM, each updated 8 times; there 2 to 400 times",
+            5_000,
+            {"variables": 46, "overwrites": (8,), "values": 512, "seq_len": 1024},
         ),
     }
 
@@ -89,8 +128,9 @@ class VariableOverwrite(Task):
         return self.settings.counts["ask"]
 
     def chance(self) -> float:
-        """1 / variables, or rather one over those that are there when it is asked: naming what the key that was written first now holds, which is not a
-        decoy's; where a mark says how far back, one such guess for each mark. Where values come again, the commonest of those that may be asked for."""
+        """1 / variables, or rather one over those that are there when it is asked: naming what the key that
+        was written first now holds, which is not a decoy's; where a mark says how far back, one such guess
+        for each mark. Where values come again, the commonest of those that may be asked for."""
         s = self.settings
 
         def share(variables: int) -> float:
@@ -99,22 +139,32 @@ class VariableOverwrite(Task):
         right = sum(count * share(count) for count in Counter(back for _, back in s.asked).values())
         if s.midstream:
             there = met(s.writes_of, s.schedule)[1 : s.writes, 1:].mean(dim=0)
-            right += s.midstream * sum(p * share(variables) for variables, p in enumerate(there.tolist(), start=1))
+            right += s.midstream * sum(
+                p * share(variables) for variables, p in enumerate(there.tolist(), start=1)
+            )
         return right / self.answers
 
     def slice_sizes(self) -> dict[str, int]:
-        """overwrites: of the key, until it is asked for. doublings: of the distance in tokens from the write that decides to the question, 0 for 1,
-        1 for 2 and 3, 2 for 4 to 7, and so on. writes_between: of other keys, between the two."""
+        """overwrites: of the key, until it is asked for. doublings: of the distance in tokens from the write
+        that decides to the question, 0 for 1, 1 for 2 and 3, 2 for 4 to 7, and so on. writes_between: of
+        other keys, between the two."""
         s = self.settings
-        return {"overwrites": max(s.overwrites) + 1, "doublings": doublings_size(s.seq_len), "writes_between": s.writes + s.decoys}
+        return {
+            "overwrites": max(s.overwrites) + 1,
+            "doublings": doublings_size(s.seq_len),
+            "writes_between": s.writes + s.decoys,
+        }
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Statements are numbered: writes in the order of time, resets, noise, questions between writes, questions at the end."""
+        """Statements are numbered: writes in the order of time, resets, noise, questions between writes,
+        questions at the end."""
         s, device, B = self.settings, index.device, len(index)
         stream = Stream.of(index, seed=seed, split=split)
         W, V, Q = s.writes, len(s.writes_of), len(s.asked)
         writes = scheduled(stream.child("writes"), s.writes_of, rounds=s.reset + 1, schedule=s.schedule)
-        value = s.first_value + different_values(stream.child("values"), writes, values=s.values, more=s.decoys)
+        value = s.first_value + different_values(
+            stream.child("values"), writes, values=s.values, more=s.decoys
+        )
         key_order = stream.child("keys").permutation(s.keys)
         keys = FIRST_KEY + key_order(torch.arange(V, device=device))
 
@@ -122,41 +172,78 @@ class VariableOverwrite(Task):
         resets = torch.arange(1, s.reset + 1, device=device) * (W // (s.reset + 1)) - 1
         noise = stream.child("noise").integers(s.noise_statements, below=W)
         midstream = stream.child("midstream").integers(s.midstream, below=W - 1)
-        order = self._order(stream.child("questions"), torch.cat([resets.expand(B, -1), noise, midstream], dim=1))
+        order = self._order(
+            stream.child("questions"), torch.cat([resets.expand(B, -1), noise, midstream], dim=1)
+        )
         kinds = tuple(kind for kind, count in s.counts.items() for _ in range(count))
         lengths = constant(tuple(length(s.text(kind), width=s.width) for kind in kinds), device)
         number_at = inverse(order)
         starts = spread(stream.child("places"), lengths[order], s.seq_len - s.needed).gather(1, number_at)
         written, cleared, disturbed, asking = torch.split(starts, list(s.counts.values()), dim=1)
 
-        asked = torch.cat([writes.one_written(stream.child("asked"), midstream), constant(tuple(v for v, _ in s.asked), device).expand(B, -1)], dim=1)
+        asked = torch.cat(
+            [
+                writes.one_written(stream.child("asked"), midstream),
+                constant(tuple(v for v, _ in s.asked), device).expand(B, -1),
+            ],
+            dim=1,
+        )
         back = constant((0,) * s.midstream + tuple(back for _, back in s.asked), device).expand(B, -1)
         held = writes.held(asked, torch.cat([midstream, torch.full((B, Q), W - 1, device=device)], dim=1))
         history = value.gather(1, held.clamp(min=0).flatten(1)).view_as(held).masked_fill(held < 0, IGNORE)
         decided = held.gather(2, back[:, :, None])[:, :, 0]
-        told = constant(tuple(int(kind in {"write", "decoy"}) for kind in kinds), device)[order].cumsum(dim=1).gather(1, number_at)
+        told = (
+            constant(tuple(int(kind in {"write", "decoy"}) for kind in kinds), device)[order]
+            .cumsum(dim=1)
+            .gather(1, number_at)
+        )
 
         ids = self._filler(stream.child("filler"))
         self._say(ids, "write", written, key=keys.gather(1, writes.variable), value=value[:, :W])
         self._say(ids, "reset", cleared)
         named = stream.child("named").integers(s.noise_statements, below=s.keys - V if s.decoys else V)
-        self._say(ids, s.noise_kind, disturbed, key=FIRST_KEY + key_order(V + named) if s.decoys else keys.gather(1, named), value=value[:, W:])
-        self._say(ids, "ask", asking, key=keys.gather(1, asked), mark=constant(s.marks, device)[back.clamp(max=len(s.marks) - 1)])
+        self._say(
+            ids,
+            s.noise_kind,
+            disturbed,
+            key=FIRST_KEY + key_order(V + named) if s.decoys else keys.gather(1, named),
+            value=value[:, W:],
+        )
+        self._say(
+            ids,
+            "ask",
+            asking,
+            key=keys.gather(1, asked),
+            mark=constant(s.marks, device)[back.clamp(max=len(s.marks) - 1)],
+        )
         positions = asking + place(s.text("ask"), "key", width=s.width)
         slices = {
             "overwrites": (held >= 0).sum(dim=2) - 1,
-            "doublings": doublings(positions - place(s.text("write"), "key", width=s.width) - written.gather(1, decided)),
+            "doublings": doublings(
+                positions - place(s.text("write"), "key", width=s.width) - written.gather(1, decided)
+            ),
             "writes_between": told[:, -self.answers :] - told.gather(1, decided) - back,
         }
         targets = history.gather(2, back[:, :, None])[:, :, 0]
-        return Batch(ids if s.width == 1 else ids.view(B, s.seq_len, s.width), positions, targets, slices, {"history": history})
+        return Batch(
+            ids if s.width == 1 else ids.view(B, s.seq_len, s.width),
+            positions,
+            targets,
+            slices,
+            {"history": history},
+        )
 
     def _order(self, stream: Stream, others: Tensor) -> Tensor:
-        """The numbers of all statements in the order of time: `others` [B, X] come each after a write, by its number; questions after all, in any order."""
+        """The numbers of all statements in the order of time: `others` [B, X] come each after a write, by its
+        number; questions after all, in any order."""
         W, X, device = self.settings.writes, others.shape[1], others.device
         writes, turns = (torch.arange(count, device=device) for count in (W, X))
         questions = stream.bits(len(self.settings.asked))
-        when = [(X + 1) * writes.expand(len(others), -1), (X + 1) * others + turns + 1, (X + 1) * W + questions]
+        when = [
+            (X + 1) * writes.expand(len(others), -1),
+            (X + 1) * others + turns + 1,
+            (X + 1) * W + questions,
+        ]
         return torch.cat(when, dim=1).argsort(dim=1, stable=True)
 
     def _filler(self, stream: Stream) -> Tensor:
@@ -167,24 +254,40 @@ class VariableOverwrite(Task):
 
     def _say(self, ids: Tensor, kind: str, starts: Tensor, **words: Tensor) -> None:
         s = self.settings
-        say(ids, s.text(kind), starts, {"PAD": PAD, "SET": SET, "SEP": SEP, "RESET": s.reset_mark, **words}, width=s.width)
+        say(
+            ids,
+            s.text(kind),
+            starts,
+            {"PAD": PAD, "SET": SET, "SEP": SEP, "RESET": s.reset_mark, **words},
+            width=s.width,
+        )
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
-        """Beside accuracy: what wrong answers are (`origins`); stale_excess, how many of them are stale over how many would be, were they any other
-        value that was seen; informed_chance, to name any such value; and from logits the probability of every older value (`weights`), the `margin`
-        over them, and of all values whether they are among as many likeliest as the key was given."""
+        """Beside accuracy: what wrong answers are (`origins`); stale_excess, how many of them are stale over
+        how many would be, were they any other value that was seen; informed_chance, to name any such value;
+        and from logits the probability of every older value (`weights`), the `margin` over them, and of all
+        values whether they are among as many likeliest as the key was given."""
         s = self.settings
-        values = first_seen(batch.inputs[:, :, -1] if s.width > 1 else batch.inputs, s.vocab_size)[:, s.first_value : s.first_noise]
+        values = first_seen(batch.inputs[:, :, -1] if s.width > 1 else batch.inputs, s.vocab_size)[
+            :, s.first_value : s.first_noise
+        ]
         number = prediction.answers - s.first_value
         seen = values.gather(1, number.clamp(0, s.values - 1)) < batch.positions
         found = origins(batch, prediction, seen=seen & (number >= 0) & (number < s.values))
         if s.control == "none":
             del found["stale_newer"]  # nothing is newer than the last value
         candidates = torch.searchsorted(values.sort(dim=1).values, batch.positions).double()
-        by_chance = (prediction.answers != batch.targets) * batch.slices["overwrites"] / (candidates - 1).clamp(min=1)
-        found |= {"stale_excess": Mean(found["stale"].value, by_chance), "informed_chance": Mean(1 / candidates)}
+        by_chance = (
+            (prediction.answers != batch.targets) * batch.slices["overwrites"] / (candidates - 1).clamp(min=1)
+        )
+        found |= {
+            "stale_excess": Mean(found["stale"].value, by_chance),
+            "informed_chance": Mean(1 / candidates),
+        }
         if prediction.logits is not None:
-            found |= weights(batch.facts["history"], prediction.logits.softmax(dim=-1)) | {"margin": margin(batch, prediction.logits)}
+            found |= weights(batch.facts["history"], prediction.logits.softmax(dim=-1)) | {
+                "margin": margin(batch, prediction.logits)
+            }
         if prediction.logits is not None and s.control == "return_all":
             found |= {"recalled": recalled(batch, prediction.logits)}
         return super().means(batch, prediction) | found
@@ -193,11 +296,14 @@ class VariableOverwrite(Task):
         """Where a write ends, and of which key and value: all [B, T]."""
         s = self.settings
         key, value = inputs.unbind(dim=2) if s.width > 1 else (inputs.roll(1, dims=1), inputs)
-        wrote = (key >= FIRST_KEY) & (key < s.first_value) & (value >= s.first_value) & (value < s.first_noise)
+        wrote = (
+            (key >= FIRST_KEY) & (key < s.first_value) & (value >= s.first_value) & (value < s.first_noise)
+        )
         return wrote, key, value
 
     def solve(self, batch: Batch) -> Tensor:
-        """Of the writes of a key before the question, as far back as is asked; keys from before a reset do not come again."""
+        """Of the writes of a key before the question, as far back as is asked; keys from before a reset do
+        not come again."""
         s = self.settings
         wrote, key, value = self._read(batch.inputs)
         first = batch.inputs[:, :, 0] if s.width > 1 else batch.inputs
@@ -205,7 +311,11 @@ class VariableOverwrite(Task):
         time = torch.arange(s.seq_len, device=wrote.device)
         answers = []
         for at in torch.split(batch.positions, 1, dim=1):
-            back = {"none": torch.zeros_like(at), "n_back": torch.full_like(at, s.n - 1), "return_all": mark.gather(1, at) - s.marks[-1] + len(s.marks) - 1}
+            back = {
+                "none": torch.zeros_like(at),
+                "n_back": torch.full_like(at, s.n - 1),
+                "return_all": mark.gather(1, at) - s.marks[-1] + len(s.marks) - 1,
+            }
             own = wrote & (key == first.gather(1, at)) & (time < at)
             following = own.flip(1).cumsum(dim=1).flip(1)
             answers.append((value * (own & (following == back[s.control].clamp(min=0) + 1))).sum(dim=1))
@@ -216,9 +326,21 @@ class VariableOverwrite(Task):
         s = self.settings
         wrote, key, value = (x[row].tolist() for x in self._read(batch.inputs))
         first = (batch.inputs[row, :, 0] if s.width > 1 else batch.inputs[row]).tolist()
-        told = [f"{key[t]}={value[t]}" if wrote[t] else "RESET" for t in range(s.seq_len) if wrote[t] or (s.reset and first[t] == s.reset_mark)]
+        told = [
+            f"{key[t]}={value[t]}" if wrote[t] else "RESET"
+            for t in range(s.seq_len)
+            if wrote[t] or (s.reset and first[t] == s.reset_mark)
+        ]
         before = f"{len(told) - 40} times something, then " if len(told) > 40 else ""
-        history = [listed([str(value) for value in held if value != IGNORE], 5, " ") for held in batch.facts["history"][row].tolist()]
+        history = [
+            listed([str(value) for value in held if value != IGNORE], 5, " ")
+            for held in batch.facts["history"][row].tolist()
+        ]
         due = sorted(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), history, strict=True))
-        asked = [f"at position {at} for {first[at]}, the answer is {target} of {held}" for at, target, held in due]
-        return f"Written is, one after another, {before}{' '.join(told[-40:])}. Asked is {listed(asked, 8, '; ')} (newest first). All else is filler."
+        asked = [
+            f"at position {at} for {first[at]}, the answer is {target} of {held}" for at, target, held in due
+        ]
+        return (
+            f"Written is, one after another, {before}{' '.join(told[-40:])}. Asked is"
+            f" {listed(asked, 8, '; ')} (newest first). All else is filler."
+        )

@@ -16,7 +16,11 @@ from linbench.results.record import Result
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--write-digests", action="store_true", help="note the digests of tasks that are new or of another version")
+    parser.addoption(
+        "--write-digests",
+        action="store_true",
+        help="note the digests of tasks that are new or of another version",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -34,7 +38,8 @@ def generator() -> torch.Generator:
 
 @pytest.fixture
 def relative_error() -> Callable[[Tensor, Tensor], float]:
-    """Largest difference over largest expected value; infinite where anything is NaN or what is expected is all zero."""
+    """Largest difference over largest expected value; infinite where anything is NaN or what is expected is
+    all zero."""
 
     def measure(given: Tensor, expected: Tensor) -> float:
         assert given.shape == expected.shape
@@ -49,7 +54,8 @@ def relative_error() -> Callable[[Tensor, Tensor], float]:
 
 @pytest.fixture
 def randomise(generator: torch.Generator) -> Callable[[nn.Module], nn.Module]:
-    """Replace every parameter by noise, since output projections start at zero; what parameterises the decay keeps its own start."""
+    """Replace every parameter by noise, since output projections start at zero; what parameterises the decay
+    keeps its own start."""
 
     def fill(module: nn.Module) -> nn.Module:
         with torch.no_grad():
@@ -76,7 +82,8 @@ def poisoned_memory() -> Iterator[None]:
 
 @pytest.fixture
 def replayed() -> Callable[..., Any]:
-    """What a function returns when it is captured as a CUDA graph and replayed, after its inputs have been overwritten with others."""
+    """What a function returns when it is captured as a CUDA graph and replayed, after its inputs have been
+    overwritten with others."""
 
     def replay(function: Callable[[], Any], inputs: Iterable[Tensor], others: Iterable[Tensor]) -> Any:
         stream = torch.cuda.Stream()
@@ -107,7 +114,8 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def chi_squared() -> Callable[..., float]:
-    """The probability of counts at least this far from what is expected; `degrees` are one fewer than there are cells unless given."""
+    """The probability of counts at least this far from what is expected; `degrees` are one fewer than there
+    are cells unless given."""
 
     def probability(counts: Tensor, expected: Tensor, *, degrees: int | None = None) -> float:
         counts, expected = counts.double().flatten(), expected.double().flatten()
@@ -115,7 +123,11 @@ def chi_squared() -> Callable[..., float]:
         assert expected.min() >= 5
         assert float(counts.sum()) == pytest.approx(float(expected.sum()))
         statistic = ((counts - expected).square() / expected).sum()
-        return float(torch.special.gammaincc(torch.tensor((degrees or len(counts) - 1) / 2, dtype=torch.float64), statistic / 2))
+        return float(
+            torch.special.gammaincc(
+                torch.tensor((degrees or len(counts) - 1) / 2, dtype=torch.float64), statistic / 2
+            )
+        )
 
     return probability
 
@@ -129,7 +141,9 @@ class Ended(NamedTuple):
 
 
 @pytest.fixture
-def linbench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Callable[..., Ended]]:
+def linbench(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Iterator[Callable[..., Ended]]:
     """Run a command line in this process, in an empty folder. Plugins are scanned anew each time."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     monkeypatch.chdir(tmp_path)
@@ -156,7 +170,8 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def unprobed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Layers are trained without a probe, which would call them once more in a process of its own: for tests that count calls or processes."""
+    """Layers are trained without a probe, which would call them once more in a process of its own: for tests
+    that count calls or processes."""
     monkeypatch.setattr("linbench.engine.probe.Marks.probe", lambda marks, cells: None)
 
 
@@ -182,11 +197,31 @@ def a_result() -> Callable[..., Result]:
             "kernel": {},
             "source": None,
         }
-        task = {"name": "mqar", "version": 1, "settings": {"kv_pairs": more.pop("kv_pairs", 8)}, "source": None}
-        protocol = {"lr": more.pop("lr", 0.01), "tokens": 100, "batch_size": 4, "precision": "fp32", "test_examples": 64}
+        task = {
+            "name": "mqar",
+            "version": 1,
+            "settings": {"kv_pairs": more.pop("kv_pairs", 8)},
+            "source": None,
+        }
+        protocol = {
+            "lr": more.pop("lr", 0.01),
+            "tokens": 100,
+            "batch_size": 4,
+            "precision": "fp32",
+            "test_examples": 64,
+        }
         around = {"d_model": more.pop("d_model", 64), **more.pop("around", {})}
-        model = {"form": more.pop("form", "native"), "backbone": {"version": 1, "settings": around, "kernel": {}}, "layers": [layer]}
-        state = {"recurrent": more.pop("recurrent", 100), "cache": more.pop("cache", 0), "convolution": 0, "shift": 0}
+        model = {
+            "form": more.pop("form", "native"),
+            "backbone": {"version": 1, "settings": around, "kernel": {}},
+            "layers": [layer],
+        }
+        state = {
+            "recurrent": more.pop("recurrent", 100),
+            "cache": more.pop("cache", 0),
+            "convolution": 0,
+            "shift": 0,
+        }
         return {
             "id": f"{label}{seed}{score}{sorted(more.items())}{layer}{task}{protocol}{model}",
             "label": label,
@@ -203,7 +238,11 @@ def a_result() -> Callable[..., Result]:
             "curve": [],
             "seconds": 1.0,
             "stack": {"size": 1, "note": None},
-            "model": {"parameters": more.pop("parameters", 1000), "state": {**state, "total": sum(state.values())}, "flops_per_token": 10},
+            "model": {
+                "parameters": more.pop("parameters", 1000),
+                "state": {**state, "total": sum(state.values())},
+                "flops_per_token": 10,
+            },
             "environment": {"commit": None, "dirty": None, "packages": {}},
             "cell": {
                 "schema": 2,

@@ -1,4 +1,5 @@
-"""Texts as someone would write them into a result to get something done where it is shown, and the fields that they get in by."""
+"""Texts as someone would write them into a result to get something done where it is shown, and the fields
+that they get in by."""
 
 from collections.abc import Callable
 from typing import Any
@@ -84,18 +85,28 @@ def _tested(result: Result, text: str) -> None:
     result["tests"] = [{"settings": {}, "chance": 0.1, "metrics": {"accuracy": 0.5}, "slices": {}}] * 2
 
 
-ALONE: dict[str, Callable[[Result, str], None]] = {"status": _set("status"), "form": _set("cell", "model", "form"), "test": _tested}
+ALONE: dict[str, Callable[[Result, str], None]] = {
+    "status": _set("status"),
+    "form": _set("cell", "model", "form"),
+    "test": _tested,
+}
 """Others that hold text."""
 
 
 def results(make: Callable[..., Result], text: str, *fields: str) -> list[Result]:
-    """Two models with two seeds, one with the text in these fields, and one of its runs failed with it for a reason; all fields if none is named."""
+    """Two models with two seeds, one with the text in these fields, and one of its runs failed with it for a
+    reason; all fields if none is named."""
     found = []
     for label in ("deltanet", "hostile"):
         for seed in (0, 1):
-            curve = [{"step": i, "tokens": 100 * i, "accuracy": 0.1 * i, "loss": 1.0, "nll": 1.0} for i in (1, 2, 3)]
+            curve = [
+                {"step": i, "tokens": 100 * i, "accuracy": 0.1 * i, "loss": 1.0, "nll": 1.0}
+                for i in (1, 2, 3)
+            ]
             slices = {"distance": {"at": [1, 2, 9], "accuracy": {"sum": [3, 1, 0], "weight": [3, 3, 3]}}}
-            result = make(label, seed, 0.5 + 0.1 * seed, curve=curve, slices=slices, around={"norm": "rms"}, marks=[])
+            result = make(
+                label, seed, 0.5 + 0.1 * seed, curve=curve, slices=slices, around={"norm": "rms"}, marks=[]
+            )
             result["cell"]["protocol"]["settings"]["spare"] = 1
             result["environment"] |= {"python": "3.11", "platform": "linux", "device": {"name": "a device"}}
             if label == "hostile":

@@ -23,8 +23,21 @@ def a_record(cell_id: str, **more: Any) -> Result:
     identity = {
         "schema": SCHEMA,
         "task": {"name": "mqar", "version": 1, "draws": 1, "settings": {"seq_len": 16}, "source": None},
-        "model": {"form": "native", "backbone": {"version": 1, "settings": {"d_model": 16}, "kernel": {}}, "layers": [layer]},
-        "protocol": {"version": 1, "settings": {"lr": 0.01, "batch_size": 4, "tokens": 100, "precision": "fp32", "test_examples": 64}},
+        "model": {
+            "form": "native",
+            "backbone": {"version": 1, "settings": {"d_model": 16}, "kernel": {}},
+            "layers": [layer],
+        },
+        "protocol": {
+            "version": 1,
+            "settings": {
+                "lr": 0.01,
+                "batch_size": 4,
+                "tokens": 100,
+                "precision": "fp32",
+                "test_examples": 64,
+            },
+        },
         "seed": 0,
         "backend": "torch",
         "device": "cpu",

@@ -19,7 +19,15 @@ def a_speed(label: str = "deltanet", length: int = 256, seconds: float = 1.0, **
         sides[peer] = {AS_CALLED: {name: 2 * value for name, value in timing.items()}}
     bench = {
         "question": question,
-        "layer": {"form": "native", "d_model": 64, "mixer": label.partition("[")[0], "version": 1, "settings": settings, "kernel": {}, "source": None},
+        "layer": {
+            "form": "native",
+            "d_model": 64,
+            "mixer": label.partition("[")[0],
+            "version": 1,
+            "settings": settings,
+            "kernel": {},
+            "source": None,
+        },
         "shape": {"batch": batch, "length": length},
         "precision": "fp32",
         "backend": "auto",
@@ -40,7 +48,13 @@ def a_speed(label: str = "deltanet", length: int = 256, seconds: float = 1.0, **
         "ceilings": {"flops_per_second": 1000.0, "bytes_per_second": 100.0},
         "first_call": 3.0,
         "of_peer": None,
-        "environment": {"device": {"name": "a CPU"}, "threads": 2, "commit": "abcdef0123456789", "dirty": False, "packages": {}},
+        "environment": {
+            "device": {"name": "a CPU"},
+            "threads": 2,
+            "commit": "abcdef0123456789",
+            "dirty": False,
+            "packages": {},
+        },
         **more,
     }
     return {**found, "id": str(sorted(found.items(), key=str))}

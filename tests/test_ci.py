@@ -50,7 +50,9 @@ def test_the_action_gives_the_script_what_it_takes() -> None:
     given = dict(re.findall(r'--([a-z]+) "\$([A-Z]+)"', step["run"]))
     usage = subprocess.run([SCRIPT, "--help"], capture_output=True, text=True, check=True).stdout
     assert set(given) == set(re.findall(r"^  --([a-z]+) ", usage, re.MULTILINE))
-    assert {step["env"][variable] for variable in given.values()} == {f"${{{{ inputs.{name} }}}}" for name in given}
+    assert {step["env"][variable] for variable in given.values()} == {
+        f"${{{{ inputs.{name} }}}}" for name in given
+    }
     assert set(action["inputs"]) == {*given, "packages", "artifact"}
 
 
@@ -74,12 +76,21 @@ def test_the_policy_of_the_gate_on_linbench_itself_is_one_and_stricter() -> None
 
 def test_the_lowest_versions_that_are_tried_are_those_that_are_allowed() -> None:
     def constraints(end: str) -> list[str]:
-        return subprocess.run([sys.executable, ROOT / ".ci" / "bounds.py", end], capture_output=True, text=True, check=True).stdout.split()
+        return subprocess.run(
+            [sys.executable, ROOT / ".ci" / "bounds.py", end], capture_output=True, text=True, check=True
+        ).stdout.split()
 
     allowed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
     bounds = [one.partition(";")[0].replace(">=", "==").strip() for one in allowed]
-    pinned = [line for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").split() if line.startswith(("torch==", "triton=="))]
-    assert constraints("lowest") == [*(one for one in bounds if not one.startswith(("torch==", "triton=="))), *pinned]
+    pinned = [
+        line
+        for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").split()
+        if line.startswith(("torch==", "triton=="))
+    ]
+    assert constraints("lowest") == [
+        *(one for one in bounds if not one.startswith(("torch==", "triton=="))),
+        *pinned,
+    ]
     assert constraints("highest") == pinned
     for step in ("lowest highest", ".ci/smoke.sh", 'sys.modules["triton"] = None'):
         assert step in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
@@ -97,11 +108,18 @@ def test_the_twelve_lines_are_twelve_and_name_inputs() -> None:
 
 def test_every_job_of_the_page_has_least_permissions_and_versions() -> None:
     page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
-    jobs = [job for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "jobs:" in text for job in _jobs(text)]
+    jobs = [
+        job
+        for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+        if "jobs:" in text
+        for job in _jobs(text)
+    ]
     assert len(jobs) == 2
     for job in jobs:
         trains = any("linbench@" in step.get("uses", "") for step in job["steps"])
-        assert job["permissions"] == ({"contents": "read"} if trains else {"pull-requests": "write"}), "code of a pull request has no right to write"
+        assert job["permissions"] == ({"contents": "read"} if trains else {"pull-requests": "write"}), (
+            "code of a pull request has no right to write"
+        )
         for used in (step["uses"] for step in job["steps"] if "uses" in step):
             assert re.fullmatch(r"\S+@v\d+(\.\d+)*", used), f"{used} is no version"
 
@@ -109,12 +127,19 @@ def test_every_job_of_the_page_has_least_permissions_and_versions() -> None:
 def _jobs(text: str) -> list[Any]:
     """Those of a workflow, or of a part of one."""
     found = yaml.safe_load(text)
-    return [job | {"permissions": job.get("permissions", found.get("permissions"))} for job in found["jobs"].values()]
+    return [
+        job | {"permissions": job.get("permissions", found.get("permissions"))}
+        for job in found["jobs"].values()
+    ]
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["--models"], "compare.sh: --models needs a value."), (["--modles", "x"], "compare.sh: unknown option --modles"), (["--models", "x"], "usage:")],
+    [
+        (["--models"], "compare.sh: --models needs a value."),
+        (["--modles", "x"], "compare.sh: unknown option --modles"),
+        (["--models", "x"], "usage:"),
+    ],
 )
 def test_bad_input_is_refused(words: list[str], said: str) -> None:
     ended = subprocess.run([SCRIPT, *words], capture_output=True, text=True, check=False)
@@ -126,21 +151,60 @@ def test_bad_input_is_refused(words: list[str], said: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--models", "deltanet,gla", "--rounds", "0"], "compare.sh: --rounds takes a whole number from 1 to 1,000, not '0'.\n"),
-        (["--models", "delatnet,gla"], "compare.sh: delatnet cannot be compared on this suite: unknown model 'delatnet'; did you mean 'deltanet'?"),
-        (["--models", "deltanet,gla", "--policy", "nope.yaml"], "compare.sh: cannot read the policy nope.yaml: No such file or directory.\n"),
-        (["--models", "deltanet,gla", "--time", "abc"], "compare.sh: --time takes whole numbers from 1 to 1,073,741,824, such as 64,256, not 'abc'.\n"),
-        (["--models", "deltanet,gla", "--workers", "two"], "compare.sh: --workers takes a whole number from 0 to 1,024, not 'two'.\n"),
-        (["--models", "deltanet,gla", "--base", "nosuchref"], "compare.sh: --base nosuchref is no commit of this repository, nor one that origin has.\n"),
-        (["--models", "deltanet,gla"], "compare.sh: deltanet, gla: linbench ships all of these, so head and base cannot differ; name a variant of"),
-        (["--models", "--help"], "compare.sh: --help cannot be compared on this suite: unknown model '--help'"),
+        (
+            ["--models", "deltanet,gla", "--rounds", "0"],
+            "compare.sh: --rounds takes a whole number from 1 to 1,000, not '0'.\n",
+        ),
+        (
+            ["--models", "delatnet,gla"],
+            (
+                "compare.sh: delatnet cannot be compared on this suite: unknown model 'delatnet'; did you"
+                " mean 'deltanet'?"
+            ),
+        ),
+        (
+            ["--models", "deltanet,gla", "--policy", "nope.yaml"],
+            "compare.sh: cannot read the policy nope.yaml: No such file or directory.\n",
+        ),
+        (
+            ["--models", "deltanet,gla", "--time", "abc"],
+            "compare.sh: --time takes whole numbers from 1 to 1,073,741,824, such as 64,256, not 'abc'.\n",
+        ),
+        (
+            ["--models", "deltanet,gla", "--workers", "two"],
+            "compare.sh: --workers takes a whole number from 0 to 1,024, not 'two'.\n",
+        ),
+        (
+            ["--models", "deltanet,gla", "--base", "nosuchref"],
+            "compare.sh: --base nosuchref is no commit of this repository, nor one that origin has.\n",
+        ),
+        (
+            ["--models", "deltanet,gla"],
+            (
+                "compare.sh: deltanet, gla: linbench ships all of these, so head and base cannot differ; name"
+                " a variant of"
+            ),
+        ),
+        (
+            ["--models", "--help"],
+            "compare.sh: --help cannot be compared on this suite: unknown model '--help'",
+        ),
         (["--models", "deltanet,gla", "--suite", "--help"], "compare.sh: unknown suite '--help'"),
-        (["--models", "deltanet,gla", "--seeds", "--help"], "compare.sh: seeds are numbers such as 0,1,2 or 0-4, not '--help'"),
-        (["--models", "deltanet,gla", "--against", "--help"], "compare.sh: there are no results in --help to compare against"),
+        (
+            ["--models", "deltanet,gla", "--seeds", "--help"],
+            "compare.sh: seeds are numbers such as 0,1,2 or 0-4, not '--help'",
+        ),
+        (
+            ["--models", "deltanet,gla", "--against", "--help"],
+            "compare.sh: there are no results in --help to compare against",
+        ),
         (["--models", "deltanet,gla", "--device", "--help"], "compare.sh: unknown device '--help'"),
         (["--models", "deltanet,gla", "--form", "--help"], "compare.sh: unknown form '--help'"),
         (["--models", "deltanet,gla", "--policy", "--help"], "compare.sh: cannot read the policy --help"),
-        (["--models", "deltanet,gla", "--rounds", "9" * 5000], "compare.sh: --rounds takes a whole number from 1 to 1,000, not '999"),
+        (
+            ["--models", "deltanet,gla", "--rounds", "9" * 5000],
+            "compare.sh: --rounds takes a whole number from 1 to 1,000, not '999",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_before_anything_is_trained(
@@ -155,9 +219,21 @@ def test_what_is_wrong_is_told_before_anything_is_trained(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
-    ["--upload-pack=touch {};git-upload-pack", "-q", "--help", "main:refs/heads/forged", "+main:forged", "refs/heads/*", "a b", "$(touch {})", "`touch {}`"],
+    [
+        "--upload-pack=touch {};git-upload-pack",
+        "-q",
+        "--help",
+        "main:refs/heads/forged",
+        "+main:forged",
+        "refs/heads/*",
+        "a b",
+        "$(touch {})",
+        "`touch {}`",
+    ],
 )
-def test_a_base_is_one_ref_and_never_an_option_of_git(repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path, given: str) -> None:
+def test_a_base_is_one_ref_and_never_an_option_of_git(
+    repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path, given: str
+) -> None:
     """Where the origin is a folder, git runs the program that it is told to fetch with."""
     repository({"tiny.yaml": SUITE})
     theirs, said = tmp_path / "theirs", given.format(tmp_path / "ran")
@@ -167,12 +243,16 @@ def test_a_base_is_one_ref_and_never_an_option_of_git(repository: Callable[..., 
     sentence = f"compare.sh: --base {said} is no commit of this repository, nor one that origin has.\n"
     assert (ended.returncode, ended.stderr) == (2, sentence)
     assert not (tmp_path / "ran").exists()
-    refs = subprocess.run(["git", "for-each-ref", "--format=%(refname)"], cwd=theirs, capture_output=True, text=True, check=True).stdout.split()
+    refs = subprocess.run(
+        ["git", "for-each-ref", "--format=%(refname)"], cwd=theirs, capture_output=True, text=True, check=True
+    ).stdout.split()
     assert len(refs) == 1
 
 
 @pytest.mark.slow
-def test_a_base_that_only_origin_has_is_fetched(repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_base_that_only_origin_has_is_fetched(
+    repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path
+) -> None:
     repository({"tiny.yaml": SUITE})
     theirs = tmp_path / "theirs"
     subprocess.run(["git", "clone", "-q", "--bare", theirs, tmp_path / "origin"], check=True)
@@ -187,45 +267,76 @@ EVIL = "import pathlib; pathlib.Path({!r}).touch()"
 @pytest.mark.slow
 @pytest.mark.parametrize("place", [".", ""])
 def test_no_module_of_ours_is_taken_from_the_checkout(
-    repository: Callable[..., str], script: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
+    repository: Callable[..., str],
+    script: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    place: str,
 ) -> None:
-    """Names of ours, of Python's and of pip's in the current folder, with an empty entry or the folder itself where modules are looked for."""
+    """Names of ours, of Python's and of pip's in the current folder, with an empty entry or the folder itself
+    where modules are looked for."""
     said, evil = "compare.sh: deltanet, gla: linbench ships all of these", EVIL.format(str(tmp_path / "ran"))
-    base = repository({"tiny.yaml": SUITE, **{f"{name}.py": evil for name in ("pip", "linbench", "json", "torch", "sitecustomize")}})
+    base = repository(
+        {
+            "tiny.yaml": SUITE,
+            **{f"{name}.py": evil for name in ("pip", "linbench", "json", "torch", "sitecustomize")},
+        }
+    )
     monkeypatch.setenv("PYTHONSTARTUP", str(tmp_path / "theirs" / "json.py"))
     monkeypatch.setenv("GIT_DIR", str(tmp_path))
-    ended = script("--models", "deltanet,gla", "--base", base, path=f"{ROOT}:{place}" if not place else str(ROOT))
+    ended = script(
+        "--models", "deltanet,gla", "--base", base, path=f"{ROOT}:{place}" if not place else str(ROOT)
+    )
     assert ended.stderr.startswith(said)
     assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.slow
-def test_out_is_not_led_elsewhere_by_a_link_that_is_committed(repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path) -> None:
+def test_out_is_not_led_elsewhere_by_a_link_that_is_committed(
+    repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path
+) -> None:
     base = repository({"tiny.yaml": SUITE})
     theirs, mine = tmp_path / "theirs", tmp_path / "mine" / "head.results"
     mine.mkdir(parents=True)
     (theirs / "linked").symlink_to(mine.parent)
     for out in ("linked", "linked/deeper"):
         ended = script("--models", "deltanet,gla", "--base", base, "--out", out)
-        assert (ended.returncode, ended.stderr) == (2, f"compare.sh: --out {out} leads through the link linked of the checkout; name a folder.\n")
+        assert (ended.returncode, ended.stderr) == (
+            2,
+            f"compare.sh: --out {out} leads through the link linked of the checkout; name a folder.\n",
+        )
     assert list(mine.parent.iterdir()) == [mine]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_results_that_a_pull_request_commits_are_never_read(
-    repository: Callable[..., str], script: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    repository: Callable[..., str],
+    script: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    """In the head a layer writes nothing, and results that say otherwise lie where the job's own will be copied to. One variant is enough for a gate."""
+    """In the head a layer writes nothing, and results that say otherwise lie where the job's own will be
+    copied to. One variant is enough for a gate."""
     base = repository({"mine.py": MINE.replace("VALUES", "v"), "tiny.yaml": SUITE})
     repository({"mine.py": MINE.replace("VALUES", "0 * v")})
     theirs, victim = tmp_path / "theirs", tmp_path / "victim"
     monkeypatch.chdir(theirs)
     forged = Store(theirs / "out" / "head.results")
     forged.prepare()
-    cells = expand(narrowed(load_suite("tiny.yaml"), models=["./mine.py:Mine"], seeds="0-5"), device="cpu").cells
+    cells = expand(
+        narrowed(load_suite("tiny.yaml"), models=["./mine.py:Mine"], seeds="0-5"), device="cpu"
+    ).cells
     for cell in cells:
-        forged.put(a_record(cell.id, cell=cell.identity, label=cell.model.label, metrics={"accuracy": 0.999, "nll": 0.0}, curve=[a_point(0.999)]))
+        forged.put(
+            a_record(
+                cell.id,
+                cell=cell.identity,
+                label=cell.model.label,
+                metrics={"accuracy": 0.999, "nll": 0.0},
+                curve=[a_point(0.999)],
+            )
+        )
     victim.write_text("mine")
     (theirs / "out" / "comment.md").symlink_to(victim)
     repository({"out/gate.md": "### Gate: all is well"})
@@ -233,14 +344,25 @@ def test_results_that_a_pull_request_commits_are_never_read(
     assert ended.returncode == 4, ended.stderr
     assert victim.read_text() == "mine"
     assert not (theirs / "out" / "comment.md").is_symlink()
-    assert "### Gate: 1 cell gated, 1 worse than the baseline." in (theirs / "out" / "comment.md").read_text(encoding="utf-8")
+    assert "### Gate: 1 cell gated, 1 worse than the baseline." in (theirs / "out" / "comment.md").read_text(
+        encoding="utf-8"
+    )
     kept = [forged.get(cell.id) for cell in cells]
     assert all(result and result["metrics"]["accuracy"] < 0.5 for result in kept)
 
 
 @pytest.mark.slow
-def test_a_run_that_is_refused_leaves_no_forged_comment(repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path) -> None:
-    base = repository({"tiny.yaml": SUITE, "out/comment.md": "all is well", "out/head.results/a.json": "{}", "out/notes.txt": "mine"})
+def test_a_run_that_is_refused_leaves_no_forged_comment(
+    repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path
+) -> None:
+    base = repository(
+        {
+            "tiny.yaml": SUITE,
+            "out/comment.md": "all is well",
+            "out/head.results/a.json": "{}",
+            "out/notes.txt": "mine",
+        }
+    )
     assert script("--models", "delatnet", "--base", base, "--out", "out").returncode == 2
     assert [path.name for path in (tmp_path / "theirs" / "out").iterdir()] == ["notes.txt"]
 
@@ -253,7 +375,9 @@ def repository(tmp_path: Path) -> Callable[[dict[str, str]], str]:
     who = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.org"]
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", *who, *words], cwd=place, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(
+            ["git", *who, *words], cwd=place, capture_output=True, text=True, check=True
+        ).stdout.strip()
 
     def commit(files: dict[str, str]) -> str:
         for name, text in files.items():
@@ -273,12 +397,24 @@ def script(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """What a job runs there."""
     fresh = tmp_path / "fresh"
     fresh.mkdir()
-    fixed_around = {"PYTHON": sys.executable, "OMP_NUM_THREADS": "1", "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"), "TMPDIR": str(fresh)}
+    fixed_around = {
+        "PYTHON": sys.executable,
+        "OMP_NUM_THREADS": "1",
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+        "TMPDIR": str(fresh),
+    }
     fixed = ["--suite", "tiny.yaml", "--device", "cpu", "--workers", "0", "--out", str(tmp_path / "out")]
 
     def run(*words: str, path: str = str(ROOT)) -> subprocess.CompletedProcess[str]:
         around = os.environ | fixed_around | {"PYTHONPATH": path}
-        ended = subprocess.run([SCRIPT, *fixed, *words], cwd=tmp_path / "theirs", env=around, capture_output=True, text=True, check=False)
+        ended = subprocess.run(
+            [SCRIPT, *fixed, *words],
+            cwd=tmp_path / "theirs",
+            env=around,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert not list(fresh.glob("tmp.*")), "nothing is left behind"
         return ended
 
@@ -287,14 +423,28 @@ def script(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_a_change_that_forgets_is_red_from_end_to_end(repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_change_that_forgets_is_red_from_end_to_end(
+    repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path
+) -> None:
     """Three variants, six seeds, base and head in turn: in the head one of them writes nothing."""
     base = repository({"mine.py": MINE.replace("VALUES", "v"), "tiny.yaml": SUITE})
     repository({"mine.py": MINE.replace("VALUES", "0 * v")})
-    ended = script("--models", "./mine.py:Mine,deltanet,linear_attention", "--rounds", "2", "--base", base, "--time", "16")
+    ended = script(
+        "--models",
+        "./mine.py:Mine,deltanet,linear_attention",
+        "--rounds",
+        "2",
+        "--base",
+        base,
+        "--time",
+        "16",
+    )
     assert ended.returncode == 4, ended.stderr
     rounds = [line for line in ended.stderr.splitlines() if line.startswith("compare.sh: ")]
-    trained = [f"{side}, seeds {seeds}" for side, seeds in (("base", "0,1,2"), ("head", "0,1,2"), ("head", "3,4,5"), ("base", "3,4,5"))]
+    trained = [
+        f"{side}, seeds {seeds}"
+        for side, seeds in (("base", "0,1,2"), ("head", "0,1,2"), ("head", "3,4,5"), ("base", "3,4,5"))
+    ]
     timed = [f"{side}, bench {verb}" for verb in ("length", "decode") for side in ("base", "head")]
     assert rounds == [f"compare.sh: {words}" for words in trained + timed]
     out = tmp_path / "out"
@@ -305,14 +455,23 @@ def test_a_change_that_forgets_is_red_from_end_to_end(repository: Callable[..., 
     assert "### Beside ./mine.py:Mine, native" in comment
     assert "deltanet native, training at T 16" in comment
     assert "is not stored for" not in ended.stderr
-    stored = {side: [json.loads(path.read_text()) for path in (out / f"{side}.results").glob("*.json")] for side in ("base", "head")}
+    stored = {
+        side: [json.loads(path.read_text()) for path in (out / f"{side}.results").glob("*.json")]
+        for side in ("base", "head")
+    }
     cells = {side: [result for result in results if "cell" in result] for side, results in stored.items()}
     assert {side: len(results) for side, results in cells.items()} == {"base": 18, "head": 18}
-    before, after = ([result for result in results if result["label"] != "./mine.py:Mine"] for results in cells.values())
+    before, after = (
+        [result for result in results if result["label"] != "./mine.py:Mine"] for results in cells.values()
+    )
     assert len(before) == 12
-    assert sorted(before, key=lambda r: r["id"]) == sorted(after, key=lambda r: r["id"]), "what linbench ships is trained once, and timed to the bit alike"
+    assert sorted(before, key=lambda r: r["id"]) == sorted(after, key=lambda r: r["id"]), (
+        "what linbench ships is trained once, and timed to the bit alike"
+    )
     assert "<html" in (out / "report.html").read_text(encoding="utf-8")
-    trees = subprocess.run(["git", "worktree", "list"], cwd=tmp_path / "theirs", capture_output=True, text=True, check=True).stdout
+    trees = subprocess.run(
+        ["git", "worktree", "list"], cwd=tmp_path / "theirs", capture_output=True, text=True, check=True
+    ).stdout
     assert len(trees.splitlines()) == 1
 
 
@@ -331,9 +490,18 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 
 
 @pytest.mark.slow
-def test_a_package_is_installed_and_without_a_base_nothing_is_gated(repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_package_is_installed_and_without_a_base_nothing_is_gated(
+    repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path
+) -> None:
     project = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-    repository({"pyproject.toml": project, "backend.py": BACKEND, "src/theirs.py": MINE.replace("VALUES", "v"), "tiny.yaml": SUITE.replace("51200", "5120")})
+    repository(
+        {
+            "pyproject.toml": project,
+            "backend.py": BACKEND,
+            "src/theirs.py": MINE.replace("VALUES", "v"),
+            "tiny.yaml": SUITE.replace("51200", "5120"),
+        }
+    )
     ended = script("--models", "theirs:Mine,deltanet", "--seeds", "0-1")
     assert ended.returncode == 0, ended.stderr
     comment = (tmp_path / "out" / "comment.md").read_text(encoding="utf-8")
@@ -364,7 +532,18 @@ def test_a_plain_module_and_one_of_linbench_in_a_suite_that_sets_what_the_latter
 ) -> None:
     base = repository({"mine.py": PLAIN, "tiny.yaml": SUITE.replace("51200", "5120")})
     repository({"mine.py": PLAIN.replace("return", "return 0 *")})
-    ended = script("--models", "./mine.py:Mine,deltanet[conv=0]", "--seeds", "0-1", "--rounds", "1", "--form", "native", "--base", base)
+    ended = script(
+        "--models",
+        "./mine.py:Mine,deltanet[conv=0]",
+        "--seeds",
+        "0-1",
+        "--rounds",
+        "1",
+        "--form",
+        "native",
+        "--base",
+        base,
+    )
     assert ended.returncode == 5, ended.stderr
     for side in ("base", "head"):
         stored = Store(tmp_path / "out" / f"{side}.results").all()
@@ -388,11 +567,15 @@ def test_what_the_base_does_not_have_is_new_and_what_it_cannot_import_is_no_base
     ended = script(*words, "--base", broken)
     assert ended.returncode == 5
     assert not (tmp_path / "out" / "comment.md").exists(), "that of the run before"
-    assert ended.stderr.startswith("compare.sh: the base cannot be gated against: ./mine.py:Mine could not be imported: mine.py line 1: ")
+    assert ended.stderr.startswith(
+        "compare.sh: the base cannot be gated against: ./mine.py:Mine could not be imported: mine.py line 1: "
+    )
 
 
 @pytest.mark.slow
-def test_what_linbench_refuses_ends_the_script(repository: Callable[..., str], script: Callable[..., Any]) -> None:
+def test_what_linbench_refuses_ends_the_script(
+    repository: Callable[..., str], script: Callable[..., Any]
+) -> None:
     repository({"tiny.yaml": SUITE})
     ended = script("--models", "deltanet,gla", "--seeds", "x")
     assert ended.returncode == 2

@@ -27,7 +27,10 @@ def test_the_readme_is_short() -> None:
 
 def test_the_readme_counts_what_there_is() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"{len(shipped('model').entries)} variants from softmax attention to RWKV-7, {len(shipped('task').entries)} tasks" in text
+    assert (
+        f"{len(shipped('model').entries)} variants from softmax attention to RWKV-7,"
+        f" {len(shipped('task').entries)} tasks" in text
+    )
     assert f"`linbench claims` holds {len(claims())} published sentences" in text
 
 
@@ -35,12 +38,16 @@ def test_the_readme_counts_what_there_is() -> None:
 def readmes_layer(tmp_path: Path) -> str:
     """The layer that the README shows, as a file."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (tmp_path / "mine.py").write_text(text.partition("```python\n# mine.py\n")[2].partition("```")[0], encoding="utf-8")
+    (tmp_path / "mine.py").write_text(
+        text.partition("```python\n# mine.py\n")[2].partition("```")[0], encoding="utf-8"
+    )
     return f"{tmp_path}/mine.py:Mine"
 
 
 @pytest.mark.slow
-def test_the_layer_of_the_readme_is_sound_and_can_be_trained(linbench: Callable[..., Any], tiny: list[str], readmes_layer: str) -> None:
+def test_the_layer_of_the_readme_is_sound_and_can_be_trained(
+    linbench: Callable[..., Any], tiny: list[str], readmes_layer: str
+) -> None:
     assert linbench("check", readmes_layer).code == 0
     ended = linbench("run", "mqar", "--model", readmes_layer, "--json", *tiny)
     assert [result["status"] for result in json.loads(ended.out)] == ["ok"]
@@ -57,7 +64,9 @@ def test_the_example_is_about_twenty_lines() -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_the_example_runs_beside_the_others(linbench: Callable[..., Any], tiny: list[str]) -> None:
-    ended = linbench("run", "mqar", "--model", f"{EXAMPLE}:Pulse,deltanet", "--form", "controlled", "--json", *tiny)
+    ended = linbench(
+        "run", "mqar", "--model", f"{EXAMPLE}:Pulse,deltanet", "--form", "controlled", "--json", *tiny
+    )
     assert [result["status"] for result in json.loads(ended.out)] == ["ok", "ok"]
 
 

@@ -1,4 +1,5 @@
-"""One step of AdamW over all weights of a stack of models at once, each replica with its own rate, decay and clipping."""
+"""One step of AdamW over all weights of a stack of models at once, each replica with its own rate, decay and
+clipping."""
 
 from typing import NamedTuple
 
@@ -32,7 +33,8 @@ def adamw(
     betas: tuple[float, float],
     backend: Backend = "auto",
 ) -> None:
-    """Decoupled weight decay, arXiv:1711.05101, in place: weights and moments change, gradients may be spoilt.
+    """Decoupled weight decay, arXiv:1711.05101, in place: weights and moments change, gradients may be
+    spoilt.
 
     Args:
         weights, gradients: [R, n].
@@ -50,4 +52,17 @@ def adamw(
         from linbench.kernels.adamw import triton
 
         step = triton.adamw
-    step(weights, gradients, moments.mean, moments.square, now, rates, decays, scale, decaying, norms, clip, betas)
+    step(
+        weights,
+        gradients,
+        moments.mean,
+        moments.square,
+        now,
+        rates,
+        decays,
+        scale,
+        decaying,
+        norms,
+        clip,
+        betas,
+    )

@@ -17,4 +17,7 @@ def adamw(
     mean.lerp_(gradients, 1 - betas[0])
     square.mul_(betas[1]).addcmul_(gradients, gradients, value=1 - betas[1])
     weights -= weights * (decaying * scale) * (rate * decays).to(dtype)[:, None]
-    weights.addcdiv_(mean * scale * (-rate / mean_bias).to(dtype)[:, None], (square / square_bias.to(dtype)).sqrt_().add_(EPSILON))
+    weights.addcdiv_(
+        mean * scale * (-rate / mean_bias).to(dtype)[:, None],
+        (square / square_bias.to(dtype)).sqrt_().add_(EPSILON),
+    )

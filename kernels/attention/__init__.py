@@ -13,7 +13,8 @@ from linbench.kernels.wide import widened
 __all__ = ["EMPTY", "VERSION", "attention", "flops_per_token"]
 
 VERSION = 2
-"""Raised whenever a change here changes results by more than rounding; part of the identity of every cell that uses this family."""
+"""Raised whenever a change here changes results by more than rounding; part of the identity of every cell
+that uses this family."""
 
 _BACKENDS = {"reference": reference, "dense": dense}
 
@@ -21,8 +22,9 @@ _WIDEST = 256
 """Dimension of a head that the Triton kernels take."""
 
 _UNEVEN = 4
-"""Times that a head's values may be as wide as its keys, or its keys as values, for those of tokens in order: with 16 keys and 100 values in bf16 an H200's
-gradients were seen to be wrong (Triton 3.6, whose assembler has known faults where registers spill), while outputs, float32 and all else tried were right."""
+"""Times that a head's values may be as wide as its keys, or its keys as values, for those of tokens in order:
+with 16 keys and 100 values in bf16 an H200's gradients were seen to be wrong (Triton 3.6, whose assembler has
+known faults where registers spill), while outputs, float32 and all else tried were right."""
 
 
 def attention(
@@ -39,37 +41,59 @@ def attention(
     empty_is_zero: bool = False,
     backend: str = "auto",
 ) -> Tensor:
-    """o_i = sum_j softmax_j(scale q_i . k_j - slope (p_i - p_j) + c_i - c_j) v_j over the keys with p_i - window < p_j <= p_i. arXiv:1706.03762.
+    """o_i = sum_j softmax_j(scale q_i . k_j - slope (p_i - p_j) + c_i - c_j) v_j over the keys with p_i -
+    window < p_j <= p_i. arXiv:1706.03762.
 
     Args:
         q: [B, T, H, K]. k, v: [B, S, Hk, K] and [B, S, Hk, V]; Hk divides H.
-        query_positions, key_positions: [B, T] and [B, S] integers, `EMPTY` for places without a key; None is 0, 1, 2, ... for both.
+        query_positions, key_positions: [B, T] and [B, S] integers, `EMPTY` for places without a key; None is
+            0, 1, 2, ... for both.
         window: how many keys a query sees, itself included; None is all before it.
         slopes: [H], the linear bias of ALiBi (2108.12409).
-        kept: c of queries [B, T, H] and of keys [B, S, H], sums of the logarithms of all forget gates up to and with their own (FoX 2503.02130), best in
-            float64: what counts is a difference of large numbers. A gate that forgets all is no less than `decays.SCORE_FLOOR` (`bounded_for_scores`),
-            or the sums after it lose the others. Every key of a place that is not `EMPTY` has one.
-        empty_is_zero: places without a key hold zeros, so that nothing need be done to silence what they hold.
+        kept: c of queries [B, T, H] and of keys [B, S, H], sums of the logarithms of all forget gates up to
+            and with their own (FoX 2503.02130), best in float64: what counts is a difference of large
+            numbers. A gate that forgets all is no less than `decays.SCORE_FLOOR` (`bounded_for_scores`), or
+            the sums after it lose the others. Every key of a place that is not `EMPTY` has one.
+        empty_is_zero: places without a key hold zeros, so that nothing need be done to silence what they
+            hold.
         scale: factor on the scores, a number or one per head [H]; None is K ** -0.5.
-        backend: "triton", on a GPU, lays no matrix of all queries and keys in memory; it is there where tokens stand at 0, 1, 2, ... and there are gates,
-            slopes or a window, but not where a head's keys or values are more than four times as wide as the other, and for one more token, T = 1 with
-            positions, where there are gates or slopes and no gradient is asked for. "auto" takes it where it is.
+        backend: "triton", on a GPU, lays no matrix of all queries and keys in memory; it is there where
+            tokens stand at 0, 1, 2, ... and there are gates, slopes or a window, but not where a head's keys
+            or values are more than four times as wide as the other, and for one more token, T = 1 with
+            positions, where there are gates or slopes and no gradient is asked for. "auto" takes it where it
+            is.
 
     Returns: [B, T, H, V] in the dtype of v.
 
-    Raises ValueError: only one kind of positions given, shapes that do not fit together, a window or backend that is not allowed.
+    Raises ValueError: only one kind of positions given, shapes that do not fit together, a window or backend
+    that is not allowed.
     """
     if (query_positions is None) != (key_positions is None):
         raise ValueError("give query_positions and key_positions, or neither")
     require_heads(q=q, k=k, v=v)
-    fit = q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3] and k.shape[:3] == v.shape[:3] and q.shape[2] % k.shape[2] == 0
+    fit = (
+        q.shape[0] == k.shape[0]
+        and q.shape[3] == k.shape[3]
+        and k.shape[:3] == v.shape[:3]
+        and q.shape[2] % k.shape[2] == 0
+    )
     if not fit or (key_positions is None and q.shape[1] != k.shape[1]):
-        raise ValueError(f"q [B, T, H, K], k [B, S, Hk, K], v [B, S, Hk, V] with Hk dividing H, not {[*map(tuple, (q.shape, k.shape, v.shape))]}")
+        raise ValueError(
+            "q [B, T, H, K], k [B, S, Hk, K], v [B, S, Hk, V] with Hk dividing H, not"
+            f" {[*map(tuple, (q.shape, k.shape, v.shape))]}"
+        )
     if window is not None and window < 1:
         raise ValueError(f"window must be at least 1, not {window}")
     if kept is not None and (kept[0].shape != q.shape[:3] or kept[1].shape != (*k.shape[:2], q.shape[2])):
-        raise ValueError(f"kept is [B, T, H] of queries and [B, S, H] of keys, not {[*map(tuple, (x.shape for x in kept))]}")
-    backends = {**_BACKENDS, "triton": _triton} if _has_kernel(q, k, v, key_positions, window, slopes, kept, scale) else _BACKENDS
+        raise ValueError(
+            "kept is [B, T, H] of queries and [B, S, H] of keys, not"
+            f" {[*map(tuple, (x.shape for x in kept))]}"
+        )
+    backends = (
+        {**_BACKENDS, "triton": _triton}
+        if _has_kernel(q, k, v, key_positions, window, slopes, kept, scale)
+        else _BACKENDS
+    )
     took = chosen(backend, backends, v, otherwise="dense", empty="dense")
     one_more = took == "triton" and key_positions is not None
     groups = q.shape[2] // k.shape[2]
@@ -81,7 +105,8 @@ def attention(
     if took != "triton":
         if slopes is not None or kept is not None:  # distances beyond 256 are not exact in half precision
             q, k, v = map(widened, (q, k, v))
-        if key_positions is not None and not empty_is_zero:  # a weight of zero does not silence a NaN, so what an empty place holds must go
+        # a weight of zero does not silence a NaN, so what an empty place holds must go
+        if key_positions is not None and not empty_is_zero:
             empty = (key_positions == EMPTY)[:, :, None, None]
             k, v = k.masked_fill(empty, 0.0), v.masked_fill(empty, 0.0)
     if isinstance(scale, Tensor):
@@ -102,14 +127,15 @@ def _has_kernel(
     kept: tuple[Tensor, Tensor] | None,
     scale: float | Tensor | None,
 ) -> bool:
-    """Whether scores are more than products, which torch's own kernels are faster at, and this is one of the two things that Triton's do: tokens in order, or
-    one more token without a gradient."""
+    """Whether scores are more than products, which torch's own kernels are faster at, and this is one of the
+    two things that Triton's do: tokens in order, or one more token without a gradient."""
     if max(k.shape[3], v.shape[3]) > _WIDEST:
         return False
     if key_positions is not None:
         biased = slopes is not None or kept is not None
         return biased and q.shape[1] == 1 and not may_ask_gradient((q, k, v, slopes, scale, *(kept or ())))
-    if max(k.shape[3], v.shape[3]) > _UNEVEN * max(min(k.shape[3], v.shape[3]), 16):  # no tile is narrower than 16
+    # no tile is narrower than 16
+    if max(k.shape[3], v.shape[3]) > _UNEVEN * max(min(k.shape[3], v.shape[3]), 16):
         return False
     return kept[0] is kept[1] if kept is not None else slopes is not None or window is not None
 
@@ -131,7 +157,9 @@ def _triton(
 
         batch = len(q)
         there, slopes = key_positions.expand(batch, -1), None if slopes is None else slopes.expand(batch, -1)
-        one: Tensor = decode(q, k, v, query_positions.expand(batch, -1), there, slopes, *(kept or (None, None)), window, scale)
+        one: Tensor = decode(
+            q, k, v, query_positions.expand(batch, -1), there, slopes, *(kept or (None, None)), window, scale
+        )
         return one
     from linbench.kernels.attention.triton.gated import triton_attention
 
@@ -143,5 +171,6 @@ def _triton(
 
 
 def flops_per_token(*, heads: int, key_dim: int, value_dim: int, keys: float) -> float:
-    """Floating-point operations of scores and weighted sum, forward, per token that sees `keys` keys (a multiply-add counts two)."""
+    """Floating-point operations of scores and weighted sum, forward, per token that sees `keys` keys (a
+    multiply-add counts two)."""
     return heads * 2 * keys * (key_dim + value_dim)

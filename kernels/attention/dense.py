@@ -1,4 +1,5 @@
-"""Softmax attention through torch's scaled_dot_product_attention, which picks a fused kernel where it has one."""
+"""Softmax attention through torch's scaled_dot_product_attention, which picks a fused kernel where it has
+one."""
 
 from typing import Any
 
@@ -41,7 +42,8 @@ def dense(
 
 
 def _differences(c_q: Tensor, c_k: Tensor, dtype: torch.dtype) -> Tensor:
-    """c_q [B, T, H] less c_k [B, S, H] -> [B, H, T, S] in `dtype`, as good as in their own, which needs more memory."""
+    """c_q [B, T, H] less c_k [B, S, H] -> [B, H, T, S] in `dtype`, as good as in their own, which needs more
+    memory."""
     near_q, near_k = c_q.to(dtype), c_k.to(dtype)
     near = near_q.mT[..., :, None] - near_k.mT[..., None, :]
     if c_q.dtype == dtype:
@@ -52,12 +54,15 @@ def _differences(c_q: Tensor, c_k: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float) -> Tensor:
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale).transpose(1, 2)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale).transpose(
+        1, 2
+    )
 
 
 class _Folded(torch.autograd.Function):
-    """The same under torch.vmap, replicas in the batch: torch's own rule for it was seen to lay results out so that backward refuses them or
-    reads beside them (CUDA, 2.11), and there is none for the CPU's kernel."""
+    """The same under torch.vmap, replicas in the batch: torch's own rule for it was seen to lay results out
+    so that backward refuses them or reads beside them (CUDA, 2.11), and there is none for the CPU's
+    kernel."""
 
     @staticmethod
     def forward(*args: Any) -> Tensor:

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 EMPTY = -1
-"""The position of a cache place that holds nothing yet. Its key and value are never read, whatever they contain."""
+"""The position of a cache place that holds nothing yet. Its key and value are never read, whatever they
+contain."""
 
 
 def visible(query_positions: Tensor, key_positions: Tensor, window: int | None) -> Tensor:

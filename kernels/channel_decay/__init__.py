@@ -8,20 +8,26 @@ from linbench.kernels.operators import Backend, takes_triton
 __all__ = ["VERSION", "channel_decay"]
 
 VERSION = 0
-"""0 until a change here changes results: then it becomes part of the identity of every cell that uses this family."""
+"""0 until a change here changes results: then it becomes part of the identity of every cell that uses this
+family."""
 
 
-def channel_decay(offset: Tensor, base: Tensor, *, bound: float | None = None, backend: Backend = "auto") -> Tensor:
-    """-exp(base + offset), RWKV-6's (arXiv:2404.05892); with a bound -bound sigmoid(base + offset), RWKV-7's (2503.14456).
+def channel_decay(
+    offset: Tensor, base: Tensor, *, bound: float | None = None, backend: Backend = "auto"
+) -> Tensor:
+    """-exp(base + offset), RWKV-6's (arXiv:2404.05892); with a bound -bound sigmoid(base + offset), RWKV-7's
+    (2503.14456).
 
     Args:
         offset: [..., H K]. base: [H, K].
         bound: the logarithm of the decay stays above -bound; None is no bound.
         backend: "auto" takes the fastest that runs on this device.
 
-    Returns: the logarithm of the decay [..., H, K] <= 0, in at least float32. Without a bound it is at least -e^88, which leaves nothing.
+    Returns: the logarithm of the decay [..., H, K] <= 0, in at least float32. Without a bound it is at least
+        -e^88, which leaves nothing.
 
-    Raises ValueError: shapes that do not fit together, a backend that is not there or does not run on offset.
+    Raises ValueError: shapes that do not fit together, a backend that is not there or does not run on
+    offset.
     """
     if base.ndim != 2 or offset.shape[-1] != base.numel():
         raise ValueError(f"offset [..., H K] and base [H, K], not {[tuple(offset.shape), tuple(base.shape)]}")

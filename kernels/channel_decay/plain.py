@@ -13,5 +13,6 @@ def plain(offset: Tensor, base: Tensor, bound: float | None) -> Tensor:
     base, offset = base.to(wide), offset.to(wide).view(*offset.shape[:-1], *base.shape)
     if bound is not None:
         return -bound * torch.sigmoid(base + offset)
-    # the offset's share of the sum is bounded, and not the sum, whose gradient would then be laid out, and added up, another way
+    # the offset's share of the sum is bounded, and not the sum, whose gradient would then be laid out, and
+    # added up, another way
     return -(base + torch.minimum(offset, LARGEST_LOG - base.detach())).exp()

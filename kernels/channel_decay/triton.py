@@ -1,6 +1,7 @@
 """The same on a GPU: one launch forward, one and a sum backward.
 
-Rows [N, 1, C] of all channels are taken as in kernels/rows.py. Backward a program leaves what it adds to the gradient of base in a place of its
+Rows [N, 1, C] of all channels are taken as in kernels/rows.py. Backward a program leaves what it adds to the
+gradient of base in a place of its
 own: no atomics, the same sum every time.
 """
 
@@ -29,7 +30,9 @@ def _decay(offset, base, at, mask, replica, bound, C, BC: tl.constexpr, BOUNDED:
 
 
 @triton.jit
-def _forward(offset, base, y, rows, C, programs, bound, ROWS: tl.constexpr, BC: tl.constexpr, BOUNDED: tl.constexpr):
+def _forward(
+    offset, base, y, rows, C, programs, bound, ROWS: tl.constexpr, BC: tl.constexpr, BOUNDED: tl.constexpr
+):
     """Grid (replicas * programs). offset, y [replicas * rows, C], base [replicas, C]."""
     replica, _, program = share(tl.program_id(0).to(tl.int64), programs, 1)
     at, mask = place(program, replica, 0, rows, 1, C, ROWS, BC)
@@ -45,11 +48,18 @@ def _backward(
     dbase = tl.zeros([ROWS, BC], tl.float32)
     for i in range(TILES):
         at, mask = place(program + i * programs, replica, 0, rows, 1, C, ROWS, BC)
-        dlogit = tl.load(dy + at, mask=mask, other=0.0) * _decay(offset, base, at, mask, replica, bound, C, BC, BOUNDED)[1]
+        dlogit = (
+            tl.load(dy + at, mask=mask, other=0.0)
+            * _decay(offset, base, at, mask, replica, bound, C, BC, BOUNDED)[1]
+        )
         tl.store(doffset + at, dlogit.to(doffset.dtype.element_ty), mask=mask)
         dbase += tl.where(mask, dlogit, 0.0)
     column = tl.arange(0, BC)[None, :]
-    tl.store(sums + (replica * programs + program) * C + column, tl.sum(dbase, axis=0, keep_dims=True), mask=column < C)
+    tl.store(
+        sums + (replica * programs + program) * C + column,
+        tl.sum(dbase, axis=0, keep_dims=True),
+        mask=column < C,
+    )
 
 
 @operator("channel_decay")
@@ -59,7 +69,17 @@ def forward(offset: Tensor, base: Tensor, bound: float | None) -> Tensor:
     (replicas, channels), rows, launch = base.shape, len(offset) // len(base), forward_launch(base.shape[1])
     y, programs = torch.empty_like(offset, dtype=torch.float32), -(-rows // launch.rows)
     _forward[(replicas * programs,)](
-        offset, base, y, rows, channels, programs, bound or 0.0, ROWS=launch.rows, BC=launch.padded, BOUNDED=bound is not None, num_warps=launch.warps
+        offset,
+        base,
+        y,
+        rows,
+        channels,
+        programs,
+        bound or 0.0,
+        ROWS=launch.rows,
+        BC=launch.padded,
+        BOUNDED=bound is not None,
+        num_warps=launch.warps,
     )
     return y
 
@@ -68,9 +88,16 @@ def forward(offset: Tensor, base: Tensor, bound: float | None) -> Tensor:
 def backward(offset: Tensor, base: Tensor, dy: Tensor, bound: float | None) -> tuple[Tensor, Tensor]:
     """Gradients of offset, and of base in float32."""
     offset, base, dy = offset.contiguous(), base.contiguous(), dy.contiguous()
-    (replicas, channels), rows, launch = base.shape, len(offset) // len(base), backward_launch(*offset.shape, summed=True)
+    (replicas, channels), rows, launch = (
+        base.shape,
+        len(offset) // len(base),
+        backward_launch(*offset.shape, summed=True),
+    )
     programs = -(-rows // (launch.rows * launch.tiles))
-    doffset, sums = torch.empty_like(offset), offset.new_empty(replicas, programs, channels, dtype=torch.float32)
+    doffset, sums = (
+        torch.empty_like(offset),
+        offset.new_empty(replicas, programs, channels, dtype=torch.float32),
+    )
     _backward[(replicas * programs,)](
         offset, base, dy, doffset, sums, rows, channels, programs, bound or 0.0,
         ROWS=launch.rows, BC=launch.padded, TILES=launch.tiles, BOUNDED=bound is not None, num_warps=launch.warps,

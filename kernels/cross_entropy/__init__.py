@@ -12,26 +12,41 @@ VERSION = 2
 """Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
 
 
-def cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, *, ignore: int = -100, backend: Backend = "auto") -> Tensor:
+def cross_entropy(
+    hidden: Tensor, weight: Tensor, targets: Tensor, *, ignore: int = -100, backend: Backend = "auto"
+) -> Tensor:
     """Mean over rows of -log softmax(weight hidden)[target], in nats.
 
-    Unless torch.no_grad() holds, gradients are made beside the loss, while a block of logits is at hand. There is no second derivative.
+    Unless torch.no_grad() holds, gradients are made beside the loss, while a block of logits is at hand.
+    There is no second derivative.
 
     Args:
-        hidden: [N, D]. weight: [V, D], taken in the dtype of hidden. targets: [N] int64 in 0 ... V - 1, or `ignore` where nothing is due.
-            Each may have a leading dimension R for replicas, all three or none.
+        hidden: [N, D]. weight: [V, D], taken in the dtype of hidden. targets: [N] int64 in 0 ... V - 1, or
+            `ignore` where nothing is due. Each may have a leading dimension R for replicas, all three or
+            none.
         backend: "auto" takes the fastest that runs on this device.
 
-    Returns: the loss, a number, or [R], in at least float32; NaN where nothing is due. Gradients are zero there.
+    Returns: the loss, a number, or [R], in at least float32; NaN where nothing is due. Gradients are zero
+        there.
 
-    Raises ValueError: shapes that do not fit together, targets that are not int64, a backend that is not there or does not run on hidden.
-    A target out of range raises on the CPU and makes the loss NaN with Triton, which does not wait for the device to look.
+    Raises ValueError: shapes that do not fit together, targets that are not int64, a backend that is not
+    there or does not run on hidden. A target out of range raises on the CPU and makes the loss NaN with
+    Triton, which does not wait for the device to look.
     """
     shapes = hidden.shape, weight.shape, targets.shape
-    if hidden.dim() not in (2, 3) or weight.dim() != hidden.dim() or hidden.shape[-1] != weight.shape[-1] or hidden.shape[:-1] != targets.shape:
-        raise ValueError(f"hidden [N, D], weight [V, D], targets [N], or each with R before, not {[*map(tuple, shapes)]}")
+    if (
+        hidden.dim() not in (2, 3)
+        or weight.dim() != hidden.dim()
+        or hidden.shape[-1] != weight.shape[-1]
+        or hidden.shape[:-1] != targets.shape
+    ):
+        raise ValueError(
+            f"hidden [N, D], weight [V, D], targets [N], or each with R before, not {[*map(tuple, shapes)]}"
+        )
     if hidden.dim() == 3 and hidden.shape[0] != weight.shape[0]:
-        raise ValueError(f"hidden and weight must have the same number of replicas, not {[*map(tuple, shapes)]}")
+        raise ValueError(
+            f"hidden and weight must have the same number of replicas, not {[*map(tuple, shapes)]}"
+        )
     if targets.dtype != torch.int64:
         raise ValueError(f"targets must be int64, not {targets.dtype}")
     triton = takes_triton(hidden, backend)

@@ -1,4 +1,5 @@
-"""Loss and gradients a block of rows at a time, as a torch operator: it compiles, differentiates, and stacks under vmap."""
+"""Loss and gradients a block of rows at a time, as a torch operator: it compiles, differentiates, and stacks
+under vmap."""
 
 from typing import Any
 
@@ -15,10 +16,11 @@ LOGITS = {"cpu": 1 << 20, "cuda": 1 << 24}
 
 
 def blocks(hidden: Tensor, weight: Tensor) -> list[tuple[slice, slice]]:
-    """Replicas and rows of hidden [R, N, D] in blocks of at most `LOGITS` logits: several replicas, or some rows of one, as equal as can be, and
-    at least D of them, which may be more.
+    """Replicas and rows of hidden [R, N, D] in blocks of at most `LOGITS` logits: several replicas, or some
+    rows of one, as equal as can be, and at least D of them, which may be more.
 
-    With fewer rows, adding a block's part to the gradient of the weight [R, V, D] would cost more than the logits themselves.
+    With fewer rows, adding a block's part to the gradient of the weight [R, V, D] would cost more than the
+    logits themselves.
     """
     replicas, rows, width = hidden.shape
     most = LOGITS.get(hidden.device.type, LOGITS["cuda"]) // weight.shape[1]
@@ -26,14 +28,26 @@ def blocks(hidden: Tensor, weight: Tensor) -> list[tuple[slice, slice]]:
         size = max(1, most // max(1, rows))
         return [(slice(start, start + size), slice(0, rows)) for start in range(0, replicas, size)]
     size = -(-rows // -(-rows // max(most, width)))
-    return [(slice(r, r + 1), slice(start, min(start + size, rows))) for r in range(replicas) for start in range(0, rows, size)]
+    return [
+        (slice(r, r + 1), slice(start, min(start + size, rows)))
+        for r in range(replicas)
+        for start in range(0, rows, size)
+    ]
 
 
 @operator("cross_entropy")
-def forward(hidden: Tensor, weight: Tensor, targets: Tensor, ignore: int, gradients: bool, triton: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """hidden [R, N, D], weight [R, V, D], targets [R, N] -> loss [R] and its gradients over hidden and weight, empty if not asked for."""
+def forward(
+    hidden: Tensor, weight: Tensor, targets: Tensor, ignore: int, gradients: bool, triton: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """hidden [R, N, D], weight [R, V, D], targets [R, N] -> loss [R] and its gradients over hidden and
+    weight, empty if not asked for."""
     replicas, rows, _ = hidden.shape
-    hidden, weight, targets, wide = hidden.contiguous(), weight.to(hidden.dtype).contiguous(), targets.contiguous(), at_least_float32(hidden.dtype)
+    hidden, weight, targets, wide = (
+        hidden.contiguous(),
+        weight.to(hidden.dtype).contiguous(),
+        targets.contiguous(),
+        at_least_float32(hidden.dtype),
+    )
     losses = hidden.new_empty(replicas, rows, dtype=wide)
     count = (targets != ignore).sum(dim=-1)
     share = count.clamp(min=1).to(wide).reciprocal()
@@ -57,7 +71,10 @@ def forward(hidden: Tensor, weight: Tensor, targets: Tensor, ignore: int, gradie
 def _room(hidden: Tensor, weight: Tensor, gradients: bool) -> Tensor:
     """For the gradient of the weight: what is summed over blocks is summed in at least float32."""
     summed = any(these.start for _, these in blocks(hidden, weight))
-    return hidden.new_empty(weight.shape if gradients else (len(weight), 0, 0), dtype=at_least_float32(hidden.dtype) if summed else hidden.dtype)
+    return hidden.new_empty(
+        weight.shape if gradients else (len(weight), 0, 0),
+        dtype=at_least_float32(hidden.dtype) if summed else hidden.dtype,
+    )
 
 
 def _triton_block() -> Any:
@@ -67,10 +84,16 @@ def _triton_block() -> Any:
 
 
 @forward.register_fake
-def _(hidden: Tensor, weight: Tensor, targets: Tensor, ignore: int, gradients: bool, triton: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _(
+    hidden: Tensor, weight: Tensor, targets: Tensor, ignore: int, gradients: bool, triton: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     replicas = hidden.shape[0]
     dhidden = hidden.new_empty(hidden.shape if gradients else (replicas, 0, 0))
-    return hidden.new_empty(replicas, dtype=at_least_float32(hidden.dtype)), dhidden, _room(hidden, weight, gradients)
+    return (
+        hidden.new_empty(replicas, dtype=at_least_float32(hidden.dtype)),
+        dhidden,
+        _room(hidden, weight, gradients),
+    )
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -84,7 +107,10 @@ def _differentiate(ctx: Any, dloss: Tensor | None, *others: Tensor | None) -> tu
         raise RuntimeError("cross_entropy has no second derivative")
     if dloss is None:
         return (None,) * 6
-    scaled = (torch.mul(x, dloss[:, None, None]).to(dtype) for x, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True))
+    scaled = (
+        torch.mul(x, dloss[:, None, None]).to(dtype)
+        for x, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
+    )
     return *scaled, *[None] * 4
 
 

@@ -4,8 +4,11 @@ import torch
 from torch import Tensor
 
 
-def block(logits: Tensor, targets: Tensor, ignore: int, share: Tensor, losses: Tensor, *, gradients: bool) -> None:
-    """Write the losses of logits [R, n, V] with targets [R, n] into losses [R, n], in at least float32, and their gradient over the logits.
+def block(
+    logits: Tensor, targets: Tensor, ignore: int, share: Tensor, losses: Tensor, *, gradients: bool
+) -> None:
+    """Write the losses of logits [R, n, V] with targets [R, n] into losses [R, n], in at least float32, and
+    their gradient over the logits.
 
     share: [R], what a row counts in the mean. Rows to ignore have loss and gradient zero.
     """
@@ -16,4 +19,6 @@ def block(logits: Tensor, targets: Tensor, ignore: int, share: Tensor, losses: T
     if gradients:
         scale = (share[:, None] * due)[..., None]
         slopes = log_probability.exp_().scatter_add_(-1, target, torch.full_like(scale, -1.0))
-        torch.mul(slopes, scale, out=logits) if logits.dtype == slopes.dtype else logits.copy_(slopes.mul_(scale))
+        torch.mul(slopes, scale, out=logits) if logits.dtype == slopes.dtype else logits.copy_(
+            slopes.mul_(scale)
+        )

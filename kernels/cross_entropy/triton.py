@@ -10,7 +10,8 @@ def _block(
     logits, targets, share, losses, count, rows, stride, ignore,
     V: tl.constexpr, ROWS: tl.constexpr, BV: tl.constexpr, GRADIENTS: tl.constexpr,
 ):  # fmt: skip
-    """Grid (count / ROWS). logits [count, V], of which each replica has `rows`; targets and losses `stride` apart from replica to replica."""
+    """Grid (count / ROWS). logits [count, V], of which each replica has `rows`; targets and losses `stride`
+    apart from replica to replica."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     here = row < count
     replica = row // rows
@@ -19,7 +20,11 @@ def _block(
     due = here & (target != ignore)
     column = tl.arange(0, BV)[None, :]
     logits += row * V
-    top, total, chosen = tl.full([ROWS, 1], float("-inf"), tl.float32), tl.zeros([ROWS, 1], tl.float32), tl.zeros([ROWS, 1], tl.float32)
+    top, total, chosen = (
+        tl.full([ROWS, 1], float("-inf"), tl.float32),
+        tl.zeros([ROWS, 1], tl.float32),
+        tl.zeros([ROWS, 1], tl.float32),
+    )
     x = tl.zeros([ROWS, BV], tl.float32)
     for start in range(0, V, BV):
         x = tl.load(logits + start + column, mask=here & (start + column < V), other=0.0).to(tl.float32)
@@ -35,20 +40,27 @@ def _block(
         scale = tl.where(due, tl.load(share + replica, mask=here, other=0.0), 0.0)
         for start in range(0, V, BV):
             if V > BV:
-                x = tl.load(logits + start + column, mask=here & (start + column < V), other=0.0).to(tl.float32)
+                x = tl.load(logits + start + column, mask=here & (start + column < V), other=0.0).to(
+                    tl.float32
+                )
             slope = scale * (tl.exp(x - top) / total - tl.where(start + column == target, 1.0, 0.0))
-            tl.store(logits + start + column, slope.to(logits.dtype.element_ty), mask=here & (start + column < V))
+            tl.store(
+                logits + start + column, slope.to(logits.dtype.element_ty), mask=here & (start + column < V)
+            )
 
 
 def launch(vocabulary: int) -> tuple[int, int, int]:
-    """Rows and columns of a tile, and warps: a whole row where it fits the registers (16384 logits), else 4096 at a time; several short rows."""
+    """Rows and columns of a tile, and warps: a whole row where it fits the registers (16384 logits), else
+    4096 at a time; several short rows."""
     columns = 1 << (vocabulary - 1).bit_length()
     columns = columns if columns <= 16384 else 4096
     rows = max(1, 2048 // columns)
     return rows, columns, max(4, min(16, rows * columns // 1024))
 
 
-def block(logits: Tensor, targets: Tensor, ignore: int, share: Tensor, losses: Tensor, *, gradients: bool) -> None:
+def block(
+    logits: Tensor, targets: Tensor, ignore: int, share: Tensor, losses: Tensor, *, gradients: bool
+) -> None:
     """As `linbench.kernels.cross_entropy.plain.block`."""
     replicas, rows, vocabulary = logits.shape
     tile_rows, columns, warps = launch(vocabulary)

@@ -23,7 +23,9 @@ def decay_gate(step: Tensor, A_log: Tensor, bias: Tensor, *, backend: Backend = 
     Raises ValueError: shapes that do not fit together, a backend that is not there or does not run on step.
     """
     if not A_log.shape == bias.shape == step.shape[-1:]:
-        raise ValueError(f"step [..., H], A_log [H], bias [H], not {[*map(tuple, (step.shape, A_log.shape, bias.shape))]}")
+        raise ValueError(
+            f"step [..., H], A_log [H], bias [H], not {[*map(tuple, (step.shape, A_log.shape, bias.shape))]}"
+        )
     if not takes_triton(step, backend):
         return plain(step, A_log, bias)
     from linbench.kernels.decay_gate import triton

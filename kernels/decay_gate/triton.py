@@ -1,7 +1,7 @@
 """The gate on a GPU: one launch forward, one and a sum backward.
 
-Rows [N, H] are taken a tile at a time, H padded to a power of two. Backward a program leaves what it adds to the gradients of A_log and
-bias in a place of its own: no atomics, the same sum every time.
+Rows [N, H] are taken a tile at a time, H padded to a power of two. Backward a program leaves what it adds to
+the gradients of A_log and bias in a place of its own: no atomics, the same sum every time.
 """
 
 from typing import Any
@@ -36,7 +36,9 @@ def _forward(step, A_log, bias, y, rows, H, programs, TILE: tl.constexpr, BH: tl
     """Grid (replicas * programs). step, y [replicas * rows, H]; A_log, bias [replicas, H]."""
     replica, head, here, place, mask = _place(tl.program_id(0).to(tl.int64), programs, rows, H, TILE, BH)
     rate = tl.exp(tl.load(A_log + replica * H + head, mask=here, other=0.0).to(tl.float32))
-    z = tl.load(step + place, mask=mask, other=0.0).to(tl.float32) + tl.load(bias + replica * H + head, mask=here, other=0.0).to(tl.float32)
+    z = tl.load(step + place, mask=mask, other=0.0).to(tl.float32) + tl.load(
+        bias + replica * H + head, mask=here, other=0.0
+    ).to(tl.float32)
     tl.store(y + place, -rate * _softplus(z), mask=mask)
 
 
@@ -46,7 +48,9 @@ def _backward(step, A_log, bias, dy, dstep, sums, rows, H, programs, TILE: tl.co
     program = tl.program_id(0).to(tl.int64)
     replica, head, here, place, mask = _place(program, programs, rows, H, TILE, BH)
     rate = tl.exp(tl.load(A_log + replica * H + head, mask=here, other=0.0).to(tl.float32))
-    z = tl.load(step + place, mask=mask, other=0.0).to(tl.float32) + tl.load(bias + replica * H + head, mask=here, other=0.0).to(tl.float32)
+    z = tl.load(step + place, mask=mask, other=0.0).to(tl.float32) + tl.load(
+        bias + replica * H + head, mask=here, other=0.0
+    ).to(tl.float32)
     scaled = -rate * tl.load(dy + place, mask=mask, other=0.0)
     dz = scaled * tl.sigmoid(z)
     tl.store(dstep + place, dz.to(dstep.dtype.element_ty), mask=mask)
@@ -56,7 +60,8 @@ def _backward(step, A_log, bias, dy, dstep, sums, rows, H, programs, TILE: tl.co
 
 
 def launch(heads: int) -> dict[str, int]:
-    """Tiles of 512 numbers with four warps, wider where a row is: there are few, and they should fill a GPU."""
+    """Tiles of 512 numbers with four warps, wider where a row is: there are few, and they should fill a
+    GPU."""
     padded = 1 << (heads - 1).bit_length()
     return {"TILE": max(1, 512 // padded), "BH": padded, "num_warps": max(4, min(16, padded // 1024))}
 

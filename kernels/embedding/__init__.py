@@ -13,7 +13,8 @@ VERSION = 1
 
 
 def embedding(weight: Tensor, index: Tensor, *, backend: Backend = "auto") -> Tensor:
-    """weight[index]. The gradient of a row that does not occur is exactly zero. With Triton there is no second derivative.
+    """weight[index]. The gradient of a row that does not occur is exactly zero. With Triton there is no
+    second derivative.
 
     Args:
         weight: [V, D]. index: [...] int64 in 0 ... V - 1.
@@ -21,8 +22,9 @@ def embedding(weight: Tensor, index: Tensor, *, backend: Backend = "auto") -> Te
 
     Returns: [..., D] in the dtype of weight. Gradients are summed in at least float32.
 
-    Raises ValueError: a weight that is no matrix, an index that is not int64, a backend that is not there or does not run on weight.
-    An index out of range raises on the CPU; with Triton, which does not wait for the device to look, it gives NaN and adds to no gradient.
+    Raises ValueError: a weight that is no matrix, an index that is not int64, a backend that is not there or
+    does not run on weight. An index out of range raises on the CPU; with Triton, which does not wait for the
+    device to look, it gives NaN and adds to no gradient.
     """
     if weight.dim() != 2:
         raise ValueError(f"weight must be [V, D], not {tuple(weight.shape)}")

@@ -1,10 +1,13 @@
-"""The same on a GPU. Backward, places are sorted by the row they took and runs of the same row are summed: no atomics, the same sum every time.
+"""The same on a GPU. Backward, places are sorted by the row they took and runs of the same row are summed: no
+atomics, the same sum every time.
 
-Sorted places are taken a chunk at a time. Within a chunk all runs are summed at once, by a product with a matrix of zeros and ones. A run
-that reaches into the next chunk leaves one part for each of its chunks, and what is at its beginning adds them up: however many places
-share a row, the work is spread over the chunks. A number that is not finite spoils the gradients of other rows in its chunk, too.
+Sorted places are taken a chunk at a time. Within a chunk all runs are summed at once, by a product with a
+matrix of zeros and ones. A run that reaches into the next chunk leaves one part for each of its chunks, and
+what is at its beginning adds them up: however many places share a row, the work is spread over the chunks. A
+number that is not finite spoils the gradients of other rows in its chunk, too.
 
-Replicas have chunks of their own, whose size does not depend on how many replicas there are: each is to the bit what it is alone.
+Replicas have chunks of their own, whose size does not depend on how many replicas there are: each is to the
+bit what it is alone.
 """
 
 from typing import Any, NamedTuple
@@ -23,7 +26,8 @@ KEYS = torch.int16, torch.int32, torch.int64
 
 @triton.jit
 def _gather(weight, index, y, rows, V, D, tiles, ROWS: tl.constexpr, BD: tl.constexpr):
-    """Grid (replicas * tiles, D / BD). weight [replicas, V, D], index [replicas * rows], y [replicas * rows, D]; NaN where index is out of range."""
+    """Grid (replicas * tiles, D / BD). weight [replicas, V, D], index [replicas * rows], y [replicas * rows,
+    D]; NaN where index is out of range."""
     program = tl.program_id(0).to(tl.int64)
     replica = program // tiles
     row = program % tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -32,12 +36,17 @@ def _gather(weight, index, y, rows, V, D, tiles, ROWS: tl.constexpr, BD: tl.cons
     taken = tl.load(index + place, mask=row < rows, other=0)
     known = (taken >= 0) & (taken < V)
     x = tl.load(weight + (replica * V + taken) * D + column, mask=mask & known, other=0.0)
-    tl.store(y + place * D + column, tl.where(known, x.to(tl.float32), float("nan")).to(y.dtype.element_ty), mask=mask)
+    tl.store(
+        y + place * D + column,
+        tl.where(known, x.to(tl.float32), float("nan")).to(y.dtype.element_ty),
+        mask=mask,
+    )
 
 
 @triton.jit
 def _key(index, keys, rows, V, tiles, ROWS: tl.constexpr):
-    """Grid (replicas * tiles). Keys [replicas * rows]: replica * (V + 1) + index, with index V for one out of range, so that replicas stay apart."""
+    """Grid (replicas * tiles). Keys [replicas * rows]: replica * (V + 1) + index, with index V for one out of
+    range, so that replicas stay apart."""
     program = tl.program_id(0).to(tl.int64)
     replica = program // tiles
     row = program % tiles * ROWS + tl.arange(0, ROWS)
@@ -49,7 +58,8 @@ def _key(index, keys, rows, V, tiles, ROWS: tl.constexpr):
 
 @triton.jit
 def _borders(keys, chunk, rows, C: tl.constexpr):
-    """Keys of the places just before and just after a chunk, -1 where there is none; keys are those of a replica."""
+    """Keys of the places just before and just after a chunk, -1 where there is none; keys are those of a
+    replica."""
     before = tl.load(keys + chunk * C - 1, mask=chunk > 0, other=-1)
     after = tl.load(keys + (chunk + 1) * C, mask=(chunk + 1) * C < rows, other=-1)
     return before, after
@@ -57,9 +67,11 @@ def _borders(keys, chunk, rows, C: tl.constexpr):
 
 @triton.jit
 def _sum_chunk(keys, order, dy, dweight, first, last, rows, V, D, chunks, C: tl.constexpr, BD: tl.constexpr):
-    """Grid (replicas * chunks, D / BD). keys and order [replicas * rows], dy [replicas * rows, D], dweight [replicas, V, D].
+    """Grid (replicas * chunks, D / BD). keys and order [replicas * rows], dy [replicas * rows, D], dweight
+    [replicas, V, D].
 
-    A run's sum goes to dweight if the run lies in this chunk, else to first [replicas * chunks, D] if it began in a chunk before, else to last.
+    A run's sum goes to dweight if the run lies in this chunk, else to first [replicas * chunks, D] if it
+    began in a chunk before, else to last.
     """
     program = tl.program_id(0).to(tl.int64)
     replica, chunk = program // chunks, program % chunks
@@ -76,15 +88,22 @@ def _sum_chunk(keys, order, dy, dweight, first, last, rows, V, D, chunks, C: tl.
     taken = key.to(tl.int64) - replica * (V + 1)
     head = here & (key != previous) & (taken < V)
     whole = head & (key != before) & (key != after)
-    tl.store(dweight + (replica * V + taken[:, None]) * D + column, total.to(dweight.dtype.element_ty), mask=whole[:, None] & (column < D))
+    tl.store(
+        dweight + (replica * V + taken[:, None]) * D + column,
+        total.to(dweight.dtype.element_ty),
+        mask=whole[:, None] & (column < D),
+    )
     part = tl.broadcast_to(program * D + column, [C, BD])
     tl.store(first + part, total, mask=(head & (key == before))[:, None] & (column < D))
     tl.store(last + part, total, mask=(head & (key != before) & (key == after))[:, None] & (column < D))
 
 
 @triton.jit
-def _sum_run(keys, dweight, first, last, rows, V, D, chunks, C: tl.constexpr, BD: tl.constexpr, PARTS: tl.constexpr):
-    """Grid (replicas * chunks, D / BD). The run that begins in a chunk and reaches into the next, its parts taken PARTS at a time."""
+def _sum_run(
+    keys, dweight, first, last, rows, V, D, chunks, C: tl.constexpr, BD: tl.constexpr, PARTS: tl.constexpr
+):
+    """Grid (replicas * chunks, D / BD). The run that begins in a chunk and reaches into the next, its parts
+    taken PARTS at a time."""
     program = tl.program_id(0).to(tl.int64)
     replica, chunk = program // chunks, program % chunks
     keys += replica * rows
@@ -102,11 +121,14 @@ def _sum_run(keys, dweight, first, last, rows, V, D, chunks, C: tl.constexpr, BD
             total += tl.load(first + part, mask=same[:, None] & (column < D)[None, :], other=0.0)
             start += PARTS
         whole = tl.load(last + program * D + column, mask=column < D, other=0.0) + tl.sum(total, axis=0)
-        tl.store(dweight + (replica * V + taken) * D + column, whole.to(dweight.dtype.element_ty), mask=column < D)
+        tl.store(
+            dweight + (replica * V + taken) * D + column, whole.to(dweight.dtype.element_ty), mask=column < D
+        )
 
 
 class Launch(NamedTuple):
-    """Tiles of `rows` rows forward and chunks of `chunk` places backward, in blocks of `columns`; of a run's parts `parts` at a time, `narrow` columns."""
+    """Tiles of `rows` rows forward and chunks of `chunk` places backward, in blocks of `columns`; of a run's
+    parts `parts` at a time, `narrow` columns."""
 
     columns: int
     rows: int
@@ -116,10 +138,17 @@ class Launch(NamedTuple):
 
 
 def launch(rows: int, width: int) -> Launch:
-    """Of a replica: chunks of 64, which four to a multiprocessor fit, or fewer places, not under 16, so that 256 chunks are there."""
+    """Of a replica: chunks of 64, which four to a multiprocessor fit, or fewer places, not under 16, so that
+    256 chunks are there."""
     columns = max(16, min(64, _power_of_two(width)))
     narrow = min(columns, 32)
-    return Launch(columns, 2048 // columns, max(16, min(64, _power_of_two(rows // 256 + 1) // 2)), narrow, 8192 // narrow)
+    return Launch(
+        columns,
+        2048 // columns,
+        max(16, min(64, _power_of_two(rows // 256 + 1) // 2)),
+        narrow,
+        8192 // narrow,
+    )
 
 
 def _power_of_two(n: int) -> int:
@@ -136,7 +165,9 @@ def forward(weight: Tensor, index: Tensor) -> Tensor:
     tiles = -(-rows // rule.rows)
     y = weight.new_empty(len(index), width)
     grid = replicas * tiles, -(-width // rule.columns)
-    _gather[grid](weight, index, y, rows, vocabulary, width, tiles, ROWS=rule.rows, BD=rule.columns, num_warps=4)
+    _gather[grid](
+        weight, index, y, rows, vocabulary, width, tiles, ROWS=rule.rows, BD=rule.columns, num_warps=4
+    )
     return y
 
 
@@ -156,9 +187,13 @@ def backward(dy: Tensor, index: Tensor, weight: Tensor) -> Tensor:
     first, last = dy.new_empty(2, replicas * chunks, width, dtype=torch.float32)
     sizes = rows, vocabulary, width, chunks
     grid = replicas * chunks, -(-width // rule.columns)
-    _sum_chunk[grid](keys, order, dy, dweight, first, last, *sizes, C=rule.chunk, BD=rule.columns, num_warps=4)
+    _sum_chunk[grid](
+        keys, order, dy, dweight, first, last, *sizes, C=rule.chunk, BD=rule.columns, num_warps=4
+    )
     grid = replicas * chunks, -(-width // rule.narrow)
-    _sum_run[grid](keys, dweight, first, last, *sizes, C=rule.chunk, BD=rule.narrow, PARTS=rule.parts, num_warps=4)
+    _sum_run[grid](
+        keys, dweight, first, last, *sizes, C=rule.chunk, BD=rule.narrow, PARTS=rule.parts, num_warps=4
+    )
     return dweight
 
 

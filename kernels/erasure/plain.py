@@ -7,7 +7,9 @@ from torch import Tensor
 from linbench.kernels.wide import at_least_float32
 
 
-def plain(k: Tensor, offset: Tensor, base: Tensor, k_k: Tensor, k_a: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+def plain(
+    k: Tensor, offset: Tensor, base: Tensor, k_k: Tensor, k_a: Tensor, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
     """Arguments and results as at the door."""
     wide = at_least_float32(base.dtype)
     rate = torch.sigmoid(base.to(wide) + offset.to(wide).view(k.shape))

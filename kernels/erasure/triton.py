@@ -1,7 +1,7 @@
 """The same on a GPU: one launch forward, one and a sum backward, each number read once and written once.
 
-Rows [N, H, K] are taken as in kernels/rows.py. Backward a program leaves what it adds to the gradients of base, k_k and k_a in a place of its own:
-no atomics, the same sum every time.
+Rows [N, H, K] are taken as in kernels/rows.py. Backward a program leaves what it adds to the gradients of
+base, k_k and k_a in a place of its own: no atomics, the same sum every time.
 """
 
 from typing import Any
@@ -23,12 +23,33 @@ def _own(base, k_k, k_a, replica, head, heads, K, BK: tl.constexpr):
     column = tl.arange(0, BK)[None, :]
     at, here = (replica * heads + head) * K + column, column < K
     first = tl.load(base + at, mask=here, other=0.0).to(tl.float32)
-    return first, tl.load(k_k + at, mask=here, other=0.0).to(tl.float32), tl.load(k_a + at, mask=here, other=0.0).to(tl.float32)
+    return (
+        first,
+        tl.load(k_k + at, mask=here, other=0.0).to(tl.float32),
+        tl.load(k_a + at, mask=here, other=0.0).to(tl.float32),
+    )
 
 
 @triton.jit
-def _forward(k, offset, base, k_k, k_a, written, erased, rated, rows, heads, K, programs, ROWS: tl.constexpr, BK: tl.constexpr, SHORTEST: tl.constexpr):
-    """Grid (replicas * programs * heads). k, offset, written, erased, rated [replicas * rows, heads, K]; base, k_k, k_a [replicas, heads, K]."""
+def _forward(
+    k,
+    offset,
+    base,
+    k_k,
+    k_a,
+    written,
+    erased,
+    rated,
+    rows,
+    heads,
+    K,
+    programs,
+    ROWS: tl.constexpr,
+    BK: tl.constexpr,
+    SHORTEST: tl.constexpr,
+):
+    """Grid (replicas * programs * heads). k, offset, written, erased, rated [replicas * rows, heads, K];
+    base, k_k, k_a [replicas, heads, K]."""
     replica, head, program = share(tl.program_id(0).to(tl.int64), programs, heads)
     at, mask = place(program, replica, head, rows, heads, K, ROWS, BK)
     first, keyed, mixed = _own(base, k_k, k_a, replica, head, heads, K, BK)
@@ -46,10 +67,15 @@ def _backward(
     k, offset, base, k_k, k_a, dwritten, derased, drated, dk, doffset, sums, rows, heads, K, programs,
     ROWS: tl.constexpr, BK: tl.constexpr, TILES: tl.constexpr, SHORTEST: tl.constexpr,
 ):  # fmt: skip
-    """Grid (replicas * programs * heads), TILES tiles each. sums [replicas, programs, 3, heads, K]: of the gradients of base, k_k and k_a."""
+    """Grid (replicas * programs * heads), TILES tiles each. sums [replicas, programs, 3, heads, K]: of the
+    gradients of base, k_k and k_a."""
     replica, head, program = share(tl.program_id(0).to(tl.int64), programs, heads)
     first, keyed, mixed = _own(base, k_k, k_a, replica, head, heads, K, BK)
-    dfirst, dkeyed, dmixed = tl.zeros([ROWS, BK], tl.float32), tl.zeros([ROWS, BK], tl.float32), tl.zeros([ROWS, BK], tl.float32)
+    dfirst, dkeyed, dmixed = (
+        tl.zeros([ROWS, BK], tl.float32),
+        tl.zeros([ROWS, BK], tl.float32),
+        tl.zeros([ROWS, BK], tl.float32),
+    )
     for i in range(TILES):
         at, mask = place(program + i * programs, replica, head, rows, heads, K, ROWS, BK)
         key = tl.load(k + at, mask=mask, other=0.0).to(tl.float32)
@@ -77,13 +103,20 @@ def _backward(
 
 
 @operator("erasure")
-def forward(k: Tensor, offset: Tensor, base: Tensor, k_k: Tensor, k_a: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """k, offset [N, H, K]; base, k_k, k_a [replicas, H, K] with `replicas` dividing N. Results as at the door."""
+def forward(
+    k: Tensor, offset: Tensor, base: Tensor, k_k: Tensor, k_a: Tensor, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """k, offset [N, H, K]; base, k_k, k_a [replicas, H, K] with `replicas` dividing N. Results as at the
+    door."""
     k, offset, base, k_k, k_a = (given.contiguous() for given in (k, offset, base, k_k, k_a))
     (replicas, heads, width), launch = base.shape, forward_launch(k.shape[2])
     rows = len(k) // replicas
     programs = -(-rows // launch.rows)
-    made = torch.empty_like(k, dtype=dtype), torch.empty_like(k, dtype=dtype), torch.empty_like(k, dtype=dtype)
+    made = (
+        torch.empty_like(k, dtype=dtype),
+        torch.empty_like(k, dtype=dtype),
+        torch.empty_like(k, dtype=dtype),
+    )
     _forward[(replicas * programs * heads,)](
         k, offset, base, k_k, k_a, *made, rows, heads, width, programs,
         ROWS=launch.rows, BK=launch.padded, SHORTEST=_SHORTEST, num_warps=launch.warps,
@@ -93,7 +126,14 @@ def forward(k: Tensor, offset: Tensor, base: Tensor, k_k: Tensor, k_a: Tensor, d
 
 @operator("erasure_backward", differentiable=False)
 def backward(
-    k: Tensor, offset: Tensor, base: Tensor, k_k: Tensor, k_a: Tensor, dwritten: Tensor, derased: Tensor, drated: Tensor
+    k: Tensor,
+    offset: Tensor,
+    base: Tensor,
+    k_k: Tensor,
+    k_a: Tensor,
+    dwritten: Tensor,
+    derased: Tensor,
+    drated: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of k, of offset, and of base, k_k and k_a [replicas, 3, H, K] in float32."""
     k, offset, base, k_k, k_a = (given.contiguous() for given in (k, offset, base, k_k, k_a))
@@ -110,13 +150,32 @@ def backward(
 
 
 @forward.register_fake
-def _(k: Tensor, offset: Tensor, base: Tensor, k_k: Tensor, k_a: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    return k.new_empty(k.shape, dtype=dtype), k.new_empty(k.shape, dtype=dtype), k.new_empty(k.shape, dtype=dtype)
+def _(
+    k: Tensor, offset: Tensor, base: Tensor, k_k: Tensor, k_a: Tensor, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    return (
+        k.new_empty(k.shape, dtype=dtype),
+        k.new_empty(k.shape, dtype=dtype),
+        k.new_empty(k.shape, dtype=dtype),
+    )
 
 
 @backward.register_fake
-def _(k: Tensor, offset: Tensor, base: Tensor, k_k: Tensor, k_a: Tensor, dwritten: Tensor, derased: Tensor, drated: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return k.new_empty(k.shape), offset.new_empty(offset.shape), base.new_empty(base.shape[0], 3, *base.shape[1:], dtype=torch.float32)
+def _(
+    k: Tensor,
+    offset: Tensor,
+    base: Tensor,
+    k_k: Tensor,
+    k_a: Tensor,
+    dwritten: Tensor,
+    derased: Tensor,
+    drated: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return (
+        k.new_empty(k.shape),
+        offset.new_empty(offset.shape),
+        base.new_empty(base.shape[0], 3, *base.shape[1:], dtype=torch.float32),
+    )
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -125,7 +184,12 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 def _differentiate(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
     dk, doffset, sums = backward(*ctx.saved_tensors, *gradients)
-    return dk, doffset, *(total.to(own.dtype) for total, own in zip(sums.unbind(1), ctx.saved_tensors[2:], strict=True)), None
+    return (
+        dk,
+        doffset,
+        *(total.to(own.dtype) for total, own in zip(sums.unbind(1), ctx.saved_tensors[2:], strict=True)),
+        None,
+    )
 
 
 forward.register_autograd(_differentiate, setup_context=_save)
@@ -133,7 +197,11 @@ fold_replicas(forward)
 fold_replicas(backward)
 
 
-def erasure(k: Tensor, offset: Tensor, base: Tensor, k_k: Tensor, k_a: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+def erasure(
+    k: Tensor, offset: Tensor, base: Tensor, k_k: Tensor, k_a: Tensor, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
     """Arguments and results as at the door."""
-    written, erased, rated = forward(*(given.reshape(-1, *base.shape) for given in (k, offset)), base[None], k_k[None], k_a[None], dtype)
+    written, erased, rated = forward(
+        *(given.reshape(-1, *base.shape) for given in (k, offset)), base[None], k_k[None], k_a[None], dtype
+    )
     return written.view(k.shape), erased.view(k.shape), rated.view(k.shape)

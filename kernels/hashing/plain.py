@@ -46,7 +46,10 @@ def permuted(key: Tensor, x: Tensor, size: int) -> Tensor:
 def sides(size: int) -> tuple[int, int]:
     """Near-square sides of a rectangle with at least `size` points and as few more as possible."""
     root = max(2, int(size**0.5))
-    return min(((a, -(-size // a)) for a in range(root, max(1, root // 2), -1)), key=lambda sides: sides[0] * sides[1])
+    return min(
+        ((a, -(-size // a)) for a in range(root, max(1, root // 2), -1)),
+        key=lambda sides: sides[0] * sides[1],
+    )
 
 
 def _half_mixed(x: Tensor) -> Tensor:
@@ -78,8 +81,9 @@ def _network(x: Tensor, rows: int, columns: int, keys: Tensor) -> Tensor:
 
 
 def _offset(x: Tensor, key: Tensor, size: int) -> Tensor:
-    """From -size to -1, by 16 bits that depend on every bit of x and key; int32. To add it and then `size` where the sum is negative goes round
-    a circle of that size: comparisons and remainders would take longer."""
+    """From -size to -1, by 16 bits that depend on every bit of x and key; int32. To add it and then `size`
+    where the sum is negative goes round a circle of that size: comparisons and remainders would take
+    longer."""
     x = torch.add(key, x, alpha=STEP)
     x = x.bitwise_xor_(x >> 16).mul_(MULTIPLIER).bitwise_right_shift_(16)
     return x.bitwise_or_(-0x10000).mul_(size).bitwise_right_shift_(16)

@@ -1,6 +1,7 @@
 """The same on a GPU: a launch each, every number written once.
 
-The places [B, M] of a result are taken 1024 at a time, row after row, whatever M is: one form is compiled for all shapes.
+The places [B, M] of a result are taken 1024 at a time, row after row, whatever M is: one form is compiled for
+all shapes.
 """
 
 import torch
@@ -32,7 +33,8 @@ def _mix(x, FIRST: tl.constexpr, SECOND: tl.constexpr):
 
 @triton.jit
 def _places(count, columns, BLOCK: tl.constexpr):
-    """Of this program: place, row, column and mask, [BLOCK]. Only the first place needs 64 bits to find its row."""
+    """Of this program: place, row, column and mask, [BLOCK]. Only the first place needs 64 bits to find its
+    row."""
     first = tl.program_id(0).to(tl.int64) * BLOCK
     row = first // columns
     within = (first - row * columns).to(tl.int32) + tl.arange(0, BLOCK)
@@ -63,8 +65,19 @@ def _bits(
 
 
 @triton.jit
-def _turned(x, other, key, turn, size, FIRST: tl.constexpr, SECOND: tl.constexpr, STEP: tl.constexpr, MULTIPLIER: tl.constexpr):
-    """x [BLOCK] further round a circle of `size`, by what is hashed of the other half, the key and the turn."""
+def _turned(
+    x,
+    other,
+    key,
+    turn,
+    size,
+    FIRST: tl.constexpr,
+    SECOND: tl.constexpr,
+    STEP: tl.constexpr,
+    MULTIPLIER: tl.constexpr,
+):
+    """x [BLOCK] further round a circle of `size`, by what is hashed of the other half, the key and the
+    turn."""
     own = _half_mix(key + _mix(tl.zeros_like(key) + turn, FIRST, SECOND), FIRST, SECOND) >> 32
     hashed = own.to(tl.int32) + other * STEP
     hashed = (hashed ^ (hashed >> 16)) * MULTIPLIER >> 16
@@ -93,7 +106,8 @@ def _permuted(
     own = tl.load(key + row, mask=mask, other=0)
     at = tl.load(x + row * row_stride + column.to(tl.int64) * column_stride, mask=mask, other=0).to(tl.int32)
     onward = mask
-    while tl.max(onward.to(tl.int32), axis=0) > 0:  # few go twice, and they come back: the way of a point in a permutation is a circle
+    # few go twice, and they come back: the way of a point in a permutation is a circle
+    while tl.max(onward.to(tl.int32), axis=0) > 0:
         at = tl.where(onward, _network(at, own, height, width, FIRST, SECOND, STEP, MULTIPLIER, TURNS), at)
         onward = at >= size
     tl.store(y + place, at.to(tl.int64), mask=mask)
@@ -115,7 +129,18 @@ def bits(key: Tensor, counter: Tensor | None, columns: int) -> Tensor:
     y = _bits_of(key, counter, columns)
     if y.numel():
         key, counters = key.expand(len(y)), (y if counter is None else counter).expand_as(y)
-        _bits[_grid(y)](key, counters, y, y.numel(), columns, *key.stride(), *counters.stride(), COUNTED=counter is None, BLOCK=_BLOCK, **_MIXING)
+        _bits[_grid(y)](
+            key,
+            counters,
+            y,
+            y.numel(),
+            columns,
+            *key.stride(),
+            *counters.stride(),
+            COUNTED=counter is None,
+            BLOCK=_BLOCK,
+            **_MIXING,
+        )
     return y
 
 
@@ -125,7 +150,19 @@ def permuted(key: Tensor, x: Tensor, size: int) -> Tensor:
     y = _images(key, x, size)
     if y.numel():
         key, x = key.contiguous(), x.expand_as(y)
-        _permuted[_grid(y)](key, x, y, y.numel(), y.shape[1], *x.stride(), size, *plain.sides(size), BLOCK=_BLOCK, **_MIXING, **_TURNING)
+        _permuted[_grid(y)](
+            key,
+            x,
+            y,
+            y.numel(),
+            y.shape[1],
+            *x.stride(),
+            size,
+            *plain.sides(size),
+            BLOCK=_BLOCK,
+            **_MIXING,
+            **_TURNING,
+        )
     return y
 
 

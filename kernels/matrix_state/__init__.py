@@ -16,7 +16,8 @@ from linbench.kernels.operators import chosen, require_heads, runs_triton, witho
 __all__ = ["VERSION", "Add", "Delta", "LowRank", "Update", "flops_per_token", "matrix_state", "widens"]
 
 VERSION = 4
-"""Raised whenever a change here changes results by more than rounding; part of the identity of every cell that uses this family."""
+"""Raised whenever a change here changes results by more than rounding; part of the identity of every cell
+that uses this family."""
 
 Backend = Literal["auto", "reference", "scan", "chunkwise", "triton"]
 
@@ -29,7 +30,12 @@ def _triton(problem: Problem) -> tuple[Tensor, Tensor | None]:
     return triton(problem)
 
 
-_BACKENDS: dict[str, Callable[[Problem], tuple[Tensor, Any]]] = {"reference": reference, "scan": scan, "chunkwise": chunkwise, "triton": _triton}
+_BACKENDS: dict[str, Callable[[Problem], tuple[Tensor, Any]]] = {
+    "reference": reference,
+    "scan": scan,
+    "chunkwise": chunkwise,
+    "triton": _triton,
+}
 
 
 def matrix_state(
@@ -52,12 +58,15 @@ def matrix_state(
     Args:
         q: [B, T, Hk, K]; Hk divides H, key head h serves the value heads h*H/Hk ... (h+1)*H/Hk - 1.
         k: [B, steps T, Hk, K]. v: [B, steps T, H, V].
-        log_decay: natural logarithm of the decay, <= 0, broadcastable to [B, T, H], or with a decay for every row of the
-            state to [B, T, H, K]; None is no decay. From about -104 on, -inf included, nothing is left of what came before: a token with such a decay
-            resets the state, and its gradient there is zero. Not a number is not refused, and makes NaN.
-        update: `Add()` writes k v^T; `Delta(beta)` writes beta k (v - S^T k)^T; `LowRank(a, b)` writes b (S^T a)^T + k v^T.
+        log_decay: natural logarithm of the decay, <= 0, broadcastable to [B, T, H], or with a decay for every
+            row of the state to [B, T, H, K]; None is no decay. From about -104 on, -inf included, nothing is
+            left of what came before: a token with such a decay resets the state, and its gradient there is
+            zero. Not a number is not refused, and makes NaN.
+        update: `Add()` writes k v^T; `Delta(beta)` writes beta k (v - S^T k)^T; `LowRank(a, b)` writes b (S^T
+            a)^T + k v^T.
         read: "after" the update of the token, or "before" it and its decay (RWKV-5/6 2404.05892).
-        bonus: u, broadcastable to [H, K], with read "before": what the token's own write counts, o_t + scale * (q_t . (u k_t)) v_t.
+        bonus: u, broadcastable to [H, K], with read "before": what the token's own write counts, o_t + scale
+            * (q_t . (u k_t)) v_t.
         steps: updates per token (DeltaProduct 2502.10297), the decay before the first.
         scale: factor on the output; None is K ** -0.5.
         state: [B, H, K, V] to start from; None is zero.
@@ -65,7 +74,8 @@ def matrix_state(
         backend: "auto" takes the fastest that runs on this device; "scan" is there to be compared with.
 
     Returns:
-        o [B, T, H, V] in the dtype of v, and the final state [B, H, K, V] in at least float32, or None if it is not wanted.
+        o [B, T, H, V] in the dtype of v, and the final state [B, H, K, V] in at least float32, or None if it
+        is not wanted.
 
     Raises:
         ValueError: shapes that do not fit together, or a name that is not there.
@@ -75,7 +85,9 @@ def matrix_state(
     took = chosen(backend, _BACKENDS, v, otherwise="reference" if alone else "chunkwise")
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     problem = Problem(q, k, v, log_decay, update, read, steps, scale, state, final, bonus)
-    apart = bonus is not None and not (took == "triton" and steps == 1 and problem.vector_decay and isinstance(update, Add))
+    apart = bonus is not None and not (
+        took == "triton" and steps == 1 and problem.vector_decay and isinstance(update, Add)
+    )
     if apart or took != "triton":  # which looks at what it has not seen yet
         problem = check(problem)
     with without_autocast(v):
@@ -97,15 +109,18 @@ def _with_own_write(o: Tensor, problem: Problem) -> Tensor:
 
 
 def widens(v: Tensor) -> bool:
-    """Whether one more column of values [B, T, H, V] doubles the tiles of Triton's kernels where they are large: it costs less in a call of its own, but for
-    a token alone."""
+    """Whether one more column of values [B, T, H, V] doubles the tiles of Triton's kernels where they are
+    large: it costs less in a call of its own, but for a token alone."""
     values = v.shape[-1]
     return runs_triton(v) and v.shape[1] > 1 and values >= 64 and values.bit_count() == 1
 
 
-def flops_per_token(*, heads: int, key_dim: int, value_dim: int, decay: bool, delta: bool, steps: int = 1) -> int:
+def flops_per_token(
+    *, heads: int, key_dim: int, value_dim: int, decay: bool, delta: bool, steps: int = 1
+) -> int:
     """Floating-point operations of the recurrence itself, forward, per token (a multiply-add counts two).
 
-    Write and read cost 2KV each, a decay KV, the prediction of the delta rule 2KV more. Of `steps` per token each writes and predicts.
+    Write and read cost 2KV each, a decay KV, the prediction of the delta rule 2KV more. Of `steps` per token
+    each writes and predicts.
     """
     return heads * key_dim * value_dim * (2 + decay + steps * (2 + 2 * delta))

@@ -1,17 +1,21 @@
-"""The same recurrence a chunk at a time: matrix products inside a chunk, one state handed from chunk to chunk.
+"""The same recurrence a chunk at a time: matrix products inside a chunk, one state handed from chunk to
+chunk.
 
-The algebra is that of DeltaNet's parallel form (2406.06484) with the decay of Gated DeltaNet (2412.06464) and KDA (2510.26692). Let
-A_xy be the scores x_i . y_j with what has decayed from j to i, and e^G what has decayed since the chunk's start:
+The algebra is that of DeltaNet's parallel form (2406.06484) with the decay of Gated DeltaNet (2412.06464) and
+KDA (2510.26692). Let A_xy be the scores x_i . y_j with what has decayed from j to i, and e^G what has decayed
+since the chunk's start:
 
     writes  z = X (u + e^G r S)     X = -(I + A_ry)^-1
-                                    r = beta p, u = -beta v         delta rule, erasing with p, written with key y = k
-                                    r = -a, u = A_rk v              low rank, written with key y = b, beside v with key k
+                                    r = beta p, u = -beta v         delta rule, erasing with p, written with
+                                    key y = k r = -a, u = A_rk v              low rank, written with key y =
+                                    b, beside v with key k
             z = v                                                   sum
     O       = e^G q S + sum over keys and writes of A_qy z
     S      <- e^{G_C} S + sum over keys and writes of (e^{G_C - G} y)^T z
 
-The inverse is a forward substitution: repeated squaring loses everything when keys are near-parallel and beta is near 2. Gradients go the
-same way back: from chunk to chunk those of S and of what r reads, X^T dz; all else for all chunks at once.
+The inverse is a forward substitution: repeated squaring loses everything when keys are near-parallel and beta
+is near 2. Gradients go the same way back: from chunk to chunk those of S and of what r reads, X^T dz; all
+else for all chunks at once.
 """
 
 import operator
@@ -21,7 +25,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.kernels.matrix_state.decay import Between, NoDecay, Pairs, Reader, ScalarDecay, Through, across, blocks, sum_of_products
+from linbench.kernels.matrix_state.decay import (
+    Between,
+    NoDecay,
+    Pairs,
+    Reader,
+    ScalarDecay,
+    Through,
+    across,
+    blocks,
+    sum_of_products,
+)
 from linbench.kernels.matrix_state.problem import Problem
 from linbench.kernels.matrix_state.vector_decay import VectorDecay
 from linbench.kernels.operators import applied, vmap_rule
@@ -35,14 +49,25 @@ def chunkwise(problem: Problem) -> tuple[Tensor, Tensor]:
     q, k, v, log_decay, update, read, _, scale, state, _, _ = problem.promoted().unrolled()
     length = operator.index(q.shape[1])  # of a traced call, too: a program is for one number of chunks
     chunk = CHUNK if length > ALONE else 1 << (length - 1).bit_length()
-    chunks = (None if x is None else _split(x if x.dim() == 4 else x[..., None], chunk) for x in (q, k, v, log_decay, *update.tensors))
-    o, last, *_ = applied(Chunkwise, *chunks, None if state is None else state.flatten(0, 1), scale, read == "before", update.reads_before)
+    chunks = (
+        None if x is None else _split(x if x.dim() == 4 else x[..., None], chunk)
+        for x in (q, k, v, log_decay, *update.tensors)
+    )
+    o, last, *_ = applied(
+        Chunkwise,
+        *chunks,
+        None if state is None else state.flatten(0, 1),
+        scale,
+        read == "before",
+        update.reads_before,
+    )
     o, last = (x.unflatten(0, (len(v), -1)) for x in (o, last))
     return problem.outputs(o.flatten(2, 3)[:, :, :length].transpose(1, 2)), last
 
 
 def _split(x: Tensor, chunk: int) -> Tensor:
-    """[B, T, H, D] -> [B H, N, C, D]. Zeros at the end write nothing and decay nothing, so the final state stands."""
+    """[B, T, H, D] -> [B H, N, C, D]. Zeros at the end write nothing and decay nothing, so the final state
+    stands."""
     x = x.transpose(1, 2)
     if missing := -x.shape[2] % chunk:
         x = F.pad(x, (0, 0, 0, missing))
@@ -50,9 +75,11 @@ def _split(x: Tensor, chunk: int) -> Tensor:
 
 
 class Chunks(NamedTuple):
-    """What is given, by chunk: q, k, b, and p (of a low-rank update, a) [M, N, C, K], v [M, N, C, V], log_decay [M, N, C, 1 or K], beta [M, N, C, 1].
+    """What is given, by chunk: q, k, b, and p (of a low-rank update, a) [M, N, C, K], v [M, N, C, V],
+    log_decay [M, N, C, 1 or K], beta [M, N, C, 1].
 
-    The delta rule has a beta, and a p unless it erases with k; a low-rank update has p and b. state: [M, K, V].
+    The delta rule has a beta, and a p unless it erases with k; a low-rank update has p and b. state: [M, K,
+    V].
     """
 
     q: Tensor
@@ -81,13 +108,21 @@ class Chunks(NamedTuple):
         """`between`: as the one before had it."""
         if self.log_decay is None:
             return NoDecay()
-        return ScalarDecay(self.log_decay, between) if self.log_decay.shape[-1] == 1 else VectorDecay(self.log_decay)
+        return (
+            ScalarDecay(self.log_decay, between)
+            if self.log_decay.shape[-1] == 1
+            else VectorDecay(self.log_decay)
+        )
 
     def readers(self) -> list[Reader]:
         """q and, where there is one, r."""
         readers = [Reader(self.q, self.q_before, own=not self.q_before)]
         if self.solves:
-            readers.append(Reader(-self.eraser if self.beta is None else self.beta * self.eraser, self.p_before, own=False))
+            readers.append(
+                Reader(
+                    -self.eraser if self.beta is None else self.beta * self.eraser, self.p_before, own=False
+                )
+            )
         return readers
 
     def keys(self) -> list[Tensor]:
@@ -101,7 +136,8 @@ class Chunks(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What backward needs of forward: the states that chunks start with [M, N, K, V], z and X where there are any, what is `between`, and the scores."""
+    """What backward needs of forward: the states that chunks start with [M, N, K, V], z and X where there are
+    any, what is `between`, and the scores."""
 
     states: Tensor | None
     z: Tensor | None
@@ -123,10 +159,21 @@ def forward(given: Chunks) -> tuple[Tensor, Tensor, Saved]:
 
 
 def _walk(
-    given: Chunks, decay: NoDecay, readers: list[Reader], keys: list[Tensor], scores: Pairs, inverse: Tensor | None
+    given: Chunks,
+    decay: NoDecay,
+    readers: list[Reader],
+    keys: list[Tensor],
+    scores: Pairs,
+    inverse: Tensor | None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """From chunk to chunk: the final state, the states before, and z if it is not v."""
-    u = given.v if inverse is None else scores[1][1] @ given.v if given.beta is None else -given.beta * given.v
+    u = (
+        given.v
+        if inverse is None
+        else scores[1][1] @ given.v
+        if given.beta is None
+        else -given.beta * given.v
+    )
     count, state = given.q.shape[1], given.state
     from_nothing = count == 1 and state is None  # nothing to recall: half the work of a short sequence
     starts = [] if from_nothing else [decay.from_start(x, before=before) for x, before, _ in readers[1:]]
@@ -147,7 +194,8 @@ def _walk(
 
 
 def backward(given: Chunks, saved: Saved, do: Tensor, dlast: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Gradients of q, k, v, log_decay, beta, p, b and the state, None where there is none, from those of o and the final state."""
+    """Gradients of q, k, v, log_decay, beta, p, b and the state, None where there is none, from those of o
+    and the final state."""
     states, z, _, between, scores = saved
     decay, readers, keys, written = given.decay(between), given.readers(), given.keys(), given.written(z)
     do = torch.mul(do, given.scale, out=torch.empty_like(do, memory_format=torch.contiguous_format))
@@ -178,7 +226,9 @@ def backward(given: Chunks, saved: Saved, do: Tensor, dlast: Tensor | None) -> t
     if given.b is not None:
         dp, db = -dreaders[1], dkeys[0]
     elif given.beta is not None:
-        dbeta = (given.eraser * dreaders[1]).sum(dim=-1, keepdim=True) - (given.v * read[1]).sum(dim=-1, keepdim=True)
+        dbeta = (given.eraser * dreaders[1]).sum(dim=-1, keepdim=True) - (given.v * read[1]).sum(
+            dim=-1, keepdim=True
+        )
         if given.p is None:
             dk.addcmul_(given.beta, dreaders[1])
         else:
@@ -187,17 +237,32 @@ def backward(given: Chunks, saved: Saved, do: Tensor, dlast: Tensor | None) -> t
 
 
 def _walk_back(
-    given: Chunks, decay: NoDecay, readers: list[Reader], keys: list[Tensor], inverse: Tensor | None, do: Tensor, dz: Tensor, dlast: Tensor | None
+    given: Chunks,
+    decay: NoDecay,
+    readers: list[Reader],
+    keys: list[Tensor],
+    inverse: Tensor | None,
+    do: Tensor,
+    dz: Tensor,
+    dlast: Tensor | None,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """From chunk to chunk: gradients of the initial state, of the states after chunks, and of what r reads."""
+    """From chunk to chunk: gradients of the initial state, of the states after chunks, and of what r
+    reads."""
     count, dstate = given.q.shape[1], dlast
-    starts = [decay.from_start(x, before=before) for x, before, _ in readers] if count > 1 or given.state is not None else []
+    starts = (
+        [decay.from_start(x, before=before) for x, before, _ in readers]
+        if count > 1 or given.state is not None
+        else []
+    )
     ends = [decay.to_end(keys[0])] if count > 1 or dlast is not None else []
     dstates, seen = [], []
     for n in reversed(range(count)):
         dstates.append(dstate)
         if inverse is not None:
-            seen.append(inverse[:, n].mT @ (dz[:, n] if dstate is None else torch.baddbmm(dz[:, n], ends[0][:, n], dstate)))
+            seen.append(
+                inverse[:, n].mT
+                @ (dz[:, n] if dstate is None else torch.baddbmm(dz[:, n], ends[0][:, n], dstate))
+            )
         if n or given.state is not None:
             dread = starts[0][:, n].mT @ do[:, n]
             if inverse is not None:
@@ -229,7 +294,12 @@ class Chunkwise(torch.autograd.Function):
         """As `Backward`."""
         given, made = ctx.saved_tensors[:8], ctx.saved_tensors[8:]
         do = torch.zeros_like(given[2]) if do is None else do
-        return *applied(Backward, do, dlast, *given, ctx.scale, ctx.q_before, ctx.p_before, *made), None, None, None
+        return (
+            *applied(Backward, do, dlast, *given, ctx.scale, ctx.q_before, ctx.p_before, *made),
+            None,
+            None,
+            None,
+        )
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
@@ -238,7 +308,8 @@ class Chunkwise(torch.autograd.Function):
 
 
 class Backward(torch.autograd.Function):
-    """`backward`, which is not differentiated in turn: a function only so that replicas stack under `torch.vmap` of a gradient, too."""
+    """`backward`, which is not differentiated in turn: a function only so that replicas stack under
+    `torch.vmap` of a gradient, too."""
 
     @staticmethod
     def forward(do: Tensor, dlast: Tensor | None, *args: Any) -> Any:
@@ -258,11 +329,14 @@ class Backward(torch.autograd.Function):
 
 
 def _inverse(lower: Tensor) -> Tensor:
-    """-(I + lower)^-1 of what is below the diagonal, by forward substitution: in small blocks, then Y_21 = Y_22 lower_21 Y_11 of these."""
+    """-(I + lower)^-1 of what is below the diagonal, by forward substitution: in small blocks, then Y_21 =
+    Y_22 lower_21 Y_11 of these."""
     half = lower.shape[-1] // 2
     if half < 16:
         ones = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device).neg_()
-        solved: Tensor = torch.linalg.solve_triangular(lower, ones.expand_as(lower), upper=False, unitriangular=True)
+        solved: Tensor = torch.linalg.solve_triangular(
+            lower, ones.expand_as(lower), upper=False, unitriangular=True
+        )
         return solved
     known = _inverse(blocks(lower, half))
     inverse = lower.new_zeros(lower.shape)

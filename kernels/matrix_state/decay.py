@@ -1,10 +1,12 @@
-"""Decay inside a chunk, in torch: between two tokens, from the chunk's start, to its end; and the gradient of what decays.
+"""Decay inside a chunk, in torch: between two tokens, from the chunk's start, to its end; and the gradient of
+what decays.
 
-Sums of log decays are never differences of what float32 has rounded: after a token that forgets all, these would keep nothing of the
-small decays that follow. For the same reason the gradient of a log decay sums over the pairs that it lies between, never over readers
-less writers.
+Sums of log decays are never differences of what float32 has rounded: after a token that forgets all, these
+would keep nothing of the small decays that follow. For the same reason the gradient of a log decay sums over
+the pairs that it lies between, never over readers less writers.
 
-Tensors are [M, N, C, ...]: the C tokens of chunk n of sequence m. Nothing here is differentiated: what is made may be changed in place.
+Tensors are [M, N, C, ...]: the C tokens of chunk n of sequence m. Nothing here is differentiated: what is
+made may be changed in place.
 """
 
 import math
@@ -19,7 +21,8 @@ from linbench.kernels.decays import bounded
 
 
 class Reader(NamedTuple):
-    """x [M, N, C, K] reads the state `before` the decay of its token or after, and sees its `own` token's write or only earlier ones."""
+    """x [M, N, C, K] reads the state `before` the decay of its token or after, and sees its `own` token's
+    write or only earlier ones."""
 
     x: Tensor
     before: bool
@@ -30,7 +33,8 @@ Pairs = list[list[Tensor]]
 """[M, N, C, C] for every reader and every key."""
 
 Between = tuple[Tensor | None, Tensor | None]
-"""[M, N, C, C], what is left of a write when a token reads after its decay, and before it, if one does and one decay per token says so."""
+"""[M, N, C, C], what is left of a write when a token reads after its decay, and before it, if one does and
+one decay per token says so."""
 
 Through = tuple[list[Tensor | None], list[Tensor | None]]
 """Gradients of readers and of keys; None is zero."""
@@ -58,11 +62,20 @@ class NoDecay:
         return state
 
     def gradients(
-        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, through: Through, states: Tensor | None, following: Tensor | None
+        self,
+        readers: list[Reader],
+        keys: list[Tensor],
+        scores: Pairs,
+        dscores: Pairs,
+        through: Through,
+        states: Tensor | None,
+        following: Tensor | None,
     ) -> tuple[list[Tensor], list[Tensor], Tensor | None]:
-        """Of readers, keys and the log decay, from those of the scores and, of readers and keys, those `through` the states.
+        """Of readers, keys and the log decay, from those of the scores and, of readers and keys, those
+        `through` the states.
 
-        states, following: [M, N, K, V], the states before chunks and the gradients of those after. Gradients that are given are overwritten.
+        states, following: [M, N, K, V], the states before chunks and the gradients of those after. Gradients
+            that are given are overwritten.
         """
         return self._score_gradients(readers, keys, scores, dscores, through)
 
@@ -70,9 +83,15 @@ class NoDecay:
         self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, through: Through
     ) -> tuple[list[Tensor], list[Tensor], Tensor | None]:
         """Added to the others but for that of the log decay."""
-        pairs = [[self._left(dscore, before, own) for dscore in row] for (_, before, own), row in zip(readers, dscores, strict=True)]
+        pairs = [
+            [self._left(dscore, before, own) for dscore in row]
+            for (_, before, own), row in zip(readers, dscores, strict=True)
+        ]
         dreaders = [sum_of_products(row, keys, dx) for row, dx in zip(pairs, through[0], strict=True)]
-        dkeys = [sum_of_products([row[j].mT for row in pairs], [x for x, _, _ in readers], dy) for j, dy in enumerate(through[1])]
+        dkeys = [
+            sum_of_products([row[j].mT for row in pairs], [x for x, _, _ in readers], dy)
+            for j, dy in enumerate(through[1])
+        ]
         return dreaders, dkeys, None
 
     def _left(self, products: Tensor, before: bool, own: bool) -> Tensor:
@@ -97,7 +116,9 @@ class ScalarDecay(NoDecay):
     def _left(self, products: Tensor, before: bool, own: bool) -> Tensor:
         between = self.between[before]
         if between is None:
-            (read, rest), (written, written_rest) = (_rounded(self._sums[which], products.dtype) for which in (before, False))
+            (read, rest), (written, written_rest) = (
+                _rounded(self._sums[which], products.dtype) for which in (before, False)
+            )
             between = left_after((read - written.mT).add_(rest).sub_(written_rest.mT)).tril_(-int(before))
             self.between = (self.between[0], between) if before else (between, self.between[1])
         products *= between
@@ -124,9 +145,17 @@ class ScalarDecay(NoDecay):
         return self._factors[name]
 
     def gradients(
-        self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, through: Through, states: Tensor | None, following: Tensor | None
+        self,
+        readers: list[Reader],
+        keys: list[Tensor],
+        scores: Pairs,
+        dscores: Pairs,
+        through: Through,
+        states: Tensor | None,
+        following: Tensor | None,
     ) -> tuple[list[Tensor], list[Tensor], Tensor]:
-        """As `NoDecay.gradients`. A decay lies before the readers from it on, after the writes before it, and between those of a chunk."""
+        """As `NoDecay.gradients`. A decay lies before the readers from it on, after the writes before it, and
+        between those of a chunk."""
         gradient = torch.zeros_like(self.log_decay)
         for (x, before, _), dx in zip(readers, through[0], strict=True):
             if dx is not None:
@@ -171,7 +200,8 @@ def sum_of_products(matrices: list[Tensor], others: list[Tensor], total: Tensor 
 
 
 def left_after(x: Tensor) -> Tensor:
-    """exp(min(x, 0)) for sums of log decays, and zero where that is next to nothing: exp is slow where it makes denormal numbers, and so is what meets them."""
+    """exp(min(x, 0)) for sums of log decays, and zero where that is next to nothing: exp is slow where it
+    makes denormal numbers, and so is what meets them."""
     tiny = torch.finfo(x.dtype).tiny
     return torch.threshold_(x.clamp(math.log(tiny), 0).exp_(), 2 * tiny, 0.0)
 
@@ -183,7 +213,8 @@ def _rounded(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def reading_sums(x: Tensor, *, before: bool) -> Tensor:
-    """Sums of x [..., C, K] over the readers that a token's decay lies before: those from it on, or if they read `before` decays those after it."""
+    """Sums of x [..., C, K] over the readers that a token's decay lies before: those from it on, or if they
+    read `before` decays those after it."""
     return (shifted(x, -1) if before else x).flip(-2).cumsum(dim=-2).flip(-2)
 
 
@@ -204,5 +235,6 @@ def blocks(x: Tensor, size: int) -> Tensor:
 
 
 def across(x: Tensor, half: int) -> Tensor:
-    """[..., C, C] -> the view [..., C / 2 half, half, half] of what is between a token of a later and one of an earlier half."""
+    """[..., C, C] -> the view [..., C / 2 half, half, half] of what is between a token of a later and one of
+    an earlier half."""
     return blocks(x, 2 * half)[..., half:, :half]

@@ -1,4 +1,5 @@
-"""The published recurrences as settings of the one door, with random inputs: what is verified, timed and tested is the same list."""
+"""The published recurrences as settings of the one door, with random inputs: what is verified, timed and
+tested is the same list."""
 
 from typing import Literal, NamedTuple
 
@@ -13,8 +14,8 @@ from linbench.kernels.wide import at_least_float32
 
 
 class Instance(NamedTuple):
-    """decay: per head and token, or also per row of the state. update: what is written; "erase" is a delta rule with its own erase key, and with
-    `neg_eigval` beta goes up to 2 instead of 1."""
+    """decay: per head and token, or also per row of the state. update: what is written; "erase" is a delta
+    rule with its own erase key, and with `neg_eigval` beta goes up to 2 instead of 1."""
 
     decay: Literal["none", "scalar", "vector"]
     update: Literal["add", "delta", "erase", "low_rank"]
@@ -35,8 +36,9 @@ INSTANCES = {
     "kda": Instance("vector", "delta"),
     "rwkv7": Instance("vector", "low_rank"),
 }
-"""Linear attention 2006.16236; RetNet 2307.08621, Mamba-2 2405.21060; GLA 2312.06635; RWKV-6 2404.05892; DeltaNet 2406.06484; Gated DeltaNet
-2412.06464; Gated DeltaProduct 2502.10297; Comba 2506.02475; KDA 2510.26692; RWKV-7 2503.14456."""
+"""Linear attention 2006.16236; RetNet 2307.08621, Mamba-2 2405.21060; GLA 2312.06635; RWKV-6 2404.05892;
+DeltaNet 2406.06484; Gated DeltaNet 2412.06464; Gated DeltaProduct 2502.10297; Comba 2506.02475; KDA
+2510.26692; RWKV-7 2503.14456."""
 
 
 def random_inputs(
@@ -53,9 +55,11 @@ def random_inputs(
     state: bool = False,
     seed: int = 0,
 ) -> dict[str, Tensor]:
-    """Signed random inputs by name, the same on every device: q, k, v, and of log_decay, beta, erase_key, a, b, bonus and state what applies.
+    """Signed random inputs by name, the same on every device: q, k, v, and of log_decay, beta, erase_key, a,
+    b, bonus and state what applies.
 
-    Keys are unit vectors, beta lies in (0, 2) or (0, 1), per-token log decays are -exp(N(0, 1)) / 4. Gates and the state are float32 or better.
+    Keys are unit vectors, beta lies in (0, 2) or (0, 1), per-token log decays are -exp(N(0, 1)) / 4. Gates
+    and the state are float32 or better.
     """
     generator = torch.Generator().manual_seed(seed)
     key_heads = heads if key_heads is None else key_heads
@@ -67,10 +71,16 @@ def random_inputs(
     def key(steps: int) -> Tensor:
         return F.normalize(normal(batch, steps * length, key_heads, key_dim), dim=-1)
 
-    inputs = {"q": key(1), "k": key(instance.steps), "v": normal(batch, instance.steps * length, heads, value_dim)}
+    inputs = {
+        "q": key(1),
+        "k": key(instance.steps),
+        "v": normal(batch, instance.steps * length, heads, value_dim),
+    }
     gates = {}
     if instance.decay != "none":
-        gates["log_decay"] = -normal(batch, length, heads, *([key_dim] if instance.decay == "vector" else [])).exp() / 4
+        gates["log_decay"] = (
+            -normal(batch, length, heads, *([key_dim] if instance.decay == "vector" else [])).exp() / 4
+        )
     if instance.update in ("delta", "erase"):
         gates["beta"] = (1 + instance.neg_eigval) * normal(batch, instance.steps * length, heads).sigmoid()
     if instance.update == "erase":
@@ -82,10 +92,14 @@ def random_inputs(
         gates["bonus"] = normal(heads, key_dim)
     if state:
         gates["state"] = normal(batch, heads, key_dim, value_dim)
-    return {name: x.to(device, dtype) for name, x in inputs.items()} | {name: x.to(device, wide) for name, x in gates.items()}
+    return {name: x.to(device, dtype) for name, x in inputs.items()} | {
+        name: x.to(device, wide) for name, x in gates.items()
+    }
 
 
-def apply(instance: Instance, inputs: dict[str, Tensor], *, final: bool = True, backend: str = "auto") -> tuple[Tensor, Tensor]:
+def apply(
+    instance: Instance, inputs: dict[str, Tensor], *, final: bool = True, backend: str = "auto"
+) -> tuple[Tensor, Tensor]:
     """The recurrence of `inputs` (as from `random_inputs`): o and the final state, if it is wanted."""
     update: Update = Add()
     if instance.update in ("delta", "erase"):

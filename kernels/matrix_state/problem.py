@@ -11,15 +11,27 @@ from linbench.kernels.wide import at_least_float32
 
 Read = Literal["after", "before"]
 
-Tensors = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+Tensors = tuple[
+    Tensor,
+    Tensor,
+    Tensor,
+    Tensor | None,
+    Tensor | None,
+    Tensor | None,
+    Tensor | None,
+    Tensor | None,
+    Tensor | None,
+]
 """q, k, v, and None where there is none: the decay, those of the update, the bonus and the initial state."""
 
 
 class Problem(NamedTuple):
     """What a backend is given. Arguments mean what they mean at the door, `matrix_state`.
 
-    q: [B, T, Hk, K]. k (and erase_key, a, b): [B, steps T, Hk, K]. v: [B, steps T, H, V]. log_decay: None, [B, T, H] or [B, T, H, K].
-    beta: [B, steps T, H]. state: None or [B, H, K, V]. bonus: [H, K], or None where the backend is not to add what a token's own write counts: only
+    q: [B, T, Hk, K]. k (and erase_key, a, b): [B, steps T, Hk, K]. v: [B, steps T, H, V]. log_decay: None,
+        [B, T, H] or [B, T, H, K].
+    beta: [B, steps T, H]. state: None or [B, H, K, V]. bonus: [H, K], or None where the backend is not to add
+        what a token's own write counts: only
     Triton's kernels do, to sums whose rows decay apart, of one step per token.
     """
 
@@ -46,7 +58,8 @@ class Problem(NamedTuple):
         return self.q, self.k, self.v, self.log_decay, *self.update.tensors, self.bonus, self.state
 
     def signature(self) -> Hashable:
-        """All that `check` looks at, types, and where a gradient is asked for: whatever is found out of these holds for every problem of one signature."""
+        """All that `check` looks at, types, and where a gradient is asked for: whatever is found out of these
+        holds for every problem of one signature."""
         q, k, v, log_decay, update, read, steps, scale, state, final, bonus = self
         given = q, k, v, log_decay, state, bonus, *(update if isinstance(update, tuple) else ())
         kinds = [(x.shape, x.dtype, x.device, x.requires_grad) if isinstance(x, Tensor) else x for x in given]
@@ -65,7 +78,8 @@ class Problem(NamedTuple):
         )
 
     def padded(self, keys: int, values: int) -> "Problem":
-        """Of a checked one with so many zeros more in every key and every value, which change nothing of the rest."""
+        """Of a checked one with so many zeros more in every key and every value, which change nothing of the
+        rest."""
 
         def key(x: Tensor) -> Tensor:
             return F.pad(x, (0, keys))
@@ -79,7 +93,9 @@ class Problem(NamedTuple):
             q=key(self.q),
             k=key(self.k),
             v=F.pad(self.v, (0, values)),
-            log_decay=key(self.log_decay) if self.log_decay is not None and self.vector_decay else self.log_decay,
+            log_decay=(
+                key(self.log_decay) if self.log_decay is not None and self.vector_decay else self.log_decay
+            ),
             update=update,
             state=None if self.state is None else F.pad(self.state, (0, values, 0, keys)),
             bonus=None if self.bonus is None else key(self.bonus),
@@ -109,15 +125,19 @@ class Problem(NamedTuple):
         )
 
     def unrolled(self) -> "Problem":
-        """One step per token of a sequence `steps` times as long: decay comes with a token's first step, reading with its last.
+        """One step per token of a sequence `steps` times as long: decay comes with a token's first step,
+        reading with its last.
 
-        Reading before the update comes with the first. Outputs of the other steps are zero and of no interest.
+        Reading before the update comes with the first. Outputs of the other steps are zero and of no
+        interest.
         """
         if self.steps == 1:
             return self
         first = (0, self.steps - 1)
         q = _among(self.q, first if self.read == "before" else first[::-1])
-        return self._replace(q=q, log_decay=None if self.log_decay is None else _among(self.log_decay, first), steps=1)
+        return self._replace(
+            q=q, log_decay=None if self.log_decay is None else _among(self.log_decay, first), steps=1
+        )
 
     def outputs(self, o: Tensor) -> Tensor:
         """Of the unrolled sequence's outputs, those that are due: [B, steps T, H, V] -> [B, T, H, V]."""
@@ -136,21 +156,37 @@ def check(problem: Problem) -> Problem:
     """
     q, k, v, log_decay, update, read, steps, _, state, _, bonus = problem
     if not len(q.shape) == len(k.shape) == len(v.shape) == 4:
-        raise ValueError(f"q, k and v have four dimensions [B, T, heads, dim], not {[*map(tuple, (q.shape, k.shape, v.shape))]}")
+        raise ValueError(
+            "q, k and v have four dimensions [B, T, heads, dim], not"
+            f" {[*map(tuple, (q.shape, k.shape, v.shape))]}"
+        )
     (batch, length, key_heads, key_dim), (*tokens, heads, value_dim) = q.shape, v.shape
-    if steps < 1 or k.shape != (batch, steps * length, key_heads, key_dim) or tokens != [batch, steps * length] or heads % key_heads:
+    if (
+        steps < 1
+        or k.shape != (batch, steps * length, key_heads, key_dim)
+        or tokens != [batch, steps * length]
+        or heads % key_heads
+    ):
         shapes = [*map(tuple, (q.shape, k.shape, v.shape))]
-        raise ValueError(f"q [B, T, Hk, K], k [B, steps T, Hk, K] and v [B, steps T, H, V] with Hk dividing H and steps {steps}, not {shapes}")
+        raise ValueError(
+            "q [B, T, Hk, K], k [B, steps T, Hk, K] and v [B, steps T, H, V] with Hk dividing H and steps"
+            f" {steps}, not {shapes}"
+        )
     if length < 1:
         raise ValueError("matrix_state needs at least one token")
     if read not in ("after", "before"):
         raise ValueError(f"read must be after or before, not {read!r}")
     if bonus is not None:
         if read != "before" or not _broadcasts(bonus, (heads, key_dim)):
-            raise ValueError(f"bonus must broadcast to [H, K] = {(heads, key_dim)} and goes with read='before', not {tuple(bonus.shape)} with read={read!r}")
+            raise ValueError(
+                f"bonus must broadcast to [H, K] = {(heads, key_dim)} and goes with read='before', not"
+                f" {tuple(bonus.shape)} with read={read!r}"
+            )
         bonus = expanded(bonus, (heads, key_dim))
     if state is not None and state.shape != (batch, heads, key_dim, value_dim):
-        raise ValueError(f"state must be [B, H, K, V] = {(batch, heads, key_dim, value_dim)}, not {tuple(state.shape)}")
+        raise ValueError(
+            f"state must be [B, H, K, V] = {(batch, heads, key_dim, value_dim)}, not {tuple(state.shape)}"
+        )
     if log_decay is not None:
         full = (batch, length, heads, key_dim) if log_decay.dim() == 4 else (batch, length, heads)
         log_decay = _gate("log_decay", log_decay, full, f" or [B, T, H, K] with K = {key_dim}")
@@ -172,7 +208,9 @@ def check(problem: Problem) -> Problem:
 
 def _gate(name: str, gate: Tensor, full: tuple[int, ...], alternative: str = "") -> Tensor:
     if not _broadcasts(gate, full):
-        raise ValueError(f"{name} must broadcast to [B, T, H] = {full[:3]}{alternative}, not {tuple(gate.shape)}")
+        raise ValueError(
+            f"{name} must broadcast to [B, T, H] = {full[:3]}{alternative}, not {tuple(gate.shape)}"
+        )
     return expanded(gate, full)
 
 

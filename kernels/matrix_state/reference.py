@@ -1,7 +1,8 @@
 """The recurrence as a loop, to be read beside the papers. Everything faster is tested against it.
 
-Linear attention 2006.16236, RetNet 2307.08621, Mamba-2 2405.21060, GLA 2312.06635, RWKV-5/6 2404.05892, DeltaNet 2102.11174,
-Gated DeltaNet 2412.06464, KDA 2510.26692, Comba 2506.02475, RWKV-7 2503.14456, DeltaProduct 2502.10297.
+Linear attention 2006.16236, RetNet 2307.08621, Mamba-2 2405.21060, GLA 2312.06635, RWKV-5/6 2404.05892,
+DeltaNet 2102.11174, Gated DeltaNet 2412.06464, KDA 2510.26692, Comba 2506.02475, RWKV-7 2503.14456,
+DeltaProduct 2502.10297.
 """
 
 import torch
@@ -24,7 +25,9 @@ def reference(problem: Problem) -> tuple[Tensor, Tensor]:
         for s in range(t * steps, (t + 1) * steps):
             if isinstance(update, Delta):
                 erase = k if update.erase_key is None else update.erase_key
-                recalled = _read(before if update.reads == "undecayed" and s == t * steps else state, erase[:, s])
+                recalled = _read(
+                    before if update.reads == "undecayed" and s == t * steps else state, erase[:, s]
+                )
                 state = state + _outer(k[:, s], update.beta[:, s, :, None] * (v[:, s] - recalled))
             elif isinstance(update, LowRank):
                 recalled = _read(before if s == t * steps else state, update.a[:, s])

@@ -1,9 +1,11 @@
-"""The same recurrence as a parallel scan over transition matrices: written to be compared with, and chosen by nothing.
+"""The same recurrence as a parallel scan over transition matrices: written to be compared with, and chosen by
+nothing.
 
-A token takes the state from S to A S + B, with A [K, K] and B [K, V], and two tokens one after the other are a token of the same kind: (A', B') after (A, B)
-is (A' A, A' B + B'). So all states come of log2(T) rounds of products, each over many tokens at once (Blelloch 1990; with diagonal A S5, 2208.04933). The
-delta rule's A is a whole matrix: joining two tokens costs K^3 where the recurrence costs K V, and every token's A and S are kept in memory. That is what the
-chunkwise form avoids.
+A token takes the state from S to A S + B, with A [K, K] and B [K, V], and two tokens one after the other are
+a token of the same kind: (A', B') after (A, B) is (A' A, A' B + B'). So all states come of log2(T) rounds of
+products, each over many tokens at once (Blelloch 1990; with diagonal A S5, 2208.04933). The delta rule's A is
+a whole matrix: joining two tokens costs K^3 where the recurrence costs K V, and every token's A and S are
+kept in memory. That is what the chunkwise form avoids.
 """
 
 import torch
@@ -35,15 +37,17 @@ def _transitions(problem: Problem) -> tuple[Tensor, Tensor]:
     if isinstance(update, Delta):
         erase = k if update.erase_key is None else update.erase_key
         beta = update.beta[..., None, None]
-        return kept - beta * _outer(k, erase if update.reads == "undecayed" else erase * left), beta * _outer(k, v)
+        return kept - beta * _outer(k, erase if update.reads == "undecayed" else erase * left), beta * _outer(
+            k, v
+        )
     if isinstance(update, LowRank):
         kept = kept + _outer(update.b, update.a)
     return kept, _outer(k, v)
 
 
 def _scanned(kept: Tensor, written: Tensor) -> Tensor:
-    """S_t = A_t S_{t-1} + B_t from S = 0, for all t at once: pairs of tokens become one, half as many are scanned, and every other state follows from the one
-    before it."""
+    """S_t = A_t S_{t-1} + B_t from S = 0, for all t at once: pairs of tokens become one, half as many are
+    scanned, and every other state follows from the one before it."""
     length = kept.shape[1]
     if length == 1:
         return written

@@ -30,9 +30,11 @@ class Delta(NamedTuple):
 
     beta: broadcastable to [B, T, H], in [0, 2]; with several steps per token to [B, steps T, H].
     erase_key: p, shaped as k; None is k itself.
-    reads: R is the decayed state (Gated DeltaNet 2412.06464, KDA 2510.26692) or the one before the decay (Comba 2506.02475).
-    neg_eigval: whether I - beta k p^T may have a negative eigenvalue, beta k . p above 1: writes along one key then change sign with every token
-        (2411.12537), and amplify what rounds them. False promises that it has none: beside 16-bit inputs a GPU then rounds writes as it does values.
+    reads: R is the decayed state (Gated DeltaNet 2412.06464, KDA 2510.26692) or the one before the decay
+        (Comba 2506.02475).
+    neg_eigval: whether I - beta k p^T may have a negative eigenvalue, beta k . p above 1: writes along one
+        key then change sign with every token (2411.12537), and amplify what rounds them. False promises that
+        it has none: beside 16-bit inputs a GPU then rounds writes as it does values.
     """
 
     beta: Tensor
@@ -52,7 +54,8 @@ class Delta(NamedTuple):
 
 
 class LowRank(NamedTuple):
-    """S + b (a^T S')^T + k v^T, with S already decayed and S' the state before the decay: diagonal plus low rank (RWKV-7 2503.14456).
+    """S + b (a^T S')^T + k v^T, with S already decayed and S' the state before the decay: diagonal plus low
+    rank (RWKV-7 2503.14456).
 
     a, b: shaped as k.
     """

@@ -1,8 +1,9 @@
-"""A decay for every row of the state, inside a chunk: as in `decay`, with scores that have the decay inside their sum over rows.
+"""A decay for every row of the state, inside a chunk: as in `decay`, with scores that have the decay inside
+their sum over rows.
 
-The sum does not split into exp(G_i) and exp(-G_j): the second overflows. So pairs (i, j) are taken by the power of two s for which i lies
-in the later and j in the earlier half of the same 2s tokens, and both factors reach from their token to the middle between the halves:
-neither exceeds one.
+The sum does not split into exp(G_i) and exp(-G_j): the second overflows. So pairs (i, j) are taken by the
+power of two s for which i lies in the later and j in the earlier half of the same 2s tokens, and both factors
+reach from their token to the middle between the halves: neither exceeds one.
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,16 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from linbench.kernels.matrix_state.decay import Pairs, Reader, ScalarDecay, Through, across, left_after, reading_sums, writing_sums
+from linbench.kernels.matrix_state.decay import (
+    Pairs,
+    Reader,
+    ScalarDecay,
+    Through,
+    across,
+    left_after,
+    reading_sums,
+    writing_sums,
+)
 
 
 class VectorDecay(ScalarDecay):
@@ -25,8 +35,13 @@ class VectorDecay(ScalarDecay):
         return self._sums_after
 
     def _levels(self) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
-        """For s = 1, 2, 4 ... C, sums over blocks of s tokens [M, N, C, K]: up to and with each token, before each, after each."""
-        sums, before, after = self.log_decay.clone(), torch.zeros_like(self.log_decay), torch.zeros_like(self.log_decay)
+        """For s = 1, 2, 4 ... C, sums over blocks of s tokens [M, N, C, K]: up to and with each token, before
+        each, after each."""
+        sums, before, after = (
+            self.log_decay.clone(),
+            torch.zeros_like(self.log_decay),
+            torch.zeros_like(self.log_decay),
+        )
         half = 1
         yield half, sums, before, after
         while half < sums.shape[-2]:
@@ -38,10 +53,13 @@ class VectorDecay(ScalarDecay):
             yield half, sums, before, after
 
     def _to_middle(self, readers: list[Reader]) -> Iterator[tuple[int, dict[bool, Tensor], Tensor]]:
-        """For s = 1, 2, 4 ... C / 2, what is left from the middle of 2s tokens to the reading of a later one, and from an earlier one to it."""
+        """For s = 1, 2, 4 ... C / 2, what is left from the middle of 2s tokens to the reading of a later one,
+        and from an earlier one to it."""
         for half, sums, before, after in self._levels():
             if half < sums.shape[-2]:
-                reading = {which: left_after(_halves(before if which else sums, half)[1]) for _, which, _ in readers}
+                reading = {
+                    which: left_after(_halves(before if which else sums, half)[1]) for _, which, _ in readers
+                }
                 yield half, reading, left_after(_halves(after, half)[0])
 
     def scores(self, readers: list[Reader], keys: list[Tensor]) -> Pairs:
@@ -63,7 +81,10 @@ class VectorDecay(ScalarDecay):
         self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, through: Through
     ) -> tuple[list[Tensor], list[Tensor], Tensor]:
         gradient = torch.zeros_like(self.log_decay)
-        dreaders = [torch.zeros_like(x) if dx is None else dx for (x, _, _), dx in zip(readers, through[0], strict=True)]
+        dreaders = [
+            torch.zeros_like(x) if dx is None else dx
+            for (x, _, _), dx in zip(readers, through[0], strict=True)
+        ]
         dkeys = [torch.zeros_like(y) if dy is None else dy for y, dy in zip(keys, through[1], strict=True)]
         for (x, _, own), dx, row in zip(readers, dreaders, dscores, strict=True):
             for y, dy, dscore in zip(keys, dkeys, row, strict=True):

@@ -41,7 +41,8 @@ def rms_norm(
     dtype: torch.dtype | None = None,
     backend: Backend = "auto",
 ) -> Tensor:
-    """x / sqrt(mean x^2 + eps) * weight * activation(gate). arXiv:1910.07467; with the gate after the norm, 2307.08621.
+    """x / sqrt(mean x^2 + eps) * weight * activation(gate). arXiv:1910.07467; with the gate after the norm,
+    2307.08621.
 
     Args:
         x: [..., D]. weight: [D]. gate: shaped as x; None is no gate.
@@ -51,8 +52,8 @@ def rms_norm(
 
     Returns: shape of x. Inside, at least float32.
 
-    Raises ValueError: shapes that do not fit together, a gate without activation or an activation without gate, a backend that is not
-    there or does not run on x.
+    Raises ValueError: shapes that do not fit together, a gate without activation or an activation without
+    gate, a backend that is not there or does not run on x.
     """
     if weight.shape != x.shape[-1:] or (gate is not None and gate.shape != x.shape):
         shapes = [*map(tuple, (x.shape, weight.shape)), None if gate is None else tuple(gate.shape)]
@@ -66,7 +67,13 @@ def rms_norm(
 
 
 def add_rms_norm(
-    x: Tensor, added: Tensor, weight: Tensor, *, eps: float = 1e-5, dtype: torch.dtype | None = None, backend: Backend = "auto"
+    x: Tensor,
+    added: Tensor,
+    weight: Tensor,
+    *,
+    eps: float = 1e-5,
+    dtype: torch.dtype | None = None,
+    backend: Backend = "auto",
 ) -> tuple[Tensor, Tensor]:
     """x + added, and the `rms_norm` of that: a pass less than one after the other, and two less backward.
 
@@ -80,7 +87,10 @@ def add_rms_norm(
     Raises ValueError: shapes that do not fit together, a backend that is not there or does not run on x.
     """
     if weight.shape != x.shape[-1:] or added.shape != x.shape:
-        raise ValueError(f"x [..., D], added shaped as x and weight [D], not {[*map(tuple, (x.shape, added.shape, weight.shape))]}")
+        raise ValueError(
+            "x [..., D], added shaped as x and weight [D], not"
+            f" {[*map(tuple, (x.shape, added.shape, weight.shape))]}"
+        )
     if not takes_triton(x, backend):
         total = (x + added).to(x.dtype)
         return total, plain.rms_norm(total, weight, None, None, eps, dtype or x.dtype)
@@ -100,7 +110,8 @@ def layer_norm(
     dtype: torch.dtype | None = None,
     backend: Backend = "auto",
 ) -> Tensor:
-    """((x - mean) / sqrt(variance + eps) * weight + bias) * activation(gate), each head by itself. arXiv:1607.06450.
+    """((x - mean) / sqrt(variance + eps) * weight + bias) * activation(gate), each head by itself.
+    arXiv:1607.06450.
 
     Args:
         x: [..., H, D]. weight: [H, D]. bias: [H, D]; None is none. gate: shaped as x; None is no gate.
@@ -110,10 +121,12 @@ def layer_norm(
 
     Returns: shape of x. Inside, at least float32.
 
-    Raises ValueError: shapes that do not fit together, a gate without activation or an activation without gate, a backend that is not
-    there or does not run on x.
+    Raises ValueError: shapes that do not fit together, a gate without activation or an activation without
+    gate, a backend that is not there or does not run on x.
     """
-    if not weight.shape == (weight if bias is None else bias).shape == x.shape[-2:] or (gate is not None and gate.shape != x.shape):
+    if not weight.shape == (weight if bias is None else bias).shape == x.shape[-2:] or (
+        gate is not None and gate.shape != x.shape
+    ):
         shapes = [None if given is None else tuple(given.shape) for given in (x, weight, bias, gate)]
         raise ValueError(f"x [..., H, D], weight [H, D], bias [H, D] and gate shaped as x, not {shapes}")
     _check_activation(activation, gate)
@@ -126,4 +139,6 @@ def layer_norm(
 
 def _check_activation(activation: str | None, gate: Tensor | None) -> None:
     if activation not in (ACTIVATIONS if gate is not None else (None,)):
-        raise ValueError(f"activation must be swish or sigmoid with a gate and None without one, not {activation!r}")
+        raise ValueError(
+            f"activation must be swish or sigmoid with a gate and None without one, not {activation!r}"
+        )

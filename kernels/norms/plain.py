@@ -19,7 +19,14 @@ def l2_norm(x: Tensor, eps: float) -> Tensor:
     return (wide * torch.rsqrt(wide.square().sum(dim=-1, keepdim=True) + eps)).to(x.dtype)
 
 
-def rms_norm(x: Tensor, weight: Tensor, gate: Tensor | None, activation: Activation | None, eps: float, dtype: torch.dtype) -> Tensor:
+def rms_norm(
+    x: Tensor,
+    weight: Tensor,
+    gate: Tensor | None,
+    activation: Activation | None,
+    eps: float,
+    dtype: torch.dtype,
+) -> Tensor:
     """Arguments and result as at the door."""
     wide = widened(x)
     y = F.rms_norm(wide, weight.shape, weight.to(wide.dtype), eps)
@@ -28,7 +35,15 @@ def rms_norm(x: Tensor, weight: Tensor, gate: Tensor | None, activation: Activat
     return y.to(dtype)
 
 
-def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, gate: Tensor | None, activation: Activation | None, eps: float, dtype: torch.dtype) -> Tensor:
+def layer_norm(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    gate: Tensor | None,
+    activation: Activation | None,
+    eps: float,
+    dtype: torch.dtype,
+) -> Tensor:
     """Arguments and result as at the door."""
     wide = widened(x)
     y = F.layer_norm(wide, wide.shape[-1:], eps=eps) * weight

@@ -1,7 +1,7 @@
 """The same on a GPU: each number read once and written once, forward and backward.
 
-Rows [N, H, D] are taken as in kernels/rows.py. Backward a program takes several tiles and leaves what they add to the gradients of weight
-and bias in a place of its own: no atomics, the same sum every time.
+Rows [N, H, D] are taken as in kernels/rows.py. Backward a program takes several tiles and leaves what they
+add to the gradients of weight and bias in a place of its own: no atomics, the same sum every time.
 """
 
 from typing import Any
@@ -20,8 +20,8 @@ def _forward(
     x, added, weight, bias, gate, total, y, rows, heads, D, programs, part, eps,
     ROWS: tl.constexpr, BD: tl.constexpr, ADDED: tl.constexpr, CENTRE: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
-    """Grid (replicas * programs * heads). x, gate, y [replicas * rows, heads, D], weight, bias [replicas, heads, D]; `part`: of the sum of squares, 1
-    or 1 / D.
+    """Grid (replicas * programs * heads). x, gate, y [replicas * rows, heads, D], weight, bias [replicas,
+    heads, D]; `part`: of the sum of squares, 1 or 1 / D.
 
     ADDED: `added`, shaped as x, is added to x before, which gives `total`. CENTRE: the mean is taken off.
     """
@@ -61,9 +61,11 @@ def _backward(
     ROWS: tl.constexpr, BD: tl.constexpr, TILES: tl.constexpr, TOTAL: tl.constexpr, ADDED: tl.constexpr, CENTRE: tl.constexpr,
     WEIGHT: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
-    """Grid (replicas * programs * heads), TILES tiles each; sums [replicas, programs, 1 or 2 with BIAS, heads, D] in float32.
+    """Grid (replicas * programs * heads), TILES tiles each; sums [replicas, programs, 1 or 2 with BIAS,
+    heads, D] in float32.
 
-    TOTAL: x, which is a sum, has a gradient of its own besides. ADDED: what was added to it wants the gradient in a dtype of its own.
+    TOTAL: x, which is a sum, has a gradient of its own besides. ADDED: what was added to it wants the
+        gradient in a dtype of its own.
     """
     replica, head, program = share(tl.program_id(0).to(tl.int64), programs, heads)
     column = tl.arange(0, BD)[None, :]
@@ -112,13 +114,28 @@ def _backward(
 
 @operator("norm")
 def forward(
-    x: Tensor, added: Tensor | None, weight: Tensor | None, bias: Tensor | None, gate: Tensor | None, kind: str, activation: str, eps: float, dtype: torch.dtype
+    x: Tensor,
+    added: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    gate: Tensor | None,
+    kind: str,
+    activation: str,
+    eps: float,
+    dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
-    """x, added, gate [N, H, D], weight, bias [replicas, H, D] with `replicas` dividing N; kind: "l2", "rms" or "layer".
+    """x, added, gate [N, H, D], weight, bias [replicas, H, D] with `replicas` dividing N; kind: "l2", "rms"
+    or "layer".
 
     Returns the norm, and x + added, empty where nothing is.
     """
-    x, added, weight, bias, gate = x.contiguous(), _contiguous(added), _contiguous(weight), _contiguous(bias), _contiguous(gate)
+    x, added, weight, bias, gate = (
+        x.contiguous(),
+        _contiguous(added),
+        _contiguous(weight),
+        _contiguous(bias),
+        _contiguous(gate),
+    )
     replicas, heads, width = 1 if weight is None else len(weight), *x.shape[1:]
     rows, launch, y = len(x) // replicas, forward_launch(width), torch.empty_like(x, dtype=dtype)
     total = x.new_empty(x.shape if added is not None else (len(x), 0))
@@ -136,9 +153,17 @@ def backward(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, gate: Tensor | None, dy: Tensor, dtotal: Tensor | None, kind: str, activation: str, eps: float,
     added: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of x, which is the sum where there is one, in its dtype and in that of what was `added`, of weight and bias [replicas, 1 or 2, H, D] in
-    float32, and of gate; empty for what is not there, or the same."""
-    x, weight, bias, gate, dy, dtotal = x.contiguous(), _contiguous(weight), _contiguous(bias), _contiguous(gate), dy.contiguous(), _contiguous(dtotal)
+    """Gradients of x, which is the sum where there is one, in its dtype and in that of what was `added`, of
+    weight and bias [replicas, 1 or 2, H, D] in float32, and of gate; empty for what is not there, or the
+    same."""
+    x, weight, bias, gate, dy, dtotal = (
+        x.contiguous(),
+        _contiguous(weight),
+        _contiguous(bias),
+        _contiguous(gate),
+        dy.contiguous(),
+        _contiguous(dtotal),
+    )
     replicas, heads, width = 1 if weight is None else len(weight), *x.shape[1:]
     rows = len(x) // replicas
     launch = backward_launch(len(x) * heads, width, summed=weight is not None)
@@ -168,7 +193,15 @@ def _contiguous(x: Tensor | None) -> Tensor | None:
 
 @forward.register_fake
 def _(
-    x: Tensor, added: Tensor | None, weight: Tensor | None, bias: Tensor | None, gate: Tensor | None, kind: str, activation: str, eps: float, dtype: torch.dtype
+    x: Tensor,
+    added: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    gate: Tensor | None,
+    kind: str,
+    activation: str,
+    eps: float,
+    dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
     return x.new_empty(x.shape, dtype=dtype), x.new_empty(x.shape if added is not None else (x.shape[0], 0))
 
@@ -179,7 +212,11 @@ def _(
     added: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     dadded = x.new_empty(x.shape if added != x.dtype else (x.shape[0], 0), dtype=added)
-    sums = x.new_empty(0) if weight is None else x.new_empty(weight.shape[0], _weights(weight, bias), *weight.shape[1:], dtype=torch.float32)
+    sums = (
+        x.new_empty(0)
+        if weight is None
+        else x.new_empty(weight.shape[0], _weights(weight, bias), *weight.shape[1:], dtype=torch.float32)
+    )
     return x.new_empty(x.shape), dadded, sums, x.new_empty(0) if gate is None else gate.new_empty(gate.shape)
 
 
@@ -193,9 +230,13 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _differentiate(ctx: Any, dy: Tensor | None, dtotal: Tensor | None) -> tuple[Tensor | None, ...]:
     x, weight, bias, gate = ctx.saved_tensors
     dy = torch.zeros_like(x) if dy is None else dy
-    dx, dadded, both, dgate = backward(x, weight, bias, gate, dy, dtotal if ctx.added else None, *ctx.options, ctx.added or x.dtype)
+    dx, dadded, both, dgate = backward(
+        x, weight, bias, gate, dy, dtotal if ctx.added else None, *ctx.options, ctx.added or x.dtype
+    )
     second = None if ctx.added is None else dadded if ctx.added != x.dtype else dx
-    dweight, dbias = (None if given is None else both[:, i].to(given.dtype) for i, given in enumerate((weight, bias)))
+    dweight, dbias = (
+        None if given is None else both[:, i].to(given.dtype) for i, given in enumerate((weight, bias))
+    )
     return dx, second, dweight, dbias, None if gate is None else dgate, None, None, None, None
 
 
@@ -210,24 +251,42 @@ def l2_norm(x: Tensor, eps: float) -> Tensor:
     return y.view(x.shape)
 
 
-def rms_norm(x: Tensor, weight: Tensor, gate: Tensor | None, activation: str | None, eps: float, dtype: torch.dtype) -> Tensor:
+def rms_norm(
+    x: Tensor, weight: Tensor, gate: Tensor | None, activation: str | None, eps: float, dtype: torch.dtype
+) -> Tensor:
     """Arguments and result as at the door."""
     x_rows, gate_rows = (None if given is None else _rows(given) for given in (x, gate))
-    y: Tensor = forward(x_rows, None, weight[None, None], None, gate_rows, "rms", activation or "none", float(eps), dtype)[0]
+    y: Tensor = forward(
+        x_rows, None, weight[None, None], None, gate_rows, "rms", activation or "none", float(eps), dtype
+    )[0]
     return y.view(x.shape)
 
 
-def add_rms_norm(x: Tensor, added: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def add_rms_norm(
+    x: Tensor, added: Tensor, weight: Tensor, eps: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
     """Arguments and results as at the door."""
-    y, total = forward(_rows(x), _rows(added), weight[None, None], None, None, "rms", "none", float(eps), dtype)
+    y, total = forward(
+        _rows(x), _rows(added), weight[None, None], None, None, "rms", "none", float(eps), dtype
+    )
     return total.view(x.shape), y.view(x.shape)
 
 
-def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, gate: Tensor | None, activation: str | None, eps: float, dtype: torch.dtype) -> Tensor:
+def layer_norm(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    gate: Tensor | None,
+    activation: str | None,
+    eps: float,
+    dtype: torch.dtype,
+) -> Tensor:
     """Arguments and result as at the door."""
     x_rows, gate_rows = (None if given is None else given.reshape(-1, *weight.shape) for given in (x, gate))
     own = None if bias is None else bias[None]
-    y: Tensor = forward(x_rows, None, weight[None], own, gate_rows, "layer", activation or "none", float(eps), dtype)[0]
+    y: Tensor = forward(
+        x_rows, None, weight[None], own, gate_rows, "layer", activation or "none", float(eps), dtype
+    )[0]
     return y.view(x.shape)
 
 

@@ -8,15 +8,18 @@ from linbench.kernels.rotary.plain import plain
 __all__ = ["VERSION", "rotate"]
 
 VERSION = 0
-"""0 until a change here changes results: then it becomes part of the identity of every cell that uses this family."""
+"""0 until a change here changes results: then it becomes part of the identity of every cell that uses this
+family."""
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, *, backend: Backend = "auto") -> Tensor:
-    """Channel i of every head with channel i + D/2, turned by the angle of its token: (x_i cos - x_{i+D/2} sin, x_i sin + x_{i+D/2} cos). 2104.09864.
+    """Channel i of every head with channel i + D/2, turned by the angle of its token: (x_i cos - x_{i+D/2}
+    sin, x_i sin + x_{i+D/2} cos). 2104.09864.
 
     Args:
         x: [B, T, H, D], D even.
-        cos, sin: [B or 1, T, D/2] of the angles, in at least float32. Not differentiated but by the torch form.
+        cos, sin: [B or 1, T, D/2] of the angles, in at least float32. Not differentiated but by the torch
+            form.
         backend: "auto" takes the fastest that runs on this device.
 
     Returns: shape and dtype of x. Inside, at least float32.
@@ -24,8 +27,15 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, *, backend: Backend = "auto") ->
     Raises ValueError: shapes that do not fit together, a backend that is not there or does not run on x.
     """
     batch, length, _, width = x.shape
-    if width % 2 or cos.shape != sin.shape or cos.shape not in {(batch, length, width // 2), (1, length, width // 2)}:
-        raise ValueError(f"x [B, T, H, D] with D even, cos and sin [B or 1, T, D/2], not {[*map(tuple, (x.shape, cos.shape, sin.shape))]}")
+    if (
+        width % 2
+        or cos.shape != sin.shape
+        or cos.shape not in {(batch, length, width // 2), (1, length, width // 2)}
+    ):
+        raise ValueError(
+            "x [B, T, H, D] with D even, cos and sin [B or 1, T, D/2], not"
+            f" {[*map(tuple, (x.shape, cos.shape, sin.shape))]}"
+        )
     if cos.requires_grad or not takes_triton(x, backend):
         return plain(x, cos, sin)
     from linbench.kernels.rotary import triton

@@ -1,6 +1,7 @@
 """The same on a GPU: one launch, which backward turns the other way.
 
-Rows [N, W] are taken a tile at a time, the pairs of a row padded to a power of two. They may lie apart, as q and k do among what one product made.
+Rows [N, W] are taken a tile at a time, the pairs of a row padded to a power of two. They may lie apart, as q
+and k do among what one product made.
 """
 
 from typing import Any
@@ -14,8 +15,11 @@ from linbench.kernels.operators import operator, vmap_rule
 
 
 @triton.jit
-def _turn(x, cos, sin, y, rows, period, stride, W, HALF, BACK: tl.constexpr, TILE: tl.constexpr, BP: tl.constexpr):
-    """Grid (tiles). x [rows, W] with `stride` from row to row, cos and sin [period, HALF] for row mod period, y [rows, W]. BACK: by the negative angle."""
+def _turn(
+    x, cos, sin, y, rows, period, stride, W, HALF, BACK: tl.constexpr, TILE: tl.constexpr, BP: tl.constexpr
+):
+    """Grid (tiles). x [rows, W] with `stride` from row to row, cos and sin [period, HALF] for row mod period,
+    y [rows, W]. BACK: by the negative angle."""
     row = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)[:, None]
     pair = tl.arange(0, BP)[None, :]
     mask = (row < rows) & (2 * pair < W)
@@ -41,7 +45,19 @@ def turn(x: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
     x = x if x.stride(1) == 1 else x.contiguous()
     shape, y = launch(x.shape[1]), torch.empty(x.shape, dtype=x.dtype, device=x.device)
     grid = (-(-len(x) // shape["TILE"]),)
-    _turn[grid](x, cos.contiguous(), sin.contiguous(), y, len(x), len(cos), x.stride(0), x.shape[1], cos.shape[1], BACK=back, **shape)
+    _turn[grid](
+        x,
+        cos.contiguous(),
+        sin.contiguous(),
+        y,
+        len(x),
+        len(cos),
+        x.stride(0),
+        x.shape[1],
+        cos.shape[1],
+        BACK=back,
+        **shape,
+    )
     return y
 
 
@@ -59,7 +75,9 @@ def _differentiate(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     return turn(dy, *ctx.saved_tensors, not ctx.back), None, None, None
 
 
-def _stack(info: Any, in_dims: tuple[int | None, ...], x: Tensor, cos: Tensor, sin: Tensor, back: bool) -> tuple[Tensor, int]:
+def _stack(
+    info: Any, in_dims: tuple[int | None, ...], x: Tensor, cos: Tensor, sin: Tensor, back: bool
+) -> tuple[Tensor, int]:
     """Replicas become more rows; angles of their own are written out for every row of theirs."""
     rows = x.shape[0 if in_dims[0] is None else 1 - min(in_dims[0], 1)]
 
@@ -81,5 +99,7 @@ turn.register_vmap(_stack)
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Arguments and result as at the door."""
-    y: Tensor = turn(x.reshape(-1, x.shape[2] * x.shape[3]), cos.flatten(0, 1).float(), sin.flatten(0, 1).float(), False)
+    y: Tensor = turn(
+        x.reshape(-1, x.shape[2] * x.shape[3]), cos.flatten(0, 1).float(), sin.flatten(0, 1).float(), False
+    )
     return y.view(x.shape)

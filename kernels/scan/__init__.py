@@ -1,4 +1,5 @@
-"""One door for every variant whose state is a vector, each number of which has a linear recurrence of its own."""
+"""One door for every variant whose state is a vector, each number of which has a linear recurrence of its
+own."""
 
 from typing import Literal
 
@@ -26,12 +27,14 @@ def _triton(a: Tensor, b: Tensor, state: Tensor) -> Tensor:
 _BACKENDS = {"reference": reference, "chunkwise": chunkwise, "triton": _triton}
 
 
-def scan(a: Tensor, b: Tensor, state: Tensor | None = None, *, backend: Backend = "auto") -> tuple[Tensor, Tensor]:
+def scan(
+    a: Tensor, b: Tensor, state: Tensor | None = None, *, backend: Backend = "auto"
+) -> tuple[Tensor, Tensor]:
     """h_t = a_t h_{t-1} + b_t, channel by channel.
 
     Args:
-        a: broadcastable to [B, T, C], of any sign, at most 1 in size. What is a logarithm is exponentiated outside, as a difference where it
-            may be large: `models/rwkv4.py` has an example.
+        a: broadcastable to [B, T, C], of any sign, at most 1 in size. What is a logarithm is exponentiated
+            outside, as a difference where it may be large: `models/rwkv4.py` has an example.
         b: [B, T, C].
         state: [B, C] to start from; None is zero.
         backend: "auto" takes the fastest that runs on this device.
@@ -43,7 +46,9 @@ def scan(a: Tensor, b: Tensor, state: Tensor | None = None, *, backend: Backend 
     took = chosen(backend, _BACKENDS, b, otherwise="chunkwise")
     if b.dim() != 3 or b.shape[1] < 1:
         raise ValueError(f"b must be [B, T, C] with T >= 1, not {tuple(b.shape)}")
-    if a.dim() > 3 or any(size not in (1, full) for size, full in zip(reversed(a.shape), reversed(b.shape), strict=False)):
+    if a.dim() > 3 or any(
+        size not in (1, full) for size, full in zip(reversed(a.shape), reversed(b.shape), strict=False)
+    ):
         raise ValueError(f"a must broadcast to [B, T, C] = {tuple(b.shape)}, not {tuple(a.shape)}")
     if state is None:
         state = b.new_zeros(b.shape[0], b.shape[2])

@@ -4,8 +4,9 @@
     what is left of its start:      p_i = a_i p_{i-1}
     with what it starts from:       h_i = l_i + p_i h
 
-Nothing is divided and no logarithm taken: zeros and signs are no trouble, and what has decayed away is zero. The gradient g of h runs the
-other way round, g_t = dh_t + a_{t+1} g_{t+1}; that of b is g itself, that of a_t is g_t h_{t-1}.
+Nothing is divided and no logarithm taken: zeros and signs are no trouble, and what has decayed away is zero.
+The gradient g of h runs the other way round, g_t = dh_t + a_{t+1} g_{t+1}; that of b is g itself, that of a_t
+is g_t h_{t-1}.
 """
 
 from typing import Any
@@ -78,7 +79,8 @@ class Chunkwise(torch.autograd.Function):
 
 
 class Backward(torch.autograd.Function):
-    """`backward`, which is not differentiated in turn: a function only so that replicas stack under `torch.vmap` of a gradient, too."""
+    """`backward`, which is not differentiated in turn: a function only so that replicas stack under
+    `torch.vmap` of a gradient, too."""
 
     @staticmethod
     def forward(dh: Tensor, a: Tensor, h: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:

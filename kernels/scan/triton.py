@@ -1,7 +1,8 @@
 """The recurrence on a GPU: one launch forward, one backward.
 
-A program has a sequence and some channels, and walks the steps a tile at a time, forward from the first, backward from the last: inside a
-tile an associative scan, from tile to tile one row. Everything is read once, in float32.
+A program has a sequence and some channels, and walks the steps a tile at a time, forward from the first,
+backward from the last: inside a tile an associative scan, from tile to tile one row. Everything is read once,
+in float32.
 """
 
 from typing import Any
@@ -22,7 +23,8 @@ def then(a, b, next_a, next_b):
 
 @triton.jit
 def _place(T, C, BC: tl.constexpr):
-    """Of this program: where its sequence begins in [B, T, C] and in [B, C], channels [1, BC] and which of them exist."""
+    """Of this program: where its sequence begins in [B, T, C] and in [B, C], channels [1, BC] and which of
+    them exist."""
     program, blocks = tl.program_id(0), tl.cdiv(C, BC)
     row, c = (program // blocks).to(tl.int64), program % blocks * BC + tl.arange(0, BC)[None, :]
     return row * T * C, row * C, c, c < C
@@ -70,7 +72,11 @@ def launch(batch: int, length: int, channels: int) -> tuple[tuple[int], dict[str
     """Tiles of up to 32 channels and 2048 numbers, four warps."""
     block, steps = (1 << (n - 1).bit_length() for n in (channels, length))
     block = min(32, block)
-    return (batch * -(-channels // block),), {"BT": max(2, min(steps, 2048 // block)), "BC": block, "num_warps": 4}
+    return (batch * -(-channels // block),), {
+        "BT": max(2, min(steps, 2048 // block)),
+        "BC": block,
+        "num_warps": 4,
+    }
 
 
 @operator("scan")

@@ -1,4 +1,5 @@
-"""One door for memories of a small vector for every channel, that the token tells what to write, what to forget and what to read (Mamba 2312.00752)."""
+"""One door for memories of a small vector for every channel, that the token tells what to write, what to
+forget and what to read (Mamba 2312.00752)."""
 
 from typing import Literal
 
@@ -12,13 +13,17 @@ from linbench.kernels.wide import at_least_float32
 __all__ = ["VERSION", "flops_per_token", "selective_scan"]
 
 VERSION = 0
-"""0 until a change here changes results: then it becomes part of the identity of every cell that uses this family."""
+"""0 until a change here changes results: then it becomes part of the identity of every cell that uses this
+family."""
 
 Backend = Literal["auto", "reference", "chunkwise", "triton"]
 
 
-def _triton(u: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor, state: Tensor, signed: bool) -> tuple[Tensor, Tensor]:
-    from linbench.kernels.selective_scan.triton import triton_selective_scan  # not everywhere to be had, and slow to import
+def _triton(
+    u: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor, state: Tensor, signed: bool
+) -> tuple[Tensor, Tensor]:
+    # not everywhere to be had, and slow to import
+    from linbench.kernels.selective_scan.triton import triton_selective_scan
 
     return triton_selective_scan(u, step, rate, write, read, state, signed)
 
@@ -37,7 +42,8 @@ def selective_scan(
     signed: bool = False,
     backend: Backend = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """h_t = a_t h_{t-1} + step_t u_t write_t,  y_t = read_t . h_t,  a_t = exp(step_t rate), for each of W channels with N states. arXiv:2312.00752.
+    """h_t = a_t h_{t-1} + step_t u_t write_t,  y_t = read_t . h_t,  a_t = exp(step_t rate), for each of W
+    channels with N states. arXiv:2312.00752.
 
     Args:
         u, step: [B, T, W]; step >= 0.
@@ -55,11 +61,18 @@ def selective_scan(
     if u.dim() != 3 or u.shape[1] < 1:
         raise ValueError(f"u must be [B, T, W] with T >= 1, not {tuple(u.shape)}")
     (batch, length, width), states = u.shape, rate.shape[-1]
-    wanted = {"step": (step, u.shape), "rate": (rate, (width, states)), "write": (write, (batch, length, states)), "read": (read, (batch, length, states))}
+    wanted = {
+        "step": (step, u.shape),
+        "rate": (rate, (width, states)),
+        "write": (write, (batch, length, states)),
+        "read": (read, (batch, length, states)),
+    }
     state = u.new_zeros(batch, width, states) if state is None else state
     for name, (given, shape) in (wanted | {"state": (state, (batch, width, states))}).items():
         if given.shape != shape:
-            raise ValueError(f"{name} must be {tuple(shape)} for u {tuple(u.shape)}, not {tuple(given.shape)}")
+            raise ValueError(
+                f"{name} must be {tuple(shape)} for u {tuple(u.shape)}, not {tuple(given.shape)}"
+            )
     wide = at_least_float32(u.dtype)
     u, step, rate, write, read, state = (x.to(wide) for x in (u, step, rate, write, read, state))
     with without_autocast(u):
@@ -67,6 +80,7 @@ def selective_scan(
 
 
 def flops_per_token(channels: int, states: int) -> int:
-    """Floating-point operations of the recurrence itself, forward, per token: for every state of a channel a product for its decay, a multiply-add, one product
-    to write and a multiply-add to read; for every channel a product."""
+    """Floating-point operations of the recurrence itself, forward, per token: for every state of a channel a
+    product for its decay, a multiply-add, one product to write and a multiply-add to read; for every channel
+    a product."""
     return channels * (6 * states + 1)

@@ -5,7 +5,9 @@ from torch import Tensor
 from linbench.kernels.scan import scan
 
 
-def chunkwise(u: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor, state: Tensor, signed: bool) -> tuple[Tensor, Tensor]:
+def chunkwise(
+    u: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor, state: Tensor, signed: bool
+) -> tuple[Tensor, Tensor]:
     """Arguments and results as in `reference`."""
     decay = (step[..., None] * rate).exp()
     decay = 2 * decay - 1 if signed else decay

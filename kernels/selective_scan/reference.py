@@ -4,7 +4,9 @@ import torch
 from torch import Tensor
 
 
-def reference(u: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor, state: Tensor, signed: bool) -> tuple[Tensor, Tensor]:
+def reference(
+    u: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor, state: Tensor, signed: bool
+) -> tuple[Tensor, Tensor]:
     """Arguments as of the door, all there -> y [B, T, W], and state."""
     outputs = []
     for t in range(u.shape[1]):

@@ -1,8 +1,11 @@
-"""The recurrence on a GPU: one launch forward, one backward, and no state leaves the chip but one for every tile of tokens.
+"""The recurrence on a GPU: one launch forward, one backward, and no state leaves the chip but one for every
+tile of tokens.
 
-A program has a sequence and some channels with all their states, and walks the tokens a tile at a time, forward from the first, backward from the last:
-inside a tile an associative scan over [tokens, channels and states], from tile to tile one row. Forward the row that a tile starts from is kept;
-backward the tile's states are made of it again. What all channels share, `write` and `read`, gets a gradient from each program, and these are added up.
+A program has a sequence and some channels with all their states, and walks the tokens a tile at a time,
+forward from the first, backward from the last: inside a tile an associative scan over [tokens, channels and
+states], from tile to tile one row. Forward the row that a tile starts from is kept; backward the tile's
+states are made of it again. What all channels share, `write` and `read`, gets a gradient from each program,
+and these are added up.
 """
 
 from typing import Any
@@ -27,7 +30,8 @@ def _decayed(step, rate, SIGNED: tl.constexpr):
 
 @triton.jit
 def _place(W, N, BW: tl.constexpr, BN: tl.constexpr):
-    """Of this program: its sequence, its block, and channels and states [1, BW BN], side by side, with which of them exist."""
+    """Of this program: its sequence, its block, and channels and states [1, BW BN], side by side, with which
+    of them exist."""
     program, blocks = tl.program_id(0), tl.cdiv(W, BW)
     c = tl.arange(0, BW * BN)[None, :]
     w, n = program % blocks * BW + c // BN, c % BN
@@ -35,9 +39,27 @@ def _place(W, N, BW: tl.constexpr, BN: tl.constexpr):
 
 
 @triton.jit
-def _forward(u, step, rate, write, read, state, y, last, starts, T, W, N, rows, SIGNED: tl.constexpr, BT: tl.constexpr, BW: tl.constexpr, BN: tl.constexpr):
-    """Grid (B * blocks of channels). u, step, y [B, T, W], rate [G, W, N], each for `rows` sequences, write, read [B, T, N], state, last [B, W, N], starts
-    [B, tiles, W, N]."""
+def _forward(
+    u,
+    step,
+    rate,
+    write,
+    read,
+    state,
+    y,
+    last,
+    starts,
+    T,
+    W,
+    N,
+    rows,
+    SIGNED: tl.constexpr,
+    BT: tl.constexpr,
+    BW: tl.constexpr,
+    BN: tl.constexpr,
+):
+    """Grid (B * blocks of channels). u, step, y [B, T, W], rate [G, W, N], each for `rows` sequences, write,
+    read [B, T, N], state, last [B, W, N], starts [B, tiles, W, N]."""
     row, block, w, n, mask = _place(W, N, BW, BN)
     i = tl.arange(0, BT)[:, None]
     rates = tl.load(rate + (row // rows * W + w) * N + n, mask=mask, other=0.0)
@@ -50,11 +72,19 @@ def _forward(u, step, rate, write, read, state, y, last, starts, T, W, N, rows, 
         here = mask & (t < T)
         tl.store(starts + ((row * tiles + tile) * W + w) * N + n, carried, mask=mask)
         paces = tl.load(step + (row * T + t) * W + w, mask=here, other=0.0)
-        written = paces * tl.load(u + (row * T + t) * W + w, mask=here, other=0.0) * tl.load(write + (row * T + t) * N + n, mask=here, other=0.0)
+        written = (
+            paces
+            * tl.load(u + (row * T + t) * W + w, mask=here, other=0.0)
+            * tl.load(write + (row * T + t) * N + n, mask=here, other=0.0)
+        )
         left, made = tl.associative_scan((_decayed(paces, rates, SIGNED), written), 0, then)
         h = made + left * carried  # beyond the last token it stays: steps of zero forget nothing
         seen = h * tl.load(read + (row * T + t) * N + n, mask=here, other=0.0)
-        tl.store(y + (row * T + t) * W + own, tl.sum(tl.reshape(seen, [BT, BW, BN]), axis=2), mask=(t < T) & (own < W))
+        tl.store(
+            y + (row * T + t) * W + own,
+            tl.sum(tl.reshape(seen, [BT, BW, BN]), axis=2),
+            mask=(t < T) & (own < W),
+        )
         carried = tl.sum(tl.where(i == BT - 1, h, 0.0), axis=0, keep_dims=True)
     tl.store(last + one, carried, mask=mask)
 
@@ -64,8 +94,8 @@ def _backward(
     u, step, rate, write, read, starts, dy, dlast, du, dstep, drate, dwrite, dread, dstate, T, W, N, rows,
     SIGNED: tl.constexpr, BT: tl.constexpr, BW: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Grid as in `_forward`. dy, du, dstep [B, T, W], dlast, dstate, drate [B, W, N], dwrite, dread [B, blocks, T, N]. What goes back from the last token is
-    dlast; tokens beyond it hand it on as it is."""
+    """Grid as in `_forward`. dy, du, dstep [B, T, W], dlast, dstate, drate [B, W, N], dwrite, dread [B,
+    blocks, T, N]. What goes back from the last token is dlast; tokens beyond it hand it on as it is."""
     row, block, w, n, mask = _place(W, N, BW, BN)
     i = tl.arange(0, BT)[:, None]
     rates = tl.load(rate + (row // rows * W + w) * N + n, mask=mask, other=0.0)
@@ -82,7 +112,11 @@ def _backward(
         at, wide = (row * T + t) * N + n, (row * T + t) * W + w
         # what each token starts from: the tile's first from what was kept, the others after the one before
         paces = tl.load(step + wide - W, mask=before, other=0.0)
-        written = paces * tl.load(u + wide - W, mask=before, other=0.0) * tl.load(write + at - N, mask=before, other=0.0)
+        written = (
+            paces
+            * tl.load(u + wide - W, mask=before, other=0.0)
+            * tl.load(write + at - N, mask=before, other=0.0)
+        )
         left, made = tl.associative_scan((_decayed(paces, rates, SIGNED), written), 0, then)
         held = made + left * tl.load(starts + ((row * tiles + tile) * W + w) * N + n, mask=mask, other=0.0)
         # what each token's state is worth: read there, and through the decay of the next
@@ -106,8 +140,16 @@ def _backward(
         tl.store(dstep + place, pull + drive * tl.load(u + place, mask=mine, other=0.0), mask=mine)
         ours = (t < T) & (states < N)
         h = kept * held + paces * values * writes
-        tl.store(dwrite + (shared + t) * N + states, tl.sum(tl.reshape(tl.where(here, worth * paces * values, 0.0), [BT, BW, BN]), axis=1), mask=ours)
-        tl.store(dread + (shared + t) * N + states, tl.sum(tl.reshape(tl.where(here, told * h, 0.0), [BT, BW, BN]), axis=1), mask=ours)
+        tl.store(
+            dwrite + (shared + t) * N + states,
+            tl.sum(tl.reshape(tl.where(here, worth * paces * values, 0.0), [BT, BW, BN]), axis=1),
+            mask=ours,
+        )
+        tl.store(
+            dread + (shared + t) * N + states,
+            tl.sum(tl.reshape(tl.where(here, told * h, 0.0), [BT, BW, BN]), axis=1),
+            mask=ours,
+        )
         # through the first token's decay, for the tile before it
         carried = tl.sum(tl.where(i == 0, worth, 0.0), axis=0, keep_dims=True)
     tl.store(drate + one, drates, mask=mask)
@@ -119,29 +161,72 @@ def launch(batch: int, length: int, channels: int, states: int) -> tuple[tuple[i
     """Tiles of up to 16 channels and 4096 numbers, eight warps."""
     width, wide, steps = (1 << (n - 1).bit_length() for n in (channels, states, length))
     width = min(16, width)
-    return (batch * -(-channels // width),), {"BT": max(2, min(16, steps, 4096 // (width * wide))), "BW": width, "BN": wide, "num_warps": 8}
+    return (batch * -(-channels // width),), {
+        "BT": max(2, min(16, steps, 4096 // (width * wide))),
+        "BW": width,
+        "BN": wide,
+        "num_warps": 8,
+    }
 
 
 @operator("selective_scan")
-def forward(u: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor, state: Tensor, signed: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """u, step [B, T, W], rate [G, W, N], write, read [B, T, N], state [B, W, N] in float32 -> y [B, T, W], the last state, and what every tile starts from."""
+def forward(
+    u: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor, state: Tensor, signed: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """u, step [B, T, W], rate [G, W, N], write, read [B, T, N], state [B, W, N] in float32 -> y [B, T, W],
+    the last state, and what every tile starts from."""
     u, step, rate, write, read, state = (x.contiguous() for x in (u, step, rate, write, read, state))
     (batch, length, width), states = u.shape, rate.shape[2]
     grid, shape = launch(batch, length, width, states)
-    y, last, starts = torch.empty_like(u), torch.empty_like(state), state.new_empty(batch, -(-length // shape["BT"]), width, states)
-    _forward[grid](u, step, rate, write, read, state, y, last, starts, length, width, states, batch // len(rate), SIGNED=signed, **shape)
+    y, last, starts = (
+        torch.empty_like(u),
+        torch.empty_like(state),
+        state.new_empty(batch, -(-length // shape["BT"]), width, states),
+    )
+    _forward[grid](
+        u,
+        step,
+        rate,
+        write,
+        read,
+        state,
+        y,
+        last,
+        starts,
+        length,
+        width,
+        states,
+        batch // len(rate),
+        SIGNED=signed,
+        **shape,
+    )
     return y, last, starts
 
 
 @operator("selective_scan_backward", differentiable=False)
 def backward(
-    u: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor, starts: Tensor, dy: Tensor, dlast: Tensor, signed: bool
+    u: Tensor,
+    step: Tensor,
+    rate: Tensor,
+    write: Tensor,
+    read: Tensor,
+    starts: Tensor,
+    dy: Tensor,
+    dlast: Tensor,
+    signed: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of u, step, rate, write, read and state."""
-    u, step, rate, write, read, starts, dy, dlast = (x.contiguous() for x in (u, step, rate, write, read, starts, dy, dlast))
+    u, step, rate, write, read, starts, dy, dlast = (
+        x.contiguous() for x in (u, step, rate, write, read, starts, dy, dlast)
+    )
     (batch, length, width), states = u.shape, rate.shape[2]
     grid, shape = launch(batch, length, width, states)
-    du, dstep, dstate, drate = torch.empty_like(u), torch.empty_like(u), torch.empty_like(dlast), torch.empty_like(dlast)
+    du, dstep, dstate, drate = (
+        torch.empty_like(u),
+        torch.empty_like(u),
+        torch.empty_like(dlast),
+        torch.empty_like(dlast),
+    )
     dwrite = write.new_empty(batch, grid[0] // batch, length, states)
     dread = torch.empty_like(dwrite)
     _backward[grid](
@@ -152,7 +237,9 @@ def backward(
 
 
 @forward.register_fake
-def _(u: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor, state: Tensor, signed: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _(
+    u: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor, state: Tensor, signed: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     (batch, length, width), states = u.shape, rate.shape[2]
     tiles = -(-length // launch(batch, length, width, states)[1]["BT"])
     return u.new_empty(u.shape), state.new_empty(state.shape), state.new_empty(batch, tiles, width, states)
@@ -160,9 +247,19 @@ def _(u: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor, state:
 
 @backward.register_fake
 def _(
-    u: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor, starts: Tensor, dy: Tensor, dlast: Tensor, signed: bool
+    u: Tensor,
+    step: Tensor,
+    rate: Tensor,
+    write: Tensor,
+    read: Tensor,
+    starts: Tensor,
+    dy: Tensor,
+    dlast: Tensor,
+    signed: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    du, dstep, drate, dwrite, dread, dstate = (x.new_empty(x.shape) for x in (u, step, rate, write, read, dlast))
+    du, dstep, drate, dwrite, dread, dstate = (
+        x.new_empty(x.shape) for x in (u, step, rate, write, read, dlast)
+    )
     return du, dstep, drate, dwrite, dread, dstate
 
 
@@ -180,7 +277,9 @@ fold_replicas(forward)
 fold_replicas(backward)
 
 
-def triton_selective_scan(u: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor, state: Tensor, signed: bool) -> tuple[Tensor, Tensor]:
+def triton_selective_scan(
+    u: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor, state: Tensor, signed: bool
+) -> tuple[Tensor, Tensor]:
     """Arguments and results as in `reference`."""
     y, last, _ = forward(u, step, rate[None], write, read, state, signed)
     return y, last

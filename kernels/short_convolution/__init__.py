@@ -1,4 +1,5 @@
-"""The short causal convolution in front of a recurrence, with its SiLU and the norm of queries and keys that follows it."""
+"""The short causal convolution in front of a recurrence, with its SiLU and the norm of queries and keys that
+follows it."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -31,29 +32,50 @@ def short_convolution(
     eps: float = 1e-6,
     backend: Backend = "auto",
 ) -> tuple[tuple[Tensor, ...], Tensor]:
-    """y_t = activation(sum_i weight_i * x_{t-W+1+i}), a filter for every channel (H3 2212.14052, Mamba 2312.00752).
+    """y_t = activation(sum_i weight_i * x_{t-W+1+i}), a filter for every channel (H3 2212.14052, Mamba
+    2312.00752).
 
     Args:
         x: [B, T, C]. weight: [W, C] with W at most 4; its last row meets the token itself.
         state: [B, W-1, C], the inputs that came before; None is zeros.
         activation: "silu"; None is the bare convolution.
-        l2_heads: (channels, head_dim): the first so many channels of y are divided by sqrt(sum y^2 + eps) head by head; zero stays zero.
-        parts: how many channels of y go into each of up to three results, queries, keys and values for instance; None: one for all.
+        l2_heads: (channels, head_dim): the first so many channels of y are divided by sqrt(sum y^2 + eps)
+            head by head; zero stays zero.
+        parts: how many channels of y go into each of up to three results, queries, keys and values for
+            instance; None: one for all.
         backend: "auto" takes the fastest that runs on this device.
 
     Returns:
-        y as parts [B, T, C_i], and the last W-1 inputs [B, W-1, C], in the dtype of x. Inside, at least float32.
+        y as parts [B, T, C_i], and the last W-1 inputs [B, W-1, C], in the dtype of x. Inside, at least
+        float32.
 
     Raises:
-        ValueError: shapes that do not fit together, an activation or a backend that is not there or does not run on x.
+        ValueError: shapes that do not fit together, an activation or a backend that is not there or does not
+            run on x.
     """
-    if x.dim() != 3 or x.shape[1] < 1 or weight.dim() != 2 or not 1 <= weight.shape[0] <= WIDEST or x.shape[2] != weight.shape[1]:
-        raise ValueError(f"x [B, T, C] with T >= 1 and weight [W, C] with W from 1 to {WIDEST}, not {[*map(tuple, (x.shape, weight.shape))]}")
+    if (
+        x.dim() != 3
+        or x.shape[1] < 1
+        or weight.dim() != 2
+        or not 1 <= weight.shape[0] <= WIDEST
+        or x.shape[2] != weight.shape[1]
+    ):
+        raise ValueError(
+            f"x [B, T, C] with T >= 1 and weight [W, C] with W from 1 to {WIDEST}, not"
+            f" {[*map(tuple, (x.shape, weight.shape))]}"
+        )
     batch, _, channels = x.shape
     if state is not None and state.shape != (batch, weight.shape[0] - 1, channels):
-        raise ValueError(f"state must be [B, W-1, C] = {(batch, weight.shape[0] - 1, channels)}, not {tuple(state.shape)}")
-    if l2_heads is not None and (l2_heads[1] < 1 or not 0 <= l2_heads[0] <= channels or l2_heads[0] % l2_heads[1]):
-        raise ValueError(f"l2_heads are (channels, head_dim) with head_dim dividing channels and at most {channels} channels, not {l2_heads}")
+        raise ValueError(
+            f"state must be [B, W-1, C] = {(batch, weight.shape[0] - 1, channels)}, not {tuple(state.shape)}"
+        )
+    if l2_heads is not None and (
+        l2_heads[1] < 1 or not 0 <= l2_heads[0] <= channels or l2_heads[0] % l2_heads[1]
+    ):
+        raise ValueError(
+            f"l2_heads are (channels, head_dim) with head_dim dividing channels and at most {channels}"
+            f" channels, not {l2_heads}"
+        )
     parts = (channels,) if parts is None else tuple(parts)
     if not 1 <= len(parts) <= PARTS or min(parts) < 1 or sum(parts) != channels:
         raise ValueError(f"parts are at most {PARTS} numbers of channels, {channels} in all, not {parts}")

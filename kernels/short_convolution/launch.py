@@ -27,7 +27,8 @@ def forward_launch(length: int, parts: Sequence[int], head_dim: int | None) -> L
 
 
 def backward_launch(batch: int, length: int, parts: Sequence[int], head_dim: int | None) -> Launch:
-    """Rows as forward, four numbers a thread. At most 64 steps: half or a quarter as many where programs would not fill a GPU."""
+    """Rows as forward, four numbers a thread. At most 64 steps: half or a quarter as many where programs
+    would not fill a GPU."""
     head_dim, padded, groups = _tile(parts, head_dim)
     warps = max(1, min(8, groups * padded // 128))
     launch = Launch(head_dim, padded, groups, min(64, _power_of_two(length)), warps)
@@ -37,7 +38,8 @@ def backward_launch(batch: int, length: int, parts: Sequence[int], head_dim: int
 
 
 def splits(parts: Sequence[int], head_dim: int | None) -> bool:
-    """Whether every part can be a tensor of its own: it holds whole tiles, of rows that are worth a program."""
+    """Whether every part can be a tensor of its own: it holds whole tiles, of rows that are worth a
+    program."""
     head_dim, _, groups = _tile(parts, head_dim)
     width = groups * head_dim
     return len(parts) == 1 or (width >= _NARROWEST and not any(part % width for part in parts))

@@ -33,15 +33,37 @@ def _three(x: Tensor, given: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
 
 @operator("short_convolution")
 def forward(
-    x: Tensor, weight: Tensor, state: Tensor | None, silu: bool, normed: int, head_dim: int, parts: list[int], eps: float
+    x: Tensor,
+    weight: Tensor,
+    state: Tensor | None,
+    silu: bool,
+    normed: int,
+    head_dim: int,
+    parts: list[int],
+    eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """x [B, T, C], weight [replicas, W, C], state [B, W-1, C]; the first `normed` heads of `head_dim` channels get a norm. Parts and last inputs."""
+    """x [B, T, C], weight [replicas, W, C], state [B, W-1, C]; the first `normed` heads of `head_dim`
+    channels get a norm. Parts and last inputs."""
     x, weight, state = x.contiguous(), weight.contiguous(), None if state is None else state.contiguous()
     (batch, length, channels), (replicas, width, _) = x.shape, weight.shape
     launch = forward_launch(length, parts, head_dim if normed else None)
-    y, last = _three(x, [x.new_empty(batch, length, part) for part in parts]), x.new_empty(batch, width - 1, channels)
+    y, last = (
+        _three(x, [x.new_empty(batch, length, part) for part in parts]),
+        x.new_empty(batch, width - 1, channels),
+    )
     triton.forward[(launch.programs(batch, length, channels),)](
-        x, weight, state, *y, last, length, channels, *_widths(parts), batch // replicas, normed, eps, **_switches(launch, width, silu, normed, state)
+        x,
+        weight,
+        state,
+        *y,
+        last,
+        length,
+        channels,
+        *_widths(parts),
+        batch // replicas,
+        normed,
+        eps,
+        **_switches(launch, width, silu, normed, state),
     )
     return *y, last
 
@@ -71,7 +93,14 @@ def _widths(parts: Sequence[int]) -> list[int]:
 
 @forward.register_fake
 def _(
-    x: Tensor, weight: Tensor, state: Tensor | None, silu: bool, normed: int, head_dim: int, parts: list[int], eps: float
+    x: Tensor,
+    weight: Tensor,
+    state: Tensor | None,
+    silu: bool,
+    normed: int,
+    head_dim: int,
+    parts: list[int],
+    eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     y = _three(x, [x.new_empty(*x.shape[:2], part) for part in parts])
     return *y, x.new_empty(x.shape[0], weight.shape[1] - 1, x.shape[2])
@@ -82,7 +111,11 @@ def _(
     x: Tensor, weight: Tensor, state: Tensor | None, dy0: Tensor, dy1: Tensor, dy2: Tensor, dlast: Tensor | None,
     silu: bool, normed: int, head_dim: int, parts: list[int], eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    return x.new_empty(x.shape), weight.new_empty(weight.shape), x.new_empty(x.shape[0], 0 if state is None else state.shape[1], x.shape[2])
+    return (
+        x.new_empty(x.shape),
+        weight.new_empty(weight.shape),
+        x.new_empty(x.shape[0], 0 if state is None else state.shape[1], x.shape[2]),
+    )
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -95,7 +128,9 @@ def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, 
     x, weight, state = ctx.saved_tensors
     *dy, dlast = gradients
     parts = ctx.options[-2]
-    given = [x.new_zeros(*x.shape[:2], part) if one is None else one for one, part in zip(dy, parts, strict=False)]
+    given = [
+        x.new_zeros(*x.shape[:2], part) if one is None else one for one, part in zip(dy, parts, strict=False)
+    ]
     dx, dweight, dstate = backward(x, weight, state, *_three(x, given), dlast, *ctx.options)
     return dx, dweight, None if state is None else dstate, *[None] * 5
 
@@ -106,11 +141,26 @@ fold_replicas(backward)
 
 
 def short_convolution(
-    x: Tensor, weight: Tensor, state: Tensor | None, activation: str | None, l2_heads: tuple[int, int] | None, parts: tuple[int, ...], eps: float
+    x: Tensor,
+    weight: Tensor,
+    state: Tensor | None,
+    activation: str | None,
+    l2_heads: tuple[int, int] | None,
+    parts: tuple[int, ...],
+    eps: float,
 ) -> tuple[tuple[Tensor, ...], Tensor]:
     """Arguments and results as at the door."""
     channels, head_dim = l2_heads or (0, 1)
     normed = channels // head_dim
     apart = splits(parts, head_dim if normed else None)
-    *y, last = forward(x, weight[None], state, activation == "silu", normed, head_dim, parts if apart else (x.shape[2],), float(eps))
+    *y, last = forward(
+        x,
+        weight[None],
+        state,
+        activation == "silu",
+        normed,
+        head_dim,
+        parts if apart else (x.shape[2],),
+        float(eps),
+    )
     return tuple(y[: len(parts)]) if apart else torch.split(y[0], list(parts), dim=-1), last

@@ -9,7 +9,14 @@ from linbench.kernels.wide import at_least_float32
 _ONEDNN = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 
 
-def plain(x: Tensor, weight: Tensor, state: Tensor | None, activation: str | None, l2_heads: tuple[int, int] | None, eps: float) -> tuple[Tensor, Tensor]:
+def plain(
+    x: Tensor,
+    weight: Tensor,
+    state: Tensor | None,
+    activation: str | None,
+    l2_heads: tuple[int, int] | None,
+    eps: float,
+) -> tuple[Tensor, Tensor]:
     """Arguments and results as in `short_convolution`."""
     length = x.shape[1]
     if state is None:
@@ -31,7 +38,8 @@ def plain(x: Tensor, weight: Tensor, state: Tensor | None, activation: str | Non
 def _convolve(inputs: Tensor, weight: Tensor, length: int) -> Tensor:
     """inputs [B, W-1+T, C] -> [B, T, C]."""
     if _ONEDNN and inputs.device.type == "cpu" and inputs.dtype == torch.float32 and length > 1:
-        # oneDNN has a kernel for an image one pixel high whose channels lie innermost; elsewhere this is slower than the sum below, or TF32
+        # oneDNN has a kernel for an image one pixel high whose channels lie innermost; elsewhere this is
+        # slower than the sum below, or TF32
         return F.conv2d(inputs.mT[:, :, None], weight.mT[:, None, None], groups=inputs.shape[2])[:, :, 0].mT
     taps = [row * inputs[:, i : i + length] for i, row in enumerate(weight.unbind())]
     return sum(taps[1:], start=taps[0])

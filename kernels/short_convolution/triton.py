@@ -1,8 +1,9 @@
 """The same on a GPU: convolution, SiLU and norm in one launch, their gradients in one more and a sum.
 
-A program has a tile of channels in groups of D, the head dimension where a norm is asked for, otherwise any width: [G, D] with D padded
-to BD, a power of two. Forward it has BT steps at once; backward it walks them, each input and gradient read once, and leaves what its
-steps add to the gradient of the weight in a place of its own: no atomics, the same sum every time.
+A program has a tile of channels in groups of D, the head dimension where a norm is asked for, otherwise any
+width: [G, D] with D padded to BD, a power of two. Forward it has BT steps at once; backward it walks them,
+each input and gradient read once, and leaves what its steps add to the gradient of the weight in a place of
+its own: no atomics, the same sum every time.
 """
 
 import triton
@@ -11,17 +12,26 @@ import triton.language as tl
 
 @triton.jit
 def _place(T, C, D: tl.constexpr, BD: tl.constexpr, G: tl.constexpr, BT: tl.constexpr):
-    """Of this program: sequence, chunk and how many there are, groups [G, 1], channels [G, BD] and which of them exist."""
+    """Of this program: sequence, chunk and how many there are, groups [G, 1], channels [G, BD] and which of
+    them exist."""
     program = tl.program_id(0)
     blocks, chunks = tl.cdiv(C, G * D), tl.cdiv(T, BT)
     group, d = program % blocks * G + tl.arange(0, G)[:, None], tl.arange(0, BD)[None, :]
     c = group * D + d
-    return (program // (blocks * chunks)).to(tl.int64), program // blocks % chunks, chunks, group, c, (d < D) & (c < C)
+    return (
+        (program // (blocks * chunks)).to(tl.int64),
+        program // blocks % chunks,
+        chunks,
+        group,
+        c,
+        (d < D) & (c < C),
+    )
 
 
 @triton.jit
 def _part(y0, y1, y2, c, C0, C1, C2):
-    """Which of three tensors holds the channels c [G, BD] of this program: where it does, and how many it has. A tile lies in one of them."""
+    """Which of three tensors holds the channels c [G, BD] of this program: where it does, and how many it
+    has. A tile lies in one of them."""
     first = tl.min(c)
     y = tl.where(first >= C0 + C1, y2, tl.where(first >= C0, y1, y0))
     before = tl.where(first >= C0 + C1, C0 + C1, tl.where(first >= C0, C0, 0))
@@ -30,7 +40,8 @@ def _part(y0, y1, y2, c, C0, C1, C2):
 
 @triton.jit
 def _inputs(x, state, step, c, mask, T, C, W: tl.constexpr, STATE: tl.constexpr):
-    """Inputs of a sequence at `step` >= 1 - W in float32: before the first come those of its state, if there is one, otherwise zeros."""
+    """Inputs of a sequence at `step` >= 1 - W in float32: before the first come those of its state, if there
+    is one, otherwise zeros."""
     given = tl.load(x + (step * C + c), mask=mask & (step >= 0) & (step < T), other=0.0).to(tl.float32)
     if STATE:
         given += tl.load(state + ((W - 1 + step) * C + c), mask=mask & (step < 0), other=0.0).to(tl.float32)
@@ -41,7 +52,9 @@ def _inputs(x, state, step, c, mask, T, C, W: tl.constexpr, STATE: tl.constexpr)
 def _step(x, dy, step, c, own, mask, T, C, width):
     """Input and gradient of the output of a sequence at one step."""
     mask &= step < T
-    return tl.load(x + (step * C + c), mask=mask, other=0.0), tl.load(dy + (step * width + own), mask=mask, other=0.0)
+    return tl.load(x + (step * C + c), mask=mask, other=0.0), tl.load(
+        dy + (step * width + own), mask=mask, other=0.0
+    )
 
 
 @triton.jit
@@ -69,7 +82,8 @@ def forward(
     W: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, G: tl.constexpr, BT: tl.constexpr,
     STATE: tl.constexpr, SILU: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
-    """Grid (B * chunks * blocks). x [B, T, C], yi [B, T, Ci], weight [replicas, W, C], state, last [B, W-1, C]; `normed`: groups with a norm."""
+    """Grid (B * chunks * blocks). x [B, T, C], yi [B, T, Ci], weight [replicas, W, C], state, last [B, W-1,
+    C]; `normed`: groups with a norm."""
     b, chunk, chunks, group, c, mask = _place(T, C, D, BD, G, BT)
     steps = chunk * BT + tl.arange(0, BT)[:, None, None]
     x, weight = _at(x, b * T, C), _at(weight, b // rows_per_replica * W, C)
@@ -77,14 +91,20 @@ def forward(
         state = _at(state, b * (W - 1), C)
     z = tl.zeros([BT, G, BD], tl.float32)
     for lag in tl.static_range(W):
-        z += _tap(weight, lag, c, mask, C, W)[None] * _inputs(x, state, steps - lag, c[None], mask[None], T, C, W, STATE)
+        z += _tap(weight, lag, c, mask, C, W)[None] * _inputs(
+            x, state, steps - lag, c[None], mask[None], T, C, W, STATE
+        )
     s = z
     if SILU:
         s *= _sigmoid(z)
     if NORM:
         s *= tl.where(group[None] < normed, tl.rsqrt(tl.sum(s * s, axis=2, keep_dims=True) + eps), 1.0)
     y, own, width = _part(y0, y1, y2, c, C0, C1, C2)
-    tl.store(_at(y, b * T, width) + (steps * width + own[None]), s.to(y0.dtype.element_ty), mask=mask[None] & (steps < T))
+    tl.store(
+        _at(y, b * T, width) + (steps * width + own[None]),
+        s.to(y0.dtype.element_ty),
+        mask=mask[None] & (steps < T),
+    )
     if chunk == chunks - 1:
         for i in tl.static_range(W - 1):
             kept = _inputs(x, state, T - (W - 1) + i, c, mask, T, C, W, STATE)
@@ -97,10 +117,12 @@ def backward(
     W: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, G: tl.constexpr, BT: tl.constexpr,
     STATE: tl.constexpr, LAST: tl.constexpr, SILU: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
-    """Grid as in `forward`; dweight [B, chunks, W, C] in float32. LAST: the last inputs have a gradient, dlast, of their own.
+    """Grid as in `forward`; dweight [B, chunks, W, C] in float32. LAST: the last inputs have a gradient,
+    dlast, of their own.
 
-    Step t has dz_t, the gradient of the convolution's output; with those of the W - 1 steps before it the gradient of the input
-    W - 1 steps back is complete: dx_u = sum over lags of tap(lag) dz_{u+lag}. So W - 1 steps of the next chunk are walked too.
+    Step t has dz_t, the gradient of the convolution's output; with those of the W - 1 steps before it the
+    gradient of the input W - 1 steps back is complete: dx_u = sum over lags of tap(lag) dz_{u+lag}. So W - 1
+    steps of the next chunk are walked too.
     """
     b, chunk, chunks, group, c, mask = _place(T, C, D, BD, G, BT)
     first = chunk * BT
@@ -110,7 +132,8 @@ def backward(
     if LAST:
         dlast = _at(dlast, b * (W - 1), C)
     zeros = tl.zeros([G, BD], tl.float32)
-    # at a step: taps and inputs by lag, what the gradients of the inputs lag steps back have so far, and what the weight's has by lag
+    # at a step: taps and inputs by lag, what the gradients of the inputs lag steps back have so far, and what
+    # the weight's has by lag
     w0, w1, w2, w3 = _tap(weight, 0, c, mask, C, W), zeros, zeros, zeros
     x1, x2, x3, dx1, dx2, dx3 = zeros, zeros, zeros, zeros, zeros, zeros
     dw0, dw1, dw2, dw3 = zeros, zeros, zeros, zeros
@@ -175,7 +198,9 @@ def backward(
         u = t - (W - 1)
         if LAST:
             place = u - T + W - 1
-            dx0 += tl.load(dlast + (place * C + c), mask=mask & (place >= 0) & (u < T), other=0.0).to(tl.float32)
+            dx0 += tl.load(dlast + (place * C + c), mask=mask & (place >= 0) & (u < T), other=0.0).to(
+                tl.float32
+            )
         tl.store(dx + (u * C + c), dx0.to(dx.dtype.element_ty), mask=mask & (u >= first) & (u < T))
         if STATE:
             tl.store(dstate + ((W - 1 + u) * C + c), dx0.to(dstate.dtype.element_ty), mask=mask & (u < 0))

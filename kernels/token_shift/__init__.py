@@ -11,7 +11,8 @@ from linbench.kernels.token_shift import plain
 __all__ = ["VERSION", "token_shift", "token_shift_by_token"]
 
 VERSION = 0
-"""0 until a change here changes results: then it becomes part of the identity of every cell that uses this family."""
+"""0 until a change here changes results: then it becomes part of the identity of every cell that uses this
+family."""
 
 
 def token_shift(
@@ -23,7 +24,8 @@ def token_shift(
     dtype: torch.dtype | None = None,
     backend: Backend = "auto",
 ) -> tuple[Tensor, ...]:
-    """x_t + (mix_n + offset_n,t) * (x_{t-1} - x_t) for each of N streams. RWKV's (2305.13048); with an offset RWKV-6's (2404.05892).
+    """x_t + (mix_n + offset_n,t) * (x_{t-1} - x_t) for each of N streams. RWKV's (2305.13048); with an offset
+    RWKV-6's (2404.05892).
 
     Args:
         x: [B, T, D]. mix: [N, D].
@@ -38,7 +40,10 @@ def token_shift(
     """
     _fit(x, mix, last)
     if offset is not None and [each.shape for each in offset] != [x.shape] * len(mix):
-        raise ValueError(f"offset has a tensor shaped as x, {tuple(x.shape)}, for each of {len(mix)} streams, not {[tuple(each.shape) for each in offset]}")
+        raise ValueError(
+            f"offset has a tensor shaped as x, {tuple(x.shape)}, for each of {len(mix)} streams, not"
+            f" {[tuple(each.shape) for each in offset]}"
+        )
     if not takes_triton(x, backend):
         return plain.token_shift(x, mix, last, offset, dtype or x.dtype)
     from linbench.kernels.token_shift import operator
@@ -56,7 +61,8 @@ def token_shift_by_token(
     dtype: torch.dtype | None = None,
     backend: Backend = "auto",
 ) -> tuple[Tensor, ...]:
-    """`token_shift` with offsets that are read from a first mixture, of a token and the one before: x_t + first * (x_{t-1} - x_t).
+    """`token_shift` with offsets that are read from a first mixture, of a token and the one before: x_t +
+    first * (x_{t-1} - x_t).
 
     Args:
         first: [D]. offset: from that mixture [B, T, D] to a tensor [B, T, D] for each stream.
@@ -75,6 +81,8 @@ def token_shift_by_token(
 
 def _fit(x: Tensor, mix: Tensor, last: Tensor | None) -> None:
     if x.dim() != 3 or x.shape[1] < 1 or mix.dim() != 2 or len(mix) < 1 or mix.shape[1] != x.shape[2]:
-        raise ValueError(f"x [B, T, D] with T >= 1 and mix [N, D] with N >= 1, not {[*map(tuple, (x.shape, mix.shape))]}")
+        raise ValueError(
+            f"x [B, T, D] with T >= 1 and mix [N, D] with N >= 1, not {[*map(tuple, (x.shape, mix.shape))]}"
+        )
     if last is not None and last.shape != (len(x), x.shape[2]):
         raise ValueError(f"last must be [B, D] = {(len(x), x.shape[2])}, not {tuple(last.shape)}")

@@ -28,7 +28,8 @@ def forward_launch(length: int, width: int) -> Launch:
 
 
 def backward_launch(batch: int, length: int, width: int) -> Launch:
-    """Tiles of 512 numbers, four a thread, since each stream has a sum of its own. 16 steps, fewer where that leaves less than a thousand programs."""
+    """Tiles of 512 numbers, four a thread, since each stream has a sum of its own. 16 steps, fewer where that
+    leaves less than a thousand programs."""
     block = _block(width)
     rows = min(_power_of_two(length), 512 // block)
     launch = Launch(rows, min(16, _power_of_two(-(-length // rows))), block, max(1, rows * block // 128))

@@ -19,9 +19,17 @@ def _six(given: Sequence[Tensor]) -> list[Tensor | None]:
 
 
 @operator("token_shift")
-def forward(x: Tensor, mix: Tensor, last: Tensor | None, offset: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    """x [B, T, D], mix [replicas, N, D] with `replicas` dividing B and N at most MOST, last [B, D], as many offsets [B, T, D] as streams or none."""
-    x, mix, last, offset = x.contiguous(), mix.contiguous(), None if last is None else last.contiguous(), [each.contiguous() for each in offset]
+def forward(
+    x: Tensor, mix: Tensor, last: Tensor | None, offset: list[Tensor], dtype: torch.dtype
+) -> list[Tensor]:
+    """x [B, T, D], mix [replicas, N, D] with `replicas` dividing B and N at most MOST, last [B, D], as many
+    offsets [B, T, D] as streams or none."""
+    x, mix, last, offset = (
+        x.contiguous(),
+        mix.contiguous(),
+        None if last is None else last.contiguous(),
+        [each.contiguous() for each in offset],
+    )
     (batch, length, width), (replicas, streams, _) = x.shape, mix.shape
     launch, y = forward_launch(length, width), [torch.empty_like(x, dtype=dtype) for _ in range(streams)]
     triton.forward[(launch.programs(batch, length, width),)](
@@ -32,13 +40,19 @@ def forward(x: Tensor, mix: Tensor, last: Tensor | None, offset: list[Tensor], d
 
 
 @operator("token_shift_backward", differentiable=False)
-def backward(x: Tensor, mix: Tensor, last: Tensor | None, offset: list[Tensor], dy: list[Tensor]) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+def backward(
+    x: Tensor, mix: Tensor, last: Tensor | None, offset: list[Tensor], dy: list[Tensor]
+) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     """Gradients of x, mix, last (empty where there is none) and the offsets."""
     x, mix, last = x.contiguous(), mix.contiguous(), None if last is None else last.contiguous()
     offset, dy = ([each.contiguous() for each in given] for given in (offset, dy))
     (batch, length, width), (replicas, streams, _) = x.shape, mix.shape
     launch = backward_launch(batch, length, width)
-    dx, dlast, doffset = torch.empty_like(x), x.new_empty(batch, 0 if last is None else width), [torch.empty_like(each) for each in offset]
+    dx, dlast, doffset = (
+        torch.empty_like(x),
+        x.new_empty(batch, 0 if last is None else width),
+        [torch.empty_like(each) for each in offset],
+    )
     partial = x.new_empty(batch, launch.chunks(length), streams, width, dtype=torch.float32)
     triton.backward[(launch.programs(batch, length, width),)](
         x, mix, last, *_six(offset), *_six(dy), dx, partial, dlast, *_six(doffset), length, width, batch // replicas,
@@ -53,9 +67,16 @@ def _(x: Tensor, mix: Tensor, last: Tensor | None, offset: list[Tensor], dtype: 
 
 
 @backward.register_fake
-def _(x: Tensor, mix: Tensor, last: Tensor | None, offset: list[Tensor], dy: list[Tensor]) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+def _(
+    x: Tensor, mix: Tensor, last: Tensor | None, offset: list[Tensor], dy: list[Tensor]
+) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     dlast = x.new_empty(x.shape[0], 0 if last is None else x.shape[2])
-    return x.new_empty(x.shape), mix.new_empty(mix.shape), dlast, [each.new_empty(each.shape) for each in offset]
+    return (
+        x.new_empty(x.shape),
+        mix.new_empty(mix.shape),
+        dlast,
+        [each.new_empty(each.shape) for each in offset],
+    )
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
@@ -74,8 +95,13 @@ fold_replicas(forward)
 fold_replicas(backward)
 
 
-def token_shift(x: Tensor, mix: Tensor, last: Tensor | None, offset: Sequence[Tensor] | None, dtype: torch.dtype) -> tuple[Tensor, ...]:
+def token_shift(
+    x: Tensor, mix: Tensor, last: Tensor | None, offset: Sequence[Tensor] | None, dtype: torch.dtype
+) -> tuple[Tensor, ...]:
     """Arguments and results as at the door."""
     last, given = None if last is None else last.to(x.dtype), list(offset or ())
-    parts = [forward(x, mix[None, i : i + MOST], last, given[i : i + MOST], dtype) for i in range(0, len(mix), MOST)]
+    parts = [
+        forward(x, mix[None, i : i + MOST], last, given[i : i + MOST], dtype)
+        for i in range(0, len(mix), MOST)
+    ]
     return tuple(stream for part in parts for stream in part)

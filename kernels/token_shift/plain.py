@@ -12,7 +12,9 @@ def before(x: Tensor, last: Tensor | None) -> Tensor:
     return torch.cat([first[:, None], x[:, :-1]], dim=1)
 
 
-def token_shift(x: Tensor, mix: Tensor, last: Tensor | None, offset: Sequence[Tensor] | None, dtype: torch.dtype) -> tuple[Tensor, ...]:
+def token_shift(
+    x: Tensor, mix: Tensor, last: Tensor | None, offset: Sequence[Tensor] | None, dtype: torch.dtype
+) -> tuple[Tensor, ...]:
     """Arguments and results as at the door."""
     back = before(x, last) - x
     if offset is not None:
@@ -21,12 +23,21 @@ def token_shift(x: Tensor, mix: Tensor, last: Tensor | None, offset: Sequence[Te
 
 
 def token_shift_by_token(
-    x: Tensor, first: Tensor, offset: Callable[[Tensor], Sequence[Tensor]], mix: Tensor, last: Tensor | None, dtype: torch.dtype
+    x: Tensor,
+    first: Tensor,
+    offset: Callable[[Tensor], Sequence[Tensor]],
+    mix: Tensor,
+    last: Tensor | None,
+    dtype: torch.dtype,
 ) -> tuple[Tensor, ...]:
     """Arguments and results as at the door."""
     back = before(x, last) - x
     return _by_offset(x, back, mix, offset((x + first * back).to(dtype)), dtype)
 
 
-def _by_offset(x: Tensor, back: Tensor, mix: Tensor, offset: Sequence[Tensor], dtype: torch.dtype) -> tuple[Tensor, ...]:
-    return tuple((x + (own + given) * back).to(dtype) for own, given in zip(mix.unbind(), offset, strict=True))
+def _by_offset(
+    x: Tensor, back: Tensor, mix: Tensor, offset: Sequence[Tensor], dtype: torch.dtype
+) -> tuple[Tensor, ...]:
+    return tuple(
+        (x + (own + given) * back).to(dtype) for own, given in zip(mix.unbind(), offset, strict=True)
+    )

@@ -1,8 +1,9 @@
 """The same on a GPU: one launch forward, one and a sum backward.
 
-A program has a tile of tokens and channels [ROWS, BD]. Forward the rows are tokens one after the other. Backward each row walks STEPS tokens: it keeps
-of one what the next one needs, so that every number is read once, and the program leaves what all its tokens add to the gradient of the mix in a place
-of its own: no atomics, the same sum every time.
+A program has a tile of tokens and channels [ROWS, BD]. Forward the rows are tokens one after the other.
+Backward each row walks STEPS tokens: it keeps of one what the next one needs, so that every number is read
+once, and the program leaves what all its tokens add to the gradient of the mix in a place of its own: no
+atomics, the same sum every time.
 """
 
 import triton
@@ -20,7 +21,8 @@ def _place(tokens, D, STEPS: tl.constexpr, BD: tl.constexpr):
 
 @triton.jit
 def _share(mix, offset, n: tl.constexpr, c, place, exists, here, D, OFFSET: tl.constexpr):
-    """How much of the token before stream n takes [ROWS, BD]; c [ROWS, BD], so that it is loaded as it is used."""
+    """How much of the token before stream n takes [ROWS, BD]; c [ROWS, BD], so that it is loaded as it is
+    used."""
     share = tl.load(mix + (n * D + c), mask=exists, other=0.0).to(tl.float32)
     if OFFSET:
         share += tl.load(offset + place, mask=here, other=0.0).to(tl.float32)
@@ -68,12 +70,33 @@ def forward(
 
 
 @triton.jit
-def _returned(kept, given, dy, mix, offset, doffset, n: tl.constexpr, back, at, place, c, exists, here, counted, D, OFFSET: tl.constexpr):
-    """What stream n returns to the token itself, and to the one before, added to what others did; and to its share, where the token is `counted`."""
+def _returned(
+    kept,
+    given,
+    dy,
+    mix,
+    offset,
+    doffset,
+    n: tl.constexpr,
+    back,
+    at,
+    place,
+    c,
+    exists,
+    here,
+    counted,
+    D,
+    OFFSET: tl.constexpr,
+):
+    """What stream n returns to the token itself, and to the one before, added to what others did; and to its
+    share, where the token is `counted`."""
     if OFFSET:
         offset += at
     dy = tl.load(dy + at + place, mask=here, other=0.0).to(tl.float32)
-    to_earlier, dshare = dy * _share(mix, offset, n, c, place, exists, here, D, OFFSET), tl.where(counted, dy * back, 0.0)
+    to_earlier, dshare = (
+        dy * _share(mix, offset, n, c, place, exists, here, D, OFFSET),
+        tl.where(counted, dy * back, 0.0),
+    )
     if OFFSET:
         tl.store(doffset + at + place, dshare.to(doffset.dtype.element_ty), mask=counted)
     return kept + (dy - to_earlier), given + to_earlier, dshare
@@ -91,7 +114,8 @@ def backward(
 ):  # fmt: skip
     """Grid as in `forward`; dmix [B, chunks, N, D] in float32.
 
-    Token t completes the gradient of the token before, so that each row walks the first token of the next one, too.
+    Token t completes the gradient of the token before, so that each row walks the first token of the next
+    one, too.
     """
     b, chunk, chunks, channel, exists = _place(T, D, ROWS * STEPS, BD)
     row = tl.arange(0, ROWS)[:, None]
@@ -109,24 +133,40 @@ def backward(
         counted = here & (i < STEPS)
         own = tl.load(x + at + place, mask=here, other=0.0).to(tl.float32)
         back = earlier - own
-        kept, given, m = _returned(zeros, zeros, dy0, mix, o0, do0, 0, back, at, place, c, exists, here, counted, D, OFFSET)
+        kept, given, m = _returned(
+            zeros, zeros, dy0, mix, o0, do0, 0, back, at, place, c, exists, here, counted, D, OFFSET
+        )
         m0 += m
         if N > 1:
-            kept, given, m = _returned(kept, given, dy1, mix, o1, do1, 1, back, at, place, c, exists, here, counted, D, OFFSET)
+            kept, given, m = _returned(
+                kept, given, dy1, mix, o1, do1, 1, back, at, place, c, exists, here, counted, D, OFFSET
+            )
             m1 += m
         if N > 2:
-            kept, given, m = _returned(kept, given, dy2, mix, o2, do2, 2, back, at, place, c, exists, here, counted, D, OFFSET)
+            kept, given, m = _returned(
+                kept, given, dy2, mix, o2, do2, 2, back, at, place, c, exists, here, counted, D, OFFSET
+            )
             m2 += m
         if N > 3:
-            kept, given, m = _returned(kept, given, dy3, mix, o3, do3, 3, back, at, place, c, exists, here, counted, D, OFFSET)
+            kept, given, m = _returned(
+                kept, given, dy3, mix, o3, do3, 3, back, at, place, c, exists, here, counted, D, OFFSET
+            )
             m3 += m
         if N > 4:
-            kept, given, m = _returned(kept, given, dy4, mix, o4, do4, 4, back, at, place, c, exists, here, counted, D, OFFSET)
+            kept, given, m = _returned(
+                kept, given, dy4, mix, o4, do4, 4, back, at, place, c, exists, here, counted, D, OFFSET
+            )
             m4 += m
         if N > 5:
-            kept, given, m = _returned(kept, given, dy5, mix, o5, do5, 5, back, at, place, c, exists, here, counted, D, OFFSET)
+            kept, given, m = _returned(
+                kept, given, dy5, mix, o5, do5, 5, back, at, place, c, exists, here, counted, D, OFFSET
+            )
             m5 += m
-        tl.store(dx + at + (place - D), (before + given).to(dx.dtype.element_ty), mask=exists & (t > first) & (t <= T))
+        tl.store(
+            dx + at + (place - D),
+            (before + given).to(dx.dtype.element_ty),
+            mask=exists & (t > first) & (t <= T),
+        )
         if LAST:
             tl.store(dlast + b * D + c, given.to(dlast.dtype.element_ty), mask=exists & (t == 0))
         earlier, before = own, kept

@@ -28,11 +28,13 @@ def two_sided(
     state: Tensor | None = None,
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """S_t = (f_t g_t^T) * S_{t-1} + k_t v_t^T,  o_t = scale * S_t^T q_t, products with f_t g_t^T element by element (2210.04243).
+    """S_t = (f_t g_t^T) * S_{t-1} + k_t v_t^T,  o_t = scale * S_t^T q_t, products with f_t g_t^T element by
+    element (2210.04243).
 
     Args:
         q, k: [B, T, H, K]. v: [B, T, H, V].
-        key_log_decay: log f <= 0, -inf included, broadcastable to [B, T, H, K]. value_log_decay: log g, likewise to [B, T, H, V].
+        key_log_decay: log f <= 0, -inf included, broadcastable to [B, T, H, K]. value_log_decay: log g,
+            likewise to [B, T, H, V].
         scale: factor on the output; None is K ** -0.5.
         state: [B, H, K, V] to start from; None is zero.
 
@@ -44,7 +46,10 @@ def two_sided(
     """
     took = chosen(backend, _BACKENDS, v, otherwise="chunkwise")
     if not q.dim() == v.dim() == 4 or q.shape != k.shape or q.shape[:3] != v.shape[:3] or q.shape[1] < 1:
-        raise ValueError(f"q, k [B, T, H, K] and v [B, T, H, V] with T >= 1, not {[*map(tuple, (q.shape, k.shape, v.shape))]}")
+        raise ValueError(
+            "q, k [B, T, H, K] and v [B, T, H, V] with T >= 1, not"
+            f" {[*map(tuple, (q.shape, k.shape, v.shape))]}"
+        )
     require_heads(q=q, k=k, v=v)
     if state is not None and state.shape != (expected := (len(v), *q.shape[2:], v.shape[3])):
         raise ValueError(f"state must be [B, H, K, V] = {expected}, not {tuple(state.shape)}")
@@ -66,5 +71,6 @@ def _expanded(name: str, gate: Tensor, like: Tensor) -> Tensor:
 
 
 def flops_per_token(*, heads: int, key_dim: int, value_dim: int) -> int:
-    """Floating-point operations of the recurrence itself, forward, per token: write and read cost 2KV each, two decays KV each."""
+    """Floating-point operations of the recurrence itself, forward, per token: write and read cost 2KV each,
+    two decays KV each."""
     return heads * key_dim * value_dim * 6

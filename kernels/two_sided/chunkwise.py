@@ -1,9 +1,10 @@
 """The same recurrence a chunk at a time, in products of matrices whose factors all decay.
 
-What is left of a write j when token i reads it is exp(G_i - G_j) on either side, and that splits into a factor of i and one of j only with
-exp(-G_j), which overflows. So pairs (i, j) are taken by the power of two s for which i lies in the later and j in the earlier half of the
-same 2s tokens: from j to the middle, and from the middle to i, no factor exceeds one. No sum of log decays is a difference of longer ones,
-so that a token that forgets all leaves the small decays after it their digits.
+What is left of a write j when token i reads it is exp(G_i - G_j) on either side, and that splits into a
+factor of i and one of j only with exp(-G_j), which overflows. So pairs (i, j) are taken by the power of two s
+for which i lies in the later and j in the earlier half of the same 2s tokens: from j to the middle, and from
+the middle to i, no factor exceeds one. No sum of log decays is a difference of longer ones, so that a token
+that forgets all leaves the small decays after it their digits.
 """
 
 import operator
@@ -16,7 +17,9 @@ CHUNK = 32
 """Tokens to a chunk, a power of two."""
 
 
-def chunkwise(q: Tensor, k: Tensor, v: Tensor, key_log_decay: Tensor, value_log_decay: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+def chunkwise(
+    q: Tensor, k: Tensor, v: Tensor, key_log_decay: Tensor, value_log_decay: Tensor, state: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """Arguments and results as in `reference`."""
     length = operator.index(q.shape[1])
     chunk = min(CHUNK, 1 << (length - 1).bit_length())
@@ -33,13 +36,15 @@ def chunkwise(q: Tensor, k: Tensor, v: Tensor, key_log_decay: Tensor, value_log_
 
 
 def _split(x: Tensor, chunk: int) -> Tensor:
-    """[B, T, H, D] -> [B, H, N, C, D]. Zeros at the end write nothing and decay nothing, so the final state stands."""
+    """[B, T, H, D] -> [B, H, N, C, D]. Zeros at the end write nothing and decay nothing, so the final state
+    stands."""
     x = F.pad(x.transpose(1, 2), (0, 0, 0, -x.shape[1] % chunk))
     return x.reshape(*x.shape[:2], -1, chunk, x.shape[-1])
 
 
 def _across(q: Tensor, k: Tensor, v: Tensor, log_f: Tensor, log_g: Tensor, half: int) -> Tensor:
-    """What tokens of later halves read of the earlier ones before them, zero for the others: [B, H, N, C, V]."""
+    """What tokens of later halves read of the earlier ones before them, zero for the others: [B, H, N, C,
+    V]."""
     (_, q), (k, _), (v, _) = (_halves(x, half) for x in (q, k, v))
     (f_before, f), (g_before, g) = (_halves(x, half) for x in (log_f, log_g))
     scores = (q * _until(f)) @ (k * _after(f_before)).mT
@@ -63,8 +68,11 @@ def _after(log_decay: Tensor) -> Tensor:
     return later.flip(-2).cumsum(dim=-2).flip(-2).exp()
 
 
-def _walk(k: Tensor, v: Tensor, log_f: Tensor, log_g: Tensor, state: Tensor | None) -> tuple[Tensor | None, Tensor]:
-    """From what is left of writes at the end of their chunk: the states before chunks [B, H, N, K, V], None where all are zero, and the last."""
+def _walk(
+    k: Tensor, v: Tensor, log_f: Tensor, log_g: Tensor, state: Tensor | None
+) -> tuple[Tensor | None, Tensor]:
+    """From what is left of writes at the end of their chunk: the states before chunks [B, H, N, K, V], None
+    where all are zero, and the last."""
     gained = k.mT @ v
     if state is None and k.shape[2] == 1:
         return None, gained[:, :, 0]
@@ -72,7 +80,9 @@ def _walk(k: Tensor, v: Tensor, log_f: Tensor, log_g: Tensor, state: Tensor | No
     f, g = (x.sum(dim=-2).exp() for x in (log_f, log_g))
     states = []
     # not by index: the gradient of every chunk would be as large as all
-    for keep_key, keep_value, write in zip(f.unbind(dim=2), g.unbind(dim=2), gained.unbind(dim=2), strict=True):
+    for keep_key, keep_value, write in zip(
+        f.unbind(dim=2), g.unbind(dim=2), gained.unbind(dim=2), strict=True
+    ):
         states.append(state)
         state = keep_key[..., None] * keep_value[..., None, :] * state + write
     return torch.stack(states, dim=2), state

@@ -4,7 +4,9 @@ import torch
 from torch import Tensor
 
 
-def reference(q: Tensor, k: Tensor, v: Tensor, key_log_decay: Tensor, value_log_decay: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+def reference(
+    q: Tensor, k: Tensor, v: Tensor, key_log_decay: Tensor, value_log_decay: Tensor, state: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """As at the door, all of one dtype and of full shape, without a scale."""
     f, g = key_log_decay.exp(), value_log_decay.exp()
     outputs = []

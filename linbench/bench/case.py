@@ -1,4 +1,5 @@
-"""What a benchmark asks: one thing of ours at one shape on one device, and a peer's beside it. Its answer is one stored result."""
+"""What a benchmark asks: one thing of ours at one shape on one device, and a peer's beside it. Its answer is
+one stored result."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -18,7 +19,8 @@ Peer = tuple[str, str | None]
 
 
 class Asked(ABC):
-    """A frozen dataclass, which can be sent to another process. peer: of what is measured in turn with ours, if anything is. str: for whoever waits for it."""
+    """A frozen dataclass, which can be sent to another process. peer: of what is measured in turn with ours,
+    if anything is. str: for whoever waits for it."""
 
     kind: ClassVar[str]
     """Of its result, in a store."""
@@ -51,7 +53,8 @@ class Asked(ABC):
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """Everything that names the result. A peer that is not installed has no version, so that installing it asks anew."""
+        """Everything that names the result. A peer that is not installed has no version, so that installing
+        it asks anew."""
         peer = None if self.peer is None else dict(zip(("name", "version"), self.peer, strict=True))
         return {"schema": SCHEMA, "kind": self.kind, **self.particulars, "peer": peer, **place(self.device)}
 
@@ -83,6 +86,9 @@ def anywhere(identity: Mapping[str, Any]) -> str:
 
 
 def place(device: str) -> dict[str, Any]:
-    """What of a device names a result: the kind of a GPU; of a CPU also its name, and how many threads compute."""
-    of_cpu = {} if device != "cpu" else {"processor": {"name": cpu_name(), "threads": torch.get_num_threads()}}
+    """What of a device names a result: the kind of a GPU; of a CPU also its name, and how many threads
+    compute."""
+    of_cpu = (
+        {} if device != "cpu" else {"processor": {"name": cpu_name(), "threads": torch.get_num_threads()}}
+    )
     return {"device": device_class(device), **of_cpu}

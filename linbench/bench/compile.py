@@ -1,4 +1,5 @@
-"""Everything is compiled before anything is timed: side by side, since that takes a core each and little of a GPU but memory."""
+"""Everything is compiled before anything is timed: side by side, since that takes a core each and little of a
+GPU but memory."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -10,9 +11,11 @@ from linbench.engine.measure import says_out_of_memory
 from linbench.engine.workers import outcomes
 
 
-def compiled_ahead(compile_all: Callable[[Any], Any], cases: Sequence[Any], *, seconds: float, tell: Callable[[str], None]) -> dict[int, Any]:
-    """What `compile_all`, importable by name, returned for each case of a GPU, by its place; None where it failed. What did not fit beside the others is
-    compiled again alone.
+def compiled_ahead(
+    compile_all: Callable[[Any], Any], cases: Sequence[Any], *, seconds: float, tell: Callable[[str], None]
+) -> dict[int, Any]:
+    """What `compile_all`, importable by name, returned for each case of a GPU, by its place; None where it
+    failed. What did not fit beside the others is compiled again alone.
 
     Args:
         seconds: what takes longer hangs.
@@ -24,12 +27,19 @@ def compiled_ahead(compile_all: Callable[[Any], Any], cases: Sequence[Any], *, s
 
 
 def _compiled(
-    compile_all: Callable[[Any], Any], cases: Sequence[Any], places: Sequence[int], workers: int, seconds: float, tell: Callable[[str], None]
+    compile_all: Callable[[Any], Any],
+    cases: Sequence[Any],
+    places: Sequence[int],
+    workers: int,
+    seconds: float,
+    tell: Callable[[str], None],
 ) -> tuple[dict[int, Any], list[int]]:
     """Of the cases at these places what was returned, and those for which memory did not suffice."""
     found: dict[int, Any] = {}
     crowded: list[int] = []
-    for which, outcome in outcomes(partial(_alone, compile_all), [cases[place] for place in places], workers=workers, seconds=seconds):
+    for which, outcome in outcomes(
+        partial(_alone, compile_all), [cases[place] for place in places], workers=workers, seconds=seconds
+    ):
         place = places[which]
         found[place] = outcome.value
         why = outcome.failure

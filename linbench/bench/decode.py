@@ -25,7 +25,8 @@ def cases(base: Sequence[Case], preset: Preset) -> list[Case]:
 
 
 def token(case: Case, side: Side) -> Callable[[], Any]:
-    """A call that takes one token for every sequence: `Mixer.decode` with T = 1 and the state of the context, again and again from the same state.
+    """A call that takes one token for every sequence: `Mixer.decode` with T = 1 and the state of the context,
+    again and again from the same state.
 
     Raises UndeclaredError: the layer has no state.
     """

@@ -1,4 +1,5 @@
-"""`bench forms`: what a layer gains by computing its recurrence in parallel: the same training step in every form of its kernels."""
+"""`bench forms`: what a layer gains by computing its recurrence in parallel: the same training step in every
+form of its kernels."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -8,12 +9,15 @@ from linbench.bench.presets import Preset
 from linbench.common.errors import UserError
 
 FORMS = {"cpu": ("reference", "scan", "chunkwise"), "cuda": ("reference", "scan", "chunkwise", "triton")}
-"""By kind of device: token by token; a parallel scan over transition matrices, there for this comparison alone; a chunk at a time in torch; in Triton."""
+"""By kind of device: token by token; a parallel scan over transition matrices, there for this comparison
+alone; a chunk at a time in torch; in Triton."""
 
 HEAD_DIMS = (32, 64, 128)
 
 
-def cases(base: Callable[[Preset], Sequence[Case]], preset: Preset, head_dims: Sequence[int] = ()) -> list[Case]:
+def cases(
+    base: Callable[[Preset], Sequence[Case]], preset: Preset, head_dims: Sequence[int] = ()
+) -> list[Case]:
     """Training in every form, at every length, with as many heads as have each dimension.
 
     Args:
@@ -23,7 +27,9 @@ def cases(base: Callable[[Preset], Sequence[Case]], preset: Preset, head_dims: S
     """
     dims = head_dims or [dim for dim in HEAD_DIMS if dim <= preset.d_model]
     if wrong := next((dim for dim in dims if preset.d_model % dim), None):
-        raise UserError(f"--head-dims {wrong} does not divide --d-model {preset.d_model}; give one that does.")
+        raise UserError(
+            f"--head-dims {wrong} does not divide --d-model {preset.d_model}; give one that does."
+        )
     return [
         replace(case, question="train", backend=form, length=length, batch=preset.batch(length))
         for dim in dims

@@ -23,7 +23,8 @@ from linbench.tasks import random
 from linbench.tasks.base import Batch, Task
 
 VERSION = 1
-"""Raised whenever a change to how drawing is measured changes what is found; part of the identity of every result."""
+"""Raised whenever a change to how drawing is measured changes what is found; part of the identity of every
+result."""
 
 BATCH_TOKENS = 1 << 18
 """Of the batch that a GPU draws alone."""
@@ -55,7 +56,13 @@ class Drawn(Placed):
     def particulars(self) -> dict[str, Any]:
         """The task by its settings, and how many tokens an example has."""
         settings, entry = self.made.settings.model_dump(mode="json"), registry("task").find(self.task)
-        task = {"name": entry.name, "version": self.made.version, "draws": random.VERSION, "settings": settings, "source": entry.digest}
+        task = {
+            "name": entry.name,
+            "version": self.made.version,
+            "draws": random.VERSION,
+            "settings": settings,
+            "source": entry.digest,
+        }
         return {"version": VERSION, "task": task, "preset": self.preset, "seq_len": self.made.seq_len}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -66,8 +73,11 @@ class Drawn(Placed):
         return f"{self.task}/{self.preset}" if self.preset else self.task
 
 
-def plan(names: Sequence[str] = (), *, device: str, peer: str | None = None, repeats: int | None = None) -> list[Drawn]:
-    """TASK: at all its presets; TASK/PRESET: at that; nothing: all that linbench ships; each once. Raises UserError: no such task, preset or peer."""
+def plan(
+    names: Sequence[str] = (), *, device: str, peer: str | None = None, repeats: int | None = None
+) -> list[Drawn]:
+    """TASK: at all its presets; TASK/PRESET: at that; nothing: all that linbench ships; each once. Raises
+    UserError: no such task, preset or peer."""
     found, named = registry("task"), peers.named(peer, device, "draws")
     count = repeats or (5 if device == "cpu" else 50)
     wanted = []
@@ -77,7 +87,10 @@ def plan(names: Sequence[str] = (), *, device: str, peer: str | None = None, rep
         presets = entry.cls.presets
         if preset and preset not in presets:
             raise unknown(f"preset of {name}", preset, presets)
-        wanted += [Drawn(entry.name, which, device, named, count) for which in ([preset] if preset else presets or [""])]
+        wanted += [
+            Drawn(entry.name, which, device, named, count)
+            for which in ([preset] if preset else presets or [""])
+        ]
     return list(dict.fromkeys(wanted))
 
 
@@ -87,8 +100,8 @@ def compile_all(case: Drawn) -> None:
 
 
 def find(case: Drawn) -> dict[str, Any]:
-    """Seconds of an example in blocks as training draws them, ours and a peer's; on a GPU also as one of a batch of `BATCH_TOKENS` tokens alone, and the bytes
-    that a block takes at most. `examples`: of a block."""
+    """Seconds of an example in blocks as training draws them, ours and a peer's; on a GPU also as one of a
+    batch of `BATCH_TOKENS` tokens alone, and the bytes that a block takes at most. `examples`: of a block."""
     began = moment()
     found = _on_cpu(case) if case.device == "cpu" else _on_gpu(case)
     return found | {"marks": marks(began, case.device)}
@@ -107,7 +120,10 @@ def _on_cpu(case: Drawn) -> dict[str, Any]:
             calls[name] = call
     with one_thread():
         seconds = as_called(calls, repeats=case.repeats, cuda=False)
-    return {"examples": count, "sides": {name: {AS_CALLED: _each(found, count)} for name, found in seconds.items()} | refused}
+    return {
+        "examples": count,
+        "sides": {name: {AS_CALLED: _each(found, count)} for name, found in seconds.items()} | refused,
+    }
 
 
 def _on_gpu(case: Drawn) -> dict[str, Any]:
@@ -116,10 +132,17 @@ def _on_gpu(case: Drawn) -> dict[str, Any]:
         count, few = at_once(task, case.device), max(1, BATCH_TOKENS // task.seq_len)
         alone, many = (_draw(task, examples, case.device) for examples in (few, count))
         peak = peak_bytes(many)
-        a_batch, block = replayed({"it": alone}, repeats=case.repeats)["it"], replayed({"it": many}, repeats=max(3, case.repeats // 10))["it"]
+        a_batch, block = (
+            replayed({"it": alone}, repeats=case.repeats)["it"],
+            replayed({"it": many}, repeats=max(3, case.repeats // 10))["it"],
+        )
         keep_at_work(many, block.median)
     ours = {REPLAYED: _each(block, count), "batch": _each(a_batch, few), "peak_bytes": peak}
-    lacking = {} if case.peer is None else {case.peer[0]: {"reason": peers.lacking(case.peer[0], case.device, "draws")}}
+    lacking = (
+        {}
+        if case.peer is None
+        else {case.peer[0]: {"reason": peers.lacking(case.peer[0], case.device, "draws")}}
+    )
     return {"examples": count, "sides": {OURS: ours} | lacking}
 
 

@@ -27,7 +27,8 @@ from linbench.results.store import OPERATION, Store
 from linbench.verify.kernel_errors import relative
 
 VERSION = 1
-"""Raised whenever a change to how kernels are measured changes what is found; part of the identity of every result."""
+"""Raised whenever a change to how kernels are measured changes what is found; part of the identity of every
+result."""
 
 Call = Callable[[Inputs], Tensor]
 Side = dict[str, Any]
@@ -55,7 +56,13 @@ class Kernel(Placed):
     def particulars(self) -> dict[str, Any]:
         """The operation by the version of its kernels, and the shape."""
         shape, kernels = self.shape._asdict(), OPERATIONS[self.operation].versions()
-        return {"version": VERSION, "operation": self.operation, "kernels": kernels, "shape": shape, "precision": self.dtype}
+        return {
+            "version": VERSION,
+            "operation": self.operation,
+            "kernels": kernels,
+            "shape": shape,
+            "precision": self.dtype,
+        }
 
     def __str__(self) -> str:
         return f"{self.operation} {self.shape} {self.dtype}"
@@ -65,7 +72,8 @@ _BARE = "bare"
 
 
 class _Bare(torch.autograd.Function):
-    """What stands before every kernel of Triton's, and no more: it makes room for an output and for gradients."""
+    """What stands before every kernel of Triton's, and no more: it makes room for an output and for
+    gradients."""
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, *inputs: Tensor) -> Tensor:
@@ -74,16 +82,21 @@ class _Bare(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return None, *(torch.empty_like(x) if wanted else None for x, wanted in zip(ctx.saved_tensors, ctx.needs_input_grad[1:], strict=True))
+        return None, *(
+            torch.empty_like(x) if wanted else None
+            for x, wanted in zip(ctx.saved_tensors, ctx.needs_input_grad[1:], strict=True)
+        )
 
 
 def find(case: Kernel) -> dict[str, Any]:
-    """By side, ours and the peer's: seconds of forward, with what backward needs, and of both, as called and replayed; peak bytes beyond the inputs; errors; or
-    the reason why there are none.
+    """By side, ours and the peer's: seconds of forward, with what backward needs, and of both, as called and
+    replayed; peak bytes beyond the inputs; errors; or the reason why there are none.
 
-    cost: bytes that forward and backward must move, since each reads the inputs, one writes the output, and the other reads its gradient and writes theirs;
-    and the least matrix arithmetic of both, as `Operation.flops`. bare: seconds that a caller waits for a function of Python's which computes nothing
-    (`_Bare`), in turn with the sides. Raises whatever our own side raises.
+    cost: bytes that forward and backward must move, since each reads the inputs, one writes the output, and
+        the other reads its gradient and writes theirs;
+    and the least matrix arithmetic of both, as `Operation.flops`. bare: seconds that a caller waits for a
+    function of Python's which computes nothing (`_Bare`), in turn with the sides. Raises whatever our own
+    side raises.
     """
     began = moment()
     operation, inputs, leaves = _prepare(case)
@@ -118,7 +131,8 @@ def find(case: Kernel) -> dict[str, Any]:
 
 
 def cold_call(case: Kernel) -> float:
-    """Seconds of the first forward and backward, compilation included, with nothing compiled before. For a process of its own."""
+    """Seconds of the first forward and backward, compilation included, with nothing compiled before. For a
+    process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TRITON_CACHE_DIR"] = folder
         operation, inputs, leaves = _prepare(case)
@@ -157,7 +171,14 @@ def _both(call: Call, inputs: Inputs, leaves: list[Tensor], cotangent: Tensor) -
     return torch.autograd.grad(call(inputs), leaves, cotangent)
 
 
-def _add_peer(case: Kernel, inputs: Inputs, leaves: list[Tensor], cotangent: Tensor, calls: dict[str, Call], sides: dict[str, Side]) -> None:
+def _add_peer(
+    case: Kernel,
+    inputs: Inputs,
+    leaves: list[Tensor],
+    cotangent: Tensor,
+    calls: dict[str, Call],
+    sides: dict[str, Side],
+) -> None:
     """The peer's side, if it has the operation and can do it."""
     assert case.peer is not None
     name = case.peer[0]
@@ -186,8 +207,16 @@ def _replay(what: str, calls: dict[str, partial[Any]], repeats: int, sides: dict
             sides[name]["note"] = reasons[name]
 
 
-def _compare(exact: Call, inputs: Inputs, leaves: list[Tensor], cotangent: Tensor, calls: dict[str, Call], sides: dict[str, Side]) -> None:
-    """Errors of every side against float64, as ||e|| / ||reference||: of the output, and the worst of the gradients."""
+def _compare(
+    exact: Call,
+    inputs: Inputs,
+    leaves: list[Tensor],
+    cotangent: Tensor,
+    calls: dict[str, Call],
+    sides: dict[str, Side],
+) -> None:
+    """Errors of every side against float64, as ||e|| / ||reference||: of the output, and the worst of the
+    gradients."""
     wide = {name: x.detach().double().requires_grad_() for name, x in inputs.items()}
     try:
         output = exact(wide)
@@ -209,28 +238,55 @@ def _synchronise(case: Kernel) -> None:
 
 def shapes_of(preset: Preset) -> tuple[Shape, ...]:
     """A preset's, a shape for each length."""
-    return tuple(Shape(preset.batch(length), length, preset.heads, preset.d_model // preset.heads) for length in preset.lengths)
+    return tuple(
+        Shape(preset.batch(length), length, preset.heads, preset.d_model // preset.heads)
+        for length in preset.lengths
+    )
 
 
 def plan(
-    *, device: str, operations: Sequence[str] = (), shapes: Sequence[Shape] = (), dtype: str | None = None, peer: str | None = None, repeats: int | None = None
+    *,
+    device: str,
+    operations: Sequence[str] = (),
+    shapes: Sequence[Shape] = (),
+    dtype: str | None = None,
+    peer: str | None = None,
+    repeats: int | None = None,
 ) -> list[Kernel]:
-    """The cases, shape by shape. Raises UserError: a name that is not there. A peer that cannot be had is told in every row."""
+    """The cases, shape by shape. Raises UserError: a name that is not there. A peer that cannot be had is
+    told in every row."""
     kind = device.partition(":")[0]
     for name in operations:
         if name not in OPERATIONS:
             raise unknown("operation", name, OPERATIONS)
     precision, named = pick_precision(dtype, device), peers.named(peer, device, "operations")
     repeats = repeats or (20 if kind == "cpu" else 100)
-    return [Kernel(name, shape, precision, device, named, repeats) for shape in shapes or SHAPES[kind] for name in operations or OPERATIONS]
+    return [
+        Kernel(name, shape, precision, device, named, repeats)
+        for shape in shapes or SHAPES[kind]
+        for name in operations or OPERATIONS
+    ]
 
 
-def add_cold_calls(cases: Sequence[Kernel], found: Sequence[Result], store: Store, *, again: bool, tell: Callable[[str], None]) -> None:
-    """To each result without, or to all `again`, `cold_call`: seconds of the first forward and backward in a fresh process with an empty cache, compilation
-    included."""
+def add_cold_calls(
+    cases: Sequence[Kernel],
+    found: Sequence[Result],
+    store: Store,
+    *,
+    again: bool,
+    tell: Callable[[str], None],
+) -> None:
+    """To each result without, or to all `again`, `cold_call`: seconds of the first forward and backward in a
+    fresh process with an empty cache, compilation included."""
     workers = max(1, min(4, (os.cpu_count() or 1) // 4))
     wanted = [place for place, result in enumerate(found) if again or result.get("cold_call") is None]
-    for which, outcome in outcomes(cold_call, [cases[place].alone for place in wanted], workers=workers, seconds=Kernel.seconds, fresh=True):
+    for which, outcome in outcomes(
+        cold_call,
+        [cases[place].alone for place in wanted],
+        workers=workers,
+        seconds=Kernel.seconds,
+        fresh=True,
+    ):
         place = wanted[which]
         found[place]["cold_call"] = outcome.value
         store.put(found[place])

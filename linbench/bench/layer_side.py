@@ -10,7 +10,8 @@ from torch import Tensor, nn
 class Side(NamedTuple):
     """A layer as it is called, ours or a peer's.
 
-    forward: x [B, T, D] -> y. prefill: the same from an empty state, which is kept. after: from a batch and a number of tokens to a call with the next token
+    forward: x [B, T, D] -> y. prefill: the same from an empty state, which is kept. after: from a batch and a
+        number of tokens to a call with the next token
     [B, 1, D], which may be repeated.
     """
 

@@ -1,4 +1,5 @@
-"""`bench length`: how a layer's cost grows with the length of its sequences, at as many tokens in every batch."""
+"""`bench length`: how a layer's cost grows with the length of its sequences, at as many tokens in every
+batch."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -23,12 +23,16 @@ MISCOUNTED = "state_size"
 
 def cases(base: Sequence[Case], preset: Preset) -> list[Case]:
     """Of each at every length."""
-    return [replace(case, question="memory", length=length, batch=preset.batch(length)) for case in base for length in preset.lengths]
+    return [
+        replace(case, question="memory", length=length, batch=preset.batch(length))
+        for case in base
+        for length in preset.lengths
+    ]
 
 
 def measure(case: Case) -> dict[str, Any]:
-    """Bytes that training of a batch takes at most beyond weights and input, and those of the state that one sequence leaves behind, by its tensors; the floats
-    among them beside those that the layer declares."""
+    """Bytes that training of a batch takes at most beyond weights and input, and those of the state that one
+    sequence leaves behind, by its tensors; the floats among them beside those that the layer declares."""
     side = ours(case)
     step, first = once(case, training, side)
     peak = peak_bytes(step) if case.device != "cpu" else held_at_most(step)
@@ -46,8 +50,8 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def held_at_most(call: Callable[[], Any]) -> int:
-    """Bytes of the tensors that a call holds at most at once, beyond those that were there before: counted, on a CPU, as they are made and given up. What an
-    operator of torch takes while it works is not seen."""
+    """Bytes of the tensors that a call holds at most at once, beyond those that were there before: counted,
+    on a CPU, as they are made and given up. What an operator of torch takes while it works is not seen."""
     held = Held()
     with held:
         call()

@@ -8,11 +8,17 @@ from typing import Any
 class _Process(ctypes.Structure):
     """NVML's nvmlProcessInfo_t."""
 
-    _fields_ = (("pid", ctypes.c_uint), ("memory", ctypes.c_ulonglong), ("instance", ctypes.c_uint), ("compute_instance", ctypes.c_uint))
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("memory", ctypes.c_ulonglong),
+        ("instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    )
 
 
 class _Gpu:
-    """A GPU as the driver's management library (NVML) knows it. Raises OSError: there is no such library; LookupError: it does not know the GPU."""
+    """A GPU as the driver's management library (NVML) knows it. Raises OSError: there is no such library;
+    LookupError: it does not know the GPU."""
 
     def __init__(self, uuid: str) -> None:
         self.library = _nvml()

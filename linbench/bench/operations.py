@@ -1,4 +1,5 @@
-"""What is timed: every recurrence of `matrix_state` and the small kernels around it, with the least arithmetic that each takes."""
+"""What is timed: every recurrence of `matrix_state` and the small kernels around it, with the least
+arithmetic that each takes."""
 
 from collections.abc import Callable
 from functools import partial
@@ -35,7 +36,12 @@ class Shape(NamedTuple):
 
 _TILE = Shape(4, 512, 1, 1)
 SHAPES = {
-    "cuda": (Shape(256, 256, 2, 64), Shape(512, 64, 1, 64), Shape(8, 4096, 16, 128), Shape(1, 65536, 16, 128)),
+    "cuda": (
+        Shape(256, 256, 2, 64),
+        Shape(512, 64, 1, 64),
+        Shape(8, 4096, 16, 128),
+        Shape(1, 65536, 16, 128),
+    ),
     "cpu": (Shape(32, 256, 2, 64), Shape(64, 64, 1, 64)),
 }
 
@@ -46,9 +52,11 @@ def parse_shapes(text: str) -> tuple[Shape, ...]:
 
 
 class Operation(NamedTuple):
-    """inputs: random ones, those that float get gradients. call: the output alone. exact: the same in float64, in torch.
+    """inputs: random ones, those that float get gradients. call: the output alone. exact: the same in
+    float64, in torch.
 
-    flops: of the matrix products of forward; those of backward are twice as many, two for each. family: of its kernels.
+    flops: of the matrix products of forward; those of backward are twice as many, two for each. family: of
+        its kernels.
     """
 
     inputs: Callable[[Shape, torch.dtype, str], Inputs]
@@ -63,11 +71,12 @@ class Operation(NamedTuple):
 
 
 def recurrence_flops(instance: Instance, shape: Shape) -> float:
-    """The cheaper of two forms, without what is elementwise. A multiply-add counts two; n steps per token; K = V = D.
+    """The cheaper of two forms, without what is elementwise. A multiply-add counts two; n steps per token; K
+    = V = D.
 
-    Recurrent, per token and head: 2KV to read, for each step 2KV to write, and 2KV to recall where what is written depends on the state;
-    for the low-rank term 2KV to write once more.
-    As attention, masked halves left out, so T/2 pairs per token: n times 2K for a score and 2V for its use in the output, n^2 times as
+    Recurrent, per token and head: 2KV to read, for each step 2KV to write, and 2KV to recall where what is
+    written depends on the state; for the low-rank term 2KV to write once more. As attention, masked halves
+    left out, so T/2 pairs per token: n times 2K for a score and 2V for its use in the output, n^2 times as
     much to solve for what is written; all twice with a second key for the low-rank term.
     """
     n, solves, keys = instance.steps, instance.update != "add", 2 if instance.update == "low_rank" else 1
@@ -79,13 +88,24 @@ def recurrence_flops(instance: Instance, shape: Shape) -> float:
 def _recurrence(instance: Instance) -> Operation:
     def inputs(shape: Shape, dtype: torch.dtype, device: str) -> Inputs:
         batch, length = min(shape.B, _TILE.B), min(shape.T, _TILE.T)
-        tile = random_inputs(instance, batch=batch, length=length, heads=shape.H, key_dim=shape.D, value_dim=shape.D, dtype=dtype, device=device)
+        tile = random_inputs(
+            instance,
+            batch=batch,
+            length=length,
+            heads=shape.H,
+            key_dim=shape.D,
+            value_dim=shape.D,
+            dtype=dtype,
+            device=device,
+        )
         return {name: x if name == "bonus" else _tiled(x, shape, batch, length) for name, x in tile.items()}
 
     def call(given: Inputs, backend: str = "auto") -> Tensor:
         return apply(instance, given, final=False, backend=backend)[0]
 
-    return Operation(inputs, call, partial(recurrence_flops, instance), "matrix_state", partial(call, backend="chunkwise"))
+    return Operation(
+        inputs, call, partial(recurrence_flops, instance), "matrix_state", partial(call, backend="chunkwise")
+    )
 
 
 def _published(instance: Instance) -> Instance:
@@ -94,21 +114,33 @@ def _published(instance: Instance) -> Instance:
 
 
 def _tiled(x: Tensor, shape: Shape, batch: int, length: int) -> Tensor:
-    """[batch, steps length, ...] -> [B, steps T, ...]: random numbers take long to draw, and speed does not depend on their repeating."""
+    """[batch, steps length, ...] -> [B, steps T, ...]: random numbers take long to draw, and speed does not
+    depend on their repeating."""
     repeats = (-(-shape.B // batch), -(-shape.T // length), *[1] * (x.dim() - 2))
     return x.repeat(repeats)[: shape.B, : x.shape[1] // length * shape.T].contiguous()
 
 
-def _random(shape: Shape, dtype: torch.dtype, device: str, *, sizes: Callable[[Shape], dict[str, tuple[int, ...]]]) -> Inputs:
+def _random(
+    shape: Shape, dtype: torch.dtype, device: str, *, sizes: Callable[[Shape], dict[str, tuple[int, ...]]]
+) -> Inputs:
     generator = torch.Generator(device).manual_seed(0)
-    return {name: torch.randn(size, generator=generator, device=device).to(dtype) for name, size in sizes(shape).items()}
+    return {
+        name: torch.randn(size, generator=generator, device=device).to(dtype)
+        for name, size in sizes(shape).items()
+    }
 
 
 def _head_loss(shape: Shape, dtype: torch.dtype, device: str) -> Inputs:
     rows, width = _rows(shape), shape.H * shape.D
-    inputs = _random(shape, dtype, device, sizes=lambda _: {"hidden": (rows, width), "weight": (VOCABULARY, width)})
+    inputs = _random(
+        shape, dtype, device, sizes=lambda _: {"hidden": (rows, width), "weight": (VOCABULARY, width)}
+    )
     targets = torch.randint(VOCABULARY, (rows,), generator=torch.Generator().manual_seed(0))
-    return {"hidden": inputs["hidden"], "weight": inputs["weight"] / width**0.5, "targets": targets.to(device)}
+    return {
+        "hidden": inputs["hidden"],
+        "weight": inputs["weight"] / width**0.5,
+        "targets": targets.to(device),
+    }
 
 
 def _rows(shape: Shape) -> int:
@@ -119,7 +151,9 @@ def _like_heads(shape: Shape) -> tuple[int, ...]:
     return (shape.B, shape.T, shape.H, shape.D)
 
 
-def _small(family: str, call: Callable[[Inputs], Tensor], sizes: Callable[[Shape], dict[str, tuple[int, ...]]]) -> Operation:
+def _small(
+    family: str, call: Callable[[Inputs], Tensor], sizes: Callable[[Shape], dict[str, tuple[int, ...]]]
+) -> Operation:
     return Operation(partial(_random, sizes=sizes), call, lambda shape: 0.0, family)
 
 
@@ -129,8 +163,14 @@ def _convolve(given: Inputs) -> Tensor:
     return y
 
 
-OPERATIONS: dict[str, Operation] = {name: _recurrence(_published(instance)) for name, instance in INSTANCES.items()} | {
-    "short_convolution": _small("short_convolution", _convolve, lambda s: {"x": (s.B, s.T, 3 * s.H * s.D), "weight": (4, 3 * s.H * s.D)}),
+OPERATIONS: dict[str, Operation] = {
+    name: _recurrence(_published(instance)) for name, instance in INSTANCES.items()
+} | {
+    "short_convolution": _small(
+        "short_convolution",
+        _convolve,
+        lambda s: {"x": (s.B, s.T, 3 * s.H * s.D), "weight": (4, 3 * s.H * s.D)},
+    ),
     "l2_norm": _small("norms", lambda given: l2_norm(given["x"]), lambda s: {"x": _like_heads(s)}),
     "rms_norm": _small(
         "norms",

@@ -27,7 +27,8 @@ _KINDS = {
 
 
 def parts(step: Step) -> dict[str, float]:
-    """Seconds of device time of one step, by kind of work. The step runs as it is, not captured: the kernels are the same."""
+    """Seconds of device time of one step, by kind of work. The step runs as it is, not captured: the kernels
+    are the same."""
     for _ in range(2):
         _taken(step)
     torch.cuda.synchronize()
@@ -60,4 +61,7 @@ def _kind(event: Any) -> str:
     for part in (BATCH, CLIP_AND_ADAMW):
         if part in names:
             return part
-    return next((kind for kind, words in _KINDS.items() if any(word in name for word in words for name in names)), OTHER)
+    return next(
+        (kind for kind, words in _KINDS.items() if any(word in name for word in words for name in names)),
+        OTHER,
+    )

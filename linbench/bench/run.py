@@ -1,4 +1,5 @@
-"""What is asked from beginning to end: what is stored already is read, the rest measured and kept, a file for each."""
+"""What is asked from beginning to end: what is stored already is read, the rest measured and kept, a file for
+each."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -29,8 +30,8 @@ ENDED_WELL = ("ok", "undeclared")
 
 
 class Way(NamedTuple):
-    """Of one kind. find: all of a result that is found by doing it; it raises what our side raises. compile_all: launches everything that it will; seconds of
-    our first call where these are known."""
+    """Of one kind. find: all of a result that is found by doing it; it raises what our side raises.
+    compile_all: launches everything that it will; seconds of our first call where these are known."""
 
     find: Callable[[Any], dict[str, Any]]
     compile_all: Callable[[Any], float | None]
@@ -44,16 +45,22 @@ WAYS = {
 }
 
 
-def run(cases: Sequence[Asked], store: Store, *, again: bool = False, tell: Callable[[str], None]) -> list[Result]:
-    """A result for every case, all of one kind, in their order: the stored one, unless `again` or it did not end well; else measured now, and stored at once.
+def run(
+    cases: Sequence[Asked], store: Store, *, again: bool = False, tell: Callable[[str], None]
+) -> list[Result]:
+    """A result for every case, all of one kind, in their order: the stored one, unless `again` or it did not
+    end well; else measured now, and stored at once.
 
-    On a GPU everything is compiled first, side by side; then cases are measured one by one in a process of their own, which is replaced when one fails.
+    On a GPU everything is compiled first, side by side; then cases are measured one by one in a process of
+    their own, which is replaced when one fails.
 
-    A result holds, beside the identity (`bench`): status (`ok`, `undeclared`, `oom`, `failed`) with a reason; `sides`, ours and the peer's, with the seconds of
-    a call as called and replayed (median, fifths, how many) or a reason, and bytes of memory; of a layer `state` by its tensors and as declared; `cost`: what a
-    call takes of floating-point operations and bytes, at the least; `ceilings` of the device in this run; seconds of the first call; marks (`busy`,
-    `throttled`, `state_size`); when that was (UTC), and how many of `linbench.results.kernel_changes.CHANGES` the code had; what
-    belongs beside every number of the peer (`of_peer`); and the environment.
+    A result holds, beside the identity (`bench`): status (`ok`, `undeclared`, `oom`, `failed`) with a reason;
+    `sides`, ours and the peer's, with the seconds of a call as called and replayed (median, fifths, how many)
+    or a reason, and bytes of memory; of a layer `state` by its tensors and as declared; `cost`: what a call
+    takes of floating-point operations and bytes, at the least; `ceilings` of the device in this run; seconds
+    of the first call; marks (`busy`, `throttled`, `state_size`); when that was (UTC), and how many of
+    `linbench.results.kernel_changes.CHANGES` the code had; what belongs beside every number of the peer
+    (`of_peer`); and the environment.
 
     Raises StorageError.
     """
@@ -63,14 +70,24 @@ def run(cases: Sequence[Asked], store: Store, *, again: bool = False, tell: Call
         stored = None if again else store.get(case.id)
         if stored is not None and stored["status"] in ENDED_WELL:
             found[place] = stored
-    tell(f"{len(found)} of {len(cases)} were measured before; --again measures them anew" if found else f"{len(cases)} to measure")
+    tell(
+        f"{len(found)} of {len(cases)} were measured before; --again measures them anew"
+        if found
+        else f"{len(cases)} to measure"
+    )
     missing = [place for place in range(len(cases)) if place not in found]
     if missing:
         store.may_add()
         for place, result in _measured([cases[place] for place in missing], tell):
             store.put(result)
             found[missing[place]] = result
-            words = f": {result['status']}, {result['reason']}" if result["status"] != "ok" else f" ({', '.join(result['marks'])})" if result["marks"] else ""
+            words = (
+                f": {result['status']}, {result['reason']}"
+                if result["status"] != "ok"
+                else f" ({', '.join(result['marks'])})"
+                if result["marks"]
+                else ""
+            )
             tell(f"measured {len(found)}/{len(cases)} {cases[missing[place]]}{words}")
     return [found[place] for place in range(len(cases))]
 
@@ -86,7 +103,9 @@ def _measured(cases: Sequence[Asked], tell: Callable[[str], None]) -> Iterable[t
             if case.launches == case.id or case.launches not in by_launches:
                 by_launches[case.launches] = place
         apart = sorted(by_launches.values())
-        took = compiled_ahead(compile_all, [cases[place] for place in apart], seconds=COMPILE_SECONDS, tell=tell)
+        took = compiled_ahead(
+            compile_all, [cases[place] for place in apart], seconds=COMPILE_SECONDS, tell=tell
+        )
         firsts = {apart[which]: first for which, first in took.items()}
     for place, outcome in outcomes(measure, cases, workers=int(cuda), seconds=seconds, fresh=fresh):
         case = cases[place]
@@ -99,7 +118,8 @@ def _measured(cases: Sequence[Asked], tell: Callable[[str], None]) -> Iterable[t
 
 
 def compile_all(case: Asked) -> float | None:
-    """Everything that the case launches: many at once, before anything is timed. Seconds of our first call, where these are known."""
+    """Everything that the case launches: many at once, before anything is timed. Seconds of our first call,
+    where these are known."""
     return WAYS[case.kind].compile_all(case)
 
 
@@ -111,14 +131,26 @@ def measure(case: Asked) -> dict[str, Any]:
         found = {**_nothing(), "status": "undeclared", "reason": str(undeclared)}
     except Exception as error:  # our own fault or a user's: recorded with its place, and the rest goes on
         oom = out_of_memory(error)
-        found = {**_nothing(), "status": "oom" if oom else "failed", "reason": str(error).splitlines()[0] if oom else theirs(error)}
+        found = {
+            **_nothing(),
+            "status": "oom" if oom else "failed",
+            "reason": str(error).splitlines()[0] if oom else theirs(error),
+        }
     give_back(case.device)  # the next case needs it
     return {**found, "environment": environment(case.device)}
 
 
 def _nothing() -> dict[str, Any]:
     """What is found before anything is."""
-    return {"status": "ok", "reason": None, "sides": {}, "state": None, "cost": None, "first_call": None, "marks": []}
+    return {
+        "status": "ok",
+        "reason": None,
+        "sides": {},
+        "state": None,
+        "cost": None,
+        "first_call": None,
+        "marks": [],
+    }
 
 
 def result_of(case: Asked, outcome: Outcome, peak: Ceilings | None, first: float | None) -> Result:
@@ -127,7 +159,12 @@ def result_of(case: Asked, outcome: Outcome, peak: Ceilings | None, first: float
     Args:
         first: seconds of the first call, if it was made when everything was compiled.
     """
-    found: dict[str, Any] = outcome.value or {**_nothing(), "status": "failed", "reason": outcome.failure, "environment": environment(case.device)}
+    found: dict[str, Any] = outcome.value or {
+        **_nothing(),
+        "status": "failed",
+        "reason": outcome.failure,
+        "environment": environment(case.device),
+    }
     return {
         "schema": SCHEMA,
         "kind": case.kind,

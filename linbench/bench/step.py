@@ -1,4 +1,5 @@
-"""`bench train`: whole training steps, captured and replayed as a run does them, beside a peer's and part by part."""
+"""`bench train`: whole training steps, captured and replayed as a run does them, beside a peer's and part by
+part."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -25,13 +26,15 @@ from linbench.results.speed_labels import AS_CALLED, OURS
 from linbench.results.store import STEP
 
 VERSION = 1
-"""Raised whenever a change to how steps are measured changes what is found; part of the identity of every result."""
+"""Raised whenever a change to how steps are measured changes what is found; part of the identity of every
+result."""
 
 HEAD_DIM = 64
 _WINDOW_SECONDS = 0.2
 WARM_UP = 5
 AHEAD = {"cuda": 500, "cpu": 8}
-"""Steps that examples are drawn for at once, at most: a run with small batches draws for more, but a window is at least as long."""
+"""Steps that examples are drawn for at once, at most: a run with small batches draws for more, but a window
+is at least as long."""
 _STEPS = 6 * max(AHEAD.values())
 """Of the runs that steps are taken of, for every window: more than are ever taken."""
 
@@ -52,7 +55,12 @@ SHAPES = {
     "cpu": (Shape(32, 64, 64),),
 }
 MODELS = ("attention", "linear_attention", "deltanet", "gated_deltanet")
-_SETTINGS: dict[str, Any] = {"task.vocab_size": 8192, "task.filler": "zero", "model.layers": 2, "model.channel_mixer": "none"}
+_SETTINGS: dict[str, Any] = {
+    "task.vocab_size": 8192,
+    "task.filler": "zero",
+    "model.layers": 2,
+    "model.channel_mixer": "none",
+}
 _OWN: dict[str, dict[str, Any]] = {
     "attention": {"model.positions": "none"},
     "linear_attention": {},
@@ -64,7 +72,8 @@ _OWN: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Steps(Placed):
-    """Steps of one model at one shape, or of so many replicas as one program, on a device: where; by_part: and where their time goes."""
+    """Steps of one model at one shape, or of so many replicas as one program, on a device: where; by_part:
+    and where their time goes."""
 
     kind: ClassVar[str] = STEP
     fresh: ClassVar[bool] = True
@@ -87,27 +96,48 @@ class Steps(Placed):
     def particulars(self) -> dict[str, Any]:
         """The model and the task as of a cell, and the shape."""
         cell = self.cells[0].identity
-        shape = {"shape": self.shape._asdict(), "replicas": self.replicas, "precision": self.precision, "by_part": self.by_part}
+        shape = {
+            "shape": self.shape._asdict(),
+            "replicas": self.replicas,
+            "precision": self.precision,
+            "by_part": self.by_part,
+        }
         return {"version": VERSION, "model": cell["model"], "task": cell["task"], **shape}
 
     @property
     def cells(self) -> list[Cell]:
-        """One for each replica, with a seed and a learning rate of its own: recall of a sixteenth as many pairs as tokens, heads of 64."""
+        """One for each replica, with a seed and a learning rate of its own: recall of a sixteenth as many
+        pairs as tokens, heads of 64."""
         shape = self.shape
-        settings = _SETTINGS | _OWN.get(self.model, {}) | {"task.seq_len": shape.T, "task.kv_pairs": max(2, shape.T // 16)}
-        settings |= {"protocol.batch_size": shape.B, "protocol.precision": self.precision, "model.d_model": shape.D}
+        settings = (
+            _SETTINGS
+            | _OWN.get(self.model, {})
+            | {"task.seq_len": shape.T, "task.kv_pairs": max(2, shape.T // 16)}
+        )
+        settings |= {
+            "protocol.batch_size": shape.B,
+            "protocol.precision": self.precision,
+            "model.d_model": shape.D,
+        }
         settings |= {"protocol.tokens": _STEPS * (self.repeats + 3) * shape.B * shape.T}
         heads = {"model.heads": max(1, shape.D // HEAD_DIM)} if with_heads(self.model) else {}
         return [
             cell
             for replica in range(self.replicas)
             for cell in plan_cells(
-                "mqar", [self.model], seeds=[replica], settings=settings | heads | {"protocol.lr": 1e-3 * (1 + replica)}, device=self.device, protocol=None
+                "mqar",
+                [self.model],
+                seeds=[replica],
+                settings=settings | heads | {"protocol.lr": 1e-3 * (1 + replica)},
+                device=self.device,
+                protocol=None,
             )
         ]
 
     def __str__(self) -> str:
-        return f"{self.model} {self.shape} {self.precision}{f' x{self.replicas}' if self.replicas > 1 else ''}"
+        return (
+            f"{self.model} {self.shape} {self.precision}{f' x{self.replicas}' if self.replicas > 1 else ''}"
+        )
 
 
 def shapes_of(preset: Preset) -> tuple[Shape, ...]:
@@ -131,13 +161,23 @@ def plan(
     repeats: int | None = None,
     by_part: bool = False,
 ) -> list[Steps]:
-    """The cases, shape by shape. Raises UserError: a name that is not there, or a shape that cannot be. A peer that cannot be had is told in every row."""
+    """The cases, shape by shape. Raises UserError: a name that is not there, or a shape that cannot be. A
+    peer that cannot be had is told in every row."""
     kind = device.partition(":")[0]
     precision, named = pick_precision(precision, device), peers.named(peer, device, "training steps")
     if by_part and kind == "cpu":
         raise UserError("--profile needs a GPU: it says which kernels a step spends its time in.")
     wanted = [
-        Steps(model, shape, precision, count, device, named if count == 1 else None, repeats or (5 if kind == "cpu" else 9), by_part)
+        Steps(
+            model,
+            shape,
+            precision,
+            count,
+            device,
+            named if count == 1 else None,
+            repeats or (5 if kind == "cpu" else 9),
+            by_part,
+        )
         for shape in shapes or SHAPES[kind]
         for model in models or MODELS
         for count in replicas
@@ -161,7 +201,8 @@ def compile_all(case: Steps) -> None:
 
 
 def find(case: Steps) -> dict[str, Any]:
-    """Seconds of a step for each side: over windows in turn, drawing batches included; peak memory; and the parts of ours.
+    """Seconds of a step for each side: over windows in turn, drawing batches included; peak memory; and the
+    parts of ours.
 
     Raises whatever our own side raises.
     """
@@ -175,7 +216,9 @@ def find(case: Steps) -> dict[str, Any]:
             step()
         _synchronise(cuda)
         found["captured"] = step.run.graph is not None
-        sides[OURS] |= ({"peak_bytes": torch.cuda.max_memory_allocated()} if cuda else {}) | ({"note": training.note} if training.note else {})
+        sides[OURS] |= ({"peak_bytes": torch.cuda.max_memory_allocated()} if cuda else {}) | (
+            {"note": training.note} if training.note else {}
+        )
         calls: dict[str, Callable[[], None]] = {OURS: step}
         if case.peer is not None:
             _add_peer(case, group[0], calls, sides)
@@ -190,7 +233,9 @@ def find(case: Steps) -> dict[str, Any]:
     return found
 
 
-def _add_peer(case: Steps, cell: Cell, calls: dict[str, Callable[[], None]], sides: dict[str, dict[str, Any]]) -> None:
+def _add_peer(
+    case: Steps, cell: Cell, calls: dict[str, Callable[[], None]], sides: dict[str, dict[str, Any]]
+) -> None:
     """The peer's step, if it can be had."""
     assert case.peer is not None
     name = case.peer[0]
@@ -206,7 +251,9 @@ def _add_peer(case: Steps, cell: Cell, calls: dict[str, Callable[[], None]], sid
         calls[name] = call
 
 
-def _in_turn(sides: dict[str, Callable[[], None]], repeats: int, *, fewest: dict[str, int], cuda: bool) -> dict[str, Spread]:
+def _in_turn(
+    sides: dict[str, Callable[[], None]], repeats: int, *, fewest: dict[str, int], cuda: bool
+) -> dict[str, Spread]:
     """Seconds of a call: over windows of many calls, a window of one side after one of the other.
 
     fewest: calls of a window, or whole multiples of them: so often a call does more.
@@ -216,7 +263,9 @@ def _in_turn(sides: dict[str, Callable[[], None]], repeats: int, *, fewest: dict
         for _ in range(WARM_UP):
             call()
         at_least = fewest.get(name, 1)
-        windows[name] = at_least * max(1, round(_WINDOW_SECONDS / _window(call, at_least, cuda=cuda) / at_least))
+        windows[name] = at_least * max(
+            1, round(_WINDOW_SECONDS / _window(call, at_least, cuda=cuda) / at_least)
+        )
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(repeats):
         for name, call in sides.items():

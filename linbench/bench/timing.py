@@ -1,4 +1,5 @@
-"""Medians after a warm-up. What is compared is called in turn, so that a change of the machine's mood meets all alike."""
+"""Medians after a warm-up. What is compared is called in turn, so that a change of the machine's mood meets
+all alike."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,14 +15,16 @@ Calls = Mapping[str, Callable[[], Any]]
 
 WARM_UP = 3
 _FEWEST, _ENOUGH_SECONDS, _AT_MOST = 5, 4.0, 3
-"""Calls, at the fewest, and seconds that are enough of them; so many times as long is too much even for these."""
+"""Calls, at the fewest, and seconds that are enough of them; so many times as long is too much even for
+these."""
 
 _CACHE_BYTES = 1 << 28
 """Several times the last-level cache of any GPU."""
 
 
 class Spread(NamedTuple):
-    """Seconds of a call over so many `calls`: the median, and those that a fifth of them stayed under (low) and exceeded (high)."""
+    """Seconds of a call over so many `calls`: the median, and those that a fifth of them stayed under (low)
+    and exceeded (high)."""
 
     median: float
     low: float
@@ -30,14 +33,16 @@ class Spread(NamedTuple):
 
 
 class Ceilings(NamedTuple):
-    """What the device does at best: bytes per second of a copy, read and written, and operations per second of a matrix product."""
+    """What the device does at best: bytes per second of a copy, read and written, and operations per second
+    of a matrix product."""
 
     bytes_per_second: float
     flops_per_second: float
 
 
 def as_called(calls: Calls, *, repeats: int, cuda: bool) -> dict[str, Spread]:
-    """Seconds that a caller waits for each until the device is done: of at most `repeats` calls, fewer if they take very long.
+    """Seconds that a caller waits for each until the device is done: of at most `repeats` calls, fewer if
+    they take very long.
 
     On a GPU the cache is overwritten before every call.
     """
@@ -69,7 +74,8 @@ def as_called(calls: Calls, *, repeats: int, cuda: bool) -> dict[str, Spread]:
 def replayed(calls: Calls, *, repeats: int) -> dict[str, Spread]:
     """Seconds that the GPU alone needs for each, replayed from a CUDA graph, with nothing in its caches.
 
-    The cache is overwritten before every replay; meanwhile the host runs ahead, so that no launch is waited for.
+    The cache is overwritten before every replay; meanwhile the host runs ahead, so that no launch is waited
+    for.
 
     Raises RuntimeError: a call that cannot be captured, in the words of `Captured`.
     """
@@ -89,7 +95,10 @@ def replayed(calls: Calls, *, repeats: int) -> dict[str, Spread]:
             end.record()
             events[name].append((begin, end))
     torch.cuda.synchronize()
-    return {name: spread([begin.elapsed_time(end) / 1e3 for begin, end in found]) for name, found in events.items()}
+    return {
+        name: spread([begin.elapsed_time(end) / 1e3 for begin, end in found])
+        for name, found in events.items()
+    }
 
 
 def replayed_where_possible(calls: Calls, *, repeats: int) -> tuple[dict[str, Spread], dict[str, str]]:
@@ -136,14 +145,18 @@ def peak_bytes(call: Callable[[], Any]) -> int:
 
 
 def ceilings(device: str) -> Ceilings:
-    """Measured here and now: a copy of 1 GiB and a bf16 product of 8192 x 8192 matrices; on a CPU 64 MiB, and 1024 x 1024 in float32."""
+    """Measured here and now: a copy of 1 GiB and a bf16 product of 8192 x 8192 matrices; on a CPU 64 MiB, and
+    1024 x 1024 in float32."""
     cuda = device.startswith("cuda")
     if cuda:
         torch.cuda.set_device(device)
     source = torch.randn(1 << (28 if cuda else 24), device=device)
     target = torch.empty_like(source)
     width = 8192 if cuda else 1024
-    x, y = (torch.randn(width, width, device=device, dtype=torch.bfloat16 if cuda else torch.float32) for _ in range(2))
+    x, y = (
+        torch.randn(width, width, device=device, dtype=torch.bfloat16 if cuda else torch.float32)
+        for _ in range(2)
+    )
     calls = {"copy": lambda: target.copy_(source), "product": lambda: x @ y}
     seconds = as_called(calls, repeats=20, cuda=cuda)
     return Ceilings(2 * source.nbytes / seconds["copy"].low, 2 * width**3 / seconds["product"].low)

@@ -1,7 +1,8 @@
-"""What a claim is: a sentence of the literature, and a rule that says which measures would bear it out and which would refute it.
+"""What a claim is: a sentence of the literature, and a rule that says which measures would bear it out and
+which would refute it.
 
-Claims stand in YAML files beside this one, a file for each section. Thresholds are those of the page that the claims were gathered on.
-`docs/claims.md` says which results are older than the rules.
+Claims stand in YAML files beside this one, a file for each section. Thresholds are those of the page that the
+claims were gathered on. `docs/claims.md` says which results are older than the rules.
 """
 
 import re
@@ -25,7 +26,8 @@ from linbench.experiments.suite import Suite, SuiteModel, SuiteTask, load
 
 
 class Grid(NamedTuple):
-    """Cells of a section: a suite of its own or part of a shipped one, with the models that measures of the section are of."""
+    """Cells of a section: a suite of its own or part of a shipped one, with the models that measures of the
+    section are of."""
 
     suite: Suite
     of: str
@@ -62,7 +64,9 @@ class Claim:
     @property
     def deciding(self) -> list[str]:
         """The measures that its rules name; others are shown beside them."""
-        return list(dict.fromkeys(name for rule in (self.supported, self.refuted) if rule for name in rule.names))
+        return list(
+            dict.fromkeys(name for rule in (self.supported, self.refuted) if rule for name in rule.names)
+        )
 
     @property
     def premises(self) -> list[Rule]:
@@ -84,7 +88,9 @@ class Claim:
     def cost(self) -> str:
         """Its tiers in words."""
         words = " or ".join(dict.fromkeys((TIERS[self.tiers[0]], TIERS[self.tiers[-1]])))
-        return f"tier {self.text.tier}: {words}" + (" a model on a GPU" if self.tiers[0] in ("T1", "T2", "T3") else "")
+        return f"tier {self.text.tier}: {words}" + (
+            " a model on a GPU" if self.tiers[0] in ("T1", "T2", "T3") else ""
+        )
 
     @property
     def tiers(self) -> tuple[str, ...]:
@@ -96,7 +102,8 @@ class Claim:
 
 @cache
 def claims() -> dict[str, Claim]:
-    """All claims by their ids, in the order of these. Raises UserError: a file is not as it should be, in one sentence about the first thing that is wrong."""
+    """All claims by their ids, in the order of these. Raises UserError: a file is not as it should be, in one
+    sentence about the first thing that is wrong."""
     found: dict[str, Claim] = {}
     for path in sorted((files("linbench") / "claims").iterdir(), key=lambda path: path.name):
         if path.name.endswith(".yaml"):
@@ -118,9 +125,13 @@ class Section(Settings):
     """A file."""
 
     title: str
-    cells: dict[str, dict[str, Any]] = Field({}, description="cells by names of their own: as a suite, without models, or part of a shipped one")
+    cells: dict[str, dict[str, Any]] = Field(
+        {}, description="cells by names of their own: as a suite, without models, or part of a shipped one"
+    )
     untrained: dict[str, dict[str, Any]] = Field({}, description="tables by names of their own")
-    timed: dict[str, dict[str, Any]] = Field({}, description="shapes that layers are timed at, by names of their own")
+    timed: dict[str, dict[str, Any]] = Field(
+        {}, description="shapes that layers are timed at, by names of their own"
+    )
     claims: dict[str, dict[str, Any]] = Field(description="by their ids")
 
 
@@ -131,8 +142,13 @@ def section(values: Mapping[str, Any], *, where: str) -> list[Claim]:
     tables = {name: Table.parse(given, where=f"{where}: {name}") for name, given in parsed.untrained.items()}
     benches = {name: Bench.parse(given, where=f"{where}: {name}") for name, given in parsed.timed.items()}
     if twice := sorted((grids.keys() & (tables.keys() | benches.keys())) | (tables.keys() & benches.keys())):
-        raise UserError(f"{where}: {twice[0]} names two of cells, tables of what needs no training, and layers timed.")
-    found = [_claim(name, given, parsed.title, Places(grids, tables, benches)) for name, given in parsed.claims.items()]
+        raise UserError(
+            f"{where}: {twice[0]} names two of cells, tables of what needs no training, and layers timed."
+        )
+    found = [
+        _claim(name, given, parsed.title, Places(grids, tables, benches))
+        for name, given in parsed.claims.items()
+    ]
     whole = {name: _with_models(grid, found, name, f"{where}: {name}") for name, grid in grids.items()}
     return [replace(claim, grids=whole) for claim in found]
 
@@ -143,7 +159,10 @@ def _grid(given: Mapping[str, Any], where: str) -> Grid:
     else:
         suite, name = load(given["suite"]), given["suite"]
         if extra := sorted(given.keys() - {"suite", "tasks"}):
-            raise UserError(f"{where}: of a shipped suite nothing can be changed, but tasks left out; {extra[0]} cannot be given.")
+            raise UserError(
+                f"{where}: of a shipped suite nothing can be changed, but tasks left out; {extra[0]} cannot"
+                " be given."
+            )
         wanted = [SuiteTask.model_validate(task) for task in given.get("tasks", [])]
         tasks = tuple(task for task in suite.tasks if not wanted or any(_is(task, part) for part in wanted))
         if unmet := [part.task for part in wanted if not any(_is(task, part) for task in suite.tasks)]:
@@ -156,11 +175,19 @@ def _grid(given: Mapping[str, Any], where: str) -> Grid:
 
 def _with_models(grid: Grid, claims: Sequence[Claim], name: str, where: str) -> Grid:
     """The grid with the models of all measures that are of it."""
-    named = dict.fromkeys(measure.model for claim in claims for measure in claim.measures.values() if measure.cells == name)
-    known = {model.model: model for model in grid.suite.models} if grid.of else {model: SuiteModel(model=model) for model in named}
+    named = dict.fromkeys(
+        measure.model for claim in claims for measure in claim.measures.values() if measure.cells == name
+    )
+    known = (
+        {model.model: model for model in grid.suite.models}
+        if grid.of
+        else {model: SuiteModel(model=model) for model in named}
+    )
     if unknown_models := [model for model in named if model not in known]:
         raise UserError(f"{where}: the suite {grid.of} has no model {unknown_models[0]}.")
-    return grid._replace(suite=grid.suite.model_copy(update={"models": tuple(known[model] for model in named)}))
+    return grid._replace(
+        suite=grid.suite.model_copy(update={"models": tuple(known[model] for model in named)})
+    )
 
 
 def _is(task: SuiteTask, wanted: SuiteTask) -> bool:
@@ -174,20 +201,31 @@ def _claim(name: str, given: Mapping[str, Any], title: str, places: Places) -> C
     measures = {own: _measure(name, own, value, text.measure, places) for own, value in text.measures.items()}
     if not bool(measures) == bool(text.supported) == bool(text.refuted):
         raise UserError(f"{name}: measures and both rules, supported and refuted, go together.")
-    rules = {which: Rule.of(rule, measures, where=f"{name}.{which}") for which in ("supported", "refuted") if (rule := getattr(text, which))}
+    rules = {
+        which: Rule.of(rule, measures, where=f"{name}.{which}")
+        for which in ("supported", "refuted")
+        if (rule := getattr(text, which))
+    }
     return Claim(name, title, text, measures, *places, rules.get("supported"), rules.get("refuted"))
 
 
-def _measure(claim: str, name: str, given: str | Mapping[str, Any], shared: Mapping[str, Any], among: Places) -> Measure:
+def _measure(
+    claim: str, name: str, given: str | Mapping[str, Any], shared: Mapping[str, Any], among: Places
+) -> Measure:
     where = f"{claim}.{name}"
-    measure = Measure.parse({**shared, **({"model": given} if isinstance(given, str) else given)}, where=where)
+    measure = Measure.parse(
+        {**shared, **({"model": given} if isinstance(given, str) else given)}, where=where
+    )
     places = [name for kind in among for name in kind]
     if not measure.cells and len(places) == 1:
         measure = measure.model_copy(update={"cells": places[0]})
     if measure.cells not in places:
         raise unknown(f"cells of {where}", measure.cells, places)
     if bool(measure.model) == (measure.cells in among.tables):
-        raise UserError(f"{where}: {'a table has no model' if measure.model else 'cells are of a model, which is to be named'}.")
+        raise UserError(
+            f"{where}:"
+            f" {'a table has no model' if measure.model else 'cells are of a model, which is to be named'}."
+        )
     if bench := among.benches.get(measure.cells):
         _check_timed(measure, bench, where)
     if bool(measure.along) != (measure.reaching is not None):
@@ -202,4 +240,7 @@ def _check_timed(measure: Measure, bench: Bench, where: str) -> None:
     if measure.of != TRAINING:
         raise UserError(f"{where}.of = {measure.of}: of layers timed there are {TRAINING} alone.")
     if set(measure.where) != {"length"} or measure.where["length"] not in bench.lengths:
-        raise UserError(f"{where}.where says at which length, one of {', '.join(map(str, bench.lengths))}, and nothing else.")
+        raise UserError(
+            f"{where}.where says at which length, one of {', '.join(map(str, bench.lengths))}, and nothing"
+            " else."
+        )

@@ -30,7 +30,8 @@ class Aside(NamedTuple):
 
     why: str
     between: Span | None
-    """What it came to, where anything was measured, and what more training could make of that at most, which may be infinitely much."""
+    """What it came to, where anything was measured, and what more training could make of that at most, which
+    may be infinitely much."""
 
     @property
     def value(self) -> float | None:
@@ -50,7 +51,8 @@ class Figure:
     """Seeds whose results decide nothing."""
     best: bool = False
     qualifiers: tuple[str, ...] = ()
-    """By which rules of former days the learning rates of its runs were chosen, in words; none: as the search asks today."""
+    """By which rules of former days the learning rates of its runs were chosen, in words; none: as the search
+    asks today."""
 
     whole = "all seeds"
     """By what an answer is found before it is doubted."""
@@ -67,7 +69,8 @@ class Figure:
 
     @property
     def spread(self) -> float:
-        """The standard deviation over seeds; 0 of a single one, of the best of them, and where any was never reached."""
+        """The standard deviation over seeds; 0 of a single one, of the best of them, and where any was never
+        reached."""
         values = list(self.values.values())
         return stdev(values) if len(values) > 1 and inf not in values and not self.best else 0.0
 
@@ -85,20 +88,31 @@ class Figure:
     @property
     def short(self) -> bool:
         """Whether more training may be all that it lacks."""
-        return bool(self.trouble) and not self.missing and all(aside.why == UNDERTRAINED for aside in self.aside.values())
+        return (
+            bool(self.trouble)
+            and not self.missing
+            and all(aside.why == UNDERTRAINED for aside in self.aside.values())
+        )
 
     @property
     def bounded(self) -> bool:
-        """Whether all that it lacks is that runs were still getting better, and it is known how good they can get."""
-        return self.short and bool(self.aside) and all(aside.between is not None and aside.between.high < inf for aside in self.aside.values())
+        """Whether all that it lacks is that runs were still getting better, and it is known how good they can
+        get."""
+        return (
+            self.short
+            and bool(self.aside)
+            and all(aside.between is not None and aside.between.high < inf for aside in self.aside.values())
+        )
 
     @property
     def span(self) -> Span:
-        """Between what it lies: runs that were still getting better stay as they are, or come to the most that there is."""
+        """Between what it lies: runs that were still getting better stay as they are, or come to the most
+        that there is."""
         if not self.bounded:
             return exactly(self.value)
         return ends(best if self.best else mean)(
-            *map(exactly, self.values.values()), *(aside.between for aside in self.aside.values() if aside.between is not None)
+            *map(exactly, self.values.values()),
+            *(aside.between for aside in self.aside.values() if aside.between is not None),
         )
 
     def others(self, name: str) -> Iterator[tuple[str, "Figure"]]:
@@ -106,14 +120,24 @@ class Figure:
         aside = self.aside if self.bounded else {}
         for seed in () if self.best else (*self.values, *aside):
             values = {own: value for own, value in self.values.items() if own != seed}
-            yield f"without seed {seed} of {name}", Figure(values, aside={own: each for own, each in aside.items() if own != seed})
+            yield (
+                f"without seed {seed} of {name}",
+                Figure(values, aside={own: each for own, each in aside.items() if own != seed}),
+            )
 
     @property
     def out_of(self) -> str:
         """How many seeds count and, where they differ, what each came to; then why others do not."""
-        told = ", ".join(map(in_words, self.values.values())) if len(set(self.values.values())) > 1 or self.aside else ""
+        told = (
+            ", ".join(map(in_words, self.values.values()))
+            if len(set(self.values.values())) > 1 or self.aside
+            else ""
+        )
         counting = counted(len(self.values), "seed") + (f": {told}" if told else "")
-        others = [f"{aside.why}{'' if aside.value is None else f' at {in_words(aside.value)}'}" for aside in self.aside.values()]
+        others = [
+            f"{aside.why}{'' if aside.value is None else f' at {in_words(aside.value)}'}"
+            for aside in self.aside.values()
+        ]
         return "; ".join([counting, *others, *([f"{self.missing} missing"] if self.missing else [])])
 
     @property
@@ -123,7 +147,10 @@ class Figure:
             "value": _number(self.value if self.values else None),
             "spread": self.spread if self.values else None,
             "seeds": {str(seed): _number(value) for seed, value in self.values.items()},
-            "aside": {str(seed): {"why": aside.why, "value": _number(aside.value)} for seed, aside in self.aside.items()},
+            "aside": {
+                str(seed): {"why": aside.why, "value": _number(aside.value)}
+                for seed, aside in self.aside.items()
+            },
             "missing": self.missing,
             "between": list(self.span) if self.bounded else None,
         }
@@ -133,13 +160,28 @@ class Figure:
             return " to ".join(map(in_words, dict.fromkeys(self.span)))
         if not self.values:
             return "–"
-        spread = f" ± {self.spread:.3f}" if len(self.values) > 1 and inf not in self.values.values() and not self.best and not _rounding(self.value) else ""
+        spread = (
+            f" ± {self.spread:.3f}"
+            if len(self.values) > 1
+            and inf not in self.values.values()
+            and not self.best
+            and not _rounding(self.value)
+            else ""
+        )
         return f"{in_words(self.value)}{spread if self.value < 1000 else ''}"
 
 
 def in_words(value: float) -> str:
     """A figure as it is shown."""
-    return "never" if value == inf else f"{value:,.0f}" if abs(value) >= 1000 else "< 1e-5" if _rounding(value) else f"{value:.3f}"
+    return (
+        "never"
+        if value == inf
+        else f"{value:,.0f}"
+        if abs(value) >= 1000
+        else "< 1e-5"
+        if _rounding(value)
+        else f"{value:.3f}"
+    )
 
 
 def _rounding(value: float) -> bool:
@@ -171,7 +213,11 @@ def figure(measure: Measure, cells: Sequence[Cell], found: Mapping[str, Result])
         if trouble and (trouble in UNLAWFUL or trouble not in NO_VERDICT):
             aside[seed] = Aside(trouble, None)
             continue
-        between = _along(measure, these, results) if measure.along else ends(mean)(*(_value(measure, result, measure.at) for result in results))
+        between = (
+            _along(measure, these, results)
+            if measure.along
+            else ends(mean)(*(_value(measure, result, measure.at) for result in results))
+        )
         if trouble:
             aside[seed] = Aside(trouble, between if measure.of in SHARES else Span(between.low, inf))
         else:
@@ -189,16 +235,23 @@ def _troubles(result: Result, measure: Measure) -> list[str]:
 
 
 def _along(measure: Measure, cells: Sequence[Cell], results: Sequence[Result]) -> Span:
-    """The largest value of a slice or a setting up to which all are as high; 0 where the first is not. What lies beyond one that is not changes nothing."""
+    """The largest value of a slice or a setting up to which all are as high; 0 where the first is not. What
+    lies beyond one that is not changes nothing."""
     if "." in measure.along:
-        curve = [(float(all_settings(cell)[measure.along]), _value(measure, result, measure.at)) for cell, result in zip(cells, results, strict=True)]
+        curve = [
+            (float(all_settings(cell)[measure.along]), _value(measure, result, measure.at))
+            for cell, result in zip(cells, results, strict=True)
+        ]
     else:
-        told = _part(measure, results[0])["slices"].get(measure.along, {"at": []})  # of a run that diverged none
+        # of a run that diverged none
+        told = _part(measure, results[0])["slices"].get(measure.along, {"at": []})
         curve = [(float(at), _value(measure, results[0], {measure.along: at})) for at in told["at"]]
     curve.sort()
     places = [0.0, *(at for at, _ in curve)]
     enough = measure.reaching or 0.0
-    return ends(lambda *values: places[len(list(takewhile(lambda value: value >= enough, values)))])(*(value for _, value in curve))
+    return ends(lambda *values: places[len(list(takewhile(lambda value: value >= enough, values)))])(
+        *(value for _, value in curve)
+    )
 
 
 def _value(measure: Measure, result: Result, at: Mapping[str, int | str]) -> Span:
@@ -224,7 +277,11 @@ def _reached(measure: Measure, result: Result, at: Mapping[str, int | str]) -> f
 def _part(measure: Measure, result: Result) -> Mapping[str, Any]:
     """The whole of a result, or one of its tests."""
     if not measure.test or "tests" not in result:
-        return {"metrics": {**result["metrics"], "accuracy": accuracy(result)}, "slices": slices(result), "chance": result["chance"]}
+        return {
+            "metrics": {**result["metrics"], "accuracy": accuracy(result)},
+            "slices": slices(result),
+            "chance": result["chance"],
+        }
     (test,) = (test for test in result["tests"] if measure.test.items() <= test["settings"].items())
     return {"metrics": test["metrics"], "slices": test["slices"], "chance": test["chance"]}
 

@@ -38,7 +38,8 @@ def _drawing(claim: Claim, ruling: Ruling) -> Drawing:
     told = [f"{name.lower()}: {words}" for name, words in about(claim).items() if name in RULES]
     head = [fill(line, LETTERS) for line in (f"{claim.id}: {claim.text.says} {where(ruling)}.", *told)]
 
-    shown = {name: [str(found), found.out_of] for name, found in ruling.figures.items()}  # last bits of what needs no training are a machine's own
+    # last bits of what needs no training are a machine's own
+    shown = {name: [str(found), found.out_of] for name, found in ruling.figures.items()}
 
     def draw(sheet: Sheet) -> bool:
         lines = sum(line.count("\n") + 1 for line in head)
@@ -50,9 +51,10 @@ def _drawing(claim: Claim, ruling: Ruling) -> Drawing:
         return True
 
     caption = (
-        f"{claim.id}, {where(ruling)}. A small dot is a seed, hollow one that was still getting better or decides nothing. The bar is the mean ± standard "
-        "deviation of those that count, where it says so the best of them, of a speed the median between its fifths; a dotted line is what lies between how "
-        "good it was and how good more training could make it. In grey what has no figure."
+        f"{claim.id}, {where(ruling)}. A small dot is a seed, hollow one that was still getting better or"
+        " decides nothing. The bar is the mean ± standard deviation of those that count, where it says so"
+        " the best of them, of a speed the median between its fifths; a dotted line is what lies between how"
+        " good it was and how good more training could make it. In grey what has no figure."
     )
     return Drawing(slug(claim, ruling), draw, caption, digest({"rules": told, "figures": shown}))
 
@@ -62,7 +64,11 @@ def _panels(claim: Claim, figures: Mapping[str, Found]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name in claim.deciding:
         measure = claim.measures[name]
-        unit = f"largest {measure.along.removeprefix('task.')} with {measure.reaching:g}" if measure.reaching is not None else measure.of
+        unit = (
+            f"largest {measure.along.removeprefix('task.')} with {measure.reaching:g}"
+            if measure.reaching is not None
+            else measure.of
+        )
         if name in figures:
             found.setdefault(unit, []).append(name)
     return found
@@ -72,19 +78,38 @@ def _dots(axes: Axes, claim: Claim, figures: Mapping[str, Found], unit: str) -> 
     """The first above."""
     names = list(figures)[::-1]
     models = [claim.measures[name].model for name in names]
-    colours = [ink(colour) for colour in colours_of([parse_pattern(model)[0].name if model else "" for model in models])]
+    colours = [
+        ink(colour)
+        for colour in colours_of([parse_pattern(model)[0].name if model else "" for model in models])
+    ]
     numbers = [value for name in names for value, _ in _seeds(figures[name]) if value != inf]
     for height, (name, colour) in enumerate(zip(names, colours, strict=True)):
         found = figures[name]
         for value, counts in _seeds(found):
             if value != inf:
-                axes.plot([value], [height], marker="o", markersize=3.4, color=colour, markerfacecolor=colour if counts else "white", linestyle="", zorder=3)
+                axes.plot(
+                    [value],
+                    [height],
+                    marker="o",
+                    markersize=3.4,
+                    color=colour,
+                    markerfacecolor=colour if counts else "white",
+                    linestyle="",
+                    zorder=3,
+                )
         if found.bounded:
             axes.plot(found.span, [height] * 2, color=colour, linewidth=1.0, linestyle=":")
         elif _has_value(found) and found.value != inf:
-            axes.plot([found.value - found.spread, found.value + found.spread], [height] * 2, color=colour, linewidth=1.0)
+            axes.plot(
+                [found.value - found.spread, found.value + found.spread],
+                [height] * 2,
+                color=colour,
+                linewidth=1.0,
+            )
             axes.plot([found.value], [height], marker="|", markersize=11, markeredgewidth=2.0, color=colour)
-        words = str(found) if _has_value(found) else found.out_of if isinstance(found, Figure) else found.trouble
+        words = (
+            str(found) if _has_value(found) else found.out_of if isinstance(found, Figure) else found.trouble
+        )
         axes.text(
             1.01,
             height,
@@ -106,19 +131,26 @@ def _dots(axes: Axes, claim: Claim, figures: Mapping[str, Found], unit: str) -> 
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=10))
         axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))  # after the scale, which brings its own
+    # after the scale, which brings its own
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
 
 
 def _label(claim: Claim, name: str) -> str:
     """The name in the rules, and what it is of but for what the axis says."""
-    return f"{name}  ({fill(said(claim, name).replace(f', {claim.measures[name].of}', ''), LABEL, max_lines=1, placeholder=' ...')})"
+    return (
+        f"{name} "
+        f" ({fill(said(claim, name).replace(f', {claim.measures[name].of}', ''), LABEL, max_lines=1, placeholder=' ...')})"
+    )
 
 
 def _seeds(found: Found) -> Sequence[tuple[float, bool]]:
     """What each came to, and whether it counts."""
     if not isinstance(found, Figure):
         return []
-    return [*((value, True) for value in found.values.values()), *((aside.value, False) for aside in found.aside.values() if aside.value is not None)]
+    return [
+        *((value, True) for value in found.values.values()),
+        *((aside.value, False) for aside in found.aside.values() if aside.value is not None),
+    ]
 
 
 def _has_value(found: Found) -> bool:

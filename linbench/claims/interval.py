@@ -1,4 +1,5 @@
-"""Numbers that are known to lie between two, and what comes of them: exact ones, whose ends are the same, above all."""
+"""Numbers that are known to lie between two, and what comes of them: exact ones, whose ends are the same,
+above all."""
 
 import math
 from collections.abc import Callable
@@ -29,7 +30,8 @@ def exactly(value: float) -> Span:
 
 
 def corners(of: Callable[[float, float], float]) -> Callable[[Span, Span], Span]:
-    """For what only rises or only falls with each of two numbers, wherever the other is. Raises NoValueError as that does, and where it is none."""
+    """For what only rises or only falls with each of two numbers, wherever the other is. Raises NoValueError
+    as that does, and where it is none."""
 
     def over(a: Span, b: Span) -> Span:
         found = [of(x, y) for x, y in product(a, b)]
@@ -90,4 +92,6 @@ def rank(own: float, *others: float) -> float:
 
 def ranked(own: Span, *others: Span) -> Span:
     """`rank`, which falls as its own number rises."""
-    return Span(rank(own.high, *(other.low for other in others)), rank(own.low, *(other.high for other in others)))
+    return Span(
+        rank(own.high, *(other.low for other in others)), rank(own.low, *(other.high for other in others))
+    )

@@ -67,8 +67,14 @@ MANY = 4
 
 
 def line(verdict: Verdict) -> list[str]:
-    """Its id, answer, what it says, and why: the figures that decide it with what limits them, or why it is undecided."""
-    return [verdict.claim.id, verdict.answer, verdict.claim.text.says, "; ".join([verdict.why or _by(verdict), *verdict.qualifiers])]
+    """Its id, answer, what it says, and why: the figures that decide it with what limits them, or why it is
+    undecided."""
+    return [
+        verdict.claim.id,
+        verdict.answer,
+        verdict.claim.text.says,
+        "; ".join([verdict.why or _by(verdict), *verdict.qualifiers]),
+    ]
 
 
 def _by(verdict: Verdict) -> str:
@@ -82,26 +88,39 @@ def tally(verdicts: Sequence[Verdict]) -> str:
     answers = [verdict.answer for verdict in verdicts]
     waiting = sum(not verdict.rulings and verdict.why.startswith("needs") for verdict in verdicts)
     return (
-        f"{counted(len(verdicts), 'claim')}: {answers.count(SUPPORTED)} supported, {answers.count(REFUTED)} refuted, {answers.count(UNDECIDED)} undecided, "
-        f"of which {waiting} need what is not there."
+        f"{counted(len(verdicts), 'claim')}: {answers.count(SUPPORTED)} supported, {answers.count(REFUTED)}"
+        f" refuted, {answers.count(UNDECIDED)} undecided, of which {waiting} need what is not there."
     )
 
 
 def detail(verdict: Verdict, stored: Stored, *, beside: Path | None = None) -> list[str]:
-    """A claim at length, as Markdown without its heading. beside: the file that it is written to, where its `pictures` are to be seen in it."""
+    """A claim at length, as Markdown without its heading. beside: the file that it is written to, where its
+    `pictures` are to be seen in it."""
     claim, text = verdict.claim, verdict.claim.text
-    lines = [text.says, "", *(f"- {name}: {f'`{words}`' if name in RULES else words}" for name, words in about(claim).items())]
+    lines = [
+        text.says,
+        "",
+        *(f"- {name}: {f'`{words}`' if name in RULES else words}" for name, words in about(claim).items()),
+    ]
     limited = f" ({escape.markdown('; '.join(verdict.qualifiers))})" if verdict.qualifiers else ""
-    lines.append(f"- **{verdict.answer}**{limited}{': ' + escape.markdown(verdict.why) if verdict.why else ''}")
+    lines.append(
+        f"- **{verdict.answer}**{limited}{': ' + escape.markdown(verdict.why) if verdict.why else ''}"
+    )
     if claim.measures and not verdict.rulings:
         lines += ["", "What decides it:", "", table(claim)]
     for ruling in verdict.rulings:
         told = escape.paragraph("; ".join([where(ruling), *ruling.qualifiers(claim)]))
         lines += ["", f"{told}:", "", table(claim, ruling.figures)]
         if beside is not None and ruling.seen:
-            lines += ["", f"![{claim.id}, every seed]({_url(Path(pictures(beside).name))}/{slug(claim, ruling)}.png)"]
+            lines += [
+                "",
+                f"![{claim.id}, every seed]({_url(Path(pictures(beside).name))}/{slug(claim, ruling)}.png)",
+            ]
         if (kind := text.figure) and ruling.device != NOTHING_TRAINED:
-            lines += [f"\n{_shown(path, beside and beside.parent)}" for path in stored.pictures(verdict.ids(ruling, stored), kind)]
+            lines += [
+                f"\n{_shown(path, beside and beside.parent)}"
+                for path in stored.pictures(verdict.ids(ruling, stored), kind)
+            ]
     return lines
 
 
@@ -125,10 +144,19 @@ RULES = ("Supported", "Refuted")
 
 
 def about(claim: Claim) -> dict[str, str]:
-    """Where it is from, what was published, its rules in words and as they are applied, and what to be careful with."""
+    """Where it is from, what was published, its rules in words and as they are applied, and what to be
+    careful with."""
     text, rules = claim.text, zip(RULES, (claim.supported, claim.refuted), strict=True)
-    told = {"Source": text.source, "Published": text.published, "Setting": text.setting, "Rule": text.rule, "Here": text.here.strip()}
-    told |= {name: _one_line(rule.text) for name, rule in rules if rule} | {"Read with care": text.care.strip()}
+    told = {
+        "Source": text.source,
+        "Published": text.published,
+        "Setting": text.setting,
+        "Rule": text.rule,
+        "Here": text.here.strip(),
+    }
+    told |= {name: _one_line(rule.text) for name, rule in rules if rule} | {
+        "Read with care": text.care.strip()
+    }
     return {name: words for name, words in told.items() if words}
 
 
@@ -150,25 +178,41 @@ def table(claim: Claim, figures: Mapping[str, Found] | None = None) -> str:
 
 
 def measures(claim: Claim, figures: Mapping[str, Found] | None = None) -> list[list[str]]:
-    """Every measure, with figures also what it came to and what that is made of; those that decide nothing stand last."""
+    """Every measure, with figures also what it came to and what that is made of; those that decide nothing
+    stand last."""
     names = [*claim.deciding, *(name for name in claim.measures if name not in claim.deciding)]
     ours = [(name + ("" if name in claim.deciding else " (beside)"), said(claim, name)) for name in names]
-    rows: list[list[str]] = [list(map(escape.Markdown, each)) for each in ours]  # words of the claim's own file, not of results
+    # words of the claim's own file, not of results
+    rows: list[list[str]] = [list(map(escape.Markdown, each)) for each in ours]
     if figures is not None:
-        rows = [[*row, str(figures[name]), figures[name].out_of] for name, row in zip(names, rows, strict=True)]
+        rows = [
+            [*row, str(figures[name]), figures[name].out_of] for name, row in zip(names, rows, strict=True)
+        ]
     return rows
 
 
 def said(claim: Claim, name: str) -> str:
     """What a measure looks at, in words; also where, if that is not the same for all."""
     measure = claim.measures[name]
-    where = [f"{name.partition('.')[2] or name} {value}" for name, value in (measure.where | measure.test).items()]
+    where = [
+        f"{name.partition('.')[2] or name} {value}" for name, value in (measure.where | measure.test).items()
+    ]
     at = [f"{name} {value}" for name, value in measure.at.items()]
-    along = [f"largest {measure.along.removeprefix('task.')} up to which it is {measure.reaching:g}"] if measure.reaching is not None else []
-    best = ["best of the seeds" + (", marked or not" if measure.marked else "")] if measure.over == "best" else []
+    along = (
+        [f"largest {measure.along.removeprefix('task.')} up to which it is {measure.reaching:g}"]
+        if measure.reaching is not None
+        else []
+    )
+    best = (
+        ["best of the seeds" + (", marked or not" if measure.marked else "")]
+        if measure.over == "best"
+        else []
+    )
     across = [f"mean of {measure.across}"] if measure.across else []
     place = [f"in {measure.cells}"] if len({one.cells for one in claim.measures.values()}) > 1 else []
-    return ", ".join([*([measure.model] if measure.model else []), *where, measure.of, *across, *at, *along, *best, *place])
+    return ", ".join(
+        [*([measure.model] if measure.model else []), *where, measure.of, *across, *at, *along, *best, *place]
+    )
 
 
 def pictures(page: Path) -> Path:
@@ -182,18 +226,26 @@ def slug(claim: Claim, ruling: Ruling) -> str:
 
 
 def page(verdicts: Sequence[Verdict], stored: Stored, *, command: str, beside: Path) -> str:
-    """All of them as Markdown, to be written to a file: a table for each section, then every claim at length."""
+    """All of them as Markdown, to be written to a file: a table for each section, then every claim at
+    length."""
     parts = [HEAD.format(command=escape.one_line(command)), tally(verdicts) + "\n"]
     sections = list(dict.fromkeys(verdict.claim.section for verdict in verdicts))
     for section in sections:
         own = [verdict for verdict in verdicts if verdict.claim.section == section]
-        rows = [[escape.Markdown(f"[{name}](#{name.lower()})"), answer, escape.Markdown(says), why] for name, answer, says, why in map(line, own)]
-        parts.append(f"## {section}\n\n{markdown(['claim', 'verdict', 'says', 'why'], rows, left=('claim', 'verdict', 'says', 'why'))}\n")
+        rows = [
+            [escape.Markdown(f"[{name}](#{name.lower()})"), answer, escape.Markdown(says), why]
+            for name, answer, says, why in map(line, own)
+        ]
+        parts.append(
+            f"## {section}\n\n{markdown(['claim', 'verdict', 'says', 'why'], rows, left=('claim', 'verdict', 'says', 'why'))}\n"
+        )
     for section in sections:
         parts.append(f"## {section}: at length\n")
         for verdict in verdicts:
             if verdict.claim.section == section:
-                parts.append("\n".join([f"### {verdict.claim.id}", "", *detail(verdict, stored, beside=beside)]) + "\n")
+                parts.append(
+                    "\n".join([f"### {verdict.claim.id}", "", *detail(verdict, stored, beside=beside)]) + "\n"
+                )
     return "\n".join(parts)
 
 
@@ -203,14 +255,33 @@ def plain(verdict: Verdict) -> dict[str, Any]:
     return {
         "id": verdict.claim.id,
         "section": verdict.claim.section,
-        **text.model_dump(include={"says", "source", "published", "tier", "setting", "rule", "here", "care", "supported", "refuted"}),
+        **text.model_dump(
+            include={
+                "says",
+                "source",
+                "published",
+                "tier",
+                "setting",
+                "rule",
+                "here",
+                "care",
+                "supported",
+                "refuted",
+            }
+        ),
         "measures": {name: said(verdict.claim, name) for name in verdict.claim.measures},
         "needs": unmet(verdict.claim),
         "verdict": verdict.answer,
         "why": verdict.why,
         "qualifiers": verdict.qualifiers,
         "devices": [
-            {"device": ruling.device, "longer": ruling.longer, "verdict": ruling.answer, "why": ruling.why, "qualifiers": ruling.qualifiers(verdict.claim)}
+            {
+                "device": ruling.device,
+                "longer": ruling.longer,
+                "verdict": ruling.answer,
+                "why": ruling.why,
+                "qualifiers": ruling.qualifiers(verdict.claim),
+            }
             | {"figures": {name: found.plain for name, found in ruling.figures.items()}}
             for ruling in verdict.rulings
         ],

@@ -30,10 +30,18 @@ def outlook(verdict: Verdict, stored: Stored, *, device: str) -> Outlook:
     paced = pace(stored.results.values(), device)
     for part in parts(claim, device=device, longer=verdict.budget(device_class(device))):
         done = settled(part.cells, lambda cell: stored.results.get(cell.id), part.search)
-        tuning, missing = ahead([cell for cell in part.cells if cell.id not in done], stored.results.get, part.search, retry=False)
+        tuning, missing = ahead(
+            [cell for cell in part.cells if cell.id not in done], stored.results.get, part.search, retry=False
+        )
         cells = [*tuning, *part.cells]
         every, left = every + len(cells), left + len(missing)
         for group in groups([cell for cell in cells if cell.id in missing]):
             costs.append(seconds(group, paced))
     known = [cost for cost in costs if cost is not None]
-    return Outlook(every, left, sum(known) if len(known) == len(costs) else None, len(claim.timed), len(untimed(claim, stored, device=device)))
+    return Outlook(
+        every,
+        left,
+        sum(known) if len(known) == len(costs) else None,
+        len(claim.timed),
+        len(untimed(claim, stored, device=device)),
+    )

@@ -10,11 +10,18 @@ from linbench.experiments.registry import Kind, registry
 
 
 def unmet(claim: Claim) -> list[str]:
-    """In words; nothing where all is there. What has a name is looked up, so that a claim that waits for a model is ready when it is there."""
+    """In words; nothing where all is there. What has a name is looked up, so that a claim that waits for a
+    model is ready when it is there."""
     needs = claim.text.needs
-    models = [*needs.models, *(claim.measures[name].model for name in claim.deciding if claim.measures[name].model)]
+    models = [
+        *needs.models,
+        *(claim.measures[name].model for name in claim.deciding if claim.measures[name].model),
+    ]
     tasks = [*needs.tasks, *(task for name in claim.deciding for task in _tasks(claim, name))]
-    lacking = [*(word for model in models for word in lacking_of_model(model)), *(f"task {task}" for task in tasks if not _there("task", task))]
+    lacking = [
+        *(word for model in models for word in lacking_of_model(model)),
+        *(f"task {task}" for task in tasks if not _there("task", task)),
+    ]
     return [*dict.fromkeys(lacking), *needs.other]
 
 
@@ -34,7 +41,10 @@ def lacking_of_model(pattern: str) -> Iterator[str]:
         if _takes(settings, dict(term.settings)):  # together: one may need another
             continue
         alone = [f"{name}={value}" for name, value in term.settings if not _takes(settings, {name: value})]
-        yield from (f"model {term.name} with {setting}" for setting in alone or [" and ".join(f"{name}={value}" for name, value in term.settings)])
+        yield from (
+            f"model {term.name} with {setting}"
+            for setting in alone or [" and ".join(f"{name}={value}" for name, value in term.settings)]
+        )
 
 
 def _takes(settings: type[Settings], given: dict[str, str]) -> bool:

@@ -1,5 +1,6 @@
-"""Rules over named measures: comparisons, `and`, `or`, `not`, arithmetic and a few functions, in Python's own syntax and with nothing else of it. Of measures
-that are known between two numbers only, a rule holds or does not where it is the same for all that lies between."""
+"""Rules over named measures: comparisons, `and`, `or`, `not`, arithmetic and a few functions, in Python's own
+syntax and with nothing else of it. Of measures that are known between two numbers only, a rule holds or does
+not where it is the same for all that lies between."""
 
 import ast
 import math
@@ -9,7 +10,20 @@ from functools import partial
 from itertools import pairwise
 from statistics import correlation
 
-from linbench.claims.interval import NoValueError, Span, absolute, corners, divided, ends, exactly, known, mean, negative, rank, ranked
+from linbench.claims.interval import (
+    NoValueError,
+    Span,
+    absolute,
+    corners,
+    divided,
+    ends,
+    exactly,
+    known,
+    mean,
+    negative,
+    rank,
+    ranked,
+)
 from linbench.common.errors import UserError, unknown
 
 
@@ -43,7 +57,8 @@ FUNCTIONS: Mapping[str, tuple[Callable[..., Span], int, int | None]] = {
 """What a rule may call, with how many values at least and at most."""
 
 SPREAD = "std"
-"""Of a measure alone: its standard deviation over seeds; of a speed half of what lies between the fifths of its calls."""
+"""Of a measure alone: its standard deviation over seeds; of a speed half of what lies between the fifths of
+its calls."""
 
 _ARITHMETIC: Mapping[type[ast.AST], Callable[[Span, Span], Span]] = {
     ast.Add: corners(lambda a, b: a + b),
@@ -57,7 +72,9 @@ _COMPARISONS: Mapping[type[ast.AST], Callable[[Span, Span], Span]] = {
     ast.Gt: lambda a, b: Span(a.low > b.high, a.high > b.low),
     ast.GtE: lambda a, b: Span(a.low >= b.high, a.high >= b.low),
 }
-_IN_WORDS = "comparisons (< <= > >=), and, or, not, + - * /, numbers, measures, and " + ", ".join([*FUNCTIONS, SPREAD])
+_IN_WORDS = "comparisons (< <= > >=), and, or, not, + - * /, numbers, measures, and " + ", ".join(
+    [*FUNCTIONS, SPREAD]
+)
 
 
 @dataclass(frozen=True)
@@ -71,21 +88,30 @@ class Rule:
 
     @classmethod
     def of(cls, text: str, measures: Collection[str], *, where: str) -> "Rule":
-        """Raises UserError: what is not a condition over these measures, in one sentence that begins with `where`."""
+        """Raises UserError: what is not a condition over these measures, in one sentence that begins with
+        `where`."""
         try:
             tree = ast.parse(text.strip(), mode="eval").body
         except (SyntaxError, ValueError) as error:
-            raise UserError(f"{where}: '{text}' cannot be read as a rule: {getattr(error, 'msg', error)}.") from None
+            raise UserError(
+                f"{where}: '{text}' cannot be read as a rule: {getattr(error, 'msg', error)}."
+            ) from None
         names: dict[str, None] = {}
         _check(tree, measures, where, names)
-        if not isinstance(tree, ast.Compare | ast.BoolOp) and not (isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not)):
+        if not isinstance(tree, ast.Compare | ast.BoolOp) and not (
+            isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not)
+        ):
             raise UserError(f"{where}: '{text}' is a number; a rule is true or false, such as a >= 0.9.")
         return cls(text, tree, tuple(names))
 
     @property
     def parts(self) -> list["Rule"]:
         """What it joins by `and`."""
-        trees = self.tree.values if isinstance(self.tree, ast.BoolOp) and isinstance(self.tree.op, ast.And) else [self.tree]
+        trees = (
+            self.tree.values
+            if isinstance(self.tree, ast.BoolOp) and isinstance(self.tree.op, ast.And)
+            else [self.tree]
+        )
         return [Rule(ast.unparse(tree), tree, self.names) for tree in trees]
 
     def holds(self, values: Mapping[str, Span], spreads: Mapping[str, float]) -> bool | None:
@@ -112,7 +138,9 @@ def _check(node: ast.AST, measures: Collection[str], where: str, names: dict[str
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
             _check(left, measures, where, names)
             _check(right, measures, where, names)
-        case ast.Compare(left=left, ops=ops, comparators=others) if all(type(op) in _COMPARISONS for op in ops):
+        case ast.Compare(left=left, ops=ops, comparators=others) if all(
+            type(op) in _COMPARISONS for op in ops
+        ):
             for part in (left, *others):
                 _check(part, measures, where, names)
         case ast.Call(func=ast.Name(id=function), args=args, keywords=[]):
@@ -120,7 +148,9 @@ def _check(node: ast.AST, measures: Collection[str], where: str, names: dict[str
             for part in args:
                 _check(part, measures, where, names)
         case _:
-            raise UserError(f"{where}: '{ast.unparse(node)}' is not allowed in a rule; allowed are {_IN_WORDS}.")
+            raise UserError(
+                f"{where}: '{ast.unparse(node)}' is not allowed in a rule; allowed are {_IN_WORDS}."
+            )
 
 
 def _check_call(function: str, args: Sequence[ast.expr], where: str) -> None:
@@ -132,7 +162,10 @@ def _check_call(function: str, args: Sequence[ast.expr], where: str) -> None:
         raise unknown(f"function in {where}", function, [*FUNCTIONS, SPREAD])
     _, least, most = FUNCTIONS[function]
     if len(args) < least or (most is not None and len(args) > most):
-        raise UserError(f"{where}: {function} takes {least if most == least else f'at least {least}'}, not {len(args)}, values.")
+        raise UserError(
+            f"{where}: {function} takes {least if most == least else f'at least {least}'}, not {len(args)},"
+            " values."
+        )
 
 
 def _value(node: ast.AST, values: Mapping[str, Span], spreads: Mapping[str, float]) -> Span:
@@ -144,7 +177,8 @@ def _value(node: ast.AST, values: Mapping[str, Span], spreads: Mapping[str, floa
         case ast.Constant(value=int() | float() as value):
             return exactly(value)
         case ast.BoolOp(op=op, values=parts):
-            truths = list(map(again, parts))  # all of them first: one that has no value must not be passed over
+            # all of them first: one that has no value must not be passed over
+            truths = list(map(again, parts))
             return (ends(min) if isinstance(op, ast.And) else ends(max))(*truths)
         case ast.UnaryOp(op=ast.Not(), operand=part):
             truth = again(part)

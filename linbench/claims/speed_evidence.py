@@ -78,15 +78,24 @@ class Speed:
         """As JSON values."""
         median, low, high = self.rate or (None, None, None)
         spread = self.spread if self.rate else None
-        return {"value": median, "spread": spread, "low": low, "high": high, "calls": self.calls, "marks": list(self.marks), "missing": int(self.missing)}
+        return {
+            "value": median,
+            "spread": spread,
+            "low": low,
+            "high": high,
+            "calls": self.calls,
+            "marks": list(self.marks),
+            "missing": int(self.missing),
+        }
 
     def __str__(self) -> str:
         return f"{self.value:,.0f} ± {self.spread:,.0f}" if self.rate else "–"
 
 
 def speed(claim: Claim, name: str, stored: Stored, kind: str) -> Speed:
-    """A measure's on a kind of device. What was timed while others were at work there, or in a few calls, decides nothing and is to be timed again; what was
-    timed while the clock was held back counts, as full load takes a GPU to its limit of power."""
+    """A measure's on a kind of device. What was timed while others were at work there, or in a few calls,
+    decides nothing and is to be timed again; what was timed while the clock was held back counts, as full
+    load takes a GPU to its limit of power."""
     result = result_of(claim, name, stored, kind)
     if result is None:
         return Speed(trouble="not timed", missing=True)
@@ -112,5 +121,12 @@ def result_of(claim: Claim, name: str, stored: Stored, kind: str) -> Result | No
 
 def untimed(claim: Claim, stored: Stored, *, device: str) -> list[Case]:
     """What is to be timed on a device of all that decides a claim."""
-    missing = [claim.measures[name] for name in claim.timed if speed(claim, name, stored, device_class(device)).missing]
-    return [claim.benches[measure.cells].case(measure.model, measure.where["length"], device=device) for measure in missing]
+    missing = [
+        claim.measures[name]
+        for name in claim.timed
+        if speed(claim, name, stored, device_class(device)).missing
+    ]
+    return [
+        claim.benches[measure.cells].case(measure.model, measure.where["length"], device=device)
+        for measure in missing
+    ]

@@ -28,7 +28,10 @@ class Stored:
             by_place.setdefault(store.folder.resolve(), store)  # of two names of one folder the first
         self.stores = list(by_place.values())
         self.by_folder = {store.folder: store.by_kind() for store in self.stores}
-        self.results, self.speeds = ({result["id"]: result for kept in self.by_folder.values() for result in kept[kind]} for kind in (CELL, SPEED))
+        self.results, self.speeds = (
+            {result["id"]: result for kept in self.by_folder.values() for result in kept[kind]}
+            for kind in (CELL, SPEED)
+        )
 
     @property
     def set_aside(self) -> dict[Path, str]:
@@ -38,12 +41,21 @@ class Stored:
     @cached_property
     def timed(self) -> dict[str, Result]:
         """Speeds by what was asked, `anywhere`; of several CPUs' the last."""
-        return {anywhere(result["bench"]): result for result in sorted(self.speeds.values(), key=lambda one: one.get("when", ""))}
+        return {
+            anywhere(result["bench"]): result
+            for result in sorted(self.speeds.values(), key=lambda one: one.get("when", ""))
+        }
 
     @cached_property
     def devices(self) -> list[str]:
         """The kinds of devices that anything was run on."""
-        return sorted({result[what]["device"] for what, results in (("cell", self.results), ("bench", self.speeds)) for result in results.values()})
+        return sorted(
+            {
+                result[what]["device"]
+                for what, results in (("cell", self.results), ("bench", self.speeds))
+                for result in results.values()
+            }
+        )
 
     @cached_property
     def _shown(self) -> list[tuple[Path, Comparison | Speeds]]:
@@ -56,8 +68,15 @@ class Stored:
 
     def pictures(self, ids: Collection[str], kind: str) -> list[Path]:
         """The figures of a kind that are drawn, among others, from results with these ids, and are there."""
-        shown = [(folder, each) for folder, each in self._shown if any(result["id"] in ids for result in each.results)]
-        names = [(folder, each.slug(kind) if isinstance(each, Speeds) else f"{each.slug}-{kind}") for folder, each in shown]
+        shown = [
+            (folder, each)
+            for folder, each in self._shown
+            if any(result["id"] in ids for result in each.results)
+        ]
+        names = [
+            (folder, each.slug(kind) if isinstance(each, Speeds) else f"{each.slug}-{kind}")
+            for folder, each in shown
+        ]
         return [path for folder, name in names if (path := folder / "figures" / f"{name}.png").is_file()]
 
     @cached_property
@@ -66,11 +85,14 @@ class Stored:
         for result in self.results.values():
             cell = result["cell"]
             settings = cell["task"]["settings"]
-            found.setdefault((cell["device"], cell["task"]["name"], _mixers(result["label"])), {})[canonical(settings)] = settings
+            found.setdefault((cell["device"], cell["task"]["name"], _mixers(result["label"])), {})[
+                canonical(settings)
+            ] = settings
         return {key: list(of.values()) for key, of in found.items()}
 
     def any(self, suite: Suite, model: str, device: str) -> bool:
-        """Whether there may be results of a suite's tasks by a model: to look is quick, to work out which cells these would be is not."""
+        """Whether there may be results of a suite's tasks by a model: to look is quick, to work out which
+        cells these would be is not."""
         return any(
             all(settings.get(name) == value for name, value in _fixed(suite, task).items())
             for task in suite.tasks
@@ -78,8 +100,9 @@ class Stored:
         )
 
     def find(self, cells: Sequence[Cell], search: SearchSettings | None, device: str) -> dict[str, Result]:
-        """The results that these cells have on that kind of device, at the rate that a search there has found, by the ids of `cells`; where the search as
-        asked has not been run, those that a former rule chose, marked, as `linbench.engine.former` says."""
+        """The results that these cells have on that kind of device, at the rate that a search there has
+        found, by the ids of `cells`; where the search as asked has not been run, those that a former rule
+        chose, marked, as `linbench.engine.former` says."""
 
         def found(cell: Cell) -> Result | None:
             return self.results.get(digest({**cell.identity, "device": device}))
@@ -96,5 +119,9 @@ def _mixers(label: str) -> str:
 
 def _fixed(suite: Suite, task: SuiteTask) -> dict[str, int]:
     """What every cell of a suite's task has: of whole numbers alone it is plain how a result has them."""
-    given = {name: value for name, value in {**suite.set, **task.set}.items() if name.startswith("task.") and name not in suite.grid}
+    given = {
+        name: value
+        for name, value in {**suite.set, **task.set}.items()
+        if name.startswith("task.") and name not in suite.grid
+    }
     return {name.removeprefix("task."): value for name, value in given.items() if isinstance(value, int)}

@@ -12,11 +12,13 @@ from linbench.common.settings import Settings
 from linbench.experiments.precision import pick_precision
 
 TRAINING = "training tokens per second"
-"""Forward and backward of a batch: of the device alone on a GPU, where calls are replayed from a CUDA graph; as a caller waits for it on a CPU."""
+"""Forward and backward of a batch: of the device alone on a GPU, where calls are replayed from a CUDA graph;
+as a caller waits for it on a CPU."""
 
 
 class Bench(Settings):
-    """Layers in their native form as `linbench bench length` times them, as many tokens in every batch, in bf16 on a GPU and fp32 on a CPU."""
+    """Layers in their native form as `linbench bench length` times them, as many tokens in every batch, in
+    bf16 on a GPU and fp32 on a CPU."""
 
     preset: str = Field(description="of widths, heads and tokens of a batch")
     lengths: tuple[int, ...] = Field(min_length=1, description="tokens of a sequence")
@@ -29,7 +31,8 @@ class Bench(Settings):
         return value
 
     def case(self, model: str, length: int, *, device: str) -> Case:
-        """Training of a layer on a device. Raises UserError: a batch does not hold a sequence of that length, or there is no such model."""
+        """Training of a layer on a device. Raises UserError: a batch does not hold a sequence of that length,
+        or there is no such model."""
         preset = shaped(self.preset, lengths=[length])
         (found,) = base([model], preset, device=device)
         return replace(found, question="train", batch=preset.batch(length))

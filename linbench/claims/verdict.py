@@ -22,8 +22,8 @@ Found = Figure | Speed
 """What a measure came to."""
 
 BUDGETS = (1, 2, 4, 8)
-"""Of the training that is written: where all that is lacking is that runs were still getting better, or have not come to what both rules ask for, the next
-is asked for, of all runs."""
+"""Of the training that is written: where all that is lacking is that runs were still getting better, or have
+not come to what both rules ask for, the next is asked for, of all runs."""
 
 NOTHING_TRAINED = "nothing trained"
 """Stands in the place of a device."""
@@ -44,11 +44,15 @@ class Ruling:
     longer: int = 1
     """How many times as long as is written all of it was trained."""
     improving: bool = False
-    """Whether all that troubles it is runs that were still getting better, or have not come to a premise, and longer ones can be asked for."""
+    """Whether all that troubles it is runs that were still getting better, or have not come to a premise, and
+    longer ones can be asked for."""
 
     def qualifiers(self, claim: Claim) -> list[str]:
-        """Return in words by which rules of former days learning rates were chosen of what decides the claim."""
-        return list(dict.fromkeys(words for name in claim.deciding for words in self.figures[name].qualifiers))
+        """Return in words by which rules of former days learning rates were chosen of what decides the
+        claim."""
+        return list(
+            dict.fromkeys(words for name in claim.deciding for words in self.figures[name].qualifiers)
+        )
 
     @property
     def short(self) -> bool:
@@ -78,7 +82,8 @@ class Verdict:
 
     @property
     def complete(self) -> bool:
-        """Whether on some kind of device all results that it rests on are there, and none asks for more training."""
+        """Whether on some kind of device all results that it rests on are there, and none asks for more
+        training."""
         return any(ruling.complete and not ruling.short for ruling in self.rulings)
 
     @property
@@ -88,20 +93,26 @@ class Verdict:
 
     @property
     def qualifiers(self) -> list[str]:
-        """What limits the answer, in words, by those kinds of devices that give it; none of an undecided one."""
+        """What limits the answer, in words, by those kinds of devices that give it; none of an undecided
+        one."""
         deciding = [ruling for ruling in self.rulings if ruling.answer == self.answer != UNDECIDED]
         return list(dict.fromkeys(words for ruling in deciding for words in ruling.qualifiers(self.claim)))
 
     def budget(self, device: str) -> int:
-        """Which of `BUDGETS` it asks for on a kind of device: where nothing was found, what others have come to, since what is too short on one is on all."""
+        """Which of `BUDGETS` it asks for on a kind of device: where nothing was found, what others have come
+        to, since what is too short on one is on all."""
         asked = {ruling.device: ruling.budget for ruling in self.rulings}
         return asked.get(device) or max(asked.values(), default=BUDGETS[0])
 
     def ids(self, ruling: Ruling, stored: Stored) -> set[str]:
         """Of the results that one of its rulings rests on."""
-        found = [_results(self.claim, name, stored, ruling.device, ruling.longer) for name in self.claim.trained]
+        found = [
+            _results(self.claim, name, stored, ruling.device, ruling.longer) for name in self.claim.trained
+        ]
         timed = [result_of(self.claim, name, stored, ruling.device) for name in self.claim.timed]
-        return {result["id"] for results in found for result in results.values()} | {result["id"] for result in timed if result is not None}
+        return {result["id"] for results in found for result in results.values()} | {
+            result["id"] for result in timed if result is not None
+        }
 
 
 def verdict(claim: Claim, stored: Stored) -> Verdict:
@@ -110,7 +121,9 @@ def verdict(claim: Claim, stored: Stored) -> Verdict:
         return Verdict(claim, UNDECIDED, f"needs {'; '.join(lacking)}", ())
     if not claim.measures:
         return Verdict(claim, UNDECIDED, "needs cells that decide it: none are written", ())
-    devices = stored.devices if any(claim.measures[name].model for name in claim.deciding) else [NOTHING_TRAINED]
+    devices = (
+        stored.devices if any(claim.measures[name].model for name in claim.deciding) else [NOTHING_TRAINED]
+    )
     rulings = [ruling for ruling in (rule(claim, stored, device) for device in devices) if ruling.seen]
     answers = {ruling.answer for ruling in rulings if ruling.answer != UNDECIDED}
     if len(answers) == 1:
@@ -118,7 +131,12 @@ def verdict(claim: Claim, stored: Stored) -> Verdict:
     if answers:
         told = ", ".join(f"{ruling.answer} on {ruling.device}" for ruling in rulings)
         return Verdict(claim, UNDECIDED, f"devices disagree: {told}", tuple(rulings))
-    return Verdict(claim, UNDECIDED, "; ".join(_said(ruling, rulings) for ruling in rulings) or "none of its figures is there", tuple(rulings))
+    return Verdict(
+        claim,
+        UNDECIDED,
+        "; ".join(_said(ruling, rulings) for ruling in rulings) or "none of its figures is there",
+        tuple(rulings),
+    )
 
 
 def _said(ruling: Ruling, among: list[Ruling]) -> str:
@@ -126,9 +144,10 @@ def _said(ruling: Ruling, among: list[Ruling]) -> str:
 
 
 def rule(claim: Claim, stored: Stored, device: str) -> Ruling:
-    """By one kind of device, or by what needs none; by the longest training that was asked for, since none is asked for where a shorter one decides. One that
-    decides whatever its runs may still come to gives way to a longer one that is all there. Where there is nothing of the first, it may have begun with what
-    others had come to."""
+    """By one kind of device, or by what needs none; by the longest training that was asked for, since none is
+    asked for where a shorter one decides. One that decides whatever its runs may still come to gives way to a
+    longer one that is all there. Where there is nothing of the first, it may have begun with what others had
+    come to."""
 
     def found(ruling: Ruling) -> bool:
         return any(ruling.figures[name].seen for name in claim.trained)
@@ -152,7 +171,15 @@ def _ruled(claim: Claim, stored: Stored, device: str, longer: int) -> Ruling:
     why = f"with {longer} times the training {why}" if why and longer > 1 else why
     troubled = [found for found in deciding.values() if found.trouble]
     improving = all(found.short for found in troubled) if troubled else bool(_not_so(claim, deciding))
-    return Ruling(device, figures, answer, why, complete=not any(found.missing for found in deciding.values()), longer=longer, improving=improving)
+    return Ruling(
+        device,
+        figures,
+        answer,
+        why,
+        complete=not any(found.missing for found in deciding.values()),
+        longer=longer,
+        improving=improving,
+    )
 
 
 def _found(claim: Claim, name: str, stored: Stored, device: str, longer: int) -> Found:
@@ -161,21 +188,28 @@ def _found(claim: Claim, name: str, stored: Stored, device: str, longer: int) ->
         return speed(claim, name, stored, device)
     if not measure.model:
         table = claim.tables[measure.cells]
-        return Figure({seed: tables.value(table, seed, measure.where, measure.of) for seed in range(LEAST_SEEDS)})
+        return Figure(
+            {seed: tables.value(table, seed, measure.where, measure.of) for seed in range(LEAST_SEEDS)}
+        )
     suite = claim.grids[measure.cells].suite
     if not stored.any(suite, measure.model, device):
         return Figure({}, missing=len(parse_seeds(suite.seeds)))
-    return figure(measure, of_measure(claim, name, longer=longer), _results(claim, name, stored, device, longer))
+    return figure(
+        measure, of_measure(claim, name, longer=longer), _results(claim, name, stored, device, longer)
+    )
 
 
 def _results(claim: Claim, name: str, stored: Stored, device: str, longer: int) -> dict[str, Result]:
     """Of the cells of a measure, by their ids."""
-    return stored.find(of_measure(claim, name, longer=longer), claim.grids[claim.measures[name].cells].suite.search, device)
+    return stored.find(
+        of_measure(claim, name, longer=longer), claim.grids[claim.measures[name].cells].suite.search, device
+    )
 
 
 def decide(claim: Claim, figures: Mapping[str, Found]) -> tuple[str, str]:
-    """By the figures that the rules name: the answer, and of an undecided one why. An answer that would be another without any one seed of any one
-    measure, or with the speed of any one at either of its fifths, is none; nor is one that hangs on what runs come to that were still getting better."""
+    """By the figures that the rules name: the answer, and of an undecided one why. An answer that would be
+    another without any one seed of any one measure, or with the speed of any one at either of its fifths, is
+    none; nor is one that hangs on what runs come to that were still getting better."""
     trouble: dict[str, list[str]] = {}
     for name, found in figures.items():
         if found.trouble:
@@ -206,7 +240,12 @@ def _answer(claim: Claim, figures: Mapping[str, Found]) -> tuple[str, str]:
     if borne_out == refuted:
         if premises := _not_so(claim, figures):
             return UNDECIDED, f"what both its rules ask for is not so: {' and '.join(premises)}"
-        return UNDECIDED, "both its rules hold, so that one of them is wrong" if refuted else "neither what bears it out nor what refutes it"
+        return (
+            UNDECIDED,
+            "both its rules hold, so that one of them is wrong"
+            if refuted
+            else "neither what bears it out nor what refutes it",
+        )
     return (SUPPORTED if borne_out else REFUTED), ""
 
 
@@ -219,4 +258,7 @@ def _not_so(claim: Claim, figures: Mapping[str, Found]) -> list[str]:
 
 
 def _holds(rule: Rule, figures: Mapping[str, Found]) -> bool | None:
-    return rule.holds({name: found.span for name, found in figures.items()}, {name: found.spread for name, found in figures.items()})
+    return rule.holds(
+        {name: found.span for name, found in figures.items()},
+        {name: found.spread for name, found in figures.items()},
+    )

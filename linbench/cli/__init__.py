@@ -12,7 +12,22 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from linbench.cli import bench, check, claims, compare, doctor, figures, gate, listing, report, run, show, sweep, table, untrained
+from linbench.cli import (
+    bench,
+    check,
+    claims,
+    compare,
+    doctor,
+    figures,
+    gate,
+    listing,
+    report,
+    run,
+    show,
+    sweep,
+    table,
+    untrained,
+)
 from linbench.cli.help import help_of
 from linbench.common import escape, streams
 from linbench.common.errors import (
@@ -32,7 +47,10 @@ from linbench.engine import processes
 
 app = typer.Typer(
     name="linbench",
-    help="What can a sequence-mixing layer remember, overwrite, filter and track, at what state size, and at what speed?",
+    help=(
+        "What can a sequence-mixing layer remember, overwrite, filter and track, at what state size, and at"
+        " what speed?"
+    ),
     no_args_is_help=True,
     invoke_without_command=True,
     pretty_exceptions_enable=False,
@@ -59,7 +77,9 @@ app.add_typer(bench.bench, name="bench")
 
 
 @app.callback()
-def linbench(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
+def linbench(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
     if version:
         from linbench import __version__
 
@@ -72,7 +92,8 @@ _WORDS = {signal.SIGINT: ("interrupted", EXIT_INTERRUPTED), signal.SIGTERM: ("te
 
 
 def main() -> NoReturn:
-    """Be a process that runs a verb, and end with its exit code, whatever a user's code has left behind in it."""
+    """Be a process that runs a verb, and end with its exit code, whatever a user's code has left behind in
+    it."""
     streams.prepare()
     streams.keep_output()
     mark = processes.mark_children()
@@ -84,12 +105,15 @@ def main() -> NoReturn:
 
 
 def answer() -> int:
-    """Run the verb that the command line names; whatever ends it becomes one sentence and the exit code that is returned."""
+    """Run the verb that the command line names; whatever ends it becomes one sentence and the exit code that
+    is returned."""
     streams.prepare()
-    os.environ["MPLBACKEND"] = "agg"  # a notebook's may not be installed here, and would fail where matplotlib is imported
+    # a notebook's may not be installed here, and would fail where matplotlib is imported
+    os.environ["MPLBACKEND"] = "agg"
     if "OMP_WAIT_POLICY" not in os.environ:  # before torch is imported; docs/decisions/0005
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    gc.set_threshold(100_000)  # what torch makes of objects while it is loaded would be looked through hundreds of times
+    # what torch makes of objects while it is loaded would be looked through hundreds of times
+    gc.set_threshold(100_000)
     for number in _WORDS:
         signal.signal(number, _signalled)
     try:
@@ -100,12 +124,19 @@ def answer() -> int:
     except (Signalled, KeyboardInterrupt) as signalled:
         _hear_no_more()
         word, code = _WORDS[signalled.args[0] if isinstance(signalled, Signalled) else signal.SIGINT]
-        _say(f"linbench: {word}; what is finished is kept, and the same command again goes on from there.", code)
+        _say(
+            f"linbench: {word}; what is finished is kept, and the same command again goes on from there.",
+            code,
+        )
     except BaseException as error:  # SystemExit, too: a user's code has raised it, since no verb does
         code = _say_error(error)
     _hear_no_more()
     if why := streams.refusal():
-        code = _say(f"linbench: standard output has not taken all that was to be written to it: {why}; what is finished is kept.", code or EXIT_STORAGE)
+        code = _say(
+            f"linbench: standard output has not taken all that was to be written to it: {why}; what is"
+            " finished is kept.",
+            code or EXIT_STORAGE,
+        )
     return code
 
 
@@ -114,21 +145,32 @@ def _say_error(error: BaseException) -> int:
         return _say_usage(error)
     if place := _users_place(error):
         words = message_of(error)
-        return _say(f"linbench: your code failed at {place}{type(error).__name__}{f': {words}' if words else ''}", EXIT_USAGE)
-    if isinstance(error, OSError) and error.filename is not None:  # the system's refusal of a path, as of one that is too long
+        return _say(
+            f"linbench: your code failed at {place}{type(error).__name__}{f': {words}' if words else ''}",
+            EXIT_USAGE,
+        )
+    # the system's refusal of a path, as of one that is too long
+    if isinstance(error, OSError) and error.filename is not None:
         return _say(f"linbench: cannot use {error.filename}: {error.strerror}.", EXIT_STORAGE)
     if isinstance(error, SystemExit):  # typer ends so after it has completed a word
         return int(error.code or 0)
     import traceback
 
     print(escape.visible("".join(traceback.format_exception(error))), file=sys.stderr, end="")
-    return _say("linbench: this is a bug in linbench, not in what you typed; please report it with the lines above.", EXIT_BUG)
+    return _say(
+        "linbench: this is a bug in linbench, not in what you typed; please report it with the lines above.",
+        EXIT_BUG,
+    )
 
 
 def _at_once() -> bool:
-    """Whether the process must not end in the ordinary way: threads would be waited for, and what a plugin has registered for the exit would run, and print
-    among what we have printed."""
-    left = [thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.current_thread()]
+    """Whether the process must not end in the ordinary way: threads would be waited for, and what a plugin
+    has registered for the exit would run, and print among what we have printed."""
+    left = [
+        thread
+        for thread in threading.enumerate()
+        if not thread.daemon and thread is not threading.current_thread()
+    ]
     loading = sys.modules.get("linbench.experiments.loading")
     return bool(left) or hurried() or (loading is not None and loading.imported())
 

@@ -27,29 +27,57 @@ bench.command("decode", help=help_of(bench_layers.decode))(bench_layers.decode)
 bench.command("memory", help=help_of(bench_layers.memory))(bench_layers.memory)
 bench.command("forms", help=help_of(bench_layers.forms))(bench_layers.forms)
 
-PresetOption = Annotated[str | None, typer.Option("--preset", rich_help_panel=SHAPE, help="tiny, benchmark, lm or long, instead of --shapes.")]
+PresetOption = Annotated[
+    str | None,
+    typer.Option("--preset", rich_help_panel=SHAPE, help="tiny, benchmark, lm or long, instead of --shapes."),
+]
 
 
 @bench.command("ops")
 def ops(
     operations: Annotated[
-        str | None, typer.Option("--ops", metavar="NAMES", rich_help_panel=LAYER, help="Operations, separated by commas; default: all.")
+        str | None,
+        typer.Option(
+            "--ops",
+            metavar="NAMES",
+            rich_help_panel=LAYER,
+            help="Operations, separated by commas; default: all.",
+        ),
     ] = None,
-    shapes: Annotated[str | None, typer.Option(rich_help_panel=SHAPE, help="Such as B256xT256xH2xD64,B8xT4096xH16xD128.")] = None,
+    shapes: Annotated[
+        str | None, typer.Option(rich_help_panel=SHAPE, help="Such as B256xT256xH2xD64,B8xT4096xH16xD128.")
+    ] = None,
     preset: PresetOption = None,
     dtype: DtypeOption = None,
-    peer: Annotated[str | None, typer.Option(rich_help_panel=TIMING, help="fla or transformers: measure it too, in turn with ours.")] = None,
+    peer: Annotated[
+        str | None,
+        typer.Option(rich_help_panel=TIMING, help="fla or transformers: measure it too, in turn with ours."),
+    ] = None,
     device: DeviceOption = "auto",
     repeat: Annotated[
         int | None,
-        whole_option("--repeat", 1, MOST, rich_help_panel=TIMING, help="Calls that a median is of; default: 100, on a CPU 20."),
+        whole_option(
+            "--repeat",
+            1,
+            MOST,
+            rich_help_panel=TIMING,
+            help="Calls that a median is of; default: 100, on a CPU 20.",
+        ),
     ] = None,
-    first_call: Annotated[bool, typer.Option("--first-call", rich_help_panel=TIMING, help="Also seconds of the first call, with an empty cache.")] = False,
+    first_call: Annotated[
+        bool,
+        typer.Option(
+            "--first-call",
+            rich_help_panel=TIMING,
+            help="Also seconds of the first call, with an empty cache.",
+        ),
+    ] = False,
     again: AgainOption = False,
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,
 ) -> None:
-    """Kernels, forward and backward: as called, on the device alone, memory, and how near they come to what the device could do."""
+    """Kernels, forward and backward: as called, on the device alone, memory, and how near they come to what
+    the device could do."""
     from linbench.bench.kernel import add_cold_calls, plan, shapes_of
     from linbench.bench.operations import parse_shapes
     from linbench.experiments.device import pick_device
@@ -62,27 +90,59 @@ def ops(
         peer=peer,
         repeats=repeat,
     )
-    more = (lambda found, store: add_cold_calls(cases, found, store, again=again, tell=tell)) if first_call else None
+    more = (
+        (lambda found, store: add_cold_calls(cases, found, store, again=again, tell=tell))
+        if first_call
+        else None
+    )
     measured(cases, _tables, results=results, again=again, as_json=as_json, more=more)
 
 
 @bench.command("train")
 def train(
     models: Annotated[
-        str | None, typer.Option("--models", metavar="NAMES", rich_help_panel=LAYER, help="Layer patterns, separated by commas; default: those of the peer.")
+        str | None,
+        typer.Option(
+            "--models",
+            metavar="NAMES",
+            rich_help_panel=LAYER,
+            help="Layer patterns, separated by commas; default: those of the peer.",
+        ),
     ] = None,
-    shapes: Annotated[str | None, typer.Option(rich_help_panel=SHAPE, help="Such as B512xT64xD64,B128xT256xD128.")] = None,
+    shapes: Annotated[
+        str | None, typer.Option(rich_help_panel=SHAPE, help="Such as B512xT64xD64,B128xT256xD128.")
+    ] = None,
     preset: PresetOption = None,
-    replicas: Annotated[str, typer.Option(metavar="NUMBERS", rich_help_panel=SHAPE, help="Models trained as one program, such as 1,12.")] = "1",
+    replicas: Annotated[
+        str,
+        typer.Option(
+            metavar="NUMBERS", rich_help_panel=SHAPE, help="Models trained as one program, such as 1,12."
+        ),
+    ] = "1",
     dtype: DtypeOption = None,
     peer: Annotated[
-        str | None, typer.Option(rich_help_panel=TIMING, help="zoology-style: measure it too, in turn with ours; it needs flash-linear-attention.")
+        str | None,
+        typer.Option(
+            rich_help_panel=TIMING,
+            help="zoology-style: measure it too, in turn with ours; it needs flash-linear-attention.",
+        ),
     ] = None,
-    profile: Annotated[bool, typer.Option("--profile", rich_help_panel=TIMING, help="Also where the time of a step goes on a GPU.")] = False,
+    profile: Annotated[
+        bool,
+        typer.Option(
+            "--profile", rich_help_panel=TIMING, help="Also where the time of a step goes on a GPU."
+        ),
+    ] = False,
     device: DeviceOption = "auto",
     repeat: Annotated[
         int | None,
-        whole_option("--repeat", 1, MOST, rich_help_panel=TIMING, help="Windows that a median is of; default: 9, on a CPU 5."),
+        whole_option(
+            "--repeat",
+            1,
+            MOST,
+            rich_help_panel=TIMING,
+            help="Windows that a median is of; default: 9, on a CPU 5.",
+        ),
     ] = None,
     again: AgainOption = False,
     results: ResultsOption = Path("results"),
@@ -109,19 +169,35 @@ def train(
 @bench.command("data")
 def data(
     tasks: Annotated[
-        str | None, typer.Option("--tasks", metavar="NAMES", rich_help_panel=SHAPE, help="TASK or TASK/PRESET, separated by commas; default: all.")
+        str | None,
+        typer.Option(
+            "--tasks",
+            metavar="NAMES",
+            rich_help_panel=SHAPE,
+            help="TASK or TASK/PRESET, separated by commas; default: all.",
+        ),
     ] = None,
     device: DeviceOption = "auto",
-    peer: Annotated[str | None, typer.Option(rich_help_panel=TIMING, help="numpy: measure it too, in turn with ours, on a CPU.")] = None,
+    peer: Annotated[
+        str | None,
+        typer.Option(rich_help_panel=TIMING, help="numpy: measure it too, in turn with ours, on a CPU."),
+    ] = None,
     repeat: Annotated[
         int | None,
-        whole_option("--repeat", 1, MOST, rich_help_panel=TIMING, help="Draws that a median is of; default: 50, on a CPU 5."),
+        whole_option(
+            "--repeat",
+            1,
+            MOST,
+            rich_help_panel=TIMING,
+            help="Draws that a median is of; default: 50, on a CPU 5.",
+        ),
     ] = None,
     again: AgainOption = False,
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,
 ) -> None:
-    """Drawing examples: tokens per second; on a CPU the time of 100,000 examples on one core, on a GPU also a batch of 2^18 tokens alone."""
+    """Drawing examples: tokens per second; on a CPU the time of 100,000 examples on one core, on a GPU also a
+    batch of 2^18 tokens alone."""
     from linbench.bench.generators import plan
     from linbench.experiments.device import pick_device
 
@@ -130,9 +206,13 @@ def data(
 
 
 def _shapes(
-    preset: str | None, shapes: str | None, of: "Callable[[Preset], tuple[Shape, ...]]", parsed: "Callable[[str], tuple[Shape, ...]]"
+    preset: str | None,
+    shapes: str | None,
+    of: "Callable[[Preset], tuple[Shape, ...]]",
+    parsed: "Callable[[str], tuple[Shape, ...]]",
 ) -> "tuple[Shape, ...]":
-    """Of a preset or as they are written; none where neither is given. Raises UserError: both are, or what is given is none."""
+    """Of a preset or as they are written; none where neither is given. Raises UserError: both are, or what is
+    given is none."""
     from linbench.bench.presets import shaped
 
     if preset is not None and shapes is not None:

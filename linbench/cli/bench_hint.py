@@ -12,19 +12,30 @@ VERBS = {"train": "length", "decode": "decode"}
 
 
 def unmeasured(found: SideBySide, *, suite: str, results: str) -> list[str]:
-    """How to have the speeds beside a comparison on a suite that are not stored: a sentence for each question. results: the folder to keep them in."""
+    """How to have the speeds beside a comparison on a suite that are not stored: a sentence for each
+    question. results: the folder to keep them in."""
     told = []
     for question in ASKED:
         if lines := found.unmeasured(question):
             names = ", ".join(dict.fromkeys(line.row.label for line in lines))
-            devices = dict.fromkeys(way.speeds.device for line in lines if (way := found.way(line, question)) is not None)
+            devices = dict.fromkeys(
+                way.speeds.device for line in lines if (way := found.way(line, question)) is not None
+            )
             where = f" on {', '.join(devices)}, where others were," if devices else ""
             together: dict[str, list[str]] = {}
             for line in lines:
-                together.setdefault(join(_shape(question, line, found.way(line, question))), []).append(line.row.results[0]["label"])
+                together.setdefault(join(_shape(question, line, found.way(line, question))), []).append(
+                    line.row.results[0]["label"]
+                )
             of = ["--suite", suite, "--form", found.form, "--results", results]
-            how = [f"{join(['linbench', 'bench', VERBS[question], '--models', _names(models), *of])} {shape}" for shape, models in together.items()]
-            told.append(f"the speed of {TITLES[question].lower()} is not stored for {names}; measured{where} by: {'; '.join(how)}")
+            how = [
+                f"{join(['linbench', 'bench', VERBS[question], '--models', _names(models), *of])} {shape}"
+                for shape, models in together.items()
+            ]
+            told.append(
+                f"the speed of {TITLES[question].lower()} is not stored for {names}; measured{where} by:"
+                f" {'; '.join(how)}"
+            )
     return told
 
 
@@ -42,4 +53,11 @@ def _shape(question: str, line: Line, way: Way | None) -> list[str]:
         many = ["--batch", str(batch)] if question == "decode" else ["--tokens", str(batch * length)]
         return ["--lengths", str(length), *many, "--dtype", bench["precision"], *device]
     length = cell["task"]["settings"].get("seq_len")
-    return [*([] if length is None or length > shaped(usual(cell["device"])).tokens else ["--lengths", str(length)]), *device]
+    return [
+        *(
+            []
+            if length is None or length > shaped(usual(cell["device"])).tokens
+            else ["--lengths", str(length)]
+        ),
+        *device,
+    ]

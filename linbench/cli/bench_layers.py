@@ -1,4 +1,5 @@
-"""`linbench bench length`, `prefill`, `decode`, `memory` and `forms`: layers, measured and kept as results."""
+"""`linbench bench length`, `prefill`, `decode`, `memory` and `forms`: layers, measured and kept as
+results."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,29 +18,69 @@ if TYPE_CHECKING:
 ModelsOption = Annotated[
     str | None,
     typer.Option(
-        "--models", metavar="NAMES", rich_help_panel=LAYER, help="As of `linbench run --model`, separated by commas; default: all that are registered."
+        "--models",
+        metavar="NAMES",
+        rich_help_panel=LAYER,
+        help="As of `linbench run --model`, separated by commas; default: all that are registered.",
     ),
 ]
 SuiteOption = Annotated[
-    str | None, typer.Option("--suite", metavar="SUITE", rich_help_panel=LAYER, help="Layers as its cells have them, such as zoo; --models chooses among them.")
+    str | None,
+    typer.Option(
+        "--suite",
+        metavar="SUITE",
+        rich_help_panel=LAYER,
+        help="Layers as its cells have them, such as zoo; --models chooses among them.",
+    ),
 ]
-FormOption = Annotated[str | None, typer.Option("--form", rich_help_panel=LAYER, help="native or controlled; default: native, of a suite its own.")]
-SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", rich_help_panel=LAYER, help="Of the layers: model.NAME.")]
+FormOption = Annotated[
+    str | None,
+    typer.Option(
+        "--form", rich_help_panel=LAYER, help="native or controlled; default: native, of a suite its own."
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", rich_help_panel=LAYER, help="Of the layers: model.NAME."),
+]
 PresetOption = Annotated[
-    str | None, typer.Option("--preset", rich_help_panel=SHAPE, help="tiny, benchmark, lm or long; default: tiny on a CPU, else benchmark.")
+    str | None,
+    typer.Option(
+        "--preset",
+        rich_help_panel=SHAPE,
+        help="tiny, benchmark, lm or long; default: tiny on a CPU, else benchmark.",
+    ),
 ]
-LengthsOption = Annotated[str | None, typer.Option("--lengths", metavar="NUMBERS", rich_help_panel=SHAPE, help="Tokens of a sequence, such as 256,4096.")]
+LengthsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--lengths", metavar="NUMBERS", rich_help_panel=SHAPE, help="Tokens of a sequence, such as 256,4096."
+    ),
+]
 TokensOption = Annotated[
     int | None,
     whole_option("--tokens", 1, MOST, rich_help_panel=SHAPE, help="Of a batch, the same at every length."),
 ]
-WidthOption = Annotated[int | None, whole_option("--d-model", 1, MOST, rich_help_panel=SHAPE, help="Width of the layer.")]
-HeadsOption = Annotated[int | None, whole_option("--heads", 1, MOST, rich_help_panel=SHAPE, help="Of layers that have heads.")]
+WidthOption = Annotated[
+    int | None, whole_option("--d-model", 1, MOST, rich_help_panel=SHAPE, help="Width of the layer.")
+]
+HeadsOption = Annotated[
+    int | None, whole_option("--heads", 1, MOST, rich_help_panel=SHAPE, help="Of layers that have heads.")
+]
 BatchOption = Annotated[
     int | None,
-    whole_option("--batch", 1, MOST, rich_help_panel=SHAPE, help="Sequences decoded at once, beside one alone."),
+    whole_option(
+        "--batch", 1, MOST, rich_help_panel=SHAPE, help="Sequences decoded at once, beside one alone."
+    ),
 ]
-PeerOption = Annotated[str | None, typer.Option("--peer", rich_help_panel=TIMING, help="fla, transformers or sdpa: measure its layer too, in turn with ours.")]
+PeerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--peer",
+        rich_help_panel=TIMING,
+        help="fla, transformers or sdpa: measure its layer too, in turn with ours.",
+    ),
+]
 RepeatOption = Annotated[
     int | None,
     whole_option(
@@ -76,7 +117,8 @@ def length(
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,
 ) -> None:
-    """Layers against the length of sequences, at as many tokens in every batch: training and prompts, memory, state, and the exponent by which time grows."""
+    """Layers against the length of sequences, at as many tokens in every batch: training and prompts, memory,
+    state, and the exponent by which time grows."""
     given = locals()
     from linbench.bench.length import cases
 
@@ -101,7 +143,8 @@ def prefill(
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,
 ) -> None:
-    """Prompts, from an empty state to one that can be carried on: one alone, and a batch of as many tokens at every length."""
+    """Prompts, from an empty state to one that can be carried on: one alone, and a batch of as many tokens at
+    every length."""
     given = locals()
     from linbench.bench.prefill import cases
 
@@ -126,7 +169,8 @@ def decode(
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,
 ) -> None:
-    """One more token after contexts of several lengths: latency of a sequence alone, and tokens per second of many at once."""
+    """One more token after contexts of several lengths: latency of a sequence alone, and tokens per second of
+    many at once."""
     given = locals()
     from linbench.bench.decode import cases
 
@@ -149,7 +193,8 @@ def memory(
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,
 ) -> None:
-    """What training takes at most beyond weights and input, and the state or cache that a sequence leaves behind."""
+    """What training takes at most beyond weights and input, and the state or cache that a sequence leaves
+    behind."""
     given = locals()
     from linbench.bench.memory import cases
 
@@ -157,11 +202,24 @@ def memory(
 
 
 def forms(
-    models: Annotated[str, typer.Option("--models", metavar="NAMES", rich_help_panel=LAYER, help="Whose kernels have these forms.")] = "deltanet",
-    head_dims: Annotated[str | None, typer.Option("--head-dims", metavar="NUMBERS", rich_help_panel=SHAPE, help="Default: 32,64,128.")] = None,
+    models: Annotated[
+        str,
+        typer.Option(
+            "--models", metavar="NAMES", rich_help_panel=LAYER, help="Whose kernels have these forms."
+        ),
+    ] = "deltanet",
+    head_dims: Annotated[
+        str | None,
+        typer.Option("--head-dims", metavar="NUMBERS", rich_help_panel=SHAPE, help="Default: 32,64,128."),
+    ] = None,
     form: FormOption = None,
     set_: SetOption = None,
-    preset: Annotated[str | None, typer.Option("--preset", rich_help_panel=SHAPE, help="As of the others; default: tiny on a CPU, else forms.")] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            "--preset", rich_help_panel=SHAPE, help="As of the others; default: tiny on a CPU, else forms."
+        ),
+    ] = None,
     lengths: LengthsOption = None,
     tokens: TokensOption = None,
     d_model: WidthOption = None,
@@ -172,7 +230,8 @@ def forms(
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,
 ) -> None:
-    """Training of one layer in every form of its kernels: token by token, as a parallel scan, a chunk at a time, in Triton, by length and head dimension.
+    """Training of one layer in every form of its kernels: token by token, as a parallel scan, a chunk at a
+    time, in Triton, by length and head dimension.
 
     The scan over transition matrices is there for this comparison; nothing else uses it.
     """
@@ -183,7 +242,12 @@ def forms(
     _run(lambda base, shape: cases(base, shape, dims), given, otherwise="forms")
 
 
-def _run(cases: "Callable[[Callable[[Preset], list[Case]], Preset], list[Case]]", given: dict[str, Any], *, otherwise: str = "benchmark") -> None:
+def _run(
+    cases: "Callable[[Callable[[Preset], list[Case]], Preset], list[Case]]",
+    given: dict[str, Any],
+    *,
+    otherwise: str = "benchmark",
+) -> None:
     """otherwise: the preset of a GPU."""
     from linbench.bench.presets import base, shaped, usual
     from linbench.experiments.device import pick_device
@@ -197,7 +261,9 @@ def _run(cases: "Callable[[Callable[[Preset], list[Case]], Preset], list[Case]]"
     if other := next((name for name in settings if not name.startswith("model.")), None):
         hint = "only model.NAME does." if "." in other else f"did you mean model.{other}?"
         raise UserError(f"--set {other} says nothing of a layer; {hint}")
-    if twice := [option for option, name in SET_BY.items() if given.get(name) and f"model.{name}" in settings]:
+    if twice := [
+        option for option, name in SET_BY.items() if given.get(name) and f"model.{name}" in settings
+    ]:
         raise UserError(f"{twice[0]} and --set model.{SET_BY[twice[0]]} say the same; leave out one of them.")
     where = pick_device(given["device"])
     shape = shaped(

@@ -20,9 +20,16 @@ if TYPE_CHECKING:
 
 SHAPE, LAYER, TIMING = "Shape", "Layer", "Measuring"
 
-DtypeOption = Annotated[str | None, typer.Option("--dtype", rich_help_panel=SHAPE, help="bf16 or fp32; default: fp32 on a CPU, else bf16.")]
-DeviceOption = Annotated[str, typer.Option("--device", rich_help_panel=TIMING, help="auto, cpu, cuda or cuda:N.")]
-AgainOption = Annotated[bool, typer.Option("--again", rich_help_panel=TIMING, help="Measure anew what was measured before.")]
+DtypeOption = Annotated[
+    str | None,
+    typer.Option("--dtype", rich_help_panel=SHAPE, help="bf16 or fp32; default: fp32 on a CPU, else bf16."),
+]
+DeviceOption = Annotated[
+    str, typer.Option("--device", rich_help_panel=TIMING, help="auto, cpu, cuda or cuda:N.")
+]
+AgainOption = Annotated[
+    bool, typer.Option("--again", rich_help_panel=TIMING, help="Measure anew what was measured before.")
+]
 
 
 def measured(
@@ -59,5 +66,8 @@ def measured(
             print()
         print("\n".join(dict.fromkeys(escape.one_line(table.caption) for table in shown)))
     if bad := [result for result in found if result["status"] == "failed"]:
-        tell(f"linbench: {len(bad)} of {len(found)} could not be measured; the first: {bad[0]['label']}: {bad[0]['reason']}.")
+        tell(
+            f"linbench: {len(bad)} of {len(found)} could not be measured; the first: {bad[0]['label']}:"
+            f" {bad[0]['reason']}."
+        )
         raise typer.Exit(EXIT_CELLS_FAILED)

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from linbench.cli import completion
-from linbench.cli.options import AllowOption, DeviceOption, DevicesOption, JsonOption, TimeoutOption, WorkersOption, tell_failed, tell_set_aside
+from linbench.cli.options import (
+    AllowOption,
+    DeviceOption,
+    DevicesOption,
+    JsonOption,
+    TimeoutOption,
+    WorkersOption,
+    tell_failed,
+    tell_set_aside,
+)
 from linbench.common.errors import HopelessError, StorageError, UserError, unknown
 from linbench.common.streams import tell
 from linbench.common.text import counted, duration
@@ -44,19 +53,34 @@ DEFAULT = (Path("results"), Path("reference"))
 
 
 def claims(
-    names: Annotated[list[str] | None, typer.Argument(metavar="CLAIM", autocompletion=completion.claims, help="Such as C17; none: all.")] = None,
-    tier: Annotated[list[str] | None, typer.Option(metavar="TIER", help="Only those of this cost: T0, T1, T2, T3 or X.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Also what is missing to decide each, and what that may cost.")] = False,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CLAIM", autocompletion=completion.claims, help="Such as C17; none: all."),
+    ] = None,
+    tier: Annotated[
+        list[str] | None, typer.Option(metavar="TIER", help="Only those of this cost: T0, T1, T2, T3 or X.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also what is missing to decide each, and what that may cost.")
+    ] = False,
     run: Annotated[
         bool,
-        typer.Option("--run", help="Run what nothing stored decides, with up to eight times the training; results go to the first --results."),
+        typer.Option(
+            "--run",
+            help=(
+                "Run what nothing stored decides, with up to eight times the training; results go to the"
+                " first --results."
+            ),
+        ),
     ] = False,
     device: DeviceOption = "auto",
     workers: WorkersOption = None,
     devices: DevicesOption = None,
     timeout: TimeoutOption = 1800.0,
     allow: AllowOption = None,
-    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all of them as a page of Markdown.")] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write all of them as a page of Markdown.")
+    ] = None,
     results: Annotated[
         list[Path] | None,
         typer.Option(
@@ -69,10 +93,11 @@ def claims(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Claims of the literature with their verdicts: supported, refuted or undecided, by rules that stand beside their sources.
+    """Claims of the literature with their verdicts: supported, refuted or undecided, by rules that stand
+    beside their sources.
 
-    With a name: the statement, its rule, what would decide it and what that costs, and the figures that are there. What needs no training is computed
-    at once.
+    With a name: the statement, its rule, what would decide it and what that costs, and the figures that are
+    there. What needs no training is computed at once.
     """
     from linbench.claims.verdict import verdict
     from linbench.common.files import check_writable
@@ -88,7 +113,14 @@ def claims(
         stored = _stored(results, new=run)
         found = [verdict(claim, stored) for claim in chosen]
         if run:
-            where: dict[str, Any] = {"name": "local", "device": device, "devices": devices, "workers": workers, "silence": timeout, "allow": allow or ()}
+            where: dict[str, Any] = {
+                "name": "local",
+                "device": device,
+                "devices": devices,
+                "workers": workers,
+                "silence": timeout,
+                "allow": allow or (),
+            }
             waiting = [each for each in found if not each.complete]
             while waiting:
                 more = _run(waiting, stored, device, (results or DEFAULT)[0], where)
@@ -101,12 +133,22 @@ def claims(
     tell_set_aside(stored.set_aside)
     if save:
         _save(
-            save, found, stored, [*(names or []), *(f"--tier {name}" for name in tier or []), *(f"--results {quote(str(folder))}" for folder in results or [])]
+            save,
+            found,
+            stored,
+            [
+                *(names or []),
+                *(f"--tier {name}" for name in tier or []),
+                *(f"--results {quote(str(folder))}" for folder in results or []),
+            ],
         )
     if as_json:
         from linbench.claims.page import plain
 
-        told = [plain(each) | ({"ahead": _ahead(each, stored, device)} if names or everything else {}) for each in found]
+        told = [
+            plain(each) | ({"ahead": _ahead(each, stored, device)} if names or everything else {})
+            for each in found
+        ]
         print(json.dumps(told))
     elif names and not save:
         print("\n\n".join(_at_length(each, stored, device) for each in found))
@@ -127,14 +169,19 @@ def _chosen(names: list[str], tiers: list[str]) -> "list[Claim]":
     if wrong := [tier for tier in tiers if tier not in TIERS]:
         raise unknown("tier", wrong[0], TIERS)
     asked = [find(name) for name in names] or list(shipped().values())
-    chosen = [claim for claim in {claim.id: claim for claim in asked}.values() if not tiers or claim.tiers[0] in tiers]
+    chosen = [
+        claim
+        for claim in {claim.id: claim for claim in asked}.values()
+        if not tiers or claim.tiers[0] in tiers
+    ]
     if not chosen:
         raise UserError(f"no claim that is asked for is of tier {', '.join(tiers)}.")
     return chosen
 
 
 def _stored(given: list[Path] | None, *, new: bool) -> "Stored":
-    """Of these folders and all below them; the first may be `new`. Raises StorageError: a folder that is named is not there."""
+    """Of these folders and all below them; the first may be `new`. Raises StorageError: a folder that is
+    named is not there."""
     from linbench.claims.stored_results import Stored
     from linbench.results.reference import REFERENCE, stores_below
 
@@ -144,8 +191,11 @@ def _stored(given: list[Path] | None, *, new: bool) -> "Stored":
     return Stored(store for folder in given or DEFAULT for store in stores_below(folder))
 
 
-def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path, where: dict[str, Any]) -> "list[Result]":
-    """What they wait for that is neither a name nor a measure that is not there; cells of all whose learning rates are chosen alike together."""
+def _run(
+    verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path, where: dict[str, Any]
+) -> "list[Result]":
+    """What they wait for that is neither a name nor a measure that is not there; cells of all whose learning
+    rates are chosen alike together."""
     from linbench.bench.run import run
     from linbench.claims.cells import parts
     from linbench.claims.requirements import unmet
@@ -159,7 +209,9 @@ def _run(verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path,
     together: dict[str, tuple[dict[str, Cell], SearchSettings | None]] = {}
     place = pick_device(device)
     kind = device_class(place)
-    for part in (part for each in waiting for part in parts(each.claim, device=device, longer=each.budget(kind))):
+    for part in (
+        part for each in waiting for part in parts(each.claim, device=device, longer=each.budget(kind))
+    ):
         there = stored.find(part.cells, part.search, kind)
         if missing := {cell.id: cell for cell in to_run(part.cells, there)}:
             together.setdefault(str(part.search), ({}, part.search))[0].update(missing)
@@ -192,7 +244,15 @@ def _save(path: Path, verdicts: "list[Verdict]", stored: "Stored", asked: list[s
 def _at_length(verdict: "Verdict", stored: "Stored", device: str) -> str:
     from linbench.claims.page import detail
 
-    return "\n".join([f"{verdict.claim.id}, {verdict.claim.section}", "", *detail(verdict, stored), "", _outlook(verdict, stored, device)])
+    return "\n".join(
+        [
+            f"{verdict.claim.id}, {verdict.claim.section}",
+            "",
+            *detail(verdict, stored),
+            "",
+            _outlook(verdict, stored, device),
+        ]
+    )
 
 
 def _ahead(verdict: "Verdict", stored: "Stored", device: str) -> dict[str, Any] | None:
@@ -221,8 +281,15 @@ def _outlook(verdict: "Verdict", stored: "Stored", device: str) -> str:
         return "All that decides it has results on one kind of device."
     told = []
     if ahead["cells"]:
-        cost = "nothing finished there tells how long that takes" if ahead["seconds"] is None else f"about {duration(ahead['seconds'])}"
-        told.append(f"{counted(ahead['cells'], 'run')} decide it, those that choose learning rates among them; {ahead['left']} are left: {cost}")
+        cost = (
+            "nothing finished there tells how long that takes"
+            if ahead["seconds"] is None
+            else f"about {duration(ahead['seconds'])}"
+        )
+        told.append(
+            f"{counted(ahead['cells'], 'run')} decide it, those that choose learning rates among them;"
+            f" {ahead['left']} are left: {cost}"
+        )
     if ahead["timings"]:
         told.append(f"{counted(ahead['timings'], 'timing')} of layers decide it; {ahead['untimed']} are left")
     return f"On {ahead['device']} {', and '.join(told)} ({claim.cost})."

@@ -44,18 +44,30 @@ def compare(
     models: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODEL...", autocompletion=completion.models, help="Names, ./file.py:Class or patterns; all others are compared with the first."
+            metavar="MODEL...",
+            autocompletion=completion.models,
+            help="Names, ./file.py:Class or patterns; all others are compared with the first.",
         ),
     ],
     suite: Annotated[
         str,
-        typer.Option(metavar="SUITE", autocompletion=completion.suites, help="Whose tasks, settings and seeds: a shipped one (linbench list suites) or YAML."),
+        typer.Option(
+            metavar="SUITE",
+            autocompletion=completion.suites,
+            help="Whose tasks, settings and seeds: a shipped one (linbench list suites) or YAML.",
+        ),
     ] = "quick",
     form: FormOption = None,
     seeds: SeedsOption = None,
     against: Annotated[
         str | None,
-        typer.Option(metavar="reference|DIR", help="Beside the suite's own models, too, as stored there: none of these is trained. reference: with linbench."),
+        typer.Option(
+            metavar="reference|DIR",
+            help=(
+                "Beside the suite's own models, too, as stored there: none of these is trained. reference:"
+                " with linbench."
+            ),
+        ),
     ] = None,
     workers: WorkersOption = None,
     devices: DevicesOption = None,
@@ -67,8 +79,9 @@ def compare(
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,
 ) -> None:
-    """Run what is missing of variants on a suite; then one table for each form: score, difference to the first named with its interval, a verdict, sizes, and
-    the speed of their layers where `linbench bench` has measured it.
+    """Run what is missing of variants on a suite; then one table for each form: score, difference to the
+    first named with its interval, a verdict, sizes, and the speed of their layers where `linbench bench` has
+    measured it.
 
     Variants of different size are told to be that, and have no verdict. Finished cells are not repeated.
     """
@@ -82,10 +95,22 @@ def compare(
         names = [name for text in models for name in split_models(text)]
         chosen = load(suite)
         store = store_at(results)
-        plan = comparing(names, chosen, seeds=seeds, form=form, against=against, read=[store] if store.read_only else [], device=device)
+        plan = comparing(
+            names,
+            chosen,
+            seeds=seeds,
+            form=form,
+            against=against,
+            read=[store] if store.read_only else [],
+            device=device,
+        )
         tell_left_out(plan.left_out)
         where: dict[str, Any] = {"device": device, "devices": devices, "workers": workers, "silence": timeout}
-        done = carry_out(plan.cells, store, search=chosen.search, stack=stack, allow=allow or (), **where) if plan.cells else []
+        done = (
+            carry_out(plan.cells, store, search=chosen.search, stack=stack, allow=allow or (), **where)
+            if plan.cells
+            else []
+        )
     # not before: what makes tables takes a second to load
     from linbench.cli.bench_hint import unmeasured
     from linbench.report.tables.side_by_side import LEFT, caption, columns, page, plain, rows
@@ -101,7 +126,11 @@ def compare(
         else:
             show(columns(table), rows(table), left=LEFT)
             print(f"\n{escape.one_line(caption(table))}\n")
-    for sentence in (sentence for table in tables for sentence in unmeasured(table, suite=suite, results="results" if store.read_only else str(results))):
+    for sentence in (
+        sentence
+        for table in tables
+        for sentence in unmeasured(table, suite=suite, results="results" if store.read_only else str(results))
+    ):
         tell(f"linbench: {sentence}")
     tell_failed(done)
 

@@ -1,6 +1,7 @@
 """Names that a shell completes.
 
-They are read from file names and YAML keys: importing tasks or models would load torch, which takes seconds at every press of a key.
+They are read from file names and YAML keys: importing tasks or models would load torch, which takes seconds
+at every press of a key.
 """
 
 import re
@@ -33,14 +34,18 @@ def suites(incomplete: str) -> list[str]:
 
 def claims(incomplete: str) -> list[str]:
     """Return the claims that begin so, such as C17."""
-    return sorted((name for name in _defined("claims") if name.startswith(incomplete.upper())), key=lambda name: int(name[1:]))
+    return sorted(
+        (name for name in _defined("claims") if name.startswith(incomplete.upper())),
+        key=lambda name: int(name[1:]),
+    )
 
 
 def presets(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the presets, beginning so, of the task that stands before; none where it is not shipped."""
     from linbench.experiments.registry import shipped
 
-    task = ctx.params.get("task") or next(iter(ctx.args), None)  # a command line that is not whole is not taken apart
+    # a command line that is not whole is not taken apart
+    task = ctx.params.get("task") or next(iter(ctx.args), None)
     entry = shipped("task").entries.get(str(task))
     return _beginning(entry.cls.presets, incomplete) if entry else []
 
@@ -51,7 +56,11 @@ def shown(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _defined(folder: str) -> set[str]:
-    texts = [path.read_text(encoding="utf-8") for path in files("linbench").joinpath(folder).iterdir() if path.name.endswith((".py", ".yaml"))]
+    texts = [
+        path.read_text(encoding="utf-8")
+        for path in files("linbench").joinpath(folder).iterdir()
+        if path.name.endswith((".py", ".yaml"))
+    ]
     return {name for text in texts for name in re.findall(_NAMES[folder], text, re.MULTILINE)}
 
 

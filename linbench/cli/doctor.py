@@ -14,18 +14,25 @@ if TYPE_CHECKING:
 
 
 def doctor(
-    kernels: Annotated[list[str] | None, typer.Argument(metavar="[KERNEL]...", help="Which kernels; all when none is named.")] = None,
+    kernels: Annotated[
+        list[str] | None, typer.Argument(metavar="[KERNEL]...", help="Which kernels; all when none is named.")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     workers: Annotated[
         int | None,
-        whole_option("--workers", 0, MOST_WORKERS, help="Processes side by side; by default none on a CPU, up to 12 on a GPU."),
+        whole_option(
+            "--workers",
+            0,
+            MOST_WORKERS,
+            help="Processes side by side; by default none on a CPU, up to 12 on a GPU.",
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the environment and hold every kernel on this device against float64.
 
-    Each row is a kernel with its switches in a precision: the largest relative error of outputs and state and of gradients, their
-    limits, and the seconds of the first call. Exit code 1 if any row is wrong.
+    Each row is a kernel with its switches in a precision: the largest relative error of outputs and state and
+    of gradients, their limits, and the seconds of the first call. Exit code 1 if any row is wrong.
     """
     from linbench.experiments.device import pick_device
     from linbench.report.terminal import show
@@ -46,13 +53,29 @@ def doctor(
     wrong = sum(not verdict.ok for verdict in verdicts)
     found = environment(where)
     if as_json:
-        print(json.dumps({"environment": found, "kernels": how_kernels_run(where), "ok": not wrong, "rows": [verdict.as_dict() for verdict in verdicts]}))
+        print(
+            json.dumps(
+                {
+                    "environment": found,
+                    "kernels": how_kernels_run(where),
+                    "ok": not wrong,
+                    "rows": [verdict.as_dict() for verdict in verdicts],
+                }
+            )
+        )
     else:
         for name, value in {**found, "kernels run": how_kernels_run(where)}.items():
-            print(f"{name}: {', '.join(f'{k} {v}' for k, v in value.items()) if isinstance(value, dict) else value}")
+            print(
+                f"{name}:"
+                f" {', '.join(f'{k} {v}' for k, v in value.items()) if isinstance(value, dict) else value}"
+            )
         print()
         left = ("kernel", "case", "precision", "verdict")
-        show([*left[:3], "error / limit", "gradients / limit", "first call", left[3]], [_words(verdict) for verdict in verdicts], left=left)
+        show(
+            [*left[:3], "error / limit", "gradients / limit", "first call", left[3]],
+            [_words(verdict) for verdict in verdicts],
+            left=left,
+        )
     if wrong:
         tell(f"linbench: {wrong} of {len(verdicts)} rows are wrong on this machine.")
         raise typer.Exit(EXIT_NO)
@@ -63,4 +86,11 @@ def _words(verdict: "Verdict") -> list[str]:
     pairs = ((found["error"], found["limit"]), (found["gradient_error"], found["gradient_limit"]))
     errors = [f"{'–' if error is None else f'{error:.1e}'} / {limit:.1e}" for error, limit in pairs]
     seconds = "–" if verdict.seconds is None else f"{verdict.seconds:.2f} s"
-    return [row.kernel, row.case, row.precision, *errors, seconds, "ok" if verdict.ok else f"WRONG: {verdict.reason}"]
+    return [
+        row.kernel,
+        row.case,
+        row.precision,
+        *errors,
+        seconds,
+        "ok" if verdict.ok else f"WRONG: {verdict.reason}",
+    ]

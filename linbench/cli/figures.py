@@ -11,10 +11,19 @@ from linbench.common.streams import tell
 
 
 def figures(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Which figures; all when none is named.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Which figures; all when none is named.")
+    ] = None,
     results: ResultsOption = Path("results"),
-    to: Annotated[Path | None, typer.Option("--save", metavar="DIR", help="Folder to write to; default: figures in the results folder.")] = None,
-    formats: Annotated[str, typer.Option(metavar="NAMES", help="Of png, svg and pdf, with commas between.")] = "png,svg",
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--save", metavar="DIR", help="Folder to write to; default: figures in the results folder."
+        ),
+    ] = None,
+    formats: Annotated[
+        str, typer.Option(metavar="NAMES", help="Of png, svg and pdf, with commas between.")
+    ] = "png,svg",
     as_json: JsonOption = False,
 ) -> None:
     """Draw stored results, as pictures with a caption beside each."""
@@ -42,7 +51,10 @@ def figures(
     for what, chosen in {name: (name,) for name in names or []}.items() or [("a figure", every)]:
         of_speeds = speed_drawings(kept[SPEED], found, [name for name in chosen if name in NAMES])
         of_speeds += bench_drawings(benched(kept), [name for name in chosen if name in BENCH_NAMES])
-        drawn = [*save_figures(found, folder, [name for name in chosen if name in FIGURES], wanted), *save(of_speeds, folder, wanted)]
+        drawn = [
+            *save_figures(found, folder, [name for name in chosen if name in FIGURES], wanted),
+            *save(of_speeds, folder, wanted),
+        ]
         written += drawn
         if not drawn:
             nothing.append(what)

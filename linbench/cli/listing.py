@@ -11,7 +11,15 @@ from linbench.cli.options import JsonOption
 from linbench.common import escape
 from linbench.common.streams import tell
 
-SURROUNDINGS = {"norms", "short_convolution", "decay_gate", "channel_decay", "erasure", "rotary", "token_shift"}
+SURROUNDINGS = {
+    "norms",
+    "short_convolution",
+    "decay_gate",
+    "channel_decay",
+    "erasure",
+    "rotary",
+    "token_shift",
+}
 """Kernel families of what stands around a recurrence."""
 
 
@@ -25,10 +33,16 @@ class What(StrEnum):
 
 def listing(
     what: Annotated[What, typer.Argument(metavar="tasks|models|suites", help="What to list.")],
-    long: Annotated[bool, typer.Option("--long", help="On a terminal: whole lines, kernel families and where each comes from, too.")] = False,
+    long: Annotated[
+        bool,
+        typer.Option(
+            "--long", help="On a terminal: whole lines, kernel families and where each comes from, too."
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List tasks by what they ask of a memory, models by generation, suites by name; names that cannot be used are told apart."""
+    """List tasks by what they ask of a memory, models by generation, suites by name; names that cannot be
+    used are told apart."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -61,22 +75,39 @@ def listing(
         }
         for e in sorted(found.entries.values(), key=lambda e: e.name)
     ]
-    rows.sort(key=lambda row: (order.index(row[group]) if row[group] in order else len(order), row.get("family", "")))
+    rows.sort(
+        key=lambda row: (
+            order.index(row[group]) if row[group] in order else len(order),
+            row.get("family", ""),
+        )
+    )
     if as_json:
         print(json.dumps({what.value: rows, "problems": [vars(problem) for problem in found.problems]}))
         return
     if sys.stdout.isatty():
         table = Table(box=box.SIMPLE_HEAD)
-        columns = [column for column in (rows[0] if rows else ()) if long or column in {"name", group, "about"}]
+        columns = [
+            column for column in (rows[0] if rows else ()) if long or column in {"name", group, "about"}
+        ]
         for column in columns:
             # names are there to be copied: whatever else wraps or is cut, they stay whole
-            whole = max(len(row[column]) for row in rows) if column == "name" or (column == group and not long) else None
+            whole = (
+                max(len(row[column]) for row in rows)
+                if column == "name" or (column == group and not long)
+                else None
+            )
             cut = column == "about" and not long
-            table.add_column(column, no_wrap=cut or whole is not None, min_width=whole, overflow="ellipsis" if cut else "fold")
+            table.add_column(
+                column,
+                no_wrap=cut or whole is not None,
+                min_width=whole,
+                overflow="ellipsis" if cut else "fold",
+            )
         for before, row in zip([None, *rows], rows, strict=False):
             if before is not None and before[group] != row[group]:
                 table.add_section()
-            table.add_row(*(Text(escape.one_line(row[column])) for column in columns))  # plain: a first line may hold brackets
+            # plain: a first line may hold brackets
+            table.add_row(*(Text(escape.one_line(row[column])) for column in columns))
         Console().print(table)
     else:
         for row in rows:

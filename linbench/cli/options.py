@@ -30,16 +30,32 @@ def whole_option(name: str, least: int, most: int, **more: Any) -> Any:
 
 ResultsOption = Annotated[
     Path,
-    typer.Option("--results", metavar="DIR", help="Folder of result files; reference: those that come with linbench.", rich_help_panel="Results"),
+    typer.Option(
+        "--results",
+        metavar="DIR",
+        help="Folder of result files; reference: those that come with linbench.",
+        rich_help_panel="Results",
+    ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output, and nothing else there.", rich_help_panel="Results")]
+JsonOption = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="JSON on standard output, and nothing else there.", rich_help_panel="Results"
+    ),
+]
 
-SeedsOption = Annotated[str | None, typer.Option("--seeds", help="Seeds, such as 0,1,2 or 0-4, whatever the suite says.")]
-FormOption = Annotated[str | None, typer.Option("--form", help="native or controlled, whatever the suite says.")]
+SeedsOption = Annotated[
+    str | None, typer.Option("--seeds", help="Seeds, such as 0,1,2 or 0-4, whatever the suite says.")
+]
+FormOption = Annotated[
+    str | None, typer.Option("--form", help="native or controlled, whatever the suite says.")
+]
 DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 StackOption = Annotated[
     int | None,
-    whole_option("--stack", 1, MOST, help="Cells trained as one program at most; default: as suits the device."),
+    whole_option(
+        "--stack", 1, MOST, help="Cells trained as one program at most; default: as suits the device."
+    ),
 ]
 WorkersOption = Annotated[
     int | None,
@@ -47,7 +63,10 @@ WorkersOption = Annotated[
         "--workers",
         0,
         MOST_WORKERS,
-        help="Processes side by side; default: one for each GPU or core. More than GPUs share them. 0: this process alone.",
+        help=(
+            "Processes side by side; default: one for each GPU or core. More than GPUs share them. 0: this"
+            " process alone."
+        ),
     ),
 ]
 OwnWorkersOption = Annotated[
@@ -56,16 +75,34 @@ OwnWorkersOption = Annotated[
         "--workers",
         0,
         MOST_WORKERS,
-        help="Processes side by side; default: this process alone, and one more for tasks and layers that linbench does not ship.",
+        help=(
+            "Processes side by side; default: this process alone, and one more for tasks and layers that"
+            " linbench does not ship."
+        ),
     ),
 ]
-ExecutorOption = Annotated[str, typer.Option("--executor", metavar="local|ray", help="local: on this host. ray: on the nodes of a Ray cluster.")]
+ExecutorOption = Annotated[
+    str,
+    typer.Option(
+        "--executor", metavar="local|ray", help="local: on this host. ray: on the nodes of a Ray cluster."
+    ),
+]
 AddressOption = Annotated[
-    str | None, typer.Option("--address", metavar="HOST:PORT", help="Of the Ray cluster; default: auto, the one that this host is part of.")
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        help="Of the Ray cluster; default: auto, the one that this host is part of.",
+    ),
 ]
 GpusOption = Annotated[
     float | None,
-    typer.Option("--gpus", parser=parse_number("--gpus", 0, 1), metavar="SHARE", help="Of one GPU, for each group on a Ray cluster, such as 0.25; default: 1."),
+    typer.Option(
+        "--gpus",
+        parser=parse_number("--gpus", 0, 1),
+        metavar="SHARE",
+        help="Of one GPU, for each group on a Ray cluster, such as 0.25; default: 1.",
+    ),
 ]
 
 
@@ -76,18 +113,33 @@ def _devices(text: str) -> str:
     return text
 
 
-DevicesOption = Annotated[str | None, typer.Option("--devices", parser=_devices, metavar="all|N", help="On all GPUs of this host, or on so many of them.")]
+DevicesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--devices", parser=_devices, metavar="all|N", help="On all GPUs of this host, or on so many of them."
+    ),
+]
 TimeoutOption = Annotated[
     float,
     typer.Option(
-        "--timeout", parser=parse_number("--timeout", 1, LONGEST_SECONDS), metavar="SECONDS", help="A group that reports nothing for so long is ended."
+        "--timeout",
+        parser=parse_number("--timeout", 1, LONGEST_SECONDS),
+        metavar="SECONDS",
+        help="A group that reports nothing for so long is ended.",
     ),
 ]
 
 
 AllowOption = Annotated[
     list[Law] | None,
-    typer.Option("--allow", metavar="LAW", help="Train layers of yours that are non-causal, batch-mixing or nondeterministic, marked and without verdict."),
+    typer.Option(
+        "--allow",
+        metavar="LAW",
+        help=(
+            "Train layers of yours that are non-causal, batch-mixing or nondeterministic, marked and without"
+            " verdict."
+        ),
+    ),
 ]
 
 
@@ -98,7 +150,12 @@ class Shown(StrEnum):
     markdown = "markdown"
 
 
-ShownOption = Annotated[Shown, typer.Option("--format", help="terminal, or markdown, for a summary or a comment.", rich_help_panel="Results")]
+ShownOption = Annotated[
+    Shown,
+    typer.Option(
+        "--format", help="terminal, or markdown, for a summary or a comment.", rich_help_panel="Results"
+    ),
+]
 
 
 def tell_set_aside(files: Mapping[Path, str]) -> None:
@@ -123,7 +180,8 @@ def tell_failed(results: Sequence[dict[str, Any]]) -> None:
 
 
 def names(option: str, text: str | None) -> list[str]:
-    """`a, b` -> what it names; an option that is not given names nothing. Raises UserError: nothing where a name should be."""
+    """`a, b` -> what it names; an option that is not given names nothing. Raises UserError: nothing where a
+    name should be."""
     parts = [] if text is None else [part.strip() for part in split(text, ",")]
     if not all(parts):
         raise UserError(f"{option} takes names with commas between, not '{text}'; without it all are taken.")
@@ -131,7 +189,8 @@ def names(option: str, text: str | None) -> list[str]:
 
 
 def numbers(option: str, text: str | None) -> list[int]:
-    """Return the whole numbers in `256,4096`, each from 1 to `MOST`; of an option that is not given none. Raises UserError."""
+    """Return the whole numbers in `256,4096`, each from 1 to `MOST`; of an option that is not given none.
+    Raises UserError."""
     parts = _parts(text)
     found = [whole(part, 1, MOST) for part in parts]
     if None in found:
@@ -144,19 +203,27 @@ def _parts(text: str | None) -> list[str]:
 
 
 def task_settings(pairs: Sequence[str], verb: str) -> dict[str, Any]:
-    """As `parse_settings`, for a verb that makes a task alone. Raises UserError: as it does, or a setting of a model or protocol."""
+    """As `parse_settings`, for a verb that makes a task alone. Raises UserError: as it does, or a setting of
+    a model or protocol."""
     settings = parse_settings(pairs)
     if other := next((setting for setting in settings if setting.startswith(("model.", "protocol."))), None):
-        raise UserError(f"{verb} takes settings of the task, as task.NAME; {other} changes nothing that is shown.")
+        raise UserError(
+            f"{verb} takes settings of the task, as task.NAME; {other} changes nothing that is shown."
+        )
     return settings
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
-    """`["task.kv_pairs=16"]` -> {"task.kv_pairs": "16"}; a name that holds = stands in quotes. Raises UserError: not NAME=VALUE, or a name twice."""
+    """`["task.kv_pairs=16"]` -> {"task.kv_pairs": "16"}; a name that holds = stands in quotes. Raises
+    UserError: not NAME=VALUE, or a name twice."""
     settings: dict[str, Any] = {}
     for pair in pairs:
         place = next((place for place, each, _ in plain(pair) if each == "="), len(pair))
-        name, equals, value = ".".join(unquoted(part) for part in split(pair[:place], ".")), pair[place : place + 1], pair[place + 1 :]
+        name, equals, value = (
+            ".".join(unquoted(part) for part in split(pair[:place], ".")),
+            pair[place : place + 1],
+            pair[place + 1 :],
+        )
         if not equals or not name.strip():
             raise UserError(f"--set takes NAME=VALUE, such as task.kv_pairs=16, not '{pair}'.")
         if name.strip() in settings:

@@ -1,4 +1,5 @@
-"""What `.ci/compare.sh` asks of linbench: `python -m linbench.cli.pull_request WORD ...`. Answers go to a file, as a plugin may print."""
+"""What `.ci/compare.sh` asks of linbench: `python -m linbench.cli.pull_request WORD ...`. Answers go to a
+file, as a plugin may print."""
 
 import glob
 import sys
@@ -21,7 +22,8 @@ def _plan(
     answer: str, models: str, suite: str, seeds: str, rounds: str, form: str, against: str, device: str, policy: str, workers: str, time: str,
     gated: str, same: str,
 ) -> None:  # fmt: skip
-    """Write four lines: the rounds, models of both sides, models that are trained once, and whether to compare."""
+    """Write four lines: the rounds, models of both sides, models that are trained once, and whether to
+    compare."""
     count = parse_whole("--rounds", 1, MOST_ROUNDS)(rounds)
     if workers:
         parse_whole("--workers", 0, MOST_WORKERS)(workers)
@@ -36,7 +38,8 @@ def _plan(
 
 
 def _present(answer: str, models: str) -> None:
-    """Write those of the models that this side has: all in a line, then each in a line as `linbench sweep --only` takes it."""
+    """Write those of the models that this side has: all in a line, then each in a line as `linbench sweep
+    --only` takes it."""
     named = split_models(models)
     found = present(named)
     if new := [name for name in named if name not in found]:

@@ -12,11 +12,14 @@ from linbench.common.streams import tell
 
 def report(
     results: ResultsOption = Path("results"),
-    save: Annotated[Path | None, typer.Option(metavar="FILE", help="File to write; default: report.html in the results folder.")] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File to write; default: report.html in the results folder."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write all tables and figures of stored results, what they and those in folders below say of claims, speeds of layers, cards of the models, environment
-    and failures as one HTML file that needs no network."""
+    """Write all tables and figures of stored results, what they and those in folders below say of claims,
+    speeds of layers, cards of the models, environment and failures as one HTML file that needs no network."""
     from linbench.claims.report_section import claimed
     from linbench.claims.stored_results import Stored
     from linbench.report.page.page import page, save_page
@@ -28,10 +31,27 @@ def report(
     stores = [] if store.read_only else stores_below(results)
     store = next((one for one in stores if one.folder == store.folder), store)
     stored = Stored([store, *(other for other in stores if other is not store)])
-    kept, aside = stored.by_folder[store.folder], [str(one.relative_to(store.folder)) for other in stored.stores for one in other.unreadable]
+    kept, aside = (
+        stored.by_folder[store.folder],
+        [str(one.relative_to(store.folder)) for other in stored.stores for one in other.unreadable],
+    )
     title = results.name if store.read_only else store.folder.resolve().name
-    save_page(path, lambda: page(kept[CELL], title=title, aside=aside, speeds=kept[SPEED], benched=benched(kept), claims=claimed(stored)))
+    save_page(
+        path,
+        lambda: page(
+            kept[CELL],
+            title=title,
+            aside=aside,
+            speeds=kept[SPEED],
+            benched=benched(kept),
+            claims=claimed(stored),
+        ),
+    )
     tell_set_aside(stored.set_aside)
     if not any(kept.values()):
         tell(f"linbench: there are no results in {results}; the page has none of its own.")
-    print(json.dumps({"file": str(path), "results": sum(map(len, kept.values())), "set_aside": aside}) if as_json else path)
+    print(
+        json.dumps({"file": str(path), "results": sum(map(len, kept.values())), "set_aside": aside})
+        if as_json
+        else path
+    )

@@ -52,7 +52,11 @@ Examples:
 def run(
     task: Annotated[
         str,
-        typer.Argument(metavar="TASK", autocompletion=completion.tasks, help="A task: a name (linbench list tasks), ./file.py:Class or package.module:Class."),
+        typer.Argument(
+            metavar="TASK",
+            autocompletion=completion.tasks,
+            help="A task: a name (linbench list tasks), ./file.py:Class or package.module:Class.",
+        ),
     ],
     model: Annotated[
         list[str],
@@ -61,26 +65,56 @@ def run(
             "-m",
             metavar="MODELS",
             autocompletion=completion.models,
-            help="Models, separated by commas: names, ./file.py:Class, package.module:Class, or patterns such as 3xdeltanet+attention.",
+            help=(
+                "Models, separated by commas: names, ./file.py:Class, package.module:Class, or patterns such"
+                " as 3xdeltanet+attention."
+            ),
         ),
     ],
     preset: Annotated[
-        str | None, typer.Option(autocompletion=completion.presets, help="Named settings of the task; the first is the default (linbench show task TASK).")
+        str | None,
+        typer.Option(
+            autocompletion=completion.presets,
+            help="Named settings of the task; the first is the default (linbench show task TASK).",
+        ),
     ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2 or 0-4.")] = "0",
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting: task.NAME, model.NAME, model.MIXER.NAME or protocol.NAME."),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A setting: task.NAME, model.NAME, model.MIXER.NAME or protocol.NAME.",
+        ),
     ] = None,
     form: Annotated[
         str | None,
-        typer.Option(help="native: as published. controlled: the same surroundings for all, so that only the recurrence differs."),
+        typer.Option(
+            help=(
+                "native: as published. controlled: the same surroundings for all, so that only the recurrence"
+                " differs."
+            )
+        ),
     ] = None,
     stack: StackOption = None,
-    test_lengths: Annotated[str | None, typer.Option(metavar="1x,2x,...", help="Test on sequences so many times as long, each test by itself.")] = None,
-    search: Annotated[bool, typer.Option("--search", help="Choose each model's learning rate on tuning seeds first, all on one grid.")] = False,
-    protocol: Annotated[str | None, typer.Option(help="A published protocol, such as zoology; without it the default.")] = None,
-    precision: Annotated[str | None, typer.Option(help="fp32, or bf16 in products of matrices: a row of its own.")] = None,
+    test_lengths: Annotated[
+        str | None,
+        typer.Option(
+            metavar="1x,2x,...", help="Test on sequences so many times as long, each test by itself."
+        ),
+    ] = None,
+    search: Annotated[
+        bool,
+        typer.Option(
+            "--search", help="Choose each model's learning rate on tuning seeds first, all on one grid."
+        ),
+    ] = False,
+    protocol: Annotated[
+        str | None, typer.Option(help="A published protocol, such as zoology; without it the default.")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="fp32, or bf16 in products of matrices: a row of its own.")
+    ] = None,
     device: DeviceOption = "auto",
     devices: DevicesOption = None,
     workers: OwnWorkersOption = None,
@@ -95,8 +129,9 @@ def run(
 ) -> None:
     """Train and judge models on a task; show them side by side with a table and learning curves.
 
-    Finished cells are read from the results folder, not repeated. What linbench ships trains in this process, unless options say otherwise; a task or
-    layer of your own in a process of its own, which is ended when it reports nothing for too long.
+    Finished cells are read from the results folder, not repeated. What linbench ships trains in this process,
+    unless options say otherwise; a task or layer of your own in a process of its own, which is ended when it
+    reports nothing for too long.
     """
     from rich.console import Console
 
@@ -114,15 +149,45 @@ def run(
             refuse_rate(settings)
         if precision is not None:
             if "protocol.precision" in settings:
-                raise UserError("--precision and --set protocol.precision both say the precision; give one of the two.")
+                raise UserError(
+                    "--precision and --set protocol.precision both say the precision; give one of the two."
+                )
             settings["protocol.precision"] = precision
         lengths = [] if test_lengths is None else parse_lengths(test_lengths)
         numbers = parse_seeds(seeds)
-        cells = plan(task, models, preset=preset, form=form, protocol=protocol, seeds=numbers, settings=settings, test_lengths=lengths, device=device)
+        cells = plan(
+            task,
+            models,
+            preset=preset,
+            form=form,
+            protocol=protocol,
+            seeds=numbers,
+            settings=settings,
+            test_lengths=lengths,
+            device=device,
+        )
         store = store_at(results)
         rates = default_search() if search else None
-        where = {"name": executor, "device": device, "devices": devices, "workers": workers, "address": address, "gpus": gpus, "silence": timeout}
-        found = carry_out(cells, store, search=rates, stack=stack, retry=True, again=again, allow=allow or (), here=True, **where)
+        where = {
+            "name": executor,
+            "device": device,
+            "devices": devices,
+            "workers": workers,
+            "address": address,
+            "gpus": gpus,
+            "silence": timeout,
+        }
+        found = carry_out(
+            cells,
+            store,
+            search=rates,
+            stack=stack,
+            retry=True,
+            again=again,
+            allow=allow or (),
+            here=True,
+            **where,
+        )
     # not before: what draws takes a second to load
     from linbench.report.tables.comparison import markdown, rich_tables
     from linbench.results.comparison import comparisons
@@ -144,20 +209,26 @@ def run(
 
 
 def _draw(shown: "Sequence[Comparison]", store: "Store") -> int:
-    """Draw what belongs beside the table, and return an exit code: what fails costs the pictures alone, and is an error where it is one of storage."""
+    """Draw what belongs beside the table, and return an exit code: what fails costs the pictures alone, and
+    is an error where it is one of storage."""
     from linbench.common.files import folder_below
     from linbench.report.figure import save_figures
     from linbench.report.figures import AFTER_A_RUN
 
     try:
-        for path in save_figures(shown, folder_below(store.folder, "figures", "--results"), AFTER_A_RUN, option="--results"):
+        for path in save_figures(
+            shown, folder_below(store.folder, "figures", "--results"), AFTER_A_RUN, option="--results"
+        ):
             if path.suffix != ".txt":
                 tell(f"drew {path}")
     except UserError as error:
         tell(f"linbench: {error}")
         return error.exit_code
     except Exception as error:
-        tell(f"linbench: the figures could not be drawn ({type(error).__name__}: {error}); the results are kept, and `linbench figures` draws them.")
+        tell(
+            f"linbench: the figures could not be drawn ({type(error).__name__}: {error}); the results are"
+            " kept, and `linbench figures` draws them."
+        )
     return 0
 
 

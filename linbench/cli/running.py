@@ -22,7 +22,8 @@ def carry_out(
     here: bool = False,
     **where: Any,
 ) -> "list[Result]":
-    """The results of cells, with a display on standard error while what is missing is run; `here` and `where`: as `linbench.engine.run.carry_out` takes them.
+    """The results of cells, with a display on standard error while what is missing is run; `here` and
+    `where`: as `linbench.engine.run.carry_out` takes them.
     `allow`: laws that layers may break.
 
     Raises: as that does.

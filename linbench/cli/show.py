@@ -23,12 +23,20 @@ class Kind(StrEnum):
 
 def show(
     kind: Annotated[Kind, typer.Argument(metavar="task|model", help="What to show.")],
-    name: Annotated[str, typer.Argument(autocompletion=completion.shown, help="A name, ./file.py:Class or package.module:Class.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=completion.shown, help="A name, ./file.py:Class or package.module:Class."
+        ),
+    ],
     preset: Annotated[str | None, typer.Option(help="Of a task: the preset whose example is shown.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Of a task: a knob, task.NAME.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Of a task: a knob, task.NAME.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """A task (what it asks, its knobs, presets, chance level, how much of a test training saw, one example in words) or a model (its card and settings)."""
+    """A task (what it asks, its knobs, presets, chance level, how much of a test training saw, one example in
+    words) or a model (its card and settings)."""
     from linbench.experiments.pattern import bare, split_task
     from linbench.experiments.registry import card, registry
 
@@ -57,14 +65,23 @@ def _task(name: str, preset: str | None, pairs: list[str]) -> dict[str, Any]:
     task, _, chosen = make_task(name, preset=preset, settings=task_settings(pairs, "show"))
     protocol = Protocol.parse({**default_protocol(), **chosen.protocol}, where="protocol")
     example = task.explain(task.sample(torch.arange(1), seed=0, split="train"), 0)
-    presets = [[key, "(default)" if i == 0 else "", p.about, _pairs(p)] for i, (key, p) in enumerate(task.presets.items())]
+    presets = [
+        [key, "(default)" if i == 0 else "", p.about, _pairs(p)]
+        for i, (key, p) in enumerate(task.presets.items())
+    ]
     slices = ", ".join(f"{name} (below {size})" for name, size in task.slice_sizes().items())
     return {
         "asks a memory to": _ASKS.get(getattr(task, "asks", ""), "what it does not say"),
         "knobs": _aligned(task.Settings.describe()),
         "presets": _aligned(presets),
-        "size": f"{task.seq_len} tokens, {f'at most {task.answers} answers' if task.answers > 1 else 'one answer'} due",
-        "scored": f"chance {task.chance():.4f}, {task.bound} {task.optimum():.{task.optimum_places}f}; by {slices or 'nothing else'}",
+        "size": (
+            f"{task.seq_len} tokens,"
+            f" {f'at most {task.answers} answers' if task.answers > 1 else 'one answer'} due"
+        ),
+        "scored": (
+            f"chance {task.chance():.4f}, {task.bound} {task.optimum():.{task.optimum_places}f}; by"
+            f" {slices or 'nothing else'}"
+        ),
         "splits": str(collisions(task, protocol)),
         **({"baselines": _baselines(name, task)} if has_baselines(type(task)) else {}),
         "one example": example,
@@ -85,16 +102,26 @@ def _baselines(name: str, task: Any) -> list[list[str]]:
     """What each scores on a few examples."""
     from linbench.verify.baselines import baselines
 
-    found = {each: of.metrics for each, of in baselines(task, examples=BASELINES_OF).items() if each != task.bound}
-    rows = [[each, *(f"{metric} {value:.3f}" for metric, value in metrics.items())] for each, metrics in found.items()]
-    return [*_aligned(rows), [f"`linbench untrained {name}` tells them by {' and '.join(task.slice_sizes())}"]]
+    found = {
+        each: of.metrics for each, of in baselines(task, examples=BASELINES_OF).items() if each != task.bound
+    }
+    rows = [
+        [each, *(f"{metric} {value:.3f}" for metric, value in metrics.items())]
+        for each, metrics in found.items()
+    ]
+    return [
+        *_aligned(rows),
+        [f"`linbench untrained {name}` tells them by {' and '.join(task.slice_sizes())}"],
+    ]
 
 
 def _pairs(preset: Any) -> str:
     from linbench.common.settings import written
 
     rooms = (("task", preset.task), ("model", preset.model), ("protocol", preset.protocol))
-    return " ".join(f"{room}.{name}={written(value)}" for room, values in rooms for name, value in values.items())
+    return " ".join(
+        f"{room}.{name}={written(value)}" for room, values in rooms for name, value in values.items()
+    )
 
 
 def _model(cls: Any) -> dict[str, Any]:
@@ -109,4 +136,6 @@ def _model(cls: Any) -> dict[str, Any]:
 def _aligned(rows: Any) -> list[list[str]]:
     rows = [[str(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
-    return [[cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)] + [row[-1]] for row in rows]
+    return [
+        [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)] + [row[-1]] for row in rows
+    ]

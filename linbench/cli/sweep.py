@@ -59,15 +59,37 @@ Examples:
 
 
 def sweep(
-    suite: Annotated[str, typer.Argument(metavar="SUITE", autocompletion=completion.suites, help="A shipped suite (linbench list suites) or a YAML file.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, what is missing and what it may cost.")] = False,
-    only: Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Only tasks or models of this name; * stands for anything.")] = None,
-    limit: Annotated[int | None, whole_option("--limit", 1, MOST, help="At most so many cells that are not finished.")] = None,
+    suite: Annotated[
+        str,
+        typer.Argument(
+            metavar="SUITE",
+            autocompletion=completion.suites,
+            help="A shipped suite (linbench list suites) or a YAML file.",
+        ),
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would run, what is missing and what it may cost.")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Only tasks or models of this name; * stands for anything."),
+    ] = None,
+    limit: Annotated[
+        int | None, whole_option("--limit", 1, MOST, help="At most so many cells that are not finished.")
+    ] = None,
     shard: Annotated[str, typer.Option(metavar="I/N", help="The I-th of N parts, for N machines.")] = "1/1",
-    retry: Annotated[str | None, typer.Option(metavar="failed", help="failed: try again what did not end well.")] = None,
+    retry: Annotated[
+        str | None, typer.Option(metavar="failed", help="failed: try again what did not end well.")
+    ] = None,
     model: Annotated[
         list[str] | None,
-        typer.Option("--model", "-m", metavar="MODELS", autocompletion=completion.models, help="Models in place of the suite's, separated by commas."),
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="MODELS",
+            autocompletion=completion.models,
+            help="Models in place of the suite's, separated by commas.",
+        ),
     ] = None,
     seeds: SeedsOption = None,
     form: FormOption = None,
@@ -84,7 +106,8 @@ def sweep(
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,
 ) -> None:
-    """Run a suite: tasks x models x settings x seeds. Finished cells are not repeated; tables and figures are there at any moment."""
+    """Run a suite: tasks x models x settings x seeds. Finished cells are not repeated; tables and figures are
+    there at any moment."""
     from linbench.engine.lr_search import ahead
     from linbench.experiments.pattern import split_models
     from linbench.experiments.suite import expand, load, narrowed
@@ -93,20 +116,44 @@ def sweep(
     if retry not in {None, "failed"}:
         raise UserError(f"--retry takes failed, not '{retry}'.")
     with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
-        chosen = narrowed(load(suite), models=[name for text in model or () for name in split_models(text)], seeds=seeds, form=form)
+        chosen = narrowed(
+            load(suite),
+            models=[name for text in model or () for name in split_models(text)],
+            seeds=seeds,
+            form=form,
+        )
         found, missing = expand(chosen, precision=precision, device=device)
         tell_left_out(missing)
         store = store_at(results)
         cells = _chosen(found, only=only or [], shard=shard)
         kept = _settled(found, store, chosen.search, retry=retry is not None)
         if limit is not None:
-            _, left = ahead([cell for cell in cells if cell.id not in kept], store.get, chosen.search, retry=retry is not None)
+            _, left = ahead(
+                [cell for cell in cells if cell.id not in kept],
+                store.get,
+                chosen.search,
+                retry=retry is not None,
+            )
             cells = [cell for cell in cells if cell.id in left][:limit]
             if not cells:
                 raise UserError("every cell is finished; without --limit the tables are shown.")
         if not dry_run:
-            where: dict[str, Any] = {"device": device, "devices": devices, "workers": workers, "address": address, "gpus": gpus, "silence": timeout}
-            how = {"search": chosen.search, "stack": stack, "retry": retry is not None, "name": executor, "allow": allow or (), **where}
+            where: dict[str, Any] = {
+                "device": device,
+                "devices": devices,
+                "workers": workers,
+                "address": address,
+                "gpus": gpus,
+                "silence": timeout,
+            }
+            how = {
+                "search": chosen.search,
+                "stack": stack,
+                "retry": retry is not None,
+                "name": executor,
+                "allow": allow or (),
+                **where,
+            }
             done = _done(cells, kept, store, **how)
     if dry_run:
         _tell_plan(cells, kept, store, stack, search=chosen.search, retry=retry is not None, as_json=as_json)
@@ -117,7 +164,13 @@ def sweep(
     from linbench.results.comparison import comparisons
 
     tell_set_aside(store.set_aside)
-    print(json.dumps(done) if as_json else "\n".join(markdown(comparison) for comparison in comparisons(done, order=[c.model.label for c in cells])))
+    print(
+        json.dumps(done)
+        if as_json
+        else "\n".join(
+            markdown(comparison) for comparison in comparisons(done, order=[c.model.label for c in cells])
+        )
+    )
     tell_failed(done)
 
 
@@ -125,7 +178,8 @@ sweep.__doc__ = (sweep.__doc__ or "") + EXAMPLES
 
 
 def _chosen(cells: "list[Cell]", *, only: list[str], shard: str) -> "list[Cell]":
-    """Those that are asked for. Raises UserError: a shard that is none, what the suite does not have, or nothing left."""
+    """Those that are asked for. Raises UserError: a shard that is none, what the suite does not have, or
+    nothing left."""
     from linbench.engine.groups import groups
 
     part, parts = (whole(number, 1, MOST) for number in (shard.partition("/")[0], shard.partition("/")[2]))
@@ -139,12 +193,18 @@ def _chosen(cells: "list[Cell]", *, only: list[str], shard: str) -> "list[Cell]"
     mine = {cell.id for group in groups(asked, largest=len(asked) or 1)[part - 1 :: parts] for cell in group}
     chosen = [cell for cell in asked if cell.id in mine]
     if not chosen:
-        raise UserError(f"nothing of the suite is left to run; it has {', '.join(names) or 'no task or model that is installed'}.")
+        raise UserError(
+            "nothing of the suite is left to run; it has"
+            f" {', '.join(names) or 'no task or model that is installed'}."
+        )
     return chosen
 
 
-def _settled(cells: "list[Cell]", store: "Store", search: "SearchSettings | None", *, retry: bool) -> "dict[str, Result]":
-    """What the store has of the suite's models at learning rates that a former rule chose, where that is all of a model: it is not run again, and told."""
+def _settled(
+    cells: "list[Cell]", store: "Store", search: "SearchSettings | None", *, retry: bool
+) -> "dict[str, Result]":
+    """What the store has of the suite's models at learning rates that a former rule chose, where that is all
+    of a model: it is not run again, and told."""
     from linbench.engine.former import says, settled
     from linbench.engine.runner import stands
 
@@ -154,7 +214,10 @@ def _settled(cells: "list[Cell]", store: "Store", search: "SearchSettings | None
 
     kept = settled(cells, found, search)
     for words in says(list(kept.values())):
-        print(f"linbench: {counted(len(kept), 'stored result')}: {words}; they stand as they are.", file=sys.stderr)
+        print(
+            f"linbench: {counted(len(kept), 'stored result')}: {words}; they stand as they are.",
+            file=sys.stderr,
+        )
     return kept
 
 
@@ -163,7 +226,11 @@ def _done(cells: "list[Cell]", kept: "dict[str, Result]", store: "Store", **how:
     from linbench.cli.running import carry_out
 
     waiting = list({cell.id: cell for cell in cells if cell.id not in kept}.values())
-    results = dict(zip((cell.id for cell in waiting), carry_out(waiting, store, **how), strict=True)) if waiting else {}
+    results = (
+        dict(zip((cell.id for cell in waiting), carry_out(waiting, store, **how), strict=True))
+        if waiting
+        else {}
+    )
     return [(kept | results)[cell.id] for cell in cells]
 
 
@@ -171,40 +238,77 @@ def _is(cell: "Cell", pattern: str) -> bool:
     from linbench.experiments.pattern import split_task
 
     names = (cell.model.label, cell.task_entry.name, f"{cell.task_entry.name}/{cell.preset}")
-    asked = "/".join(filter(None, split_task(pattern))).removeprefix("./")  # as a task is entered, whose folder may have a bracket in its name
-    return asked in {name.removeprefix("./") for name in names} or any(fnmatchcase(name, pattern) for name in names)
+    # as a task is entered, whose folder may have a bracket in its name
+    asked = "/".join(filter(None, split_task(pattern))).removeprefix("./")
+    return asked in {name.removeprefix("./") for name in names} or any(
+        fnmatchcase(name, pattern) for name in names
+    )
 
 
 def _tell_plan(
-    cells: "list[Cell]", kept: "dict[str, Result]", store: "Store", stack: int | None, *, search: "SearchSettings | None", retry: bool, as_json: bool
+    cells: "list[Cell]",
+    kept: "dict[str, Result]",
+    store: "Store",
+    stack: int | None,
+    *,
+    search: "SearchSettings | None",
+    retry: bool,
+    as_json: bool,
 ) -> None:
-    """What would run, group by group; first what learning rates are chosen by. Raises UserError: a seed is for that, and to be reported, too."""
+    """What would run, group by group; first what learning rates are chosen by. Raises UserError: a seed is
+    for that, and to be reported, too."""
     from linbench.engine.cost import pace, seconds
     from linbench.engine.groups import groups
     from linbench.engine.lr_search import ahead
     from linbench.experiments.labels import named, varied
 
     known: list[Result] = store.all() if store.folder.is_dir() else []
-    tuning, missing = ahead([cell for cell in cells if cell.id not in kept], {result["id"]: result for result in known}.get, search, retry=retry)
+    tuning, missing = ahead(
+        [cell for cell in cells if cell.id not in kept],
+        {result["id"]: result for result in known}.get,
+        search,
+        retry=retry,
+    )
     rows: list[dict[str, Any]] = []
     names, paced = varied(cells, but={"protocol.lr"} if search else ()), pace(known, cells[0].device)
     for what, these in (("search, ", tuning), ("", cells)):
         for group in groups(these, largest=stack):
             left = [cell for cell in group if cell.id in missing]
-            rows.append({"group": what + named(group, names), "cells": len(group), "left": len(left), "seconds": seconds(left, paced) if left else 0.0})
+            rows.append(
+                {
+                    "group": what + named(group, names),
+                    "cells": len(group),
+                    "left": len(left),
+                    "seconds": seconds(left, paced) if left else 0.0,
+                }
+            )
     if as_json:
-        print(json.dumps({"groups": rows, "cells": [cell.id for cell in cells], "searched": search is not None}))
+        print(
+            json.dumps({"groups": rows, "cells": [cell.id for cell in cells], "searched": search is not None})
+        )
         return
     for row in rows:
         cost = "no estimate" if row["seconds"] is None else f"about {duration(row['seconds'])}"
         name = escape.one_line(row["group"])
-        print(f"{name}: {counted(row['cells'], 'cell')}, {row['left']} left, {cost}" if row["left"] else f"{name}: finished")
+        print(
+            f"{name}: {counted(row['cells'], 'cell')}, {row['left']} left, {cost}"
+            if row["left"]
+            else f"{name}: finished"
+        )
     total = sum(row["left"] for row in rows)
     costs = [row["seconds"] for row in rows if row["seconds"] is not None]
     unknown = " not counting groups without an estimate" if len(costs) < len(rows) else ""
     estimate = (
-        f"about {duration(sum(costs))} by what finished cells took here{unknown}" if costs else "no finished cell on this kind of device to judge the cost by"
+        f"about {duration(sum(costs))} by what finished cells took here{unknown}"
+        if costs
+        else "no finished cell on this kind of device to judge the cost by"
     )
-    print(f"{counted(len(tuning) + len(cells), 'cell')} in {counted(len(rows), 'group')}, {f'{total} left: {estimate}' if total else 'all finished'}.")
+    print(
+        f"{counted(len(tuning) + len(cells), 'cell')} in {counted(len(rows), 'group')},"
+        f" {f'{total} left: {estimate}' if total else 'all finished'}."
+    )
     if search and search.extensions and any(cell.id in missing for cell in tuning):
-        print(f"Where the best learning rate turns out to be on the edge, the search goes on, for at most {counted(search.extensions, 'rate')} more.")
+        print(
+            "Where the best learning rate turns out to be on the edge, the search goes on, for at most"
+            f" {counted(search.extensions, 'rate')} more."
+        )

@@ -25,11 +25,19 @@ class Format(StrEnum):
 
 def table(
     results: ResultsOption = Path("results"),
-    format_: Annotated[Format | None, typer.Option("--format", help="Default: terminal where there is one, else markdown.")] = None,
-    save: Annotated[Path | None, typer.Option(metavar="DIR", help="Write every table into this folder, as Markdown, CSV, LaTeX and JSON.")] = None,
+    format_: Annotated[
+        Format | None, typer.Option("--format", help="Default: terminal where there is one, else markdown.")
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Write every table into this folder, as Markdown, CSV, LaTeX and JSON."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tables of stored results: one for everything that may be compared; controlled and native forms never meet."""
+    """Tables of stored results: one for everything that may be compared; controlled and native forms never
+    meet."""
     from rich.console import Console
 
     from linbench.report.export import csv, latex, plain, save_tables
@@ -55,15 +63,24 @@ def table(
         if as_json:
             print(json.dumps([{"file": str(path)} for path in written]))
         return
-    chosen = Format.json if as_json else format_ or (Format.terminal if sys.stdout.isatty() else Format.markdown)
+    chosen = (
+        Format.json if as_json else format_ or (Format.terminal if sys.stdout.isatty() else Format.markdown)
+    )
     if chosen is Format.json:
         print(json.dumps([*map(plain, found), *map(words.plain, speeds)]))
     elif chosen is Format.terminal:
-        for drawn in [*(one for comparison in found for one in rich_tables(comparison)), *map(words.rich_table, speeds)]:
+        for drawn in [
+            *(one for comparison in found for one in rich_tables(comparison)),
+            *map(words.rich_table, speeds),
+        ]:
             Console().print(drawn)
     else:
         of_cells = {Format.markdown: markdown, Format.csv: csv, Format.latex: latex}[chosen]
-        of_speeds = {Format.markdown: words.markdown, Format.csv: words.csv, Format.latex: words.latex}[chosen]
-        texts = [(f"{one.title}, {one.form}, {one.device}", of_cells(one)) for one in found] + [(one.title, of_speeds(one)) for one in speeds]
+        of_speeds = {Format.markdown: words.markdown, Format.csv: words.csv, Format.latex: words.latex}[
+            chosen
+        ]
+        texts = [(f"{one.title}, {one.form}, {one.device}", of_cells(one)) for one in found] + [
+            (one.title, of_speeds(one)) for one in speeds
+        ]
         titled = chosen is Format.csv and len(texts) > 1  # the others say themselves what they are of
         print("\n".join(f"# {escape.one_line(title)}\n{text}" if titled else text for title, text in texts))

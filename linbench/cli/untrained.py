@@ -1,4 +1,5 @@
-"""`linbench untrained`: what update rules recall, and what simple predictors of a task score, before anything is trained."""
+"""`linbench untrained`: what update rules recall, and what simple predictors of a task score, before anything
+is trained."""
 
 import json
 from enum import StrEnum
@@ -28,10 +29,22 @@ _OF_RULES, _OF_TASKS = "Update rules", "Baselines of tasks"
 
 
 def untrained(
-    what: Annotated[str, typer.Argument(help=f"Of update rules: {', '.join(What)}. Or a task that has baselines, such as regression.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            help=f"Of update rules: {', '.join(What)}. Or a task that has baselines, such as regression."
+        ),
+    ],
     dim: Annotated[
         int | None,
-        whole_option("--dim", 2, 4096, help="Dimensions of keys and values.", show_default="64", rich_help_panel=_OF_RULES),
+        whole_option(
+            "--dim",
+            2,
+            4096,
+            help="Dimensions of keys and values.",
+            show_default="64",
+            rich_help_panel=_OF_RULES,
+        ),
     ] = None,
     trials: Annotated[
         int | None,
@@ -44,27 +57,41 @@ def untrained(
         ),
     ] = None,
     seed: Annotated[int, whole_option("--seed", 0, LARGEST, help="Of these.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N: float64 on a CPU, else float32 through the kernels.")] = "cpu",
+    device: Annotated[
+        str,
+        typer.Option(help="auto, cpu, cuda or cuda:N: float64 on a CPU, else float32 through the kernels."),
+    ] = "cpu",
     preset: Annotated[str | None, typer.Option(help="Of the task.", rich_help_panel=_OF_TASKS)] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A knob, task.NAME.", rich_help_panel=_OF_TASKS)] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A knob, task.NAME.", rich_help_panel=_OF_TASKS),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Sum, decay, delta rule and least squares on random keys and values, nothing trained: what the arithmetic of a memory gives, in seconds.
+    """Sum, decay, delta rule and least squares on random keys and values, nothing trained: what the
+    arithmetic of a memory gives, in seconds.
 
-    capacity: recall and error against the number of pairs, for keys more and less alike. overwriting: recall of the last value, and stale answers, by
-    number of writes. retention: what a decay costs and gains. blend: what is read where 5, then 10 was written, and the
-    weight in it of the new and of the old. reflections: how far PaTH's scores are from the weights of a delta rule, and its factors from reflections.
+    capacity: recall and error against the number of pairs, for keys more and less alike. overwriting: recall
+        of the last value, and stale answers, by
+    number of writes. retention: what a decay costs and gains. blend: what is read where 5, then 10 was
+    written, and the weight in it of the new and of the old. reflections: how far PaTH's scores are from the
+    weights of a delta rule, and its factors from reflections.
 
-    Of a task: what its baselines score, predictors that learn nothing but from the context, on the examples that a model of the same seed is tested
-    on, and the optimum, or an upper bound of it.
+    Of a task: what its baselines score, predictors that learn nothing but from the context, on the examples
+    that a model of the same seed is tested on, and the optimum, or an upper bound of it.
     """
     if what not in list(What):
         if dim is not None:
-            raise UserError(f"--dim is of random keys and values; {what} has knobs of its own, as --set task.NAME=VALUE.")
+            raise UserError(
+                f"--dim is of random keys and values; {what} has knobs of its own, as --set task.NAME=VALUE."
+            )
         _tell_baselines(what, preset, set_ or [], trials, seed, device, as_json=as_json)
         return
     if preset is not None or set_:
-        raise UserError(f"--preset and --set are of tasks; {what} is asked of update rules, and takes --dim, --trials and --seed.")
+        raise UserError(
+            f"--preset and --set are of tasks; {what} is asked of update rules, and takes --dim, --trials and"
+            " --seed."
+        )
     _tell_rules(what, dim or 64, trials or 32, seed, device, as_json=as_json)
 
 
@@ -81,10 +108,26 @@ def _tell_rules(what: str, dim: int, trials: int, seed: int, device: str, *, as_
     if as_json:
         print(json.dumps(rows))
         return
-    show(list(rows[0]), [[_figure(value) if isinstance(value, float) else str(value) for value in row.values()] for row in rows], left=("rule",))
+    show(
+        list(rows[0]),
+        [
+            [_figure(value) if isinstance(value, float) else str(value) for value in row.values()]
+            for row in rows
+        ],
+        left=("rule",),
+    )
 
 
-def _tell_baselines(name: str, preset: str | None, pairs: list[str], trials: int | None, seed: int, device: str, *, as_json: bool) -> None:
+def _tell_baselines(
+    name: str,
+    preset: str | None,
+    pairs: list[str],
+    trials: int | None,
+    seed: int,
+    device: str,
+    *,
+    as_json: bool,
+) -> None:
     from linbench.experiments.device import pick_device
     from linbench.experiments.loading import is_location
     from linbench.experiments.pattern import split_task
@@ -105,17 +148,32 @@ def _tell_baselines(name: str, preset: str | None, pairs: list[str], trials: int
     examples = trials or {**default_protocol(), **chosen.protocol}["test_examples"]
     found = baselines(task, examples=examples, seed=seed, device=pick_device(device))
     if as_json:
-        print(json.dumps({"task": name, "settings": task.settings.model_dump(mode="json"), "baselines": {each: of._asdict() for each, of in found.items()}}))
+        print(
+            json.dumps(
+                {
+                    "task": name,
+                    "settings": task.settings.model_dump(mode="json"),
+                    "baselines": {each: of._asdict() for each, of in found.items()},
+                }
+            )
+        )
         return
     knobs = ", ".join(f"{knob} {value}" for knob, value in task.settings.model_dump().items())
     print(escape.one_line(f"{name}: {knobs}; {examples} examples, test split, seed {seed}"), end="\n\n")
     metrics = dict.fromkeys(metric for of in found.values() for metric in of.metrics)
-    show(["baseline", *metrics], [[each, *(_figure(of.metrics.get(metric)) for metric in metrics)] for each, of in found.items()], left=("baseline",))
+    show(
+        ["baseline", *metrics],
+        [[each, *(_figure(of.metrics.get(metric)) for metric in metrics)] for each, of in found.items()],
+        left=("baseline",),
+    )
     for metric, slice_ in product(metrics, task.slice_sizes()):
         parts = {each: of.slices[slice_] for each, of in found.items() if metric in of.metrics}
         at = next(iter(parts.values()))["at"]
         shown = [i for i, value in enumerate(at) if value.bit_count() <= 1 or value == at[-1]]
-        rows = [[each, *(_figure(part[metric]["sum"][i] / part[metric]["weight"][i]) for i in shown)] for each, part in parts.items()]
+        rows = [
+            [each, *(_figure(part[metric]["sum"][i] / part[metric]["weight"][i]) for i in shown)]
+            for each, part in parts.items()
+        ]
         print("\n" + escape.one_line(f"{metric} by {slice_}, at powers of two:"))
         show(["baseline", *(str(at[i]) for i in shown)], rows, left=("baseline",))
 

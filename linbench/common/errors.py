@@ -1,4 +1,5 @@
-"""Errors that a user can cause: one sentence that says what was given, what is allowed, and the nearest match."""
+"""Errors that a user can cause: one sentence that says what was given, what is allowed, and the nearest
+match."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -36,7 +37,8 @@ _LONGEST_MESSAGE = 10_000
 
 
 def brief(message: str) -> str:
-    """Return a message in which whatever stands in quotes, or is written without a space, is shortened: only what was typed is so long."""
+    """Return a message in which whatever stands in quotes, or is written without a space, is shortened: only
+    what was typed is so long."""
     return shortened(_LONG.sub(lambda found: _inside(found[0]), message), _LONGEST_MESSAGE)
 
 
@@ -45,8 +47,8 @@ def _inside(found: str) -> str:
 
 
 class UserError(Exception):
-    """Something the user can put right. Its message is shown without a traceback, and repeats at most `MOST_CHARACTERS` of anything that was typed; the
-    process exits with `exit_code`."""
+    """Something the user can put right. Its message is shown without a traceback, and repeats at most
+    `MOST_CHARACTERS` of anything that was typed; the process exits with `exit_code`."""
 
     exit_code = EXIT_USAGE
 
@@ -65,7 +67,8 @@ class HopelessError(UserError):
 
 
 class DeviceLostError(UserError):
-    """A GPU answers this process no more, as after an illegal address, be it its own or of a process beside it: another process may go on."""
+    """A GPU answers this process no more, as after an illegal address, be it its own or of a process beside
+    it: another process may go on."""
 
     exit_code = EXIT_CELLS_FAILED
 
@@ -92,8 +95,11 @@ def message_of(error: BaseException) -> str:
         return ""
 
 
-def unknown(kind: str, given: str, allowed: Iterable[str], *, short: Mapping[str, str] | None = None) -> UserError:
-    """The error for a name that is not one of `allowed`, with the nearest match when there is one. short: what stands for a name that is meant."""
+def unknown(
+    kind: str, given: str, allowed: Iterable[str], *, short: Mapping[str, str] | None = None
+) -> UserError:
+    """The error for a name that is not one of `allowed`, with the nearest match when there is one. short:
+    what stands for a name that is meant."""
     names, given = sorted(allowed), shortened(given)
     hint = nearest(given, {name: name for name in names} | dict(short or {}))
     return UserError(f"unknown {kind} '{given}'; {hint and f'{hint} '}Allowed: {', '.join(names) or 'none'}.")
@@ -101,7 +107,9 @@ def unknown(kind: str, given: str, allowed: Iterable[str], *, short: Mapping[str
 
 def nearest(given: str, meant: Mapping[str, str]) -> str:
     """A question after the value whose key is most like what was given; empty: none is."""
-    near = max(meant, key=lambda name: _alike(given, name), default="") if len(given) <= _LONGEST_MEANT else ""
+    near = (
+        max(meant, key=lambda name: _alike(given, name), default="") if len(given) <= _LONGEST_MEANT else ""
+    )
     return f"did you mean '{meant[near]}'?" if near and _alike(given, near) >= _ALIKE else ""
 
 
@@ -111,7 +119,8 @@ _ALIKE = 0.6
 
 
 def _alike(given: str, name: str) -> float:
-    """How like each other two names are; of dotted ones as much as their parts that are least so, or all that begins with model. would be alike."""
+    """How like each other two names are; of dotted ones as much as their parts that are least so, or all that
+    begins with model. would be alike."""
     one, other = given.split("."), name.split(".")
     pairs = zip(one, other, strict=True) if len(one) == len(other) else [(given, name)]
     return min(_ALIKE if _one_apart(a, b) else SequenceMatcher(None, a, b).ratio() for a, b in pairs)

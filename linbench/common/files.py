@@ -43,7 +43,8 @@ def write_whole(path: Path, content: bytes) -> None:
 def write_named(path: Path, content: bytes) -> None:
     """Write a file that the user has named, whole or not at all; a link there stays one.
 
-    What is no regular file, such as /dev/stdout, cannot be replaced and is written to as it is. Raises OSError.
+    What is no regular file, such as /dev/stdout, cannot be replaced and is written to as it is. Raises
+    OSError.
     """
     if path.exists() and not path.is_file():
         with path.open("wb") as file:
@@ -64,9 +65,10 @@ def try_named(path: Path) -> None:
 def file_name(text: str) -> str:
     """Return a name for a file, without its ending, that stands for `text`.
 
-    It is made of a-z, 0-9, '.', '_' and '-' alone, begins with none of the last three, and has 1 to `LONGEST` characters. Capital
-    letters become small, spaces and commas become '-'; where anything else is replaced, or the end is cut, it ends in a hash of
-    the text. So only texts that differ in capitals, spaces, commas and hyphens alone share a name; see `unused`.
+    It is made of a-z, 0-9, '.', '_' and '-' alone, begins with none of the last three, and has 1 to `LONGEST`
+    characters. Capital letters become small, spaces and commas become '-'; where anything else is replaced,
+    or the end is cut, it ends in a hash of the text. So only texts that differ in capitals, spaces, commas
+    and hyphens alone share a name; see `unused`.
     """
     name = _OTHERS.sub("-", text.lower()).strip("-").lstrip("._-")
     if len(name) <= LONGEST and _KEPT.fullmatch(text) and not _HASHED.search(name):
@@ -85,7 +87,8 @@ def unused(name: str, taken: Collection[str]) -> str:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """Return the path of a file or folder called `name` in `folder`. Raises OSError: a link or the name leads out of it."""
+    """Return the path of a file or folder called `name` in `folder`. Raises OSError: a link or the name leads
+    out of it."""
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
         raise OSError(f"{path} leads out of {folder}")
@@ -105,12 +108,14 @@ MOST_BYTES = 64 << 20
 
 
 class UnfitFileError(OSError):
-    """A path at which there is something that is not read: no regular file, or one that is too large. `strerror` says which."""
+    """A path at which there is something that is not read: no regular file, or one that is too large.
+    `strerror` says which."""
 
 
 @contextmanager
 def opened(path: Path, most: int = MOST_BYTES) -> Iterator[BinaryIO]:
-    """Open a regular file of at most `most` bytes, or a link to one, for reading. A pipe or a device is neither opened nor waited for.
+    """Open a regular file of at most `most` bytes, or a link to one, for reading. A pipe or a device is
+    neither opened nor waited for.
 
     Raises UnfitFileError: it is something else or larger; OSError: it cannot be read.
     """
@@ -123,7 +128,8 @@ def opened(path: Path, most: int = MOST_BYTES) -> Iterator[BinaryIO]:
 
 
 def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
-    """Read a regular file of at most `most` bytes, or a link to one. Raises UnfitFileError and OSError, as `opened` does."""
+    """Read a regular file of at most `most` bytes, or a link to one. Raises UnfitFileError and OSError, as
+    `opened` does."""
     with opened(path, most) as file:
         content = file.read(most + 1)  # a file may grow while it is read, and one below /proc has no size
     if len(content) > most:
@@ -133,7 +139,13 @@ def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
 
 def _require_regular(found: os.stat_result, most: int) -> None:
     if not stat.S_ISREG(found.st_mode):
-        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe" if stat.S_ISFIFO(found.st_mode) else "a device or socket"
+        kind = (
+            "a folder"
+            if stat.S_ISDIR(found.st_mode)
+            else "a pipe"
+            if stat.S_ISFIFO(found.st_mode)
+            else "a device or socket"
+        )
         raise UnfitFileError(errno.EINVAL, f"it is {kind}, not a file")
     if found.st_size > most:
         raise _too_large(most)
@@ -145,24 +157,34 @@ def _too_large(most: int) -> UnfitFileError:
 
 @contextmanager
 def storage_sentence(path: Path, doing: str, option: str = "--results") -> Iterator[None]:
-    """The operating system's refusal as one sentence; `option`: by which the user can name another place. Raises StorageError."""
-    reasons = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EROFS: "it is read-only", errno.EACCES: "permission denied"}
+    """The operating system's refusal as one sentence; `option`: by which the user can name another place.
+    Raises StorageError."""
+    reasons = {
+        errno.ENOSPC: "the disk is full",
+        errno.EDQUOT: "the quota is used up",
+        errno.EROFS: "it is read-only",
+        errno.EACCES: "permission denied",
+    }
     reasons |= {errno.ENOENT: "its folder is not there"}
     try:
         yield
     except OSError as error:
         reason = reasons.get(error.errno or 0, error.strerror or str(error))
         remedy = {errno.ENOENT: "make it or ", errno.ENAMETOOLONG: ""}.get(error.errno or 0, "free it or ")
-        raise StorageError(f"{doing} {path}: {reason}; {remedy}choose another folder with {option}.") from error
+        raise StorageError(
+            f"{doing} {path}: {reason}; {remedy}choose another folder with {option}."
+        ) from error
 
 
 def folder_below(folder: Path, name: str, option: str = "--save") -> Path:
-    """Return the path of what lies in a folder of results under that name. Raises StorageError: it is a link that leads out of it."""
+    """Return the path of what lies in a folder of results under that name. Raises StorageError: it is a link
+    that leads out of it."""
     with storage_sentence(folder, "cannot write into", option):
         return inside(folder, name)
 
 
 def check_writable(path: Path, doing: str, option: str) -> None:
-    """See that a file which will be long in the making can be written; it is left as it was. Raises StorageError: it cannot."""
+    """See that a file which will be long in the making can be written; it is left as it was. Raises
+    StorageError: it cannot."""
     with storage_sentence(path, doing, option):
         try_named(path)

@@ -1,4 +1,5 @@
-"""Laws that a layer must keep to be trained, by the names that `--allow` and the marks of results have for those who break them."""
+"""Laws that a layer must keep to be trained, by the names that `--allow` and the marks of results have for
+those who break them."""
 
 from collections.abc import Iterable
 from enum import StrEnum

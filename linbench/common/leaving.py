@@ -9,7 +9,8 @@ _hurried = False
 
 
 def hurry() -> None:
-    """Note that this process has to be left at once, as a library that cannot be closed would hold or end it."""
+    """Note that this process has to be left at once, as a library that cannot be closed would hold or end
+    it."""
     global _hurried
     _hurried = True
 
@@ -20,7 +21,8 @@ def hurried() -> bool:
 
 
 def leave(code: int) -> NoReturn:
-    """End at once with an exit code, when what was printed is written: no thread is waited for, and nothing that was registered for the exit runs."""
+    """End at once with an exit code, when what was printed is written: no thread is waited for, and nothing
+    that was registered for the exit runs."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # closed, or nobody reads
             stream.flush()

@@ -7,13 +7,19 @@ from typing import NamedTuple
 
 _GIB = 1 << 30
 _LEAST_SHARE, _LEAST_BYTES = 0.05, 2 * _GIB
-"""A machine with less than this share of its memory left, or these bytes if they are fewer, is about to end processes of its own choice."""
+"""A machine with less than this share of its memory left, or these bytes if they are fewer, is about to end
+processes of its own choice."""
 
 _LARGE_SHARE = 0.2
 """A worker that takes less than this share of the memory is not the reason why it is full."""
 
 _LIMITS = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat", "inactive_file"),
+    (
+        "/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/memory.current",
+        "/sys/fs/cgroup/memory.stat",
+        "inactive_file",
+    ),
     (
         "/sys/fs/cgroup/memory/memory.limit_in_bytes",
         "/sys/fs/cgroup/memory/memory.usage_in_bytes",
@@ -21,7 +27,8 @@ _LIMITS = (
         "total_inactive_file",
     ),
 )
-"""Of a container, in either version of the kernel's files: its limit, its use, and the file that says how much of that is a cache of files."""
+"""Of a container, in either version of the kernel's files: its limit, its use, and the file that says how
+much of that is a cache of files."""
 
 
 class Memory(NamedTuple):
@@ -41,10 +48,13 @@ class Memory(NamedTuple):
 
 
 def memory() -> Memory | None:
-    """Return the memory of this machine, or of the container that the process is in; None where the system does not say (macOS)."""
+    """Return the memory of this machine, or of the container that the process is in; None where the system
+    does not say (macOS)."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        numbers = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
+        numbers = {
+            name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)
+        }
         found = Memory(numbers["MemTotal"], numbers["MemAvailable"])
     except (OSError, ValueError, KeyError, IndexError):
         return None
@@ -64,7 +74,10 @@ def _container() -> Memory | None:
     """None: there is no limit."""
     for limit, use, statistics, inactive in _LIMITS:
         try:
-            total, used = int(Path(limit).read_text(encoding="ascii")), int(Path(use).read_text(encoding="ascii"))
+            total, used = (
+                int(Path(limit).read_text(encoding="ascii")),
+                int(Path(use).read_text(encoding="ascii")),
+            )
             rows = dict(line.split() for line in Path(statistics).read_text(encoding="ascii").splitlines())
             return Memory(total, total - used + int(rows[inactive]))
         except (OSError, ValueError, KeyError):  # not this version, or "max"

@@ -1,4 +1,5 @@
-"""Numbers as users write them: in digits of ASCII, few enough, and between two bounds. Python's own reading takes more than anyone means."""
+"""Numbers as users write them: in digits of ASCII, few enough, and between two bounds. Python's own reading
+takes more than anyone means."""
 
 import re
 from collections.abc import Callable
@@ -13,7 +14,8 @@ _NUMBER = re.compile(r"[+-]?([0-9]{1,20}\.?[0-9]{0,20}|\.[0-9]{1,20})([eE][+-]?[
 
 
 def whole(given: object, least: int = 0, most: int = LARGEST) -> int | None:
-    """Return the whole number from `least` to `most`, neither below 0, that is given as text or as a number; None: it is none.
+    """Return the whole number from `least` to `most`, neither below 0, that is given as text or as a number;
+    None: it is none.
 
     A sign, an underscore or a digit of another script makes it none.
     """
@@ -26,14 +28,16 @@ def whole(given: object, least: int = 0, most: int = LARGEST) -> int | None:
 
 
 def number(given: object, least: float, most: float) -> float | None:
-    """Return the finite number from `least` to `most` that is given, as a number or as a text such as 0.5, 3e-4 or 20; None: it is none."""
+    """Return the finite number from `least` to `most` that is given, as a number or as a text such as 0.5,
+    3e-4 or 20; None: it is none."""
     text = str(given).strip()
     found = float(text) if _NUMBER.fullmatch(text) else least - 1
     return found if least <= found <= most else None
 
 
 def parse_whole(what: str, least: int, most: int) -> Callable[[object], int]:
-    """Return a reader of the option `what`, which takes whole numbers from `least` to `most`. It raises UserError."""
+    """Return a reader of the option `what`, which takes whole numbers from `least` to `most`. It raises
+    UserError."""
 
     def read(text: object) -> int:
         if (found := whole(text, least, most)) is None:
@@ -45,7 +49,8 @@ def parse_whole(what: str, least: int, most: int) -> Callable[[object], int]:
 
 
 def parse_number(what: str, least: float, most: float) -> Callable[[object], float]:
-    """Return a reader of the option `what`, which takes numbers from `least` to `most`. It raises UserError."""
+    """Return a reader of the option `what`, which takes numbers from `least` to `most`. It raises
+    UserError."""
 
     def read(text: object) -> float:
         if (found := number(text, least, most)) is None:

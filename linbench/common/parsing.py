@@ -14,7 +14,9 @@ def parse_lengths(text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     found = [whole(part[:-1], 1, LONGEST) if part.endswith("x") else None for part in parts]
     if None in found:
-        raise UserError(f"test lengths are multiples of the task's such as 1x,2x,4x, up to {LONGEST}x, not '{text}'.")
+        raise UserError(
+            f"test lengths are multiples of the task's such as 1x,2x,4x, up to {LONGEST}x, not '{text}'."
+        )
     return list(dict.fromkeys(times for times in found if times is not None))
 
 
@@ -23,7 +25,8 @@ MOST = 10_000
 
 
 def parse_seeds(given: str | int | Iterable[int]) -> list[int]:
-    """Return the seeds in `0,1,2` or `0-4`, or seeds themselves, one or several, each once. Raises UserError."""
+    """Return the seeds in `0,1,2` or `0-4`, or seeds themselves, one or several, each once. Raises
+    UserError."""
     if isinstance(given, str):
         parts: list[object] = [*given.split(",")]
     else:
@@ -32,7 +35,9 @@ def parse_seeds(given: str | int | Iterable[int]) -> list[int]:
     for part in parts or [None]:
         first, last = _ends(part)
         if first is None or last is None or last < first:
-            raise UserError(f"seeds are numbers such as 0,1,2 or 0-4, not '{_written(given)}'; the largest is {LARGEST}.")
+            raise UserError(
+                f"seeds are numbers such as 0,1,2 or 0-4, not '{_written(given)}'; the largest is {LARGEST}."
+            )
         if last - first >= MOST - len(seeds):
             raise UserError(f"seeds are at most {MOST} at once, not '{_written(given)}'.")
         seeds += range(first, last + 1)
@@ -50,6 +55,10 @@ def _ends(part: object) -> tuple[int | None, int | None]:
 def _written(given: str | int | Iterable[int]) -> str:
     """As a user would write them; a number of thousands of digits cannot be written as such."""
     try:
-        return ",".join(map(str, given)) if isinstance(given, Iterable) and not isinstance(given, str) else str(given)
+        return (
+            ",".join(map(str, given))
+            if isinstance(given, Iterable) and not isinstance(given, str)
+            else str(given)
+        )
     except ValueError:
         return "a number of thousands of digits"

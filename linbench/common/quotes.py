@@ -1,4 +1,5 @@
-"""Text with signs that mean something, such as `a,b[x=1]+c`: where they stand, and how a name may hold them."""
+"""Text with signs that mean something, such as `a,b[x=1]+c`: where they stand, and how a name may hold
+them."""
 
 import re
 from collections.abc import Iterator
@@ -32,11 +33,15 @@ def _quoted(text: str, place: int) -> str | None:
 def split(text: str, sign: str) -> list[str]:
     """`a, b[x,y], 'c,d'` at commas -> three parts: at signs outside brackets and quotes."""
     places = [place for place, each, depth in plain(text) if each == sign and depth == 0]
-    return [text[start:end] for start, end in zip([0, *(place + 1 for place in places)], [*places, len(text)], strict=True)]
+    return [
+        text[start:end]
+        for start, end in zip([0, *(place + 1 for place in places)], [*places, len(text)], strict=True)
+    ]
 
 
 def opening(text: str) -> tuple[str, str]:
-    """`'a+b'/c` -> `a+b` and `/c`: what stands in quotes at the beginning, without them, and what follows; nothing and all where none do."""
+    """`'a+b'/c` -> `a+b` and `/c`: what stands in quotes at the beginning, without them, and what follows;
+    nothing and all where none do."""
     quoted = _quoted(text, 0) if text else None
     return ("", text) if quoted is None else (quoted[1:-1], text[len(quoted) :])
 

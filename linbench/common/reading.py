@@ -1,4 +1,5 @@
-"""Reading JSON that others may have written: what is too deep, too long or no text is refused before anything is made of it."""
+"""Reading JSON that others may have written: what is too deep, too long or no text is refused before anything
+is made of it."""
 
 import json
 import re
@@ -18,7 +19,8 @@ _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 def read_json(text: bytes) -> Any:
     """Return the value that a text in UTF-8 says.
 
-    Raises ValueError: it is not JSON; it is deeper than `DEEPEST`; it has a whole number of more than `MOST_DIGITS` digits, or a lone surrogate.
+    Raises ValueError: it is not JSON; it is deeper than `DEEPEST`; it has a whole number of more than
+    `MOST_DIGITS` digits, or a lone surrogate.
     """
     if _deep(text):
         raise ValueError(f"it is no JSON, or has more than {DEEPEST} lists and mappings inside each other")
@@ -29,8 +31,11 @@ def read_json(text: bytes) -> Any:
 
 
 def _deep(text: bytes) -> bool:
-    """Brackets that close at once are taken away, layer by layer; those in strings only where they come in the way."""
-    return _layered(text.translate(None, _NOT_BRACKETS)) and _layered(_STRING.sub(b"", text).translate(None, _NOT_BRACKETS))
+    """Brackets that close at once are taken away, layer by layer; those in strings only where they come in
+    the way."""
+    return _layered(text.translate(None, _NOT_BRACKETS)) and _layered(
+        _STRING.sub(b"", text).translate(None, _NOT_BRACKETS)
+    )
 
 
 def _layered(brackets: bytes) -> bool:

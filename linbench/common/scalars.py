@@ -1,4 +1,5 @@
-"""Text from a command line as the value that a constructor takes: by the type of its parameter, else as JSON has it.
+"""Text from a command line as the value that a constructor takes: by the type of its parameter, else as JSON
+has it.
 
 A `Reader` takes text, which it reads, or a value that a suite or Python gave, which it only looks at.
 """
@@ -23,14 +24,16 @@ _MOST_DIGITS = 300
 
 
 class Reader(NamedTuple):
-    """One type of value. words: what it takes. rank: of several the one that says most of a text goes first."""
+    """One type of value. words: what it takes. rank: of several the one that says most of a text goes
+    first."""
 
     words: str
     rank: int
     read: Callable[[Any], Any]
 
     def accept(self, value: Any) -> Any:
-        """Return the value. Raises ValueError: another is given. PydanticKnownError: a number that is not finite."""
+        """Return the value. Raises ValueError: another is given. PydanticKnownError: a number that is not
+        finite."""
         found = self.read(value)
         if not _finite(found):
             raise PydanticKnownError("finite_number")
@@ -50,7 +53,8 @@ def _no(words: str) -> NoReturn:
 
 
 def _number(text: str) -> int | float | None:
-    """A number as JSON has it, or with a sign or a dot more; None: the text is none. A number too large for a float is infinite."""
+    """A number as JSON has it, or with a sign or a dot more; None: the text is none. A number too large for a
+    float is infinite."""
     text = text.strip()
     if _INFINITE.fullmatch(text):
         return math.inf
@@ -68,7 +72,11 @@ def _truth(value: Any) -> bool:
     words = {"true": True, "false": False}
     if isinstance(value, bool):
         return value
-    return words[value.strip().lower()] if isinstance(value, str) and value.strip().lower() in words else _no("true or false")
+    return (
+        words[value.strip().lower()]
+        if isinstance(value, str) and value.strip().lower() in words
+        else _no("true or false")
+    )
 
 
 def _whole(value: Any) -> int:
@@ -78,11 +86,17 @@ def _whole(value: Any) -> int:
 
 def _real(value: Any) -> float:
     number = _number(value) if isinstance(value, str) else value
-    return float(number) if isinstance(number, int | float) and not isinstance(number, bool) else _no("a number")
+    return (
+        float(number) if isinstance(number, int | float) and not isinstance(number, bool) else _no("a number")
+    )
 
 
 def _text(value: Any) -> str:
-    return unquoted(value) if isinstance(value, str) else _no("text, in quotes where YAML would make something else of it,")
+    return (
+        unquoted(value)
+        if isinstance(value, str)
+        else _no("text, in quotes where YAML would make something else of it,")
+    )
 
 
 def _json(value: Any) -> Any:
@@ -100,7 +114,9 @@ def _json(value: Any) -> Any:
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
-            raise ValueError(f"it begins as JSON does, and is none; text stands in quotes, such as '{text[:20]}'") from None
+            raise ValueError(
+                f"it begins as JSON does, and is none; text stands in quotes, such as '{text[:20]}'"
+            ) from None
     return unquoted(text)
 
 
@@ -135,7 +151,8 @@ def member_of(kind: type[Enum]) -> Reader:
 
 
 def several(elements: Sequence[Reader], container: Callable[[Iterable[Any]], Any], *, alike: bool) -> Reader:
-    """Return the reader of a list or tuple, as `1,2` in brackets or not. alike: of any length, every element by the one reader."""
+    """Return the reader of a list or tuple, as `1,2` in brackets or not. alike: of any length, every element
+    by the one reader."""
     inner = " and ".join(dict.fromkeys(reader.words for reader in elements))
     words = f"a list of {inner}" if alike else f"{len(elements)} values, {inner}, with commas between"
 
@@ -144,7 +161,10 @@ def several(elements: Sequence[Reader], container: Callable[[Iterable[Any]], Any
         if not isinstance(parts, list | tuple) or not (alike or len(parts) == len(elements)):
             _no(words)
         try:
-            return container(reader.read(part) for reader, part in zip([*elements] * len(parts) if alike else elements, parts, strict=True))
+            return container(
+                reader.read(part)
+                for reader, part in zip([*elements] * len(parts) if alike else elements, parts, strict=True)
+            )
         except ValueError:
             _no(words)
 
@@ -175,7 +195,8 @@ def any_of(readers: Iterable[Reader]) -> Reader:
 
 
 def reader_of(annotation: Any) -> Reader:
-    """Return the reader of a type: bool, int, float, str, None, Literal, unions, lists and tuples of these; of whatever else as JSON has it."""
+    """Return the reader of a type: bool, int, float, str, None, Literal, unions, lists and tuples of these;
+    of whatever else as JSON has it."""
     if annotation in (None, NoneType, bool, int, float, str):
         return _SIMPLE[annotation]
     origin, inside = get_origin(annotation), get_args(annotation)
@@ -197,7 +218,8 @@ def reader_of(annotation: Any) -> Reader:
 
 
 def reader_like(default: Any) -> Reader:
-    """Return the reader of a parameter of which nothing but its default is known: a whole number may stand for any, and null is allowed."""
+    """Return the reader of a parameter of which nothing but its default is known: a whole number may stand
+    for any, and null is allowed."""
     if isinstance(default, Enum):
         return any_of([NOTHING, member_of(type(default))])
     if isinstance(default, bool | str | float):

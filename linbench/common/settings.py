@@ -18,17 +18,20 @@ _WOULD_DO = {
 """What a setting takes, by pydantic's name for the error of a value of another kind."""
 
 ABSENT = "absent"
-"""Key in a field's `json_schema_extra`: the value that results of before the setting was there had. See `Settings.identity`."""
+"""Key in a field's `json_schema_extra`: the value that results of before the setting was there had. See
+`Settings.identity`."""
 
 
 class Settings(BaseModel):
-    """Immutable, typed settings. Strings as they come from a command line are converted; unknown names are refused."""
+    """Immutable, typed settings. Strings as they come from a command line are converted; unknown names are
+    refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _within_64_bits(self) -> Self:
-        """Larger numbers than a tensor holds have no use anywhere, and some that compute with them fail late."""
+        """Larger numbers than a tensor holds have no use anywhere, and some that compute with them fail
+        late."""
         for name, value in self:
             for one in value if isinstance(value, tuple | list) else (value,):
                 if isinstance(one, int) and abs(one) > LARGEST:
@@ -37,20 +40,23 @@ class Settings(BaseModel):
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, where: str) -> Self:
-        """Validate `values`, "null" meaning None; `where` is the prefix a user knows them by ("task", "model", "protocol").
+        """Validate `values`, "null" meaning None; `where` is the prefix a user knows them by ("task",
+        "model", "protocol").
 
         Raises UserError: one sentence about the first value that is wrong.
         """
         try:
             return cls.model_validate({name: cls._read(name, value) for name, value in values.items()})
         except ValidationError as invalid:
-            first = min(invalid.errors(), key=lambda error: error["type"] != "extra_forbidden")  # what is missing may be there under a misspelt name
+            # what is missing may be there under a misspelt name
+            first = min(invalid.errors(), key=lambda error: error["type"] != "extra_forbidden")
             raise cls._sentence(first, where, values) from None
 
     def identity(self, *, exclude_unset: bool = False) -> dict[str, Any]:
         """Return the settings as plain JSON values, as a result is filed under them.
 
-        A setting that was added later is left out where it has the value that stands for how things were before, so that results of then are found.
+        A setting that was added later is left out where it has the value that stands for how things were
+        before, so that results of then are found.
         """
         values: dict[str, Any] = self.model_dump(mode="json", exclude_unset=exclude_unset)
         return {name: value for name, value in values.items() if not self._was_absent(name, value)}
@@ -79,7 +85,9 @@ class Settings(BaseModel):
         if error["loc"] and cls._has_numbers(field := str(error["loc"][0])) and field in values:
             kind = "whole numbers" if get_args(cls.model_fields[field].annotation)[0] is int else "numbers"
             given = "nothing" if values[field] == "" else shortened(values[field])
-            return UserError(f"{where}.{field} = {given}: {kind} with commas between them would do, such as 0,1,2.")
+            return UserError(
+                f"{where}.{field} = {given}: {kind} with commas between them would do, such as 0,1,2."
+            )
         if error["type"] == "extra_forbidden":
             return unknown("setting", name, (f"{where}.{field}" for field in cls.model_fields))
         if error["type"] == "missing":
@@ -96,14 +104,19 @@ class Settings(BaseModel):
     @classmethod
     def describe(cls) -> list[tuple[str, str, str, str]]:
         """(name, type, default, description) of every setting, in order of declaration."""
-        return [(name, _type_name(field.annotation), written(field.default), field.description or "") for name, field in cls.model_fields.items()]
+        return [
+            (name, _type_name(field.annotation), written(field.default), field.description or "")
+            for name, field in cls.model_fields.items()
+        ]
 
 
 def _type_name(annotation: Any) -> str:
     if get_origin(annotation) is tuple:  # of any length
         return f"{_type_name(get_args(annotation)[0])}, ..."
     text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
-    return text.replace("typing.", "").replace("Literal", "").strip("[]").replace("'", "").replace(", ", " | ")
+    return (
+        text.replace("typing.", "").replace("Literal", "").strip("[]").replace("'", "").replace(", ", " | ")
+    )
 
 
 def written(value: Any) -> str:

@@ -1,4 +1,5 @@
-"""Standard streams that let a verb run to its end however the process was started: closed, full, unread, or of few letters."""
+"""Standard streams that let a verb run to its end however the process was started: closed, full, unread, or
+of few letters."""
 
 import codecs
 import errno
@@ -21,7 +22,8 @@ _ASCII = {
 
 
 class _Descriptor(io.FileIO):
-    """The descriptor of a standard stream. What it does not take is dropped, since what a verb has done must not be lost to what it says."""
+    """The descriptor of a standard stream. What it does not take is dropped, since what a verb has done must
+    not be lost to what it says."""
 
     refused: str | None = None
     """Why something was dropped; None: nothing was, or the reader has gone away, who has seen enough."""
@@ -43,7 +45,8 @@ class _Descriptor(io.FileIO):
 
 
 def prepare() -> None:
-    """Make descriptors 0 to 2 valid, in children too, and let standard output and error drop what they cannot take and degrade what they cannot encode.
+    """Make descriptors 0 to 2 valid, in children too, and let standard output and error drop what they cannot
+    take and degrade what they cannot encode.
 
     Streams that something else stands for, as in tests and notebooks, keep their place.
     """
@@ -56,7 +59,8 @@ def prepare() -> None:
 
 
 def make_valid() -> set[int]:
-    """Open the null device in place of those of the descriptors 0 to 2 that are closed, and return which these were.
+    """Open the null device in place of those of the descriptors 0 to 2 that are closed, and return which
+    these were.
 
     Without this the next file or pipe gets a number below 3, and is written over by whoever prints.
     """
@@ -75,9 +79,14 @@ def make_valid() -> set[int]:
 def keep_output() -> None:
     """Keep standard output for what the main thread prints with Python; call `prepare` first.
 
-    All else goes to standard error: what libraries, child processes and handlers of the exit write to descriptor 1, and what other threads print.
+    All else goes to standard error: what libraries, child processes and handlers of the exit write to
+    descriptor 1, and what other threads print.
     """
-    raw = sys.stdout.buffer.raw if isinstance(sys.stdout, io.TextIOWrapper) and isinstance(sys.stdout.buffer, io.BufferedWriter) else None
+    raw = (
+        sys.stdout.buffer.raw
+        if isinstance(sys.stdout, io.TextIOWrapper) and isinstance(sys.stdout.buffer, io.BufferedWriter)
+        else None
+    )
     if not isinstance(raw, _Descriptor):
         return
     sys.stdout.flush()
@@ -94,11 +103,14 @@ class _OfTheMainThread:
         self._ours = ours
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._ours if threading.current_thread() is threading.main_thread() else sys.stderr, name)
+        return getattr(
+            self._ours if threading.current_thread() is threading.main_thread() else sys.stderr, name
+        )
 
 
 def refusal() -> str | None:
-    """Return why standard output has not taken all that was written to it; None: it has, or its reader went away."""
+    """Return why standard output has not taken all that was written to it; None: it has, or its reader went
+    away."""
     sys.stdout.flush()
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     return raw.refused if isinstance(raw, _Descriptor) else None
@@ -125,7 +137,13 @@ def _robust(stream: TextIO | None, own: TextIO | None, number: int, *, shut: boo
 def _wrapped(raw: _Descriptor, like: TextIO | None, *, at_once: bool = False) -> TextIO:
     """Return a stream of text to a descriptor, with the encoding of another."""
     encoding, through = getattr(like, "encoding", None) or "utf-8", getattr(like, "write_through", False)
-    return io.TextIOWrapper(io.BufferedWriter(raw), encoding, _DEGRADE, line_buffering=at_once or raw.isatty(), write_through=through)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding,
+        _DEGRADE,
+        line_buffering=at_once or raw.isatty(),
+        write_through=through,
+    )
 
 
 def _is_open(number: int) -> bool:
@@ -137,7 +155,8 @@ def _is_open(number: int) -> bool:
 
 
 def _degraded(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Return what stands for the first character that cannot be encoded; for a byte of a path that is no text the byte itself."""
+    """Return what stands for the first character that cannot be encoded; for a byte of a path that is no text
+    the byte itself."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     character, after = error.object[error.start], error.start + 1
@@ -145,4 +164,9 @@ def _degraded(error: UnicodeError) -> tuple[str | bytes, int]:
         return bytes([ord(character) - 0xDC00]), after
     if "BOX DRAWINGS" in unicodedata.name(character, ""):
         return _ASCII.get(character, "+"), after
-    return _ASCII.get(character) or unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode() or "?", after
+    return (
+        _ASCII.get(character)
+        or unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
+        or "?",
+        after,
+    )

@@ -6,7 +6,8 @@ from typing import Literal, NamedTuple
 class IO(NamedTuple):
     """Token ids or vectors in, token ids or vectors out: of each two, one is None.
 
-    readout: `place` reads each answer from the stream where it is due; `code` reads all of them from the last token's stream alone, as the
+    readout: `place` reads each answer from the stream where it is due; `code` reads all of them from the last
+        token's stream alone, as the
     decoder of an auto-encoder does.
     """
 

@@ -9,7 +9,15 @@ def counted(number: int, what: str) -> str:
 def duration(seconds: float) -> str:
     """`3 days`, `1 h 5 min`, `5 min`, `5 s`."""
     hours, minutes = int(seconds // 3600), int(seconds % 3600 // 60)
-    return f"{hours / 24:,.0f} days" if hours >= 48 else f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{seconds:.0f} s"
+    return (
+        f"{hours / 24:,.0f} days"
+        if hours >= 48
+        else f"{hours} h {minutes} min"
+        if hours
+        else f"{minutes} min"
+        if minutes
+        else f"{seconds:.0f} s"
+    )
 
 
 def decimal(value: float) -> str:

@@ -30,7 +30,8 @@ _FASTEST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_FASTEST):  # type: ignore[misc]
-    """YAML itself lets the last of two equal names stand. Scalars are those of YAML 1.2: `no` is text, and so are `1:30`, `010` and dates; 1e-5 is a number."""
+    """YAML itself lets the last of two equal names stand. Scalars are those of YAML 1.2: `no` is text, and so
+    are `1:30`, `010` and dates; 1e-5 is a number."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
@@ -38,7 +39,9 @@ class _Loader(_FASTEST):  # type: ignore[misc]
         seen = set[str]()
         for name in (name for name, _ in node.value if isinstance(name, yaml.ScalarNode)):
             if name.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{name.value} stands twice", name.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{name.value} stands twice", name.start_mark
+                )
             seen.add(name.value)
         return super().construct_mapping(node, deep)
 
@@ -47,10 +50,14 @@ _SCALARS = {
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     "bool": (r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
     "int": (r"[-+]?(0|[1-9][0-9]*)", [*"-+0123456789"]),
-    "float": (r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", [*"-+0123456789."]),
+    "float": (
+        r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        [*"-+0123456789."],
+    ),
     "merge": (r"<<", ["<"]),
 }
-"""What unquoted text is something else than text, by the kind that it is, with the characters that it can begin with."""
+"""What unquoted text is something else than text, by the kind that it is, with the characters that it can
+begin with."""
 
 for _kind, (_pattern, _first) in _SCALARS.items():
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(rf"^(?:{_pattern})$"), _first)
@@ -61,7 +68,8 @@ class TooMuchError(ValueError):
 
 
 def read_yaml(text: str) -> Any:
-    """Return the value that a text in YAML says. Its events are counted first, since what is made of a few bytes can be without end.
+    """Return the value that a text in YAML says. Its events are counted first, since what is made of a few
+    bytes can be without end.
 
     Raises TooMuchError: it is more than anyone writes by hand; yaml.YAMLError: it is not YAML.
     """
@@ -72,7 +80,8 @@ def read_yaml(text: str) -> Any:
         return yaml.load(text, Loader=_Loader)
     except TooMuchError:
         raise
-    except (ValueError, OverflowError) as error:  # a number or date that Python does not have, or half a character
+    # a number or date that Python does not have, or half a character
+    except (ValueError, OverflowError) as error:
         raise yaml.YAMLError(str(error)) from None
 
 
@@ -91,7 +100,8 @@ def _require_moderate(text: str) -> None:
             if name is not None:
                 anchored[name] = size
         elif isinstance(event, yaml.AliasEvent):
-            open_sizes[-1] += anchored.get(str(event.anchor), MOST_VALUES)  # of an anchor that is still open: without end
+            # of an anchor that is still open: without end
+            open_sizes[-1] += anchored.get(str(event.anchor), MOST_VALUES)
         elif isinstance(event, yaml.ScalarEvent):
             if not event.style and _LONG_NUMBER.fullmatch(event.value):
                 raise TooMuchError(f"the number {event.value[:20]}... has more than {MOST_DIGITS} digits")
@@ -103,12 +113,15 @@ def _require_moderate(text: str) -> None:
 
 
 def read_mapping(path: Path | Traversable, what: str, names: Collection[str]) -> Mapping[str, Any]:
-    """Read the file of a `what`, such as a suite, which holds some of these `names`. Raises UserError: it cannot be read, or is no mapping in YAML."""
+    """Read the file of a `what`, such as a suite, which holds some of these `names`. Raises UserError: it
+    cannot be read, or is no mapping in YAML."""
     try:
         content = read_regular(path, MOST_BYTES) if isinstance(path, Path) else path.read_bytes()
         text = content.decode()
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot read the {what} {path}: {getattr(error, 'strerror', None) or error}.") from None
+        raise UserError(
+            f"cannot read the {what} {path}: {getattr(error, 'strerror', None) or error}."
+        ) from None
     try:
         values = read_yaml(text)
     except TooMuchError as error:

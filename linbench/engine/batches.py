@@ -11,12 +11,13 @@ from linbench.tasks.base import Batch, Split, Task
 from linbench.tasks.random import Stream
 
 AT_ONCE = {"cpu": 1 << 19, "cuda": 1 << 25}
-"""Tokens, and answers, drawn in one go, by kind of device: a draw of a few costs much the same as one of so many. A vector is as many as it has
-dimensions."""
+"""Tokens, and answers, drawn in one go, by kind of device: a draw of a few costs much the same as one of so
+many. A vector is as many as it has dimensions."""
 
 
 class Streams:
-    """The examples of a task for every cell of a group, by its seed. Cells of one seed share what is drawn."""
+    """The examples of a task for every cell of a group, by its seed. Cells of one seed share what is
+    drawn."""
 
     def __init__(self, task: Task, cells: Sequence[Cell]) -> None:
         self.task, self.protocol, self.device = task, cells[0].protocol, cells[0].device
@@ -30,18 +31,23 @@ class Streams:
         return self._drawn(self._every(index), split)
 
     def trained_on(self, place: Tensor, examples: int | None, lowest: int = 0) -> Batch:
-        """What comes at `place` [N] in training: examples of these numbers, or of a fixed set of `examples` round and round, in its order or,
-        if the protocol shuffles, in another for every epoch. `lowest`: the number of the first example of all."""
+        """What comes at `place` [N] in training: examples of these numbers, or of a fixed set of `examples`
+        round and round, in its order or, if the protocol shuffles, in another for every epoch. `lowest`: the
+        number of the first example of all."""
         every = self._every(place)
         if examples is not None:
             epoch, every = every // examples, every % examples
             if self.protocol.shuffle:
-                every = Stream.of(epoch, seed=self._seeds(every), split="order of training").permutation(examples)(every[:, None])[:, 0]
+                every = Stream.of(epoch, seed=self._seeds(every), split="order of training").permutation(
+                    examples
+                )(every[:, None])[:, 0]
         return self._drawn(lowest + every, "train")
 
     def spread(self, drawn: Batch) -> Batch:
         """To every cell what is drawn for its seed: [S, N, ...] -> [R, N, ...]."""
-        return each(drawn, lambda x: x.expand(self.replicas, *x.shape[1:]) if self.count == 1 else x[self.which])
+        return each(
+            drawn, lambda x: x.expand(self.replicas, *x.shape[1:]) if self.count == 1 else x[self.which]
+        )
 
     def _every(self, index: Tensor) -> Tensor:
         return index.repeat(self.count)
@@ -51,18 +57,34 @@ class Streams:
         return self.seeds.repeat_interleave(len(every) // self.count, output_size=len(every))
 
     def _drawn(self, every: Tensor, split: Split) -> Batch:
-        return each(self.task.sample(every, seed=self._seeds(every), split=split), lambda x: x.view(self.count, -1, *x.shape[1:]))
+        return each(
+            self.task.sample(every, seed=self._seeds(every), split=split),
+            lambda x: x.view(self.count, -1, *x.shape[1:]),
+        )
 
 
 class Feed:
-    """What a group trains on: batch after batch, always in the same place on the device, so that a captured step finds it there."""
+    """What a group trains on: batch after batch, always in the same place on the device, so that a captured
+    step finds it there."""
 
-    def __init__(self, streams: Streams, *, examples: int | None, first: int, last: int, epoch: int | None = None, lowest: int = 0) -> None:
-        """Batches number `first` to `last` - 1 of the training stream, or of a fixed set of `examples`, which is gone through round and round
-        however batches fall; or, if an `epoch` has so many batches, from its first example on in every epoch. `lowest`: the number of that."""
+    def __init__(
+        self,
+        streams: Streams,
+        *,
+        examples: int | None,
+        first: int,
+        last: int,
+        epoch: int | None = None,
+        lowest: int = 0,
+    ) -> None:
+        """Batches number `first` to `last` - 1 of the training stream, or of a fixed set of `examples`, which
+        is gone through round and round however batches fall; or, if an `epoch` has so many batches, from its
+        first example on in every epoch. `lowest`: the number of that."""
         self.streams, self.size = streams, streams.protocol.batch_size
         self.examples, self.epoch, self.lowest = examples, epoch, lowest
-        self.ahead = max(1, min(at_once(streams.task, streams.device) // (self.size * streams.count), last - first))
+        self.ahead = max(
+            1, min(at_once(streams.task, streams.device) // (self.size * streams.count), last - first)
+        )
         self.place = torch.tensor(first, device=streams.device)
         """The next batch."""
         self.drawn_from = self.place.clone()
@@ -111,5 +133,7 @@ def replica(batch: Batch, r: int) -> Batch:
 
 def each(batch: Batch, function: Callable[[Tensor], Tensor]) -> Batch:
     """The batch with every tensor changed."""
-    slices, facts = ({name: function(x) for name, x in named.items()} for named in (batch.slices, batch.facts))
+    slices, facts = (
+        {name: function(x) for name, x in named.items()} for named in (batch.slices, batch.facts)
+    )
     return Batch(function(batch.inputs), function(batch.positions), function(batch.targets), slices, facts)

@@ -60,9 +60,12 @@ class Checkpoints:
             if not self._path(group).is_dir():  # a folder of that name is not ours
                 self._path(group).unlink(missing_ok=True)
 
-    def of(self, cells: Sequence[Cell], missing: Mapping[str, Cell], done: Set[str]) -> list[tuple[str, list[Cell]]]:
-        """Names of groups, with their cells, that can go on: all cells are known, and those that are not over are `missing`. None shares
-        one of these. A group whose cells were all `done` otherwise, in another composition, is forgotten."""
+    def of(
+        self, cells: Sequence[Cell], missing: Mapping[str, Cell], done: Set[str]
+    ) -> list[tuple[str, list[Cell]]]:
+        """Names of groups, with their cells, that can go on: all cells are known, and those that are not over
+        are `missing`. None shares one of these. A group whose cells were all `done` otherwise, in another
+        composition, is forgotten."""
         known = {cell.id: cell for cell in cells}
         found: list[tuple[str, list[Cell]]] = []
         taken: set[str] = set()
@@ -70,7 +73,11 @@ class Checkpoints:
             checkpoint = Checkpoint.read(path, among=known.keys())
             if checkpoint is None:
                 continue
-            going = {cell for cell, run in zip(checkpoint.cells, checkpoint.runs, strict=True) if run["diverged"] is None and not run["stopped"]}
+            going = {
+                cell
+                for cell, run in zip(checkpoint.cells, checkpoint.runs, strict=True)
+                if run["diverged"] is None and not run["stopped"]
+            }
             if going <= done:
                 self.forget(path.stem)
             elif going <= missing.keys() and not going & taken:
@@ -95,17 +102,24 @@ class Checkpoint:
 
     @classmethod
     def read(cls, path: Path, *, among: Set[str] | None = None) -> "Checkpoint | None":
-        """Return what a file has kept. None: it is torn, altered or gone, may not be read, or has a cell that is not `among` those."""
+        """Return what a file has kept. None: it is torn, altered or gone, may not be read, or has a cell that
+        is not `among` those."""
         try:
             with opened(path, total_memory() // 2) as file:  # a writer has it in memory twice
                 numbers = read_json(file.readline(MOST_BYTES))
                 if numbers.pop("checksum") != digest(numbers):
                     return None
                 _KEPT.validate_python(numbers, strict=True)
-                if len(numbers["cells"]) != len(numbers["runs"]) or (among is not None and not set(numbers["cells"]) <= among):
+                if len(numbers["cells"]) != len(numbers["runs"]) or (
+                    among is not None and not set(numbers["cells"]) <= among
+                ):
                     return None
                 content = file.read()
-            return cls(numbers, load(content)) if numbers["tensors"] == hashlib.sha256(content).hexdigest() else None
+            return (
+                cls(numbers, load(content))
+                if numbers["tensors"] == hashlib.sha256(content).hexdigest()
+                else None
+            )
         except OSError:  # as when its group was finished by another launcher
             return None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError):
@@ -124,9 +138,15 @@ class Checkpoint:
         return runs
 
     def fits(self, training: Training) -> bool:
-        """Whether it has every tensor that a training which has just begun is brought on by, each in its shape and type."""
+        """Whether it has every tensor that a training which has just begun is brought on by, each in its
+        shape and type."""
         needed = {**_tensors(training), "random state": torch.get_rng_state()}
-        return all(name in self.tensors and self.tensors[name].shape == x.shape and self.tensors[name].dtype == x.dtype for name, x in needed.items())
+        return all(
+            name in self.tensors
+            and self.tensors[name].shape == x.shape
+            and self.tensors[name].dtype == x.dtype
+            for name, x in needed.items()
+        )
 
     def restore(self, training: Training) -> None:
         """Bring a training that has just begun to where this one was, if it `fits`."""
@@ -179,14 +199,22 @@ def _taken_down(training: Training) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if device != "cpu":
         tensors["random state of the device"] = torch.cuda.get_rng_state(device)
     kept = [field.name for field in fields(Run) if field.name != "cell"]
-    runs = [{name: getattr(run, name) for name in kept} | {"loss": run.loss if math.isfinite(run.loss) else 0.0} for run in training.runs]
-    return tensors, {name: getattr(training, name) for name in _NUMBERS} | {"cells": [run.cell.id for run in training.runs], "runs": runs}
+    runs = [
+        {name: getattr(run, name) for name in kept} | {"loss": run.loss if math.isfinite(run.loss) else 0.0}
+        for run in training.runs
+    ]
+    return tensors, {name: getattr(training, name) for name in _NUMBERS} | {
+        "cells": [run.cell.id for run in training.runs],
+        "runs": runs,
+    }
 
 
 def _tensors(training: Training) -> dict[str, Tensor]:
     """All that training changes, by name."""
     optimiser, stack = training.optimiser, training.stack
-    found = {f"weights {i}": flat.weights for i, flat in enumerate(stack.flats)} | {f"buffer {name}": x for name, x in stack.buffers.items()}
+    found = {f"weights {i}": flat.weights for i, flat in enumerate(stack.flats)} | {
+        f"buffer {name}": x for name, x in stack.buffers.items()
+    }
     for i, (mean, square) in enumerate(optimiser.moments):
         found |= {f"mean {i}": mean, f"square {i}": square}
     return found | {"steps": optimiser.steps}
@@ -212,10 +240,17 @@ def _set_other_generators(tensors: Mapping[str, Tensor]) -> None:
     version, *words = tensors["random state of Python"].tolist()
     *key, position, has_spare = tensors["random state of numpy"].tolist()
     inner = {"key": np.array(key, dtype=np.uint32), "pos": position}
-    numpy = {"bit_generator": "MT19937", "state": inner, "has_gauss": has_spare, "gauss": tensors["spare of numpy"].item()}
+    numpy = {
+        "bit_generator": "MT19937",
+        "state": inner,
+        "has_gauss": has_spare,
+        "gauss": tensors["spare of numpy"].item(),
+    }
     spare = tensors["spare of Python"].tolist()
     present = generators.states()
-    generators.set_states(present._replace(python=(version, tuple(words), spare[0] if spare else None), numpy=numpy))
+    generators.set_states(
+        present._replace(python=(version, tuple(words), spare[0] if spare else None), numpy=numpy)
+    )
 
 
 def _clear(path: Path) -> None:

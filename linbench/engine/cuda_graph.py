@@ -14,7 +14,8 @@ WARMUP = 2
 
 
 class Captured:
-    """A function without arguments or result, which works on the same tensors in place at every call and never waits for the device.
+    """A function without arguments or result, which works on the same tensors in place at every call and
+    never waits for the device.
 
     Where it cannot be captured it is called as it is, and `note` says why.
     """
@@ -39,7 +40,8 @@ class Captured:
 
     def _capture(self) -> None:
         graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
-        current = torch.cuda.current_stream()  # to which torch does not come back from a capture that cannot be ended
+        # to which torch does not come back from a capture that cannot be ended
+        current = torch.cuda.current_stream()
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
         random_state = generator.clone_state()
         try:
@@ -70,7 +72,8 @@ def garbage_left() -> Iterator[None]:
 
 
 def _given_up(pool: Any) -> None:
-    """End what a capture that was broken off began: torch would take memory for it ever after, and give back none that is cached any more."""
+    """End what a capture that was broken off began: torch would take memory for it ever after, and give back
+    none that is cached any more."""
     with suppress(RuntimeError):  # torch did it, where the capture could be ended
         torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
         torch._C._cuda_releasePool(torch.cuda.current_device(), pool)

@@ -56,7 +56,8 @@ class Plain:
 
 
 class Live:
-    """A bar for every group that runs, with its loss, accuracy, speed and time left, and one for all cells; finished cells scroll up above them."""
+    """A bar for every group that runs, with its loss, accuracy, speed and time left, and one for all cells;
+    finished cells scroll up above them."""
 
     def __init__(self, console: Console) -> None:
         self.plain = Plain(console)
@@ -76,7 +77,8 @@ class Live:
         """Of its steps, the most that each cell has had."""
 
     def begin(self, cells: Sequence[Cell]) -> None:
-        """Starts the display, or counts more cells in: how many a search leads to is not known before it is over."""
+        """Starts the display, or counts more cells in: how many a search leads to is not known before it is
+        over."""
         self.plain.begin(cells)
         known = self.plain.cells
         if self.all is None and len(known) > 1:
@@ -90,10 +92,16 @@ class Live:
         """Moves the bars."""
         group = frozenset(cell.id for cell in cells)
         if group not in self.running:
-            self._drop([other for other in self.running if other & group])  # broken off: these are its cells, in another group
-            self.running[group] = self.bars.add_task(escape.one_line(named(cells, self.plain.names)), total=report.steps, numbers="")
+            # broken off: these are its cells, in another group
+            self._drop([other for other in self.running if other & group])
+            self.running[group] = self.bars.add_task(
+                escape.one_line(named(cells, self.plain.names)), total=report.steps, numbers=""
+            )
         accuracy = "accuracy –" if report.accuracy is None else f"accuracy {report.accuracy:.3f}"
-        numbers = f"step {report.step}/{report.steps}  loss {report.loss:.3f}  {accuracy}  {report.tokens_per_second:,.0f} tokens/s"
+        numbers = (
+            f"step {report.step}/{report.steps}  loss {report.loss:.3f}  {accuracy} "
+            f" {report.tokens_per_second:,.0f} tokens/s"
+        )
         self.bars.update(self.running[group], completed=report.step, numbers=numbers)
         self._count(cells, report.step / report.steps)
 

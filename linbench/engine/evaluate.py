@@ -30,7 +30,8 @@ Scores = dict[str, tuple[Tensor, Tensor]]
 
 
 class Marks(NamedTuple):
-    """Of one test: metrics, and for every slice the integers that occur (`at`) with the sums and weights of every metric there."""
+    """Of one test: metrics, and for every slice the integers that occur (`at`) with the sums and weights of
+    every metric there."""
 
     metrics: dict[str, float]
     slices: dict[str, dict[str, Any]]
@@ -45,14 +46,18 @@ class Judgement(NamedTuple):
     def metrics(self) -> dict[str, float]:
         """Each test counts as much as any other that has the metric."""
         names = dict.fromkeys(name for marks in self.tests for name in marks.metrics)
-        return {name: fmean(marks.metrics[name] for marks in self.tests if name in marks.metrics) for name in names}
+        return {
+            name: fmean(marks.metrics[name] for marks in self.tests if name in marks.metrics)
+            for name in names
+        }
 
 
 class Exam:
     """A split of every test of a group of cells, drawn once."""
 
     def __init__(self, cells: Sequence[Cell], split: Split, examples: int, *, slices: bool = True) -> None:
-        """As many examples of each test for each cell, of its own seed; judged by slices too, or as a whole alone."""
+        """As many examples of each test for each cell, of its own seed; judged by slices too, or as a whole
+        alone."""
         self.tests = [_Test(task, cells, split, examples, slices) for task in cells[0].tested_on]
 
     def __call__(self, stack: Stack) -> list[Judgement]:
@@ -66,7 +71,10 @@ class _Test:
     def __init__(self, task: Task, cells: Sequence[Cell], split: Split, examples: int, slices: bool) -> None:
         self.task, self.slices = task, slices
         self.streams = Streams(task, cells)
-        places = torch.split(torch.arange(examples, device=self.streams.device), _at_once(task, self.streams, cells[0].model.backbone.d_model))
+        places = torch.split(
+            torch.arange(examples, device=self.streams.device),
+            _at_once(task, self.streams, cells[0].model.backbone.d_model),
+        )
         self.batches: list[Batch] = [self.streams.draw(index, split) for index in places]
 
     @torch.no_grad()
@@ -79,7 +87,12 @@ class _Test:
             with arithmetic(self.streams.protocol.precision, self.streams.device):
                 found = stack(batch.inputs, batch.positions).float()
             for r, total in enumerate(totals):
-                add(total, self.task.score(replica(batch, r), _prediction(found[r], batch.targets[r]), slices=self.slices))
+                add(
+                    total,
+                    self.task.score(
+                        replica(batch, r), _prediction(found[r], batch.targets[r]), slices=self.slices
+                    ),
+                )
         stack.model.train()
         return marks(totals)
 
@@ -99,12 +112,15 @@ def _prediction(found: Tensor, targets: Tensor) -> Prediction:
     """Logits or vectors [B, N, ...]."""
     if targets.is_floating_point():
         return Prediction(found, (found - targets).square().mean(dim=-1))
-    loss = F.cross_entropy(found.flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="none").view_as(targets)
+    loss = F.cross_entropy(
+        found.flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="none"
+    ).view_as(targets)
     return Prediction(found.argmax(dim=-1), loss, found)
 
 
 def _at_once(task: Task, streams: Streams, width: int) -> int:
-    """Examples of a replica. On a GPU as many as fit, and a multiple of `EXAMPLES` for a task that has a score of its own, which may be of whole batches."""
+    """Examples of a replica. On a GPU as many as fit, and a multiple of `EXAMPLES` for a task that has a
+    score of its own, which may be of whole batches."""
     if streams.device == "cpu":
         return EXAMPLES
     unit = 1 if type(task).score is Task.score else EXAMPLES
@@ -128,8 +144,13 @@ def _marks(totals: dict[str, tuple[list[float], list[float]]]) -> Marks:
     for name, (value, weight) in totals.items():
         metric, _, slice_ = name.partition("/")
         if slice_:
-            found = slices.setdefault(slice_, {"at": [i for i, there in enumerate(totals[f"accuracy/{slice_}"][1]) if there]})
-            found[metric] = {kind: [_number(sums[i]) for i in found["at"]] for kind, sums in (("sum", value), ("weight", weight))}
+            found = slices.setdefault(
+                slice_, {"at": [i for i, there in enumerate(totals[f"accuracy/{slice_}"][1]) if there]}
+            )
+            found[metric] = {
+                kind: [_number(sums[i]) for i in found["at"]]
+                for kind, sums in (("sum", value), ("weight", weight))
+            }
         elif weight[0]:
             metrics[name] = value[0] / weight[0]
     return Marks(metrics, slices)

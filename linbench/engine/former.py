@@ -1,6 +1,8 @@
-"""Stored results at the learning rate that a search finds: the search as asked, or where that has not been run, the one by which they were chosen in their day.
+"""Stored results at the learning rate that a search finds: the search as asked, or where that has not been
+run, the one by which they were chosen in their day.
 
-The former rules stand in `experiments/protocols.yaml`, each with what it had in place of today's. A result that was found by one of them is marked.
+The former rules stand in `experiments/protocols.yaml`, each with what it had in place of today's. A result
+that was found by one of them is marked.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +26,8 @@ def says(results: Sequence[Result]) -> list[str]:
 def results_at_chosen_rates(cells: Sequence[Cell], found: Found, asked: SearchSettings) -> dict[str, Result]:
     """Return by the ids of `cells` the results that are `found` at their models' learning rates.
 
-    All results of a model are by one rule: the search as asked, unless a former one finds more of them. Raises UserError: a seed to be reported is a tuning
-    seed.
+    All results of a model are by one rule: the search as asked, unless a former one finds more of them.
+    Raises UserError: a seed to be reported is a tuning seed.
     """
     by_model: dict[str, list[Cell]] = {}
     for cell in cells:
@@ -42,7 +44,8 @@ def results_at_chosen_rates(cells: Sequence[Cell], found: Found, asked: SearchSe
 
 
 def settled(cells: Sequence[Cell], found: Found, asked: SearchSettings | None) -> dict[str, Result]:
-    """Return by the ids of `cells` the results of those models that have all of theirs by a former rule: there is nothing to run for them."""
+    """Return by the ids of `cells` the results of those models that have all of theirs by a former rule:
+    there is nothing to run for them."""
     if asked is None:
         return {}
     results = results_at_chosen_rates(cells, found, asked)
@@ -51,9 +54,14 @@ def settled(cells: Sequence[Cell], found: Found, asked: SearchSettings | None) -
 
 
 def to_run(cells: Sequence[Cell], results: Mapping[str, Result]) -> list[Cell]:
-    """Return those of `cells` that have no result, and of the same models those whose result a former rule found: all of a model is run by one rule."""
+    """Return those of `cells` that have no result, and of the same models those whose result a former rule
+    found: all of a model is run by one rule."""
     short = {model_of(cell) for cell in cells if cell.id not in results}
-    return [cell for cell in cells if cell.id not in results or (model_of(cell) in short and says([results[cell.id]]))]
+    return [
+        cell
+        for cell in cells
+        if cell.id not in results or (model_of(cell) in short and says([results[cell.id]]))
+    ]
 
 
 def _rules(asked: SearchSettings) -> list[tuple[str, SearchSettings]]:
@@ -65,4 +73,8 @@ def _rules(asked: SearchSettings) -> list[tuple[str, SearchSettings]]:
 def _marked(results: Mapping[str, Result | None], mark: str) -> dict[str, Result]:
     """Those that are there, with the mark if there is one."""
     there = {name: result for name, result in results.items() if result is not None}
-    return {name: {**result, "marks": [*result["marks"], mark]} for name, result in there.items()} if mark else there
+    return (
+        {name: {**result, "marks": [*result["marks"], mark]} for name, result in there.items()}
+        if mark
+        else there
+    )

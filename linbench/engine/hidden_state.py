@@ -1,4 +1,5 @@
-"""Whether a module from elsewhere carries from call to call what neither a stack nor a captured step nor a checkpoint would keep."""
+"""Whether a module from elsewhere carries from call to call what neither a stack nor a captured step nor a
+checkpoint would keep."""
 
 import io
 import pickle
@@ -17,14 +18,20 @@ from linbench.experiments.precision import arithmetic
 def carried(cell: Cell) -> str | None:
     """The sentence about the first attribute that is such, and what follows from it; None: there is none.
 
-    A model of the cell's own is called twice alike. What is another the second time goes on from the first: a buffer that was assigned anew, not
-    written in place, or an attribute of another value. Raises whatever the module raises.
+    A model of the cell's own is called twice alike. What is another the second time goes on from the first: a
+    buffer that was assigned anew, not written in place, or an attribute of another value. Raises whatever the
+    module raises.
     """
     if not any(layer.entry.cls.opaque for layer in cell.model.layers):
         return None
     model = cell.model.build(cell.task, seed=cell.seed).to(cell.device)
     task, examples = cell.trained_on[0]
-    batch = replica(Streams(task, [cell]).trained_on(torch.arange(cell.protocol.batch_size, device=cell.device), examples), 0)
+    batch = replica(
+        Streams(task, [cell]).trained_on(
+            torch.arange(cell.protocol.batch_size, device=cell.device), examples
+        ),
+        0,
+    )
 
     def called() -> tuple[dict[str, Tensor], dict[str, Any]]:
         torch.manual_seed(0)
@@ -40,13 +47,21 @@ def carried(cell: Cell) -> str | None:
         return None
     path, _, name = (assigned + changed)[0].rpartition(".")
     module = type(model.get_submodule(path)).__name__
-    return f"{module} carries {name} from call to call, not in a buffer that it writes in place, so it trains alone, as called, and without checkpoints"
+    return (
+        f"{module} carries {name} from call to call, not in a buffer that it writes in place, so it trains"
+        " alone, as called, and without checkpoints"
+    )
 
 
 def _attributes(model: nn.Module) -> dict[str, Any]:
     """Beside parameters, buffers and modules, by name: what compares equal if they hold the same."""
     places = [(name, vars(module)) for name, module in model.named_modules()]
-    return {f"{name}.{key}": _held(x) for name, own in places for key, x in own.items() if key not in {"_parameters", "_buffers", "_modules"}}
+    return {
+        f"{name}.{key}": _held(x)
+        for name, own in places
+        for key, x in own.items()
+        if key not in {"_parameters", "_buffers", "_modules"}
+    }
 
 
 def _held(value: Any) -> bytes | int:

@@ -14,7 +14,8 @@ from linbench.results.record import Result
 
 
 class Job(NamedTuple):
-    """Cells that train together. wanted: those whose results are missing; the others are in the checkpoint that the job `resumes`.
+    """Cells that train together. wanted: those whose results are missing; the others are in the checkpoint
+    that the job `resumes`.
     checkpoints: the folder to keep more in, or None."""
 
     cells: list[Cell]
@@ -39,13 +40,15 @@ Message = Reported | Result
 
 
 def brought(cell: Cell) -> frozenset[str]:
-    """Return the files, modules and packages of other people that a cell's task and layers come from; empty where linbench ships all of them."""
+    """Return the files, modules and packages of other people that a cell's task and layers come from; empty
+    where linbench ships all of them."""
     entries = (cell.task_entry, *(layer.entry for layer in cell.model.layers))
     return frozenset(_home(entry.source) for entry in entries if entry.source != SHIPPED)
 
 
 def kind(job: Job) -> frozenset[str] | None:
-    """Return what a process has to be given up to that does this job: code of other people, which may change whatever else computes there. None: nothing."""
+    """Return what a process has to be given up to that does this job: code of other people, which may change
+    whatever else computes there. None: nothing."""
     return frozenset().union(*map(brought, job.cells)) or None
 
 
@@ -56,7 +59,8 @@ def _home(source: str) -> str:
 
 
 def work(job: Job, tell: Callable[[Message], None]) -> None:
-    """Measure the cells of a job, and tell all that is found as it comes. Raises StorageError: checkpoints cannot be kept."""
+    """Measure the cells of a job, and tell all that is found as it comes. Raises StorageError: checkpoints
+    cannot be kept."""
     names = [cell.id for cell in job.cells]
 
     def on_report(report: Report) -> None:
@@ -67,6 +71,8 @@ def work(job: Job, tell: Callable[[Message], None]) -> None:
     else:
         checkpoints = Checkpoints(job.checkpoints)
         checkpoint = checkpoints.read(job.name, names) if job.resumes else None
-        found = measure(job.cells, on_report, on_rest=partial(checkpoints.rest, group=job.name), checkpoint=checkpoint)
+        found = measure(
+            job.cells, on_report, on_rest=partial(checkpoints.rest, group=job.name), checkpoint=checkpoint
+        )
     for result in found:
         tell(result)

@@ -14,7 +14,8 @@ HALF_LIMIT = 5e-2
 
 
 class Witness(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A watch over everything that is computed from `given` while it is entered. Constants do not count, such as positions as floats."""
+    """A watch over everything that is computed from `given` while it is entered. Constants do not count, such
+    as positions as floats."""
 
     def __init__(self, given: Iterable[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -31,12 +32,14 @@ class Witness(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _note(self, these: Iterable[Tensor]) -> None:
         for tensor in these:
-            if tensor.is_floating_point() or tensor.is_complex():  # what is true or false carries no digits on
+            # what is true or false carries no digits on
+            if tensor.is_floating_point() or tensor.is_complex():
                 self._derived[tensor] = True
                 if torch.finfo(tensor.dtype).eps > torch.finfo(self.coarsest).eps:
                     self.coarsest = tensor.dtype.to_real()
 
 
 def limit(precision: torch.dtype, double: float, single: float) -> float:
-    """Return the difference that is allowed between equal things: `double` where all is computed in float64, `single` in float32."""
+    """Return the difference that is allowed between equal things: `double` where all is computed in float64,
+    `single` in float32."""
     return {torch.float64: double, torch.float32: single}.get(precision, HALF_LIMIT)

@@ -25,7 +25,8 @@ BARE = "zoology-64-4"
 """A preset of mqar that sets nothing of a model, so that a mixer is checked as it is published."""
 
 LARGEST = 100_000_000
-"""Parameters and floats of state of a layer: in float64, with gradients and several states at once, more would fill a computer."""
+"""Parameters and floats of state of a layer: in float64, with gradients and several states at once, more
+would fill a computer."""
 
 PLACES = {0: "", 1: ", in the second layer"}
 """Where a mixer is looked at, by the layer's index, and what is said of it there."""
@@ -40,7 +41,8 @@ class UndeclaredError(Exception):
 
 
 class Subject:
-    """A layer of a cell's model, the first if none is named, built as the first or the second of two on a `device`."""
+    """A layer of a cell's model, the first if none is named, built as the first or the second of two on a
+    `device`."""
 
     def __init__(self, cell: Cell, layer: LayerSpec | None = None, device: str = "cpu") -> None:
         self.cell, self.device = cell, device
@@ -50,7 +52,8 @@ class Subject:
 
     @cached_property
     def dtype(self) -> torch.dtype:
-        """The floating-point type that laws are judged in: float64, or float32 where the layer does not take and return that."""
+        """The floating-point type that laws are judged in: float64, or float32 where the layer does not take
+        and return that."""
         try:
             with torch.no_grad():
                 y = self.build(torch.float64)(self.tokens(SHORT, torch.float64)).y
@@ -60,7 +63,8 @@ class Subject:
 
     @cached_property
     def precision(self) -> torch.dtype:
-        """The type with the fewest digits that lies between its input or weights and its output, called in `dtype`."""
+        """The type with the fewest digits that lies between its input or weights and its output, called in
+        `dtype`."""
         mixer, x = self.build(), self.tokens(SHORT)
         watched = Witness([x, *mixer.parameters()])
         try:
@@ -71,12 +75,13 @@ class Subject:
         return watched.coarsest
 
     def limit(self, double: float, single: float = 1e-4) -> float:
-        """Return the difference allowed between equal things at the precision that it computes in: `double` in float64, `single` in float32."""
+        """Return the difference allowed between equal things at the precision that it computes in: `double`
+        in float64, `single` in float32."""
         return limit(self.precision, double, single)
 
     def build(self, dtype: torch.dtype | None = None, *, seed: int = 0, index: int = 0) -> Mixer:
-        """Return the mixer as it starts, in `dtype` or else its own, but that weights of zero are drawn: what ends in them would be silent, and hide what
-        lies behind."""
+        """Return the mixer as it starts, in `dtype` or else its own, but that weights of zero are drawn: what
+        ends in them would be silent, and hide what lies behind."""
         with seeded(self.device, "check", seed):
             mixer = self.cls(self.layer.settings, LayerInfo(index, 2, self.width))
             for parameter in mixer.parameters():
@@ -87,29 +92,40 @@ class Subject:
     def placed(self, index: int, dtype: torch.dtype | None = None) -> Mixer:
         """Return the mixer of that layer, with what comes before it."""
         # with the same weights in both the second would be handed what it has itself
-        return self.build(dtype) if index == 0 else Second(self.build(dtype), self.build(dtype, seed=index, index=index)).eval()
+        return (
+            self.build(dtype)
+            if index == 0
+            else Second(self.build(dtype), self.build(dtype, seed=index, index=index)).eval()
+        )
 
     def called(self, x: Tensor, index: int, *, training: bool) -> Tensor:
-        """Return y of that layer's mixer, as in training or not, with the same random numbers every time; built anew, since one may keep running
-        statistics."""
+        """Return y of that layer's mixer, as in training or not, with the same random numbers every time;
+        built anew, since one may keep running statistics."""
         mixer = self.placed(index, x.dtype).train(training)
         with seeded(self.device, "check call"):
             y: Tensor = mixer(x).y
         return y
 
     def size(self) -> int | None:
-        """Parameters of the first layer and floats of its state, counted without memory; None where it cannot be built so."""
+        """Parameters of the first layer and floats of its state, counted without memory; None where it cannot
+        be built so."""
         try:
-            mixer = next(mixer for mixer in self.cell.model.sketch(self.cell.task).mixers if isinstance(mixer, Mixer))
+            mixer = next(
+                mixer for mixer in self.cell.model.sketch(self.cell.task).mixers if isinstance(mixer, Mixer)
+            )
             state = mixer.state_floats(1)
         except Exception:  # a constructor that cannot work without memory is not thereby wrong
             return None
         return sum(p.numel() for p in mixer.parameters()) + (state.total if state else 0)
 
-    def tokens(self, length: int, dtype: torch.dtype | None = None, *, rows: int = ROWS, seed: int = 0) -> Tensor:
+    def tokens(
+        self, length: int, dtype: torch.dtype | None = None, *, rows: int = ROWS, seed: int = 0
+    ) -> Tensor:
         """Return [rows, length, D] from N(0, 1), which norms before a mixer make of what comes in."""
         generator = torch.Generator().manual_seed(stable_key("check tokens", seed, length))
-        return torch.randn(rows, length, self.width, dtype=torch.float64, generator=generator).to(self.device, dtype or self.dtype)
+        return torch.randn(rows, length, self.width, dtype=torch.float64, generator=generator).to(
+            self.device, dtype or self.dtype
+        )
 
     def fresh(self, mixer: Mixer, rows: int, capacity: int) -> Any:
         """The state before the first token. Raises UndeclaredError: the mixer has none."""
@@ -117,13 +133,18 @@ class Subject:
             raise UndeclaredError("it declares no state; a Mixer with init_state would")
         return mixer.init_state(rows, capacity=capacity)
 
-    def streamed(self, mixer: Mixer, x: Tensor, points: Sequence[int], *, decoding: bool = False) -> tuple[Tensor, Any]:
-        """x in the parts between `points`, one after the other: y and the last state. decoding: by `prefill`, and from there on `decode`."""
+    def streamed(
+        self, mixer: Mixer, x: Tensor, points: Sequence[int], *, decoding: bool = False
+    ) -> tuple[Tensor, Any]:
+        """x in the parts between `points`, one after the other: y and the last state. decoding: by `prefill`,
+        and from there on `decode`."""
         state, parts = self.fresh(mixer, len(x), x.shape[1]), []
         carry_on = mixer.decode if decoding else mixer
         for start, end in itertools.pairwise((0, *points, x.shape[1])):
             part = x[:, start:end]
-            out = mixer.prefill(part, capacity=x.shape[1]) if decoding and start == 0 else carry_on(part, state)
+            out = (
+                mixer.prefill(part, capacity=x.shape[1]) if decoding and start == 0 else carry_on(part, state)
+            )
             parts.append(out.y)
             state = out.state
         return torch.cat(parts, dim=1), state
@@ -131,7 +152,8 @@ class Subject:
 
 @contextmanager
 def seeded(device: str, *key: object) -> Iterator[None]:
-    """Let torch, there and on the CPU, numpy and Python draw the same random numbers whenever the key is the same; after it they go on from where they were."""
+    """Let torch, there and on the CPU, numpy and Python draw the same random numbers whenever the key is the
+    same; after it they go on from where they were."""
     number, gpus = stable_key(*key), [device] if device != "cpu" else []
     before = random.getstate(), np.random.get_state()
     try:
@@ -160,8 +182,9 @@ def tensors(state: Any) -> Iterator[Tensor]:
 
 
 def difference(given: Tensor, expected: Tensor, beside: Tensor | None = None) -> float:
-    """Return the largest difference over the largest expected value, or that of what it stands `beside`, as what rounds over all places alike has noise
-    where nothing else is; infinite where anything is not finite."""
+    """Return the largest difference over the largest expected value, or that of what it stands `beside`, as
+    what rounds over all places alike has noise where nothing else is; infinite where anything is not
+    finite."""
     given, expected = given.detach().double(), expected.detach().double()
     if not (given.isfinite().all() and expected.isfinite().all()):
         return float("inf")

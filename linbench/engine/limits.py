@@ -14,7 +14,8 @@ _OF_A_WORKER = 6
 
 
 def require_files(largest: int, places: int) -> None:
-    """Let this process hold open the files of so many groups side by side, of at most `largest` cells each: one for every claim, and some for a worker.
+    """Let this process hold open the files of so many groups side by side, of at most `largest` cells each:
+    one for every claim, and some for a worker.
 
     Raises UserError: the system does not let it.
     """
@@ -33,7 +34,10 @@ def require_files(largest: int, places: int) -> None:
     fewer = f"; or train fewer cells together, with --stack {fits}" if fits > 0 else ""
     cells = counted(largest, "cell")
     groups = f"{places} groups of {cells} take" if places > 1 else f"a group of {cells} takes"
-    raise UserError(f"this process may have {hard} files open, and {groups} {needed}. Allow more with `ulimit -n {2 * needed}`{fewer}.")
+    raise UserError(
+        f"this process may have {hard} files open, and {groups} {needed}. Allow more with `ulimit -n"
+        f" {2 * needed}`{fewer}."
+    )
 
 
 def _open_now() -> int:

@@ -27,7 +27,8 @@ from linbench.results.record import Result
 T = TypeVar("T")
 
 _BESIDE = 0.1
-"""The share of a GPU's memory above which what this process has not reserved itself is another's: a context and libraries take some hundreds of MiB."""
+"""The share of a GPU's memory above which what this process has not reserved itself is another's: a context
+and libraries take some hundreds of MiB."""
 
 
 def measure(
@@ -37,19 +38,22 @@ def measure(
     on_rest: Callable[[Training], None] = lambda training: None,
     checkpoint: Checkpoint | None = None,
 ) -> Iterator[Result]:
-    """Run cells that differ in seed, learning rate and weight decay alone, as one program, and give each result as soon as it is there.
+    """Run cells that differ in seed, learning rate and weight decay alone, as one program, and give each
+    result as soon as it is there.
 
-    `on_rest` is called whenever the training can be taken down; it goes on from a `checkpoint` of these very cells.
+    `on_rest` is called whenever the training can be taken down; it goes on from a `checkpoint` of these very
+    cells.
 
-    Whatever goes wrong in a cell becomes its status, so that others can go on: what does not fit, or cannot be stacked, is tried in
-    smaller groups, at last alone. Raises DeviceLostError: no others can, here.
+    Whatever goes wrong in a cell becomes its status, so that others can go on: what does not fit, or cannot
+    be stacked, is tried in smaller groups, at last alone. Raises DeviceLostError: no others can, here.
 
-    A result holds, beside the cell's identity: status (`ok`, `diverged`, `oom`, `timeout`, `failed`) with a reason; `outside`: whether that is nothing of the
-    cell's own; marks (`undertrained`); test
-    metrics with sums and weights by slice, of several tests those of each, with its settings, length and chance, and the mean of every metric; the curve
-    over steps; chance, and by which scoring of the task; parameters, state size and FLOPs per token; seconds, of the whole stack;
-    how many cells were stacked, and why not more; what the cell was run for (`report`, `tuning`), and what `linbench.engine.lr_search` tried before;
-    and the environment.
+    A result holds, beside the cell's identity: status (`ok`, `diverged`, `oom`, `timeout`, `failed`) with a
+    reason; `outside`: whether that is nothing of the cell's own; marks (`undertrained`); test metrics with
+    sums and weights by slice, of several tests those of each, with its settings, length and chance, and the
+    mean of every metric; the curve over steps; chance, and by which scoring of the task; parameters, state
+    size and FLOPs per token; seconds, of the whole stack; how many cells were stacked, and why not more; what
+    the cell was run for (`report`, `tuning`), and what `linbench.engine.lr_search` tried before; and the
+    environment.
     """
     heard: list[BaseException] = []
     on_report, on_rest = _raising(on_report, heard), _raising(on_rest, heard)
@@ -63,7 +67,8 @@ def measure(
                 yield result
         except (StorageError, Signalled, KeyboardInterrupt, GeneratorExit):
             raise
-        except BaseException as error:  # a mixer's own fault, ours or a user's, SystemExit too: recorded with its place, and the run goes on
+        # a mixer's own fault, ours or a user's, SystemExit too: recorded with its place, and the run goes on
+        except BaseException as error:
             if any(error is each for each in heard):  # of whoever listens, no fault of a cell
                 raise
             if not answers(group[0].device):
@@ -73,10 +78,16 @@ def measure(
             oom = out_of_memory(error)
             if len(group) > 1:
                 size = len(group) // 2 if oom else 1
-                note = f"{len(group)} were too many: {theirs(error)}" if oom else f"could not be stacked: {theirs(error)}"
+                note = (
+                    f"{len(group)} were too many: {theirs(error)}"
+                    if oom
+                    else f"could not be stacked: {theirs(error)}"
+                )
                 waiting += [(left[start : start + size], note) for start in range(0, len(left), size)][::-1]
             else:
-                status = _full(error, group[0].device) if oom else {"status": "failed", "reason": theirs(error)}
+                status = (
+                    _full(error, group[0].device) if oom else {"status": "failed", "reason": theirs(error)}
+                )
                 yield blank(group[0], 1, note) | status
         if group[0].device != "cpu":
             gc.collect()  # what was captured refers to itself, and would keep its memory from the next group
@@ -110,8 +121,8 @@ def _taken_by_others(device: str) -> int:
 
 
 def answers(device: str) -> bool:
-    """Whether a device still computes for this process. A GPU that met an illegal address does not, nor one that other processes compute on through the
-    same server (MPS), when one of these is killed."""
+    """Whether a device still computes for this process. A GPU that met an illegal address does not, nor one
+    that other processes compute on through the same server (MPS), when one of these is killed."""
     try:
         if device != "cpu":
             torch.cuda.synchronize(device)
@@ -121,17 +132,27 @@ def answers(device: str) -> bool:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """torch has an exception for what it asks of a GPU's memory itself; what a library, a graph or a CPU lacks is told by words."""
-    return isinstance(error, torch.OutOfMemoryError) or (isinstance(error, RuntimeError) and says_out_of_memory(str(error)))
+    """torch has an exception for what it asks of a GPU's memory itself; what a library, a graph or a CPU
+    lacks is told by words."""
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and says_out_of_memory(str(error))
+    )
 
 
 def says_out_of_memory(words: str) -> bool:
     """Of a GPU, cuBLAS and its like, and a CPU, which depends on the system."""
-    return any(said in words for said in ("out of memory", "STATUS_ALLOC_FAILED", "can't allocate memory", "not enough memory"))
+    return any(
+        said in words
+        for said in ("out of memory", "STATUS_ALLOC_FAILED", "can't allocate memory", "not enough memory")
+    )
 
 
 def _measured(
-    cells: Sequence[Cell], note: str | None, on_report: Callable[[Report], None], on_rest: Callable[[Training], None], checkpoint: Checkpoint | None
+    cells: Sequence[Cell],
+    note: str | None,
+    on_report: Callable[[Report], None],
+    on_rest: Callable[[Training], None],
+    checkpoint: Checkpoint | None,
 ) -> Iterator[Result]:
     began = time.perf_counter()
     first = cells[0]
@@ -146,7 +167,11 @@ def _measured(
             if trained is not None:
                 judged = Exam([run.cell for run in runs], "test", first.protocol.test_examples)(trained)
             for run, judgement in zip(runs, judged, strict=True):
-                result = blank(run.cell, len(cells), training.note) | {"model": size, "curve": run.curve, "seconds": time.perf_counter() - began}
+                result = blank(run.cell, len(cells), training.note) | {
+                    "model": size,
+                    "curve": run.curve,
+                    "seconds": time.perf_counter() - began,
+                }
                 yield result | _verdict(run, judgement)
 
 
@@ -155,29 +180,38 @@ def _surroundings(cells: Sequence[Cell]) -> Surroundings:
 
 
 def _require_memory(cells: Sequence[Cell]) -> None:
-    """A GPU says by itself what it has no memory for. A CPU's process is killed for it, and with it all that it knew.
+    """A GPU says by itself what it has no memory for. A CPU's process is killed for it, and with it all that
+    it knew.
 
     Raises torch.OutOfMemoryError: cells cannot be trained together on this machine's CPU.
     """
     if cells[0].device == "cpu" and (needed := len(cells) * least_bytes(cells[0])) > total_memory():
-        raise torch.OutOfMemoryError(f"out of memory: training takes {in_gib(needed)} at the least, and this machine has {in_gib(total_memory())}")
+        raise torch.OutOfMemoryError(
+            f"out of memory: training takes {in_gib(needed)} at the least, and this machine has"
+            f" {in_gib(total_memory())}"
+        )
 
 
 @contextmanager
 def started(cells: Sequence[Cell]) -> Iterator[Training]:
-    """Their training, before its first step. Meanwhile all that the process has set is as `linbench.engine.surroundings` has it, and their GPU is the one that
-    computes.
+    """Their training, before its first step. Meanwhile all that the process has set is as
+    `linbench.engine.surroundings` has it, and their GPU is the one that computes.
 
     Raises PluginError: several, of a module that can only train alone.
     """
     device = cells[0].device
     gpus = [device] if device != "cpu" else []
-    with _surroundings(cells).entered(), torch.cuda.device(device if gpus else -1), torch.random.fork_rng(gpus):
+    with (
+        _surroundings(cells).entered(),
+        torch.cuda.device(device if gpus else -1),
+        torch.random.fork_rng(gpus),
+    ):
         models = [cell.model.build(cell.task, seed=cell.seed).to(device) for cell in cells]
         only_alone = carried(cells[0])
         if only_alone and len(cells) > 1:
             raise PluginError(only_alone)
-        rules = models[0].parameter_rules()  # while parameters are those that the models made, which may be marked
+        # while parameters are those that the models made, which may be marked
+        rules = models[0].parameter_rules()
         training = Training.begun(Stack.of(models), cells, rules)
         training.carried = only_alone
         yield training

@@ -20,7 +20,10 @@ from linbench.common.streams import make_valid
 _MARK = "LINBENCH_WORKER"
 """The variable that a process and all that it starts have, whatever group or session they move to."""
 
-_BEGIN = "import json, sys; sys.path[:] = json.loads(sys.argv[3]); from linbench.engine.serving import serve; serve(*map(int, sys.argv[1:3]))"
+_BEGIN = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[3]); from linbench.engine.serving import serve;"
+    " serve(*map(int, sys.argv[1:3]))"
+)
 CUT_OFF = 83
 """The exit code of a worker that can speak no more."""
 
@@ -30,11 +33,12 @@ _FIRST_TO_BE_KILLED = "1000"
 
 
 class Child:
-    """A process in a session of its own, which runs `linbench.engine.serving.serve`. It prints to standard error alone, and reads nothing."""
+    """A process in a session of its own, which runs `linbench.engine.serving.serve`. It prints to standard
+    error alone, and reads nothing."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        """`environment`: variables beside those of this process. It is not told of the main program of this one, which may be a script that would begin
-        once more."""
+        """`environment`: variables beside those of this process. It is not told of the main program of this
+        one, which may be a script that would begin once more."""
         make_valid()
         self.connection, far = Pipe()
         alive, self._alive = os.pipe()
@@ -56,7 +60,9 @@ class Child:
     @property
     def pids(self) -> list[int]:
         """Of itself and all that it has started and that still run."""
-        return sorted({self._process.pid, *_marked(self._mark)} if self.code is None else set(_marked(self._mark)))
+        return sorted(
+            {self._process.pid, *_marked(self._mark)} if self.code is None else set(_marked(self._mark))
+        )
 
     @property
     def code(self) -> int | None:
@@ -83,8 +89,8 @@ class Child:
 
 
 def end_with_parent(alive: int) -> None:
-    """In a child: end it, and all that it has started, when the process that started it is gone, even if a call hangs. `alive`: a descriptor that is at
-    its end then."""
+    """In a child: end it, and all that it has started, when the process that started it is gone, even if a
+    call hangs. `alive`: a descriptor that is at its end then."""
     Thread(target=_watch, args=(alive, os.environ.get(_MARK, "")), daemon=True).start()
     with suppress(OSError, AttributeError):  # Linux alone; for a call that never lets another thread run
         ctypes.CDLL(None).prctl(_KILL_SIGNAL_AT_PARENTS_DEATH, signal.SIGKILL)
@@ -97,7 +103,8 @@ def be_killed_first() -> None:
 
 
 def children() -> list[int]:
-    """Return the processes that this one has started and that still run; none where the system does not say."""
+    """Return the processes that this one has started and that still run; none where the system does not
+    say."""
     found: list[int] = []
     for path in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):

@@ -10,7 +10,8 @@ from linbench.results.record import Result
 
 @dataclass(frozen=True)
 class Report:
-    """How a group is getting on, as means over its replicas: `loss` since the last report, `accuracy` the last on the validation split."""
+    """How a group is getting on, as means over its replicas: `loss` since the last report, `accuracy` the
+    last on the validation split."""
 
     step: int
     steps: int

@@ -19,8 +19,9 @@ class BrokenBaseError(UserError):
 
 
 class Plan(NamedTuple):
-    """What is trained. rounds: the seeds of each. own: models that may differ between base and head, trained on both sides. shared: shipped models that are
-    the same on both, trained once. beside: whether there is something to compare side by side."""
+    """What is trained. rounds: the seeds of each. own: models that may differ between base and head, trained
+    on both sides. shared: shipped models that are the same on both, trained once. beside: whether there is
+    something to compare side by side."""
 
     rounds: list[list[int]]
     own: list[str]
@@ -40,21 +41,26 @@ def plan(
     gated: bool,
     same: bool,
 ) -> Plan:
-    """Return what is trained of `models`. gated: there is a base to gate against; same: base and head import the very same linbench.
+    """Return what is trained of `models`. gated: there is a base to gate against; same: base and head import
+    the very same linbench.
 
-    Raises UserError: as `comparing`, or the gate could not tell anything as all models are the same on both sides.
+    Raises UserError: as `comparing`, or the gate could not tell anything as all models are the same on both
+    sides.
     """
     chosen = parse_seeds(seeds)
     beside = len(set(models)) > 1 or bool(against) or not gated
     if beside:
         comparing(models, suite, seeds=seeds, form=form, against=against, device=device)
     else:
-        refuse_left_out(models, *blocks(narrowed(suite, models=models, seeds=seeds, form=form), device=device))
+        refuse_left_out(
+            models, *blocks(narrowed(suite, models=models, seeds=seeds, form=form), device=device)
+        )
     shared = [name for name in models if gated and same and _shipped(name, suite)]
     own = [name for name in models if name not in shared]
     if gated and not own:
         raise UserError(
-            f"{', '.join(shared)}: linbench ships all of these, so head and base cannot differ; name a variant of the repository, or give no --base."
+            f"{', '.join(shared)}: linbench ships all of these, so head and base cannot differ; name a"
+            " variant of the repository, or give no --base."
         )
     parts = [chosen[len(chosen) * i // rounds : len(chosen) * (i + 1) // rounds] for i in range(rounds)]
     return Plan([part for part in parts if part], own, shared, beside)
@@ -83,7 +89,8 @@ def present(models: Sequence[str]) -> list[str]:
 
 
 def share(head: Store, base: Store, models: Sequence[str]) -> int:
-    """Copy the results of shared models from the head's store to the base's, and return how many there were. Raises StorageError."""
+    """Copy the results of shared models from the head's store to the base's, and return how many there were.
+    Raises StorageError."""
     base.prepare()
     found = [result for result in head.all() if result["label"] in models]
     for result in found:

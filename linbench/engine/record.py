@@ -43,7 +43,13 @@ def blank(cell: Cell, stacked: int, note: str | None) -> Result:
 def _tests(cell: Cell) -> list[dict[str, Any]]:
     """Before they are taken."""
     return [
-        {"settings": test.settings.model_dump(mode="json"), "seq_len": test.seq_len, "chance": test.chance(), "metrics": {}, "slices": {}}
+        {
+            "settings": test.settings.model_dump(mode="json"),
+            "seq_len": test.seq_len,
+            "chance": test.chance(),
+            "metrics": {},
+            "slices": {},
+        }
         for test in cell.tests
     ]
 
@@ -63,7 +69,8 @@ def _verdict(run: Run, judgement: Judgement | None) -> dict[str, Any]:
 
 
 def undertrained(curve: list[dict[str, float]]) -> bool:
-    """Whether validation accuracy still rises by more than `UNDERTRAINED_GAIN` over the last fifth of the run."""
+    """Whether validation accuracy still rises by more than `UNDERTRAINED_GAIN` over the last fifth of the
+    run."""
     return curve[-1]["accuracy"] - curve[len(curve) * 4 // 5 - 1]["accuracy"] > UNDERTRAINED_GAIN
 
 

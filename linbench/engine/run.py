@@ -1,4 +1,5 @@
-"""The one road from cells to results: `linbench run`, `sweep`, `compare`, `claims` and `linbench.run` take it."""
+"""The one road from cells to results: `linbench run`, `sweep`, `compare`, `claims` and `linbench.run` take
+it."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -17,16 +18,25 @@ from linbench.results.store import Store
 
 
 def carry_out(
-    cells: Sequence[Cell], store: Store, progress: Progress, *, search: SearchSettings | None = None, here: bool = False, where: Mapping[str, Any], **how: Any
+    cells: Sequence[Cell],
+    store: Store,
+    progress: Progress,
+    *,
+    search: SearchSettings | None = None,
+    here: bool = False,
+    where: Mapping[str, Any],
+    **how: Any,
 ) -> list[Result]:
     """Return the results of cells, of which those that are missing are run.
 
     Args:
-        here: train in this process unless `where` asks for something else, or something not shipped is among the cells, or torch is not as it was made.
+        here: train in this process unless `where` asks for something else, or something not shipped is among
+            the cells, or torch is not as it was made.
         where: as `linbench.engine.executors.executor` takes it.
         how: as `linbench.engine.runner.run_cells` takes it.
 
-    Raises UserError: options that do not go together; HopelessError: no learning rate of a model can be chosen; StorageError: results cannot be kept.
+    Raises UserError: options that do not go together; HopelessError: no learning rate of a model can be
+    chosen; StorageError: results cannot be kept.
     """
     run = partial(run_searched, settings=search) if search else run_cells
     with executor(**(_here(cells, where) if here else where)) as who:
@@ -35,7 +45,9 @@ def carry_out(
 
 def _here(cells: Sequence[Cell], where: Mapping[str, Any]) -> dict[str, Any]:
     """What other people wrote may end the process that it runs in, or change what else is computed there."""
-    if where.get("name", "local") != "local" or any(where.get(option) is not None for option in ("devices", "workers", "address", "gpus")):
+    if where.get("name", "local") != "local" or any(
+        where.get(option) is not None for option in ("devices", "workers", "address", "gpus")
+    ):
         return dict(where)
     clean = not any(map(brought, cells)) and tampered() is None
     return {**where, "workers": 0 if clean else 1}

@@ -27,7 +27,8 @@ TRIES = 3
 _POLL_SECONDS = 0.5
 
 Following = Callable[[Mapping[str, Result]], Iterable[Cell]]
-"""What is to be run by the results so far, which stand by their ids; it may name again what it named before."""
+"""What is to be run by the results so far, which stand by their ids; it may name again what it named
+before."""
 
 
 def run_cells(
@@ -42,20 +43,25 @@ def run_cells(
     then: Following | None = None,
     allow: Iterable[str] = (),
 ) -> list[Result]:
-    """The results of `cells`, in their order and each once, and of what follows from them, `then`, as soon as there is a place for it; each is kept
-    as soon as it is there. `again` repeats finished ones, `retry` those that failed.
+    """The results of `cells`, in their order and each once, and of what follows from them, `then`, as soon as
+    there is a place for it; each is kept as soon as it is there. `again` repeats finished ones, `retry` those
+    that failed.
 
-    Cells that differ in seed, learning rate and weight decay alone train together, at most `stack` of them (None: as many as suit the
-    device). What finds no memory beside others that share its GPU is run once more when they are done; what is lost with its worker or GPU is handed
-    out again, `TRIES` times in all. Several launchers may work on one folder: each cell is run by whoever claims it first. A group that was
-    broken off goes on from its last checkpoint. Whoever measures, claims and results are this process's alone.
-    Before anything is trained, layers that are not shipped are probed for the laws that every layer must keep, in a process of their own, unless all their
-    results are there; `allow` names laws that may be broken, which marks the results.
-    Raises UserError: a layer breaks a law, or the process may not open files enough; StorageError: results cannot be kept; DeviceLostError: this process
-    measures, and its GPU is lost.
+    Cells that differ in seed, learning rate and weight decay alone train together, at most `stack` of them
+    (None: as many as suit the device). What finds no memory beside others that share its GPU is run once more
+    when they are done; what is lost with its worker or GPU is handed out again, `TRIES` times in all. Several
+    launchers may work on one folder: each cell is run by whoever claims it first. A group that was broken off
+    goes on from its last checkpoint. Whoever measures, claims and results are this process's alone. Before
+    anything is trained, layers that are not shipped are probed for the laws that every layer must keep, in a
+    process of their own, unless all their results are there; `allow` names laws that may be broken, which
+    marks the results. Raises UserError: a layer breaks a law, or the process may not open files enough;
+    StorageError: results cannot be kept; DeviceLostError: this process measures, and its GPU is lost.
     """
     marks = Marks(allowed(allow), executor.silence)
-    require_files(max((len(group) for group in groups(cells, largest=stack, sharing=executor.sharing)), default=0), executor.places)
+    require_files(
+        max((len(group) for group in groups(cells, largest=stack, sharing=executor.sharing)), default=0),
+        executor.places,
+    )
     store.prepare()
     book = _Book(store, progress, partial(stands, again=again, retry=retry), then, marks)
     try:
@@ -63,7 +69,8 @@ def run_cells(
         while waiting := book.waiting:
             beside = [cell for cell in waiting if cell.id not in book.crowded]
             who = executor if beside else executor.alone()
-            if not book.run(beside or waiting, who, partial(groups, largest=stack, sharing=who.sharing)):  # other launchers are at all of them
+            # other launchers are at all of them
+            if not book.run(beside or waiting, who, partial(groups, largest=stack, sharing=who.sharing)):
                 time.sleep(_POLL_SECONDS)
     finally:
         book.give_back()
@@ -74,7 +81,14 @@ def run_cells(
 class _Book:
     """Which cells of a run have a result, and which are claimed for a job."""
 
-    def __init__(self, store: Store, progress: Progress, good: Callable[[Result | None], bool], then: Following | None, marks: Marks) -> None:
+    def __init__(
+        self,
+        store: Store,
+        progress: Progress,
+        good: Callable[[Result | None], bool],
+        then: Following | None,
+        marks: Marks,
+    ) -> None:
         self.store, self.progress, self.good, self.then, self.marks = store, progress, good, then, marks
         self.cells: dict[str, Cell] = {}
         self.results: dict[str, Result] = {}
@@ -97,14 +111,22 @@ class _Book:
     def add(self, cells: Iterable[Cell]) -> list[Cell]:
         """Those that were not known; their layers are probed. Raises UserError: one breaks a law."""
         new = {cell.id: cell for cell in cells if cell.id not in self.cells}
-        self.marks.probe([cell for cell in new.values() if foreign(cell) and not self.good(self.store.get(cell.id))])
+        self.marks.probe(
+            [cell for cell in new.values() if foreign(cell) and not self.good(self.store.get(cell.id))]
+        )
         self.cells |= new
         if new:
             self.progress.begin(list(new.values()))
         return list(new.values())
 
-    def run(self, cells: Sequence[Cell], executor: Executor, grouped: Callable[[Sequence[Cell]], Iterable[Sequence[Cell]]]) -> bool:
-        """Hand out all of `cells`, and of what follows, that nobody else is at, and keep what is found. Whether anything was."""
+    def run(
+        self,
+        cells: Sequence[Cell],
+        executor: Executor,
+        grouped: Callable[[Sequence[Cell]], Iterable[Sequence[Cell]]],
+    ) -> bool:
+        """Hand out all of `cells`, and of what follows, that nobody else is at, and keep what is found.
+        Whether anything was."""
         handed: list[Job] = []
         before = len(self.results)
 
@@ -144,7 +166,8 @@ class _Book:
             yield Job(list(missing.values()), list(missing), self.checkpoints.folder.absolute())
 
     def hear(self, message: Message, *, shared: bool) -> None:
-        """Keep a result that somebody waits for, but not that there was no memory on a GPU that is `shared`."""
+        """Keep a result that somebody waits for, but not that there was no memory on a GPU that is
+        `shared`."""
         if isinstance(message, Reported):
             self.progress.report([self.cells[name] for name in message.cells], message.report)
         elif message["id"] in self.claims and message["status"] == "oom" and shared:
@@ -155,8 +178,8 @@ class _Book:
             self.done(self.cells[message["id"]], stored=False)
 
     def over(self, job: Job, outcome: Outcome) -> None:
-        """What has no result by now has failed, or is to be handed out again. A checkpoint may hold runs that were over, whose results got lost: they
-        are run anew."""
+        """What has no result by now has failed, or is to be handed out again. A checkpoint may hold runs that
+        were over, whose results got lost: they are run anew."""
         left = [self.cells[name] for name in job.wanted if name in self.claims]
         self.losses.update(cell.id for cell in left if outcome.lost)
         for cell in left:
@@ -170,7 +193,14 @@ class _Book:
                 reason = outcome.failure or "its worker lost it"
                 reason = f"{TRIES} times over: {reason}" if outcome.lost else reason
                 outside = outcome.outside or outcome.failure is None
-                self.store.put(blank(cell, len(job.cells), None) | {"status": status, "reason": reason, "outside": outside})
+                self.store.put(
+                    blank(cell, len(job.cells), None)
+                    | {
+                        "status": status,
+                        "reason": reason,
+                        "outside": outside,
+                    }
+                )
                 self.done(cell, stored=False)
         if outcome.failure is None:
             self.checkpoints.forget(job.name)
@@ -195,10 +225,14 @@ class _Book:
 
 
 def reported(cell: Cell, store: Store) -> Result:
-    """The result of a cell that has one: what is shown is what is kept. Raises StorageError: it is gone or altered."""
+    """The result of a cell that has one: what is shown is what is kept. Raises StorageError: it is gone or
+    altered."""
     result = store.get(cell.id)
     if result is None:
-        raise StorageError(f"the result of {cell.id} was altered in {store.folder} while it was written; look for another program at work there.")
+        raise StorageError(
+            f"the result of {cell.id} was altered in {store.folder} while it was written; look for another"
+            " program at work there."
+        )
     if (result["purpose"], cell.purpose) == ("tuning", "report"):  # asked for once more, for another purpose
         result |= {"purpose": "report"}
         store.put(result)
@@ -206,5 +240,10 @@ def reported(cell: Cell, store: Store) -> Result:
 
 
 def stands(result: Result | None, *, again: bool, retry: bool) -> bool:
-    """Whether a stored result will do: not if cells are to be run `again`, nor if what ended them came from outside, nor, with `retry`, if they failed."""
-    return result is not None and not again and (result["status"] in FINAL or not (retry or from_outside(result)))
+    """Whether a stored result will do: not if cells are to be run `again`, nor if what ended them came from
+    outside, nor, with `retry`, if they failed."""
+    return (
+        result is not None
+        and not again
+        and (result["status"] in FINAL or not (retry or from_outside(result)))
+    )

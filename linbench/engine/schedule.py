@@ -6,7 +6,8 @@ from linbench.experiments.protocol import Protocol
 
 
 def shares(steps: int, protocol: Protocol, *, epoch: float | None = None) -> list[float]:
-    """The share of the peak learning rate at every step: a linear warm-up, then the schedule; `epoch`: steps of one, for epoch_cosine."""
+    """The share of the peak learning rate at every step: a linear warm-up, then the schedule; `epoch`: steps
+    of one, for epoch_cosine."""
     return [_share(step, steps, protocol, epoch) for step in range(1, steps + 1)]
 
 

@@ -1,4 +1,5 @@
-"""A mixer where it is not the first: behind another of its kind, whose tokens it sees and which hands on to it."""
+"""A mixer where it is not the first: behind another of its kind, whose tokens it sees and which hands on to
+it."""
 
 from typing import Any, NamedTuple
 
@@ -15,7 +16,8 @@ class States(NamedTuple):
 
 
 class Second(Mixer):
-    """y of the second of two layers, which is given what the first hands on. Both read the same x, so that a fault shows in the layer that has it."""
+    """y of the second of two layers, which is given what the first hands on. Both read the same x, so that a
+    fault shows in the layer that has it."""
 
     def __init__(self, first: Mixer, second: Mixer) -> None:
         super().__init__(second.settings, second.layer)

@@ -16,11 +16,13 @@ from linbench.engine.workers import Outcome, Ready, Tell, Told, called, one_line
 
 
 def serve(connected: int, alive: int) -> None:
-    """Answer calls that come through the descriptor `connected`, as long as somebody is there, who holds the other end of `alive`, too."""
+    """Answer calls that come through the descriptor `connected`, as long as somebody is there, who holds the
+    other end of `alive`, too."""
     connection = Connection(connected)
     end_with_parent(alive)
     be_killed_first()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt ends the process that started this one, and with it this one
+    # an interrupt ends the process that started this one, and with it this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     del sys.argv[1:]
     function, talks = connection.recv()
     tell: Tell | None = (lambda message: _say(connection, Told(message))) if talks else None
@@ -34,7 +36,12 @@ def serve(connected: int, alive: int) -> None:
         except OSError:
             leave(CUT_OFF)
         outcome = _answered(function, packed, tell)
-        _say(connection, outcome._replace(worn=threading.active_count() > threads or bool(children()) or _has_changed_torch()))
+        _say(
+            connection,
+            outcome._replace(
+                worn=threading.active_count() > threads or bool(children()) or _has_changed_torch()
+            ),
+        )
 
 
 def _has_changed_torch() -> bool:
@@ -46,7 +53,8 @@ def _has_changed_torch() -> bool:
 def _answered(function: Callable[..., Any], packed: bytes, tell: Tell | None) -> Outcome:
     try:
         return called(partial(_unpacked, function), packed, tell)
-    except (Signalled, KeyboardInterrupt) as error:  # no user's, who reaches the run alone: a layer has raised it
+    # no user's, who reaches the run alone: a layer has raised it
+    except (Signalled, KeyboardInterrupt) as error:
         return Outcome(failure=one_line(error))
 
 

@@ -13,7 +13,8 @@ _ALIGNED = 64
 
 
 class Flat:
-    """Parameters of one dtype in one tensor, `weights` [R, n], a replica a row; and their gradients in another, `gradients` [R, n].
+    """Parameters of one dtype in one tensor, `weights` [R, n], a replica a row; and their gradients in
+    another, `gradients` [R, n].
 
     What is done to all of them is done at once. Between parameters is room that stays zero.
     """
@@ -42,7 +43,10 @@ class Flat:
     def views(self, values: Tensor) -> dict[str, Tensor]:
         """Of values [R, n], one for each weight, those of every parameter by name: each [R, ...]."""
         parts = zip(self.names, self.shapes, torch.split(values, self.rooms, dim=1), strict=True)
-        return {name: torch.unflatten(part[:, : prod(shape)], 1, shape) if shape else part[:, 0] for name, shape, part in parts}
+        return {
+            name: torch.unflatten(part[:, : prod(shape)], 1, shape) if shape else part[:, 0]
+            for name, shape, part in parts
+        }
 
     def spread(self, values: Sequence[float]) -> Tensor:
         """One for each parameter -> [n], one for each of its weights."""
@@ -51,31 +55,42 @@ class Flat:
 
 
 class Stack:
-    """R replicas of one structure. What goes in and comes out has R in front, and so have parameters and buffers.
+    """R replicas of one structure. What goes in and comes out has R in front, and so have parameters and
+    buffers.
 
-    One replica is called as the module that it is, with its hooks; several through `torch.vmap`, which any module stands that computes with
-    tensors alone.
+    One replica is called as the module that it is, with its hooks; several through `torch.vmap`, which any
+    module stands that computes with tensors alone.
     """
 
-    def __init__(self, models: Sequence[nn.Module], parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
-        """The models, a replica each, which are the stack's from now on; and by name what is trained and what is not: each [R, ...], copied."""
+    def __init__(
+        self, models: Sequence[nn.Module], parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]
+    ) -> None:
+        """The models, a replica each, which are the stack's from now on; and by name what is trained and what
+        is not: each [R, ...], copied."""
         self.models, self.replicas = list(models), len(models)
         self.buffers = {name: x.detach().clone() for name, x in buffers.items()}
         dtypes = dict.fromkeys(x.dtype for x in parameters.values())
-        self.flats = [Flat({name: x for name, x in parameters.items() if x.dtype == dtype}) for dtype in dtypes]
+        self.flats = [
+            Flat({name: x for name, x in parameters.items() if x.dtype == dtype}) for dtype in dtypes
+        ]
         self.parameters = {name: x for flat in self.flats for name, x in flat.parameters.items()}
         self._move_in()
-        self._leaves = [self._own(flat) if self.replicas == 1 else list(flat.parameters.values()) for flat in self.flats]
+        self._leaves = [
+            self._own(flat) if self.replicas == 1 else list(flat.parameters.values()) for flat in self.flats
+        ]
 
     @classmethod
     def of(cls, models: Sequence[nn.Module]) -> "Stack":
         """With the weights of these. Raises ValueError: they differ in structure."""
         each = [dict(model.named_parameters()) | dict(model.named_buffers()) for model in models]
-        kinds = [{name: (x.shape, x.dtype, x.requires_grad) for name, x in tensors.items()} for tensors in each]
+        kinds = [
+            {name: (x.shape, x.dtype, x.requires_grad) for name, x in tensors.items()} for tensors in each
+        ]
         if any(kind != kinds[0] for kind in kinds):
             raise ValueError("models that differ in structure cannot be stacked")
         stacked = {name: torch.stack([tensors[name].detach() for tensors in each]) for name in kinds[0]}
-        # in the order of the module: a set's order changes from process to process, and checkpoints hold weights by their place
+        # in the order of the module: a set's order changes from process to process, and checkpoints hold
+        # weights by their place
         trained = {name: x for name, x in stacked.items() if kinds[0][name][2]}
         return cls(models, trained, {name: x for name, x in stacked.items() if name not in trained})
 
@@ -92,7 +107,9 @@ class Stack:
 
     def differentiate(self, loss: Tensor) -> None:
         """Leave the gradients of `loss` [R] in the flats, each replica's of its own."""
-        found = iter(torch.autograd.grad(loss.sum(), [x for leaves in self._leaves for x in leaves], allow_unused=True))
+        found = iter(
+            torch.autograd.grad(loss.sum(), [x for leaves in self._leaves for x in leaves], allow_unused=True)
+        )
         for flat in self.flats:
             flat.gather([next(found) for _ in flat.names])
 
@@ -103,15 +120,21 @@ class Stack:
         """Let every model's own parameters and buffers lie where those of the stack do."""
         for r, model in enumerate(self.models):
             for name, own in [*model.named_parameters(), *model.named_buffers()]:
-                own.data = self.parameters[name].detach()[r] if name in self.parameters else self.buffers[name][r]
+                own.data = (
+                    self.parameters[name].detach()[r] if name in self.parameters else self.buffers[name][r]
+                )
 
     def _own(self, flat: Flat) -> list[Tensor]:
         return [self.model.get_parameter(name) for name in flat.names]
 
     def part(self, replicas: Sequence[int]) -> "Stack":
-        """Some of the replicas, as they are now, to go on apart; one that is alone already is apart. Their models go along, since a module that
-        keeps what it computed cannot be copied; this stack needs them no more."""
+        """Some of the replicas, as they are now, to go on apart; one that is alone already is apart. Their
+        models go along, since a module that keeps what it computed cannot be copied; this stack needs them no
+        more."""
         if self.replicas == 1:
             return self
-        parameters, buffers = ({name: x[list(replicas)] for name, x in tensors.items()} for tensors in (self.parameters, self.buffers))
+        parameters, buffers = (
+            {name: x[list(replicas)] for name, x in tensors.items()}
+            for tensors in (self.parameters, self.buffers)
+        )
         return Stack([self.models[r] for r in replicas], parameters, buffers)

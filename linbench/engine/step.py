@@ -24,8 +24,8 @@ Curve = list[dict[str, float]]
 
 @dataclass
 class Run:
-    """What has become of one cell. Its curve has a point for every evaluation: step, tokens, loss (training, mean since the last point),
-    accuracy and nll (validation)."""
+    """What has become of one cell. Its curve has a point for every evaluation: step, tokens, loss (training,
+    mean since the last point), accuracy and nll (validation)."""
 
     cell: Cell
     curve: Curve = field(default_factory=list)
@@ -44,7 +44,8 @@ class Run:
 
 @dataclass
 class Training:
-    """A group in the middle of its training: all that the next step depends on, beside the cells. A run for each replica of the stack."""
+    """A group in the middle of its training: all that the next step depends on, beside the cells. A run for
+    each replica of the stack."""
 
     stack: Stack
     optimiser: AdamW
@@ -58,7 +59,8 @@ class Training:
     note: str | None = None
     """Why so few train together, or why steps are not captured, if they could not be."""
     carried: str | None = None
-    """What goes from step to step in the module and is not here, if anything does: then no step is captured."""
+    """What goes from step to step in the module and is not here, if anything does: then no step is
+    captured."""
 
     @classmethod
     def begun(cls, stack: Stack, cells: Sequence[Cell], rules: dict[str, Rule]) -> "Training":
@@ -67,8 +69,16 @@ class Training:
         key = stable_key("training", *(cell.seed for cell in cells))
         torch.manual_seed(key)  # for modules that draw, such as a user's dropout
         generators.seed_all(key)
-        rates = Rates([cell.protocol.lr for cell in cells], [cell.protocol.weight_decay for cell in cells], shares(steps, protocol, epoch=_epoch(cells[0])))
-        rules = rules if protocol.decay == "matrices" else {name: rule._replace(decay=True) for name, rule in rules.items()}
+        rates = Rates(
+            [cell.protocol.lr for cell in cells],
+            [cell.protocol.weight_decay for cell in cells],
+            shares(steps, protocol, epoch=_epoch(cells[0])),
+        )
+        rules = (
+            rules
+            if protocol.decay == "matrices"
+            else {name: rule._replace(decay=True) for name, rule in rules.items()}
+        )
         optimiser = AdamW(stack, rules, rates, beta1=protocol.beta1, beta2=protocol.beta2, clip=protocol.clip)
         return cls(stack, optimiser, [Run(cell) for cell in cells], _zeros(cells))
 
@@ -84,7 +94,8 @@ class Training:
 
 
 class Step:
-    """Batch, forward, loss, backward, clipping, AdamW, for batches of one shape: on a GPU captured and replayed. Nothing in it waits for the device."""
+    """Batch, forward, loss, backward, clipping, AdamW, for batches of one shape: on a GPU captured and
+    replayed. Nothing in it waits for the device."""
 
     def __init__(self, training: Training, segment: int, step: int) -> None:
         """That training's steps on a segment, from `step`, counted from 0, on."""
@@ -94,21 +105,32 @@ class Step:
         order = cell.curriculum
         first, last = (order.before(segment, end) for end in (step, cell.steps))
         epoch = order.batches[segment] if cell.segments else None
-        lowest = sum(earlier.examples or 0 for earlier in cell.segments[:segment])  # tasks alike draw alike from one number
-        self.feed = Feed(Streams(task, training.cells), examples=examples, first=first, last=last, epoch=epoch, lowest=lowest)
+        # tasks alike draw alike from one number
+        lowest = sum(earlier.examples or 0 for earlier in cell.segments[:segment])
+        self.feed = Feed(
+            Streams(task, training.cells),
+            examples=examples,
+            first=first,
+            last=last,
+            epoch=epoch,
+            lowest=lowest,
+        )
         self.precision, self.device = cell.protocol.precision, cell.device
         self.run = Captured(self._run, cell.device, note=training.carried)
 
     def __call__(self) -> None:
         """Once."""
         self.feed.ready()
-        if not self.run.calls and not any(layer.entry.cls.opaque for layer in self.training.cells[0].model.layers):
+        if not self.run.calls and not any(
+            layer.entry.cls.opaque for layer in self.training.cells[0].model.layers
+        ):
             self._compile()
         self.run()
         self.training.note = self.training.note or self.run.note or self.feed.fill.note
 
     def _compile(self) -> None:
-        """Kernels, side by side. What a user's module would do with numbers that mean nothing is not tried."""
+        """Kernels, side by side. What a user's module would do with numbers that mean nothing is not
+        tried."""
         place, device = self.feed.place, self.feed.place.device
         before = place.clone()
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

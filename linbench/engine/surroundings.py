@@ -1,4 +1,5 @@
-"""The settings of a process that decide numbers: the same for every group of cells, whatever was set before, and given back afterwards."""
+"""The settings of a process that decide numbers: the same for every group of cells, whatever was set before,
+and given back afterwards."""
 
 import os
 import signal
@@ -84,8 +85,16 @@ def _set_numpy_errors(treatment: Any) -> None:
 
 def _autocast(device: str, dtype: torch.dtype) -> dict[str, _Setting]:
     return {
-        f"autocast on {device}": _Setting(lambda: torch.is_autocast_enabled(device), lambda on: torch.set_autocast_enabled(device, on), False),
-        f"autocast dtype on {device}": _Setting(lambda: torch.get_autocast_dtype(device), lambda kind: torch.set_autocast_dtype(device, kind), dtype),
+        f"autocast on {device}": _Setting(
+            lambda: torch.is_autocast_enabled(device),
+            lambda on: torch.set_autocast_enabled(device, on),
+            False,
+        ),
+        f"autocast dtype on {device}": _Setting(
+            lambda: torch.get_autocast_dtype(device),
+            lambda kind: torch.set_autocast_dtype(device, kind),
+            dtype,
+        ),
     }
 
 
@@ -93,13 +102,22 @@ _SETTINGS: dict[str, _Setting] = {
     "default dtype": _Setting(torch.get_default_dtype, torch.set_default_dtype, torch.float32),
     "gradients": _Setting(torch.is_grad_enabled, torch._C._set_grad_enabled, True),
     "anomalies": _Setting(
-        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()), lambda value: torch.set_anomaly_enabled(*value), (False, True)
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda value: torch.set_anomaly_enabled(*value),
+        (False, True),
     ),
     "deterministic algorithms": _Setting(
-        lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()), _deterministic, (False, False)
+        lambda: (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
+        _deterministic,
+        (False, False),
     ),
     "uninitialised memory": _attribute(torch.utils.deterministic, "fill_uninitialized_memory", True),
-    "products of matrices": _Setting(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest"),
+    "products of matrices": _Setting(
+        torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest"
+    ),
     "fp16 sums": _attribute(_BACKENDS.cuda.matmul, "allow_fp16_reduced_precision_reduction", True),
     "bf16 sums": _attribute(_BACKENDS.cuda.matmul, "allow_bf16_reduced_precision_reduction", True),
     "cudnn": _attribute(_BACKENDS.cudnn, "enabled", True),
@@ -107,12 +125,18 @@ _SETTINGS: dict[str, _Setting] = {
     "cudnn benchmark": _attribute(_BACKENDS.cudnn, "benchmark", False),
     "cudnn deterministic": _attribute(_BACKENDS.cudnn, "deterministic", False),
     "flash attention": _Setting(_BACKENDS.cuda.flash_sdp_enabled, _BACKENDS.cuda.enable_flash_sdp, True),
-    "efficient attention": _Setting(_BACKENDS.cuda.mem_efficient_sdp_enabled, _BACKENDS.cuda.enable_mem_efficient_sdp, True),
+    "efficient attention": _Setting(
+        _BACKENDS.cuda.mem_efficient_sdp_enabled, _BACKENDS.cuda.enable_mem_efficient_sdp, True
+    ),
     "plain attention": _Setting(_BACKENDS.cuda.math_sdp_enabled, _BACKENDS.cuda.enable_math_sdp, True),
-    "fused encoder layers": _Setting(_BACKENDS.mha.get_fastpath_enabled, _BACKENDS.mha.set_fastpath_enabled, True),
+    "fused encoder layers": _Setting(
+        _BACKENDS.mha.get_fastpath_enabled, _BACKENDS.mha.set_fastpath_enabled, True
+    ),
     "denormals": _Setting(_denormals_are_flushed, _flush_denormals, False),
     "threads": _Setting(torch.get_num_threads, torch.set_num_threads, _KEPT),
-    "errors of numpy": _Setting(np.geterr, _set_numpy_errors, {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}),
+    "errors of numpy": _Setting(
+        np.geterr, _set_numpy_errors, {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
+    ),
     "working directory": _Setting(_folder, _change_folder, _KEPT),
     "environment": _Setting(lambda: dict(os.environ), _set_variables, _KEPT),
     "signals": _Setting(_handlers, _set_handlers, _KEPT),
@@ -132,8 +156,9 @@ def _write(values: dict[str, Any]) -> None:
 
 
 class Surroundings:
-    """The surroundings of one group. Each time they are entered they are as the group left them; the first time they are as in a process that has
-    just begun, but for the working directory, the environment, the number of threads and the handlers of signals, which are the process's own."""
+    """The surroundings of one group. Each time they are entered they are as the group left them; the first
+    time they are as in a process that has just begun, but for the working directory, the environment, the
+    number of threads and the handlers of signals, which are the process's own."""
 
     def __init__(self, *seeds: int) -> None:
         """`seeds`: of the group's cells, which its generators are seeded by."""
@@ -165,7 +190,8 @@ class Surroundings:
                 set_states(generators)
 
     def within(self, found: Iterator[T]) -> Iterator[T]:
-        """The same items, each of which is found in these surroundings and handed out in those of whoever asks."""
+        """The same items, each of which is found in these surroundings and handed out in those of whoever
+        asks."""
         try:
             while True:
                 with self.entered():
@@ -208,18 +234,30 @@ _OWN = {
 
 
 def tampered() -> str | None:
-    """What of torch in this process is not torch's own, such as `torch.nn.Linear.forward`; None if all that layers are made of is."""
+    """What of torch in this process is not torch's own, such as `torch.nn.Linear.forward`; None if all that
+    layers are made of is."""
     from torch.nn.modules import module
     from torch.overrides import _get_current_function_mode_stack
     from torch.utils._device import DeviceContext
 
-    for hooks in (module._global_forward_hooks, module._global_forward_pre_hooks, module._global_backward_hooks, module._global_backward_pre_hooks):
+    for hooks in (
+        module._global_forward_hooks,
+        module._global_forward_pre_hooks,
+        module._global_backward_hooks,
+        module._global_backward_pre_hooks,
+    ):
         if hooks:
             return "a hook on every module"
     modes: Any = _get_current_function_mode_stack
     if any(not isinstance(mode, DeviceContext) for mode in modes()) or torch._C._len_torch_dispatch_stack():
         return "a mode of torch that is active"
-    places = {"torch": torch, "torch.nn": torch.nn, "torch.nn.functional": torch.nn.functional, "torch.nn.init": torch.nn.init, "torch.Tensor": torch.Tensor}
+    places = {
+        "torch": torch,
+        "torch.nn": torch.nn,
+        "torch.nn.functional": torch.nn.functional,
+        "torch.nn.init": torch.nn.init,
+        "torch.Tensor": torch.Tensor,
+    }
     for place, owner in places.items():
         for name, value in list(vars(owner).items()):
             if wrong := _not_torchs(f"{place}.{name}", value):
@@ -234,7 +272,8 @@ def tampered() -> str | None:
 def _not_torchs(name: str, value: Any) -> str | None:
     """The name, if what stands there was neither made nor defined by torch."""
     if isinstance(value, FunctionType):
-        home = str(value.__globals__.get("__name__"))  # `functools.wraps` would give a patch the name of what it replaces
+        # `functools.wraps` would give a patch the name of what it replaces
+        home = str(value.__globals__.get("__name__"))
     elif name.endswith("__"):
         return None
     else:

@@ -20,11 +20,15 @@ Finished = tuple[list[Run], Stack | None]
 """Runs that are over, and their models; none where they diverged."""
 
 
-def train(training: Training, on_report: Callable[[Report], None], on_rest: Callable[[Training], None] = lambda training: None) -> Iterator[Finished]:
+def train(
+    training: Training,
+    on_report: Callable[[Report], None],
+    on_rest: Callable[[Training], None] = lambda training: None,
+) -> Iterator[Finished]:
     """Train every replica as its cell says, and give each away when it is over.
 
-    Cells may differ in seed, learning rate and weight decay. When half of a stack is over, the rest goes on without it. `on_rest` is called
-    whenever nothing but `training` decides how it goes on.
+    Cells may differ in seed, learning rate and weight decay. When half of a stack is over, the rest goes on
+    without it. `on_rest` is called whenever nothing but `training` decides how it goes on.
     """
     cell = training.runs[0].cell
     protocol, steps = cell.protocol, cell.steps
@@ -56,7 +60,11 @@ def train(training: Training, on_report: Callable[[Report], None], on_rest: Call
         if step in evaluate_at:
             accuracy = _point(training, judge)
             for r, run in enumerate(runs):
-                if not run.over and protocol.stop_at is not None and run.curve[-1]["accuracy"] >= protocol.stop_at:
+                if (
+                    not run.over
+                    and protocol.stop_at is not None
+                    and run.curve[-1]["accuracy"] >= protocol.stop_at
+                ):
                     run.stopped = True
                     yield [run], training.stack.part([r])
         going = [r for r, run in enumerate(runs) if not run.over]
@@ -90,7 +98,15 @@ def _point(training: Training, judge: Exam) -> float | None:
             run.diverged = f"the validation loss was {metrics[loss_name]} at step {step} of {run.cell.steps}"
         if run.diverged is None:
             loss = run.loss / run.losses
-            run.curve.append({"step": step, "tokens": tokens, "loss": loss, "accuracy": metrics["accuracy"], loss_name: metrics[loss_name]})
+            run.curve.append(
+                {
+                    "step": step,
+                    "tokens": tokens,
+                    "loss": loss,
+                    "accuracy": metrics["accuracy"],
+                    loss_name: metrics[loss_name],
+                }
+            )
         run.loss, run.losses = 0.0, 0
     accuracies = [run.curve[-1]["accuracy"] for run in runs if run.diverged is None]
     return sum(accuracies) / len(accuracies) if accuracies else None

@@ -1,4 +1,5 @@
-"""A function applied to many arguments in processes of their own: what raises, crashes or hangs costs one call, not the others."""
+"""A function applied to many arguments in processes of their own: what raises, crashes or hangs costs one
+call, not the others."""
 
 import signal
 import time
@@ -17,7 +18,9 @@ _LOOK_SECONDS = 0.25
 """Between two looks at the memory of this machine."""
 
 _WHOLE_DAY = 86400.0
-_FROM_OUTSIDE = {getattr(signal, name, None) for name in ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT")}
+_FROM_OUTSIDE = {
+    getattr(signal, name, None) for name in ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT")
+}
 """Signals that another process sends; a layer that crashes dies with others."""
 
 
@@ -38,9 +41,12 @@ class Ready(NamedTuple):
 class Outcome(NamedTuple):
     """What a call returned, or in one line why it did not.
 
-    late: it was ended because it took or was silent for too long. lost: with its process, its GPU or its machine, which may be another's doing. outside:
-    what ended it was not the call itself, as far as can be told, such as a signal that somebody sent. full: it had taken the memory of this machine.
-    storage: what it raised because something cannot be kept, which is no fault of its own. worn: it has left threads or processes behind, or has
+    late: it was ended because it took or was silent for too long. lost: with its process, its GPU or its
+        machine, which may be another's doing. outside:
+    what ended it was not the call itself, as far as can be told, such as a signal that somebody sent. full:
+    it had taken the memory of this machine.
+    storage: what it raised because something cannot be kept, which is no fault of its own. worn: it has left
+        threads or processes behind, or has
     changed torch, so that its process serves no other call.
     """
 
@@ -68,16 +74,19 @@ def outcomes(
     """The place of each argument and its outcome, as they come.
 
     Args:
-        function: importable by name; arguments and results can be pickled. What it prints goes to standard error.
-        arguments: each is taken when a worker is free for it. None is no argument: there is none now, but may be after the next outcome.
-        workers: processes side by side, each of which ends with all that it has started. After a failure a process is replaced, since a GPU that met
-            an illegal address answers no later call of the same process. 0 calls in this process, one after another.
+        function: importable by name; arguments and results can be pickled. What it prints goes to standard
+            error.
+        arguments: each is taken when a worker is free for it. None is no argument: there is none now, but may
+            be after the next outcome.
+        workers: processes side by side, each of which ends with all that it has started. After a failure a
+            process is replaced, since a GPU that met an illegal address answers no later call of the same
+            process. 0 calls in this process, one after another.
         seconds: a call that takes longer, or with `tell` is silent for longer, fails.
         fresh: a new process for every call.
         tell: hears what calls say: `function` is given a second argument, to say it with.
         environments: variables for each worker, set before it begins.
-        kind: of an argument. Those of different kinds are never given to one process. After a call of a kind that is not None, a process that has
-            threads or processes left from it is replaced.
+        kind: of an argument. Those of different kinds are never given to one process. After a call of a kind
+            that is not None, a process that has threads or processes left from it is replaced.
 
     Raises StorageError: a call did.
     """
@@ -104,7 +113,12 @@ def outcomes(
                     tell(heard.message)
                     continue
                 yield worker.place, _kept(heard)
-                team.over(worker, again=heard.failure is None and not fresh and not (worker.kind is not None and heard.worn))
+                team.over(
+                    worker,
+                    again=heard.failure is None
+                    and not fresh
+                    and not (worker.kind is not None and heard.worn),
+                )
     finally:
         team.end()
 
@@ -160,7 +174,14 @@ def _kept(outcome: Outcome) -> Outcome:
 class _Worker:
     """A process, and the call that it is at."""
 
-    def __init__(self, function: Callable[..., Any], environment: Mapping[str, str], *, talks: bool, kind: Hashable = None) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        environment: Mapping[str, str],
+        *,
+        talks: bool,
+        kind: Hashable = None,
+    ) -> None:
         self.environment, self.talks, self.kind = environment, talks, kind
         self.process = Child(environment)
         self.connection = self.process.connection
@@ -168,8 +189,12 @@ class _Worker:
         self._send((function, talks))
 
     def begin(self, place: int, argument: Any, seconds: float) -> None:
-        """Hand it a call. Time counts from when the process has started, which on a busy machine takes long."""
-        self.place, self.deadline = place, time.monotonic() + (max(seconds, _STARTING_SECONDS) if self.starting else seconds)
+        """Hand it a call. Time counts from when the process has started, which on a busy machine takes
+        long."""
+        self.place, self.deadline = (
+            place,
+            time.monotonic() + (max(seconds, _STARTING_SECONDS) if self.starting else seconds),
+        )
         self._send(argument)
 
     def _send(self, message: Any) -> None:
@@ -182,21 +207,32 @@ class _Worker:
             if not self.connection.poll():
                 return self._without_memory() if time.monotonic() < self.deadline else self._overdue(seconds)
             heard: Ready | Told | Outcome = self.connection.recv()
-        except (EOFError, OSError):  # it died: between two messages, before it had read its argument, or in the middle of a message
+        # it died: between two messages, before it had read its argument, or in the middle of a message
+        except (EOFError, OSError):
             return self._gone()
         self.deadline, self.starting = time.monotonic() + seconds, False
         return heard
 
     def _overdue(self, seconds: float) -> Outcome:
         self.process.kill()
-        return Outcome(failure=f"said nothing for {seconds:.0f} s and was ended" if self.talks else f"took longer than {seconds:.0f} s", late=True)
+        return Outcome(
+            failure=(
+                f"said nothing for {seconds:.0f} s and was ended"
+                if self.talks
+                else f"took longer than {seconds:.0f} s"
+            ),
+            late=True,
+        )
 
     def _without_memory(self) -> Outcome:
         """It is the largest, and the memory of this machine is full."""
         used, machine = resident(self.process.pids), memory()
         self.process.kill()
         total = machine.total if machine else 0
-        failure = f"its process held {in_gib(used)} when this machine's memory of {in_gib(total)} was nearly full, and was ended"
+        failure = (
+            f"its process held {in_gib(used)} when this machine's memory of {in_gib(total)} was nearly full,"
+            " and was ended"
+        )
         return Outcome(failure=failure, full=True, outside=2 * used < total)
 
     def _gone(self) -> Outcome:
@@ -218,7 +254,9 @@ class _Worker:
 class _Team:
     """Workers, one in each of some environments at most; idle ones wait for a call of their kind."""
 
-    def __init__(self, function: Callable[..., Any], environments: Sequence[Mapping[str, str]], *, talks: bool) -> None:
+    def __init__(
+        self, function: Callable[..., Any], environments: Sequence[Mapping[str, str]], *, talks: bool
+    ) -> None:
         self._function, self._talks = function, talks
         self._free = [*environments][::-1]
         self._idle: list[_Worker] = []
@@ -229,7 +267,8 @@ class _Team:
         return bool(self._free or self._idle)
 
     def begin(self, place: int, argument: Any, kind: Hashable, seconds: float) -> None:
-        """Give a call to an idle worker of the kind, else to a new one, if need be in the place of an idle one of another kind."""
+        """Give a call to an idle worker of the kind, else to a new one, if need be in the place of an idle
+        one of another kind."""
         alike = [worker for worker in self._idle if worker.kind == kind]
         if alike:
             worker = _least_busy(alike, self.running)
@@ -242,11 +281,16 @@ class _Team:
         worker.begin(place, argument, seconds)
 
     def ready(self) -> list[_Worker]:
-        """Those that have something to say, are overdue, or must end for want of memory; waits for the first."""
+        """Those that have something to say, are overdue, or must end for want of memory; waits for the
+        first."""
         while True:
             left = max(0.0, min(worker.deadline for worker in self.running) - time.monotonic())
             heard = wait([worker.connection for worker in self.running], min(left, _LOOK_SECONDS))
-            found = [worker for worker in self.running if worker.connection in heard or worker.deadline <= time.monotonic()]
+            found = [
+                worker
+                for worker in self.running
+                if worker.connection in heard or worker.deadline <= time.monotonic()
+            ]
             if found or (found := self._too_large()):
                 return found
 

@@ -1,4 +1,5 @@
-"""One experiment: task x model x protocol x seed. Its identity is a hash of exactly these and of the code versions that decide it."""
+"""One experiment: task x model x protocol x seed. Its identity is a hash of exactly these and of the code
+versions that decide it."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,11 +25,11 @@ Purpose = Literal["report", "tuning"]
 
 @dataclass(frozen=True)
 class Cell:
-    """What is run, and what its result is filed under. Neither `preset`, the task's preset that these settings are, if any, nor `purpose`
-    is part of that.
+    """What is run, and what its result is filed under. Neither `preset`, the task's preset that these
+    settings are, if any, nor `purpose` is part of that.
 
-    A cell with `segments` trains on a mixture of them, one with `tests` is judged by these; else by the task itself. All are the task with other
-    settings, with the same inputs and outputs.
+    A cell with `segments` trains on a mixture of them, one with `tests` is judged by these; else by the task
+    itself. All are the task with other settings, with the same inputs and outputs.
     """
 
     task: Task
@@ -46,7 +47,16 @@ class Cell:
         """Tasks travel as their settings."""
         segments = [(_settings(segment.task), segment.examples) for segment in self.segments]
         tasks = _settings(self.task), segments, [_settings(test) for test in self.tests]
-        return _cell, (self.task_entry, *tasks, self.model, self.protocol, self.seed, self.device, self.preset, self.purpose)
+        return _cell, (
+            self.task_entry,
+            *tasks,
+            self.model,
+            self.protocol,
+            self.seed,
+            self.device,
+            self.preset,
+            self.purpose,
+        )
 
     @property
     def trained_on(self) -> tuple[Segment, ...]:
@@ -72,7 +82,11 @@ class Cell:
     def curriculum(self) -> Curriculum:
         """What each step trains on."""
         size = self.protocol.batch_size
-        return Curriculum.of(self.segments, size) if self.segments else Curriculum((1,), (size * self.task.seq_len,))
+        return (
+            Curriculum.of(self.segments, size)
+            if self.segments
+            else Curriculum((1,), (size * self.task.seq_len,))
+        )
 
     @property
     def steps(self) -> int:
@@ -104,7 +118,10 @@ class Cell:
 
     def _mixture(self) -> dict[str, Any]:
         """Segments and tests as plain JSON values, where there are any."""
-        train = [{"settings": segment.task.settings.model_dump(mode="json"), "examples": segment.examples} for segment in self.segments]
+        train = [
+            {"settings": segment.task.settings.model_dump(mode="json"), "examples": segment.examples}
+            for segment in self.segments
+        ]
         test = [{"settings": test.settings.model_dump(mode="json")} for test in self.tests]
         return {name: values for name, values in (("train", train), ("test", test)) if values}
 
@@ -135,4 +152,14 @@ def _cell(
         return made
 
     mixture = tuple(Segment(task(values), examples) for values, examples in segments)
-    return Cell(task(settings), entry, model, protocol, seed, device, mixture, tuple(task(values) for values in tests), *rest)
+    return Cell(
+        task(settings),
+        entry,
+        model,
+        protocol,
+        seed,
+        device,
+        mixture,
+        tuple(task(values) for values in tests),
+        *rest,
+    )

@@ -6,15 +6,17 @@ from linbench.tasks.base import Task
 
 
 class Segment(NamedTuple):
-    """A part of what is trained on: a fixed set of so many examples of a task; None: fresh ones all the time."""
+    """A part of what is trained on: a fixed set of so many examples of a task; None: fresh ones all the
+    time."""
 
     task: Task
     examples: int | None
 
 
 class Curriculum(NamedTuple):
-    """The order in which a training takes its batches: each holds examples of one segment, an epoch goes through the segments in their order, and
-    every epoch is the same. What is no mixture is one segment, with a batch of it at every step.
+    """The order in which a training takes its batches: each holds examples of one segment, an epoch goes
+    through the segments in their order, and every epoch is the same. What is no mixture is one segment, with
+    a batch of it at every step.
 
     batches: of every segment in an epoch. tokens_each: of a batch of every segment.
     """
@@ -24,7 +26,8 @@ class Curriculum(NamedTuple):
 
     @classmethod
     def of(cls, segments: tuple[Segment, ...], batch_size: int) -> "Curriculum":
-        """Of a mixture: as many batches of each segment as hold all its examples, the last filled up with its first."""
+        """Of a mixture: as many batches of each segment as hold all its examples, the last filled up with its
+        first."""
         batches = tuple(-(-(segment.examples or 1) // batch_size) for segment in segments)
         return cls(batches, tuple(batch_size * segment.task.seq_len for segment in segments))
 

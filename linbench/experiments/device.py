@@ -10,13 +10,23 @@ _OTHER_DEVICES = {"mps", "xpu", "npu", "tpu", "hpu", "xla", "hip", "rocm"}
 
 
 def pick_device(device: str) -> str:
-    """Return the device that a name means; `auto` is the GPU where there is one. Raises UserError: no such device here."""
+    """Return the device that a name means; `auto` is the GPU where there is one. Raises UserError: no such
+    device here."""
     gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
-    meant = {"auto": gpus[0] if gpus else "cpu", "cpu": "cpu", **{gpu: gpu for gpu in gpus}, **({"cuda": gpus[0]} if gpus else {})}
+    meant = {
+        "auto": gpus[0] if gpus else "cpu",
+        "cpu": "cpu",
+        **{gpu: gpu for gpu in gpus},
+        **({"cuda": gpus[0]} if gpus else {}),
+    }
     if device in meant:
         return meant[device]
     if not gpus and re.fullmatch(r"(cuda|gpu)(:.*)?", device):
-        reason = "torch finds no GPU here" if torch.version.cuda or torch.version.hip else "this torch is built without CUDA"
+        reason = (
+            "torch finds no GPU here"
+            if torch.version.cuda or torch.version.hip
+            else "this torch is built without CUDA"
+        )
         raise UserError(f"--device {device} cannot be had: {reason}; cpu or auto would do.")
     if re.fullmatch(r"cuda:[0-9]+", device):
         raise UserError(f"there is no {device} here; torch finds {', '.join(gpus)}.")

@@ -13,12 +13,20 @@ from linbench.experiments.protocol import suite_block
 class SearchSettings(Settings):
     """Defaults stand in `experiments/protocols.yaml`."""
 
-    lowest: int = Field(ge=-40, le=12, description="the grid's first rate, as a number of half decades: -8 is 1e-4")
+    lowest: int = Field(
+        ge=-40, le=12, description="the grid's first rate, as a number of half decades: -8 is 1e-4"
+    )
     rates: int = Field(ge=5, le=52, description="rates on the grid, half a decade apart")
     extensions: int = Field(ge=0, le=52, description="rates added at most where the best lies on the edge")
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1, max_length=64, description="tuning seeds; none of them is reported")
+    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        min_length=1, max_length=64, description="tuning seeds; none of them is reported"
+    )
     ties: Literal["loss", "upper"] = Field(
-        "loss", description="of rates of one accuracy: loss, that of the lowest validation loss, then the lower of the middle; upper, the upper of the middle"
+        "loss",
+        description=(
+            "of rates of one accuracy: loss, that of the lowest validation loss, then the lower of the"
+            " middle; upper, the upper of the middle"
+        ),
     )
 
     @model_validator(mode="after")
@@ -49,4 +57,7 @@ def refuse_rate(*given: Mapping[str, Any]) -> None:
     """What a user gives, by dotted names, beside a search. Raises UserError: a learning rate is among it."""
     for settings in given:
         if "protocol.lr" in settings:
-            raise UserError(f"protocol.lr = {settings['protocol.lr']}: the learning rate is searched for; give one of the two.")
+            raise UserError(
+                f"protocol.lr = {settings['protocol.lr']}: the learning rate is searched for; give one of the"
+                " two."
+            )

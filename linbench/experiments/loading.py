@@ -27,8 +27,8 @@ def is_location(name: str) -> bool:
 
 
 class Brought(NamedTuple):
-    """A module that a user named. digest: of the source that decides what it computes. plugin: None where Python itself imported it, as what is
-    installed."""
+    """A module that a user named. digest: of the source that decides what it computes. plugin: None where
+    Python itself imported it, as what is installed."""
 
     module: ModuleType
     digest: str | None
@@ -44,7 +44,8 @@ class Located(NamedTuple):
 
 
 def import_path(path: Path) -> Brought:
-    """Import a file as it is now. Its imports are looked for beside it, in the packages that it is in, and in the current folder where it lies below that."""
+    """Import a file as it is now. Its imports are looked for beside it, in the packages that it is in, and in
+    the current folder where it lies below that."""
     file = path.resolve()
     content, folder, parts = file.read_bytes(), file.parent, [file.stem.replace(".", "_")]
     folders, files = [folder], dict[str, File]()
@@ -58,11 +59,18 @@ def import_path(path: Path) -> Brought:
     if file.is_relative_to(here) and here not in folders:
         folders.append(here)
     name = ".".join(parts)
-    return _brought(load(name, {**files, name: File(str(file), content, name in files and file.stem == "__init__")}, folders))
+    return _brought(
+        load(
+            name,
+            {**files, name: File(str(file), content, name in files and file.stem == "__init__")},
+            folders,
+        )
+    )
 
 
 def import_name(name: str) -> Brought:
-    """Import a module by its name: below the current folder or in a folder on Python's path as a file of the user's is, what is installed as Python does.
+    """Import a module by its name: below the current folder or in a folder on Python's path as a file of the
+    user's is, what is installed as Python does.
 
     Raises UserError: there is none.
     """
@@ -102,7 +110,9 @@ def _users_folders(top: str) -> list[Path]:
     place = next((Path(place) for place in places if place and Path(place).exists()), None)
     if spec is None or place is None or _INSTALLED & {*place.parts}:
         return []
-    folder = place.parent if spec.submodule_search_locations is None or place.is_dir() else place.parent.parent
+    folder = (
+        place.parent if spec.submodule_search_locations is None or place.is_dir() else place.parent.parent
+    )
     return [folder] if find(top, [folder]) is not None else []
 
 
@@ -110,7 +120,8 @@ _INSTALLED = {"site-packages", "dist-packages"}
 
 
 def load_location(location: str, base: type) -> Located:
-    """The class at `./file.py:Class` or `package.module:Class`; the class may be left out where there is only one of that base.
+    """The class at `./file.py:Class` or `package.module:Class`; the class may be left out where there is only
+    one of that base.
 
     Raises UserError: no such file, module or class. PluginError: it failed while being imported.
     """
@@ -136,25 +147,42 @@ def load_location(location: str, base: type) -> Located:
             name, cls = next(iter((own or others).items()))
             return Located(cls, name, found)
         number = len(own) or "no"
-        raise UserError(f"{location} has {number} classes that could be meant; name one as {location}:Class. Allowed: {_listed([*own, *others])}.")
+        raise UserError(
+            f"{location} has {number} classes that could be meant; name one as {location}:Class. Allowed:"
+            f" {_listed([*own, *others])}."
+        )
     if not hasattr(found.module, name):
         raise _no_class(where, name, [*own, *others])
     cls = getattr(found.module, name)
-    if found.module.__name__.partition(".")[0] in SHARED:  # of which no more counts than the file that defines the class
-        found = found._replace(digest=installed_digest(sys.modules.get(getattr(cls, "__module__", None) or "", found.module)))
+    # of which no more counts than the file that defines the class
+    if found.module.__name__.partition(".")[0] in SHARED:
+        found = found._replace(
+            digest=installed_digest(sys.modules.get(getattr(cls, "__module__", None) or "", found.module))
+        )
     return Located(cls, name, found)
 
 
 def _classes(module: ModuleType, base: type) -> tuple[dict[str, type], dict[str, type]]:
-    """The classes of that base that a module defines, and those that it imports from files of the same user, by their names there."""
-    every = {name: cls for name, cls in vars(module).items() if isinstance(cls, type) and issubclass(cls, base)}
+    """The classes of that base that a module defines, and those that it imports from files of the same user,
+    by their names there."""
+    every = {
+        name: cls for name, cls in vars(module).items() if isinstance(cls, type) and issubclass(cls, base)
+    }
     own = {name: cls for name, cls in every.items() if cls.__module__ == module.__name__}
     top = module.__name__.partition(".")[0]
-    return own, {name: cls for name, cls in every.items() if name not in own and cls.__module__.partition(".")[0] == top}
+    return own, {
+        name: cls
+        for name, cls in every.items()
+        if name not in own and cls.__module__.partition(".")[0] == top
+    }
 
 
 def _no_class(where: str, name: str, classes: list[str]) -> UserError:
-    return unknown(f"class in {where}", name, classes) if classes else UserError(f"unknown class in {where} '{name}'; it has none that could be meant.")
+    return (
+        unknown(f"class in {where}", name, classes)
+        if classes
+        else UserError(f"unknown class in {where} '{name}'; it has none that could be meant.")
+    )
 
 
 def _listed(names: list[str]) -> str:
@@ -162,13 +190,18 @@ def _listed(names: list[str]) -> str:
 
 
 def installed_digest(module: ModuleType, distribution: Distribution | None = None) -> str | None:
-    """SHA-256 of the Python files of the package that an installed module is in, and of its distribution's, as they were when first asked for; of a module
-    of Python's, torch's or ours of its file alone. None where there is no file."""
+    """SHA-256 of the Python files of the package that an installed module is in, and of its distribution's,
+    as they were when first asked for; of a module of Python's, torch's or ours of its file alone. None where
+    there is no file."""
     if (path := getattr(module, "__file__", None)) is None:
         return None
     top = module.__name__.partition(".")[0]
     folders = () if top in SHARED else tuple(getattr(sys.modules.get(top), "__path__", ()))
-    others = [] if distribution is None else [Path(str(each.locate())) for each in distribution.files or () if each.suffix == ".py"]
+    others = (
+        []
+        if distribution is None
+        else [Path(str(each.locate())) for each in distribution.files or () if each.suffix == ".py"]
+    )
     return _digest_of_all(path, folders, tuple(others))
 
 
@@ -190,7 +223,8 @@ def imported() -> bool:
 
 
 def theirs(error: BaseException) -> str:
-    """An exception in one line, with the last place in code that is not linbench's own, where there is one."""
+    """An exception in one line, with the last place in code that is not linbench's own, where there is
+    one."""
     if isinstance(error, UserError):
         return str(error)
     message = re.sub(rf"{PREFIX}\w+\.", "", message_of(error)).strip().splitlines()
@@ -198,7 +232,8 @@ def theirs(error: BaseException) -> str:
 
 
 def users_place(error: BaseException) -> str:
-    """`mine.py line 3: `, the last place in a user's code that an exception came through; empty where it came through none."""
+    """`mine.py line 3: `, the last place in a user's code that an exception came through; empty where it came
+    through none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name} line {error.lineno}: "
     outside = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
@@ -207,5 +242,13 @@ def users_place(error: BaseException) -> str:
 
 def _is_users(filename: str) -> bool:
     path = Path(filename)
-    shipped = any(path.resolve().is_relative_to((_OURS / room).resolve()) for room in (".", "tasks", "models", "kernels"))
-    return path.suffix == ".py" and not shipped and "site-packages" not in path.parts and not filename.startswith(sys.base_prefix)
+    shipped = any(
+        path.resolve().is_relative_to((_OURS / room).resolve())
+        for room in (".", "tasks", "models", "kernels")
+    )
+    return (
+        path.suffix == ".py"
+        and not shipped
+        and "site-packages" not in path.parts
+        and not filename.startswith(sys.base_prefix)
+    )

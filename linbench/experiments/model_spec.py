@@ -60,13 +60,23 @@ class ModelSpec:
             "settings": self.backbone.model_dump(mode="json", exclude_none=True),
             "kernel": _kernel_versions(backbones.families(self.backbone)),
         }
-        return {"form": self.form, "backbone": backbone, "layers": [layer.identity() for layer in self.layers]}
+        return {
+            "form": self.form,
+            "backbone": backbone,
+            "layers": [layer.identity() for layer in self.layers],
+        }
 
     def build(self, task: Task, *, seed: int) -> Backbone:
-        """The model with its weights for that seed, whatever generator its layers draw with; all are given back as they were."""
+        """The model with its weights for that seed, whatever generator its layers draw with; all are given
+        back as they were."""
         with generators.kept():
             generators.seed_all(stable_key("model", seed))
-            return Backbone(self.backbone, [Layer(layer.entry.cls, layer.settings) for layer in self.layers], task.io, seed=seed)
+            return Backbone(
+                self.backbone,
+                [Layer(layer.entry.cls, layer.settings) for layer in self.layers],
+                task.io,
+                seed=seed,
+            )
 
     def sketch(self, task: Task) -> Backbone:
         """The model without memory: what it is, not what it computes."""
@@ -76,7 +86,8 @@ class ModelSpec:
     def rehearse(self, task: Task) -> None:
         """Sketch the model, so that settings which no model can have are refused before anything runs.
 
-        A constructor that is not shipped may end the process that it runs in, and is left to the process that trains it. Raises UserError.
+        A constructor that is not shipped may end the process that it runs in, and is left to the process that
+        trains it. Raises UserError.
         """
         if any(layer.entry.source != SHIPPED for layer in self.layers):
             return
@@ -89,7 +100,8 @@ class ModelSpec:
 
 
 class _Undrawn(TorchFunctionMode):
-    """Initial values are not drawn: without memory nothing comes of it, and torch would load its compiler for it, which takes seconds."""
+    """Initial values are not drawn: without memory nothing comes of it, and torch would load its compiler for
+    it, which takes seconds."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.__name__ in _DRAWS:
@@ -104,10 +116,17 @@ _DRAWS = {
 
 
 def _layer(entry: Entry, settings: dict[str, Any]) -> LayerSpec:
-    """Validated once: to read what a module from elsewhere was given as YAML again would change what looks like a number."""
+    """Validated once: to read what a module from elsewhere was given as YAML again would change what looks
+    like a number."""
     made = entry.cls.Settings
-    return LayerSpec(entry, made.model_construct(**settings) if entry.cls.opaque else made.model_validate(settings))
+    return LayerSpec(
+        entry, made.model_construct(**settings) if entry.cls.opaque else made.model_validate(settings)
+    )
 
 
 def _kernel_versions(families: tuple[str, ...]) -> dict[str, int]:
-    return {family: version for family in families if (version := importlib.import_module(f"linbench.kernels.{family}").VERSION)}
+    return {
+        family: version
+        for family in families
+        if (version := importlib.import_module(f"linbench.kernels.{family}").VERSION)
+    }

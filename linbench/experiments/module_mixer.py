@@ -1,4 +1,5 @@
-"""Any nn.Module from [B, T, D] to [B, T, D] as a mixer: what it does not declare is undeclared, not refused."""
+"""Any nn.Module from [B, T, D] to [B, T, D] as a mixer: what it does not declare is undeclared, not
+refused."""
 
 import inspect
 import re
@@ -19,19 +20,25 @@ INDEX_NAMES = ("layer_idx", "layer_index")
 
 
 def wrap(module: type[nn.Module]) -> type[Mixer]:
-    """A mixer that builds `module` with the model's width (and layer index, if it takes one) and the settings a user gives.
+    """A mixer that builds `module` with the model's width (and layer index, if it takes one) and the settings
+    a user gives.
 
-    The width goes to the first parameter of its constructor among `WIDTH_NAMES`, or else to its first if that has no default;
-    a module that takes none is built without.
+    The width goes to the first parameter of its constructor among `WIDTH_NAMES`, or else to its first if that
+    has no default; a module that takes none is built without.
     """
     own = module.__init__ is not nn.Module.__init__
-    parameters = dict(inspect.signature(MethodType(module.__init__, module)).parameters) if own else {}  # without the module itself, whatever it is called
+    # without the module itself, whatever it is called
+    parameters = dict(inspect.signature(MethodType(module.__init__, module)).parameters) if own else {}
     named = [name for name, p in parameters.items() if p.kind in {p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY}]
     unnamed = [name for name in named[:1] if parameters[name].default is inspect.Parameter.empty]
     width = next(iter([*(name for name in WIDTH_NAMES if name in named), *unnamed]), None)
     index = next((name for name in INDEX_NAMES if name in named), None)
     for name in named:
-        if name != index and parameters[name].default is inspect.Parameter.empty and _is_object(module, parameters[name], width=name == width):
+        if (
+            name != index
+            and parameters[name].default is inspect.Parameter.empty
+            and _is_object(module, parameters[name], width=name == width)
+        ):
             raise PluginError(_no_object(module, name))
 
     class Wrapped(Mixer):
@@ -83,34 +90,45 @@ _OBJECT_NAMES = {"config", "cfg", "conf", "configuration", "hparams", "args"}
 
 
 def _is_object(module: type[nn.Module], parameter: inspect.Parameter, *, width: bool) -> bool:
-    """Whether a parameter that must be given takes an object, such as a configuration, which neither the width nor a setting is."""
+    """Whether a parameter that must be given takes an object, such as a configuration, which neither the
+    width nor a setting is."""
     annotation = _resolved(module, parameter.annotation)
     if not isinstance(annotation, type) or annotation is parameter.empty:
         return width and parameter.name in _OBJECT_NAMES
-    return not issubclass(int, annotation) and annotation is not float if width else annotation.__module__ != "builtins" and reader_of(annotation) is JSON
+    return (
+        not issubclass(int, annotation) and annotation is not float
+        if width
+        else annotation.__module__ != "builtins" and reader_of(annotation) is JSON
+    )
 
 
 def _no_object(module: type[nn.Module], name: str) -> str:
     """What to do about it."""
     own = module.__name__
     return (
-        f"{own} takes an object as `{name}`, and linbench gives a constructor numbers and text alone: the model's width as the first of"
-        f" {', '.join(WIDTH_NAMES)} or else as its first parameter, the layer's number as layer_idx if it takes that, and the settings that you give;"
-        f" write a subclass that makes the object: class Small{own}({own}): def __init__(self, d_model): super().__init__(...)."
+        f"{own} takes an object as `{name}`, and linbench gives a constructor numbers and text alone: the"
+        f" model's width as the first of {', '.join(WIDTH_NAMES)} or else as its first parameter, the layer's"
+        " number as layer_idx if it takes that, and the settings that you give; write a subclass that makes"
+        f" the object: class Small{own}({own}): def __init__(self, d_model): super().__init__(...)."
     )
 
 
 def _settings(module: type[nn.Module], parameters: list[inspect.Parameter]) -> type[Settings]:
     """Settings with the constructor's parameters."""
     fields: dict[str, Any] = {
-        p.name: (Annotated[Any, BeforeValidator(_reader(module, p).accept)], ... if p.default is p.empty else p.default)
+        p.name: (
+            Annotated[Any, BeforeValidator(_reader(module, p).accept)],
+            ... if p.default is p.empty else p.default,
+        )
         for p in parameters
         if p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}
     }
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
 
     class Base(Settings):
-        model_config = ConfigDict(extra="allow" if open_ended else "forbid", frozen=True, arbitrary_types_allowed=True)
+        model_config = ConfigDict(
+            extra="allow" if open_ended else "forbid", frozen=True, arbitrary_types_allowed=True
+        )
         __pydantic_extra__: dict[str, Annotated[Any, BeforeValidator(JSON.accept)]]
 
         @classmethod
@@ -121,7 +139,8 @@ def _settings(module: type[nn.Module], parameters: list[inspect.Parameter]) -> t
 
 
 def _reader(module: type[nn.Module], parameter: inspect.Parameter) -> Reader:
-    """How what is given for a parameter is read: by its annotation, by its default where that is of another type or nothing is annotated."""
+    """How what is given for a parameter is read: by its annotation, by its default where that is of another
+    type or nothing is annotated."""
     default = parameter.default
     if parameter.annotation is parameter.empty:
         return JSON if default is parameter.empty else reader_like(default)
@@ -132,7 +151,8 @@ def _reader(module: type[nn.Module], parameter: inspect.Parameter) -> Reader:
 
 
 def _resolved(module: type[nn.Module], annotation: Any) -> Any:
-    """An annotation that is written as text, as with `from __future__ import annotations`, as what it names; as it is where that is not there."""
+    """An annotation that is written as text, as with `from __future__ import annotations`, as what it names;
+    as it is where that is not there."""
     if not isinstance(annotation, str):
         return annotation
     names = getattr(inspect.unwrap(module.__init__), "__globals__", {})

@@ -1,4 +1,5 @@
-"""Names as users write them: layer patterns (`3xgated_deltanet+attention`, `attention[window=16]+deltanet`), and tasks with a preset (`mqar/quick`).
+"""Names as users write them: layer patterns (`3xgated_deltanet+attention`, `attention[window=16]+deltanet`),
+and tasks with a preset (`mqar/quick`).
 
 A name that holds one of the signs stands in quotes: `'./a+b.py:Mine'`.
 """
@@ -59,13 +60,19 @@ def _term(part: str, text: str) -> tuple[Term, int]:
         rest = bracket + rest
     closed = not rest or (rest[0] == "[" and _closes_last(rest))
     if not name.strip() or not closed or (name == part and "]" in name) or count == 0:
-        raise UserError(f"'{text}' is not a layer pattern; write NAME, 3xNAME+OTHER or NAME[setting=value], and a name with + , [ or ] in quotes.")
+        raise UserError(
+            f"'{text}' is not a layer pattern; write NAME, 3xNAME+OTHER or NAME[setting=value], and a name"
+            " with + , [ or ] in quotes."
+        )
     return Term(name, _settings(rest[1:-1], text)), count
 
 
 def _closes_last(text: str) -> bool:
     """Whether the bracket that a text begins with is closed by its last character."""
-    return next((place for place, each, depth in plain(text) if each == "]" and depth == 0), None) == len(text) - 1
+    return (
+        next((place for place, each, depth in plain(text) if each == "]" and depth == 0), None)
+        == len(text) - 1
+    )
 
 
 def _settings(text: str, pattern: str) -> tuple[tuple[str, str], ...]:
@@ -75,7 +82,10 @@ def _settings(text: str, pattern: str) -> tuple[tuple[str, str], ...]:
         if not pair.strip():
             continue
         if not equals:
-            raise UserError(f"'{pair.strip()}' in '{pattern}' is not a setting; write NAME[setting=value], and a value with a comma in quotes.")
+            raise UserError(
+                f"'{pair.strip()}' in '{pattern}' is not a setting; write NAME[setting=value], and a value"
+                " with a comma in quotes."
+            )
         if name in found:
             raise UserError(f"'{pattern}' gives {name} twice, {found[name]} and {value}; give it once.")
         found[name] = value
@@ -91,7 +101,8 @@ def split_models(text: str) -> list[str]:
 
 
 def split_task(text: str) -> tuple[str, str | None]:
-    """`mqar/quick`, `./tasks/mine.py:Mine/quick`, `'./a/b':/quick` -> the task and its preset; None where none is given."""
+    """`mqar/quick`, `./tasks/mine.py:Mine/quick`, `'./a/b':/quick` -> the task and its preset; None where
+    none is given."""
     name, rest = opening(text.strip())
     if name:
         return name, rest.removeprefix("/") or None
@@ -108,5 +119,10 @@ def bare(name: str) -> str:
 def tidy(text: str) -> str:
     """A pattern without spaces about its signs: those within a name stay, as folders may have such names."""
     signs = [place for place, each, depth in plain(text) if each in "+,[]" or (each == "=" and depth)]
-    parts = [text[start:end].strip() for start, end in zip([0, *(place + 1 for place in signs)], [*signs, len(text)], strict=True)]
-    return "".join(part + sign for part, sign in zip(parts, [*(text[place] for place in signs), ""], strict=True))
+    parts = [
+        text[start:end].strip()
+        for start, end in zip([0, *(place + 1 for place in signs)], [*signs, len(text)], strict=True)
+    ]
+    return "".join(
+        part + sign for part, sign in zip(parts, [*(text[place] for place in signs), ""], strict=True)
+    )

@@ -31,14 +31,16 @@ def plan(
 ) -> list[Cell]:
     """The cells of a run: one per model and seed.
 
-    `settings` holds dotted names: `task.NAME`, `protocol.NAME`, `model.NAME` for the backbone or any mixer that has it, and
-    `model.MIXER.NAME` for one mixer; `model.state_floats` sizes every model whose state does not grow with the length, and `model.parameters`
-    every model. `own` holds more of them for each model alone, of its protocol and itself. `protocol` is the name of a published one. What the
-    user sets overrides it, it overrides the preset, which overrides the defaults.
+    `settings` holds dotted names: `task.NAME`, `protocol.NAME`, `model.NAME` for the backbone or any mixer
+    that has it, and `model.MIXER.NAME` for one mixer; `model.state_floats` sizes every model whose state does
+    not grow with the length, and `model.parameters` every model. `own` holds more of them for each model
+    alone, of its protocol and itself. `protocol` is the name of a published one. What the user sets overrides
+    it, it overrides the preset, which overrides the defaults.
 
-    `train` makes a mixture of segments: each has settings of the task by their bare names, over those that it has, and how many `examples`; their
-    sum is the protocol's. `test` has such settings for every test, of as many examples as the protocol says for each; `test_lengths` adds a test
-    for each of these multiples of the task's length.
+    `train` makes a mixture of segments: each has settings of the task by their bare names, over those that it
+    has, and how many `examples`; their sum is the protocol's. `test` has such settings for every test, of as
+    many examples as the protocol says for each; `test_lengths` adds a test for each of these multiples of the
+    task's length.
 
     Raises UserError: a name or value that is not allowed, in one sentence.
     """
@@ -47,7 +49,10 @@ def plan(
     built, task_entry, chosen = make_task(task, preset=preset, settings=settings)
     given, *alone = (_by_room(more, type(built)) for more in (settings or {}, *(own or [{}] * len(models))))
     if any(more["task"] for more in alone):
-        raise UserError("a model cannot have task settings of its own: then it would be another task; give them to the task.")
+        raise UserError(
+            "a model cannot have task settings of its own: then it would be another task; give them to the"
+            " task."
+        )
     segments, tests = _segments(built, train), _tests(built, test, test_lengths)
     base = {**default_protocol(), **chosen.protocol, **published(protocol), **given["protocol"]}
     size: dict[str, int] = {}
@@ -56,12 +61,17 @@ def plan(
         size["examples"] = sum(segment.examples or 0 for segment in segments)
     protocols = [Protocol.parse({**base, **more["protocol"], **size}, where="protocol") for more in alone]
     if segments and any(its.epochs is None for its in protocols):
-        raise UserError("train is gone through in epochs, and a token budget does not say how many; give protocol.epochs.")
+        raise UserError(
+            "train is gone through in epochs, and a token budget does not say how many; give protocol.epochs."
+        )
     wanted_form: Form = form or chosen.model.get("form", "native")  # type: ignore[assignment]
     if wanted_form not in FORMS:
         raise unknown("form", wanted_form, FORMS)
     from_preset = {name: value for name, value in chosen.model.items() if name != "form"}
-    specs = [_sized(text, wanted_form, from_preset, {**given["model"], **more["model"]}, built) for text, more in zip(models, alone, strict=True)]
+    specs = [
+        _sized(text, wanted_form, from_preset, {**given["model"], **more["model"]}, built)
+        for text, more in zip(models, alone, strict=True)
+    ]
     _refuse_unused(given["model"], specs)
     for spec, more in zip(specs, alone, strict=True):
         _refuse_unused(more["model"], [spec])
@@ -69,18 +79,32 @@ def plan(
         _refuse_narrow(built.io, spec)
         spec.rehearse(built)
     where, numbers = pick_device(device), [int(seed) for seed in seeds]
-    names = [None if segments or tests else _matching_preset(built, spec, its) for spec, its in zip(specs, protocols, strict=True)]
+    names = [
+        None if segments or tests else _matching_preset(built, spec, its)
+        for spec, its in zip(specs, protocols, strict=True)
+    ]
     each = list(zip(specs, protocols, names, strict=True))
-    return [Cell(built, task_entry, spec, its, seed, where, segments, tests, name) for spec, its, name in each for seed in numbers]
+    return [
+        Cell(built, task_entry, spec, its, seed, where, segments, tests, name)
+        for spec, its, name in each
+        for seed in numbers
+    ]
 
 
 def _refuse_two_sizes(rooms: Sequence[Mapping[str, Mapping[str, Any]]]) -> None:
     if any(room["protocol"].get("examples") not in (None, "null") for room in rooms):
-        raise UserError("protocol.examples and train both say how many examples are trained on; give one of the two.")
+        raise UserError(
+            "protocol.examples and train both say how many examples are trained on; give one of the two."
+        )
 
 
 def _matching_preset(task: Task, spec: ModelSpec, protocol: Protocol) -> str | None:
     """The preset that task, model and protocol still are, if any."""
-    backbone, layers = spec.backbone.model_dump(), [layer for layer in spec.layers if not layer.entry.cls.opaque]
+    backbone, layers = (
+        spec.backbone.model_dump(),
+        [layer for layer in spec.layers if not layer.entry.cls.opaque],
+    )
     found = [within(spec.form, backbone, layer.entry.name, layer.settings.model_dump()) for layer in layers]
-    return preset_with(type(task), task.settings.model_dump(mode="json"), protocol.model_dump(mode="json"), found)
+    return preset_with(
+        type(task), task.settings.model_dump(mode="json"), protocol.model_dump(mode="json"), found
+    )

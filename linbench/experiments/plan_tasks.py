@@ -17,8 +17,11 @@ from linbench.tasks.base import Preset, Task
 from linbench.tasks.random import MOST_IDS
 
 
-def make_task(task: str, *, preset: str | None, settings: Mapping[str, Any] | None = None) -> tuple[Task, Entry, Preset]:
-    """A task by name, alone or as TASK/PRESET, with its entry and the preset it was made from; only `task.NAME` of the settings matter here.
+def make_task(
+    task: str, *, preset: str | None, settings: Mapping[str, Any] | None = None
+) -> tuple[Task, Entry, Preset]:
+    """A task by name, alone or as TASK/PRESET, with its entry and the preset it was made from; only
+    `task.NAME` of the settings matter here.
 
     Raises UserError: as `plan`.
     """
@@ -29,7 +32,11 @@ def make_task(task: str, *, preset: str | None, settings: Mapping[str, Any] | No
     cls: type[Task] = entry.cls
     chosen = _preset(cls, name, preset or its)
     try:
-        return _sensible(cls, {**chosen.task, **_by_room(settings or {}, cls)["task"]}, where="task"), entry, chosen
+        return (
+            _sensible(cls, {**chosen.task, **_by_room(settings or {}, cls)["task"]}, where="task"),
+            entry,
+            chosen,
+        )
     except UserError:
         raise
     except Exception as error:
@@ -39,22 +46,32 @@ def make_task(task: str, *, preset: str | None, settings: Mapping[str, Any] | No
 
 
 MOST_TOKENS = 1 << 18
-"""Of a sequence: sixteen times the longest that is shipped. Draws of slots are exact in 64 bits up to there, and chance is worked out in seconds."""
+"""Of a sequence: sixteen times the longest that is shipped. Draws of slots are exact in 64 bits up to there,
+and chance is worked out in seconds."""
 
 
 def _sensible(cls: type[Task], values: Mapping[str, Any], *, where: str) -> Task:
-    """The task with these settings. Raises UserError: one that is not allowed, longer sequences or more ids than can be drawn, or but one thing to answer."""
+    """The task with these settings. Raises UserError: one that is not allowed, longer sequences or more ids
+    than can be drawn, or but one thing to answer."""
     settings = cls.Settings.parse(values, where=where)
     for name, value in settings:
         if isinstance(value, int) and value > MOST_IDS and not name.endswith("seed"):
             raise UserError(f"{where}.{name} = {value}: it may be {MOST_IDS:,} at most.")
     task = cls(settings)
     if task.seq_len > MOST_TOKENS:
-        raise UserError(f"with these settings a sequence of {task.name} has {task.seq_len:,} tokens; it may have {MOST_TOKENS:,} at most.")
+        raise UserError(
+            f"with these settings a sequence of {task.name} has {task.seq_len:,} tokens; it may have"
+            f" {MOST_TOKENS:,} at most."
+        )
     if (ids := max(task.io.vocab_in or 0, task.io.vocab_out or 0)) > MOST_IDS:
-        raise UserError(f"with these settings {task.name} has {ids:,} different tokens; it may have {MOST_IDS:,} at most.")
+        raise UserError(
+            f"with these settings {task.name} has {ids:,} different tokens; it may have {MOST_IDS:,} at most."
+        )
     if _chance(type(task), task.settings) >= 1:
-        raise UserError(f"with these settings {task.name} has but one answer to choose from, so that a guess is always right; let there be more.")
+        raise UserError(
+            f"with these settings {task.name} has but one answer to choose from, so that a guess is always"
+            " right; let there be more."
+        )
     return task
 
 
@@ -72,12 +89,24 @@ def _segments(task: Task, train: Sequence[Mapping[str, Any]]) -> tuple[Segment, 
         if isinstance(examples, bool) or not isinstance(examples, int) or examples < 1:
             given = "says nothing of examples" if examples is None else f"has examples {examples}"
             raise UserError(f"train.{i} {given}; it needs how many there are, a whole number of at least 1.")
-        found.append(Segment(_varied(task, {name: value for name, value in values.items() if name != "examples"}, where=f"train.{i}"), examples))
+        found.append(
+            Segment(
+                _varied(
+                    task,
+                    {name: value for name, value in values.items() if name != "examples"},
+                    where=f"train.{i}",
+                ),
+                examples,
+            )
+        )
     return tuple(found)
 
 
 def _tests(task: Task, test: Sequence[Mapping[str, Any]], lengths: Sequence[int]) -> tuple[Task, ...]:
-    longer = (_varied(task, {} if times == 1 else task.longer(times), where=f"test length {times}x") for times in lengths)
+    longer = (
+        _varied(task, {} if times == 1 else task.longer(times), where=f"test length {times}x")
+        for times in lengths
+    )
     return *(_varied(task, values, where=f"test.{i}") for i, values in enumerate(test)), *longer
 
 
@@ -85,12 +114,17 @@ def _varied(task: Task, values: Mapping[str, Any], *, where: str) -> Task:
     """The task with some settings changed."""
     changed = _sensible(type(task), {**task.settings.model_dump(exclude_unset=True), **values}, where=where)
     if changed.io != task.io:
-        raise UserError(f"{where} has {_words(changed.io)} where the task has {_words(task.io)}; one model must be able to read and answer both.")
+        raise UserError(
+            f"{where} has {_words(changed.io)} where the task has {_words(task.io)}; one model must be able"
+            " to read and answer both."
+        )
     return changed
 
 
 def _words(io: IO) -> str:
-    return ", ".join(f"{name} {value}" for name, value in io._asdict().items() if value not in (None, "place"))
+    return ", ".join(
+        f"{name} {value}" for name, value in io._asdict().items() if value not in (None, "place")
+    )
 
 
 def _by_room(settings: Mapping[str, Any], task: type[Task]) -> dict[str, dict[str, Any]]:
@@ -98,7 +132,10 @@ def _by_room(settings: Mapping[str, Any], task: type[Task]) -> dict[str, dict[st
     for name, value in settings.items():
         room, _, rest = name.partition(".")
         if room not in rooms or not rest:
-            of_models = [BackboneSettings, *(entry.cls.Settings for entry in registry("model").entries.values())]
+            of_models = [
+                BackboneSettings,
+                *(entry.cls.Settings for entry in registry("model").entries.values()),
+            ]
             fields = {
                 "protocol": [*Protocol.model_fields],
                 "model": [field for each in of_models for field in each.model_fields],

@@ -19,7 +19,14 @@ from linbench import tasks as shipped_tasks
 from linbench.common.docstrings import docstring
 from linbench.common.errors import UserError, unknown
 from linbench.common.settings import Settings
-from linbench.experiments.loading import Brought, import_path, installed_digest, is_location, load_location, theirs
+from linbench.experiments.loading import (
+    Brought,
+    import_path,
+    installed_digest,
+    is_location,
+    load_location,
+    theirs,
+)
 from linbench.experiments.module_mixer import wrap
 from linbench.experiments.plugins.spaces import Plugin, arrive, digest_of
 from linbench.models.base import Mixer
@@ -58,7 +65,8 @@ _SHIPPED: dict[Kind, ModuleType] = {"task": shipped_tasks, "model": shipped_mode
 
 @dataclass(frozen=True)
 class Entry:
-    """A task or model that can be used. `digest`: of the source of what linbench does not ship, part of a cell's identity."""
+    """A task or model that can be used. `digest`: of the source of what linbench does not ship, part of a
+    cell's identity."""
 
     name: str
     cls: Any
@@ -69,7 +77,8 @@ class Entry:
     attribute: str = field(default="", compare=False, repr=False)
 
     def __reduce__(self) -> Any:
-        """To another process goes a user's class as the source that it was made of; what is installed is found there again, by its name."""
+        """To another process goes a user's class as the source that it was made of; what is installed is
+        found there again, by its name."""
         kind: Kind = "task" if issubclass(self.cls, Task) else "model"
         if self.source == SHIPPED:
             return _shipped_again, (kind, self.name)
@@ -126,24 +135,42 @@ class Registry:
             return self.entries[name]
         for problem in self.problems:
             if problem.name == name:
-                raise UserError(f"{self.kind} '{name}' from {problem.source} cannot be used: {problem.reason}.")
+                raise UserError(
+                    f"{self.kind} '{name}' from {problem.source} cannot be used: {problem.reason}."
+                )
         if "/" in name:
-            raise UserError(f"there is no {self.kind} '{name}'; a path ends in .py, or in .py:Class, and one that holds + , [ or ] stands in quotes.")
+            raise UserError(
+                f"there is no {self.kind} '{name}'; a path ends in .py, or in .py:Class, and one that holds +"
+                " , [ or ] stands in quotes."
+            )
         raise unknown(self.kind, name, self.entries)
 
     def _add(self, entry: Entry) -> None:
-        """Shipped names stand; of two others that claim one name neither is used, since either could be meant."""
+        """Shipped names stand; of two others that claim one name neither is used, since either could be
+        meant."""
         taken = self.entries.get(entry.name)
         if taken is None and entry.name not in self._contested:
             self.entries[entry.name] = entry
         elif taken is None:
-            self.problems.append(Problem(entry.name, entry.source, "others claim the name too; name the one you mean by its path"))
+            self.problems.append(
+                Problem(
+                    entry.name, entry.source, "others claim the name too; name the one you mean by its path"
+                )
+            )
         elif taken.source == SHIPPED:
-            self.problems.append(Problem(entry.name, entry.source, f"linbench ships a {self.kind} of that name; rename yours or name it by its path"))
+            self.problems.append(
+                Problem(
+                    entry.name,
+                    entry.source,
+                    f"linbench ships a {self.kind} of that name; rename yours or name it by its path",
+                )
+            )
         else:
             del self.entries[entry.name]
             self._contested.add(entry.name)
-            reason = f"both {taken.source} and {entry.source} claim the name; name the one you mean by its path"
+            reason = (
+                f"both {taken.source} and {entry.source} claim the name; name the one you mean by its path"
+            )
             self.problems += [Problem(entry.name, source, reason) for source in (taken.source, entry.source)]
 
 
@@ -162,7 +189,8 @@ _ours = cache(shipped)
 
 @cache
 def registry(kind: Kind) -> Registry:
-    """All that is shipped, in plugin folders and registered by installed packages. Scanned once per process."""
+    """All that is shipped, in plugin folders and registered by installed packages. Scanned once per
+    process."""
     ours = shipped(kind)
     found = Registry(kind, dict(ours.entries), list(ours.problems))
     for folder in filter(None, os.environ.get(PLUGINS_VARIABLE, "").split(os.pathsep)):
@@ -170,14 +198,19 @@ def registry(kind: Kind) -> Registry:
             found.problems.append(Problem(folder, PLUGINS_VARIABLE, "there is no such folder"))
         for path in sorted(Path(folder).glob("*.py")):
             _scan(found, path, str(path))
-    found.problems = [each for each in found.problems if each.reason != _NAMELESS or str(Path(each.source).resolve()) not in found._helpers]
+    found.problems = [
+        each
+        for each in found.problems
+        if each.reason != _NAMELESS or str(Path(each.source).resolve()) not in found._helpers
+    ]
     for point in entry_points(group=f"linbench.{kind}s"):
         source = f"package {point.dist.name}" if point.dist else "an installed package"
         try:
             cls = _usable(kind, point.load())
             files = installed_digest(sys.modules[point.module], point.dist)
             found._add(Entry(_checked(point.name), cls, source, digest_of(f"{point.value} {files}".encode())))
-        except (Exception, SystemExit) as error:  # whatever a stranger's import raises must not hurt the others
+        # whatever a stranger's import raises must not hurt the others
+        except (Exception, SystemExit) as error:
             found.problems.append(Problem(point.name, source, theirs(error)))
     return found
 
@@ -185,14 +218,25 @@ def registry(kind: Kind) -> Registry:
 def _scan(found: Registry, where: str | Path, source: str) -> None:
     name = where.stem if isinstance(where, Path) else where.rsplit(".", 1)[1]
     try:
-        brought = import_path(where) if isinstance(where, Path) else Brought(importlib.import_module(where), None)
+        brought = (
+            import_path(where) if isinstance(where, Path) else Brought(importlib.import_module(where), None)
+        )
         entries = [
-            Entry(_checked(cls.name), _usable(found.kind, cls), source, brought.digest, brought.plugin, attribute)
+            Entry(
+                _checked(cls.name),
+                _usable(found.kind, cls),
+                source,
+                brought.digest,
+                brought.plugin,
+                attribute,
+            )
             for attribute, cls in _named(brought.module, _NAMED[found.kind]).items()
         ]
         brings = not brought.plugin or any(_named(brought.module, base) for base in _NAMED.values())
         if brought.plugin and brings:
-            found._helpers |= {file.path for each, file in brought.plugin.files.items() if each != brought.plugin.name}
+            found._helpers |= {
+                file.path for each, file in brought.plugin.files.items() if each != brought.plugin.name
+            }
         if not brings:
             raise UserError(_NAMELESS)
     except (Exception, SystemExit) as error:  # as above
@@ -204,8 +248,12 @@ def _scan(found: Registry, where: str | Path, source: str) -> None:
 
 def _named(module: ModuleType, base: type) -> dict[str, Any]:
     """The classes of that base which the module itself defines and gives a `name`, by their names in it."""
-    every = {name: cls for name, cls in vars(module).items() if isinstance(cls, type) and issubclass(cls, base)}
-    return {name: cls for name, cls in every.items() if cls.__module__ == module.__name__ and "name" in vars(cls)}
+    every = {
+        name: cls for name, cls in vars(module).items() if isinstance(cls, type) and issubclass(cls, base)
+    }
+    return {
+        name: cls for name, cls in every.items() if cls.__module__ == module.__name__ and "name" in vars(cls)
+    }
 
 
 def _checked(name: str) -> str:
@@ -217,30 +265,52 @@ def _checked(name: str) -> str:
 
 def _usable(kind: Kind, cls: Any) -> Any:
     """The task or mixer that a class is, or is made into. Raises UserError: it is neither."""
-    if kind == "model" and isinstance(cls, type) and issubclass(cls, nn.Module) and not issubclass(cls, Mixer):
+    if (
+        kind == "model"
+        and isinstance(cls, type)
+        and issubclass(cls, nn.Module)
+        and not issubclass(cls, Mixer)
+    ):
         return wrap(cls)
     if not (isinstance(cls, type) and issubclass(cls, _BASE[kind])):
-        allowed = "a Mixer or any torch.nn.Module from [B, T, D] to [B, T, D]" if kind == "model" else "a Task"
-        raise UserError(f"{getattr(cls, '__qualname__', type(cls).__name__)} is no {kind}: {allowed} would be")
+        allowed = (
+            "a Mixer or any torch.nn.Module from [B, T, D] to [B, T, D]" if kind == "model" else "a Task"
+        )
+        raise UserError(
+            f"{getattr(cls, '__qualname__', type(cls).__name__)} is no {kind}: {allowed} would be"
+        )
     _refuse_unfinished(kind, cls)
     return cls
 
 
 def _refuse_unfinished(kind: Kind, cls: Any) -> None:
-    """Raise UserError where a task or a Mixer lacks what each must have: its settings, what its base leaves open, presets that are presets."""
+    """Raise UserError where a task or a Mixer lacks what each must have: its settings, what its base leaves
+    open, presets that are presets."""
     settings, presets = getattr(cls, "Settings", None), getattr(cls, "presets", {})
     if not (isinstance(settings, type) and issubclass(settings, Settings)):
         has = "no Settings" if settings is None else f"{settings!r} for its Settings"
-        raise UserError(f"{kind} {cls.__name__} has {has}; it needs a class Settings that extends linbench.common.settings.Settings")
+        raise UserError(
+            f"{kind} {cls.__name__} has {has}; it needs a class Settings that extends"
+            " linbench.common.settings.Settings"
+        )
     if isabstract(cls):
-        raise UserError(f"{kind} {cls.__name__} does not define {', '.join(sorted(cls.__abstractmethods__))}, as every {_BASE[kind].__name__} must")
+        raise UserError(
+            f"{kind} {cls.__name__} does not define {', '.join(sorted(cls.__abstractmethods__))}, as every"
+            f" {_BASE[kind].__name__} must"
+        )
     if not isinstance(presets, dict) or not all(isinstance(preset, Preset) for preset in presets.values()):
-        raise UserError(f"{kind} {cls.__name__} has presets = {presets!r}; each must be a linbench.tasks.base.Preset by its name")
+        raise UserError(
+            f"{kind} {cls.__name__} has presets = {presets!r}; each must be a linbench.tasks.base.Preset by"
+            " its name"
+        )
 
 
 def _located(kind: Kind, location: str) -> Entry:
-    """A class named by path or module; its source becomes part of the identity of its cells, as does the name."""
+    """A class named by path or module; its source becomes part of the identity of its cells, as does the
+    name."""
     cls, attribute, where = load_location(location, _NAMED[kind])
     if not isinstance(cls, type):
         raise UserError(f"{location} is {type(cls).__name__}, not a class.")
-    return Entry(location.removeprefix("./"), _usable(kind, cls), location, where.digest, where.plugin, attribute)
+    return Entry(
+        location.removeprefix("./"), _usable(kind, cls), location, where.digest, where.plugin, attribute
+    )

@@ -1,4 +1,5 @@
-"""Models of one size: the head dimension at which a model carries so many state floats, the channel mixer's width at which it has so many parameters."""
+"""Models of one size: the head dimension at which a model carries so many state floats, the channel mixer's
+width at which it has so many parameters."""
 
 from collections.abc import Callable
 
@@ -10,7 +11,8 @@ from linbench.models.base import Mixer, StateSize
 from linbench.tasks.base import Task
 
 WIDEST = 1 << 17
-"""Of anything that a shipped layer counts: its sizes are products of a few such numbers, which a tensor must hold."""
+"""Of anything that a shipped layer counts: its sizes are products of a few such numbers, which a tensor must
+hold."""
 
 TOLERANCE = 0.05
 """Sizes that differ by more are not matched."""
@@ -18,12 +20,13 @@ TOLERANCE = 0.05
 _LARGEST = 4096
 
 _COARSEST = 16
-"""Head dimensions that a model can have are multiples of the first, such as 2 for one that rotates pairs; it is no larger than this."""
+"""Head dimensions that a model can have are multiples of the first, such as 2 for one that rotates pairs; it
+is no larger than this."""
 
 
 def sized(make: Callable[[int], ModelSpec], task: Task, floats: int) -> int | None:
-    """The possible head dimension whose total state comes nearest to `floats`; None for a model whose state grows with the length: it is compared at the
-    length that is tested, whatever its size.
+    """The possible head dimension whose total state comes nearest to `floats`; None for a model whose state
+    grows with the length: it is compared at the length that is tested, whatever its size.
 
     Args:
         make: the model of a head dimension.
@@ -49,7 +52,8 @@ def sized(make: Callable[[int], ModelSpec], task: Task, floats: int) -> int | No
         found = ", ".join(f"head_dim {head_dim} has {size:,}" for head_dim, size in near.items())
         label = make(best).label
         raise UserError(
-            f"{label} has no head dimension with {floats:,} state floats within {TOLERANCE:.0%}: {found}; ask for one of these, or change model.heads."
+            f"{label} has no head dimension with {floats:,} state floats within {TOLERANCE:.0%}: {found}; ask"
+            " for one of these, or change model.heads."
         )
     return best
 
@@ -68,12 +72,16 @@ def widened(make: Callable[[int], ModelSpec], task: Task, parameters: int) -> in
     """
     narrow, wide = (make(width).sketch(task).parameter_count() for width in (WIDTH_STEP, 2 * WIDTH_STEP))
     if narrow == wide:
-        raise UserError(f"model.parameters is met by the width of the channel mixer, and with model.channel_mixer = {_mixer(make)} none has one; use swiglu.")
+        raise UserError(
+            "model.parameters is met by the width of the channel mixer, and with model.channel_mixer ="
+            f" {_mixer(make)} none has one; use swiglu."
+        )
     more = max(0, round((parameters - narrow) / (wide - narrow)))
     found = narrow + more * (wide - narrow)
     if abs(found - parameters) > TOLERANCE * parameters:
         raise UserError(
-            f"{make(WIDTH_STEP).label} cannot have {parameters:,} parameters within {TOLERANCE:.0%}: it has {found:,}, the nearest; ask for as many."
+            f"{make(WIDTH_STEP).label} cannot have {parameters:,} parameters within {TOLERANCE:.0%}: it has"
+            f" {found:,}, the nearest; ask for as many."
         )
     return WIDTH_STEP * (1 + more)
 
@@ -91,7 +99,8 @@ def _possible(model: ModelSpec, task: Task) -> bool:
 
 
 _CONSTANT: dict[str, StateSize] = {}
-"""States that do not grow with the length, by all that decides a model: the tasks of a grid ask for the same ones."""
+"""States that do not grow with the length, by all that decides a model: the tasks of a grid ask for the same
+ones."""
 
 
 def _state(model: ModelSpec, task: Task) -> StateSize:
@@ -100,14 +109,18 @@ def _state(model: ModelSpec, task: Task) -> StateSize:
         return _CONSTANT[name]
     size = model.sketch(task).state_size(task.seq_len)
     if size is None:
-        raise UserError(f"{model.label} does not declare its state, so it cannot be given a size; set what it has yourself.")
+        raise UserError(
+            f"{model.label} does not declare its state, so it cannot be given a size; set what it has"
+            " yourself."
+        )
     if not size.cache:
         _CONSTANT[name] = size
     return size
 
 
 def sensible(mixer: type[Mixer], settings: Settings) -> Settings:
-    """Return the settings of a layer. Raises UserError: one of a shipped layer is larger than any layer can be built with."""
+    """Return the settings of a layer. Raises UserError: one of a shipped layer is larger than any layer can
+    be built with."""
     for name, value in () if mixer.opaque else settings:
         most = 1024 if name.startswith("expand") else WIDEST if isinstance(value, int) else None
         if most is not None and value > most:

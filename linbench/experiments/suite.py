@@ -27,7 +27,12 @@ _NOT_SUITES = {"protocol"}
 class Part(Settings):
     """A task or model of a suite, written by its name alone or as a mapping."""
 
-    set: dict[str, Any] = Field({}, description="settings by dotted names: what a model alone is given; a task's own, and what goes with them")
+    set: dict[str, Any] = Field(
+        {},
+        description=(
+            "settings by dotted names: what a model alone is given; a task's own, and what goes with them"
+        ),
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -41,9 +46,15 @@ class SuiteTask(Part):
 
     task: str = Field(description="a name, or NAME/PRESET")
     form: str | None = Field(None, description="native or controlled, where it is not that of the suite")
-    train: tuple[dict[str, Any], ...] = Field((), description="a mixture: for every segment settings of the task by bare names, and its examples")
-    test: tuple[dict[str, Any], ...] = Field((), description="for every test settings of the task by bare names; none: the task itself")
-    test_lengths: str | None = Field(None, description="multiples of the task's length to test at, such as 1x,2x,4x")
+    train: tuple[dict[str, Any], ...] = Field(
+        (), description="a mixture: for every segment settings of the task by bare names, and its examples"
+    )
+    test: tuple[dict[str, Any], ...] = Field(
+        (), description="for every test settings of the task by bare names; none: the task itself"
+    )
+    test_lengths: str | None = Field(
+        None, description="multiples of the task's length to test at, such as 1x,2x,4x"
+    )
 
 
 class SuiteModel(Part):
@@ -61,11 +72,17 @@ class Suite(Settings):
     form: str | None = Field(None, description="native or controlled")
     protocol: str | None = Field(None, description="a published protocol by name")
     search: SearchSettings | None = Field(
-        None, description="true: each model's learning rate is searched for; a mapping of lowest, rates, extensions, seeds: in another way than by default"
+        None,
+        description=(
+            "true: each model's learning rate is searched for; a mapping of lowest, rates, extensions, seeds:"
+            " in another way than by default"
+        ),
     )
     seeds: str = Field("0", description="such as 0,1,2 or 0-4")
     set: dict[str, Any] = Field({}, description="settings of all, by dotted names")
-    grid: dict[str, tuple[Any, ...]] = Field({}, description="settings by dotted names, each with the values that it takes in turn")
+    grid: dict[str, tuple[Any, ...]] = Field(
+        {}, description="settings by dotted names, each with the values that it takes in turn"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -81,7 +98,11 @@ class Suite(Settings):
         """What is not said stands in `experiments/protocols.yaml`."""
         if isinstance(value, bool):
             value = {} if value else None
-        return SearchSettings.parse({**suite_block("search"), **value}, where="suite.search") if isinstance(value, Mapping) else value
+        return (
+            SearchSettings.parse({**suite_block("search"), **value}, where="suite.search")
+            if isinstance(value, Mapping)
+            else value
+        )
 
     @model_validator(mode="after")
     def _set_once(self) -> Self:
@@ -93,7 +114,8 @@ class Suite(Settings):
 
 
 class Block(NamedTuple):
-    """A task of a suite at a point of its grid, with the cells of every model that can be run there: what may be compared."""
+    """A task of a suite at a point of its grid, with the cells of every model that can be run there: what may
+    be compared."""
 
     task: SuiteTask
     point: dict[str, Any]
@@ -118,7 +140,8 @@ def _names() -> set[str]:
 
 
 def load(name: str) -> Suite:
-    """A suite by the path of its file, or one that is shipped by name. Raises UserError: there is none, or not one as it should be."""
+    """A suite by the path of its file, or one that is shipped by name. Raises UserError: there is none, or
+    not one as it should be."""
     own = Path(name).suffix in {".yaml", ".yml"}
     if not own and name not in _names():
         raise unknown("suite", name, _names())
@@ -126,30 +149,51 @@ def load(name: str) -> Suite:
     return Suite.parse(read_mapping(path, "suite", Suite.model_fields), where="suite")
 
 
-def narrowed(suite: Suite, *, models: Sequence[str] = (), seeds: str | None = None, form: str | None = None) -> Suite:
-    """The suite with other models than its own, in their order, each with what the suite sets for one of that name; with other seeds; in one form."""
-    own = [[part for part in suite.models if tidy(part.model) == name] or [SuiteModel(model=name)] for name in models]
+def narrowed(
+    suite: Suite, *, models: Sequence[str] = (), seeds: str | None = None, form: str | None = None
+) -> Suite:
+    """The suite with other models than its own, in their order, each with what the suite sets for one of that
+    name; with other seeds; in one form."""
+    own = [
+        [part for part in suite.models if tidy(part.model) == name] or [SuiteModel(model=name)]
+        for name in models
+    ]
     tasks = tuple(task.model_copy(update={"form": None}) for task in suite.tasks) if form else ()
-    values = {"tasks": tasks, "models": tuple(part for parts in own for part in parts), "seeds": seeds, "form": form}
+    values = {
+        "tasks": tasks,
+        "models": tuple(part for parts in own for part in parts),
+        "seeds": seeds,
+        "form": form,
+    }
     return suite.model_copy(update={name: value for name, value in values.items() if value})
 
 
 def expand(suite: Suite, *, precision: str | None = None, device: str = "auto") -> Expansion:
-    """All cells of a suite, in its order; in a `precision` of your own. Tasks and models that are not installed are left out and named, and so are models
-    that do not have the form that is asked for, or no heads to be sized by where all are.
+    """All cells of a suite, in its order; in a `precision` of your own. Tasks and models that are not
+    installed are left out and named, and so are models that do not have the form that is asked for, or no
+    heads to be sized by where all are.
 
     Raises UserError: a setting that is not allowed.
     """
     found, missing = blocks(suite, precision=precision, device=device)
-    return Expansion(list({cell.id: cell for block in found for _, cells in block.rows for cell in cells}.values()), missing)
+    return Expansion(
+        list({cell.id: cell for block in found for _, cells in block.rows for cell in cells}.values()),
+        missing,
+    )
 
 
-def blocks(suite: Suite, *, precision: str | None = None, device: str = "auto") -> tuple[list[Block], dict[str, str]]:
+def blocks(
+    suite: Suite, *, precision: str | None = None, device: str = "auto"
+) -> tuple[list[Block], dict[str, str]]:
     """As `expand`, task by task and point by point."""
     if suite.search:
         refuse_rate(suite.set, suite.grid, *(part.set for part in (*suite.tasks, *suite.models)))
     missing: dict[str, str] = {}
-    models = [model for model in suite.models if _there("model", [term.name for term in parse_pattern(model.model)], missing)]
+    models = [
+        model
+        for model in suite.models
+        if _there("model", [term.name for term in parse_pattern(model.model)], missing)
+    ]
     tasks = [task for task in suite.tasks if _there("task", [split_task(task.task)[0]], missing)]
     seeds, found = parse_seeds(suite.seeds), list[Block]()
     for task in tasks:
@@ -168,13 +212,22 @@ def blocks(suite: Suite, *, precision: str | None = None, device: str = "auto") 
                 protocol=suite.protocol,
                 seeds=seeds,
                 settings={**suite.set, **task.set, **point},
-                own=[model.set | ({} if precision is None else {"protocol.precision": precision}) for model in able],
+                own=[
+                    model.set | ({} if precision is None else {"protocol.precision": precision})
+                    for model in able
+                ],
                 train=task.train,
                 test=task.test,
                 test_lengths=() if task.test_lengths is None else parse_lengths(task.test_lengths),
                 device=device,
             )
-            found.append(Block(task, point, [(model, cells[i * len(seeds) : (i + 1) * len(seeds)]) for i, model in enumerate(able)]))
+            found.append(
+                Block(
+                    task,
+                    point,
+                    [(model, cells[i * len(seeds) : (i + 1) * len(seeds)]) for i, model in enumerate(able)],
+                )
+            )
     return found, missing
 
 

@@ -24,13 +24,19 @@ def csv(comparison: Comparison) -> str:
 
 
 def latex(comparison: Comparison) -> str:
-    """A floating table without what no paper has room for, one by test and one of other metrics, where there are any, for a document with the packages that
-    its first line names."""
+    """A floating table without what no paper has room for, one by test and one of other metrics, where there
+    are any, for a document with the packages that its first line names."""
     title = f"{comparison.title}, {comparison.form}"
     first = table(comparison).drop(columns=["of them", "seconds"])
     frames = {"": (first if first["marks"].any() else first.drop(columns="marks"), caption(comparison))}
-    frames |= {f"-{name}": (frame, f"{title}: {MORE[name].lower()}.") for name, frame in more_tables(comparison).items()}
-    tables = [tabular(frame, caption=about, label=comparison.slug + name, align=alignment(frame)) for name, (frame, about) in frames.items()]
+    frames |= {
+        f"-{name}": (frame, f"{title}: {MORE[name].lower()}.")
+        for name, frame in more_tables(comparison).items()
+    }
+    tables = [
+        tabular(frame, caption=about, label=comparison.slug + name, align=alignment(frame))
+        for name, (frame, about) in frames.items()
+    ]
     return "\n".join([PACKAGES, *tables])
 
 
@@ -44,15 +50,18 @@ def plain(comparison: Comparison) -> dict[str, Any]:
         "results": comparison.fingerprint,
         "chance": comparison.results[0]["chance"],
         "rows": numbers.models(comparison),
-        "accuracies": {row.label: {str(seed_of(result)): accuracy(result) for result in row.results} for row in comparison.rows},
+        "accuracies": {
+            row.label: {str(seed_of(result)): accuracy(result) for result in row.results}
+            for row in comparison.rows
+        },
         "tests": numbers.tests(comparison),
         "metrics": numbers.metrics(comparison),
     }
 
 
 def save_tables(comparisons: Sequence[Comparison], folder: Path) -> list[Path]:
-    """Markdown, CSV, LaTeX and JSON of every comparison, and of accuracy by task and model; another CSV file by test and of other metrics, where there are
-    any."""
+    """Markdown, CSV, LaTeX and JSON of every comparison, and of accuracy by task and model; another CSV file
+    by test and of other metrics, where there are any."""
     written = list[Path]()
     with storage_sentence(folder, "cannot write tables to", "--save"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -60,18 +69,27 @@ def save_tables(comparisons: Sequence[Comparison], folder: Path) -> list[Path]:
         for comparison in comparisons:
             values = plain(comparison)
             names.append(unused(comparison.slug, names))
-            texts = {".md": markdown(comparison), ".csv": numbers.csv(values["rows"]), ".tex": latex(comparison), ".json": as_json(values)}
+            texts = {
+                ".md": markdown(comparison),
+                ".csv": numbers.csv(values["rows"]),
+                ".tex": latex(comparison),
+                ".json": as_json(values),
+            }
             texts |= {f"-{name}.csv": numbers.csv(values[name]) for name in MORE if values[name]}
             written += write_texts(folder, names[-1], texts)
         for name, overview in overviews(comparisons).items():
             names.append(unused(file_name(f"by task {name}"), names))
-            written += save_table(f"By task and model: {name}", overview.frame, OVERVIEW, overview.numbers, folder, names[-1])
+            written += save_table(
+                f"By task and model: {name}", overview.frame, OVERVIEW, overview.numbers, folder, names[-1]
+            )
     return written
 
 
-def save_table(title: str, frame: pd.DataFrame, about: str, rows: numbers.Numbers, folder: Path, name: str) -> list[Path]:
-    """Write a table in words, with what stands above and below it, as Markdown and LaTeX, and its numbers as CSV and JSON; return the paths of
-    the files. Raises OSError."""
+def save_table(
+    title: str, frame: pd.DataFrame, about: str, rows: numbers.Numbers, folder: Path, name: str
+) -> list[Path]:
+    """Write a table in words, with what stands above and below it, as Markdown and LaTeX, and its numbers as
+    CSV and JSON; return the paths of the files. Raises OSError."""
     return write_texts(
         folder,
         name,

@@ -1,4 +1,5 @@
-"""Figures as files: PNG, SVG and PDF that are the same bytes whenever they are drawn from the same results, each with its caption beside."""
+"""Figures as files: PNG, SVG and PDF that are the same bytes whenever they are drawn from the same results,
+each with its caption beside."""
 
 import io
 import warnings
@@ -34,15 +35,16 @@ MOST_LINES = 40
 """Lines of one text in a figure, at most; more are joined, and then cut."""
 
 QUIET = ("Glyph .* missing from", "constrained_layout not applied")
-"""Warnings of what names in letters that the font lacks lead to: a PNG has boxes for them, an SVG has the letters, and they may be wider than their room."""
+"""Warnings of what names in letters that the font lacks lead to: a PNG has boxes for them, an SVG has the
+letters, and they may be wider than their room."""
 
 COLOURS = 256
 """Of a PNG: a palette takes a third of the space, and no colour is seen to differ."""
 
 
 class Drawing(NamedTuple):
-    """A figure that can be drawn: its name for files, what draws it (False: there is nothing to draw), its caption, and the hash of the results that it is
-    drawn from."""
+    """A figure that can be drawn: its name for files, what draws it (False: there is nothing to draw), its
+    caption, and the hash of the results that it is drawn from."""
 
     slug: str
     draw: Callable[[Figure], bool]
@@ -55,7 +57,8 @@ class Drawing(NamedTuple):
         return f"Drawn from results {self.fingerprint}"
 
     def pictures(self, formats: Sequence[str], *, dots: int | None = None) -> dict[str, bytes]:
-        """In each of these formats; none where there is nothing to draw. `dots`: of a PNG per inch, where not as usual."""
+        """In each of these formats; none where there is nothing to draw. `dots`: of a PNG per inch, where not
+        as usual."""
         with style(), warnings.catch_warnings():
             for said in QUIET:
                 warnings.filterwarnings("ignore", said)
@@ -65,31 +68,52 @@ class Drawing(NamedTuple):
             if not self.draw(figure):
                 return {}
             _escape(figure)
-            if layout := figure.get_layout_engine():  # once; or every format would lay it all out again, and draw it twice
+            # once; or every format would lay it all out again, and draw it twice
+            if layout := figure.get_layout_engine():
                 figure.dpi = mpl.rcParams["savefig.dpi"]  # words are wider in fewer dots
                 layout.execute(figure)
                 mpl.rcParams["figure.constrained_layout.use"] = False
                 figure.set_layout_engine(None)
-            return {each: {"png": _png, "svg": _svg, "pdf": _pdf}[each](figure, self.about) for each in formats}
+            return {
+                each: {"png": _png, "svg": _svg, "pdf": _pdf}[each](figure, self.about) for each in formats
+            }
 
 
 def drawings(comparison: Comparison, names: Sequence[str] = tuple(FIGURES)) -> list[Drawing]:
     """All that may be drawn of a comparison."""
     return [
-        Drawing(f"{comparison.slug}-{name}", partial(draw, comparison=comparison, name=name), words(comparison, name), comparison.fingerprint) for name in names
+        Drawing(
+            f"{comparison.slug}-{name}",
+            partial(draw, comparison=comparison, name=name),
+            words(comparison, name),
+            comparison.fingerprint,
+        )
+        for name in names
     ]
 
 
 def save_figures(
-    comparisons: Sequence[Comparison], folder: Path, names: Sequence[str] = tuple(FIGURES), formats: Sequence[str] = USUAL, *, option: str = "--save"
+    comparisons: Sequence[Comparison],
+    folder: Path,
+    names: Sequence[str] = tuple(FIGURES),
+    formats: Sequence[str] = USUAL,
+    *,
+    option: str = "--save",
 ) -> list[Path]:
     """Every figure of every comparison that has what it shows, as `save`."""
-    return save([drawing for comparison in comparisons for drawing in drawings(comparison, names)], folder, formats, option=option)
+    return save(
+        [drawing for comparison in comparisons for drawing in drawings(comparison, names)],
+        folder,
+        formats,
+        option=option,
+    )
 
 
-def save(every: Iterable[Drawing], folder: Path, formats: Sequence[str] = USUAL, *, option: str = "--save") -> list[Path]:
-    """Every figure with its caption beside it as text. The files carry the hash of the results they were drawn from. option: by which the user can name
-    another folder.
+def save(
+    every: Iterable[Drawing], folder: Path, formats: Sequence[str] = USUAL, *, option: str = "--save"
+) -> list[Path]:
+    """Every figure with its caption beside it as text. The files carry the hash of the results they were
+    drawn from. option: by which the user can name another folder.
 
     Raises StorageError.
     """
@@ -98,7 +122,11 @@ def save(every: Iterable[Drawing], folder: Path, formats: Sequence[str] = USUAL,
         folder.mkdir(parents=True, exist_ok=True)
         for drawing in every:
             pictures = drawing.pictures(formats)
-            texts = {"txt": f"{escape.one_line(drawing.caption)}\n{drawing.about}.\n".encode()} if pictures else {}
+            texts = (
+                {"txt": f"{escape.one_line(drawing.caption)}\n{drawing.about}.\n".encode()}
+                if pictures
+                else {}
+            )
             names.append(unused(drawing.slug, names))
             for suffix, content in {**pictures, **texts}.items():
                 written.append(inside(folder, f"{names[-1]}.{suffix}"))
@@ -107,7 +135,8 @@ def save(every: Iterable[Drawing], folder: Path, formats: Sequence[str] = USUAL,
 
 
 def _escape(figure: Figure) -> None:
-    """Make all text of a figure `_drawable`, names of rows on an axis among it. That none is a formula, the style says."""
+    """Make all text of a figure `_drawable`, names of rows on an axis among it. That none is a formula, the
+    style says."""
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
         text.set_text(_drawable(text.get_text()))
@@ -145,7 +174,11 @@ def _png(figure: Figure, about: str) -> bytes:
     whole, small, told = io.BytesIO(), io.BytesIO(), PngInfo()
     figure.savefig(whole, format="png")
     told.add_text("Description", about)
-    picture = Image.open(whole).convert("RGB").quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
+    picture = (
+        Image.open(whole)
+        .convert("RGB")
+        .quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
+    )
     picture.save(small, format="png", optimize=True, pnginfo=told, dpi=(mpl.rcParams["savefig.dpi"],) * 2)
     return small.getvalue()
 
@@ -158,5 +191,9 @@ def _svg(figure: Figure, about: str) -> bytes:
 
 def _pdf(figure: Figure, about: str) -> bytes:
     whole = io.BytesIO()
-    figure.savefig(whole, format="pdf", metadata={"Subject": about, "CreationDate": None, "Creator": None, "Producer": None})
+    figure.savefig(
+        whole,
+        format="pdf",
+        metadata={"Subject": about, "CreationDate": None, "Creator": None, "Producer": None},
+    )
     return whole.getvalue()

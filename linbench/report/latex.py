@@ -9,7 +9,8 @@ PACKAGES = "% \\usepackage[T1]{fontenc}, \\usepackage{booktabs} and \\usepackage
 
 def tabular(frame: pd.DataFrame, *, caption: str, label: str, align: str) -> str:
     """A floating table, no wider than the text; `align` has a letter for each column."""
-    cells = frame.map(escape.latex).set_axis([escape.latex(str(name)) for name in frame.columns], axis=1)  # as `header` pandas would fill in what is in braces
+    # as `header` pandas would fill in what is in braces
+    cells = frame.map(escape.latex).set_axis([escape.latex(str(name)) for name in frame.columns], axis=1)
     body = cells.to_latex(index=False, escape=False, column_format=align).strip()
     return (
         f"\\begin{{table}}\n\\centering\n\\caption{{{escape.latex(caption)}}}\n\\label{{tab:{label}}}\n"

@@ -24,7 +24,8 @@ def show(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collect
         for row in rows:
             table.add_row(*map(Text, row))  # plain: words may hold brackets
         console = Console()
-        Console(width=max(console.width, width(table, console))).print(table)  # in a narrow terminal lines go on in the next, and no word is taken apart
+        # in a narrow terminal lines go on in the next, and no word is taken apart
+        Console(width=max(console.width, width(table, console))).print(table)
     else:
         print("\n".join(aligned(columns, rows, left=left)))
 
@@ -45,22 +46,36 @@ def equal(p: float) -> str:
     return f"< {told[1:]}" if told.startswith("<") else f"= {told}"
 
 
-def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[str] = ()) -> list[str]:
+def aligned(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[str] = ()
+) -> list[str]:
     """The names of the columns, then the rows, each a line."""
     every = [list(columns), *map(list, rows)]
     widths = [max(len(row[i]) for row in every) for i in range(len(columns))]
     return [
-        "  ".join(cell.ljust(width) if name in left else cell.rjust(width) for name, cell, width in zip(columns, row, widths, strict=True)).rstrip()
+        "  ".join(
+            cell.ljust(width) if name in left else cell.rjust(width)
+            for name, cell, width in zip(columns, row, widths, strict=True)
+        ).rstrip()
         for row in every
     ]
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[str] = ()) -> str:
-    """Return a table of Markdown, without a heading; words are escaped but for those that are `escape.Markdown` already."""
+    """Return a table of Markdown, without a heading; words are escaped but for those that are
+    `escape.Markdown` already."""
     plain = [[_cell(word) for word in row] for row in rows]
     sides = ["left" if name in left else "right" for name in columns]
-    return str(tabulate(plain, [_cell(name) for name in columns], tablefmt="pipe", disable_numparse=True, colalign=sides))
+    return str(
+        tabulate(
+            plain, [_cell(name) for name in columns], tablefmt="pipe", disable_numparse=True, colalign=sides
+        )
+    )
 
 
 def _cell(word: str) -> str:
-    return " ".join(re.sub(r"(?<!\\)\|", r"\\|", word).split()) if isinstance(word, escape.Markdown) else escape.markdown(word)
+    return (
+        " ".join(re.sub(r"(?<!\\)\|", r"\\|", word).split())
+        if isinstance(word, escape.Markdown)
+        else escape.markdown(word)
+    )

@@ -1,4 +1,5 @@
-"""Stored speeds of kernels, whole training steps and the drawing of examples: which of them may stand side by side."""
+"""Stored speeds of kernels, whole training steps and the drawing of examples: which of them may stand side by
+side."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
@@ -11,7 +12,8 @@ from linbench.results.store import DRAW, OPERATION, STEP
 
 
 class Bench(NamedTuple):
-    """Results of one kind that may stand in one table, a row for each; what they are of, where, and a name for files."""
+    """Results of one kind that may stand in one table, a row for each; what they are of, where, and a name
+    for files."""
 
     kind: str
     about: str
@@ -21,7 +23,9 @@ class Bench(NamedTuple):
     @property
     def peers(self) -> list[str]:
         """That any stands beside."""
-        return list(dict.fromkeys(side for result in self.results for side in result["sides"] if side != OURS))
+        return list(
+            dict.fromkeys(side for result in self.results for side in result["sides"] if side != OURS)
+        )
 
 
 def benches(results: Iterable[Result], kind: str) -> list[Bench]:
@@ -54,7 +58,10 @@ def shape_of(result: Result) -> str:
 _ABOUT: dict[str, Callable[[Result], str]] = {
     OPERATION: lambda one: f"{shape_of(one)}, {one['bench']['precision']}, {machine(one)}",
     STEP: lambda one: f"{shape_of(one)}, {one['bench']['precision']}, {machine(one)}",
-    DRAW: lambda one: f"{one['environment']['device']['name']}" + (", one thread" if one["bench"]["device"] == "cpu" else ""),
+    DRAW: lambda one: (
+        f"{one['environment']['device']['name']}"
+        + (", one thread" if one["bench"]["device"] == "cpu" else "")
+    ),
 }
 _ROW: dict[str, Callable[[Result], str]] = {
     OPERATION: lambda one: str(one["label"]),
@@ -74,12 +81,20 @@ def seconds_of(result: Result, side: str, *path: str) -> Mapping[str, float] | N
 def tokens_of(result: Result) -> int:
     """Of a call, of a step of all replicas, or of an example."""
     bench = result["bench"]
-    return int(bench["seq_len"] if result["kind"] == DRAW else bench["shape"]["B"] * bench["shape"]["T"] * bench.get("replicas", 1))
+    return int(
+        bench["seq_len"]
+        if result["kind"] == DRAW
+        else bench["shape"]["B"] * bench["shape"]["T"] * bench.get("replicas", 1)
+    )
 
 
 def notes(result: Result) -> str:
     """What went wrong or was in doubt, of ours and of a peer's."""
     said = [*result["marks"]] if result["status"] == "ok" else [f"{result['status']}: {result['reason']}"]
     for side, found in result["sides"].items():
-        said += [found[name] if side == OURS else f"{side}: {found[name]}" for name in ("reason", "note") if found.get(name)]
+        said += [
+            found[name] if side == OURS else f"{side}: {found[name]}"
+            for name in ("reason", "note")
+            if found.get(name)
+        ]
     return "; ".join(said)

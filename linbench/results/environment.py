@@ -14,7 +14,8 @@ _VARIABLES = (
     "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG", "ATEN_CPU_CAPABILITY", "MKL_CBWR", "ONEDNN_DEFAULT_FPMATH_MODE",
     "DNNL_DEFAULT_FPMATH_MODE",
 )  # fmt: skip
-"""Variables that libraries read once, and that may change the last digits, or more: they cannot be set for a group, so they are told of."""
+"""Variables that libraries read once, and that may change the last digits, or more: they cannot be set for a
+group, so they are told of."""
 
 _LONGEST_VALUE = 40
 
@@ -22,8 +23,8 @@ _PACKAGES = ("linbench", "torch", "triton", "numpy", "pydantic", "pandas")
 
 
 def environment(device: str) -> dict[str, Any]:
-    """Commit and dirtiness where known, package versions, device, threads, and variables that decide numbers, where they are set. Nothing that names a
-    person or a machine."""
+    """Commit and dirtiness where known, package versions, device, threads, and variables that decide numbers,
+    where they are set. Nothing that names a person or a machine."""
     variables = {name: os.environ[name][:_LONGEST_VALUE] for name in _VARIABLES if name in os.environ}
     return {
         **_source(),
@@ -53,7 +54,12 @@ def _source() -> dict[str, Any]:
         return {"commit": None, "dirty": None}
     try:
         commit = _git(folder, "rev-parse", "HEAD")
-        return {"commit": commit, "dirty": bool(_git(folder.parent, "status", "--porcelain", "--", "linbench", "tasks", "models", "kernels"))}
+        return {
+            "commit": commit,
+            "dirty": bool(
+                _git(folder.parent, "status", "--porcelain", "--", "linbench", "tasks", "models", "kernels")
+            ),
+        }
     except (OSError, subprocess.SubprocessError):
         return {"commit": None, "dirty": None}
 

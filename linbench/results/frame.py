@@ -40,7 +40,12 @@ def _row(result: Result) -> dict[str, Any]:
         "device": cell["device"],
         **{f"task.{name}": value for name, value in cell["task"]["settings"].items()},
         **{f"model.{name}": value for name, value in cell["model"]["backbone"]["settings"].items()},
-        **{f"model.{name}": value for name, value in (layers[0]["settings"].items() if len({canonical(x) for x in layers}) == 1 else ())},
+        **{
+            f"model.{name}": value
+            for name, value in (
+                layers[0]["settings"].items() if len({canonical(x) for x in layers}) == 1 else ()
+            )
+        },
         **{f"protocol.{name}": value for name, value in cell["protocol"]["settings"].items()},
         "commit": result["environment"]["commit"],
         "id": result["id"],

@@ -24,7 +24,8 @@ class Gate:
     speeds: tuple[Pace, ...] = ()
     """Of what was timed on both sides."""
     untimed: tuple[str, ...] = ()
-    """Speeds that could not be compared, a sentence each; where they are gated they are among the problems."""
+    """Speeds that could not be compared, a sentence each; where they are gated they are among the
+    problems."""
 
     @property
     def red(self) -> list[Judged]:
@@ -50,13 +51,17 @@ def gate(
     speeds: tuple[Sequence[Result], Sequence[Result]] = ((), ()),
     unreadable: Sequence[str] = (),
 ) -> Gate:
-    """Rows are matched by task, settings, model, form, protocol and seed; what code they ran is left aside, as that is what is gated. But a task
-    of another version asks another question, and what else matters of the environment must agree. speeds: what both sides have stored of them, which is
-    shown, and gated where the policy says so. unreadable: files of the baseline that may be of any cell, so that it cannot be told what else there was.
+    """Rows are matched by task, settings, model, form, protocol and seed; what code they ran is left aside,
+    as that is what is gated. But a task of another version asks another question, and what else matters of
+    the environment must agree. speeds: what both sides have stored of them, which is shown, and gated where
+    the policy says so. unreadable: files of the baseline that may be of any cell, so that it cannot be told
+    what else there was.
 
     Raises UserError: the policy names a bimodal cell that the baseline does not have.
     """
-    reported = [[result for result in side if result["purpose"] == "report"] for side in (baseline, candidate)]
+    reported = [
+        [result for result in side if result["purpose"] == "report"] for side in (baseline, candidate)
+    ]
     _refuse_unknown(policy.bimodal, reported[0])
     found = matches(*reported)
     gated, problems, changed = list[Match](), list[str](), dict[str, list[str]]()
@@ -71,28 +76,49 @@ def gate(
         if match.candidate.results and seeds < policy.seeds:
             left = f"{counted(seeds, 'seed')} with a number on both sides"
             asks = f"the policy asks for {policy.seeds}"
-            missing[-1:] = [f"{missing[-1].removesuffix('.')} (left: {left}; {asks})." if missing else f"{match.name} has {left}, and {asks}."]
+            missing[-1:] = [
+                (
+                    f"{missing[-1].removesuffix('.')} (left: {left}; {asks})."
+                    if missing
+                    else f"{match.name} has {left}, and {asks}."
+                )
+            ]
         elif not differ and seeds:
             gated.append(match)
         problems += missing
-    problems += [f"{what[0].upper()}{what[1:]}: {'; '.join(names)} cannot be compared." for what, names in changed.items()]
+    problems += [
+        f"{what[0].upper()}{what[1:]}: {'; '.join(names)} cannot be compared."
+        for what, names in changed.items()
+    ]
     timed, untimed = paces(*speeds, policy)
     if policy.slower is not None:
         problems += untimed
         if not speeds[0]:
-            problems.append("The policy gates speeds, and the baseline holds none; `linbench bench` measures them.")
+            problems.append(
+                "The policy gates speeds, and the baseline holds none; `linbench bench` measures them."
+            )
         if marked := [f"{one.name} ({', '.join(one.marks)})" for one in timed if one.marks]:
             problems.append(
-                f"{counted(len(marked), 'speed')} cannot be judged, as others were at work meanwhile or a clock was held back: {'; '.join(marked)}."
+                f"{counted(len(marked), 'speed')} cannot be judged, as others were at work meanwhile or a"
+                f" clock was held back: {'; '.join(marked)}."
             )
     if not reported[0] and not (timed and policy.slower is not None):
-        problems.append("The baseline holds no result that was run to be reported, so there is nothing to gate.")
+        problems.append(
+            "The baseline holds no result that was run to be reported, so there is nothing to gate."
+        )
     problems += [f"{name} of the baseline is unreadable, whatever cell it was of." for name in unreadable]
     judged = judge([_pair(match, policy) for match in gated], policy)
     problems += [why for one in judged if (why := why_untold(one, policy, cells=len(judged)))]
-    if judged and not any(one.allowed is not None and not one.marks for one in timed) and all(one.verdict is Verdict.uninformative for one in judged):
+    if (
+        judged
+        and not any(one.allowed is not None and not one.marks for one in timed)
+        and all(one.verdict is Verdict.uninformative for one in judged)
+    ):
         names = "; ".join(one.pair.name for one in judged)
-        problems.append(f"Both sides are at chance in all that is gated, where nothing can get worse: {names}; gate a task that the baseline learns.")
+        problems.append(
+            f"Both sides are at chance in all that is gated, where nothing can get worse: {names}; gate a"
+            " task that the baseline learns."
+        )
     told = tuple(replace(one, marks=_marks(match)) for one, match in zip(judged, gated, strict=True))
     new = tuple(match.name for match in found if not match.baseline.results)
     return Gate(told, tuple(problems), new, tuple(timed), tuple(untimed))
@@ -100,11 +126,21 @@ def gate(
 
 def _pair(match: Match, policy: Policy) -> Pair:
     chance = max(float(result["chance"]) for _, row in match.sides for result in row.results)
-    return Pair(match.name, match.accuracies(match.baseline), match.accuracies(match.candidate), _learnt(match, policy), match.diverged, chance)
+    return Pair(
+        match.name,
+        match.accuracies(match.baseline),
+        match.accuracies(match.candidate),
+        _learnt(match, policy),
+        match.diverged,
+        chance,
+    )
 
 
 def _learnt(match: Match, policy: Policy) -> float | None:
-    return next((one.learnt for one in policy.bimodal if (one.task, one.model) in _names(match.baseline.results[0])), None)
+    return next(
+        (one.learnt for one in policy.bimodal if (one.task, one.model) in _names(match.baseline.results[0])),
+        None,
+    )
 
 
 def _names(result: Result) -> list[tuple[str, str]]:

@@ -21,11 +21,13 @@ from linbench.results.power import (
 from linbench.results.statistics import Difference, fisher, holm, welch
 
 _ROUNDING = 1e-9
-"""What floats may make of a fall: 0.9 - 0.88 is more than 0.02 to them. Shares of a million answers are a thousand times as far apart."""
+"""What floats may make of a fall: 0.9 - 0.88 is more than 0.02 to them. Shares of a million answers are a
+thousand times as far apart."""
 
 
 AT_CHANCE = 0.02
-"""By how much mean accuracy may lie above chance and still be nothing that could be lost: two points, as the policy lets pass by default."""
+"""By how much mean accuracy may lie above chance and still be nothing that could be lost: two points, as the
+policy lets pass by default."""
 
 
 class Verdict(StrEnum):
@@ -50,8 +52,9 @@ UNTOLD = (Verdict.powerless, Verdict.collapsed, Verdict.diverged, Verdict.noisy)
 
 
 class Pair(NamedTuple):
-    """One row of a table as both sides have it: test accuracies, one per seed. learnt: where it is bimodal, from which on a seed has learnt. diverged: how many
-    did, before and after. chance: the accuracy of who knows nothing."""
+    """One row of a table as both sides have it: test accuracies, one per seed. learnt: where it is bimodal,
+    from which on a seed has learnt. diverged: how many did, before and after. chance: the accuracy of who
+    knows nothing."""
 
     name: str
     baseline: Sequence[float]
@@ -65,13 +68,17 @@ class Pair(NamedTuple):
         """Seeds that learnt, before and after."""
         if self.learnt is None:
             return None
-        before, after = (sum(value >= self.learnt for value in side) for side in (self.baseline, self.candidate))
+        before, after = (
+            sum(value >= self.learnt for value in side) for side in (self.baseline, self.candidate)
+        )
         return before, after
 
     @property
     def at_chance(self) -> tuple[bool, bool]:
         """Whether there was anything to lose before, and is now."""
-        before, after = (fmean(side) <= self.chance + AT_CHANCE + _ROUNDING for side in (self.baseline, self.candidate))
+        before, after = (
+            fmean(side) <= self.chance + AT_CHANCE + _ROUNDING for side in (self.baseline, self.candidate)
+        )
         return before, after
 
 
@@ -90,7 +97,8 @@ class Judged:
     """By more than the policy lets pass, or else more seeds diverge than did."""
     red: bool
     diverges: bool = False
-    """Whether it is of seeds that diverge: their accuracy counts as chance, which may be no less than before."""
+    """Whether it is of seeds that diverge: their accuracy counts as chance, which may be no less than
+    before."""
     marks: tuple[str, ...] = ()
     """Of both sides, for the reader: they excuse nothing, as both had the same budget."""
     can_be_red: bool = True
@@ -98,7 +106,8 @@ class Judged:
     noisy: bool = False
     """Whether it fell and would not be red if its mean were chance, with seeds as wide apart as they are."""
     seeds_needed: int | None = None
-    """On each side, so that it could be, or so that this fall would be shown; None: nothing is lacking, or no number of them would do."""
+    """On each side, so that it could be, or so that this fall would be shown; None: nothing is lacking, or no
+    number of them would do."""
 
     @property
     def verdict(self) -> Verdict:
@@ -122,35 +131,66 @@ class Judged:
 def judge(pairs: Sequence[Pair], policy: Policy) -> list[Judged]:
     """All of them together. Each needs two seeds or more on both sides."""
     differences = [welch(pair.candidate, pair.baseline, alternative="less") for pair in pairs]
-    ps = [difference.p if pair.learnt is None else _fewer(pair) for pair, difference in zip(pairs, differences, strict=True)]
+    ps = [
+        difference.p if pair.learnt is None else _fewer(pair)
+        for pair, difference in zip(pairs, differences, strict=True)
+    ]
     falls = [-difference.mean - policy.drop > _ROUNDING for difference in differences]
-    diverge = [not fell and pair.diverged[1] > pair.diverged[0] for pair, fell in zip(pairs, falls, strict=True)]
+    diverge = [
+        not fell and pair.diverged[1] > pair.diverged[0] for pair, fell in zip(pairs, falls, strict=True)
+    ]
     ps = [_more_diverge(pair) if more else p for pair, p, more in zip(pairs, ps, diverge, strict=True)]
     judged = [
-        Judged(pair, difference, p, counted, fell or more, red=(fell or more) and shown(counted, policy.alpha), diverges=more)
-        for pair, difference, p, counted, fell, more in zip(pairs, differences, ps, holm(ps), falls, diverge, strict=True)
+        Judged(
+            pair,
+            difference,
+            p,
+            counted,
+            fell or more,
+            red=(fell or more) and shown(counted, policy.alpha),
+            diverges=more,
+        )
+        for pair, difference, p, counted, fell, more in zip(
+            pairs, differences, ps, holm(ps), falls, diverge, strict=True
+        )
     ]
     return [_with_power(one, policy, alpha=policy.alpha / len(judged)) for one in judged]
 
 
 def _with_power(one: Judged, policy: Policy, *, alpha: float) -> Judged:
-    """What is not red with whether it could be. alpha: of this cell, where it alone falls: the first that Holm's correction looks at."""
+    """What is not red with whether it could be. alpha: of this cell, where it alone falls: the first that
+    Holm's correction looks at."""
     pair, seeds = one.pair, min(len(one.pair.baseline), len(one.pair.candidate))
     if one.red:
         return one
     loses = fmean(pair.baseline) - pair.chance - policy.drop > _ROUNDING
     lowest = collapse_p(pair.baseline, chance=pair.chance, learnt=pair.learnt, seeds=seeds)
     mean_falls = one.fell and not one.diverges and pair.learnt is None
-    noisy = mean_falls and not shown(noisy_collapse_p(pair.baseline, pair.candidate, chance=pair.chance, seeds=seeds), alpha)
+    noisy = mean_falls and not shown(
+        noisy_collapse_p(pair.baseline, pair.candidate, chance=pair.chance, seeds=seeds), alpha
+    )
     able = replace(one, can_be_red=loses and shown(lowest, alpha), noisy=noisy)
     if able.verdict is Verdict.diverged:
         return replace(able, seeds_needed=seeds_to_show_divergence(alpha=alpha))
     if able.verdict is Verdict.collapsed:
-        return replace(able, seeds_needed=seeds_to_show_fall(pair.baseline, pair.candidate, learnt=pair.learnt, alpha=alpha))
+        return replace(
+            able,
+            seeds_needed=seeds_to_show_fall(pair.baseline, pair.candidate, learnt=pair.learnt, alpha=alpha),
+        )
     if able.verdict is Verdict.noisy:
-        return replace(able, seeds_needed=seeds_to_show_noisy_collapse(pair.baseline, pair.candidate, chance=pair.chance, alpha=alpha))
+        return replace(
+            able,
+            seeds_needed=seeds_to_show_noisy_collapse(
+                pair.baseline, pair.candidate, chance=pair.chance, alpha=alpha
+            ),
+        )
     if able.verdict is Verdict.powerless and loses:
-        return replace(able, seeds_needed=seeds_to_show_collapse(pair.baseline, chance=pair.chance, learnt=pair.learnt, alpha=alpha))
+        return replace(
+            able,
+            seeds_needed=seeds_to_show_collapse(
+                pair.baseline, chance=pair.chance, learnt=pair.learnt, alpha=alpha
+            ),
+        )
     return able
 
 
@@ -173,18 +213,42 @@ def why_untold(one: Judged, policy: Policy, *, cells: int) -> str | None:
     if one.verdict not in UNTOLD:
         return None
     asked = f"{policy.alpha:g} among {counted(cells, 'cell')}"
-    needed = f"{one.seeds_needed} seeds on each side would do" if one.seeds_needed else f"{MOST_SEEDS:,} seeds would not do either"
+    needed = (
+        f"{one.seeds_needed} seeds on each side would do"
+        if one.seeds_needed
+        else f"{MOST_SEEDS:,} seeds would not do either"
+    )
     if one.verdict is Verdict.diverged:
-        return f"{pair.name}: all {seeds} seeds diverge now and {pair.diverged[0]} did, which is not shown at {asked}; {needed}."
+        return (
+            f"{pair.name}: all {seeds} seeds diverge now and {pair.diverged[0]} did, which is not shown at"
+            f" {asked}; {needed}."
+        )
     if one.verdict is Verdict.collapsed:
-        return f"{pair.name} is at chance now, and {seeds} seeds do not show at {asked} that it fell; {needed}."
+        return (
+            f"{pair.name} is at chance now, and {seeds} seeds do not show at {asked} that it fell; {needed}."
+        )
     if one.verdict is Verdict.noisy:
-        return f"{pair.name} fell, and its {seeds} seeds lie so far apart that not even a mean at chance would be shown at {asked}; {needed}."
+        return (
+            f"{pair.name} fell, and its {seeds} seeds lie so far apart that not even a mean at chance would"
+            f" be shown at {asked}; {needed}."
+        )
     mean = fmean(pair.baseline)
     if mean - pair.chance - policy.drop <= _ROUNDING:
-        return f"{pair.name} cannot be red: from {mean:.3f} to chance, {pair.chance:.3f}, is no more than the policy lets fall, {policy.drop:g}."
+        return (
+            f"{pair.name} cannot be red: from {mean:.3f} to chance, {pair.chance:.3f}, is no more than the"
+            f" policy lets fall, {policy.drop:g}."
+        )
     if pair.learnt is not None and pair.chance >= pair.learnt:
-        return f"{pair.name} cannot be red: chance, {pair.chance:.3f}, counts as learnt by the policy, {pair.learnt:g}."
+        return (
+            f"{pair.name} cannot be red: chance, {pair.chance:.3f}, counts as learnt by the policy,"
+            f" {pair.learnt:g}."
+        )
     if pair.counts and not pair.counts[0]:
-        return f"{pair.name} cannot be red: no seed of the baseline has learnt it by the policy, {pair.learnt:g}, so that none can stop to."
-    return f"{pair.name} cannot be red: with {seeds} seeds on each side not even a fall of all to chance is shown at {asked}; {needed}."
+        return (
+            f"{pair.name} cannot be red: no seed of the baseline has learnt it by the policy,"
+            f" {pair.learnt:g}, so that none can stop to."
+        )
+    return (
+        f"{pair.name} cannot be red: with {seeds} seeds on each side not even a fall of all to chance is"
+        f" shown at {asked}; {needed}."
+    )

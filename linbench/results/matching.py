@@ -1,4 +1,5 @@
-"""Which results of two runs answer the same question, whatever code answered it, and under what conditions they did."""
+"""Which results of two runs answer the same question, whatever code answered it, and under what conditions
+they did."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -13,14 +14,20 @@ from linbench.results.scores import accuracy
 SIDES = ("baseline", "candidate")
 
 Question = dict[str, Any]
-"""A cell's identity without the code that answers it and the device: task, model, form and protocol as they are set, and the seed."""
+"""A cell's identity without the code that answers it and the device: task, model, form and protocol as they
+are set, and the seed."""
 
 
 def question(result: Result) -> Question:
-    """What a result answers. A learning rate that was searched for is an answer, too: the question is on which seeds."""
+    """What a result answers. A learning rate that was searched for is an answer, too: the question is on
+    which seeds."""
     cell = result["cell"]
     task, model, protocol = cell["task"], cell["model"], cell["protocol"]
-    searched = {"lr": f"searched on seeds {' '.join(map(str, result['search']['seeds']))}"} if result["search"] else {}
+    searched = (
+        {"lr": f"searched on seeds {' '.join(map(str, result['search']['seeds']))}"}
+        if result["search"]
+        else {}
+    )
     return {
         **cell,
         "schema": 0,
@@ -40,15 +47,17 @@ _CODELESS = {"version": 0, "kernel": {}, "source": None}
 
 
 def speed_question(result: Result) -> Question:
-    """What the speed of a layer answers: how long a call takes of a layer so set, at one shape, in one precision, beside one peer or alone. How it is measured
-    belongs to that."""
+    """What the speed of a layer answers: how long a call takes of a layer so set, at one shape, in one
+    precision, beside one peer or alone. How it is measured belongs to that."""
     bench = result["bench"]
     return {**bench, "schema": 0, "device": "", "processor": {}, "layer": {**bench["layer"], **_CODELESS}}
 
 
-def aligned(before: Sequence[Result], after: Sequence[Result], asks: Callable[[Result], Question] = question) -> tuple[list[Question], list[Question]]:
-    """The questions of both. Where code has a setting more or fewer than it had, those of one label that agree in all others are the same: as `before`
-    has them, if there is but one."""
+def aligned(
+    before: Sequence[Result], after: Sequence[Result], asks: Callable[[Result], Question] = question
+) -> tuple[list[Question], list[Question]]:
+    """The questions of both. Where code has a setting more or fewer than it had, those of one label that
+    agree in all others are the same: as `before` has them, if there is but one."""
     old, new = [asks(result) for result in before], [asks(result) for result in after]
     exact = {canonical(asked) for asked in new}
     left: dict[tuple[str, int | None], dict[str, Question]] = {}
@@ -57,7 +66,11 @@ def aligned(before: Sequence[Result], after: Sequence[Result], asks: Callable[[R
             left.setdefault((result["label"], asked.get("seed")), {})[canonical(asked)] = asked
     found = []
     for result, asked in zip(after, new, strict=True):
-        twins = [other for other in left.get((result["label"], asked.get("seed")), {}).values() if agree(asked, other)]
+        twins = [
+            other
+            for other in left.get((result["label"], asked.get("seed")), {}).values()
+            if agree(asked, other)
+        ]
         found.append(twins[0] if len(twins) == 1 else asked)
     return old, found
 
@@ -66,14 +79,17 @@ def agree(one: Any, other: Any, *, in_both: bool = False) -> bool:
     """Whether two questions are the same in all settings that both have: all else must be there in both."""
     if isinstance(one, dict) and isinstance(other, dict):
         same = in_both or one.keys() == other.keys()
-        return same and all(agree(one[name], other[name], in_both=name == "settings") for name in one.keys() & other.keys())
+        return same and all(
+            agree(one[name], other[name], in_both=name == "settings") for name in one.keys() & other.keys()
+        )
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(agree, one, other))
     return bool(one == other)
 
 
 def conditions(result: Result) -> dict[str, str]:
-    """What must be the same for a difference to be the code's: the device, what computes there, and the task's own version.
+    """What must be the same for a difference to be the code's: the device, what computes there, and the
+    task's own version.
 
     Threads and the kind of CPU change the last bits alone, which a test over seeds is there for.
     """
@@ -107,19 +123,29 @@ class Match:
     @property
     def seeds(self) -> list[int]:
         """Those with one number on each side."""
-        numbers = [Counter(seed_of(result) for result in row.results if accuracy(result) is not None) for _, row in self.sides]
+        numbers = [
+            Counter(seed_of(result) for result in row.results if accuracy(result) is not None)
+            for _, row in self.sides
+        ]
         return [seed for seed in numbers[0] if numbers[0][seed] == numbers[1][seed] == 1]
 
     def accuracies(self, row: Row) -> list[float]:
         """Of these seeds, on one side."""
         seeds = self.seeds
-        return [value for result in row.results if seed_of(result) in seeds and (value := accuracy(result)) is not None]
+        return [
+            value
+            for result in row.results
+            if seed_of(result) in seeds and (value := accuracy(result)) is not None
+        ]
 
     @property
     def diverged(self) -> tuple[int, int]:
         """How many of these seeds did, on either side."""
         seeds = self.seeds
-        before, after = (sum(result["status"] == DIVERGED and seed_of(result) in seeds for result in row.results) for _, row in self.sides)
+        before, after = (
+            sum(result["status"] == DIVERGED and seed_of(result) in seeds for result in row.results)
+            for _, row in self.sides
+        )
         return before, after
 
     @property
@@ -128,22 +154,38 @@ class Match:
         if not self.candidate.results:
             yield f"{self.name} is missing in the candidate."
             return
-        left = [str(seed) for seed in dict.fromkeys(map(seed_of, self.baseline.results)) if seed not in map(seed_of, self.candidate.results)]
+        left = [
+            str(seed)
+            for seed in dict.fromkeys(map(seed_of, self.baseline.results))
+            if seed not in map(seed_of, self.candidate.results)
+        ]
         if left:
             yield f"{self.name} has no seed {', '.join(left)} in the candidate."
         for side, row in self.sides:
             for seed, count in Counter(map(seed_of, row.results)).items():
                 if count > 1:
-                    yield f"{self.name} has {count} results of seed {seed} in the {side}, of different code; give folders that hold one run each."
+                    yield (
+                        f"{self.name} has {count} results of seed {seed} in the {side}, of different code;"
+                        " give folders that hold one run each."
+                    )
             for result in row.results:
                 if accuracy(result) is None:
-                    yield f"{self.name}, seed {seed_of(result)}: {result['status']} in the {side}, {str(result['reason']).rstrip('.')}."
+                    yield (
+                        f"{self.name}, seed {seed_of(result)}: {result['status']} in the {side},"
+                        f" {str(result['reason']).rstrip('.')}."
+                    )
 
     @property
     def lawless(self) -> str | None:
-        """A sentence where layers on either side break a law: what they score is no baseline, and no candidate."""
+        """A sentence where layers on either side break a law: what they score is no baseline, and no
+        candidate."""
         sides = [side for side, row in self.sides if broken(row.results)]
-        return f"{self.name} takes part in no verdict: its layers are not known to keep the laws in the {' and the '.join(sides)}." if sides else None
+        return (
+            f"{self.name} takes part in no verdict: its layers are not known to keep the laws in the"
+            f" {' and the '.join(sides)}."
+            if sides
+            else None
+        )
 
     def changed(self, may_differ: Sequence[str]) -> list[str]:
         """What else than the code is not the same on both sides."""
@@ -167,6 +209,9 @@ def matches(baseline: Sequence[Result], candidate: Sequence[Result]) -> list[Mat
     found = []
     for comparison in comparisons(both):
         for row in comparison.rows:
-            halves = (replace(row, results=tuple(result for result in row.results if result["side"] == side)) for side in SIDES)
+            halves = (
+                replace(row, results=tuple(result for result in row.results if result["side"] == side))
+                for side in SIDES
+            )
             found.append(Match(f"{comparison.title} {comparison.form}, {row.label}", *halves))
     return found

@@ -10,8 +10,9 @@ from linbench.results.schema.fields import OPERATION as OPERATION
 from linbench.results.schema.fields import STEP as STEP
 
 Result = dict[str, Any]
-"""What a cell measured, as plain JSON values; see `linbench.engine.measure` for what is in it. What a benchmark measured has a
-`kind` and other things in it: see `linbench.bench.run`. `linbench.results.schema` has the fields of both, which hold for every result that a store gives."""
+"""What a cell measured, as plain JSON values; see `linbench.engine.measure` for what is in it. What a
+benchmark measured has a `kind` and other things in it: see `linbench.bench.run`. `linbench.results.schema`
+has the fields of both, which hold for every result that a store gives."""
 
 BENCHED = (OPERATION, STEP, DRAW)
 """What is timed beside layers."""
@@ -20,9 +21,16 @@ DIVERGED = "diverged"
 """The status of a run that ended in no numbers; it counts as chance."""
 
 FINAL = ("ok", DIVERGED)
-"""Statuses that say something of the model; a cell with another is tried again when that is asked for, or when it came from outside."""
+"""Statuses that say something of the model; a cell with another is tried again when that is asked for, or
+when it came from outside."""
 
-_OUTSIDE = ("its process died with SIGKILL", "its process died with SIGTERM", "its worker was lost", "its worker lost it", "3 times over: ")
+_OUTSIDE = (
+    "its process died with SIGKILL",
+    "its process died with SIGTERM",
+    "its worker was lost",
+    "its worker lost it",
+    "3 times over: ",
+)
 """How the reasons of results begin that were lost with their worker before results said so."""
 
 UNDERTRAINED = "undertrained"
@@ -45,7 +53,8 @@ NO_VERDICT = (UNDERTRAINED, EDGE, UNTRIED, *UNLAWFUL)
 
 
 def from_outside(result: Result) -> bool:
-    """Return whether what ended a cell was nothing of its own, such as a worker that was killed; then it is tried again whenever it is asked for."""
+    """Return whether what ended a cell was nothing of its own, such as a worker that was killed; then it is
+    tried again whenever it is asked for."""
     if result["status"] in FINAL:
         return False
     told: bool | None = result.get("outside")
@@ -77,7 +86,8 @@ STATE = ("recurrent", "cache", "convolution", "shift")
 
 
 def size_of(result: Result) -> dict[str, Any]:
-    """Parameters, floats of the state and of what it is made, operations per token; None of what its model does not say, or where it was never built."""
+    """Parameters, floats of the state and of what it is made, operations per token; None of what its model
+    does not say, or where it was never built."""
     model = result["model"]
     state = model.get("state") or {}
     parts = {f"state_{part}": state.get(part) for part in ("total", *STATE)}

@@ -1,4 +1,5 @@
-"""The results that come with linbench, which every option that takes a folder of results knows by the name `reference`."""
+"""The results that come with linbench, which every option that takes a folder of results knows by the name
+`reference`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,14 +11,16 @@ from linbench.results.record import FINAL, Result
 from linbench.results.store import Store, below
 
 REFERENCE = "reference"
-"""The name under which they are read. A folder of that name is meant by a path with a slash more, such as its whole path."""
+"""The name under which they are read. A folder of that name is meant by a path with a slash more, such as its
+whole path."""
 
 SHIPPED = ("cpu", "h100", "h200")
 """The folders that are shipped, with all below them."""
 
 
 class Reference(Store):
-    """All results that come with linbench as one store, of which nothing is changed and to which nothing is added."""
+    """All results that come with linbench as one store, of which nothing is changed and to which nothing is
+    added."""
 
     read_only = True
 
@@ -35,7 +38,8 @@ class Reference(Store):
         return next((result for part in self.parts if (result := part.get(cell_id)) is not None), None)
 
     def by_kind(self) -> dict[str, list[Result]]:
-        """Every sound result by its kind, in the order of their ids, each once. Raises StorageError: a file is there and cannot be read."""
+        """Every sound result by its kind, in the order of their ids, each once. Raises StorageError: a file
+        is there and cannot be read."""
         found: dict[str, dict[str, Result]] = {}
         for part in self.parts:
             for kind, results in part.by_kind().items():
@@ -44,7 +48,10 @@ class Reference(Store):
 
     def may_add(self) -> None:
         """Raises UserError: nothing may be added."""
-        raise UserError(f"what is asked for is not among the results that come with linbench, which are only read; name a folder of yours with {self.option}.")
+        raise UserError(
+            "what is asked for is not among the results that come with linbench, which are only read; name a"
+            f" folder of yours with {self.option}."
+        )
 
     def put(self, result: Result) -> Path:
         """Raises UserError: nothing may be added."""
@@ -71,7 +78,8 @@ def store_at(folder: str | Path, option: str = "--results") -> Store:
 
 
 def stores_below(folder: str | Path) -> list[Store]:
-    """Return a store for each folder with result files, this one and those in it; for `reference` those that come with linbench."""
+    """Return a store for each folder with result files, this one and those in it; for `reference` those that
+    come with linbench."""
     return _stores() if str(folder) == REFERENCE else below(Path(folder))
 
 
@@ -80,17 +88,23 @@ def stores_at(name: str) -> list[Store]:
     found = stores_below(name)
     if not found:
         hint = "" if Path(name).exists() else nearest(name, {REFERENCE: REFERENCE})
-        raise UserError(f"there are no results in {name} to compare against; {hint or f'name a folder that has some, or {REFERENCE}.'}")
+        raise UserError(
+            f"there are no results in {name} to compare against;"
+            f" {hint or f'name a folder that has some, or {REFERENCE}.'}"
+        )
     return found
 
 
 def place_beside(folder: Path, name: str, option: str) -> Path:
     """Return the place of what is made of the results in a folder where the user names none: below it.
 
-    Raises UserError: it is `reference`, which is only read. StorageError: the place is a link that leads out of the folder.
+    Raises UserError: it is `reference`, which is only read. StorageError: the place is a link that leads out
+    of the folder.
     """
     if str(folder) == REFERENCE:
-        raise UserError(f"the results that come with linbench are only read; say with {option} where to write.")
+        raise UserError(
+            f"the results that come with linbench are only read; say with {option} where to write."
+        )
     return folder_below(folder, name, option)
 
 

@@ -1,4 +1,5 @@
-"""Today's score of a result that an older linbench stored: of what a score depends on, chance is worked out by code that can change."""
+"""Today's score of a result that an older linbench stored: of what a score depends on, chance is worked out
+by code that can change."""
 
 from functools import cache
 from statistics import fmean
@@ -12,18 +13,21 @@ UNSCORED = "chance_as_stored"
 """The mark of a result that has the chance of its own day, since its task is not here to tell today's."""
 
 MOST_ANSWERS = 1 << 26
-"""Tokens times answers of the longest example whose chance is worked out for a stored result: settings come from a file, and none may keep a reader busy."""
+"""Tokens times answers of the longest example whose chance is worked out for a stored result: settings come
+from a file, and none may keep a reader busy."""
 
 Scored = dict[str, Any]
 """A result of a cell, as `linbench.results.store` reads it."""
 
 
 def rescored(result: Scored) -> Scored:
-    """Return the result with the chance that its task has today, of each of its tests too; the same object where that changes nothing.
+    """Return the result with the chance that its task has today, of each of its tests too; the same object
+    where that changes nothing.
 
-    A result that was scored as the task is scored today (`Task.scoring`) is not looked at further. One whose task is not registered here, or has another
-    version or source, keeps what it was stored with; unless it says how it was scored, it is marked `UNSCORED`. Nothing is imported from a path that a
-    result names. What a benchmark measured has no chance and stays as it is.
+    A result that was scored as the task is scored today (`Task.scoring`) is not looked at further. One whose
+    task is not registered here, or has another version or source, keeps what it was stored with; unless it
+    says how it was scored, it is marked `UNSCORED`. Nothing is imported from a path that a result names. What
+    a benchmark measured has no chance and stays as it is.
     """
     if "chance" not in result:
         return result

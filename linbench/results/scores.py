@@ -20,7 +20,8 @@ def validation_accuracy(result: Result) -> float | None:
 
 
 def validation_loss(result: Result) -> float:
-    """Return the validation loss at the end of training, whichever the task has; infinity for a diverged run."""
+    """Return the validation loss at the end of training, whichever the task has; infinity for a diverged
+    run."""
     last = result["curve"][-1] if result["status"] == "ok" else {}
     return next((float(last[name]) for name in ("nll", "mse") if name in last), inf)
 

@@ -1,4 +1,5 @@
-"""Variants side by side: on every task of a suite what each scores beside the first, and whether that is a difference."""
+"""Variants side by side: on every task of a suite what each scores beside the first, and whether that is a
+difference."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +20,8 @@ ALPHA = 0.05
 
 
 class Line(NamedTuple):
-    """One variant on one task. difference: its accuracy less that of the first named, by Welch, wherever both have two seeds; p: of it, among all
-    verdicts of the table; both None for the first named itself."""
+    """One variant on one task. difference: its accuracy less that of the first named, by Welch, wherever both
+    have two seeds; p: of it, among all verdicts of the table; both None for the first named itself."""
 
     task: str
     row: Row
@@ -54,14 +55,19 @@ class SideBySide:
         return list(found.values())
 
 
-def side_by_side(blocks: Sequence[Block], results: Mapping[str, Result], speeds: Sequence[Speeds] = ()) -> list[SideBySide]:
-    """A table for each form; all models of a block stand beside its first. `results` by the ids of their cells; models without any are left out, and so is
-    a block whose first has none. `speeds`: what was measured of layers, of which those on the same kind of device count."""
+def side_by_side(
+    blocks: Sequence[Block], results: Mapping[str, Result], speeds: Sequence[Speeds] = ()
+) -> list[SideBySide]:
+    """A table for each form; all models of a block stand beside its first. `results` by the ids of their
+    cells; models without any are left out, and so is a block whose first has none. `speeds`: what was
+    measured of layers, of which those on the same kind of device count."""
     forms: dict[str, list[tuple[str, list[Row]]]] = {}
     for block, title in zip(blocks, titles(blocks), strict=True):
         rows = _rows(block, results)
         if rows and rows[0].results:
-            forms.setdefault(rows[0].results[0]["cell"]["model"]["form"], []).append((title, [row for row in rows if row.results]))
+            forms.setdefault(rows[0].results[0]["cell"]["model"]["form"], []).append(
+                (title, [row for row in rows if row.results])
+            )
     return [_table(form, tasks, speeds) for form, tasks in forms.items()]
 
 
@@ -76,12 +82,19 @@ def _labels(models: Sequence[SuiteModel]) -> list[str]:
     names = [model.model for model in models]
     said = [told_apart([other.set for other in models if other.model == model.model]) for model in models]
     place = [names[:i].count(name) for i, name in enumerate(names)]
-    return [f"{name} ({words[i]})" if words[i] else name for name, words, i in zip(names, said, place, strict=True)]
+    return [
+        f"{name} ({words[i]})" if words[i] else name
+        for name, words, i in zip(names, said, place, strict=True)
+    ]
 
 
 def titles(blocks: Sequence[Block]) -> list[str]:
-    """The task of each, with its preset where it has one, and what tells it apart from others of that name."""
-    names, differ = [_name(block) for block in blocks], [{**block.task.set, **_mixture(block), **block.point} for block in blocks]
+    """The task of each, with its preset where it has one, and what tells it apart from others of that
+    name."""
+    names, differ = (
+        [_name(block) for block in blocks],
+        [{**block.task.set, **_mixture(block), **block.point} for block in blocks],
+    )
     found = []
     for name, own in zip(names, differ, strict=True):
         alike = [settings for other, settings in zip(names, differ, strict=True) if other == name]
@@ -93,12 +106,20 @@ def titles(blocks: Sequence[Block]) -> list[str]:
 def _name(block: Block) -> str:
     cells = [cell for _, cells in block.rows for cell in cells]
     presets = {cell.preset for cell in cells}
-    return f"{cells[0].task_entry.name} {preset}" if len(presets) == 1 and (preset := presets.pop()) else cells[0].task_entry.name
+    return (
+        f"{cells[0].task_entry.name} {preset}"
+        if len(presets) == 1 and (preset := presets.pop())
+        else cells[0].task_entry.name
+    )
 
 
 def _mixture(block: Block) -> dict[str, Any]:
     parts = {name: getattr(block.task, name) for name in ("train", "test")}
-    told = {name: ", ".join(" / ".join(f"{setting} {value}" for setting, value in part.items()) for part in of) for name, of in parts.items() if of}
+    told = {
+        name: ", ".join(" / ".join(f"{setting} {value}" for setting, value in part.items()) for part in of)
+        for name, of in parts.items()
+        if of
+    }
     return told | ({"test_lengths": block.task.test_lengths} if block.task.test_lengths else {})
 
 
@@ -109,7 +130,9 @@ def _table(form: str, tasks: Sequence[tuple[str, list[Row]]], speeds: Sequence[S
         for row in others:
             several = min(len(row.accuracies), len(first.accuracies)) > 1
             difference = welch(row.accuracies, first.accuracies) if several else None
-            reason = why_not(row, first) or (_ahead_by_diverging(row, first, difference) if difference else None)
+            reason = why_not(row, first) or (
+                _ahead_by_diverging(row, first, difference) if difference else None
+            )
             if difference and not reason:
                 ps[len(lines)], firsts[len(lines)] = difference.p, first
             lines.append(Line(title, row, difference, None, reason or ""))
@@ -118,20 +141,31 @@ def _table(form: str, tasks: Sequence[tuple[str, list[Row]]], speeds: Sequence[S
         assert difference is not None
         verdict = "no difference shown" if p > ALPHA else "better" if difference.mean > 0 else "worse"
         lines[place] = lines[place]._replace(p=p, verdict=f"{verdict}{_but(lines[place].row, firsts[place])}")
-    return SideBySide(form, tasks[0][1][0].label, tuple(lines), {title: _ways(rows, speeds) for title, rows in tasks})
+    return SideBySide(
+        form, tasks[0][1][0].label, tuple(lines), {title: _ways(rows, speeds) for title, rows in tasks}
+    )
 
 
 def _but(row: Row, first: Row) -> str:
     """What a verdict does not know; empty: nothing."""
     undeclared = [one.label for one in (row, first) if one.results[0]["model"]["state"] is None]
-    return f" at equal parameters; the state of {' and of '.join(undeclared)} is undeclared" if undeclared else ""
+    return (
+        f" at equal parameters; the state of {' and of '.join(undeclared)} is undeclared"
+        if undeclared
+        else ""
+    )
 
 
 def _ahead_by_diverging(row: Row, first: Row, difference: Difference) -> str | None:
-    """What keeps a variant that diverged from being called the better one: that counts as chance, which may be more than who ends gets."""
+    """What keeps a variant that diverged from being called the better one: that counts as chance, which may
+    be more than who ends gets."""
     ahead = row if difference.mean > 0 else first
     diverged = sum(result["status"] == DIVERGED for result in ahead.results)
-    return f"no verdict: {ahead.label} diverged on {diverged} of {counted(len(ahead.results), 'seed')}" if diverged else None
+    return (
+        f"no verdict: {ahead.label} diverged on {diverged} of {counted(len(ahead.results), 'seed')}"
+        if diverged
+        else None
+    )
 
 
 def _ways(rows: Sequence[Row], speeds: Sequence[Speeds]) -> dict[str, Way]:
@@ -139,7 +173,10 @@ def _ways(rows: Sequence[Row], speeds: Sequence[Speeds]) -> dict[str, Way]:
     cell = rows[0].results[0]["cell"]
     layers = {layer for row in rows if (layer := layer_of(row.results[0])) is not None}
     here = [these for these in speeds if these.results[0]["bench"]["device"] == cell["device"]]
-    found = {question: best_way(here, question, layers, length=cell["task"]["settings"].get("seq_len", 0)) for question in ASKED}
+    found = {
+        question: best_way(here, question, layers, length=cell["task"]["settings"].get("seq_len", 0))
+        for question in ASKED
+    }
     return {question: way for question, way in found.items() if way is not None}
 
 
@@ -165,7 +202,8 @@ def why_not(row: Row, first: Row) -> str | None:
 
 
 def _sizes_apart(row: Row, first: Row) -> str | None:
-    """In words, where sizes differ by more than `TOLERANCE`. States are compared where both are declared; the verdict says where one is not."""
+    """In words, where sizes differ by more than `TOLERANCE`. States are compared where both are declared; the
+    verdict says where one is not."""
     both = (row, first)
     sizes = [one.results[0]["model"] for one in both]
     counts = {"parameters": [size["parameters"] for size in sizes]}

@@ -7,13 +7,16 @@ from linbench.results.record import Result
 
 
 def slices(result: Result) -> dict[str, Any]:
-    """For every slice of the test the integers that occur (`at`), with sum and weight of every metric there; several tests are added up."""
+    """For every slice of the test the integers that occur (`at`), with sum and weight of every metric there;
+    several tests are added up."""
     tests = result.get("tests")
     if not tests:
         found: dict[str, Any] = result["slices"]
         return found
     names = dict.fromkeys(name for test in tests for name in test["slices"])
-    return {name: _added([test["slices"][name] for test in tests if name in test["slices"]]) for name in names}
+    return {
+        name: _added([test["slices"][name] for test in tests if name in test["slices"]]) for name in names
+    }
 
 
 def _added(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:

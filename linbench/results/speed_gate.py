@@ -46,15 +46,24 @@ class Pace:
     @property
     def red(self) -> bool:
         """Whether it takes longer than it may, and the fifths of both sides lie apart."""
-        return self.allowed is not None and not self.marks and self.times > self.allowed and self.between[0] > 1
+        return (
+            self.allowed is not None and not self.marks and self.times > self.allowed and self.between[0] > 1
+        )
 
 
-def paces(baseline: Sequence[Result], candidate: Sequence[Result], policy: Policy) -> tuple[list[Pace], list[str]]:
-    """Of every layer and shape that was timed in both, whatever code it ran; and why others of the baseline cannot be compared, a sentence each. The very same
-    machine must have timed both, whatever the policy lets differ."""
-    before, after = ([result for result in side if result["bench"]["question"] in TIMED] for side in (baseline, candidate))
+def paces(
+    baseline: Sequence[Result], candidate: Sequence[Result], policy: Policy
+) -> tuple[list[Pace], list[str]]:
+    """Of every layer and shape that was timed in both, whatever code it ran; and why others of the baseline
+    cannot be compared, a sentence each. The very same machine must have timed both, whatever the policy lets
+    differ."""
+    before, after = (
+        [result for result in side if result["bench"]["question"] in TIMED] for side in (baseline, candidate)
+    )
     found: dict[str, dict[str, list[Result]]] = {}
-    for side, results, questions in zip(SIDES, (before, after), aligned(before, after, asks=speed_question), strict=True):
+    for side, results, questions in zip(
+        SIDES, (before, after), aligned(before, after, asks=speed_question), strict=True
+    ):
         for result, question in zip(results, questions, strict=True):
             found.setdefault(canonical(question), {}).setdefault(side, []).append(result)
     every = sorted(found.values(), key=_order)
@@ -75,13 +84,27 @@ def _first(both: Mapping[str, Sequence[Result]]) -> Result:
 
 def _order(both: Mapping[str, Sequence[Result]]) -> tuple[int, str, int, int]:
     bench = _first(both)["bench"]
-    return TIMED.index(bench["question"]), _first(both)["label"], bench["shape"]["length"], bench["shape"]["batch"]
+    return (
+        TIMED.index(bench["question"]),
+        _first(both)["label"],
+        bench["shape"]["length"],
+        bench["shape"]["batch"],
+    )
 
 
 def _names(results: Sequence[Result]) -> list[str]:
-    """By what was asked of which layer; layers of one label are told apart by their settings, all else by shape."""
+    """By what was asked of which layer; layers of one label are told apart by their settings, all else by
+    shape."""
     layers = {canonical(told_apart_by(result)): result for result in results}
-    labels = dict(zip(layers, labelled([one["label"] for one in layers.values()], [told_apart_by(one) for one in layers.values()]), strict=True))
+    labels = dict(
+        zip(
+            layers,
+            labelled(
+                [one["label"] for one in layers.values()], [told_apart_by(one) for one in layers.values()]
+            ),
+            strict=True,
+        )
+    )
     return [_name(result, labels[canonical(told_apart_by(result))]) for result in results]
 
 
@@ -89,7 +112,10 @@ def _name(result: Result, label: str) -> str:
     bench = result["bench"]
     peer = f", beside {bench['peer']['name']}" if bench["peer"] else ""
     batch = counted(bench["shape"]["batch"], "sequence")
-    return f"{label} {bench['layer']['form']}, {asked(bench['question'], bench['shape']['length'])}, {batch}, {bench['precision']}{peer}"
+    return (
+        f"{label} {bench['layer']['form']}, {asked(bench['question'], bench['shape']['length'])}, {batch},"
+        f" {bench['precision']}{peer}"
+    )
 
 
 def _why_not(name: str, both: Mapping[str, Sequence[Result]], policy: Policy) -> str | None:
@@ -98,16 +124,30 @@ def _why_not(name: str, both: Mapping[str, Sequence[Result]], policy: Policy) ->
         return f"The speed of {name} is missing in the candidate."
     for side, results in both.items():
         if len(results) > 1:
-            return f"The speed of {name} is there {len(results)} times in the {side}, of different code; give folders that hold one run each."
+            return (
+                f"The speed of {name} is there {len(results)} times in the {side}, of different code; give"
+                " folders that hold one run each."
+            )
     before, after = (both[side][0] for side in SIDES)
     if before["status"] not in _ANSWERS:
-        return f"The speed of {name} was not measured in the baseline: {before['status']}, {str(before['reason']).rstrip('.')}."
+        return (
+            f"The speed of {name} was not measured in the baseline: {before['status']},"
+            f" {str(before['reason']).rstrip('.')}."
+        )
     if after["status"] != "ok" and before["status"] == "ok":
-        return f"The speed of {name} could not be measured in the candidate: {after['status']}, {str(after['reason']).rstrip('.')}."
-    here, there = ({"device": machine(one), **packages(one, one["bench"]["device"])} for one in (before, after))
+        return (
+            f"The speed of {name} could not be measured in the candidate: {after['status']},"
+            f" {str(after['reason']).rstrip('.')}."
+        )
+    here, there = (
+        {"device": machine(one), **packages(one, one["bench"]["device"])} for one in (before, after)
+    )
     for what in here:
         if here[what] != there.get(what) and (what == "device" or what not in policy.may_differ):
-            return f"The speed of {name} cannot be compared: {what} is {here[what]} in the baseline and {there.get(what)} in the candidate."
+            return (
+                f"The speed of {name} cannot be compared: {what} is {here[what]} in the baseline and"
+                f" {there.get(what)} in the candidate."
+            )
     return None
 
 
@@ -116,6 +156,10 @@ def _pace(name: str, before: Result, after: Result, allowed: float | None) -> Pa
     for timing in (REPLAYED, AS_CALLED):
         rates = speed_of(before, OURS, timing), speed_of(after, OURS, timing)
         if rates[0] is not None and rates[1] is not None:
-            marks = tuple(f"{side}: {', '.join(one['marks'])}" for side, one in zip(SIDES, (before, after), strict=True) if one["marks"])
+            marks = tuple(
+                f"{side}: {', '.join(one['marks'])}"
+                for side, one in zip(SIDES, (before, after), strict=True)
+                if one["marks"]
+            )
             return Pace(name, timing, rates[0], rates[1], marks, allowed)
     return None

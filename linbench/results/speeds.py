@@ -14,7 +14,8 @@ from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
 
 
 class Rate(NamedTuple):
-    """Tokens per second: by the median, and by those seconds that a fifth of the calls exceeded (low) and stayed under (high)."""
+    """Tokens per second: by the median, and by those seconds that a fifth of the calls exceeded (low) and
+    stayed under (high)."""
 
     median: float
     low: float
@@ -53,10 +54,15 @@ class Series:
 
     def rate(self, length: int, timing: str) -> Rate | None:
         """At a length; None where nothing was timed that way, or by a kernel that has changed since."""
-        return speed_of(self.results[length], self.side, timing) if length in self.results and not self.outdated(length) else None
+        return (
+            speed_of(self.results[length], self.side, timing)
+            if length in self.results and not self.outdated(length)
+            else None
+        )
 
     def outdated(self, length: int) -> str | None:
-        """Why what was measured there may not stand beside others, as `kernel_changes` says; None: it may. A peer has no kernel of ours."""
+        """Why what was measured there may not stand beside others, as `kernel_changes` says; None: it may. A
+        peer has no kernel of ours."""
         return outdated(self.results[length]) if self.side == OURS else None
 
     def rates(self, timing: str) -> dict[int, Rate]:
@@ -66,11 +72,17 @@ class Series:
     def growth(self, timing: str) -> float | None:
         """`growth` of the time of one sequence; of decoding, of the time of one token."""
         decoding = self.any["bench"]["question"] == "decode"
-        return growth({length: (1 if decoding else length) / rate.median for length, rate in self.rates(timing).items()})
+        return growth(
+            {length: (1 if decoding else length) / rate.median for length, rate in self.rates(timing).items()}
+        )
 
     def numbers(self, pick: tuple[str, ...]) -> dict[int, float]:
         """By length, what lies there in the results that have it and are not `outdated`."""
-        found = {length: _inside(result, pick) for length, result in self.results.items() if not self.outdated(length)}
+        found = {
+            length: _inside(result, pick)
+            for length, result in self.results.items()
+            if not self.outdated(length)
+        }
         return {length: value for length, value in found.items() if value is not None}
 
 
@@ -94,12 +106,16 @@ class Speeds:
     @property
     def results(self) -> list[Result]:
         """All of them, each once."""
-        return list({result["id"]: result for series in self.series for result in series.results.values()}.values())
+        return list(
+            {result["id"]: result for series in self.series for result in series.results.values()}.values()
+        )
 
     @property
     def timings(self) -> list[str]:
         """In which ways anything was timed, the device alone first."""
-        return [timing for timing in (REPLAYED, AS_CALLED) if any(series.rates(timing) for series in self.series)]
+        return [
+            timing for timing in (REPLAYED, AS_CALLED) if any(series.rates(timing) for series in self.series)
+        ]
 
     @property
     def about(self) -> str:
@@ -108,12 +124,16 @@ class Speeds:
 
     def slug(self, of: str) -> str:
         """A name for files of what is shown of them."""
-        words = f"speed {self.question} {of} d{self.d_model} {self.precision} {self.load} {self.form} {self.device}"
+        words = (
+            f"speed {self.question} {of} d{self.d_model} {self.precision} {self.load} {self.form}"
+            f" {self.device}"
+        )
         return file_name(words.replace(",", "").replace("_", " "))
 
 
 def speeds(results: Iterable[Result], *, form: str = "auto") -> list[Speeds]:
-    """Results of layers grouped into what may be compared, of kernels that chose their form by themselves, or of all forms by name with `form` "named"."""
+    """Results of layers grouped into what may be compared, of kernels that chose their form by themselves, or
+    of all forms by name with `form` "named"."""
     groups: dict[tuple[Any, ...], list[Result]] = {}
     for result in results:
         if (result["bench"]["backend"] == "auto") == (form == "auto"):
@@ -122,22 +142,38 @@ def speeds(results: Iterable[Result], *, form: str = "auto") -> list[Speeds]:
     for (question, of_form, width, precision, device), members in groups.items():
         for load, loaded in _by_load(question, members).items():
             found.append(Speeds(question, of_form, width, precision, device, load, _series(loaded)))
-    return sorted(found, key=lambda one: (_ORDER.index(one.question), one.form, one.d_model, one.precision, one.device, len(one.load), one.load))
+    return sorted(
+        found,
+        key=lambda one: (
+            _ORDER.index(one.question),
+            one.form,
+            one.d_model,
+            one.precision,
+            one.device,
+            len(one.load),
+            one.load,
+        ),
+    )
 
 
 _ORDER = ("train", "prefill", "decode", "memory")
 
 
 def current(results: Iterable[Result]) -> Result:
-    """Of what was measured of one layer at one shape, beside peers or alone, that which stands for our side: by the latest code, and of what
-    that measured beside a peer before alone, as a ratio is best of one run.
+    """Of what was measured of one layer at one shape, beside peers or alone, that which stands for our side:
+    by the latest code, and of what that measured beside a peer before alone, as a ratio is best of one run.
 
-    A result that does not say when it was measured, as none did once, is older than those that do. Of two such by different code the one without a peer is
-    later: beside a peer our side is measured as well, so that who has that asks for ours alone only to have it anew.
+    A result that does not say when it was measured, as none did once, is older than those that do. Of two
+    such by different code the one without a peer is
+    later: beside a peer our side is measured as well, so that who has that asks for ours alone only to have
+        it anew.
     """
     every = list(results)
     latest = max(every, key=lambda one: (one.get("when", ""), one["bench"]["peer"] is None))
-    return max((one for one in every if _code(one) == _code(latest)), key=lambda one: (one["bench"]["peer"] is not None, one.get("when", "")))
+    return max(
+        (one for one in every if _code(one) == _code(latest)),
+        key=lambda one: (one["bench"]["peer"] is not None, one.get("when", "")),
+    )
 
 
 def _code(result: Result) -> tuple[Any, ...]:
@@ -159,19 +195,31 @@ def speed_of(result: Result, side: str, timing: str) -> Rate | None:
 
 def rate_of(seconds: Mapping[str, float] | None, count: float) -> Rate | None:
     """So many in each of these seconds, per second; None where nothing was timed."""
-    return None if seconds is None else Rate(count / seconds["median"], count / seconds["high"], count / seconds["low"])
+    return (
+        None
+        if seconds is None
+        else Rate(count / seconds["median"], count / seconds["high"], count / seconds["low"])
+    )
 
 
 def asked(question: str, length: int) -> str:
     """What was timed, in words: `training at T 256`."""
-    return {"train": f"training at T {length:,}", "prefill": f"prompts of {length:,} tokens", "decode": f"decoding after {length:,} tokens"}[question]
+    return {
+        "train": f"training at T {length:,}",
+        "prefill": f"prompts of {length:,} tokens",
+        "decode": f"decoding after {length:,} tokens",
+    }[question]
 
 
 def machine(result: Result) -> str:
     """What it was measured on."""
     found = result["environment"]
     name = str(found["device"]["name"])
-    return name if result["bench"]["device"] != "cpu" else f"{name}, {found['threads']} thread{'s' * (found['threads'] > 1)}"
+    return (
+        name
+        if result["bench"]["device"] != "cpu"
+        else f"{name}, {found['threads']} thread{'s' * (found['threads'] > 1)}"
+    )
 
 
 def told_apart_by(result: Result) -> dict[str, Any]:
@@ -183,12 +231,18 @@ def told_apart_by(result: Result) -> dict[str, Any]:
 
 def _alike(result: Result) -> tuple[Any, ...]:
     bench = result["bench"]
-    return bench["question"], bench["layer"]["form"], bench["layer"]["d_model"], bench["precision"], machine(result)
+    return (
+        bench["question"],
+        bench["layer"]["form"],
+        bench["layer"]["d_model"],
+        bench["precision"],
+        machine(result),
+    )
 
 
 def _by_load(question: str, members: Sequence[Result]) -> dict[str, list[Result]]:
-    """A sequence alone, so many at once, or so many tokens in batches that hold as many sequences as that makes; a sequence that fills such a batch alone
-    belongs to both."""
+    """A sequence alone, so many at once, or so many tokens in batches that hold as many sequences as that
+    makes; a sequence that fills such a batch alone belongs to both."""
     found: dict[str, list[Result]] = {}
     filled = {_rounded(result) for result in members if result["bench"]["shape"]["batch"] > 1}
     for result in members:
@@ -208,7 +262,8 @@ def _rounded(result: Result) -> int:
 
 
 def _series(members: Sequence[Result]) -> tuple[Series, ...]:
-    """By label, told apart by settings where these differ; of ours what is `current`, of a peer what was measured last."""
+    """By label, told apart by settings where these differ; of ours what is `current`, of a peer what was
+    measured last."""
     layers: dict[str, list[Result]] = {}
     for result in members:
         layer = {**result["bench"]["layer"], "backend": result["bench"]["backend"]}
@@ -221,7 +276,14 @@ def _series(members: Sequence[Result]) -> tuple[Series, ...]:
         found.append(Series(label, OURS, ours))
         for side in dict.fromkeys(side for result in group for side in result["sides"] if side != OURS):
             theirs = _by_length(result for result in group if side in result["sides"])
-            found.append(Series(label, side, theirs, frozenset(at for at, result in theirs.items() if result["id"] != ours[at]["id"])))
+            found.append(
+                Series(
+                    label,
+                    side,
+                    theirs,
+                    frozenset(at for at, result in theirs.items() if result["id"] != ours[at]["id"]),
+                )
+            )
     return tuple(sorted(found, key=lambda one: one.name))
 
 

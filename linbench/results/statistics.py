@@ -1,4 +1,5 @@
-"""What numbers over seeds allow to be said: differences of means, shares that learnt, and how many questions were asked at once."""
+"""What numbers over seeds allow to be said: differences of means, shares that learnt, and how many questions
+were asked at once."""
 
 import math
 from collections.abc import Sequence
@@ -17,14 +18,23 @@ class Difference(NamedTuple):
     """With `high` the two-sided confidence interval."""
     high: float
     p: float
-    """The probability of a difference at least this far in the direction of the alternative where there is none."""
+    """The probability of a difference at least this far in the direction of the alternative where there is
+    none."""
 
 
-def welch(values: Sequence[float], reference: Sequence[float], *, alternative: Alternative = "two-sided", confidence: float = 0.95) -> Difference:
-    """The mean of `values` less that of `reference`, by Welch's t for unequal variances (Welch 1947, doi:10.1093/biomet/34.1-2.28).
+def welch(
+    values: Sequence[float],
+    reference: Sequence[float],
+    *,
+    alternative: Alternative = "two-sided",
+    confidence: float = 0.95,
+) -> Difference:
+    """The mean of `values` less that of `reference`, by Welch's t for unequal variances (Welch 1947,
+    doi:10.1093/biomet/34.1-2.28).
 
-    Where neither side has any spread there is no t: the interval is the difference itself, and p is 0 if it is what the alternative says, else 1.
-    Raises ValueError: fewer than two values on a side, or one that is not finite.
+    Where neither side has any spread there is no t: the interval is the difference itself, and p is 0 if it
+    is what the alternative says, else 1. Raises ValueError: fewer than two values on a side, or one that is
+    not finite.
     """
     from scipy.special import stdtrit  # where it is needed: scipy takes half a second to load
 
@@ -32,15 +42,27 @@ def welch(values: Sequence[float], reference: Sequence[float], *, alternative: A
     if min(map(len, sides)) < 2 or not all(math.isfinite(value) for side in sides for value in side):
         raise ValueError("Welch's t needs two or more finite values on each side")
     difference = mean(values) - mean(reference)
-    parts = variance(values) / len(values), variance(reference) / len(reference)  # exact, as mean is: equal values have none, and equal means
+    # exact, as mean is: equal values have none, and equal means
+    parts = variance(values) / len(values), variance(reference) / len(reference)
     counts = len(values), len(reference)
     p = welch_p(difference, parts, counts, alternative=alternative)
-    reach = float(stdtrit(_degrees(parts, counts), (1 + confidence) / 2)) * math.sqrt(sum(parts)) if any(parts) else 0.0
+    reach = (
+        float(stdtrit(_degrees(parts, counts), (1 + confidence) / 2)) * math.sqrt(sum(parts))
+        if any(parts)
+        else 0.0
+    )
     return Difference(difference, difference - reach, difference + reach, p)
 
 
-def welch_p(difference: float, parts: tuple[float, float], counts: tuple[int, int], *, alternative: Alternative = "two-sided") -> float:
-    """Return the p of Welch's t for a difference of two means; parts: the variance of each mean, counts: the values that each is of."""
+def welch_p(
+    difference: float,
+    parts: tuple[float, float],
+    counts: tuple[int, int],
+    *,
+    alternative: Alternative = "two-sided",
+) -> float:
+    """Return the p of Welch's t for a difference of two means; parts: the variance of each mean, counts: the
+    values that each is of."""
     from scipy.special import stdtr
 
     if not any(parts):
@@ -56,9 +78,12 @@ def _degrees(parts: tuple[float, float], counts: tuple[int, int]) -> float:
     return sum(parts) ** 2 / sum(part**2 / (count - 1) for part, count in zip(parts, counts, strict=True))
 
 
-def fisher(learnt: int, of: int, reference_learnt: int, reference_of: int, *, alternative: Alternative = "two-sided") -> float:
-    """The p of Fisher's exact test: `learnt` of so many seeds beside `reference_learnt` of so many, `less` meaning a smaller share than the
-    reference's (Fisher 1922, doi:10.2307/2340521). Raises ValueError: more learnt than there are.
+def fisher(
+    learnt: int, of: int, reference_learnt: int, reference_of: int, *, alternative: Alternative = "two-sided"
+) -> float:
+    """The p of Fisher's exact test: `learnt` of so many seeds beside `reference_learnt` of so many, `less`
+    meaning a smaller share than the reference's (Fisher 1922, doi:10.2307/2340521). Raises ValueError: more
+    learnt than there are.
     """
     from scipy.stats import fisher_exact
 
@@ -69,8 +94,8 @@ def fisher(learnt: int, of: int, reference_learnt: int, reference_of: int, *, al
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Each p as it counts among all of them (Holm 1979): those at most alpha may be called shown together, with a probability of at most alpha that any
-    one of them is false. In the order given.
+    """Each p as it counts among all of them (Holm 1979): those at most alpha may be called shown together,
+    with a probability of at most alpha that any one of them is false. In the order given.
     """
     adjusted, least = [0.0] * len(ps), 0.0
     for rank, place in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):

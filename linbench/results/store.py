@@ -32,7 +32,8 @@ _STALE_SECONDS = 3600
 
 
 class NewerResultError(StorageError):
-    """A result file of a schema that this linbench does not know. Whoever would write in its place must not; whoever reads many passes it over."""
+    """A result file of a schema that this linbench does not know. Whoever would write in its place must not;
+    whoever reads many passes it over."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path} cannot be used: {reason}.")
@@ -46,14 +47,15 @@ class Store:
         self.folder, self.option = Path(folder), option
         """`option`: by which the user has named the folder."""
         self.set_aside: dict[Path, str] = {}
-        """Files that do not count, found since this store was opened, each with the reason. They go by their present names: one whose cell is run again gets
-        another name, and stays."""
+        """Files that do not count, found since this store was opened, each with the reason. They go by their
+        present names: one whose cell is run again gets another name, and stays."""
 
     read_only = False
     """Whether nothing may be written there."""
 
     def may_add(self) -> None:
-        """See that results may be added, before anything is spent on them; `prepare` sees whether they can be."""
+        """See that results may be added, before anything is spent on them; `prepare` sees whether they can
+        be."""
 
     def prepare(self) -> None:
         """Make the folder and see that it can be written, before anything is spent on what could not be kept.
@@ -63,8 +65,10 @@ class Store:
         with storage_sentence(self.folder, "cannot keep results in"):
             self.folder.mkdir(parents=True, exist_ok=True)
             self._locks.mkdir(exist_ok=True)
-            for leftover in self.folder.glob(f"{LEFTOVER}*"):  # of a writer that was killed, or at work and done meanwhile
-                with suppress(OSError):  # one that cannot be removed, such as a folder of that name, is in nobody's way
+            # of a writer that was killed, or at work and done meanwhile
+            for leftover in self.folder.glob(f"{LEFTOVER}*"):
+                # one that cannot be removed, such as a folder of that name, is in nobody's way
+                with suppress(OSError):
                     if time.time() - leftover.lstat().st_mtime > _STALE_SECONDS:
                         leftover.unlink()
             with tempfile.NamedTemporaryFile(dir=self.folder, prefix=LEFTOVER) as probe:
@@ -72,9 +76,10 @@ class Store:
                 probe.flush()
 
     def get(self, cell_id: str) -> Result | None:
-        """The result of a cell, or None, as for one of an older schema. A file that is torn, altered or misnamed, that may not be read, or that does not fit
-        the record of a result is set aside with the reason, so that its cell runs again. It stays as it is, since who reads may not be who writes here.
-        A result of an older code has the score that `rescored` gives it.
+        """The result of a cell, or None, as for one of an older schema. A file that is torn, altered or
+        misnamed, that may not be read, or that does not fit the record of a result is set aside with the
+        reason, so that its cell runs again. It stays as it is, since who reads may not be who writes here. A
+        result of an older code has the score that `rescored` gives it.
 
         Raises StorageError: the system fails to read the file, or it comes from a newer linbench.
         """
@@ -86,9 +91,11 @@ class Store:
         return found if found is None else rescored(found)
 
     def put(self, result: Result) -> Path:
-        """Keep a result: written aside, flushed to the disk, then renamed. What stands in its place and does not count is kept under another name.
+        """Keep a result: written aside, flushed to the disk, then renamed. What stands in its place and does
+        not count is kept under another name.
 
-        Raises StorageError; nothing is left behind then. Raises ValueError: this is not a result as `linbench.results.schema` has it.
+        Raises StorageError; nothing is left behind then. Raises ValueError: this is not a result as
+        `linbench.results.schema` has it.
         """
         path = self._path(result["id"])
         text = canonical({**result, "checksum": digest(result)})
@@ -111,7 +118,10 @@ class Store:
         """
         with storage_sentence(self.folder, "cannot read results in", self.option):
             if not self.folder.is_dir():
-                raise StorageError(f"there is no results folder {self.folder}; `linbench run` makes one, {self.option} names another.")
+                raise StorageError(
+                    f"there is no results folder {self.folder}; `linbench run` makes one, {self.option} names"
+                    " another."
+                )
             names = sorted(path.name for path in self.folder.iterdir())
         kinds: dict[str, list[Result]] = {kind: [] for kind in RECORDS}
         for name in (name for name in names if _FILE.fullmatch(name)):
@@ -131,7 +141,8 @@ class Store:
 
     @contextmanager
     def claim(self, cell_id: str) -> Iterator[bool]:
-        """Whether this process may run the cell now; another launcher on the same folder may have it. A killed holder's claim is free."""
+        """Whether this process may run the cell now; another launcher on the same folder may have it. A
+        killed holder's claim is free."""
         lock = FileLock(self._locks / f"{cell_id}.lock")
         with storage_sentence(self._locks, "cannot claim a cell in"):
             ours = _acquired(lock)
@@ -172,7 +183,8 @@ _NOT_OURS = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG)
 
 
 def _read(path: Path, cell_id: str) -> Result | str | None:
-    """The result in a file without its checksum; None: there is no file, or it is of an older schema. A text: why it does not count.
+    """The result in a file without its checksum; None: there is no file, or it is of an older schema. A text:
+    why it does not count.
 
     Raises StorageError: the system fails to read it, or it comes from a newer linbench.
     """
@@ -194,7 +206,10 @@ def _read(path: Path, cell_id: str) -> Result | str | None:
     if isinstance(schema, bool) or not isinstance(schema, int):
         return "schema should be a whole number"
     if schema > SCHEMA:
-        raise NewerResultError(path, f"it was written by a newer linbench (schema {schema}, this one knows {SCHEMA}); update linbench")
+        raise NewerResultError(
+            path,
+            f"it was written by a newer linbench (schema {schema}, this one knows {SCHEMA}); update linbench",
+        )
     return None if schema < SCHEMA else misfit(result) or result
 
 
@@ -203,7 +218,11 @@ def _sound(text: bytes, cell_id: str) -> Result | None:
     try:
         result: Result = read_json(text)
         checksum = result.pop("checksum")
-        return result if checksum == (_written_digest(text) or digest(result)) and result["id"] == cell_id else None
+        return (
+            result
+            if checksum == (_written_digest(text) or digest(result)) and result["id"] == cell_id
+            else None
+        )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -212,23 +231,27 @@ _CHECKSUM = re.compile(rb'"checksum":"([0-9a-f]{64})",')
 
 
 def _written_digest(text: bytes) -> str | None:
-    """The digest of what was written beside the checksum, where it stands there as it was made of; to write it all down anew takes a third of the time of
-    reading. None: it is written in another way, or altered."""
+    """The digest of what was written beside the checksum, where it stands there as it was made of; to write
+    it all down anew takes a third of the time of reading. None: it is written in another way, or altered."""
     found = _CHECKSUM.search(text)
     made = hashlib.sha256(text[: found.start()] + text[found.end() :]).hexdigest() if found else ""
     return made if found and made.encode() == found[1] else None
 
 
 def below(folder: Path) -> list[Store]:
-    """Return a store for each folder with result files, this one and those in it, in the order of their names. A folder that may not be read is set aside by
-    the first of them."""
+    """Return a store for each folder with result files, this one and those in it, in the order of their
+    names. A folder that may not be read is set aside by the first of them."""
     unreadable: dict[Path, str] = {}
 
     def note(error: OSError) -> None:
         if error.errno in _NOT_OURS:
             unreadable[Path(error.filename)] = f"the folder cannot be read: {error.strerror}"
 
-    there = [Path(place) for place, folders, files in os.walk(folder, onerror=note) if any(map(_FILE.fullmatch, (*folders, *files)))]
+    there = [
+        Path(place)
+        for place, folders, files in os.walk(folder, onerror=note)
+        if any(map(_FILE.fullmatch, (*folders, *files)))
+    ]
     stores = [Store(path) for path in sorted(there)] or [Store(folder)] * bool(unreadable)
     for store in stores[:1]:
         store.set_aside |= unreadable

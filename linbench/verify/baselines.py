@@ -14,9 +14,11 @@ def has_baselines(task: type[Task]) -> bool:
 
 
 def baselines(task: Task, *, examples: int, seed: int = 0, device: str = "cpu") -> dict[str, Marks]:
-    """Each baseline by its name, then the exact solver by what it is, `task.bound`, on the examples that a model of that seed is tested on.
+    """Each baseline by its name, then the exact solver by what it is, `task.bound`, on the examples that a
+    model of that seed is tested on.
 
-    There is no "nll": an exact solver gives answers alone, and n-grams hold what they never saw for impossible.
+    There is no "nll": an exact solver gives answers alone, and n-grams hold what they never saw for
+    impossible.
     """
     totals: dict[str, Scores] = {}
     for index in torch.split(torch.arange(examples, device=device), EXAMPLES):
@@ -24,5 +26,8 @@ def baselines(task: Task, *, examples: int, seed: int = 0, device: str = "cpu") 
         solved = Prediction(task.solve(batch), torch.zeros(batch.positions.shape, device=device))
         for name, prediction in {**task.baselines(batch), task.bound: solved}.items():
             scores = task.score(batch, prediction)
-            add(totals.setdefault(name, {}), {metric: pair for metric, pair in scores.items() if metric != "nll"})
+            add(
+                totals.setdefault(name, {}),
+                {metric: pair for metric, pair in scores.items() if metric != "nll"},
+            )
     return dict(zip(totals, marks(list(totals.values())), strict=True))

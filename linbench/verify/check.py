@@ -22,13 +22,15 @@ class Finding(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """What is not declared is no fault, nor what is not to be expected of it; what is not judged has its fault told elsewhere."""
+        """What is not declared is no fault, nor what is not to be expected of it; what is not judged has its
+        fault told elsewhere."""
         return self.verdict != "WRONG"
 
 
 def check(subject: Subject, tell: Callable[[Finding], None] = lambda finding: None) -> list[Finding]:
-    """Put a subject to every law in turn. An exception is the mixer's own fault, and named with its place by the first law that meets it; the others that do
-    are not judged. What cannot be built is asked nothing more. `tell` hears each finding as soon as it is there."""
+    """Put a subject to every law in turn. An exception is the mixer's own fault, and named with its place by
+    the first law that meets it; the others that do are not judged. What cannot be built is asked nothing
+    more. `tell` hears each finding as soon as it is there."""
     findings, raised = [], dict[str, str]()
     for name, law in LAWS.items():
         verdict, found = _judged(name, law, subject, raised)
@@ -39,8 +41,11 @@ def check(subject: Subject, tell: Callable[[Finding], None] = lambda finding: No
     return findings
 
 
-def _judged(name: str, law: Callable[[Subject], Any], subject: Subject, raised: dict[str, str]) -> tuple[Verdict, str]:
-    """Return the verdict of a law and what was found. raised: exceptions, by where they come from, with the law that met them first."""
+def _judged(
+    name: str, law: Callable[[Subject], Any], subject: Subject, raised: dict[str, str]
+) -> tuple[Verdict, str]:
+    """Return the verdict of a law and what was found. raised: exceptions, by where they come from, with the
+    law that met them first."""
     try:
         held, found = law(subject)
     except UndeclaredError as undeclared:

@@ -34,8 +34,8 @@ class Row(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What came out. Errors are None where the row did not end, or not with finite numbers, or of gradients that there are none of. reason: what is wrong,
-    in one line."""
+    """What came out. Errors are None where the row did not end, or not with finite numbers, or of gradients
+    that there are none of. reason: what is wrong, in one line."""
 
     row: Row
     error: float | None
@@ -51,8 +51,19 @@ class Verdict(NamedTuple):
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         limit, gradient_limit = LIMITS[self.row.precision]
-        numbers = {"error": self.error, "limit": limit, "gradient_error": self.gradient_error, "gradient_limit": gradient_limit}
-        return {**self.row._asdict(), **numbers, "seconds": self.seconds, "ok": self.ok, "reason": self.reason}
+        numbers = {
+            "error": self.error,
+            "limit": limit,
+            "gradient_error": self.gradient_error,
+            "gradient_limit": gradient_limit,
+        }
+        return {
+            **self.row._asdict(),
+            **numbers,
+            "seconds": self.seconds,
+            "ok": self.ok,
+            "reason": self.reason,
+        }
 
 
 def rows(device: str, kernels: Sequence[str] = ()) -> list[Row]:
@@ -61,14 +72,24 @@ def rows(device: str, kernels: Sequence[str] = ()) -> list[Row]:
     for kernel in kernels:
         if kernel not in found:
             raise unknown("kernel", kernel, found)
-    return [Row(kernel, case, precision, device) for kernel in kernels or found for case in found[kernel] for precision in DTYPES]
+    return [
+        Row(kernel, case, precision, device)
+        for kernel in kernels or found
+        for case in found[kernel]
+        for precision in DTYPES
+    ]
 
 
-def examine(these: Sequence[Row], *, workers: int, tell: Callable[[Verdict], None] = lambda verdict: None) -> list[Verdict]:
-    """Verdicts in the order of the rows; `tell` hears each as soon as it is there. workers: processes side by side, or 0 for none."""
+def examine(
+    these: Sequence[Row], *, workers: int, tell: Callable[[Verdict], None] = lambda verdict: None
+) -> list[Verdict]:
+    """Verdicts in the order of the rows; `tell` hears each as soon as it is there. workers: processes side by
+    side, or 0 for none."""
     verdicts: dict[int, Verdict] = {}
     places = handed_out(these) if workers else range(len(these))
-    for turn, outcome in outcomes(verdict, [these[place] for place in places], workers=workers, seconds=SECONDS):
+    for turn, outcome in outcomes(
+        verdict, [these[place] for place in places], workers=workers, seconds=SECONDS
+    ):
         place = places[turn]
         found = Verdict(these[place], None, None, None, outcome.failure) if outcome.failure else outcome.value
         verdicts[place] = found
@@ -77,9 +98,13 @@ def examine(these: Sequence[Row], *, workers: int, tell: Callable[[Verdict], Non
 
 
 def handed_out(these: Sequence[Row]) -> list[int]:
-    """The places of the rows in the order in which processes take them: every kernel's spread over all. Rows of one kernel launch much the same, which two of
-    them compile twice if they begin at once, and else once."""
-    of = {kernel: [place for place, row in enumerate(these) if row.kernel == kernel] for kernel in dict.fromkeys(row.kernel for row in these)}
+    """The places of the rows in the order in which processes take them: every kernel's spread over all. Rows
+    of one kernel launch much the same, which two of them compile twice if they begin at once, and else
+    once."""
+    of = {
+        kernel: [place for place, row in enumerate(these) if row.kernel == kernel]
+        for kernel in dict.fromkeys(row.kernel for row in these)
+    }
     share = {place: (i + 0.5) / len(places) for places in of.values() for i, place in enumerate(places)}
     return sorted(share, key=share.__getitem__)
 
@@ -93,10 +118,16 @@ def verdict(row: Row) -> Verdict:
     limit, gradient_limit = LIMITS[row.precision]
     reasons = [
         f"{what} are off by {error:.1e}" if math.isfinite(error) else f"{what} are not finite"
-        for what, error, most in (("outputs", found.output, limit), (f"gradients of {found.worst}", found.gradient, gradient_limit))
+        for what, error, most in (
+            ("outputs", found.output, limit),
+            (f"gradients of {found.worst}", found.gradient, gradient_limit),
+        )
         if error is not None and not error <= most
     ]
-    finite = [error if error is not None and math.isfinite(error) else None for error in (found.output, found.gradient)]
+    finite = [
+        error if error is not None and math.isfinite(error) else None
+        for error in (found.output, found.gradient)
+    ]
     return Verdict(row, finite[0], finite[1], found.seconds, "; ".join(reasons) or None)
 
 
@@ -112,5 +143,6 @@ def how_kernels_run(device: str) -> str:
 
 
 def side_by_side(device: str) -> int:
-    """How many processes to use: none on a CPU, whose cores one process fills; on a GPU as many as can compile at once, up to 12."""
+    """How many processes to use: none on a CPU, whose cores one process fills; on a GPU as many as can
+    compile at once, up to 12."""
     return 0 if device == "cpu" else max(1, min(12, (os.cpu_count() or 1) - 1))

@@ -21,8 +21,16 @@ from linbench.verify.kernel_errors import Inputs, Trial, normal
 from linbench.verify.scan_cases import SCANS
 
 
-def _convolution(width: int, l2_heads: tuple[int, int] | None, state: bool, silu: bool = True, parts: tuple[int, ...] = (96,)) -> Trial:
-    inputs = {"x": normal(3, 99, 96), "weight": normal(width, 96)} | ({"before": normal(3, width - 1, 96)} if state else {})
+def _convolution(
+    width: int,
+    l2_heads: tuple[int, int] | None,
+    state: bool,
+    silu: bool = True,
+    parts: tuple[int, ...] = (96,),
+) -> Trial:
+    inputs = {"x": normal(3, 99, 96), "weight": normal(width, 96)} | (
+        {"before": normal(3, width - 1, 96)} if state else {}
+    )
 
     def truth(given: Inputs) -> tuple[Tensor, ...]:
         x, weight = given["x"], given["weight"]
@@ -32,11 +40,20 @@ def _convolution(width: int, l2_heads: tuple[int, int] | None, state: bool, silu
             y = F.silu(y)
         if l2_heads is not None:
             heads, rest = y[..., : l2_heads[0]].reshape(*y.shape[:2], -1, l2_heads[1]), y[..., l2_heads[0] :]
-            y = torch.cat([(heads / (heads.square().sum(-1, keepdim=True) + 1e-6).sqrt()).flatten(-2), rest], dim=-1)
+            y = torch.cat(
+                [(heads / (heads.square().sum(-1, keepdim=True) + 1e-6).sqrt()).flatten(-2), rest], dim=-1
+            )
         return *torch.split(y, list(parts), dim=-1), seen[:, x.shape[1] :]
 
     def kernel(given: Inputs) -> tuple[Tensor, ...]:
-        y, last = short_convolution(given["x"], given["weight"], given.get("before"), activation="silu" if silu else None, l2_heads=l2_heads, parts=parts)
+        y, last = short_convolution(
+            given["x"],
+            given["weight"],
+            given.get("before"),
+            activation="silu" if silu else None,
+            l2_heads=l2_heads,
+            parts=parts,
+        )
         return *y, last
 
     return Trial(kernel, truth, inputs)
@@ -50,7 +67,9 @@ def _l2_norm() -> Trial:
 
 
 def _rms_norm(activation: Activation | None) -> Trial:
-    inputs = {"x": normal(4, 33, 64), "weight": normal(64)} | ({"gate": normal(33, 4, 64).transpose(0, 1)} if activation else {})
+    inputs = {"x": normal(4, 33, 64), "weight": normal(64)} | (
+        {"gate": normal(33, 4, 64).transpose(0, 1)} if activation else {}
+    )
 
     def truth(given: Inputs) -> tuple[Tensor, ...]:
         y = given["x"] / (given["x"].square().mean(-1, keepdim=True) + 1e-5).sqrt() * given["weight"]
@@ -58,7 +77,11 @@ def _rms_norm(activation: Activation | None) -> Trial:
             y = y * given["gate"].sigmoid() * (given["gate"] if activation == "swish" else 1.0)
         return (y,)
 
-    return Trial(lambda given: (rms_norm(given["x"], given["weight"], gate=given.get("gate"), activation=activation),), truth, inputs)
+    return Trial(
+        lambda given: (rms_norm(given["x"], given["weight"], gate=given.get("gate"), activation=activation),),
+        truth,
+        inputs,
+    )
 
 
 def _layer_norm(heads: int, width: int, activation: Activation | None, bias: bool = True) -> Trial:
@@ -67,11 +90,17 @@ def _layer_norm(heads: int, width: int, activation: Activation | None, bias: boo
     inputs |= {"gate": normal(33, 4, heads, width).transpose(0, 1)} if activation else {}
 
     def kernel(given: Inputs) -> tuple[Tensor, ...]:
-        return (layer_norm(given["x"], given["weight"], given.get("bias"), gate=given.get("gate"), activation=activation),)
+        return (
+            layer_norm(
+                given["x"], given["weight"], given.get("bias"), gate=given.get("gate"), activation=activation
+            ),
+        )
 
     def truth(given: Inputs) -> tuple[Tensor, ...]:
         far = given["x"] - given["x"].mean(-1, keepdim=True)
-        y = far / (far.square().mean(-1, keepdim=True) + 1e-5).sqrt() * given["weight"] + given.get("bias", 0.0)
+        y = far / (far.square().mean(-1, keepdim=True) + 1e-5).sqrt() * given["weight"] + given.get(
+            "bias", 0.0
+        )
         if activation is not None:
             y = y * given["gate"].sigmoid() * (given["gate"] if activation == "swish" else 1.0)
         return (y,)
@@ -106,7 +135,11 @@ def _erasure(heads: int, dim: int) -> Trial:
         return k + k * given["k_a"] * (rate - 1), -removed, rate * removed
 
     inputs = {"k": normal(33, 7, heads, dim).transpose(0, 1), "offset": 2 * normal(7, 33, heads * dim)}
-    return Trial(kernel, truth, inputs | {name: normal(heads + i, dim)[i:] for i, name in enumerate(("base", "k_k", "k_a"))})
+    return Trial(
+        kernel,
+        truth,
+        inputs | {name: normal(heads + i, dim)[i:] for i, name in enumerate(("base", "k_k", "k_a"))},
+    )
 
 
 def _rotary(batch: int, length: int, heads: int, dim: int, *, own: bool) -> Trial:
@@ -126,9 +159,13 @@ def _rotary(batch: int, length: int, heads: int, dim: int, *, own: bool) -> Tria
     return Trial(kernel, truth, {"x": normal(length, batch, heads, dim).transpose(0, 1)})
 
 
-def _token_shift(streams: int, batch: int, length: int, width: int, *, last: bool = False, offset: bool = False) -> Trial:
+def _token_shift(
+    streams: int, batch: int, length: int, width: int, *, last: bool = False, offset: bool = False
+) -> Trial:
     shape = batch, length, width
-    inputs = {"x": normal(*shape), "mix": normal(streams, width)} | ({"last": normal(batch, width)} if last else {})
+    inputs = {"x": normal(*shape), "mix": normal(streams, width)} | (
+        {"last": normal(batch, width)} if last else {}
+    )
     inputs |= {"offset": normal(streams, length, batch, width).transpose(1, 2)} if offset else {}
 
     def truth(given: Inputs) -> tuple[Tensor, ...]:
@@ -137,7 +174,9 @@ def _token_shift(streams: int, batch: int, length: int, width: int, *, last: boo
         return ((1 - share) * x + share * earlier).unbind()
 
     def kernel(given: Inputs) -> tuple[Tensor, ...]:
-        return token_shift(given["x"], given["mix"], given.get("last"), offset=given["offset"].unbind() if offset else None)
+        return token_shift(
+            given["x"], given["mix"], given.get("last"), offset=given["offset"].unbind() if offset else None
+        )
 
     return Trial(kernel, truth, inputs)
 
@@ -169,7 +208,16 @@ def _embedding(rows: int, vocabulary: int, width: int) -> Trial:
     return Trial(kernel, truth, {"weight": normal(vocabulary, width)})
 
 
-def _gated_attention(batch: int, length: int, heads: int, key_dim: int, value_dim: int, *, gates: float | None = 2.0, window: int | None = None) -> Trial:
+def _gated_attention(
+    batch: int,
+    length: int,
+    heads: int,
+    key_dim: int,
+    value_dim: int,
+    *,
+    gates: float | None = 2.0,
+    window: int | None = None,
+) -> Trial:
     """gates: how widely their logits spread; None is none."""
     q, k = normal(2, length, batch, heads, key_dim).transpose(1, 2)
     inputs = {"q": q, "k": k, "v": normal(length, batch, heads, value_dim).transpose(0, 1)}
@@ -178,7 +226,11 @@ def _gated_attention(batch: int, length: int, heads: int, key_dim: int, value_di
 
     def kernel(given: Inputs) -> tuple[Tensor, ...]:
         kept = given["gate"].double().cumsum(dim=1) if gates is not None else None
-        return (attention(given["q"], given["k"], given["v"], window=window, kept=None if kept is None else (kept, kept)),)
+        return (
+            attention(
+                given["q"], given["k"], given["v"], window=window, kept=None if kept is None else (kept, kept)
+            ),
+        )
 
     def truth(given: Inputs) -> tuple[Tensor, ...]:
         q, k, v = (given[name].transpose(1, 2) for name in ("q", "k", "v"))
@@ -193,12 +245,20 @@ def _gated_attention(batch: int, length: int, heads: int, key_dim: int, value_di
     return Trial(kernel, truth, inputs)
 
 
-def _cached_attention(batch: int, places: int, heads: int, key_dim: int, value_dim: int, *, window: int | None = None) -> Trial:
-    """One more token, with gates, which has no gradient; the first of the places are empty, and those of the last sequence stand in another order."""
+def _cached_attention(
+    batch: int, places: int, heads: int, key_dim: int, value_dim: int, *, window: int | None = None
+) -> Trial:
+    """One more token, with gates, which has no gradient; the first of the places are empty, and those of the
+    last sequence stand in another order."""
     there = torch.arange(places).sub(3).clamp(min=-1).repeat(batch, 1)
     there[-1] = there[-1].flip(0)
     q, k = normal(batch, 1, heads, key_dim), normal(batch, heads, places, key_dim).transpose(1, 2)
-    inputs = {"q": q, "k": k, "v": normal(batch, heads, places, value_dim).transpose(1, 2), "left": -normal(batch, places, heads).abs()}
+    inputs = {
+        "q": q,
+        "k": k,
+        "v": normal(batch, heads, places, value_dim).transpose(1, 2),
+        "left": -normal(batch, places, heads).abs(),
+    }
 
     def kernel(given: Inputs) -> tuple[Tensor, ...]:
         q = given["q"]
@@ -212,7 +272,11 @@ def _cached_attention(batch: int, places: int, heads: int, key_dim: int, value_d
         at = there.to(given["q"].device)
         unseen = (at == EMPTY) | (at.amax(dim=1, keepdim=True) - at >= (window or places))
         scores = torch.einsum("bthk,bshk->bhs", given["q"], given["k"]) * key_dim**-0.5 + given["left"].mT
-        return (torch.einsum("bhs,bshv->bhv", scores.masked_fill(unseen[:, None], float("-inf")).softmax(-1), given["v"])[:, None],)
+        return (
+            torch.einsum(
+                "bhs,bshv->bhv", scores.masked_fill(unseen[:, None], float("-inf")).softmax(-1), given["v"]
+            )[:, None],
+        )
 
     return Trial(kernel, truth, inputs, differentiable=False)
 
@@ -225,7 +289,11 @@ SMALL: dict[str, dict[str, Callable[[], Trial]]] = {
     },
     **SCANS,
     "l2_norm": {"as published": _l2_norm},
-    "rms_norm": {"no gate": partial(_rms_norm, None), "swish gate": partial(_rms_norm, "swish"), "sigmoid gate": partial(_rms_norm, "sigmoid")},
+    "rms_norm": {
+        "no gate": partial(_rms_norm, None),
+        "swish gate": partial(_rms_norm, "swish"),
+        "sigmoid gate": partial(_rms_norm, "sigmoid"),
+    },
     "layer_norm": {
         "no gate": partial(_layer_norm, 2, 64, None),
         "swish gate, odd sizes": partial(_layer_norm, 3, 50, "swish"),
@@ -233,9 +301,19 @@ SMALL: dict[str, dict[str, Callable[[], Trial]]] = {
         "wide heads": partial(_layer_norm, 2, 512, "swish"),
     },
     "decay_gate": {"a few heads": partial(_decay_gate, 3), "channels": partial(_decay_gate, 200)},
-    "channel_decay": {"free": partial(_channel_decay, 2, 64, None), "bounded, odd sizes": partial(_channel_decay, 3, 50, 0.5)},
-    "erasure": {"as published": partial(_erasure, 2, 64), "odd sizes": partial(_erasure, 3, 50), "wide heads": partial(_erasure, 2, 256)},
-    "rotary": {"one place for all": partial(_rotary, 3, 65, 2, 64, own=False), "places of their own": partial(_rotary, 2, 7, 3, 36, own=True)},
+    "channel_decay": {
+        "free": partial(_channel_decay, 2, 64, None),
+        "bounded, odd sizes": partial(_channel_decay, 3, 50, 0.5),
+    },
+    "erasure": {
+        "as published": partial(_erasure, 2, 64),
+        "odd sizes": partial(_erasure, 3, 50),
+        "wide heads": partial(_erasure, 2, 256),
+    },
+    "rotary": {
+        "one place for all": partial(_rotary, 3, 65, 2, 64, own=False),
+        "places of their own": partial(_rotary, 2, 7, 3, 36, own=True),
+    },
     "token_shift": {
         "six streams": partial(_token_shift, 6, 3, 99, 128),
         "odd width, from a token": partial(_token_shift, 4, 2, 65, 70, last=True),
@@ -258,7 +336,13 @@ SMALL: dict[str, dict[str, Callable[[], Trial]]] = {
         "many places and a window": partial(_cached_attention, 2, 2100, 3, 128, 128, window=700),
         "very wide heads": partial(_cached_attention, 1, 600, 2, 256, 192),
     },
-    "embedding": {"small vocabulary": partial(_embedding, 300, 5, 64), "large vocabulary": partial(_embedding, 5000, 3001, 96)},
-    "cross_entropy": {"small vocabulary": partial(_cross_entropy, 300, 50), "large vocabulary": partial(_cross_entropy, 60, 5003)},
+    "embedding": {
+        "small vocabulary": partial(_embedding, 300, 5, 64),
+        "large vocabulary": partial(_embedding, 5000, 3001, 96),
+    },
+    "cross_entropy": {
+        "small vocabulary": partial(_cross_entropy, 300, 50),
+        "large vocabulary": partial(_cross_entropy, 60, 5003),
+    },
 }
 """Families beside `matrix_state`: by kernel and case, in float64."""

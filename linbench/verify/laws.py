@@ -23,7 +23,8 @@ LENGTH = 70
 """More than a chunk of 64, and no multiple of anything."""
 
 SPLITS = {LENGTH: (1, 5, 35, 63, 64, 65, LENGTH - 1), 300: (200,)}
-"""By the length of sequences, the tokens from which on others are put: the longer holds several blocks of 128, and is split within the second."""
+"""By the length of sequences, the tokens from which on others are put: the longer holds several blocks of
+128, and is split within the second."""
 
 TRAINED = 64
 """The length that stability is judged from."""
@@ -37,7 +38,8 @@ def construction(subject: Subject) -> Found:
 
 @torch.no_grad()
 def shapes(subject: Subject) -> Found:
-    """y has the shape and dtype of x in float32, at any length and batch; in float64 and bfloat16, too, or it is noted that these are not taken."""
+    """y has the shape and dtype of x in float32, at any length and batch; in float64 and bfloat16, too, or it
+    is noted that these are not taken."""
     notes = []
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         try:
@@ -69,8 +71,8 @@ def _misshapen(subject: Subject, dtype: torch.dtype) -> str:
 
 @torch.no_grad()
 def causality(subject: Subject) -> Found:
-    """Other tokens from t on leave every output before t as it was, in training, too, bit for bit (or within rounding, where a mixer declares that, and of
-    an nn.Module, which cannot)."""
+    """Other tokens from t on leave every output before t as it was, in training, too, bit for bit (or within
+    rounding, where a mixer declares that, and of an nn.Module, which cannot)."""
     exact = subject.cls.causality == "exact" and not subject.cls.opaque
     limit, worst = 0.0 if exact else subject.limit(1e-5, 1e-5), 0.0
     for index, training, (length, splits) in itertools.product(PLACES, (False, True), SPLITS.items()):
@@ -90,20 +92,41 @@ def causality(subject: Subject) -> Found:
 
 @torch.no_grad()
 def streaming(subject: Subject) -> Found:
-    """A sequence stopped anywhere and carried on, token by token too, by prefill and decode too, gives what it gives as a whole: to 1e-9 in float64."""
+    """A sequence stopped anywhere and carried on, token by token too, by prefill and decode too, gives what
+    it gives as a whole: to 1e-9 in float64."""
     x, pick = subject.tokens(LENGTH), random.Random(0)
-    cuts = [[], list(range(1, LENGTH)), [1], [63], [64], [65], *(sorted(pick.sample(range(1, LENGTH), count)) for count in (1, 2, 3, 5))]
+    cuts = [
+        [],
+        list(range(1, LENGTH)),
+        [1],
+        [63],
+        [64],
+        [65],
+        *(sorted(pick.sample(range(1, LENGTH), count)) for count in (1, 2, 3, 5)),
+    ]
     errors = {}
     for index, decoding in itertools.product(PLACES, (False, True)):
         mixer = subject.placed(index)
         how = (", by prefill and decode" if decoding else "") + PLACES[index]
-        kinds, after = (list(map(_kind, tensors(held))) for held in (subject.fresh(mixer, ROWS, LENGTH), subject.streamed(mixer, x, [9], decoding=decoding)[1]))
+        kinds, after = (
+            list(map(_kind, tensors(held)))
+            for held in (
+                subject.fresh(mixer, ROWS, LENGTH),
+                subject.streamed(mixer, x, [9], decoding=decoding)[1],
+            )
+        )
         if kinds != after:
             return False, f"the state was {kinds} and became {after}{how}"
         whole = mixer(x).y
         for points in cuts:
-            at = "token by token" if len(points) > 6 else f"stopped at {', '.join(map(str, points)) or 'the end only'}"
-            errors[f", {at}{how}"] = difference(subject.streamed(mixer, x, points, decoding=decoding)[0], whole)
+            at = (
+                "token by token"
+                if len(points) > 6
+                else f"stopped at {', '.join(map(str, points)) or 'the end only'}"
+            )
+            errors[f", {at}{how}"] = difference(
+                subject.streamed(mixer, x, points, decoding=decoding)[0], whole
+            )
         if _writes(mixer, x, subject.fresh(mixer, ROWS, LENGTH)):
             return False, f"forward writes into the state that it is given{PLACES[index]}"
     held, found = _within(subject.limit(1e-9), errors, "differs")
@@ -128,7 +151,8 @@ def forms(subject: Subject) -> Found:
 
 @torch.no_grad()
 def neighbours(subject: Subject) -> Found:
-    """A row of a batch does not depend on the others, in training, too, nor on its place among them: to 1e-12 in float64."""
+    """A row of a batch does not depend on the others, in training, too, nor on its place among them: to 1e-12
+    in float64."""
     x, errors = subject.tokens(LENGTH, rows=3), {}
     changed = torch.cat([x[:1], 5 * x[1:] + 1])
     for index, training in itertools.product(PLACES, (False, True)):
@@ -155,7 +179,13 @@ def state(subject: Subject) -> Found:
         if not told.total == held == fresh:
             return False, f"at {length} tokens {told.total} declared, {fresh} at the start, {held} at the end"
         found.append(told.total)
-    return True, f"{found[-1]:,} floats{', constant in length' if found[0] == found[-1] else f' at {LENGTH} tokens, {found[0]:,} at one'}"
+    return (
+        True,
+        (
+            f"{found[-1]:,}"
+            f" floats{', constant in length' if found[0] == found[-1] else f' at {LENGTH} tokens, {found[0]:,} at one'}"
+        ),
+    )
 
 
 @torch.no_grad()
@@ -169,8 +199,13 @@ def stability(subject: Subject) -> Found:
     except UndeclaredError:
         y, state = mixer(x).y, None
     y = y.double()
-    first, last = (float(part.square().mean().sqrt()) for part in (y[:, TRAINED // 2 : TRAINED], y[:, -TRAINED // 2 :]))
-    held = max((float(part.double().square().mean().sqrt()) for part in tensors(state) if part.is_floating_point()), default=0.0)
+    first, last = (
+        float(part.square().mean().sqrt()) for part in (y[:, TRAINED // 2 : TRAINED], y[:, -TRAINED // 2 :])
+    )
+    held = max(
+        (float(part.double().square().mean().sqrt()) for part in tensors(state) if part.is_floating_point()),
+        default=0.0,
+    )
     if not (y.isfinite().all() and first > 0):
         return False, "outputs are not finite, or all zero"
     told = f"root mean square {first:.2g} up to token {TRAINED}, {last:.2g} up to {10 * TRAINED}"
@@ -178,15 +213,24 @@ def stability(subject: Subject) -> Found:
 
 
 def extremes(subject: Subject) -> Found:
-    """Inputs of zeros, of one token again and again, 10,000 times as large and as small give finite outputs and gradients in float32."""
+    """Inputs of zeros, of one token again and again, 10,000 times as large and as small give finite outputs
+    and gradients in float32."""
     x = subject.tokens(LENGTH, torch.float32)
     spike = x.clone()
     spike[:, 9] *= 1e4
-    given = {"zeros": 0 * x, "one token": x[:, :1].expand_as(x), "large": 1e4 * x, "small": 1e-4 * x, "one large token": spike}
+    given = {
+        "zeros": 0 * x,
+        "one token": x[:, :1].expand_as(x),
+        "large": 1e4 * x,
+        "small": 1e-4 * x,
+        "one large token": spike,
+    }
     for name, inputs in given.items():
         mixer, leaf = subject.build(torch.float32), inputs.clone().requires_grad_()
         y = mixer(leaf).y
-        found = torch.autograd.grad(y.sum(), [leaf, *(p for p in mixer.parameters() if p.requires_grad)], allow_unused=True)
+        found = torch.autograd.grad(
+            y.sum(), [leaf, *(p for p in mixer.parameters() if p.requires_grad)], allow_unused=True
+        )
         if not y.isfinite().all():
             return False, f"{name}: outputs are not finite"
         if not all(gradient.isfinite().all() for gradient in found if gradient is not None):
@@ -207,10 +251,19 @@ def determinism(subject: Subject) -> Found:
 
 @torch.no_grad()
 def replicas(subject: Subject) -> Found:
-    """Trained as replicas in one program it computes what it computes alone; where it cannot be, runs go one after another."""
-    x, places = torch.randint(0, 16, (2, 3, 9), generator=torch.Generator().manual_seed(0)), torch.arange(9).expand(2, 3, -1)
+    """Trained as replicas in one program it computes what it computes alone; where it cannot be, runs go one
+    after another."""
+    x, places = (
+        torch.randint(0, 16, (2, 3, 9), generator=torch.Generator().manual_seed(0)),
+        torch.arange(9).expand(2, 3, -1),
+    )
     settings = subject.cell.model.backbone.model_copy(update={"layers": 1})
-    models = [Backbone(settings, [Layer(subject.cls, subject.layer.settings)], subject.cell.task.io, seed=seed).to(subject.dtype).eval() for seed in (0, 1)]
+    models = [
+        Backbone(settings, [Layer(subject.cls, subject.layer.settings)], subject.cell.task.io, seed=seed)
+        .to(subject.dtype)
+        .eval()
+        for seed in (0, 1)
+    ]
     for seed, model in enumerate(models):
         model.mixers[0].load_state_dict(subject.build(seed=seed).state_dict())
     alone = torch.stack([model(x[i], places[i]) for i, model in enumerate(models)])
@@ -255,7 +308,8 @@ def _said(index: int, training: bool) -> str:
 
 
 def _within(limit: float, errors: dict[str, float], verb: str) -> Found:
-    """Of errors by where they were found, from the plainest place on: the first that is too large and its place, or else the largest."""
+    """Of errors by where they were found, from the plainest place on: the first that is too large and its
+    place, or else the largest."""
     for said, error in errors.items():
         if error > limit:
             return False, f"{verb} by {error:.1e}{said}"
@@ -263,7 +317,8 @@ def _within(limit: float, errors: dict[str, float], verb: str) -> Found:
 
 
 def _writes(mixer: Mixer, x: Tensor, state: Any) -> bool:
-    """Whether forward changes a state that it is given: an empty one, and for one token or many a later one."""
+    """Whether forward changes a state that it is given: an empty one, and for one token or many a later
+    one."""
     for part in torch.split(x, [9, 1, x.shape[1] - 10], dim=1):
         held = [each.clone() for each in tensors(state)]
         after = mixer(part, state).state

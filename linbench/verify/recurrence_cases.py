@@ -30,8 +30,9 @@ class Sizes(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A switch beside those of an instance: sizes on a CPU (None: it is a matter of a GPU's launches) and on a GPU, what is done to the inputs, which
-    instances it is for, and whether I - beta k k^T may have a negative eigenvalue."""
+    """A switch beside those of an instance: sizes on a CPU (None: it is a matter of a GPU's launches) and on
+    a GPU, what is done to the inputs, which instances it is for, and whether I - beta k k^T may have a
+    negative eigenvalue."""
 
     cpu: Sizes | None
     gpu: Sizes
@@ -49,7 +50,9 @@ def _resetting(inputs: Inputs) -> Inputs:
     """Return inputs of packed sequences: slow decays, and a few tokens that reset the state."""
     reset = torch.rand(inputs["log_decay"].shape[:2], generator=torch.Generator().manual_seed(1)) < 0.1
     log_decay = inputs["log_decay"] / 5
-    return inputs | {"log_decay": log_decay.masked_fill(reset.view(*reset.shape, *[1] * (log_decay.dim() - 2)), -1e30)}
+    return inputs | {
+        "log_decay": log_decay.masked_fill(reset.view(*reset.shape, *[1] * (log_decay.dim() - 2)), -1e30)
+    }
 
 
 def _near_parallel(inputs: Inputs) -> Inputs:
@@ -82,9 +85,13 @@ def _plain_sum(name: str, instance: Instance) -> bool:
 _CPU, _GPU, _WIDE = Sizes(2, 70, 2, 16, 16), Sizes(2, 100, 4, 64, 64), Sizes(1, 100, 4, 128, 128)
 CASES = {
     "as published": Case(_CPU, _GPU._replace(batch=20, length=257)),
-    "from a state, odd length": Case(_CPU._replace(length=17, state=True), _GPU._replace(batch=64, length=99, state=True)),
+    "from a state, odd length": Case(
+        _CPU._replace(length=17, state=True), _GPU._replace(batch=64, length=99, state=True)
+    ),
     "one token": Case(_CPU._replace(length=1, state=True), _GPU._replace(length=1, state=True), suits=_some),
-    "shared keys, K and V differ": Case(Sizes(2, 65, 4, 16, 24, 2, True), Sizes(2, 100, 4, 64, 128, 2, True), suits=_some),
+    "shared keys, K and V differ": Case(
+        Sizes(2, 65, 4, 16, 24, 2, True), Sizes(2, 100, 4, 64, 128, 2, True), suits=_some
+    ),
     "wide heads": Case(_CPU._replace(key_dim=64, value_dim=64), _WIDE._replace(batch=10), suits=_some),
     "few rows": Case(None, _GPU._replace(batch=12)),
     "fewest rows": Case(None, _GPU),
@@ -96,26 +103,38 @@ CASES = {
     "sums, 12 rows, wide heads": Case(None, _WIDE._replace(batch=3), suits=_sum),
     "sums, 8 rows, wide heads": Case(None, _WIDE._replace(batch=2), suits=_sum),
     "widest heads": Case(_CPU._replace(key_dim=96, value_dim=33), Sizes(1, 65, 2, 256, 256), suits=_some),
-    "values wider than keys": Case(_CPU._replace(value_dim=40), Sizes(20, 257, 2, 128, 256), suits=_plain_sum),
+    "values wider than keys": Case(
+        _CPU._replace(value_dim=40), Sizes(20, 257, 2, 128, 256), suits=_plain_sum
+    ),
     "few rows, values wider than keys": Case(None, Sizes(8, 257, 2, 128, 256), suits=_plain_sum),
     "fewest rows, values wider than keys": Case(None, Sizes(2, 257, 2, 128, 256), suits=_plain_sum),
-    "one value": Case(_CPU._replace(value_dim=1), Sizes(2, 257, 2, 128, 1), suits=_plain_sum),  # as the sum of the weights is read
+    # as the sum of the weights is read
+    "one value": Case(_CPU._replace(value_dim=1), Sizes(2, 257, 2, 128, 1), suits=_plain_sum),
     "decays of 1e-6 and 1": Case(_CPU, _GPU, _extreme, _decaying),
     "resets between packed sequences": Case(_CPU, _GPU, _resetting, _decaying),
-    # where nothing decays, each token keeps what rounding did to those before: at 70 tokens float32's own rounding would come up to the limit
+    # where nothing decays, each token keeps what rounding did to those before: at 70 tokens float32's own
+    # rounding would come up to the limit
     "near-parallel keys, beta 1.99": Case(_CPU._replace(length=25), _GPU, _near_parallel, _delta),
     "heads of 39": Case(Sizes(2, 33, 2, 13, 13), Sizes(64, 99, 4, 39, 39, state=True), suits=_some),
     "few rows, heads of 39": Case(None, Sizes(1, 257, 4, 39, 39, state=True)),
-    "few rows, heads of 39, beta below 1": Case(None, Sizes(1, 257, 4, 39, 39, state=True), suits=_delta, neg_eigval=False),
-    "beta below 1, from a state": Case(_CPU._replace(state=True), _GPU._replace(batch=64, length=99, state=True), suits=_delta, neg_eigval=False),
+    "few rows, heads of 39, beta below 1": Case(
+        None, Sizes(1, 257, 4, 39, 39, state=True), suits=_delta, neg_eigval=False
+    ),
+    "beta below 1, from a state": Case(
+        _CPU._replace(state=True),
+        _GPU._replace(batch=64, length=99, state=True),
+        suits=_delta,
+        neg_eigval=False,
+    ),
 }
-"""On a GPU the sizes reach every schedule and tile of the launch rule: "from a state" has rows enough to fill the device,
-"as published" and "wide heads" enough for the widest walk of all but sums, "few" and "fewest" call for narrower ones, and of sums each
-number of rows for one of its own."""
+"""On a GPU the sizes reach every schedule and tile of the launch rule: "from a state" has rows enough to fill
+the device, "as published" and "wide heads" enough for the widest walk of all but sums, "few" and "fewest"
+call for narrower ones, and of sums each number of rows for one of its own."""
 
 
 def all_trials(device: str) -> dict[str, dict[str, Callable[[torch.dtype], Trial]]]:
-    """By kernel and case, how to make the trial with inputs of a precision; gates and states are float32 or better."""
+    """By kernel and case, how to make the trial with inputs of a precision; gates and states are float32 or
+    better."""
 
     def matrix_state(instance: Instance, case: Case, sizes: Sizes, dtype: torch.dtype) -> Trial:
         instance = instance._replace(neg_eigval=case.neg_eigval)
@@ -126,14 +145,23 @@ def all_trials(device: str) -> dict[str, dict[str, Callable[[torch.dtype], Trial
     sized = ((about, case, case.cpu if device == "cpu" else case.gpu) for about, case in CASES.items())
     cases = {about: (case, sizes) for about, case, sizes in sized if sizes}
     found: dict[str, dict[str, Callable[[torch.dtype], Trial]]] = {
-        name: {about: partial(matrix_state, instance, case, sizes) for about, (case, sizes) in cases.items() if case.suits(name, instance)}
+        name: {
+            about: partial(matrix_state, instance, case, sizes)
+            for about, (case, sizes) in cases.items()
+            if case.suits(name, instance)
+        }
         for name, instance in INSTANCES.items()
     }
     for name, small in SMALL.items():
-        found[name] = {about: partial(lambda make, dtype: _placed(make(), device, dtype), make) for about, make in small.items()}
+        found[name] = {
+            about: partial(lambda make, dtype: _placed(make(), device, dtype), make)
+            for about, make in small.items()
+        }
     return found
 
 
 def _placed(trial: Trial, device: str, dtype: torch.dtype) -> Trial:
     wide = at_least_float32(dtype)
-    return trial._replace(inputs={name: x.to(device, wide if name in _GATES else dtype) for name, x in trial.inputs.items()})
+    return trial._replace(
+        inputs={name: x.to(device, wide if name in _GATES else dtype) for name, x in trial.inputs.items()}
+    )

@@ -1,4 +1,5 @@
-"""How much of a test was already seen in training. Splits are streams of their own; where few examples exist, they meet."""
+"""How much of a test was already seen in training. Splits are streams of their own; where few examples exist,
+they meet."""
 
 from typing import NamedTuple
 
@@ -16,8 +17,8 @@ NUMBERS = 1 << 22
 
 
 class Collisions(NamedTuple):
-    """shared: how many of the first `tested` examples of the test split have the inputs of one of the first `looked` of the `trained` that training
-    draws."""
+    """shared: how many of the first `tested` examples of the test split have the inputs of one of the first
+    `looked` of the `trained` that training draws."""
 
     tested: int
     shared: int
@@ -28,16 +29,22 @@ class Collisions(NamedTuple):
         """`9.6 % of 2,048 test examples are among the first 65,536 of 198,019 to train on`."""
         share = f"{self.shared / self.tested:.1%} of" if self.shared else "none of"
         first = f"the first {self.looked:,} of " if self.looked < self.trained else "the "
-        return f"{share} {self.tested:,} test examples {'are' if self.shared else 'is'} among {first}{self.trained:,} to train on"
+        return (
+            f"{share} {self.tested:,} test examples {'are' if self.shared else 'is'} among"
+            f" {first}{self.trained:,} to train on"
+        )
 
 
 def collisions(task: Task, protocol: Protocol, *, seed: int = 0, most: int = MOST) -> Collisions:
-    """As by these settings a run with that seed trains and is tested; at most so many examples to train on are looked through."""
+    """As by these settings a run with that seed trains and is tested; at most so many examples to train on
+    are looked through."""
     trained = protocol.examples or protocol.steps(task.seq_len) * protocol.batch_size
     looked = max(1, min(trained, most, NUMBERS // _numbers(task)))
     tested = min(protocol.test_examples, looked)
     known = set(_contents(task, looked, seed, "train"))
-    return Collisions(tested, sum(content in known for content in _contents(task, tested, seed, "test")), looked, trained)
+    return Collisions(
+        tested, sum(content in known for content in _contents(task, tested, seed, "test")), looked, trained
+    )
 
 
 def _contents(task: Task, count: int, seed: int, split: Split) -> list[int]:
@@ -45,7 +52,9 @@ def _contents(task: Task, count: int, seed: int, split: Split) -> list[int]:
     found: list[int] = []
     at_once = max(1, (NUMBERS >> 3) // _numbers(task))
     for first in range(0, count, at_once):
-        inputs = task.sample(torch.arange(first, min(first + at_once, count)), seed=seed, split=split).inputs.flatten(1)
+        inputs = task.sample(
+            torch.arange(first, min(first + at_once, count)), seed=seed, split=split
+        ).inputs.flatten(1)
         found += content(inputs.view(torch.int32) if inputs.is_floating_point() else inputs).tolist()
     return found
 

@@ -1,8 +1,10 @@
-"""What update rules recall with nothing trained: random keys and values are written, and read with the same keys.
+"""What update rules recall with nothing trained: random keys and values are written, and read with the same
+keys.
 
-It tells what the arithmetic of a memory gives before a network learns to use it, in seconds, and it holds the kernels to figures that were
-found without them. Keys and values are unit vectors; a value is recalled when no other of its sequence has a larger product with what is
-read. Functions return plain rows, each figure a mean over all trials.
+It tells what the arithmetic of a memory gives before a network learns to use it, in seconds, and it holds the
+kernels to figures that were found without them. Keys and values are unit vectors; a value is recalled when no
+other of its sequence has a larger product with what is read. Functions return plain rows, each figure a mean
+over all trials.
 """
 
 import math
@@ -20,14 +22,29 @@ from linbench.common.numbers import number
 from linbench.kernels.matrix_state import Add, Delta, Update, matrix_state
 from linbench.tasks.random import Stream
 
-__all__ = ["DECAYS", "RULES", "DeltaRule", "LeastSquares", "Rule", "Sum", "Trials", "blend", "capacity", "named", "overwriting", "reflections", "retention"]
+__all__ = [
+    "DECAYS",
+    "RULES",
+    "DeltaRule",
+    "LeastSquares",
+    "Rule",
+    "Sum",
+    "Trials",
+    "blend",
+    "capacity",
+    "named",
+    "overwriting",
+    "reflections",
+    "retention",
+]
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Sum:
-    """S <- decay S + k v^T, read as S^T q; normalised: over z . q, where z <- decay z + k. Linear attention 2006.16236, RetNet 2307.08621."""
+    """S <- decay S + k v^T, read as S^T q; normalised: over z . q, where z <- decay z + k. Linear attention
+    2006.16236, RetNet 2307.08621."""
 
     decay: float = 1.0
     normalised: bool = False
@@ -45,14 +62,17 @@ class Sum:
 
 @dataclass(frozen=True)
 class DeltaRule:
-    """S <- decay S, then S <- S + beta k (v - S^T k)^T: least mean squares in one pass. DeltaNet 2102.11174, Gated DeltaNet 2412.06464."""
+    """S <- decay S, then S <- S + beta k (v - S^T k)^T: least mean squares in one pass. DeltaNet 2102.11174,
+    Gated DeltaNet 2412.06464."""
 
     beta: float = 1.0
     decay: float = 1.0
 
     def __call__(self, k: Tensor, v: Tensor, q: Tensor) -> Tensor:
         """As of `Sum`."""
-        return _through_kernel(k, v, q, self.decay, Delta(k.new_full((1, k.shape[1] + q.shape[1], 1), self.beta)))
+        return _through_kernel(
+            k, v, q, self.decay, Delta(k.new_full((1, k.shape[1] + q.shape[1], 1), self.beta))
+        )
 
     def __str__(self) -> str:
         return f"delta, beta {self.beta:g}" + _decaying(self.decay)
@@ -60,7 +80,8 @@ class DeltaRule:
 
 @dataclass(frozen=True)
 class LeastSquares:
-    """S = (H + penalty I)^-1 G, where H <- decay H + k k^T and G <- decay G + k v^T: recursive least squares, as in MesaNet 2506.05233."""
+    """S = (H + penalty I)^-1 G, where H <- decay H + k k^T and G <- decay G + k v^T: recursive least squares,
+    as in MesaNet 2506.05233."""
 
     penalty: float = 0.01
     decay: float = 1.0
@@ -72,7 +93,9 @@ class LeastSquares:
         for t in range(k.shape[1]):
             moments = self.decay * moments + k[:, t, :, None] * told[:, t, None, :]
         gram, cross = moments.split_with_sizes([k.shape[2], v.shape[2]], dim=2)
-        memory: Tensor = torch.linalg.solve(gram + self.penalty * torch.eye(k.shape[2], dtype=k.dtype, device=k.device), cross)
+        memory: Tensor = torch.linalg.solve(
+            gram + self.penalty * torch.eye(k.shape[2], dtype=k.dtype, device=k.device), cross
+        )
         return q @ memory
 
     def __str__(self) -> str:
@@ -81,7 +104,15 @@ class LeastSquares:
 
 Rule = Sum | DeltaRule | LeastSquares
 
-RULES: tuple[Rule, ...] = (Sum(), Sum(decay=0.98), DeltaRule(), DeltaRule(beta=0.5), DeltaRule(decay=0.98), LeastSquares(), LeastSquares(decay=0.98))
+RULES: tuple[Rule, ...] = (
+    Sum(),
+    Sum(decay=0.98),
+    DeltaRule(),
+    DeltaRule(beta=0.5),
+    DeltaRule(decay=0.98),
+    LeastSquares(),
+    LeastSquares(decay=0.98),
+)
 """What is compared unless other rules are named."""
 
 DECAYS: tuple[Rule, ...] = tuple(Sum(decay) for decay in (1.0, 0.99, 0.98, 0.96, 0.95, 0.94, 0.9, 0.8))
@@ -91,11 +122,21 @@ DECAYS: tuple[Rule, ...] = tuple(Sum(decay) for decay in (1.0, 0.99, 0.98, 0.96,
 def named(text: str) -> Rule:
     """The rule that is called so, as in `delta, beta 0.5, decay 0.98`. Raises UserError."""
     kind, *settings = text.split(", ")
-    kinds: dict[str, Callable[..., Rule]] = {"sum": Sum, "normalised sum": partial(Sum, normalised=True), "delta": DeltaRule, "least squares": LeastSquares}
+    kinds: dict[str, Callable[..., Rule]] = {
+        "sum": Sum,
+        "normalised sum": partial(Sum, normalised=True),
+        "delta": DeltaRule,
+        "least squares": LeastSquares,
+    }
     try:
-        return kinds[kind](**{name: _share(value) for name, value in (setting.split(" ") for setting in settings)})
+        return kinds[kind](
+            **{name: _share(value) for name, value in (setting.split(" ") for setting in settings)}
+        )
     except (KeyError, TypeError, ValueError):
-        raise UserError(f"'{text}' is no update rule; they are called {'; '.join(map(str, RULES))}; normalised sum; or so with other numbers.") from None
+        raise UserError(
+            f"'{text}' is no update rule; they are called {'; '.join(map(str, RULES))}; normalised sum; or so"
+            " with other numbers."
+        ) from None
 
 
 def _share(text: str) -> float:
@@ -117,11 +158,16 @@ class Trials:
 
     def stream(self, draw: str) -> Stream:
         """One stream per trial."""
-        return Stream.of(torch.arange(self.count, device=self.device), seed=self.seed, split="untrained").child(draw)
+        return Stream.of(
+            torch.arange(self.count, device=self.device), seed=self.seed, split="untrained"
+        ).child(draw)
 
     def directions(self, draw: str, count: int) -> Tensor:
         """[trials, count, dim], uniform on the sphere."""
-        return normalize(self.stream(draw).normals(count * self.dim).view(self.count, count, self.dim).to(self.dtype), dim=-1)
+        return normalize(
+            self.stream(draw).normals(count * self.dim).view(self.count, count, self.dim).to(self.dtype),
+            dim=-1,
+        )
 
 
 def capacity(
@@ -131,14 +177,20 @@ def capacity(
     correlations: Sequence[float] = (0.0, 0.3, 0.6),
     trials: Trials = Trials(),
 ) -> list[Row]:
-    """Keys written once, of a given mean cosine to each other: how many are recalled, and the squared error over the squares of the values.
+    """Keys written once, of a given mean cosine to each other: how many are recalled, and the squared error
+    over the squares of the values.
 
-    A key is sqrt(c) common + sqrt(1 - c) own, the first a direction that the sequence's keys share, the second one at right angles to it.
+    A key is sqrt(c) common + sqrt(1 - c) own, the first a direction that the sequence's keys share, the
+    second one at right angles to it.
     """
     rows: list[Row] = []
     for correlation in correlations:
         for count in pairs:
-            common, own, v = trials.directions("common", 1), trials.directions("keys", count), trials.directions("values", count)
+            common, own, v = (
+                trials.directions("common", 1),
+                trials.directions("keys", count),
+                trials.directions("values", count),
+            )
             if correlation:
                 own = normalize(own - (own * common).sum(dim=-1, keepdim=True) * common, dim=-1)
             k = correlation**0.5 * common + (1 - correlation) ** 0.5 * own
@@ -146,7 +198,16 @@ def capacity(
                 read = rule(k, v, k)
                 error = float((read - v).square().sum() / v.square().sum())
                 accuracy = _mean(_nearest(read, v) == torch.arange(count, device=trials.device))
-                rows.append({"rule": str(rule), "dim": trials.dim, "correlation": correlation, "pairs": count, "accuracy": accuracy, "error": error})
+                rows.append(
+                    {
+                        "rule": str(rule),
+                        "dim": trials.dim,
+                        "correlation": correlation,
+                        "pairs": count,
+                        "accuracy": accuracy,
+                        "error": error,
+                    }
+                )
     return rows
 
 
@@ -157,7 +218,8 @@ def overwriting(
     keys: int = 8,
     trials: Trials = Trials(),
 ) -> list[Row]:
-    """Every key written so many times, all in random order, each time another value: how often the last is recalled, how often an earlier one."""
+    """Every key written so many times, all in random order, each time another value: how often the last is
+    recalled, how often an earlier one."""
     rows: list[Row] = []
     own = torch.arange(keys, device=trials.device)
     for count in writes:
@@ -169,20 +231,31 @@ def overwriting(
         for rule in rules:
             found = _nearest(rule(k, v, q), v)
             stale = (which.gather(1, found) == own) & (found != last)
-            rows.append({"rule": str(rule), "dim": trials.dim, "keys": keys, "writes": count, "accuracy": _mean(found == last), "stale": _mean(stale)})
+            rows.append(
+                {
+                    "rule": str(rule),
+                    "dim": trials.dim,
+                    "keys": keys,
+                    "writes": count,
+                    "accuracy": _mean(found == last),
+                    "stale": _mean(stale),
+                }
+            )
     return rows
 
 
 def retention(rules: Sequence[Rule] = DECAYS, *, pairs: int = 32, trials: Trials = Trials()) -> list[Row]:
-    """What forgetting costs and gains: how often the oldest quarter of keys written once is recalled, and the last value of 8 keys written five times;
-    and the lesser of the two."""
+    """What forgetting costs and gains: how often the oldest quarter of keys written once is recalled, and the
+    last value of 8 keys written five times; and the lesser of the two."""
     k, v = trials.directions("keys", pairs), trials.directions("values", pairs)
     oldest = torch.arange(pairs // 4, device=trials.device)
     rows: list[Row] = []
     for rule, overwritten in zip(rules, overwriting(rules, writes=(5,), trials=trials), strict=True):
         retained = _mean(_nearest(rule(k, v, k[:, : pairs // 4]), v) == oldest)
         found = {"retained": retained, "overwritten": overwritten["accuracy"]}
-        rows.append({"rule": str(rule), "dim": trials.dim, "pairs": pairs, **found, "least": min(found.values())})
+        rows.append(
+            {"rule": str(rule), "dim": trials.dim, "pairs": pairs, **found, "least": min(found.values())}
+        )
     return rows
 
 
@@ -192,8 +265,8 @@ def blend(
     values: Sequence[float] = (5.0, 10.0),
     trials: Trials = Trials(),
 ) -> list[Row]:
-    """One key, one number after the other written to it: what is read then, and the weight in it of the last (0), the one before (1), and so on. Of 5
-    and 10 a sum makes 15, a mean 7.5, what overwrites 10."""
+    """One key, one number after the other written to it: what is read then, and the weight in it of the last
+    (0), the one before (1), and so on. Of 5 and 10 a sum makes 15, a mean 7.5, what overwrites 10."""
     v = torch.eye(len(values), max(len(values), trials.dim), dtype=trials.dtype, device=trials.device)[None]
     k = torch.zeros_like(v)
     k[..., 0] = 1
@@ -201,30 +274,58 @@ def blend(
     for rule in rules:
         weights = rule(k, v, k[:, :1])[0, 0, : len(values)].tolist()
         recalled = sum(weight * value for weight, value in zip(weights, values, strict=True))
-        rows.append({"rule": str(rule), "recalled": recalled, **{f"weight_on_old_{j}": weight for j, weight in enumerate(reversed(weights))}})
+        rows.append(
+            {
+                "rule": str(rule),
+                "recalled": recalled,
+                **{f"weight_on_old_{j}": weight for j, weight in enumerate(reversed(weights))},
+            }
+        )
     return rows
 
 
-def reflections(*, betas: Sequence[float] = (0.5, 1.0, 2.0), tokens: int = 64, trials: Trials = Trials()) -> list[Row]:
-    """PaTH's scores (2505.16381), before their softmax and with unit keys for directions, beside the weights by which a delta rule reads values.
+def reflections(
+    *, betas: Sequence[float] = (0.5, 1.0, 2.0), tokens: int = 64, trials: Trials = Trials()
+) -> list[Row]:
+    """PaTH's scores (2505.16381), before their softmax and with unit keys for directions, beside the weights
+    by which a delta rule reads values.
 
-    scores: by how much they differ at most, those of PaTH times the beta of the value. reflection: by how much a factor I - beta k k^T differs from its own
-    inverse at most, which is nothing where it is a reflection: with beta 2, or with keys of norm sqrt(2) and no beta.
+    scores: by how much they differ at most, those of PaTH times the beta of the value. reflection: by how
+        much a factor I - beta k k^T differs from its own
+    inverse at most, which is nothing where it is a reflection: with beta 2, or with keys of norm sqrt(2) and
+    no beta.
     """
     q, k = trials.directions("queries", tokens), trials.directions("keys", tokens)
     every = torch.eye(tokens, dtype=k.dtype, device=k.device).expand(trials.count, -1, -1)
     rows: list[Row] = []
     for beta in betas:
-        weights, _ = matrix_state(q[:, :, None], k[:, :, None], every[:, :, None], update=Delta(k.new_full((1, tokens, 1), beta)), scale=1.0)
+        weights, _ = matrix_state(
+            q[:, :, None],
+            k[:, :, None],
+            every[:, :, None],
+            update=Delta(k.new_full((1, tokens, 1), beta)),
+            scale=1.0,
+        )
         one = torch.eye(trials.dim, dtype=k.dtype, device=k.device)
         factors = one - beta * k[:, :, :, None] * k[:, :, None, :]
-        apart = {"scores": beta * _accumulated(q, k, beta) - weights[:, :, 0], "reflection": factors @ factors - one}
-        rows.append({"rule": str(DeltaRule(beta)), "dim": trials.dim, "tokens": tokens, **{name: float(x.abs().max()) for name, x in apart.items()}})
+        apart = {
+            "scores": beta * _accumulated(q, k, beta) - weights[:, :, 0],
+            "reflection": factors @ factors - one,
+        }
+        rows.append(
+            {
+                "rule": str(DeltaRule(beta)),
+                "dim": trials.dim,
+                "tokens": tokens,
+                **{name: float(x.abs().max()) for name, x in apart.items()},
+            }
+        )
     return rows
 
 
 def _accumulated(q: Tensor, k: Tensor, beta: float) -> Tensor:
-    """Of every query with each key [B, N, N], which all directions have changed that came after it: q_i^T H_i ... H_{j+1} k_j, H_t = I - beta k_t k_t^T."""
+    """Of every query with each key [B, N, N], which all directions have changed that came after it: q_i^T H_i
+    ... H_{j+1} k_j, H_t = I - beta k_t k_t^T."""
     changed, scores = torch.zeros_like(k), []
     for t in range(k.shape[1]):
         changed = changed - beta * (changed @ k[:, t, :, None]) * k[:, t, None, :]
@@ -238,8 +339,19 @@ def _through_kernel(k: Tensor, v: Tensor, q: Tensor, decay: float, update: Updat
     writes, reads = k.shape[1], q.shape[1]
     queries, keys = torch.cat([torch.zeros_like(k), q], dim=1), torch.cat([k, torch.zeros_like(q)], dim=1)
     values = torch.cat([v, v.new_zeros(len(v), reads, v.shape[2])], dim=1)
-    log_decay = None if decay == 1 else torch.cat([k.new_full((1, writes, 1), math.log(decay)), k.new_zeros(1, reads, 1)], dim=1)
-    read, _ = matrix_state(queries[:, :, None], keys[:, :, None], values[:, :, None], log_decay=log_decay, update=update, scale=1.0)
+    log_decay = (
+        None
+        if decay == 1
+        else torch.cat([k.new_full((1, writes, 1), math.log(decay)), k.new_zeros(1, reads, 1)], dim=1)
+    )
+    read, _ = matrix_state(
+        queries[:, :, None],
+        keys[:, :, None],
+        values[:, :, None],
+        log_decay=log_decay,
+        update=update,
+        scale=1.0,
+    )
     return read[:, writes:, 0]
 
 

@@ -1,4 +1,5 @@
-"""What follows a mixer and mixes the channels of every token: a gated map, or what a published model has in its place."""
+"""What follows a mixer and mixes the channels of every token: a gated map, or what a published model has in
+its place."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -20,11 +21,13 @@ class ChannelMixer(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Tensor, last: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """x [B, T, D] after the token `last` [B, D] (None: zeros, or there is no shift) -> y [B, T, D], and the last token where it is carried."""
+        """x [B, T, D] after the token `last` [B, D] (None: zeros, or there is no shift) -> y [B, T, D], and
+        the last token where it is carried."""
 
 
 class SwiGLU(ChannelMixer):
-    """W_down (silu(W_gate x) * W_up x), 8/3 D wide, rounded up to a multiple of 8; starts at zero. arXiv:2002.05202."""
+    """W_down (silu(W_gate x) * W_up x), 8/3 D wide, rounded up to a multiple of 8; starts at zero.
+    arXiv:2002.05202."""
 
     def __init__(self, layer: LayerInfo, width: int | None = None) -> None:
         super().__init__()
@@ -50,15 +53,24 @@ class Identity(ChannelMixer):
 
 
 class SquaredReLU(ChannelMixer):
-    """sigmoid(W_r x_r) * W_v relu(W_k x_k)^2, 4 D wide; x_r and x_k are mixtures of a token and the one before. RWKV, arXiv:2305.13048.
+    """sigmoid(W_r x_r) * W_v relu(W_k x_k)^2, 4 D wide; x_r and x_k are mixtures of a token and the one
+    before. RWKV, arXiv:2305.13048.
 
-    Channel i takes (i / D)^(left^steepness) from the token itself, where `left` falls from 1 at the first layer to 1 / L at the last. W_v and W_r start
-    at zero. RWKV-7 (arXiv:2503.14456) has no receptance W_r.
+    Channel i takes (i / D)^(left^steepness) from the token itself, where `left` falls from 1 at the first
+    layer to 1 / L at the last. W_v and W_r start at zero. RWKV-7 (arXiv:2503.14456) has no receptance W_r.
     """
 
     shifted = True
 
-    def __init__(self, layer: LayerInfo, width: int | None = None, *, steepness: int, receptance: bool = True, orthogonal_keys: bool = False) -> None:
+    def __init__(
+        self,
+        layer: LayerInfo,
+        width: int | None = None,
+        *,
+        steepness: int,
+        receptance: bool = True,
+        orthogonal_keys: bool = False,
+    ) -> None:
         super().__init__()
         hidden = width or 4 * layer.d_model
         mix = 1 - own_share(layer.d_model, depth(layer).left ** steepness)

@@ -1,4 +1,5 @@
-"""The short causal convolution in front of a recurrence (H3 2212.14052, Mamba 2312.00752): how a token sees its neighbour."""
+"""The short causal convolution in front of a recurrence (H3 2212.14052, Mamba 2312.00752): how a token sees
+its neighbour."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,15 +11,19 @@ from torch import Tensor, nn
 
 from linbench.kernels.short_convolution import Activation, short_convolution
 
-INPUT_CONVOLUTION: Any = Field(0, ge=0, le=4, description="kernel of the short convolution on the layer's input, with SiLU; 0 is none")
+INPUT_CONVOLUTION: Any = Field(
+    0, ge=0, le=4, description="kernel of the short convolution on the layer's input, with SiLU; 0 is none"
+)
 
 
 class ShortConvolution(nn.Module):
-    """Depthwise, causal, then SiLU unless `activation` is None. Initialised U(-1/sqrt(kernel), 1/sqrt(kernel)), as torch does for a depthwise filter.
+    """Depthwise, causal, then SiLU unless `activation` is None. Initialised U(-1/sqrt(kernel),
+    1/sqrt(kernel)), as torch does for a depthwise filter.
 
-    bias: whether every channel has one, before the activation; not together with l2_heads. l2_heads: (channels, head_dim) where the first
-    channels are heads to be brought to unit length. parts: how many channels of the output come apart, in tensors of their own; None: all
-    together.
+    bias: whether every channel has one, before the activation; not together with l2_heads. l2_heads:
+        (channels, head_dim) where the first
+    channels are heads to be brought to unit length. parts: how many channels of the output come apart, in
+    tensors of their own; None: all together.
     """
 
     def __init__(
@@ -46,7 +51,9 @@ class ShortConvolution(nn.Module):
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[tuple[Tensor, ...], Tensor]:
         """x [B, T, C] after `state` [B, kernel-1, C] (None: zeros) -> y as parts [B, T, C_i], state."""
         if self.bias is None:
-            return short_convolution(x, self.weight, state, activation=self.activation, l2_heads=self.l2_heads, parts=self.parts)
+            return short_convolution(
+                x, self.weight, state, activation=self.activation, l2_heads=self.l2_heads, parts=self.parts
+            )
         (y,), state = short_convolution(x, self.weight, state, activation=None)
         y = (y + self.bias).to(x.dtype)
         y = y if self.activation is None else F.silu(y)
@@ -54,7 +61,8 @@ class ShortConvolution(nn.Module):
 
 
 class InputConvolution(nn.Module):
-    """What a layer's maps read: their input after a short convolution with SiLU, or as it is where the kernel is 0. For mixers without q, k and v in heads."""
+    """What a layer's maps read: their input after a short convolution with SiLU, or as it is where the kernel
+    is 0. For mixers without q, k and v in heads."""
 
     def __init__(self, channels: int, kernel: int, *, bias: bool = False) -> None:
         super().__init__()

@@ -33,16 +33,22 @@ class Projection(nn.Linear):
 
 
 class Decoder(nn.Module):
-    """What a code says of each place: to the code come the sines and cosines of the place, then twice norm, linear, GELU.
+    """What a code says of each place: to the code come the sines and cosines of the place, then twice norm,
+    linear, GELU.
 
-    The decoder of MAD's compression task, whose last norm and linear are a model's own. Poli et al. 2024, arXiv:2403.17844.
+    The decoder of MAD's compression task, whose last norm and linear are a model's own. Poli et al. 2024,
+    arXiv:2403.17844.
     """
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.layers = nn.Sequential(*(module for _ in range(2) for module in (RMSNorm(width), nn.Linear(width, width), nn.GELU())))
+        self.layers = nn.Sequential(
+            *(module for _ in range(2) for module in (RMSNorm(width), nn.Linear(width, width), nn.GELU()))
+        )
         self.frequencies: Tensor
-        self.register_buffer("frequencies", 1e4 ** -(torch.arange((width + 1) // 2) / ((width + 1) // 2)), persistent=False)
+        self.register_buffer(
+            "frequencies", 1e4 ** -(torch.arange((width + 1) // 2) / ((width + 1) // 2)), persistent=False
+        )
 
     def forward(self, code: Tensor, places: Tensor) -> Tensor:
         """code [B, D], places [B, N] -> [B, N, D]."""
@@ -68,8 +74,8 @@ def head(io: IO, width: int) -> nn.Linear:
 
 
 def loss(hidden: Tensor, head: nn.Linear, targets: Tensor) -> Tensor:
-    """Of hidden [B, N, D]: mean negative log-likelihood of ids [B, N], for which the logits are never all there at once; mean squared error
-    of vectors [B, N, d_out]."""
+    """Of hidden [B, N, D]: mean negative log-likelihood of ids [B, N], for which the logits are never all
+    there at once; mean squared error of vectors [B, N, d_out]."""
     if targets.dim() == 2:
         return cross_entropy(hidden.flatten(0, 1), head.weight, targets.flatten())
     return F.mse_loss(head(hidden).to(targets.dtype), targets)

@@ -9,12 +9,14 @@ from torch import Tensor, nn
 
 from linbench.kernels.wide import widened
 
-FeatureMapName = Literal["identity", "elu", "elu+1", "relu", "silu", "dpfp-1", "dpfp-2", "dpfp-3", "hedgehog", "t2r", "hadamard"]
+FeatureMapName = Literal[
+    "identity", "elu", "elu+1", "relu", "silu", "dpfp-1", "dpfp-2", "dpfp-3", "hedgehog", "t2r", "hadamard"
+]
 
 
 class FeatureMap(nn.Module):
-    """q, k [B, T, H, K] -> features of both [B, T, H, width]. positive: no feature is below zero. flops: those of matrix products, for one head's
-    query or key."""
+    """q, k [B, T, H, K] -> features of both [B, T, H, width]. positive: no feature is below zero. flops:
+    those of matrix products, for one head's query or key."""
 
     def __init__(self, width: int, *, positive: bool, flops: int = 0) -> None:
         super().__init__()
@@ -42,7 +44,8 @@ class Elementwise(FeatureMap):
 
 
 class DPFP(FeatureMap):
-    """r * roll(r, j) for j = 1 ... nu side by side, r = [relu(x), relu(-x)]: 2 nu K features, most of them zero. arXiv:2102.11174."""
+    """r * roll(r, j) for j = 1 ... nu side by side, r = [relu(x), relu(-x)]: 2 nu K features, most of them
+    zero. arXiv:2102.11174."""
 
     def __init__(self, dim: int, nu: int) -> None:
         super().__init__(2 * nu * dim, positive=True)
@@ -55,7 +58,8 @@ class DPFP(FeatureMap):
 
 
 class LearnedMap(FeatureMap):
-    """Of queries and of keys its own, the same for all heads: W [2, count, K, K], for either `count` matrices."""
+    """Of queries and of keys its own, the same for all heads: W [2, count, K, K], for either `count`
+    matrices."""
 
     def __init__(self, dim: int, width: int, *, positive: bool, count: int = 1) -> None:
         super().__init__(width, positive=positive, flops=2 * count * dim * dim)
@@ -65,7 +69,9 @@ class LearnedMap(FeatureMap):
     def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """As `FeatureMap`."""
         of_q, of_k = self.weight.unbind()
-        return self.made([F.linear(q, w) for w in of_q.unbind()]), self.made([F.linear(k, w) for w in of_k.unbind()])
+        return self.made([F.linear(q, w) for w in of_q.unbind()]), self.made(
+            [F.linear(k, w) for w in of_k.unbind()]
+        )
 
     def made(self, products: list[Tensor]) -> Tensor:
         """[..., K], for each matrix, -> [..., width]."""

@@ -15,9 +15,10 @@ from linbench.models.blocks.linear import Affine, Linear, LowRank, Shared
 class ScalarDecay(nn.Module):
     """log a_t = -exp(A_log) softplus(W x_t + dt_bias), one per head; Mamba-2's parameterisation (2405.21060).
 
-    A ~ U(1, 16), and dt_bias such that softplus(dt_bias) is log-uniform in (0.001, 0.1), at least 1e-4: with W x = 0 the median
-    half-life is about ten tokens. Both are drawn in strata, one per head, in random order: every head has the published
-    distribution, yet no layer of few heads gets only short memories (docs/decisions/0003).
+    A ~ U(1, 16), and dt_bias such that softplus(dt_bias) is log-uniform in (0.001, 0.1), at least 1e-4: with
+    W x = 0 the median half-life is about ten tokens. Both are drawn in strata, one per head, in random order:
+    every head has the published distribution, yet no layer of few heads gets only short memories
+    (docs/decisions/0003).
     """
 
     def __init__(self, d_model: int, heads: int) -> None:
@@ -49,7 +50,8 @@ def _stratified(count: int) -> Tensor:
 
 
 class WriteStrength(nn.Module):
-    """beta_t = sigmoid(W x_t) per head, in (0, 1); doubled to (0, 2) when negative eigenvalues are wanted (2411.12537)."""
+    """beta_t = sigmoid(W x_t) per head, in (0, 1); doubled to (0, 2) when negative eigenvalues are wanted
+    (2411.12537)."""
 
     def __init__(self, d_model: int, heads: int, *, neg_eigval: bool) -> None:
         super().__init__()
@@ -62,7 +64,8 @@ class WriteStrength(nn.Module):
 
 
 class ConstantDecay(nn.Module):
-    """One decay for each head that neither learns nor depends on the token (RetNet 2307.08621, TransNormerLLM 2307.14995)."""
+    """One decay for each head that neither learns nor depends on the token (RetNet 2307.08621, TransNormerLLM
+    2307.14995)."""
 
     def __init__(self, log_decay: Tensor) -> None:
         """log_decay [H] <= 0."""
@@ -76,12 +79,16 @@ class ConstantDecay(nn.Module):
 
 
 class LowRankDecay(nn.Module):
-    """log a_t = logsigmoid(W_up W_down x_t + b) / divisor, one for each channel of the keys of a head; GLA's (2312.06635).
+    """log a_t = logsigmoid(W_up W_down x_t + b) / divisor, one for each channel of the keys of a head; GLA's
+    (2312.06635).
 
-    With W_down x = 0 every channel starts at the half-life of sigmoid(bias)^(1 / divisor): 16 tokens for a bias of zero and a divisor of 16.
+    With W_down x = 0 every channel starts at the half-life of sigmoid(bias)^(1 / divisor): 16 tokens for a
+    bias of zero and a divisor of 16.
     """
 
-    def __init__(self, d_model: int, heads: int, key_dim: int, *, rank: int, bias: float, divisor: float) -> None:
+    def __init__(
+        self, d_model: int, heads: int, key_dim: int, *, rank: int, bias: float, divisor: float
+    ) -> None:
         super().__init__()
         self.heads, self.divisor = heads, divisor
         self.project = LowRank(d_model, rank, heads * key_dim, bias=True)
@@ -94,7 +101,8 @@ class LowRankDecay(nn.Module):
 
 
 class StepDecay(ScalarDecay):
-    """`ScalarDecay` whose step softplus(W x_t + dt_bias) is asked for, too: Mamba-2's own use, where it also scales what is written."""
+    """`ScalarDecay` whose step softplus(W x_t + dt_bias) is asked for, too: Mamba-2's own use, where it also
+    scales what is written."""
 
     def with_step(self, x: Tensor | Shared) -> tuple[Tensor, Tensor]:
         """x [B, T, D] -> log decay and step [B, T, H], in at least float32."""
@@ -104,8 +112,8 @@ class StepDecay(ScalarDecay):
 
 
 class UniformDecay(nn.Module):
-    """log a_t = logsigmoid(W x_t + b), one for each channel of a head, with b such that for W x = 0 decays are uniform in (1/n, 1 - 1/n) for n channels
-    in all (2210.04243)."""
+    """log a_t = logsigmoid(W x_t + b), one for each channel of a head, with b such that for W x = 0 decays
+    are uniform in (1/n, 1 - 1/n) for n channels in all (2210.04243)."""
 
     def __init__(self, d_model: int, heads: int, dim: int) -> None:
         super().__init__()

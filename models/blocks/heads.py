@@ -1,4 +1,5 @@
-"""From the residual stream into heads and back: the same surroundings for every variant that has q, k and v."""
+"""From the residual stream into heads and back: the same surroundings for every variant that has q, k and
+v."""
 
 from collections.abc import Callable
 from functools import partial
@@ -22,23 +23,49 @@ from linbench.models.blocks.norms import GroupRMSNorm, HeadLayerNorm, RMSNorm, l
 QKNorm = Literal["none", "l1", "l2", "rms"]
 OutputNorm = Literal["none", "rms", "rms_all", "layer"]
 OUTPUT_NORM: Any = Field(
-    "rms", description="norm of the output: rms per head, one weight vector for all; rms_all over all heads together; layer per head, weights per channel"
+    "rms",
+    description=(
+        "norm of the output: rms per head, one weight vector for all; rms_all over all heads together; layer"
+        " per head, weights per channel"
+    ),
 )
 
 
 class HeadSettings(Settings):
-    """The surroundings of a recurrence. Each variant's defaults are its published ones; `CONTROLLED` is one choice for all."""
+    """The surroundings of a recurrence. Each variant's defaults are its published ones; `CONTROLLED` is one
+    choice for all."""
 
     heads: int = Field(2, ge=1, description="number of heads")
-    head_dim: int | None = Field(None, ge=1, description="key dimension of a head; null is expand_k * d_model / heads")
+    head_dim: int | None = Field(
+        None, ge=1, description="key dimension of a head; null is expand_k * d_model / heads"
+    )
     expand_k: float = Field(1.0, gt=0, description="total key width over d_model")
-    expand_v: float = Field(1.0, gt=0, description="total value width over d_model; with head_dim given, expand_v / expand_k * head_dim per head")
-    conv: int = Field(4, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none")
-    qk_activation: Literal["silu", "none"] = Field("silu", description="what follows the convolution on q and k; none leaves them to feature_map; v has SiLU")
+    expand_v: float = Field(
+        1.0,
+        gt=0,
+        description=(
+            "total value width over d_model; with head_dim given, expand_v / expand_k * head_dim per head"
+        ),
+    )
+    conv: int = Field(
+        4, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none"
+    )
+    qk_activation: Literal["silu", "none"] = Field(
+        "silu",
+        description="what follows the convolution on q and k; none leaves them to feature_map; v has SiLU",
+    )
     feature_map: FeatureMapName = Field("identity", description="applied to q and k, before the norm")
-    qk_norm: QKNorm = Field("l2", description="norm of q and k per head, the last thing before the recurrence; l1 makes positive features sum to one")
+    qk_norm: QKNorm = Field(
+        "l2",
+        description=(
+            "norm of q and k per head, the last thing before the recurrence; l1 makes positive features sum"
+            " to one"
+        ),
+    )
     output_norm: OutputNorm = OUTPUT_NORM
-    output_gate: Literal["none", "swish", "sigmoid"] = Field("none", description="gate computed from the layer's input, after the norm")
+    output_gate: Literal["none", "swish", "sigmoid"] = Field(
+        "none", description="gate computed from the layer's input, after the norm"
+    )
 
 
 FAMILIES = ("norms", "short_convolution")
@@ -53,7 +80,8 @@ CONTROLLED: dict[str, Any] = {
     "output_norm": "rms",
     "output_gate": "none",
 }
-"""The controlled form: the same surroundings for all, so that only the recurrence (and the feature map it is defined with) differs."""
+"""The controlled form: the same surroundings for all, so that only the recurrence (and the feature map it is
+defined with) differs."""
 
 Elementwise = Callable[[Tensor], Tensor]
 
@@ -65,8 +93,9 @@ def head_dims(settings: HeadSettings, d_model: int) -> tuple[int, int]:
     value = key * ratio
     if key != int(key) or value != int(value):
         raise UserError(
-            f"model.heads = {settings.heads} splits d_model = {d_model} (expand_k {settings.expand_k}, expand_v {settings.expand_v}) into heads of "
-            f"{key:g} and {value:g}; choose heads, head_dim or d_model so that both are whole numbers."
+            f"model.heads = {settings.heads} splits d_model = {d_model} (expand_k {settings.expand_k},"
+            f" expand_v {settings.expand_v}) into heads of {key:g} and {value:g}; choose heads, head_dim or"
+            " d_model so that both are whole numbers."
         )
     return int(key), int(value)
 
@@ -75,22 +104,28 @@ def inner_width(expand: float, d_model: int) -> int:
     """How wide a mixer without heads is inside. Raises UserError where that would not be a whole number."""
     width = round(expand * d_model, 9)
     if width != int(width):
-        raise UserError(f"model.expand = {expand} makes a layer of width {width:g} inside of d_model = {d_model}; choose one that makes it whole.")
+        raise UserError(
+            f"model.expand = {expand} makes a layer of width {width:g} inside of d_model = {d_model}; choose"
+            " one that makes it whole."
+        )
     return int(width)
 
 
 def shared(x: Tensor, mixer: nn.Module, readout: "Readout") -> Shared:
     """A mixer's input, for all its maps but the last to read."""
-    return Shared(x, [each for each in mixer.modules() if isinstance(each, Linear) and each is not readout.linear])
+    return Shared(
+        x, [each for each in mixer.modules() if isinstance(each, Linear) and each is not readout.linear]
+    )
 
 
 class HeadProjection(nn.Module):
-    """x -> q [B, T, Hk, K], k [B, steps T, Hk, K], v [B, steps T, H, V]: linear, short convolution with SiLU, feature map, norm. No biases but where
-    the convolution has one.
+    """x -> q [B, T, Hk, K], k [B, steps T, Hk, K], v [B, steps T, H, V]: linear, short convolution with SiLU,
+    feature map, norm. No biases but where the convolution has one.
 
-    K is how many features a head has, which a map may make more than its dimensions. features: what builds the map from a head's
-    dimension; None: the one that the settings name. key_heads: Hk, which divides H; None is H. steps: keys and values per token; among the channels of a
-    token the steps come one after the other, with all their heads.
+    K is how many features a head has, which a map may make more than its dimensions. features: what builds
+    the map from a head's dimension; None: the one that the settings name. key_heads: Hk, which divides H;
+    None is H. steps: keys and values per token; among the channels of a token the steps come one after the
+    other, with all their heads.
     """
 
     def __init__(
@@ -109,30 +144,52 @@ class HeadProjection(nn.Module):
         keys, values = self.key_heads * self.head_dim, self.heads * self.value_dim
         self.widths = [keys, steps * keys, steps * values]
         self.linear = Linear(layer.d_model, sum(self.widths))
-        fused = bool(settings.conv) and settings.feature_map == "identity" and settings.qk_norm == "l2" and not conv_bias
+        fused = (
+            bool(settings.conv)
+            and settings.feature_map == "identity"
+            and settings.qk_norm == "l2"
+            and not conv_bias
+        )
         l2_heads = (sum(self.widths[:2]), self.head_dim) if fused else None
         channels = sum(self.widths)
         self.activates_v = bool(settings.conv) and settings.qk_activation == "none"
         self.conv: ShortConvolution | None = None
         if settings.conv:
             silu: Literal["silu"] | None = None if self.activates_v else "silu"
-            self.conv = ShortConvolution(channels, settings.conv, activation=silu, l2_heads=l2_heads, parts=self.widths, bias=conv_bias)
-        self.feature_map = feature_map(settings.feature_map, self.head_dim) if features is None else features(self.head_dim)
+            self.conv = ShortConvolution(
+                channels, settings.conv, activation=silu, l2_heads=l2_heads, parts=self.widths, bias=conv_bias
+            )
+        self.feature_map = (
+            feature_map(settings.feature_map, self.head_dim) if features is None else features(self.head_dim)
+        )
         self.key_dim = self.feature_map.width
         if settings.qk_norm == "l1" and not self.feature_map.positive:
-            raise UserError(f"model.qk_norm = l1 needs features that are not negative, which model.feature_map = {settings.feature_map} does not make.")
+            raise UserError(
+                "model.qk_norm = l1 needs features that are not negative, which model.feature_map ="
+                f" {settings.feature_map} does not make."
+            )
         rms = partial(RMSNorm, self.key_dim)
-        norms: dict[QKNorm, Callable[[], Elementwise]] = {"none": nn.Identity, "l1": lambda: l1_norm, "l2": lambda: l2_norm, "rms": rms}
+        norms: dict[QKNorm, Callable[[], Elementwise]] = {
+            "none": nn.Identity,
+            "l1": lambda: l1_norm,
+            "l2": lambda: l2_norm,
+            "rms": rms,
+        }
         norm = norms["none" if fused else settings.qk_norm]
         self.q_norm, self.k_norm = norm(), norm()
 
-    def forward(self, x: Tensor | Shared | tuple[Tensor, ...], conv: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """x [B, T, D], or what each of q, k and v is made of, and what the convolution remembers -> q, k, v and what it remembers now."""
+    def forward(
+        self, x: Tensor | Shared | tuple[Tensor, ...], conv: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """x [B, T, D], or what each of q, k and v is made of, and what the convolution remembers -> q, k, v
+        and what it remembers now."""
         q, k, v, conv = self.convolved(x, conv)
         q, k = self.feature_map(q, k)
         return self.q_norm(q), self.k_norm(k), v, conv
 
-    def convolved(self, x: Tensor | Shared | tuple[Tensor, ...], conv: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    def convolved(
+        self, x: Tensor | Shared | tuple[Tensor, ...], conv: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """As `forward`, before the feature map and the norm that does not come with the convolution."""
         parts: tuple[Any, ...]
         if isinstance(x, tuple):
@@ -144,7 +201,10 @@ class HeadProjection(nn.Module):
             parts = (self.linear(x),)
         if self.conv is not None:
             parts, conv = self.conv(parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1), conv)
-        q, k, v = (part.unflatten(-1, (-1, dim)) for part, dim in zip(parts, (self.head_dim, self.head_dim, self.value_dim), strict=True))
+        q, k, v = (
+            part.unflatten(-1, (-1, dim))
+            for part, dim in zip(parts, (self.head_dim, self.head_dim, self.value_dim), strict=True)
+        )
         if self.activates_v:
             v = F.silu(v)
         if self.steps > 1:
@@ -165,11 +225,20 @@ class HeadProjection(nn.Module):
 
 
 class Readout(nn.Module):
-    """o [B, T, H, V] -> y [B, T, D]: norm, then gate, then linear, which starts at zero. No biases but in a norm that has them."""
+    """o [B, T, H, V] -> y [B, T, D]: norm, then gate, then linear, which starts at zero. No biases but in a
+    norm that has them."""
 
-    def __init__(self, settings: HeadSettings, layer: LayerInfo, *, gate_rank: int | None = None, eps: float = 1e-5, groups: int = 1) -> None:
-        """gate_rank: of the map that the gate is computed with; None is a full matrix. eps: of a norm with weights per channel. groups: that rms_groups
-        norms each for itself."""
+    def __init__(
+        self,
+        settings: HeadSettings,
+        layer: LayerInfo,
+        *,
+        gate_rank: int | None = None,
+        eps: float = 1e-5,
+        groups: int = 1,
+    ) -> None:
+        """gate_rank: of the map that the gate is computed with; None is a full matrix. eps: of a norm with
+        weights per channel. groups: that rms_groups norms each for itself."""
         super().__init__()
         _, value_dim = head_dims(settings, layer.d_model)
         width = settings.heads * value_dim
@@ -184,16 +253,22 @@ class Readout(nn.Module):
         self.together = isinstance(self.norm, GroupRMSNorm) or settings.output_norm == "rms_all"
         self.gate: Linear | LowRank | None = None
         if settings.output_gate != "none":
-            self.gate = Linear(layer.d_model, width) if gate_rank is None else LowRank(layer.d_model, gate_rank, width)
+            self.gate = (
+                Linear(layer.d_model, width)
+                if gate_rank is None
+                else LowRank(layer.d_model, gate_rank, width)
+            )
         self.activation: Activation | None = None if settings.output_gate == "none" else settings.output_gate
         self.linear = silent(Linear(width, layer.d_model))
 
     def forward(self, o: Tensor, x: Tensor | Shared, added: Tensor | None = None) -> Tensor:
-        """`x` [B, T, D] is the layer's input, from which the gate is computed; `added`, shaped as o, comes between norm and gate."""
+        """`x` [B, T, D] is the layer's input, from which the gate is computed; `added`, shaped as o, comes
+        between norm and gate."""
         return self.mapped(o, None if self.gate is None else self.gate(x), added)
 
     def mapped(self, o: Tensor, gate: Tensor | None = None, added: Tensor | None = None) -> Tensor:
-        """As `forward`, with a gate [B, T, H V] as it comes from its map; without an activation it is a factor as it is."""
+        """As `forward`, with a gate [B, T, H V] as it comes from its map; without an activation it is a
+        factor as it is."""
         o = o.flatten(-2) if self.together else o
         gate = None if gate is None else gate.view(o.shape)
         if added is None and self.norm is not None and (gate is None or self.activation is not None):

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 Kind = TypeVar("Kind", bound=nn.Linear)
 
 CPU = torch.device("cpu")
-"""By name, for what is computed: on the device without memory, where a sketch is made, simple arithmetic loads a compiler, which takes seconds."""
+"""By name, for what is computed: on the device without memory, where a sketch is made, simple arithmetic
+loads a compiler, which takes seconds."""
 
 
 def indices(count: int) -> Tensor:

@@ -1,4 +1,5 @@
-"""Linear maps, several of one input at a time: products of matrices, laid out so that a GPU is full in all of them."""
+"""Linear maps, several of one input at a time: products of matrices, laid out so that a GPU is full in all of
+them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,7 +31,8 @@ class Affine(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., O]."""
-        if not (_worth(x) and stacked()):  # for one model a library cuts the gradient's sums itself, and adds b on its way
+        # for one model a library cuts the gradient's sums itself, and adds b on its way
+        if not (_worth(x) and stacked()):
             return super().forward(x)
         y = linear(x, [self.weight])[0]
         return y if self.bias is None else y + self.bias.to(y.dtype)
@@ -39,7 +41,15 @@ class Affine(nn.Linear):
 class LowRank(nn.Module):
     """W_up activation(W_down x), W_down [R, D], W_up [O, R], with or without a bias at the end."""
 
-    def __init__(self, inputs: int, rank: int, outputs: int, *, bias: bool = False, activation: Callable[[Tensor], Tensor] | None = None) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        rank: int,
+        outputs: int,
+        *,
+        bias: bool = False,
+        activation: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
         super().__init__()
         self.down = Linear(inputs, rank)
         self.up = Affine(rank, outputs, bias=bias)
@@ -93,8 +103,9 @@ def _worth(x: Tensor) -> bool:
 
 
 class _Products(torch.autograd.Function):
-    """x [R, N, D], weights [R, O_i, D] -> [R, N, O_i] in `dtype`. Backward each product adds to the gradient of x itself; those over all rows,
-    which have few results, are cut into as many parts as fill a GPU, and their sums taken in float32."""
+    """x [R, N, D], weights [R, O_i, D] -> [R, N, O_i] in `dtype`. Backward each product adds to the gradient
+    of x itself; those over all rows, which have few results, are cut into as many parts as fill a GPU, and
+    their sums taken in float32."""
 
     @staticmethod
     def forward(x: Tensor, dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, ...]:
@@ -129,5 +140,7 @@ class _Products(torch.autograd.Function):
         def first(given: Tensor, dim: int | None) -> Tensor:
             return given.expand(info.batch_size, *given.shape) if dim is None else given.movedim(dim, 0)
 
-        made = _Products.apply(first(x, in_dims[0]), dtype, *(first(w, dim) for w, dim in zip(weights, in_dims[2:], strict=True)))  # type: ignore[no-untyped-call]
+        made = _Products.apply(
+            first(x, in_dims[0]), dtype, *(first(w, dim) for w, dim in zip(weights, in_dims[2:], strict=True))
+        )  # type: ignore[no-untyped-call]
         return made, tuple(0 for _ in made)

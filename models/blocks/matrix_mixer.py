@@ -22,12 +22,14 @@ from linbench.models.blocks.positions import angles
 class MatrixSettings(HeadSettings):
     """The surroundings of a memory that is one matrix per head."""
 
-    positions: Literal["none", "rope"] = Field("none", description="whether q and k are rotated by where they stand, after their norm")
+    positions: Literal["none", "rope"] = Field(
+        "none", description="whether q and k are rotated by where they stand, after their norm"
+    )
 
 
 class MatrixState(NamedTuple):
-    """memory [B, H, K, V] in at least float32; what the short convolution remembers [B, kernel-1, C], None without one; how many tokens were
-    seen [B], None where positions do not matter."""
+    """memory [B, H, K, V] in at least float32; what the short convolution remembers [B, kernel-1, C], None
+    without one; how many tokens were seen [B], None where positions do not matter."""
 
     memory: Tensor
     conv: Tensor | None
@@ -48,7 +50,10 @@ class MatrixMixer(Mixer):
         self.project = self.projection()
         self.readout = self.reading()
         if settings.positions == "rope" and self.project.key_dim % 2:
-            raise UserError(f"model.positions = rope needs an even key dimension, not {self.project.key_dim}; choose other heads or head_dim.")
+            raise UserError(
+                f"model.positions = rope needs an even key dimension, not {self.project.key_dim}; choose"
+                " other heads or head_dim."
+            )
 
     def projection(self) -> HeadProjection:
         """What makes q, k and v, for a variant to replace."""
@@ -63,9 +68,11 @@ class MatrixMixer(Mixer):
         return feature_map(self.settings.feature_map, dim)
 
     @abstractmethod
-    def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
-        """x, the layer's input [B, T, D] for gates to read, q, k [B, T, Hk, K], v [B, T, H, V], memory [B, H, K, V] -> o [B, T, H, V], memory.
-        With several steps per token k and v are [B, steps T, ...]."""
+    def recur(
+        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """x, the layer's input [B, T, D] for gates to read, q, k [B, T, Hk, K], v [B, T, H, V], memory [B, H,
+        K, V] -> o [B, T, H, V], memory. With several steps per token k and v are [B, steps T, ...]."""
 
     @property
     def memory_shape(self) -> tuple[int, int, int]:
@@ -90,16 +97,29 @@ class MatrixMixer(Mixer):
         """Zeros; the size does not depend on `capacity`."""
         weight = self.readout.linear.weight
         memory = weight.new_zeros(batch, *self.memory_shape, dtype=at_least_float32(weight.dtype))
-        seen = torch.zeros(batch, dtype=torch.int64, device=weight.device) if self.settings.positions == "rope" else None
+        seen = (
+            torch.zeros(batch, dtype=torch.int64, device=weight.device)
+            if self.settings.positions == "rope"
+            else None
+        )
         return MatrixState(memory, self.project.init_state(batch), seen)
 
     def state_floats(self, seq_len: int) -> StateSize:
-        """H K V for the memory, (kernel - 1) (2 Hk K + H V) for the convolution, more where a token has several keys and values."""
+        """H K V for the memory, (kernel - 1) (2 Hk K + H V) for the convolution, more where a token has
+        several keys and values."""
         heads, key_dim, value_dim = self.memory_shape
         return StateSize(recurrent=heads * key_dim * value_dim, convolution=self.project.state_floats())
 
     def recurrence_flops(self, seq_len: int) -> float:
-        """Those of the recurrence, token by token, whatever form computes it, and of the feature map's matrix products."""
+        """Those of the recurrence, token by token, whatever form computes it, and of the feature map's matrix
+        products."""
         heads, key_dim, value_dim = self.memory_shape
-        recurrence = flops_per_token(heads=heads, key_dim=key_dim, value_dim=value_dim, decay=self.decays, delta=self.delta, steps=self.project.steps)
+        recurrence = flops_per_token(
+            heads=heads,
+            key_dim=key_dim,
+            value_dim=value_dim,
+            decay=self.decays,
+            delta=self.delta,
+            steps=self.project.steps,
+        )
         return recurrence + self.project.feature_flops()

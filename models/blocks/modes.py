@@ -1,4 +1,5 @@
-"""A filter for each channel, made of modes that oscillate and fade: what the state spaces that are the same at all times compute with (2206.11893)."""
+"""A filter for each channel, made of modes that oscillate and fade: what the state spaces that are the same
+at all times compute with (2206.11893)."""
 
 import math
 from typing import Literal, NamedTuple
@@ -22,8 +23,8 @@ Discretisation = Literal["zoh", "bilinear"]
 
 
 class Filter(NamedTuple):
-    """What `length` tokens do, for each of D channels and M modes: `powers` [D, length + 1, M] of e^{d l}, and what a token writes [D, M] and a state is read
-    with [D, M]; all complex."""
+    """What `length` tokens do, for each of D channels and M modes: `powers` [D, length + 1, M] of e^{d l},
+    and what a token writes [D, M] and a state is read with [D, M]; all complex."""
 
     powers: Tensor
     write: Tensor
@@ -31,14 +32,21 @@ class Filter(NamedTuple):
 
 
 class Modes(nn.Module):
-    """h_t = A h_{t-1} + B x_t,  y_t = 2 Re(C . h_t)  for each channel, with a step d, modes l = -e^a + i b, and C, all learned.
+    """h_t = A h_{t-1} + B x_t,  y_t = 2 Re(C . h_t)  for each channel, with a step d, modes l = -e^a + i b,
+    and C, all learned.
 
-    zoh, a zero-order hold: A = e^{d l}, B = (e^{d l} - 1) / l. bilinear: A = (1 + d l / 2) / (1 - d l / 2), B = d / (1 - d l / 2).
-    At first d is log-uniform in (0.001, 0.1), Re l = -1/2, and C complex standard normal; Im l is pi n (lin: S4D-Lin) or N / pi (N / (2 n + 1) - 1)
-    (inv: S4D-Inv).
+    zoh, a zero-order hold: A = e^{d l}, B = (e^{d l} - 1) / l. bilinear: A = (1 + d l / 2) / (1 - d l / 2), B
+    = d / (1 - d l / 2). At first d is log-uniform in (0.001, 0.1), Re l = -1/2, and C complex standard
+    normal; Im l is pi n (lin: S4D-Lin) or N / pi (N / (2 n + 1) - 1) (inv: S4D-Inv).
     """
 
-    def __init__(self, width: int, states: int, frequencies: Frequencies = "lin", discretisation: Discretisation = "zoh") -> None:
+    def __init__(
+        self,
+        width: int,
+        states: int,
+        frequencies: Frequencies = "lin",
+        discretisation: Discretisation = "zoh",
+    ) -> None:
         """states: N, two for each mode."""
         super().__init__()
         self.discretisation = discretisation
@@ -51,7 +59,8 @@ class Modes(nn.Module):
         self.read = nn.Parameter(torch.randn(width, modes, 2, device=CPU) * 0.5**0.5)
 
     def forward(self, u: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
-        """u [B, T, D] after memory [B, D, N], of each mode its real and its imaginary part (None: zeros) -> y [B, T, D] and memory, in at least float32."""
+        """u [B, T, D] after memory [B, D, N], of each mode its real and its imaginary part (None: zeros) -> y
+        [B, T, D] and memory, in at least float32."""
         memory = self.init_state(len(u)) if memory is None else memory
         h, whole = torch.view_as_complex(memory.view(*memory.shape[:2], -1, 2)), u.shape[1] // CHUNK * CHUNK
         outputs = []
@@ -63,17 +72,22 @@ class Modes(nn.Module):
         return torch.cat(outputs, dim=1), torch.view_as_real(h).flatten(-2)
 
     def _in_chunks(self, u: Tensor, h: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """u [B, n length, D] after h [B, D, M]: inside all chunks at once, by the taps; then from chunk to chunk, by the modes."""
+        """u [B, n length, D] after h [B, D, M]: inside all chunks at once, by the taps; then from chunk to
+        chunk, by the modes."""
         powers, write, read = self._filter(length, u.dtype)
         taps = 2 * (powers[:, :length] * (write * read)[:, None]).real.sum(dim=-1)
-        # [D, length, length] of taps[i - j], and zeros where that is below zero: a row of twice the length, again and again, is shifted by one each time
+        # [D, length, length] of taps[i - j], and zeros where that is below zero: a row of twice the length,
+        # again and again, is shifted by one each time
         rows = F.pad(taps, (0, length)).repeat(1, length)[:, : length * (2 * length - 1)]
         toeplitz = rows.view(-1, length, 2 * length - 1)[..., :length].mT
         batch, count = len(u), u.shape[1] // length
         chunks = u.reshape(batch, count, length, -1).permute(3, 2, 0, 1)  # [D, length, B, n]
         flat = chunks.flatten(2)
-        written = torch.view_as_real(powers[:, :length].flip(1) * write[:, None]).flatten(-2).mT @ flat  # [D, N, B n]
-        written = torch.view_as_complex(written.view(*h.shape[1:], 2, batch, count).permute(4, 3, 0, 1, 2).contiguous())
+        # [D, N, B n]
+        written = torch.view_as_real(powers[:, :length].flip(1) * write[:, None]).flatten(-2).mT @ flat
+        written = torch.view_as_complex(
+            written.view(*h.shape[1:], 2, batch, count).permute(4, 3, 0, 1, 2).contiguous()
+        )
         starts = []
         for each in written:
             starts.append(h)
@@ -85,9 +99,16 @@ class Modes(nn.Module):
 
     def _filter(self, length: int, dtype: torch.dtype) -> Filter:
         """What so many tokens do."""
-        step, decay, frequency, read = (x.to(dtype) for x in (self.log_step.exp()[:, None], self.log_decay.exp(), self.frequency, self.read))
+        step, decay, frequency, read = (
+            x.to(dtype)
+            for x in (self.log_step.exp()[:, None], self.log_decay.exp(), self.frequency, self.read)
+        )
         times = torch.arange(length + 1, device=step.device, dtype=dtype)[:, None]
-        faded, turned = (step * decay, step * frequency) if self.discretisation == "zoh" else _bilinear(step * decay, step * frequency)
+        faded, turned = (
+            (step * decay, step * frequency)
+            if self.discretisation == "zoh"
+            else _bilinear(step * decay, step * frequency)
+        )
         left, angle = (-times * faded[:, None]).exp(), times * turned[:, None]
         powers = torch.complex(left * angle.cos(), left * angle.sin())
         if self.discretisation == "bilinear":
@@ -98,15 +119,19 @@ class Modes(nn.Module):
 
     def init_state(self, batch: int) -> Tensor:
         """Zeros."""
-        return self.log_step.new_zeros(batch, len(self.log_step), self.states, dtype=at_least_float32(self.log_step.dtype))
+        return self.log_step.new_zeros(
+            batch, len(self.log_step), self.states, dtype=at_least_float32(self.log_step.dtype)
+        )
 
     def flops_per_token(self) -> int:
-        """Of each mode a product of complex numbers, that of one with a real, a sum, and of one product the real part, added up: 14."""
+        """Of each mode a product of complex numbers, that of one with a real, a sum, and of one product the
+        real part, added up: 14."""
         return 7 * self.states * len(self.log_step)
 
 
 def _bilinear(decay: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
-    """Return -log |A| and the angle of A = (1 + z / 2) / (1 - z / 2), for z = -decay + i frequency. |A| counts as 1e-19 at least: it may be zero."""
+    """Return -log |A| and the angle of A = (1 + z / 2) / (1 - z / 2), for z = -decay + i frequency. |A|
+    counts as 1e-19 at least: it may be zero."""
     ahead, behind, half = 1 - decay / 2, 1 + decay / 2, frequency / 2
     above, below = ahead.square() + half.square(), behind.square() + half.square()
     lost = 2 * decay / below  # 1 - |A|^2
@@ -115,7 +140,8 @@ def _bilinear(decay: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _held(step: Tensor, decay: Tensor, frequency: Tensor, kept: Tensor) -> Tensor:
-    """Return (e^{d l} - 1) / l of modes l = -decay + i frequency, given e^{d l}; a series where d l is small."""
+    """Return (e^{d l} - 1) / l of modes l = -decay + i frequency, given e^{d l}; a series where d l is
+    small."""
     inverse = torch.complex(-decay, -frequency) / (decay.square() + frequency.square())  # of l
     z = step * torch.complex(-decay, frequency)
     small = z.real.square() + z.imag.square() < SMALL**2

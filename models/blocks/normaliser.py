@@ -1,4 +1,5 @@
-"""The sum of the weights as one more column of a memory: read like the values, and what they are divided by."""
+"""The sum of the weights as one more column of a memory: read like the values, and what they are divided
+by."""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -14,7 +15,9 @@ from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 class NormalisedSettings(MatrixSettings):
     """Where the normaliser is off the output norm takes its place (2210.10340)."""
 
-    normalise: bool = Field(True, description="divide by the sum of the weights; off is the un-normalised form with output norm")
+    normalise: bool = Field(
+        True, description="divide by the sum of the weights; off is the un-normalised form with output norm"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -26,7 +29,10 @@ class NormalisedSettings(MatrixSettings):
     @model_validator(mode="after")
     def _weights_that_are_not_turned(self) -> Self:
         if self.normalise and self.positions == "rope":
-            raise ValueError("positions = rope turns q and k, and then the sum of their weights may vanish; it goes with normalise = false")
+            raise ValueError(
+                "positions = rope turns q and k, and then the sum of their weights may vanish; it goes with"
+                " normalise = false"
+            )
         return self
 
 
@@ -50,9 +56,11 @@ def normalised(
     scale: float = 1.0,
     state: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """o_t = S_t^T q_t / denominator(z_t . q_t) with S and z sums alike: of k v^T and of k. A column of ones beside v makes the last column of S z.
+    """o_t = S_t^T q_t / denominator(z_t . q_t) with S and z sums alike: of k v^T and of k. A column of ones
+    beside v makes the last column of S z.
 
-    Arguments and results as `matrix_state`, with state [B, H, K, V+1]; `denominator` is given and returns [B, T, H, 1].
+    Arguments and results as `matrix_state`, with state [B, H, K, V+1]; `denominator` is given and returns [B,
+    T, H, 1].
     """
     ones = torch.ones_like(v[..., :1])
 
@@ -60,7 +68,10 @@ def normalised(
         return matrix_state(q, k, values, log_decay=log_decay, scale=scale, state=state)
 
     if widens(v):
-        (o, memory), (total, z) = read(v, None if state is None else state[..., :-1]), read(ones, None if state is None else state[..., -1:])
+        (o, memory), (total, z) = (
+            read(v, None if state is None else state[..., :-1]),
+            read(ones, None if state is None else state[..., -1:]),
+        )
         return (o / denominator(total)).to(v.dtype), torch.cat([memory, z], dim=-1)
     o, state = read(torch.cat([v, ones], dim=-1), state)
     return (o[..., :-1] / denominator(o[..., -1:])).to(v.dtype), state

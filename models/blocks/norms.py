@@ -11,7 +11,8 @@ from linbench.kernels.wide import widened
 class RMSNorm(nn.Module):
     """x / sqrt(mean x^2 + eps) * weight over the last dimension. arXiv:1910.07467.
 
-    Under torch.autocast the result comes in its dtype, since products of matrices follow: one pass less for each.
+    Under torch.autocast the result comes in its dtype, since products of matrices follow: one pass less for
+    each.
     """
 
     def __init__(self, dim: int, eps: float = 1e-5) -> None:
@@ -21,7 +22,9 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor, gate: Tensor | None = None, activation: Activation | None = None) -> Tensor:
         """Any shape with `dim` last; times activation(gate), shaped as x."""
-        return rms_norm(x, self.weight, gate=gate, activation=activation, eps=self.eps, dtype=product_dtype(x))
+        return rms_norm(
+            x, self.weight, gate=gate, activation=activation, eps=self.eps, dtype=product_dtype(x)
+        )
 
     def after(self, x: Tensor, added: Tensor) -> tuple[Tensor, Tensor]:
         """x + added, and its norm."""
@@ -29,7 +32,8 @@ class RMSNorm(nn.Module):
 
 
 class GroupRMSNorm(nn.Module):
-    """x / sqrt(mean x^2 + eps) * weight with a mean for each of several groups of channels, and a weight for each channel: Mamba-2's (2405.21060)."""
+    """x / sqrt(mean x^2 + eps) * weight with a mean for each of several groups of channels, and a weight for
+    each channel: Mamba-2's (2405.21060)."""
 
     def __init__(self, dim: int, groups: int, eps: float = 1e-5) -> None:
         super().__init__()
@@ -37,7 +41,8 @@ class GroupRMSNorm(nn.Module):
         self.groups, self.eps = groups, eps
 
     def forward(self, x: Tensor, gate: Tensor | None = None, activation: Activation | None = None) -> Tensor:
-        """Return the norm of x [..., dim], whose groups are channels side by side; times activation(gate), shaped as x. Inside, at least float32."""
+        """Return the norm of x [..., dim], whose groups are channels side by side; times activation(gate),
+        shaped as x. Inside, at least float32."""
         apart = widened(x).reshape(*x.shape[:-1], self.groups, -1)
         normed = rms_norm(apart, torch.ones_like(self.weight[: apart.shape[-1]]), eps=self.eps).flatten(-2)
         normed = normed * self.weight
@@ -47,8 +52,8 @@ class GroupRMSNorm(nn.Module):
 
 
 class HeadLayerNorm(nn.Module):
-    """(x - mean) / sqrt(variance + eps) * weight + bias over the channels of each head, with a weight and a bias of its own for each channel:
-    a group norm whose groups are heads. arXiv:1803.08494."""
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the channels of each head, with a weight and a
+    bias of its own for each channel: a group norm whose groups are heads. arXiv:1803.08494."""
 
     def __init__(self, heads: int, dim: int, eps: float = 1e-5, *, bias: bool = True) -> None:
         super().__init__()
@@ -58,7 +63,9 @@ class HeadLayerNorm(nn.Module):
 
     def forward(self, x: Tensor, gate: Tensor | None = None, activation: Activation | None = None) -> Tensor:
         """x [..., H, V]; times activation(gate), shaped as x. Inside, at least float32."""
-        return layer_norm(x, self.weight, self.bias, gate=gate, activation=activation, eps=self.eps, dtype=product_dtype(x))
+        return layer_norm(
+            x, self.weight, self.bias, gate=gate, activation=activation, eps=self.eps, dtype=product_dtype(x)
+        )
 
 
 def l1_norm(x: Tensor, eps: float = 1e-4) -> Tensor:

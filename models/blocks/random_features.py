@@ -5,12 +5,14 @@ from torch import Tensor
 
 
 def directions(count: int, dim: int, *, orthogonal: bool, equal_norms: bool = False) -> Tensor:
-    """[count, dim], each row N(0, 1); if orthogonal, every `dim` rows at right angles to each other, if `equal_norms` each of length sqrt(dim)."""
+    """[count, dim], each row N(0, 1); if orthogonal, every `dim` rows at right angles to each other, if
+    `equal_norms` each of length sqrt(dim)."""
     # on the CPU by name, as all that a layer draws: a sketch is built where there is no memory
     rows = torch.randn(count, dim, device="cpu")
     lengths = rows.new_full((count, 1), dim**0.5) if equal_norms else rows.norm(dim=-1, keepdim=True)
     if orthogonal:
         q, r = torch.linalg.qr(torch.randn(-(-count // dim), dim, dim, device="cpu"))
-        rows = (q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None]).mT.reshape(-1, dim)[:count]  # with these signs every rotation is as likely
+        # with these signs every rotation is as likely
+        rows = (q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None]).mT.reshape(-1, dim)[:count]
     drawn: Tensor = rows / rows.norm(dim=-1, keepdim=True) * lengths
     return drawn

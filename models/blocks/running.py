@@ -10,7 +10,8 @@ CHUNK = 512
 """Tokens that one thread goes through; so many, and fewer, are summed in torch's own order."""
 
 NARROW = 128
-"""Channels up to which torch's own is quicker along tokens that lie side by side, which it gives many threads (of 16, on an H200, 6 times)."""
+"""Channels up to which torch's own is quicker along tokens that lie side by side, which it gives many threads
+(of 16, on an H200, 6 times)."""
 
 
 def running_sum(x: Tensor) -> Tensor:
@@ -23,7 +24,13 @@ def running_maximum(x: Tensor) -> Tensor:
     return _running(x, lambda part, dim: part.cummax(dim).values, torch.maximum, nothing=float("-inf"))
 
 
-def _running(x: Tensor, along: Callable[[Tensor, int], Tensor], joined: Callable[[Tensor, Tensor], Tensor], *, nothing: float) -> Tensor:
+def _running(
+    x: Tensor,
+    along: Callable[[Tensor, int], Tensor],
+    joined: Callable[[Tensor, Tensor], Tensor],
+    *,
+    nothing: float,
+) -> Tensor:
     """Where channels are many, chunk by chunk; to each is then joined what all chunks before came to."""
     length = x.shape[1]
     if length <= CHUNK:

@@ -10,7 +10,16 @@ from torch import Tensor
 from linbench.kernels.matrix_state import flops_per_token
 from linbench.kernels.wide import at_least_float32
 from linbench.models.base import LayerInfo, Mixer, Rule, StateSize
-from linbench.models.blocks.heads import CONTROLLED, FAMILIES, OUTPUT_NORM, HeadProjection, HeadSettings, OutputNorm, Readout, shared
+from linbench.models.blocks.heads import (
+    CONTROLLED,
+    FAMILIES,
+    OUTPUT_NORM,
+    HeadProjection,
+    HeadSettings,
+    OutputNorm,
+    Readout,
+    shared,
+)
 from linbench.models.blocks.linear import Shared
 from linbench.models.blocks.token_shift import TokenShift
 
@@ -18,14 +27,21 @@ from linbench.models.blocks.token_shift import TokenShift
 class ShiftSettings(HeadSettings):
     """Published: token shift, no convolution, no norm of q and k, group norm of the output."""
 
-    conv: int = Field(0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none")
-    qk_norm: Literal["none", "l2", "rms"] = Field("none", description="norm of q and k per head, the last thing before the recurrence")
+    conv: int = Field(
+        0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none"
+    )
+    qk_norm: Literal["none", "l2", "rms"] = Field(
+        "none", description="norm of q and k per head, the last thing before the recurrence"
+    )
     output_norm: OutputNorm = Field("layer", description=OUTPUT_NORM.description)
-    token_shift: bool = Field(True, description="each projection reads its own mixture of a token and the one before")
+    token_shift: bool = Field(
+        True, description="each projection reads its own mixture of a token and the one before"
+    )
 
 
 class ShiftState(NamedTuple):
-    """memory [B, H, K, V] in at least float32; what the short convolution remembers [B, kernel-1, C] and the last token [B, D], None without these."""
+    """memory [B, H, K, V] in at least float32; what the short convolution remembers [B, kernel-1, C] and the
+    last token [B, D], None without these."""
 
     memory: Tensor
     conv: Tensor | None
@@ -37,7 +53,8 @@ Streams = Mapping[str, Tensor | Shared]
 
 
 class Seen(NamedTuple):
-    """Of some tokens: the streams, r and k [B, T, H, K], v [B, T, H, V], and the parts of the state that are not memory."""
+    """Of some tokens: the streams, r and k [B, T, H, K], v [B, T, H, V], and the parts of the state that are
+    not memory."""
 
     streams: Streams
     r: Tensor
@@ -48,7 +65,8 @@ class Seen(NamedTuple):
 
 
 class ShiftMixer(Mixer):
-    """A variant says what its token shift is, and has its equation in `forward`. Its query is called r, receptance."""
+    """A variant says what its token shift is, and has its equation in `forward`. Its query is called r,
+    receptance."""
 
     families: ClassVar[tuple[str, ...]] = ("matrix_state", "token_shift", *FAMILIES)
     generation = "gates and decay"
@@ -92,13 +110,19 @@ class ShiftMixer(Mixer):
         """Zeros; the size does not depend on `capacity`."""
         weight = self.readout.linear.weight
         memory = weight.new_zeros(batch, *self.memory_shape, dtype=at_least_float32(weight.dtype))
-        return ShiftState(memory, self.project.init_state(batch), None if self.shift is None else weight.new_zeros(batch, self.layer.d_model))
+        return ShiftState(
+            memory,
+            self.project.init_state(batch),
+            None if self.shift is None else weight.new_zeros(batch, self.layer.d_model),
+        )
 
     def state_floats(self, seq_len: int) -> StateSize:
         """H K V for the memory, (kernel - 1) (2 H K + H V) for the convolution, D for the token shift."""
         heads, key_dim, value_dim = self.memory_shape
         shift = 0 if self.shift is None else self.layer.d_model
-        return StateSize(recurrent=heads * key_dim * value_dim, convolution=self.project.state_floats(), shift=shift)
+        return StateSize(
+            recurrent=heads * key_dim * value_dim, convolution=self.project.state_floats(), shift=shift
+        )
 
     def recurrence_flops(self, seq_len: int) -> float:
         """Those of the recurrence, token by token, whatever form computes it."""

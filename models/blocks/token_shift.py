@@ -1,4 +1,5 @@
-"""Token shift: each channel of a token takes a share of the same channel one token earlier. RWKV's (2305.13048)."""
+"""Token shift: each channel of a token takes a share of the same channel one token earlier. RWKV's
+(2305.13048)."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -13,7 +14,8 @@ from linbench.models.blocks.initialise import indices
 
 
 class Depth(NamedTuple):
-    """Where a layer lies among L: `risen` goes from 0 at the first to 1 at the last, `left` from 1 at the first to 1 / L at the last."""
+    """Where a layer lies among L: `risen` goes from 0 at the first to 1 at the last, `left` from 1 at the
+    first to 1 / L at the last."""
 
     risen: float
     left: float
@@ -30,15 +32,16 @@ def places(width: int) -> Tensor:
 
 
 def own_share(width: int, power: float) -> Tensor:
-    """[width] (i / width)^power: how much of channel i RWKV takes from the token itself at first, all the rest from the one before."""
+    """[width] (i / width)^power: how much of channel i RWKV takes from the token itself at first, all the
+    rest from the one before."""
     return (indices(width) / width) ** power
 
 
 class TokenShift(nn.Module):
     """x_t + mix * (x_{t-1} - x_t), with a mix per channel for each of several streams, and x_{-1} = 0.
 
-    This is RWKV-6 and 7's convention. RWKV-4 and 5 write mu x_t + (1 - mu) x_{t-1}: mix = 1 - mu. Streams are for products of matrices to read: under
-    torch.autocast they come in its dtype.
+    This is RWKV-6 and 7's convention. RWKV-4 and 5 write mu x_t + (1 - mu) x_{t-1}: mix = 1 - mu. Streams are
+    for products of matrices to read: under torch.autocast they come in its dtype.
     """
 
     def __init__(self, mixes: Mapping[str, Tensor]) -> None:
@@ -47,7 +50,8 @@ class TokenShift(nn.Module):
         self.mix = nn.Parameter(torch.stack([*mixes.values()]))
 
     def forward(self, x: Tensor, last: Tensor | None) -> tuple[dict[str, Tensor], Tensor]:
-        """x [B, T, D] after `last` [B, D] (None: zeros) -> each stream [B, T, D] by name, and the last token."""
+        """x [B, T, D] after `last` [B, D] (None: zeros) -> each stream [B, T, D] by name, and the last
+        token."""
         return dict(zip(self.names, self.mixed(x, last), strict=True)), x[:, -1].clone()
 
     def mixed(self, x: Tensor, last: Tensor | None) -> tuple[Tensor, ...]:

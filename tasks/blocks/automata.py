@@ -15,13 +15,16 @@ EDGES = 3
 """That leave a state at most."""
 
 CHOICES = 6
-"""A multiple of every number of edges: a uniform number below it, modulo the edges of a state, is a uniform edge."""
+"""A multiple of every number of edges: a uniform number below it, modulo the edges of a state, is a uniform
+edge."""
 
 
 class Automata(NamedTuple):
-    """Deterministic, every state accepting, states that cannot be told apart made one; words begin in state 0.
+    """Deterministic, every state accepting, states that cannot be told apart made one; words begin in state
+    0.
 
-    letter: [A, nodes, EDGES] on the edges of a state, ascending, `letters` where there are no more. target: [A, nodes, EDGES], where they lead.
+    letter: [A, nodes, EDGES] on the edges of a state, ascending, `letters` where there are no more. target:
+        [A, nodes, EDGES], where they lead.
     degree: [A, nodes], how many there are. legal: [A, nodes], bit x says that an edge has letter x.
     step: [A, nodes * CHOICES], letter * 16 + target of the edge that each choice takes.
     """
@@ -35,10 +38,18 @@ class Automata(NamedTuple):
 
 @cache
 def automata(count: int, *, letters: int, nodes: int, out_degree: int, device: torch.device) -> Automata:
-    """The first `count` that differ; made once and then kept on the device. Each has 4 to `nodes` states, of which some may be out of reach,
-    4 to `letters` letters, and 1 to `out_degree` edges from each state, with distinct letters, to distinct other states: all uniform."""
+    """The first `count` that differ; made once and then kept on the device. Each has 4 to `nodes` states, of
+    which some may be out of reach, 4 to `letters` letters, and 1 to `out_degree` edges from each state, with
+    distinct letters, to distinct other states: all uniform."""
     if device.type != "cpu":
-        return Automata(*(x.to(device) for x in automata(count, letters=letters, nodes=nodes, out_degree=out_degree, device=torch.device("cpu"))))
+        return Automata(
+            *(
+                x.to(device)
+                for x in automata(
+                    count, letters=letters, nodes=nodes, out_degree=out_degree, device=torch.device("cpu")
+                )
+            )
+        )
     drawn = count
     while True:
         drawn += drawn // 4 + 64
@@ -47,7 +58,12 @@ def automata(count: int, *, letters: int, nodes: int, out_degree: int, device: t
         language, number = torch.unique(kind[:, 0], return_inverse=True)
         if len(language) >= count:
             break
-    first = torch.full_like(language, drawn).scatter_reduce(0, number, torch.arange(drawn), "amin").sort().values[:count]
+    first = (
+        torch.full_like(language, drawn)
+        .scatter_reduce(0, number, torch.arange(drawn), "amin")
+        .sort()
+        .values[:count]
+    )
     letter, target, kind = letter[first], target[first], kind[first]
 
     alike = (kind[:, :, None] == kind[:, None, :]).long().argmax(dim=2)  # the first state of its kind
@@ -59,7 +75,8 @@ def automata(count: int, *, letters: int, nodes: int, out_degree: int, device: t
 
 
 def _edges(count: int, letters: int, nodes: int, out_degree: int) -> tuple[Tensor, Tensor]:
-    """Letters and targets [count, nodes, EDGES] of that many automata. States from an automaton's size on are led to by none."""
+    """Letters and targets [count, nodes, EDGES] of that many automata. States from an automaton's size on are
+    led to by none."""
     stream = Stream.of(torch.arange(count), seed=0, split="automata")
     size = FEWEST + stream.child("nodes").integers(1, below=nodes - FEWEST + 1)
     alphabet = FEWEST + stream.child("alphabet").integers(1, below=letters - FEWEST + 1)
@@ -74,8 +91,12 @@ def _edges(count: int, letters: int, nodes: int, out_degree: int) -> tuple[Tenso
 
 
 def _distinct(stream: Stream, count: int, *, below: Tensor) -> Tensor:
-    """[B, count, EDGES] numbers below `below` [B, 1], at least three, of which no two of a triple are equal."""
-    first, second, third = (stream.child(draw).integers(count, below=below - taken) for taken, draw in enumerate(("first", "second", "third")))
+    """[B, count, EDGES] numbers below `below` [B, 1], at least three, of which no two of a triple are
+    equal."""
+    first, second, third = (
+        stream.child(draw).integers(count, below=below - taken)
+        for taken, draw in enumerate(("first", "second", "third"))
+    )
     second = second + (second >= first)
     low, high = torch.minimum(first, second), torch.maximum(first, second)
     third = third + (third >= low)
@@ -83,8 +104,8 @@ def _distinct(stream: Stream, count: int, *, below: Tensor) -> Tensor:
 
 
 def _kinds(letter: Tensor, target: Tensor, letters: int) -> Tensor:
-    """[A, nodes], equal for two states, of whichever automata, if and only if the same words can be read from them: Moore's partition
-    refinement of all states together."""
+    """[A, nodes], equal for two states, of whichever automata, if and only if the same words can be read from
+    them: Moore's partition refinement of all states together."""
     kind = _numbered(_legal(letter, letters))
     while True:
         refined = kind

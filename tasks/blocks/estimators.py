@@ -1,4 +1,5 @@
-"""What is known of a linear function from the points before: estimators, each of which is what some memory computes."""
+"""What is known of a linear function from the points before: estimators, each of which is what some memory
+computes."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -17,7 +18,8 @@ class Told(NamedTuple):
 
 
 def averaging(told: Told) -> Tensor:
-    """[B, N], the value that the mean of y x over the points before gives each point: one step of gradient descent from 0, a sum memory."""
+    """[B, N], the value that the mean of y x over the points before gives each point: one step of gradient
+    descent from 0, a sum memory."""
     x, y = told
     total = (x * y[:, :, None]).cumsum(dim=1) - x * y[:, :, None]
     count = torch.arange(x.shape[1], device=x.device).clamp(min=1)
@@ -25,7 +27,8 @@ def averaging(told: Told) -> Tensor:
 
 
 def least_mean_squares(told: Told, *, beta: float = 1.0) -> Tensor:
-    """[B, N], each point's value before w moves to it: w <- w + beta x (y - w . x) / |x|^2, the delta rule with keys of unit length."""
+    """[B, N], each point's value before w moves to it: w <- w + beta x (y - w . x) / |x|^2, the delta rule
+    with keys of unit length."""
     w, found = torch.zeros_like(told.x[:, 0]), []
     for x, y in zip(told.x.unbind(1), told.y.unbind(1), strict=True):
         found.append((w * x).sum(dim=1))
@@ -34,7 +37,8 @@ def least_mean_squares(told: Told, *, beta: float = 1.0) -> Tensor:
 
 
 def nearest(told: Told, *, count: int) -> Tensor:
-    """[B, N], the mean value of the `count` points before that lie nearest to each point, of all where there are fewer, 0 where there is none."""
+    """[B, N], the mean value of the `count` points before that lie nearest to each point, of all where there
+    are fewer, 0 where there is none."""
     x, y = told
     places = torch.arange(x.shape[1], device=x.device)
     distance = torch.cdist(x, x).masked_fill(places >= places[:, None], float("inf"))
@@ -45,8 +49,9 @@ def nearest(told: Told, *, count: int) -> Tensor:
 
 
 def ridge(told: Told, *, penalty: float, anew: int | None = None) -> Tensor:
-    """[B, N], the value at each point of w that minimises the squared error at the points before plus penalty |w|^2; it forgets all of them at
-    point `anew`. The penalty is the variance of the noise where weights have variance 1, whatever the scale of y."""
+    """[B, N], the value at each point of w that minimises the squared error at the points before plus penalty
+    |w|^2; it forgets all of them at point `anew`. The penalty is the variance of the noise where weights have
+    variance 1, whatever the scale of y."""
     found = []
     for x, gram, cross in moments(told, anew):
         factor = torch.linalg.cholesky(gram + penalty * torch.eye(x.shape[1], dtype=x.dtype, device=x.device))

@@ -11,7 +11,8 @@ from linbench.tasks.blocks.words import words
 from linbench.tasks.random import Stream, constant, content
 
 LEAF = 4
-"""Tokens of the longest expression in brackets that holds one digit, (-d); all that are longer have an operator in their middle, as (d+d)."""
+"""Tokens of the longest expression in brackets that holds one digit, (-d); all that are longer have an
+operator in their middle, as (d+d)."""
 
 
 class Vocabulary(NamedTuple):
@@ -27,7 +28,11 @@ class Vocabulary(NamedTuple):
     @classmethod
     def of(cls, modulus: int, *, brackets: bool) -> "Vocabulary":
         """As published: empty, operators, =, digits; or digits, operators, brackets, =, empty."""
-        return cls(0, modulus, modulus + 5, modulus + 6, modulus + 3, modulus + 4) if brackets else cls(5, 1, 4, 0)
+        return (
+            cls(0, modulus, modulus + 5, modulus + 6, modulus + 3, modulus + 4)
+            if brackets
+            else cls(5, 1, 4, 0)
+        )
 
 
 class Expressions(NamedTuple):
@@ -38,8 +43,19 @@ class Expressions(NamedTuple):
     value: Tensor
 
 
-def in_a_row(stream: Stream, length: Tensor, *, longest: int, shortest: int, modulus: int, operators: int, seq_len: int, split: Split) -> Expressions:
-    """d op d op ... d of `length` [B, 1] tokens, an odd number: digits and operators uniform, * before + and -."""
+def in_a_row(
+    stream: Stream,
+    length: Tensor,
+    *,
+    longest: int,
+    shortest: int,
+    modulus: int,
+    operators: int,
+    seq_len: int,
+    split: Split,
+) -> Expressions:
+    """d op d op ... d of `length` [B, 1] tokens, an odd number: digits and operators uniform, * before + and
+    -."""
     ids = Vocabulary.of(modulus, brackets=False)
     radices = tuple(operators if at % 2 else modulus for at in range(longest))
     letters = words(stream, length, radices=radices, shortest=shortest, split=split)
@@ -52,7 +68,8 @@ def in_a_row(stream: Stream, length: Tensor, *, longest: int, shortest: int, mod
 
 
 class _Map(NamedTuple):
-    """What digits [B, C] do from the left to a sum and the term that grows: (sum, term) -> (sum + adds * term + more, keeps * term + begins)."""
+    """What digits [B, C] do from the left to a sum and the term that grows: (sum, term) -> (sum + adds * term
+    + more, keeps * term + begins)."""
 
     adds: Tensor
     more: Tensor
@@ -62,7 +79,12 @@ class _Map(NamedTuple):
     def then(self, after: "_Map", modulus: int) -> "_Map":
         """Both, this one first."""
         more = self.more + after.more + after.adds * self.begins
-        both = (self.adds + after.adds * self.keeps, more, self.keeps * after.keeps, after.keeps * self.begins + after.begins)
+        both = (
+            self.adds + after.adds * self.keeps,
+            more,
+            self.keeps * after.keeps,
+            after.keeps * self.begins + after.begins,
+        )
         return _Map(*(x % modulus for x in both))
 
 
@@ -70,13 +92,16 @@ _NOTHING = (0, 0, 1, 0)
 
 
 def _evaluated(digits: Tensor, before: Tensor, used: Tensor, modulus: int) -> Tensor:
-    """[B, 1] the value of digits [B, C], each with the operator before it: + and - add the term to the sum and begin another, * multiplies it.
+    """[B, 1] the value of digits [B, C], each with the operator before it: + and - add the term to the sum
+    and begin another, * multiplies it.
 
     Neighbours become one map until one is left, which acts on (0, 0); in log2(C) steps.
     """
     times, zero = before == 2, torch.zeros_like(digits)
     begins = torch.where(used & ~times, torch.where(before == 1, -digits, digits), zero)
-    maps = _Map((used & ~times).to(torch.int64), zero, torch.where(used, torch.where(times, digits, zero), 1), begins)
+    maps = _Map(
+        (used & ~times).to(torch.int64), zero, torch.where(used, torch.where(times, digits, zero), 1), begins
+    )
     while (count := maps.adds.shape[1]) > 1:
         if count % 2:
             maps = _Map(*(pad(x, (0, 1), value=neutral) for x, neutral in zip(maps, _NOTHING, strict=True)))
@@ -84,11 +109,15 @@ def _evaluated(digits: Tensor, before: Tensor, used: Tensor, modulus: int) -> Te
     return (maps.more + maps.begins) % modulus
 
 
-def nested(stream: Stream, length: Tensor, *, longest: int, modulus: int, operators: int, seq_len: int, split: Split) -> Expressions:
-    """One of `length` [B, 1] tokens: d, -d, (d), (-d) where it has at most four, else (left op right) with left uniform in 1 ... length - 4.
+def nested(
+    stream: Stream, length: Tensor, *, longest: int, modulus: int, operators: int, seq_len: int, split: Split
+) -> Expressions:
+    """One of `length` [B, 1] tokens: d, -d, (d), (-d) where it has at most four, else (left op right) with
+    left uniform in 1 ... length - 4.
 
-    Parts are numbered as they are met, the halves of a part side by side: number 0 is the whole, 2 p - 1 and 2 p are the p-th pair, the halves
-    of the p-th part that is divided. So that pairs are two columns each, number -1 stands beside the whole and is nothing.
+    Parts are numbered as they are met, the halves of a part side by side: number 0 is the whole, 2 p - 1 and
+    2 p are the p-th pair, the halves of the p-th part that is divided. So that pairs are two columns each,
+    number -1 stands beside the whole and is nothing.
     """
     ids, rows, device = Vocabulary.of(modulus, brackets=True), len(length), length.device
     pairs = (longest - 1) // LEAF
@@ -98,7 +127,10 @@ def nested(stream: Stream, length: Tensor, *, longest: int, modulus: int, operat
     size = (over + LEAF).masked_fill(number > 2 * met, 0)
     divided = over > 0
     left = 1 + (draws * over >> 32)
-    whole = length.new_zeros(rows, pairs + 1).scatter_(1, divided.cumsum(dim=1) * divided, (number + 1) * divided)  # column of the part that a pair halves
+    # column of the part that a pair halves
+    whole = length.new_zeros(rows, pairs + 1).scatter_(
+        1, divided.cumsum(dim=1) * divided, (number + 1) * divided
+    )
     leaf = (size > 0) & ~divided
     # of a tree, digits and operators in turn are the word that splits are told apart by
     radices = tuple(operators if i % 2 else modulus for i in range(2 * pairs + 1))
@@ -121,18 +153,25 @@ def nested(stream: Stream, length: Tensor, *, longest: int, modulus: int, operat
         tokens.scatter_(1, torch.where(there, at, seq_len), token)
     # without products a digit counts by the minuses before it, and pairs need not be gone through again
     value = torch.where(negative, -digit, digit)
-    value = _value(value, between, whole, modulus) if operators > 2 else (leaf * value * (1 - 2 * (minuses & 1))).sum(dim=1, keepdim=True)
+    value = (
+        _value(value, between, whole, modulus)
+        if operators > 2
+        else (leaf * value * (1 - 2 * (minuses & 1))).sum(dim=1, keepdim=True)
+    )
     return Expressions(tokens[:, :seq_len], length, value % modulus)
 
 
 def _divided(over: Tensor, draws: Tensor, pairs: int) -> tuple[Tensor, Tensor]:
-    """over [B, 1]: how much longer than `LEAF` the whole is; draws [B, 2 + 2 pairs] -> the same of all parts, and how many pairs there are [B, 1].
+    """over [B, 1]: how much longer than `LEAF` the whole is; draws [B, 2 + 2 pairs] -> the same of all parts,
+    and how many pairs there are [B, 1].
 
-    A pair at a time, in few operations: of a part so much longer, `taken` >= LEAF decides, and its halves are 1 - 2 LEAF + taken and over - taken.
-    Halves of what is not divided are never longer than a leaf. They are written as well, each where a later pair will be written over them.
+    A pair at a time, in few operations: of a part so much longer, `taken` >= LEAF decides, and its halves are
+    1 - 2 LEAF + taken and over - taken. Halves of what is not divided are never longer than a leaf. They are
+    written as well, each where a later pair will be written over them.
     """
     count, device = len(over), over.device
-    parts = over.new_full((pairs + 3, 2, 2, count), -LEAF)  # examples side by side in memory, as all that is done here is done to a few columns
+    # examples side by side in memory, as all that is done here is done to a few columns
+    parts = over.new_full((pairs + 3, 2, 2, count), -LEAF)
     parts[:, 0] = 1 - 2 * LEAF
     parts[0, 1, 1] = over[:, 0]
     least, ways = constant((LEAF << 32,), device), constant((1, -1), device)[:, None]
@@ -142,14 +181,16 @@ def _divided(over: Tensor, draws: Tensor, pairs: int) -> tuple[Tensor, Tensor]:
         taken = torch.addcmul(least, draws[pair], longer) >> 32
         halves = torch.addcmul(parts[pair].transpose(0, 1), taken[:, None], ways)
         divided = longer.clamp(0, 1)
-        at = torch.addcmul(free, divided[0], ways, value=-1)  # both the next two free pairs, the first part before the second if it is divided
+        # both the next two free pairs, the first part before the second if it is divided
+        at = torch.addcmul(free, divided[0], ways, value=-1)
         parts[:, 1].scatter_(0, at[:, None].expand(-1, 2, -1), halves)
         free = free + divided[0] + divided[1]
     return parts[:-2, 1].flatten(0, 1).T.contiguous(), free[1, :, None] - 1
 
 
 def _summed(left: Tensor, right: Tensor, whole: Tensor) -> Tensor:
-    """What the left and right halves of `whole` [B, P] add, both [B, P] -> [B, 2 P], summed over a part and all that it lies in, twice as many at a time."""
+    """What the left and right halves of `whole` [B, P] add, both [B, P] -> [B, 2 P], summed over a part and
+    all that it lies in, twice as many at a time."""
     summed = torch.stack([left, right], dim=2)
     summed[:, 0] = 0  # of the whole, and of nothing
     summed, within = summed.flatten(1), whole[:, :, None].expand(-1, -1, 2).flatten(1)
@@ -160,12 +201,16 @@ def _summed(left: Tensor, right: Tensor, whole: Tensor) -> Tensor:
 
 
 def _value(value: Tensor, operator: Tensor, whole: Tensor, modulus: int) -> Tensor:
-    """value [B, 2 P] of the leaves, operator [B, P] between the halves of `whole` [B, P] -> [B, 1], that of the expression; pair by pair, the last first.
+    """value [B, 2 P] of the leaves, operator [B, P] between the halves of `whole` [B, P] -> [B, 1], that of
+    the expression; pair by pair, the last first.
 
     a op b is x + y b with (x, y) = (0, s) + a (p, q): a + b, a - b, or 0 + a b.
     """
     operator, whole, value = (x.T.contiguous() for x in (operator, whole, value))
-    fixed, factors = (constant(table, value.device).view(2, 3)[:, operator] for table in ((0, 0, 0, 1, -1, 0), (1, 1, 0, 0, 0, 1)))
+    fixed, factors = (
+        constant(table, value.device).view(2, 3)[:, operator]
+        for table in ((0, 0, 0, 1, -1, 0), (1, 1, 0, 0, 0, 1))
+    )
     for pair in reversed(range(1, len(whole))):
         a, b = value[2 * pair], value[2 * pair + 1]
         x, y = torch.addcmul(fixed[:, pair], a, factors[:, pair])

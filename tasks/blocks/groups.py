@@ -14,14 +14,20 @@ from linbench.tasks.random import constant
 
 LARGEST = 120
 _NAME = re.compile(r"[SAZD]\d{1,3}(x[SAZD]\d{1,3})*")
-_ORDERS: dict[str, Callable[[int], int]] = {"S": factorial, "A": lambda n: factorial(n) // 2, "Z": lambda n: n, "D": lambda n: 2 * n}
+_ORDERS: dict[str, Callable[[int], int]] = {
+    "S": factorial,
+    "A": lambda n: factorial(n) // 2,
+    "Z": lambda n: n,
+    "D": lambda n: 2 * n,
+}
 _SMALLEST = {"S": 2, "A": 3, "Z": 2, "D": 3}
 
 Permutation = tuple[int, ...]
 
 
 class Group(NamedTuple):
-    """elements: permutations p, as images (p(0), p(1), ...), in lexicographic order, so that element 0 is the identity.
+    """elements: permutations p, as images (p(0), p(1), ...), in lexicographic order, so that element 0 is the
+    identity.
     table: element number a * order + b is the product ab, which sends i to a(b(i))."""
 
     elements: tuple[Permutation, ...]
@@ -35,7 +41,9 @@ class Group(NamedTuple):
     @property
     def inverses(self) -> tuple[int, ...]:
         """Of every element the one that undoes it."""
-        return tuple(self.table[first : first + self.order].index(0) for first in range(0, self.order**2, self.order))
+        return tuple(
+            self.table[first : first + self.order].index(0) for first in range(0, self.order**2, self.order)
+        )
 
     def moving(self, most: int | None) -> tuple[int, ...]:
         """The elements that move at most so many points, the identity first; None: all."""
@@ -45,19 +53,31 @@ class Group(NamedTuple):
 
 @cache
 def group(name: str) -> Group:
-    """S5 and A5 permute five points, Z5 and D5 turn (and flip) a pentagon, A4xZ5 does two things independently.
+    """S5 and A5 permute five points, Z5 and D5 turn (and flip) a pentagon, A4xZ5 does two things
+    independently.
 
     Raises ValueError: no such name, or a group of more than 120 elements.
     """
     if not _NAME.fullmatch(name):
-        raise ValueError(f"'{name}' names no group; S, A, Z or D with a number would do, or several of these with x between them, such as A4xZ5")
+        raise ValueError(
+            f"'{name}' names no group; S, A, Z or D with a number would do, or several of these with x"
+            " between them, such as A4xZ5"
+        )
     factors = [(factor[0], int(factor[1:])) for factor in name.split("x")]
     for family, degree in factors:
         if degree < _SMALLEST[family]:
-            raise ValueError(f"{family}{degree} is too small a group; {family}{_SMALLEST[family]} is the smallest of its kind")
-    if any(degree > LARGEST for _, degree in factors) or prod(_ORDERS[family](degree) for family, degree in factors) > LARGEST:
+            raise ValueError(
+                f"{family}{degree} is too small a group; {family}{_SMALLEST[family]} is the smallest of its"
+                " kind"
+            )
+    if (
+        any(degree > LARGEST for _, degree in factors)
+        or prod(_ORDERS[family](degree) for family, degree in factors) > LARGEST
+    ):
         raise ValueError(f"{name} has too many elements; groups may have at most {LARGEST}")
-    elements = tuple(_side_by_side(parts) for parts in product(*(_elements(family, degree) for family, degree in factors)))
+    elements = tuple(
+        _side_by_side(parts) for parts in product(*(_elements(family, degree) for family, degree in factors))
+    )
     number = {element: i for i, element in enumerate(elements)}
     return Group(elements, tuple(number[tuple(a[i] for i in b)] for a in elements for b in elements))
 
@@ -88,7 +108,8 @@ def multiplication(name: str, device: torch.device) -> Tensor:
 
 
 def prefix_products(name: str, elements: Tensor) -> Tensor:
-    """[B, T] numbers of elements -> [B, T], at t the product of elements 0 ... t in this order; in log2(T) steps."""
+    """[B, T] numbers of elements -> [B, T], at t the product of elements 0 ... t in this order; in log2(T)
+    steps."""
     order, table = group(name).order, multiplication(name, elements.device)
     reach = 1
     while reach < elements.shape[1]:

@@ -33,8 +33,10 @@ STEP = 0.4
 def commonest(facts: int, values: int) -> float:
     """Of so many facts, each with a value drawn evenly, the share that has the commonest one, in expectation.
 
-    The sum over m of the probability that some value has more than m facts. Were the facts of each value Poisson, with mean facts / values, they would be
-    independent: no value has more than m, and all together have as many facts as there are, with the probability that is a coefficient of a power of
+    The sum over m of the probability that some value has more than m facts. Were the facts of each value
+    Poisson, with mean facts / values, they would be
+    independent: no value has more than m, and all together have as many facts as there are, with the
+        probability that is a coefficient of a power of
     one value's polynomial, an integral over the unit circle.
     """
     mean = facts / values
@@ -47,15 +49,21 @@ def commonest(facts: int, values: int) -> float:
 
 @cache
 def left(facts: int, *, share: float, values: int) -> float:
-    """As `commonest`, of those facts that are left: the one that is asked for, and each of the others with the probability `share`."""
+    """As `commonest`, of those facts that are left: the one that is asked for, and each of the others with
+    the probability `share`."""
     if facts * share < NEGLIGIBLE:
         return 1.0
-    return sum(p * commonest(1 + others, values) for others, p in enumerate(binomial(facts - 1, share)) if p > NEGLIGIBLE)
+    return sum(
+        p * commonest(1 + others, values)
+        for others, p in enumerate(binomial(facts - 1, share))
+        if p > NEGLIGIBLE
+    )
 
 
 @cache
 def binomial(count: int, share: float) -> list[float]:
-    """The probabilities that of `count` independent events, each with the probability `share`, 0, 1, ... happen."""
+    """The probabilities that of `count` independent events, each with the probability `share`, 0, 1, ...
+    happen."""
     if share == 1:
         return [0.0] * count + [1.0]
     odds, none = log(share) - log1p(-share), lgamma(count + 1) + count * log1p(-share)
@@ -73,14 +81,16 @@ def occupied(balls: int, boxes: int) -> list[float]:
 
 
 def one_more(occupied: Tensor, boxes: int, *, share: float = 1.0) -> Tensor:
-    """The probabilities that 0, 1, ... boxes are occupied after one more ball, which is thrown with the probability `share`."""
+    """The probabilities that 0, 1, ... boxes are occupied after one more ball, which is thrown with the
+    probability `share`."""
     new = occupied * share * (1 - torch.arange(len(occupied), dtype=torch.float64) / boxes)
     return occupied - new + torch.nn.functional.pad(new, (1, 0))[:-1]
 
 
 @cache
 def exactly(count: int, balls: int, boxes: int) -> list[float]:
-    """The probabilities that of balls thrown into boxes at random just `count` lie in 0, 1, ... of the boxes; as in `commonest`."""
+    """The probabilities that of balls thrown into boxes at random just `count` lie in 0, 1, ... of the boxes;
+    as in `commonest`."""
     if not balls:
         return [1.0]
     mean = balls / boxes
@@ -89,16 +99,24 @@ def exactly(count: int, balls: int, boxes: int) -> list[float]:
     others = ((mean * (circle - 1)).exp() - one * circle**count) / (1 - one)
     found = []
     for n, p in enumerate(binomial(boxes, one)[: balls // count + 1]):
-        share = float((others ** (boxes - n) * circle ** (count * n - balls)).mean().real) if p > NEGLIGIBLE**2 else 0.0
+        share = (
+            float((others ** (boxes - n) * circle ** (count * n - balls)).mean().real)
+            if p > NEGLIGIBLE**2
+            else 0.0
+        )
         found.append(max(0.0, p * share / poisson_at_mean(balls)))
     return found
 
 
 @cache
 def heaviest(keys: int, values: int, writes: int) -> float:
-    """Of so many writes, each to any of the keys, where each key has a value drawn evenly: the share that falls to the keys of the value that gets most of
-    them, in expectation. As in `commonest`, but for each value there are two numbers, of its keys and of the writes to these."""
-    each, there = writes / keys, torch.arange(int(keys / values + 12 * (keys / values) ** 0.5) + 24, dtype=torch.float64)
+    """Of so many writes, each to any of the keys, where each key has a value drawn evenly: the share that
+    falls to the keys of the value that gets most of them, in expectation. As in `commonest`, but for each
+    value there are two numbers, of its keys and of the writes to these."""
+    each, there = (
+        writes / keys,
+        torch.arange(int(keys / values + 12 * (keys / values) ** 0.5) + 24, dtype=torch.float64),
+    )
     of_keys = unit_circle(keys)[:, None] ** there * poisson(there, keys / values)
     of_writes = unit_circle(writes * (1 + each))
     up_to, expected, most = torch.zeros(len(of_keys), len(of_writes), dtype=torch.complex128), 0.0, 0
@@ -133,10 +151,11 @@ def poisson_at_mean(count: int) -> float:
 def nth_draws(count: int, *, of: int, power_a: float) -> Tensor:
     """[of, count] float64, the probability that slot i is the n-th draw of `power_law_slots`.
 
-    A slot of weight w comes at an exponential time, of density w exp(-w t), and is the n-th draw if just n - 1 others came before. Of these each has come
-    by t or not, independently: how many have is what the product of all their polynomials says, here without the slot's own. In y, where
-    t = log(1 + exp y)^2, the integrand is smooth, no narrower for late draws than for early ones, and vanishes at both ends, so that a sum over even
-    steps is the integral.
+    A slot of weight w comes at an exponential time, of density w exp(-w t), and is the n-th draw if just n -
+    1 others came before. Of these each has come by t or not, independently: how many have is what the product
+    of all their polynomials says, here without the slot's own. In y, where t = log(1 + exp y)^2, the
+    integrand is smooth, no narrower for late draws than for early ones, and vanishes at both ends, so that a
+    sum over even steps is the integral.
     """
     weights = 1 / torch.tensor(inverse_powers(of, round(power_a - 1, 12)), dtype=torch.float64)
     weights = weights / weights.sum()
@@ -146,7 +165,8 @@ def nth_draws(count: int, *, of: int, power_a: float) -> Tensor:
         stays = torch.exp(-weights * root**2)
         came = 1 - stays
         mean, spread = float(came.sum()), float((came * stays).sum().sqrt())
-        first = max(0, int(mean - 8 * spread - 20))  # that so few have come does not happen in 10^12 cases; nor that it is `points` more
+        # that so few have come does not happen in 10^12 cases; nor that it is `points` more
+        first = max(0, int(mean - 8 * spread - 20))
         if first >= count:
             break
         points = 2 * int(8 * spread + 20) + 1  # odd: at -1 a polynomial may vanish

@@ -18,7 +18,9 @@ class Lengths(Settings):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.min_length > self.max_length:
-            raise ValueError(f"min_length {self.min_length} is above max_length {self.max_length}; it may be at most that")
+            raise ValueError(
+                f"min_length {self.min_length} is above max_length {self.max_length}; it may be at most that"
+            )
         return self
 
     def longer(self, times: int) -> dict[str, Any]:

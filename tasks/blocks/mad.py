@@ -10,7 +10,8 @@ PROTOCOL = {
     "batch_size": 128, "examples": 12_800, "epochs": 200, "shuffle": True, "lr": 5e-4, "schedule": "constant", "warmup": 0.0, "beta2": 0.999,
     "decay": "all", "clip": None, "stop_at": 0.999, "evaluations": 200, "validation_examples": 1280, "test_examples": 1280, "precision": "bf16",
 }  # fmt: skip
-"""As `--protocol mad` has it, with the middle one of its three learning rates and the larger of its two weight decays."""
+"""As `--protocol mad` has it, with the middle one of its three learning rates and the larger of its two
+weight decays."""
 
 
 def published(about: str, *, examples: int = 12_800, **task: Any) -> Preset:

@@ -1,4 +1,5 @@
-"""What MAD's recall tasks share: keys and values in a row of pairs, asked for wherever a key comes back or only at the end."""
+"""What MAD's recall tasks share: keys and values in a row of pairs, asked for wherever a key comes back or
+only at the end."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -16,16 +17,23 @@ from linbench.tasks.random import Stream
 
 
 class RecallSettings(Settings):
-    """The knobs of the published generators. Tokens from 0 on: keys, as many values or one more, noise, then special ones."""
+    """The knobs of the published generators. Tokens from 0 on: keys, as many values or one more, noise, then
+    special ones."""
 
     always_special: ClassVar[int] = 0
 
     vocab_size: int = Field(16, ge=4, description="keys, values, noise and special tokens")
     seq_len: int = Field(128, ge=6, description="length of a sequence")
-    multi_query: bool = Field(True, description="ask wherever a key comes back; false: only for the last pair, after a copy token")
+    multi_query: bool = Field(
+        True, description="ask wherever a key comes back; false: only for the last pair, after a copy token"
+    )
     noise_vocab_size: int = Field(0, ge=0, description="tokens that are neither keys nor values")
-    frac_noise: float = Field(0.0, ge=0, lt=1, description="share of the pairs in whose place noise tokens stand")
-    train_on: Literal["all", "answers"] = Field("all", description="what training learns: every next token, as published, or what tests ask for")
+    frac_noise: float = Field(
+        0.0, ge=0, lt=1, description="share of the pairs in whose place noise tokens stand"
+    )
+    train_on: Literal["all", "answers"] = Field(
+        "all", description="what training learns: every next token, as published, or what tests ask for"
+    )
 
     @property
     def special(self) -> int:
@@ -45,11 +53,15 @@ class RecallSettings(Settings):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.frac_noise and not self.noise_vocab_size:
-            raise ValueError(f"frac_noise = {self.frac_noise} needs tokens for noise; noise_vocab_size is 0, at least 1 would do")
+            raise ValueError(
+                f"frac_noise = {self.frac_noise} needs tokens for noise; noise_vocab_size is 0, at least 1"
+                " would do"
+            )
         if self.keys < 2:
             others = self.special + self.noise_vocab_size
             raise ValueError(
-                f"two keys and two values beside {others} tokens for noise and more need a vocabulary of at least {4 + others}, not {self.vocab_size}"
+                f"two keys and two values beside {others} tokens for noise and more need a vocabulary of at"
+                f" least {4 + others}, not {self.vocab_size}"
             )
         return self
 
@@ -57,7 +69,8 @@ class RecallSettings(Settings):
 class Pairs(NamedTuple):
     """P pairs in their order, the last being asked for at the end. All but the tokens are [B, P].
 
-    names: the same wherever a key is, of their own for pairs of noise or left out. begins: the position. keys [B, P, K] and values [B, P, V]: tokens, of
+    names: the same wherever a key is, of their own for pairs of noise or left out. begins: the position. keys
+        [B, P, K] and values [B, P, V]: tokens, of
     which so many count as the sizes say; of pairs left out none.
     """
 
@@ -70,7 +83,8 @@ class Pairs(NamedTuple):
 
 
 class Recall(MacroAccuracy):
-    """A task whose sequences are such pairs. Their tokens but the last are inputs, all but the first are what comes next."""
+    """A task whose sequences are such pairs. Their tokens but the last are inputs, all but the first are what
+    comes next."""
 
     settings: RecallSettings
 
@@ -94,7 +108,8 @@ class Recall(MacroAccuracy):
         return {"seq_len": times * self.settings.seq_len}
 
     def slice_sizes(self) -> dict[str, int]:
-        """seen: how often the key was shown before. distance: tokens from where it was shown last. Both are 0 where nothing is asked."""
+        """seen: how often the key was shown before. distance: tokens from where it was shown last. Both are 0
+        where nothing is asked."""
         return {"seen": self.settings.seq_len // 2, "distance": self.seq_len + 1}
 
     def noisy(self, tokens: Tensor, noise: Tensor, stream: Stream) -> Tensor:
@@ -106,14 +121,17 @@ class Recall(MacroAccuracy):
         return torch.where(noise[:, :, None], s.keys + s.values + drawn, tokens)
 
     def batch(self, pairs: Pairs, split: Split, *, blank: int, **slices: Tensor) -> Batch:
-        """Examples made of pairs, with the token `blank` wherever none stands. `slices`: further ones, [V]."""
+        """Examples made of pairs, with the token `blank` wherever none stands. `slices`: further ones,
+        [V]."""
         s, end = self.settings, self.seq_len + 1
         key_at = _spread(pairs.begins, pairs.key_sizes, pairs.keys, otherwise=end)
         value_at = _spread(pairs.begins + pairs.key_sizes, pairs.value_sizes, pairs.values, otherwise=end)
         tokens = key_at.new_full((len(key_at), end + 1), blank)
         if not s.multi_query:
             tokens = tokens.scatter(1, pairs.begins[:, -1:] - 1, s.vocab_size - 1)
-        tokens = tokens.scatter(1, key_at, pairs.keys.flatten(1)).scatter(1, value_at, pairs.values.flatten(1))
+        tokens = tokens.scatter(1, key_at, pairs.keys.flatten(1)).scatter(
+            1, value_at, pairs.values.flatten(1)
+        )
 
         before, seen = earlier(pairs.names)
         distance = pairs.begins - pairs.begins.gather(1, before)
@@ -131,11 +149,19 @@ class Recall(MacroAccuracy):
             targets = torch.where(label(torch.ones_like(seen)[:, :, None]) > 0, targets, IGNORE)
         positions = torch.arange(first, stop, step, device=seen.device).repeat(len(seen), 1)
         found = {"seen": seen[:, :, None], "distance": distance[:, :, None], **slices}
-        return Batch(tokens[:, : end - 1].contiguous(), positions, targets.contiguous(), {name: label(x) for name, x in found.items()})
+        return Batch(
+            tokens[:, : end - 1].contiguous(),
+            positions,
+            targets.contiguous(),
+            {name: label(x) for name, x in found.items()},
+        )
 
     def solve(self, batch: Batch) -> Tensor:
-        """Reads token by token and notes what every key was followed by. Of a value it does not know it names the first token that may come next."""
-        read = torch.tensor([self._read(tokens) for tokens in batch.inputs.tolist()], device=batch.inputs.device)
+        """Reads token by token and notes what every key was followed by. Of a value it does not know it names
+        the first token that may come next."""
+        read = torch.tensor(
+            [self._read(tokens) for tokens in batch.inputs.tolist()], device=batch.inputs.device
+        )
         return read.gather(1, batch.positions)
 
     def _read(self, tokens: list[int]) -> list[int]:
@@ -154,7 +180,11 @@ class Recall(MacroAccuracy):
                 key, value = (() if value or token >= first else key), ()
                 key += (token,) if token < first else ()
             following = known.get(key, {}).get(len(value))
-            answers.append(next((v for v in range(first, end) if v not in value), first) if following is None else following)
+            answers.append(
+                next((v for v in range(first, end) if v not in value), first)
+                if following is None
+                else following
+            )
         return answers
 
     def explain(self, batch: Batch, row: int) -> str:
@@ -163,15 +193,33 @@ class Recall(MacroAccuracy):
         tokens = batch.inputs[row].tolist()
         due = [
             (at, target, seen)
-            for at, target, seen in zip(*(x[row].tolist() for x in (batch.positions, batch.targets, batch.slices["seen"])), strict=True)
+            for at, target, seen in zip(
+                *(x[row].tolist() for x in (batch.positions, batch.targets, batch.slices["seen"])),
+                strict=True,
+            )
             if target != IGNORE
         ]
-        answers = [f"at position {at} stands {tokens[at]}, the answer there is {target}" for at, target, seen in due if seen]
-        noise = f", {s.keys + s.values} to {s.keys + s.values + s.noise_vocab_size - 1} mean nothing" if s.noise_vocab_size else ""
+        answers = [
+            f"at position {at} stands {tokens[at]}, the answer there is {target}"
+            for at, target, seen in due
+            if seen
+        ]
+        noise = (
+            f", {s.keys + s.values} to {s.keys + s.values + s.noise_vocab_size - 1} mean nothing"
+            if s.noise_vocab_size
+            else ""
+        )
         back = f"Keys come back: {listed(answers)}." if answers else "No key comes back."
         others = len(due) - len(answers)
-        rest = f" At {others} other places the next token is due as well, whether or not anything tells which." if others else ""
-        return f"Tokens 0 to {s.keys - 1} make keys, {s.keys} to {s.keys + s.values - 1} values{noise}. The sequence is {shortened(tokens)}. {back}{rest}"
+        rest = (
+            f" At {others} other places the next token is due as well, whether or not anything tells which."
+            if others
+            else ""
+        )
+        return (
+            f"Tokens 0 to {s.keys - 1} make keys, {s.keys} to {s.keys + s.values - 1} values{noise}. The"
+            f" sequence is {shortened(tokens)}. {back}{rest}"
+        )
 
 
 def _spread(begins: Tensor, sizes: Tensor, tokens: Tensor, *, otherwise: int) -> Tensor:

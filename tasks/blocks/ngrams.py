@@ -8,8 +8,9 @@ from linbench.tasks.base import Batch, Prediction
 
 
 def ngrams(batch: Batch, *, order: int, vocab_size: int, counted: int) -> Prediction:
-    """The shares of what followed the longest context, of at most order - 1 tokens, that was followed by anything that counts: tokens below
-    `counted`. They are alike where there is no such context. It backs off without smoothing: nll is infinite for what never followed."""
+    """The shares of what followed the longest context, of at most order - 1 tokens, that was followed by
+    anything that counts: tokens below `counted`. They are alike where there is no such context. It backs off
+    without smoothing: nll is infinite for what never followed."""
     inputs = batch.inputs
     found = torch.zeros(*inputs.shape, vocab_size, dtype=torch.float64, device=inputs.device)
     found[:, :, :counted] = 1

@@ -11,15 +11,19 @@ __all__ = ["first_seen", "margin", "origins", "recalled", "weights"]
 def first_seen(tokens: Tensor, size: int) -> Tensor:
     """Where each of `size` ids first stands in tokens [B, L], L if nowhere: [B, size]."""
     B, L = tokens.shape
-    return torch.full((B, size), L, device=tokens.device).scatter_reduce(1, tokens, torch.arange(L, device=tokens.device).expand(B, L), "amin")
+    return torch.full((B, size), L, device=tokens.device).scatter_reduce(
+        1, tokens, torch.arange(L, device=tokens.device).expand(B, L), "amin"
+    )
 
 
 def origins(batch: Batch, prediction: Prediction, *, seen: Tensor) -> dict[str, Mean]:
-    """Of each answer whether it is another value of its key (stale), a value that was only `seen` [B, N] elsewhere (cross), or neither (alien).
+    """Of each answer whether it is another value of its key (stale), a value that was only `seen` [B, N]
+    elsewhere (cross), or neither (alien).
 
-    The fact "history" [B, N, R] is what the key was given up to there, newest first, filled up with `IGNORE`; the target is one of it.
-    Of stale answers: the value just before the target (previous), the key's first, any between these (middle), or newer than the target.
-    Where there is but one older value, it counts as previous and as first.
+    The fact "history" [B, N, R] is what the key was given up to there, newest first, filled up with `IGNORE`;
+    the target is one of it. Of stale answers: the value just before the target (previous), the key's first,
+    any between these (middle), or newer than the target. Where there is but one older value, it counts as
+    previous and as first.
     """
     history = batch.facts["history"]
     right = prediction.answers == batch.targets
@@ -40,15 +44,18 @@ def origins(batch: Batch, prediction: Prediction, *, seen: Tensor) -> dict[str, 
 
 
 def weights(history: Tensor, shares: Tensor) -> dict[str, Mean]:
-    """How an answer weighs what its key was given, `history` [B, N, R] as of `origins`: by `shares` [B, N, values] the last value (0), the one before (1),
-    and so on, each where there is one."""
+    """How an answer weighs what its key was given, `history` [B, N, R] as of `origins`: by `shares` [B, N,
+    values] the last value (0), the one before (1), and so on, each where there is one."""
     there = history != IGNORE
     share = shares.gather(2, history.clamp(min=0)).masked_fill(~there, 0)
-    return {f"weight_on_old_{j}": Mean(share[:, :, j], there[:, :, j].double()) for j in range(history.shape[2])}
+    return {
+        f"weight_on_old_{j}": Mean(share[:, :, j], there[:, :, j].double()) for j in range(history.shape[2])
+    }
 
 
 def margin(batch: Batch, logits: Tensor) -> Mean:
-    """By how much the target's logit exceeds the highest of the other values in the fact "history", where there is another."""
+    """By how much the target's logit exceeds the highest of the other values in the fact "history", where
+    there is another."""
     history = batch.facts["history"]
     others = (history != IGNORE) & (history != batch.targets[:, :, None])
     rival = logits.gather(2, history.clamp(min=0)).masked_fill(~others, float("-inf")).amax(dim=2)
@@ -58,7 +65,8 @@ def margin(batch: Batch, logits: Tensor) -> Mean:
 
 
 def recalled(batch: Batch, logits: Tensor) -> Mean:
-    """Whether the target is among as many likeliest ids as its key was given values: right, too, for who knows them but not their order."""
+    """Whether the target is among as many likeliest ids as its key was given values: right, too, for who
+    knows them but not their order."""
     held = (batch.facts["history"] != IGNORE).sum(dim=2)
     above = (logits > logits.gather(2, batch.targets.clamp(min=0)[:, :, None])).sum(dim=2)
     return Mean(above < held)

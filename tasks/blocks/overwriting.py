@@ -1,4 +1,5 @@
-"""The settings of `variable_overwrite`, and what follows from them alone: how many statements there are, of which tokens."""
+"""The settings of `variable_overwrite`, and what follows from them alone: how many statements there are, of
+which tokens."""
 
 from typing import Literal, Self
 
@@ -16,49 +17,106 @@ _PLAIN = {"inert": ". .", "mention": "SEP key SEP", "reset": "RESET", "ask": "ma
 _TEXTS = {
     "pair": {**_PLAIN, "write": "key value", "decoy": "key value"},
     "set": {**_PLAIN, "write": "SET key value SEP", "decoy": "SET key value SEP"},
-    "fused": {"write": "key value", "decoy": "key value", "inert": ". .", "mention": "key SEP", "reset": "RESET PAD", "ask": "key mark . ."},
+    "fused": {
+        "write": "key value",
+        "decoy": "key value",
+        "inert": ". .",
+        "mention": "key SEP",
+        "reset": "RESET PAD",
+        "ask": "key mark . .",
+    },
 }
-"""Of a fused statement every two words are one position. A question ends in filler, so that no two stand side by side."""
+"""Of a fused statement every two words are one position. A question ends in filler, so that no two stand side
+by side."""
 
 
 class VariableOverwriteSettings(Settings):
     """How often what is written, in which order, among what, and what is asked."""
 
-    seq_len: int = Field(64, ge=4, description="length of a sequence; what the statements leave of it is filler, anywhere between them")
+    seq_len: int = Field(
+        64,
+        ge=4,
+        description="length of a sequence; what the statements leave of it is filler, anywhere between them",
+    )
     variables: int = Field(4, ge=2, le=1 << 16, description="keys that are written and asked for")
     overwrites: tuple[int, ...] = Field(
-        (0, 1, 2, 4), min_length=1, description="how often a variable gets another value; variables take these counts in turn, so that each is present"
+        (0, 1, 2, 4),
+        min_length=1,
+        description=(
+            "how often a variable gets another value; variables take these counts in turn, so that each is"
+            " present"
+        ),
     )
     keys: int = Field(64, ge=2, description="key tokens, from which an example draws its variables")
-    values: int = Field(64, ge=2, description="value tokens; all values of an example differ if these are enough, else those of each key do")
-    noises: int = Field(64, ge=0, description="noise tokens, of which filler is drawn: all that is not said, whatever `noise` is; 0: filler is padding")
+    values: int = Field(
+        64,
+        ge=2,
+        description=(
+            "value tokens; all values of an example differ if these are enough, else those of each key do"
+        ),
+    )
+    noises: int = Field(
+        64,
+        ge=0,
+        description=(
+            "noise tokens, of which filler is drawn: all that is not said, whatever `noise` is; 0: filler is"
+            " padding"
+        ),
+    )
     schedule: Schedule = Field(
-        "interleaved", description="order of writes: any; all first ones, then all second ones, and so on; all of one variable, then of the next"
+        "interleaved",
+        description=(
+            "order of writes: any; all first ones, then all second ones, and so on; all of one variable, then"
+            " of the next"
+        ),
     )
     statement: Literal["pair", "set", "fused"] = Field(
-        "pair", description="a write is: key, value; SET, key, value, SEP; or one position, whose embedding is the sum of the key's and the value's"
+        "pair",
+        description=(
+            "a write is: key, value; SET, key, value, SEP; or one position, whose embedding is the sum of the"
+            " key's and the value's"
+        ),
     )
     noise: float = Field(
         0.0,
         ge=0,
-        description="noise statements for every write, each after any of them; inert ones add no noise, of which there is as much as seq_len leaves: more of "
-        "it stands between writes, and less between the questions at the end",
+        description=(
+            "noise statements for every write, each after any of them; inert ones add no noise, of which"
+            " there is as much as seq_len leaves: more of it stands between writes, and less between the"
+            " questions at the end"
+        ),
     )
     noise_kind: Literal["inert", "decoy", "mention"] = Field(
         "inert",
-        description="a noise statement is: two noise tokens, as filler; a write of a key that is never asked for; a variable's key between SEP, with no value",
+        description=(
+            "a noise statement is: two noise tokens, as filler; a write of a key that is never asked for; a"
+            " variable's key between SEP, with no value"
+        ),
     )
-    midstream: int = Field(0, ge=0, description="questions between writes, beside those at the end; each of a variable that was written by then")
+    midstream: int = Field(
+        0,
+        ge=0,
+        description=(
+            "questions between writes, beside those at the end; each of a variable that was written by then"
+        ),
+    )
     control: Literal["none", "n_back", "return_all"] = Field(
-        "none", description="asked is: the last value; the n-th last, where there are so many; or every value, by marks that say how far back, 0 the newest"
+        "none",
+        description=(
+            "asked is: the last value; the n-th last, where there are so many; or every value, by marks that"
+            " say how far back, 0 the newest"
+        ),
     )
     n: int = Field(2, ge=2, description="of n_back")
     reset: int = Field(
         0,
         ge=0,
         le=1 << 16,
-        description="RESET statements, each after as many writes of other variables; only what comes after the last is asked for, of keys that did not "
-        "come before, so that to ignore them is a matter of room alone",
+        description=(
+            "RESET statements, each after as many writes of other variables; only what comes after the last"
+            " is asked for, of keys that did not come before, so that to ignore them is a matter of room"
+            " alone"
+        ),
     )
 
     @model_validator(mode="after")
@@ -67,29 +125,44 @@ class VariableOverwriteSettings(Settings):
         if min(self.overwrites) < 0:
             raise ValueError(f"overwrites are counts from 0 on, not {min(self.overwrites)}")
         if self.variables < counts:
-            raise ValueError(f"every one of {counts} counts of overwrites needs a variable, so variables must be at least {counts}, not {self.variables}")
+            raise ValueError(
+                f"every one of {counts} counts of overwrites needs a variable, so variables must be at least"
+                f" {counts}, not {self.variables}"
+            )
         if self.values <= most:
-            raise ValueError(f"{most} overwrites make {most + 1} different values, so values must be at least {most + 1}, not {self.values}")
+            raise ValueError(
+                f"{most} overwrites make {most + 1} different values, so values must be at least {most + 1},"
+                f" not {self.values}"
+            )
         if self.keys < (needed := len(self.writes_of) + (self.decoys > 0)):
             who = f"{len(self.writes_of)} variables{' and a decoy' if self.decoys else ''}"
             raise ValueError(f"{who} have different keys, so keys must be at least {needed}, not {self.keys}")
         if self.noise_kind == "inert" and self.noise_statements and not self.noises:
             raise ValueError("inert noise is made of noise tokens, so noises must be at least 1 or noise 0")
         if self.midstream and (self.reset or self.control != "none"):
-            raise ValueError("midstream questions are of the last value, without resets, so they go with control none and reset 0 only")
+            raise ValueError(
+                "midstream questions are of the last value, without resets, so they go with control none and"
+                " reset 0 only"
+            )
         if len(self.asked) < 2:
-            raise ValueError(f"control n_back with n = {self.n} asks for at least two variables with {self.n} values, and overwrites leave {len(self.asked)}")
+            raise ValueError(
+                f"control n_back with n = {self.n} asks for at least two variables with {self.n} values, and"
+                f" overwrites leave {len(self.asked)}"
+            )
         if self.seq_len < self.needed:
             raise ValueError(
-                f"{self.writes} writes, {self.noise_statements} noise statements, {self.reset} resets and {self.midstream + len(self.asked)} questions "
-                f"take {self.needed} places, so seq_len must be at least {self.needed}, not {self.seq_len}"
+                f"{self.writes} writes, {self.noise_statements} noise statements, {self.reset} resets and"
+                f" {self.midstream + len(self.asked)} questions take {self.needed} places, so seq_len must be"
+                f" at least {self.needed}, not {self.seq_len}"
             )
         return self
 
     @property
     def writes_of(self) -> tuple[int, ...]:
         """How often each variable is written; those after a reset follow those before it."""
-        return tuple(1 + self.overwrites[i % len(self.overwrites)] for i in range(self.variables)) * (self.reset + 1)
+        return tuple(1 + self.overwrites[i % len(self.overwrites)] for i in range(self.variables)) * (
+            self.reset + 1
+        )
 
     @property
     def writes(self) -> int:
@@ -109,14 +182,23 @@ class VariableOverwriteSettings(Settings):
     @property
     def asked(self) -> tuple[tuple[int, int], ...]:
         """The questions at the end: which variable, and how many values back."""
-        backs = {"none": (0,), "n_back": (self.n - 1,), "return_all": tuple(range(max(self.writes_of)))}[self.control]
+        backs = {"none": (0,), "n_back": (self.n - 1,), "return_all": tuple(range(max(self.writes_of)))}[
+            self.control
+        ]
         variables = range(self.variables * self.reset, len(self.writes_of))
-        return tuple((variable, back) for variable in variables for back in backs if back < self.writes_of[variable])
+        return tuple(
+            (variable, back) for variable in variables for back in backs if back < self.writes_of[variable]
+        )
 
     @property
     def counts(self) -> dict[str, int]:
         """How many statements of each kind there are."""
-        return {"write": self.writes, "reset": self.reset, self.noise_kind: self.noise_statements, "ask": self.midstream + len(self.asked)}
+        return {
+            "write": self.writes,
+            "reset": self.reset,
+            self.noise_kind: self.noise_statements,
+            "ask": self.midstream + len(self.asked),
+        }
 
     @property
     def width(self) -> int:
@@ -149,12 +231,14 @@ class VariableOverwriteSettings(Settings):
 
     @property
     def marks(self) -> tuple[int, ...]:
-        """Of a question, by how many values back; where that is always the same there is one, and in a fused statement it is padding."""
+        """Of a question, by how many values back; where that is always the same there is one, and in a fused
+        statement it is padding."""
         first = self.reset_mark + (self.reset > 0)
         older = max(self.overwrites) if self.control == "return_all" else 0
         return (PAD if self.statement == "fused" else ASK, *range(first, first + older))
 
     @property
     def vocab_size(self) -> int:
-        """Padding and marks, keys, values, noise; then RESET and the marks of older values, where there are any."""
+        """Padding and marks, keys, values, noise; then RESET and the marks of older values, where there are
+        any."""
         return self.reset_mark + (self.reset > 0) + len(self.marks) - 1

@@ -10,17 +10,31 @@ from linbench.tasks.base import Task
 from linbench.tasks.blocks.guesses import nth_draws
 from linbench.tasks.random import Stream, constant, inverse_powers
 
-PowerA = Annotated[float, Field(gt=0, le=2, description="slot i of the query region is taken with weight a * i^(a-1); 1 is uniform, small is early")]
+PowerA = Annotated[
+    float,
+    Field(
+        gt=0,
+        le=2,
+        description=(
+            "slot i of the query region is taken with weight a * i^(a-1); 1 is uniform, small is early"
+        ),
+    ),
+]
 
 Filler = Annotated[
     Literal["zero", "random", "published"],
-    Field(description="what stands where nothing is asked: 0, random tokens but no queried key, or (published) any token"),
+    Field(
+        description=(
+            "what stands where nothing is asked: 0, random tokens but no queried key, or (published) any"
+            " token"
+        )
+    ),
 ]
 
 
 class PairsThenQueries(Task):
-    """A task that begins with pairs and asks for each key once, later, in one of the slots that are left. Its settings have at least
-    seq_len, kv_pairs, vocab_size and power_a."""
+    """A task that begins with pairs and asks for each key once, later, in one of the slots that are left. Its
+    settings have at least seq_len, kv_pairs, vocab_size and power_a."""
 
     slot: ClassVar[int] = 2
     """Tokens of a pair as of a query with what follows it."""
@@ -41,27 +55,32 @@ class PairsThenQueries(Task):
         return (self.seq_len - self.context) // self.slot
 
     def chance(self) -> float:
-        """Naming the value of the pair that is likeliest to be asked for in this slot: pairs draw their slots in turn, so that early ones are rather
-        the first pair's. Of a single pair: any value there is."""
+        """Naming the value of the pair that is likeliest to be asked for in this slot: pairs draw their slots
+        in turn, so that early ones are rather the first pair's. Of a single pair: any value there is."""
         s = self.settings
         if s.kv_pairs == 1:
             return 1 / int(s.vocab_size - (self.slot - 1) * (s.vocab_size // self.slot))
-        return float(nth_draws(s.kv_pairs, of=self.slots, power_a=s.power_a).amax(dim=1).sum()) / int(s.kv_pairs)
+        return float(nth_draws(s.kv_pairs, of=self.slots, power_a=s.power_a).amax(dim=1).sum()) / int(
+            s.kv_pairs
+        )
 
 
 def power_law_slots(stream: Stream, count: int, *, of: int, power_a: float) -> Tensor:
-    """[B, count] distinct ones of `of` slots, drawn one after another: slot i = 1, 2, ... with weight i^(power_a - 1), given as i - 1."""
+    """[B, count] distinct ones of `of` slots, drawn one after another: slot i = 1, 2, ... with weight
+    i^(power_a - 1), given as i - 1."""
     weights = constant(inverse_powers(of, round(power_a - 1, 12)), stream.key.device)
     return stream.weighted_order(weights)[:, :count]
 
 
 def filler_tokens(kind: str, stream: Stream, length: int, *, vocab_size: int, keys: Tensor) -> Tensor:
-    """[B, length] tokens of a kind of `Filler`; keys [B, M] are the distinct tokens that random ones are none of."""
+    """[B, length] tokens of a kind of `Filler`; keys [B, M] are the distinct tokens that random ones are none
+    of."""
     if kind == "zero":
         return torch.zeros(keys.shape[0], length, dtype=torch.int64, device=keys.device)
     if kind == "published":
         return stream.integers(length, below=vocab_size)
     count = keys.shape[1]
     draw = stream.integers(length, below=vocab_size - count)
-    smaller_others = keys.sort(dim=1).values - torch.arange(count, device=keys.device)  # how many tokens below each key are no keys
+    # how many tokens below each key are no keys
+    smaller_others = keys.sort(dim=1).values - torch.arange(count, device=keys.device)
     return draw + torch.searchsorted(smaller_others, draw, right=True)

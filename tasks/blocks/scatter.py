@@ -13,8 +13,10 @@ __all__ = ["Scattered", "scatter", "tenths"]
 class Scattered(NamedTuple):
     """Where everything stands in a text of items and hay.
 
-    starts: [B, items], of each item's first token, in order. before: [B, items], how many units of hay stand before it.
-    hay: [B, T], which token of the hay stands there, counted from the first unit: what does not fill a unit comes before all, with negative numbers.
+    starts: [B, items], of each item's first token, in order. before: [B, items], how many units of hay stand
+        before it.
+    hay: [B, T], which token of the hay stands there, counted from the first unit: what does not fill a unit
+        comes before all, with negative numbers.
     Under items it means nothing.
     """
 
@@ -28,9 +30,12 @@ class Scattered(NamedTuple):
         return text.scatter(1, at.flatten(1), items.flatten(1))
 
 
-def scatter(stream: Stream, *, items: int, width: int, hay: int, unit: int = 1, depth: float | None = None) -> Scattered:
-    """Items of `width` tokens each between the units, of `unit` tokens each, that `hay` tokens hold: all after the share `depth` of the units, or
-    (None) anywhere, every order of items and units being as likely as any other."""
+def scatter(
+    stream: Stream, *, items: int, width: int, hay: int, unit: int = 1, depth: float | None = None
+) -> Scattered:
+    """Items of `width` tokens each between the units, of `unit` tokens each, that `hay` tokens hold: all
+    after the share `depth` of the units, or (None) anywhere, every order of items and units being as likely
+    as any other."""
     units, rest = divmod(hay, unit)
     device = stream.key.device
     number = torch.arange(items, device=device)

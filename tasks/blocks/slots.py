@@ -10,13 +10,17 @@ def statement_slots(length: int, width: int) -> int:
 
 
 def lay_out(statements: Tensor, slots: Tensor, *, length: int) -> Tensor:
-    """Each statement in its slot, zeros elsewhere and in front, where the slots leave less than a statement's room.
+    """Each statement in its slot, zeros elsewhere and in front, where the slots leave less than a statement's
+    room.
 
-    statements: [B, M, W]. slots: [B, M], distinct, below `statement_slots(length, W)`. Returns [B, length].
+    statements: [B, M, W]. slots: [B, M], distinct, below `statement_slots(length, W)`. Returns [B,
+        length].
     """
     width = statements.shape[2]
     places = length % width + width * slots[:, :, None] + torch.arange(width, device=slots.device)
-    return torch.zeros(len(slots), length, dtype=torch.int64, device=slots.device).scatter(1, places.flatten(1), statements.flatten(1))
+    return torch.zeros(len(slots), length, dtype=torch.int64, device=slots.device).scatter(
+        1, places.flatten(1), statements.flatten(1)
+    )
 
 
 def read_statements(tokens: Tensor, width: int) -> Tensor:

@@ -1,4 +1,5 @@
-"""Statements written over filler. A statement is a text of words; a point stands for a place that stays filler."""
+"""Statements written over filler. A statement is a text of words; a point stands for a place that stays
+filler."""
 
 from collections.abc import Mapping
 
@@ -19,7 +20,8 @@ def place(text: str, word: str, *, width: int = 1) -> int:
 
 
 def say(ids: Tensor, text: str, starts: Tensor, words: Mapping[str, int | Tensor], *, width: int = 1) -> None:
-    """Write a statement into ids [B, T * width] at each of the positions `starts` [B, M]; each word is one id or an id for each of them, [B, M]."""
+    """Write a statement into ids [B, T * width] at each of the positions `starts` [B, M]; each word is one id
+    or an id for each of them, [B, M]."""
     for offset, word in enumerate(text.split()):
         if word != ".":
             at, token = width * starts + offset, words[word]

@@ -1,4 +1,5 @@
-"""Words of no importance, at random: some far more frequent than others, or each depending on those before it."""
+"""Words of no importance, at random: some far more frequent than others, or each depending on those before
+it."""
 
 from decimal import Context, Decimal
 from functools import cache
@@ -22,13 +23,18 @@ def zipf(stream: Stream, count: int, *, words: int, exponent: float) -> Tensor:
 
 
 def markov(stream: Stream, count: int, *, words: int, exponent: float) -> Tensor:
-    """[B, count] numbers below `words`, from a Markov chain of order 2: each is the sum of the two before it and of a new one from `zipf`, modulo `words`.
+    """[B, count] numbers below `words`, from a Markov chain of order 2: each is the sum of the two before it
+    and of a new one from `zipf`, modulo `words`.
 
-    So any two words have a likeliest next of their own, while in the long run all are equally frequent; they are so from the start, for the
-    first two are drawn uniformly. What a draw adds to the word n steps later is a Fibonacci number, F(n + 1), times itself, and sums over twice as
-    many draws come from sums over half of them.
+    So any two words have a likeliest next of their own, while in the long run all are equally frequent; they
+    are so from the start, for the first two are drawn uniformly. What a draw adds to the word n steps later
+    is a Fibonacci number, F(n + 1), times itself, and sums over twice as many draws come from sums over half
+    of them.
     """
-    start, new = stream.child("start").integers(2, below=words), zipf(stream.child("new"), count, words=words, exponent=exponent)
+    start, new = (
+        stream.child("start").integers(2, below=words),
+        zipf(stream.child("new"), count, words=words, exponent=exponent),
+    )
     x = torch.cat([start, new[:, 2:]], dim=1)[:, :count]
     shadow = torch.zeros_like(x)  # as x, but with F(n) for F(n + 1)
     reach, a, b = 1, 1, 1  # draws summed up, F(reach), F(reach + 1)
@@ -42,10 +48,13 @@ def markov(stream: Stream, count: int, *, words: int, exponent: float) -> Tensor
 
 @cache
 def cumulative_powers(count: int, exponent: float) -> tuple[int, ...]:
-    """The sums of i^-exponent over i = 1 ... n, for every n up to `count`, the last being 2^32: integers, computed alike on every machine."""
+    """The sums of i^-exponent over i = 1 ... n, for every n up to `count`, the last being 2^32: integers,
+    computed alike on every machine."""
     power = -Decimal(repr(exponent))
     sums, total = [], Decimal(0)
     for i in range(1, count + 1):
         total = _DECIMAL.add(total, _DECIMAL.multiply(Decimal(i).ln(_DECIMAL), power).exp(_DECIMAL))
         sums.append(total)
-    return tuple(int(_DECIMAL.divide(_DECIMAL.multiply(x, Decimal(1 << 32)), total).to_integral_value()) for x in sums)
+    return tuple(
+        int(_DECIMAL.divide(_DECIMAL.multiply(x, Decimal(1 << 32)), total).to_integral_value()) for x in sums
+    )

@@ -11,7 +11,8 @@ __all__ = ["doublings", "doublings_size", "parts", "spread"]
 def spread(stream: Stream, lengths: Tensor, slack: int) -> Tensor:
     """Where statements of `lengths` [M] or [B, M] start that stand in this order: [B, M].
 
-    Before, between and after them are `slack` more places; every way to divide these up is as likely as any other.
+    Before, between and after them are `slack` more places; every way to divide these up is as likely as any
+    other.
     """
     count = lengths.shape[-1]
     slots = stream.permutation(count + slack)(torch.arange(count, device=lengths.device)).sort(dim=1).values

@@ -13,11 +13,13 @@ __all__ = ["commonest_top"]
 
 @cache
 def commonest_top(stacks: int, *, depth: int, elements: int, operations: int) -> float:
-    """Of the pops among so many operations, the share that a guess gets right which names the element that is likeliest to be popped.
+    """Of the pops among so many operations, the share that a guess gets right which names the element that is
+    likeliest to be popped.
 
-    Each operation is of a stack drawn evenly, which pops if it is full, pushes if it is empty and else does either. So a stack that is neither weighs 1, a
-    full one 2, an empty one nothing; the guess is the element with the most weight on top. As in `commonest`, operations of stacks and stacks of
-    elements are taken to be Poisson, and then to be as many as there are; some numbers of operations are done at once.
+    Each operation is of a stack drawn evenly, which pops if it is full, pushes if it is empty and else does
+    either. So a stack that is neither weighs 1, a full one 2, an empty one nothing; the guess is the element
+    with the most weight on top. As in `commonest`, operations of stacks and stacks of elements are taken to
+    be Poisson, and then to be as many as there are; some numbers of operations are done at once.
     """
     law, on_top, each = _heights(depth, operations), unit_circle(stacks), stacks / elements
     back = on_top**-stacks / len(on_top) / poisson_at_mean(stacks)
@@ -28,7 +30,9 @@ def commonest_top(stacks: int, *, depth: int, elements: int, operations: int) ->
         mean = float(before.double().mean()) + 0.5
         points = int(10 * mean**0.5) + 64 + len(before)
         angle = 2 * torch.pi / points * torch.arange(points // 2 + 1, dtype=torch.float64)
-        done = torch.arange(min(operations, int(mean / stacks + 12 * (mean / stacks) ** 0.5) + 24), dtype=torch.float64)
+        done = torch.arange(
+            min(operations, int(mean / stacks + 12 * (mean / stacks) ** 0.5) + 24), dtype=torch.float64
+        )
         so_many = torch.polar(poisson(done, mean / stacks).expand(len(angle), -1), -angle[:, None] * done)
         empty, between, full = (so_many @ law[: len(done)].to(so_many.dtype)).unbind(1)
 
@@ -49,7 +53,8 @@ def commonest_top(stacks: int, *, depth: int, elements: int, operations: int) ->
 
 
 def _after(values: Tensor, before: Tensor, points: int, mean: float) -> Tensor:
-    """From what a Poisson number of operations, with that mean, gives on half of the unit circle: what so many of them `before` give."""
+    """From what a Poisson number of operations, with that mean, gives on half of the unit circle: what so
+    many of them `before` give."""
     found: Tensor = torch.fft.irfft(values, n=points)
     return found[before % points] / poisson(before.double(), mean)
 

@@ -8,7 +8,8 @@ __all__ = ["exact"]
 
 
 def exact(batch: Batch, prediction: Prediction, *, length: int) -> Mean:
-    """Of values at `length` places side by side, those right at every place that is due. Each counts once, at its first place, which must be due."""
+    """Of values at `length` places side by side, those right at every place that is due. Each counts once, at
+    its first place, which must be due."""
     due, right = (x.reshape(x.shape[0], -1, length) for x in (batch.due, prediction.answers == batch.targets))
     first = torch.arange(length, device=due.device) == 0
     whole = (right | ~due).all(dim=2, keepdim=True)

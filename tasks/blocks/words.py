@@ -1,4 +1,5 @@
-"""Words of uniform letters, the short ones divided among the splits: there are so few that what is tested would have been trained on."""
+"""Words of uniform letters, the short ones divided among the splits: there are so few that what is tested
+would have been trained on."""
 
 from itertools import accumulate, takewhile
 from operator import mul
@@ -11,28 +12,44 @@ from linbench.tasks.base import Split
 from linbench.tasks.random import Stream, constant
 
 FEW = 1 << 24
-"""Lengths with fewer words are divided. Of more, a training set of a million examples holds under 6 % of those that are tested."""
+"""Lengths with fewer words are divided. Of more, a training set of a million examples holds under 6 % of
+those that are tested."""
 
 SHARED = 64
-"""Lengths with fewer words belong to every split: half of them would not show what the rule is. Where words stand in several surroundings, a
-quarter as many do: all surroundings show it together."""
+"""Lengths with fewer words belong to every split: half of them would not show what the rule is. Where words
+stand in several surroundings, a quarter as many do: all surroundings show it together."""
 
 _OWNED = {"train": (0, 2), "validation": (2, 1), "test": (3, 1)}
-"""Of every four words in the order of their numbers: the first place a split owns and how many, counted round from a place that is hashed."""
+"""Of every four words in the order of their numbers: the first place a split owns and how many, counted round
+from a place that is hashed."""
 
 
-def words(stream: Stream, length: Tensor, *, radices: tuple[int, ...] | Tensor, shortest: int, split: Split, given: Tensor | None = None) -> Tensor:
-    """[B, T] letters, the one at t uniform below radices[t] (or radices [B, T], at least 2); of them the first `length` [B, 1], at least `shortest`, are
-    the word.
+def words(
+    stream: Stream,
+    length: Tensor,
+    *,
+    radices: tuple[int, ...] | Tensor,
+    shortest: int,
+    split: Split,
+    given: Tensor | None = None,
+) -> Tensor:
+    """[B, T] letters, the one at t uniform below radices[t] (or radices [B, T], at least 2); of them the
+    first `length` [B, 1], at least `shortest`, are the word.
 
-    Words of a length that has from 64 to 2^24 of them are divided: half of them are train's, a quarter validation's, a quarter test's, whatever
-    the seed; a split draws uniformly from its own. So no two splits share such a word, and which split owns it says nothing about it.
+    Words of a length that has from 64 to 2^24 of them are divided: half of them are train's, a quarter
+    validation's, a quarter test's, whatever the seed; a split draws uniformly from its own. So no two splits
+    share such a word, and which split owns it says nothing about it.
 
-    given: [B], a hash of all else that the example holds, if more than the word. Then words are divided anew for each of these, from 16 words on.
+    given: [B], a hash of all else that the example holds, if more than the word. Then words are divided anew
+        for each of these, from 16 words on.
     """
     base = radices if isinstance(radices, Tensor) else constant(radices, length.device)[None]
     letters = stream.child("letters").integers(base.shape[1], below=base)
-    counts = _counts(radices) if isinstance(radices, Tensor) else constant(_of_each_length(radices), length.device)[None]
+    counts = (
+        _counts(radices)
+        if isinstance(radices, Tensor)
+        else constant(_of_each_length(radices), length.device)[None]
+    )
     longest = counts.shape[1] - 1
     if shortest > longest:
         return letters
@@ -58,7 +75,8 @@ def _number(stream: Stream, length: Tensor, count: Tensor, split: Split, given: 
     """[B, 1] uniform among those below `count` that the split owns at this length."""
     fours = torch.where(count < (SHARED if given is None else SHARED // 4), 0, count // 4)
     first, each = _OWNED[split]
-    own, over = each * fours, count - 4 * fours  # what four does not divide is train's, and everybody's where nothing is divided
+    # what four does not divide is train's, and everybody's where nothing is divided
+    own, over = each * fours, count - 4 * fours
     drawn = stream.integers(1, below=own + (over if split == "train" else torch.where(fours == 0, over, 0)))
     four, place = drawn // each, first + drawn % each
     surroundings = torch.zeros_like(count[:1, 0]) if given is None else given

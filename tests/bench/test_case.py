@@ -37,9 +37,23 @@ def test_what_each_verb_asks() -> None:
     def asked(found: list[Case]) -> list[tuple[str, int, int]]:
         return [(case.question, case.batch, case.length) for case in found]
 
-    assert asked(length_cases(one, SMALL)) == [(question, batch, length) for batch, length in ((4, 4), (2, 8)) for question in ("train", "prefill", "memory")]
-    assert asked(prefill_cases(one, SMALL)) == [("prefill", 1, 4), ("prefill", 4, 4), ("prefill", 1, 8), ("prefill", 2, 8)]
-    assert asked(decode_cases(one, SMALL)) == [("decode", 1, 4), ("decode", 3, 4), ("decode", 1, 8), ("decode", 3, 8)]
+    assert asked(length_cases(one, SMALL)) == [
+        (question, batch, length)
+        for batch, length in ((4, 4), (2, 8))
+        for question in ("train", "prefill", "memory")
+    ]
+    assert asked(prefill_cases(one, SMALL)) == [
+        ("prefill", 1, 4),
+        ("prefill", 4, 4),
+        ("prefill", 1, 8),
+        ("prefill", 2, 8),
+    ]
+    assert asked(decode_cases(one, SMALL)) == [
+        ("decode", 1, 4),
+        ("decode", 3, 4),
+        ("decode", 1, 8),
+        ("decode", 3, 8),
+    ]
     found = form_cases(lambda preset: base(["deltanet"], preset, device="cpu"), SMALL, [4, 16])
     assert [case.backend for case in found[:3]] == ["reference", "scan", "chunkwise"]
     assert [case.settings.heads for case in found] == [4] * 6 + [1] * 6
@@ -52,7 +66,9 @@ def test_layers_have_the_width_and_the_heads_of_the_preset_unless_told_otherwise
     assert {case.mixer for case in found} >= {"attention", "deltanet", "lstm", "base_conv", "rwkv7"}
     assert {case.width for case in found} == {16}
     assert {case.settings.heads for case in found if "heads" in type(case.settings).model_fields} == {2}
-    (own,) = base(["deltanet"], SMALL, settings={"model.heads": 4, "model.d_model": 32}, device="cpu", form="controlled")
+    (own,) = base(
+        ["deltanet"], SMALL, settings={"model.heads": 4, "model.d_model": 32}, device="cpu", form="controlled"
+    )
     assert (own.settings.heads, own.width, own.cell.model.form) == (4, 32, "controlled")
     controlled = {case.mixer for case in base([], SMALL, device="cpu", form="controlled")}
     assert "lstm" in controlled
@@ -74,15 +90,18 @@ def test_of_all_layers_those_without_heads_cannot_be_given_a_state(monkeypatch: 
 def test_layers_of_a_suite_are_as_its_cells_have_them(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(
-        "{about: Mine., tasks: [{task: mqar/quick, set: {model.d_model: 32}}, {task: mqar/quick, set: {model.d_model: 64, protocol.lr: 0.01}}, "
-        "{task: mqar/quick, set: {model.d_model: 64}}], models: [deltanet, gla, deltanet+attention], form: controlled, seeds: 0-1, set: {model.heads: 4}}"
+        "{about: Mine., tasks: [{task: mqar/quick, set: {model.d_model: 32}}, {task: mqar/quick, set:"
+        " {model.d_model: 64, protocol.lr: 0.01}}, {task: mqar/quick, set: {model.d_model: 64}}], models:"
+        " [deltanet, gla, deltanet+attention], form: controlled, seeds: 0-1, set: {model.heads: 4}}"
     )
     found = base([], SMALL, suite=str(path), device="cpu")
     assert [(case.label, case.width, case.settings.heads, case.cell.model.form) for case in found] == [
         ("deltanet", 32, 4, "controlled"), ("gla", 32, 4, "controlled"), ("deltanet", 64, 4, "controlled"), ("gla", 64, 4, "controlled"),
     ]  # fmt: skip
     assert [case.label for case in base(["gla"], SMALL, suite=str(path), device="cpu")] == ["gla", "gla"]
-    assert {case.cell.model.form for case in base([], SMALL, suite=str(path), form="native", device="cpu")} == {"native"}
+    assert {
+        case.cell.model.form for case in base([], SMALL, suite=str(path), form="native", device="cpu")
+    } == {"native"}
 
 
 def test_an_identity_is_all_that_names_a_result_and_nothing_else() -> None:
@@ -91,9 +110,20 @@ def test_an_identity_is_all_that_names_a_result_and_nothing_else() -> None:
     assert case.identity["layer"]["kernel"]["matrix_state"] > 0
     others = [
         replace(case, **change)
-        for change in ({"question": "prefill"}, {"batch": 3}, {"length": 9}, {"precision": "bf16"}, {"backend": "scan"}, {"peer": ("sdpa", "1.0")})
+        for change in (
+            {"question": "prefill"},
+            {"batch": 3},
+            {"length": 9},
+            {"precision": "bf16"},
+            {"backend": "scan"},
+            {"peer": ("sdpa", "1.0")},
+        )
     ]
-    others += [replace(others[-1], peer=("sdpa", "1.1")), a_case("gated_deltanet"), a_case("deltanet[neg_eigval=true]")]
+    others += [
+        replace(others[-1], peer=("sdpa", "1.1")),
+        a_case("gated_deltanet"),
+        a_case("deltanet[neg_eigval=true]"),
+    ]
     assert len({one.id for one in [case, *others]}) == 1 + len(others)
     assert replace(case, repeats=7).id == case.id
 

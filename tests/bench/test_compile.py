@@ -28,11 +28,23 @@ def fails_at_first(case: Case) -> str:
 
 
 @pytest.mark.slow
-def test_what_has_no_memory_beside_the_others_is_compiled_once_more_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    failures = {"fits": "", "crowded": "CUDA out of memory. Tried much", "handleless": "CUBLAS_STATUS_ALLOC_FAILED", "broken": "no such luck"}
+def test_what_has_no_memory_beside_the_others_is_compiled_once_more_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = {
+        "fits": "",
+        "crowded": "CUDA out of memory. Tried much",
+        "handleless": "CUBLAS_STATUS_ALLOC_FAILED",
+        "broken": "no such luck",
+    }
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     told: list[str] = []
-    found = compiled_ahead(fails_at_first, [Case(name, why, tmp_path / name) for name, why in failures.items()], seconds=60.0, tell=told.append)
+    found = compiled_ahead(
+        fails_at_first,
+        [Case(name, why, tmp_path / name) for name, why in failures.items()],
+        seconds=60.0,
+        tell=told.append,
+    )
     assert found == {0: "fits compiled", 1: "crowded compiled", 2: "handleless compiled", 3: None}
     assert sorted(line.split(" ", 2)[2] for line in told) == sorted(
         [

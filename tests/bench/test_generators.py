@@ -28,7 +28,10 @@ def test_a_task_is_all_its_presets_and_nothing_is_every_task() -> None:
 
     assert presets("mqar/quick-hard") == [("mqar", "quick-hard")]
     assert presets("mqar") == [("mqar", preset) for preset in MQAR.presets]
-    assert presets("mqar/quick-hard", "mqar", "mqar") == [("mqar", "quick-hard"), *(case for case in presets("mqar") if case[1] != "quick-hard")]
+    assert presets("mqar/quick-hard", "mqar", "mqar") == [
+        ("mqar", "quick-hard"),
+        *(case for case in presets("mqar") if case[1] != "quick-hard"),
+    ]
     assert set(presets("mqar")) <= set(presets())
     with pytest.raises(UserError, match="did you mean 'quick'"):
         plan(["mqar/quik"], device="cpu")
@@ -41,7 +44,15 @@ def test_a_task_is_all_its_presets_and_nothing_is_every_task() -> None:
 def test_what_names_a_result() -> None:
     assert pickle.loads(pickle.dumps(QUICK)).id == QUICK.id
     assert replace(QUICK, repeats=9).id == QUICK.id
-    assert len({case.id for case in (QUICK, replace(QUICK, preset="quick-hard"), replace(QUICK, peer=("numpy", "2")))}) == 3
+    assert (
+        len(
+            {
+                case.id
+                for case in (QUICK, replace(QUICK, preset="quick-hard"), replace(QUICK, peer=("numpy", "2")))
+            }
+        )
+        == 3
+    )
 
 
 def test_a_cpu_draws_with_one_thread() -> None:
@@ -60,26 +71,55 @@ def test_a_row_on_a_cpu_beside_a_peer() -> None:
 
 
 def a_result(case: Drawn, sides: dict[str, Any]) -> dict[str, Any]:
-    return measured.result_of(case, Outcome({**measured._nothing(), "sides": sides, "environment": environment("cpu")}), None, None)
+    return measured.result_of(
+        case, Outcome({**measured._nothing(), "sides": sides, "environment": environment("cpu")}), None, None
+    )
 
 
 def test_tables() -> None:
     each = {"median": 8e-6, "low": 7.2e-6, "high": 8.8e-6, "calls": 5}
     slower = {name: 10 * value for name, value in each.items()}
-    (words,) = bench_tables([a_result(replace(QUICK, peer=("numpy", "2")), {OURS: {AS_CALLED: each}, "numpy": {AS_CALLED: slower}})])
+    (words,) = bench_tables(
+        [
+            a_result(
+                replace(QUICK, peer=("numpy", "2")), {OURS: {AS_CALLED: each}, "numpy": {AS_CALLED: slower}}
+            )
+        ]
+    )
     (row,) = words.frame.to_dict("records")
-    assert (row["task"], row["preset"], row["T"], row["M tokens/s"], row["100k examples, s"]) == ("mqar", "quick", "64", "8.00 ± 10%", "0.800")
+    assert (row["task"], row["preset"], row["T"], row["M tokens/s"], row["100k examples, s"]) == (
+        "mqar",
+        "quick",
+        "64",
+        "8.00 ± 10%",
+        "0.800",
+    )
     assert (row["numpy, 100k, s"], row["x"]) == ("8.00", "10.00")
     on_gpu = a_result(QUICK, {OURS: {REPLAYED: each, "batch": slower, "peak_bytes": 1 << 20}})
     on_gpu["bench"]["device"] = "a GPU"
     (words,) = bench_tables([on_gpu])
     (row,) = words.frame.to_dict("records")
-    assert (row["M tokens/s"], row["in a batch alone, M tokens/s"], row["peak MiB"]) == ("8.00 ± 10%", "0.800 ± 10%", "1")
+    assert (row["M tokens/s"], row["in a batch alone, M tokens/s"], row["peak MiB"]) == (
+        "8.00 ± 10%",
+        "0.800 ± 10%",
+        "1",
+    )
 
 
 def test_the_command(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured, "ceilings", lambda device: Ceilings(1e10, 1e11))
-    words = ["bench", "data", "--tasks", "mqar/quick", "--device", "cpu", "--repeat", "1", "--results", "kept"]
+    words = [
+        "bench",
+        "data",
+        "--tasks",
+        "mqar/quick",
+        "--device",
+        "cpu",
+        "--repeat",
+        "1",
+        "--results",
+        "kept",
+    ]
     ended = linbench(*words, "--json")
     assert ended.code == 0
     (found,) = json.loads(ended.out)

@@ -44,12 +44,16 @@ def test_every_operation_runs_at_the_shape_that_is_asked_for(name: str) -> None:
 
 def test_the_least_arithmetic() -> None:
     long, short = Shape(1, 4096, 1, 64), Shape(1, 8, 1, 64)
-    products = {name: recurrence_flops(instance, long) / (4096 * 2 * 64 * 64) for name, instance in INSTANCES.items()}
+    products = {
+        name: recurrence_flops(instance, long) / (4096 * 2 * 64 * 64) for name, instance in INSTANCES.items()
+    }
     assert products["linear_attention"] == 2  # read, write
     assert products["gated_deltanet"] == products["comba"] == 3  # and recall
     assert products["gated_deltaproduct"] == 5  # read, twice write and recall
     assert products["rwkv7"] == 4  # read, recall, write twice
-    assert recurrence_flops(INSTANCES["gla"], short) == 8 * (8 * (64 + 64)), "as attention: scores and their use, for half the pairs"
+    assert recurrence_flops(INSTANCES["gla"], short) == 8 * (8 * (64 + 64)), (
+        "as attention: scores and their use, for half the pairs"
+    )
 
 
 def test_shapes() -> None:
@@ -83,7 +87,12 @@ def test_what_names_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Kernel("kda", SHAPE, "fp32", "cpu", None, 3)
     assert case.identity["kernels"] == {"matrix_state": matrix_state.VERSION}
     assert replace(case, repeats=9).id == case.id
-    others = [replace(case, operation="gla"), replace(case, shape=Shape(2, 9, 2, 4)), replace(case, dtype="bf16"), replace(case, peer=("fla", None))]
+    others = [
+        replace(case, operation="gla"),
+        replace(case, shape=Shape(2, 9, 2, 4)),
+        replace(case, dtype="bf16"),
+        replace(case, peer=("fla", None)),
+    ]
     assert len({case.id, *(other.id for other in others)}) == 5
     threads = torch.get_num_threads()
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads + 1)
@@ -96,7 +105,9 @@ def test_calls_are_timed_in_turn() -> None:
     heard: list[str] = []
     found = as_called({"a": lambda: heard.append("a"), "b": lambda: heard.append("b")}, repeats=7, cuda=False)
     assert "".join(heard) == "ab" * 10
-    assert all(0 < seconds.low <= seconds.median <= seconds.high and seconds.calls == 7 for seconds in found.values())
+    assert all(
+        0 < seconds.low <= seconds.median <= seconds.high and seconds.calls == 7 for seconds in found.values()
+    )
 
 
 def test_medians_and_fifths_on_a_clock_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,12 +118,18 @@ def test_medians_and_fifths_on_a_clock_of_ones_own(monkeypatch: pytest.MonkeyPat
         now[0] += next(waits)
 
     monkeypatch.setattr(timing, "_ENOUGH_SECONDS", 1000.0)
-    assert as_called({"it": call}, repeats=11, cuda=False)["it"] == Spread(5.0, 2.0, 8.0, 11), "warm-up is not counted, nor do two outliers matter"
+    assert as_called({"it": call}, repeats=11, cuda=False)["it"] == Spread(5.0, 2.0, 8.0, 11), (
+        "warm-up is not counted, nor do two outliers matter"
+    )
     waits = iter([1.0] * 100)
     monkeypatch.setattr(timing, "_ENOUGH_SECONDS", 7.0)
-    assert as_called({"it": call}, repeats=50, cuda=False)["it"].calls == 8, "what takes very long is called fewer times"
+    assert as_called({"it": call}, repeats=50, cuda=False)["it"].calls == 8, (
+        "what takes very long is called fewer times"
+    )
     waits = iter([100.0] * 2)
-    assert as_called({"it": call}, repeats=50, cuda=False)["it"].calls == 1, "and what takes longer still once, after once to warm up"
+    assert as_called({"it": call}, repeats=50, cuda=False)["it"].calls == 1, (
+        "and what takes longer still once, after once to warm up"
+    )
 
 
 def with_peer(monkeypatch: pytest.MonkeyPatch, call: Any) -> Kernel:
@@ -131,7 +148,11 @@ def test_a_peer_is_measured_beside_ours_and_its_error_too(monkeypatch: pytest.Mo
     assert sides["linbench"]["error"] < 1e-6
     assert sides["fla"]["error"] == pytest.approx(0.1, rel=1e-3)
     assert sides["fla"]["gradient_error"] == pytest.approx(0.1, rel=1e-3)
-    assert all(sides[side][what]["as_called"]["median"] > 0 for side in ("linbench", "fla") for what in ("forward", "both"))
+    assert all(
+        sides[side][what]["as_called"]["median"] > 0
+        for side in ("linbench", "fla")
+        for what in ("forward", "both")
+    )
     q = 2 * 9 * 2 * 8 * 4
     assert found["cost"]["bytes"] == 11 * q, "q, k, v, o; q, k, v and four gradients"
     assert found["cost"]["flops"] == 3 * recurrence_flops(INSTANCES["linear_attention"], SHAPE)
@@ -143,7 +164,9 @@ def test_a_peer_that_raises_is_a_word_in_its_row(monkeypatch: pytest.MonkeyPatch
 
     case = with_peer(monkeypatch, raising)
     assert kernel.find(case)["sides"]["fla"] == {"reason": "NotImplementedError: not here"}
-    assert set(kernel.find(replace(case, operation="gla"))["sides"]) == {"linbench"}, "the peer does not have it"
+    assert set(kernel.find(replace(case, operation="gla"))["sides"]) == {"linbench"}, (
+        "the peer does not have it"
+    )
 
 
 @pytest.fixture
@@ -153,7 +176,9 @@ def known_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("known_ceilings")
-def test_a_peer_that_cannot_be_had_is_told_and_installing_it_asks_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_peer_that_cannot_be_had_is_told_and_installing_it_asks_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(peers, "find_spec", lambda name: None)
     (case,) = ops.plan(device="cpu", operations=["l2_norm"], shapes=[SHAPE], peer="fla", repeats=1)
     (found,) = measured.run([case], Store(tmp_path), tell=lambda line: None)
@@ -169,7 +194,9 @@ def test_a_peer_that_cannot_be_had_is_told_and_installing_it_asks_anew(monkeypat
 
 
 @pytest.mark.usefixtures("known_ceilings")
-def test_an_operation_that_raises_shows_why_and_the_rest_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_operation_that_raises_shows_why_and_the_rest_go_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def raising(*_: Any) -> Any:
         raise ValueError("no [such] thing")
 
@@ -192,8 +219,16 @@ def spread(median: float) -> dict[str, float]:
 def a_result(name: str, theirs: float, **more: Any) -> dict[str, Any]:
     """Of both ours takes 2 s as called and 1 s on the device, the peer as long both ways."""
     case = Kernel(name, SHAPE, "bf16", "cpu", ("fla", "0"), 1)
-    sides = {OURS: {"both": {AS_CALLED: spread(2.0), REPLAYED: spread(1.0)}}, "fla": {"both": {AS_CALLED: spread(theirs), REPLAYED: spread(theirs)}}}
-    found = {"sides": sides, "cost": {"bytes": 50, "flops": 3.0}, "bare": spread(0.5), "environment": environment("cpu")}
+    sides = {
+        OURS: {"both": {AS_CALLED: spread(2.0), REPLAYED: spread(1.0)}},
+        "fla": {"both": {AS_CALLED: spread(theirs), REPLAYED: spread(theirs)}},
+    }
+    found = {
+        "sides": sides,
+        "cost": {"bytes": 50, "flops": 3.0},
+        "bare": spread(0.5),
+        "environment": environment("cpu"),
+    }
     outcome = Outcome({**measured._nothing(), **found, **more})
     return measured.result_of(case, outcome, Ceilings(bytes_per_second=100.0, flops_per_second=10.0), None)
 
@@ -201,9 +236,15 @@ def a_result(name: str, theirs: float, **more: Any) -> dict[str, Any]:
 def test_ratios_shares_and_their_summary() -> None:
     (words,) = bench_tables([a_result("gla", 4.0), a_result("kda", 16.0)])
     first = dict(words.frame.iloc[0])
-    assert (first["operation"], first["fwd+bwd"], first["device fwd+bwd"]) == ("gla", "2,000 ± 10%", "1,000 ± 10%")
+    assert (first["operation"], first["fwd+bwd"], first["device fwd+bwd"]) == (
+        "gla",
+        "2,000 ± 10%",
+        "1,000 ± 10%",
+    )
     assert (first["x"], first["x device"]) == ("2.00", "4.00")
-    assert (first["of bytes"], first["of arithmetic"], first["of a call"]) == ("50%", "30%", "25%"), "of device time where there is one; of a call as called"
+    assert (first["of bytes"], first["of arithmetic"], first["of a call"]) == ("50%", "30%", "25%"), (
+        "of device time where there is one; of a call as called"
+    )
     assert "fla / ours as called: geometric mean 4.00, least 2.00 (gla)." in words.caption
     assert "fla / ours on the device: geometric mean 8.00, least 4.00 (gla)." in words.caption
     assert words.numbers[1]["x"] == 8.0
@@ -215,21 +256,34 @@ def test_one_shape_is_one_table_in_the_order_of_its_letters(tmp_path: Path) -> N
     store.put(a_result("gla", 4.0))
     (kept,) = store.all(OPERATION)
     assert list(kept["bench"]["shape"]) == ["B", "D", "H", "T"], "as a file has them"
-    assert bench_tables([kept])[0].title.startswith("Kernels, forward and backward, milliseconds: B2xT9xH2xD8, bf16, ")
+    assert bench_tables([kept])[0].title.startswith(
+        "Kernels, forward and backward, milliseconds: B2xT9xH2xD8, bf16, "
+    )
 
 
 def test_drawn_beside_a_peer(tmp_path: Path) -> None:
-    (drawing,) = bench_drawings([a_result("gla", 4.0), a_result("kda", 16.0), a_result("l2_norm", 1.0, sides={}, status="oom", reason="full")])
+    (drawing,) = bench_drawings(
+        [
+            a_result("gla", 4.0),
+            a_result("kda", 16.0),
+            a_result("l2_norm", 1.0, sides={}, status="oom", reason="full"),
+        ]
+    )
     (svg,) = drawing.pictures(["svg"]).values()
     text = svg.decode()
-    assert all(word in text for word in ("gla", "kda", "l2_norm: oom", "tokens per second, on the device alone", "fla"))
+    assert all(
+        word in text
+        for word in ("gla", "kda", "l2_norm: oom", "tokens per second, on the device alone", "fla")
+    )
     assert "Hollow: fla, in turn with ours." in drawing.caption
     assert bench_drawings([a_result("gla", 4.0)]) == [], "a single row is a sentence"
 
 
 @pytest.mark.gpu
 def test_on_a_gpu_there_is_device_time_and_memory() -> None:
-    (case,) = ops.plan(device="cuda:0", operations=["gated_deltanet"], shapes=[Shape(4, 64, 2, 32)], repeats=5)
+    (case,) = ops.plan(
+        device="cuda:0", operations=["gated_deltanet"], shapes=[Shape(4, 64, 2, 32)], repeats=5
+    )
     ours = kernel.find(case)["sides"]["linbench"]
     forward, both = ours["forward"], ours["both"]
     assert 0 < forward["replayed"]["median"] < both["replayed"]["median"] < both["as_called"]["median"] < 1

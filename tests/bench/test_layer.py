@@ -29,7 +29,8 @@ from tests.bench.benching import PLAIN, SMALL, a_case, run
 
 @pytest.fixture(autouse=True)
 def known_ceilings(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """Measuring them takes a second on a CPU. A GPU is measured in a process of its own, which would not have this."""
+    """Measuring them takes a second on a CPU. A GPU is measured in a process of its own, which would not have
+    this."""
     if request.node.get_closest_marker("gpu") is None:
         monkeypatch.setattr(measured, "ceilings", lambda device: Ceilings(1e10, 1e11))
 
@@ -52,7 +53,10 @@ def test_a_question_to_a_layer(question: str, model: str, tmp_path: Path) -> Non
     assert found["first_call"] > 0
     mixer: Any = ours(case).module
     at = {"batch": 2, "length": 8}
-    assert found["cost"] == {"flops": work_flops(mixer, question, **at), "bytes": work_bytes(mixer, question, **at, itemsize=4)}
+    assert found["cost"] == {
+        "flops": work_flops(mixer, question, **at),
+        "bytes": work_bytes(mixer, question, **at, itemsize=4),
+    }
     assert found["ceilings"] == {"bytes_per_second": 1e10, "flops_per_second": 1e11}
 
 
@@ -86,14 +90,18 @@ def test_memory_is_that_of_the_tensors_and_states_are_counted(tmp_path: Path) ->
     assert deltanet["floats"] == deltanet["declared"]["total"] == 2 * 8 * 8 + 3 * 48
     assert deltanet["bytes"] == 4 * deltanet["floats"]
     assert attention["declared"]["cache"] == 8 * 2 * 16
-    assert attention["bytes"] == 4 * attention["floats"] + 8 * (8 + 1), "and whole numbers: positions, and how many were seen"
+    assert attention["bytes"] == 4 * attention["floats"] + 8 * (8 + 1), (
+        "and whole numbers: positions, and how many were seen"
+    )
     assert all(one["sides"][OURS]["peak_bytes"] > 2 * 8 * 16 * 4 for one in found)
 
 
 def test_a_state_that_is_not_as_declared_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = a_case(question="memory")
     own = type(ours(case).module).state_floats
-    monkeypatch.setattr(type(ours(case).module), "state_floats", lambda self, length: own(self, length)._replace(shift=1))
+    monkeypatch.setattr(
+        type(ours(case).module), "state_floats", lambda self, length: own(self, length)._replace(shift=1)
+    )
     assert run([case], tmp_path)[0]["marks"] == ["state_size"]
 
 
@@ -110,7 +118,9 @@ def test_bytes_held_at_most() -> None:
 
     assert held_at_most(call) == 12_000
     given = torch.zeros(1 << 20)
-    assert held_at_most(lambda: given.add_(1).view(-1)) == 0, "what was there before, and is written in place or seen otherwise, is not counted"
+    assert held_at_most(lambda: given.add_(1).view(-1)) == 0, (
+        "what was there before, and is written in place or seen otherwise, is not counted"
+    )
 
 
 def test_training_holds_what_backward_needs() -> None:
@@ -147,7 +157,13 @@ def test_what_goes_wrong_is_a_status_and_the_rest_goes_on(mine: str, tmp_path: P
 
 
 def test_forms_of_kernels_that_a_layer_does_not_have_are_undeclared(tmp_path: Path) -> None:
-    found = run([a_case(model, backend=form) for model, form in (("deltanet", "scan"), ("lstm", "scan"), ("attention", "reference"))], tmp_path)
+    found = run(
+        [
+            a_case(model, backend=form)
+            for model, form in (("deltanet", "scan"), ("lstm", "scan"), ("attention", "reference"))
+        ],
+        tmp_path,
+    )
     assert [one["status"] for one in found] == ["ok", "undeclared", "ok"]
     assert "no kernel of this layer has the form scan" in found[1]["reason"]
 
@@ -173,13 +189,18 @@ def test_softmax_of_torch_decodes_what_it_computes_as_a_whole() -> None:
         assert side.after(2, 4)(x[:, -1:]).shape == (2, 1, 16)
 
 
-def test_a_peer_that_cannot_be_had_or_refuses_is_a_row_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_cannot_be_had_or_refuses_is_a_row_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(peers, "find_spec", lambda name: None)
     (missing,) = base(["deltanet"], SMALL, device="cpu", peer="fla", repeats=1)
     assert missing.peer == ("fla", None)
     (found,) = run([missing], tmp_path)
     assert found["status"] == "ok"
-    assert "flash-linear-attention is not installed; pip install 'linbench[fla]' brings it" in found["sides"]["fla"]["reason"]
+    assert (
+        "flash-linear-attention is not installed; pip install 'linbench[fla]' brings it"
+        in found["sides"]["fla"]["reason"]
+    )
     monkeypatch.setattr(peers, "find_spec", lambda name: object())
     assert "runs on a GPU only" in run([missing], tmp_path, again=True)[0]["sides"]["fla"]["reason"]
 
@@ -189,7 +210,9 @@ def test_a_peer_that_cannot_be_had_or_refuses_is_a_row_that_says_so(tmp_path: Pa
     side = Side(nn.Linear(16, 16), refusing, refusing, lambda batch, context: refusing)
     monkeypatch.setattr(peers, "lacking", lambda name, device, measures: None)
     monkeypatch.setattr(peers, "layer", lambda name, case, compiling=False: side)
-    assert run([missing], tmp_path, again=True)[0]["sides"]["fla"] == {"reason": "NotImplementedError: not on Sundays"}
+    assert run([missing], tmp_path, again=True)[0]["sides"]["fla"] == {
+        "reason": "NotImplementedError: not on Sundays"
+    }
 
 
 @pytest.mark.slow
@@ -204,13 +227,33 @@ def test_the_commands(linbench: Callable[..., Any]) -> None:
     assert ended.code == 0, ended.err
     assert "attention, sdpa" in ended.out
     assert linbench("bench", "memory", *shape, "--tokens", "16").out.count("State of one sequence") == 1
-    ended = linbench("bench", "forms", "--d-model", "16", "--lengths", "4", "--tokens", "8", "--head-dims", "8", "--device", "cpu", "--repeat", "1")
+    ended = linbench(
+        "bench",
+        "forms",
+        "--d-model",
+        "16",
+        "--lengths",
+        "4",
+        "--tokens",
+        "8",
+        "--head-dims",
+        "8",
+        "--device",
+        "cpu",
+        "--repeat",
+        "1",
+    )
     assert ended.code == 0, ended.err
     assert "parallel scan" in ended.out
     table = linbench("table", "--format", "markdown")
     assert table.code == 0, table.err
     assert table.out.count("### ") == 7, "training, prompts, decoding alone and of two, peaks, states, forms"
-    for words in (["length", "--lengths", "0"], ["length", "--preset", "tinny"], ["decode", "--peer", "flaa"], ["forms", "--head-dims", "x"]):
+    for words in (
+        ["length", "--lengths", "0"],
+        ["length", "--preset", "tinny"],
+        ["decode", "--peer", "flaa"],
+        ["forms", "--head-dims", "x"],
+    ):
         ended = linbench("bench", *words, "--device", "cpu")
         assert (ended.code, ended.err.count("\n")) == (2, 1), ended.err
 
@@ -218,19 +261,60 @@ def test_the_commands(linbench: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--set", "protocol.lr=1e-3"], "linbench: --set protocol.lr says nothing of a layer; only model.NAME does."),
-        (["--set", "task.seq_len=64"], "linbench: --set task.seq_len says nothing of a layer; only model.NAME does."),
-        (["--heads", "2", "--set", "model.heads=4"], "linbench: --heads and --set model.heads say the same; leave out one of them."),
-        (["--d-model", "16", "--set", "model.d_model=8"], "linbench: --d-model and --set model.d_model say the same; leave out one of them."),
+        (
+            ["--set", "protocol.lr=1e-3"],
+            "linbench: --set protocol.lr says nothing of a layer; only model.NAME does.",
+        ),
+        (
+            ["--set", "task.seq_len=64"],
+            "linbench: --set task.seq_len says nothing of a layer; only model.NAME does.",
+        ),
+        (
+            ["--heads", "2", "--set", "model.heads=4"],
+            "linbench: --heads and --set model.heads say the same; leave out one of them.",
+        ),
+        (
+            ["--d-model", "16", "--set", "model.d_model=8"],
+            "linbench: --d-model and --set model.d_model say the same; leave out one of them.",
+        ),
     ],
 )
 def test_what_a_layer_cannot_be_set_to(linbench: Callable[..., Any], words: list[str], sentence: str) -> None:
-    ended = linbench("bench", "length", "--models", "deltanet", "--lengths", "8", "--tokens", "8", "--repeat", "1", "--device", "cpu", *words)
+    ended = linbench(
+        "bench",
+        "length",
+        "--models",
+        "deltanet",
+        "--lengths",
+        "8",
+        "--tokens",
+        "8",
+        "--repeat",
+        "1",
+        "--device",
+        "cpu",
+        *words,
+    )
     assert (ended.code, ended.err.strip(), ended.out) == (2, sentence, "")
 
 
 def test_a_layer_that_fails_costs_the_exit_code(linbench: Callable[..., Any], mine: str) -> None:
-    ended = linbench("bench", "length", "--models", mine, "--d-model", "16", "--lengths", "8,13", "--tokens", "13", "--device", "cpu", "--repeat", "1")
+    ended = linbench(
+        "bench",
+        "length",
+        "--models",
+        mine,
+        "--d-model",
+        "16",
+        "--lengths",
+        "8,13",
+        "--tokens",
+        "13",
+        "--device",
+        "cpu",
+        "--repeat",
+        "1",
+    )
     assert ended.code == 3
     assert "3 of 6 could not be measured" in ended.err
     assert "failed: mine.py line 12: ValueError: thirteen tokens at 13" in ended.out
@@ -242,11 +326,16 @@ def test_layers_of_peers_are_of_the_size_of_ours(name: str) -> None:
     pytest.importorskip(peers.PEERS[name].package)
     module = importlib.import_module(peers.PEERS[name].module)
     for case in base(list(getattr(module, "LAYERS", ["gated_deltanet"])), PRESETS["benchmark"], device="cpu"):
-        theirs, own = (sum(p.numel() for p in side.module.parameters()) for side in (module.layer(case, False), ours(case)))
+        theirs, own = (
+            sum(p.numel() for p in side.module.parameters())
+            for side in (module.layer(case, False), ours(case))
+        )
         assert theirs == pytest.approx(own, rel=0.02), case.mixer
 
 
-def test_a_peer_whose_cache_grows_is_not_asked_for_the_same_token_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_whose_cache_grows_is_not_asked_for_the_same_token_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     module = importlib.import_module(peers.PEERS["fla"].module)
     monkeypatch.setattr(module, "prepare", lambda compiling: None)
     monkeypatch.setattr(module, "built", lambda name, **offered: torch.nn.Identity())

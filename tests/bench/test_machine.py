@@ -12,7 +12,9 @@ from linbench.bench import machine, nvml
 from linbench.bench.machine import BUSY, THROTTLED, Moment, marks, moment
 
 
-def test_what_others_take_of_a_cpu_is_what_the_machine_did_less_what_we_did(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_others_take_of_a_cpu_is_what_the_machine_did_less_what_we_did(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def ended(every: float | None) -> None:
         monkeypatch.setattr(machine, "moment", lambda: Moment(wall=12.0, own=6.0, every=every))
 
@@ -31,9 +33,14 @@ def test_where_the_machine_does_not_say_the_load_does(monkeypatch: pytest.Monkey
         assert marks(began, "cpu") == expected
 
 
-def test_busy_seconds_are_read_where_all_cores_are_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_busy_seconds_are_read_where_all_cores_are_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     stat = tmp_path / "stat"
-    stat.write_text("cpu  100 10 50 1000 40 3 2 5 0 0\ncpu0 50 5 25 500 20 1 1 2 0 0\ncpu1 50 5 25 500 20 2 1 3 0 0\nintr 12345\n")
+    stat.write_text(
+        "cpu  100 10 50 1000 40 3 2 5 0 0\ncpu0 50 5 25 500 20 1 1 2 0 0\ncpu1 50 5 25 500 20 2 1 3 0 0\nintr"
+        " 12345\n"
+    )
     monkeypatch.setattr(machine, "_STAT", stat)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
     assert moment().every == pytest.approx(170 / os.sysconf("SC_CLK_TCK"))
@@ -73,7 +80,11 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
     return library
 
 
-@pytest.mark.parametrize(("pids", "expected"), [([], []), ("O", []), ("OP", []), ("O1", [BUSY]), ("78", []), ("789", [BUSY])], ids=str)
+@pytest.mark.parametrize(
+    ("pids", "expected"),
+    [([], []), ("O", []), ("OP", []), ("O1", [BUSY]), ("78", []), ("789", [BUSY])],
+    ids=str,
+)
 def test_strangers_on_a_gpu(gpu: Library, pids: str, expected: list[str]) -> None:
     known = {"O": os.getpid(), "P": os.getppid()}
     gpu.pids = [known[pid] if pid in known else int(pid) for pid in pids]
@@ -82,7 +93,10 @@ def test_strangers_on_a_gpu(gpu: Library, pids: str, expected: list[str]) -> Non
     assert marks(moment(), "cuda:0") == []
 
 
-@pytest.mark.parametrize(("reasons", "expected"), [(0, []), (0x1, []), (0x2, []), (0x4, [THROTTLED]), (0x20, [THROTTLED]), (0x60, [THROTTLED])])
+@pytest.mark.parametrize(
+    ("reasons", "expected"),
+    [(0, []), (0x1, []), (0x2, []), (0x4, [THROTTLED]), (0x20, [THROTTLED]), (0x60, [THROTTLED])],
+)
 def test_clocks_held_back(gpu: Library, reasons: int, expected: list[str]) -> None:
     gpu.active = reasons
     assert marks(moment(), "cuda:0") == expected

@@ -34,10 +34,14 @@ class Rehearsal:
         self.large: set[str] = set()
         monkeypatch.setattr(measured, "outcomes", self.outcomes)
         monkeypatch.setattr(compiling, "outcomes", self.outcomes)
-        monkeypatch.setattr(measured, "environment", lambda device: {**ENVIRONMENT, "device": {"name": "a GPU"}})
+        monkeypatch.setattr(
+            measured, "environment", lambda device: {**ENVIRONMENT, "device": {"name": "a GPU"}}
+        )
         monkeypatch.setattr(asked, "device_class", lambda device: "a GPU")
 
-    def outcomes(self, function: Any, arguments: Any, *, workers: int, seconds: float, fresh: bool = False) -> Iterator[tuple[int, Outcome]]:
+    def outcomes(
+        self, function: Any, arguments: Any, *, workers: int, seconds: float, fresh: bool = False
+    ) -> Iterator[tuple[int, Outcome]]:
         assert workers > 0
         for place, argument in enumerate(arguments):
             if function is measured.ceilings:
@@ -45,14 +49,27 @@ class Rehearsal:
             elif getattr(function, "args", None) == (measured.compile_all,):
                 self.compiled.append(str(argument))
                 crowded = workers > 1 and str(argument) in self.large
-                yield place, Outcome(failure="OutOfMemoryError: CUDA out of memory.") if crowded else Outcome(5.0)
+                yield (
+                    place,
+                    Outcome(failure="OutOfMemoryError: CUDA out of memory.") if crowded else Outcome(5.0),
+                )
             else:
                 self.measured.append(f"{argument} {argument.peer and argument.peer[0]}")
                 if argument.peer is not None and argument.peer[0] in self.dying:
                     yield place, Outcome(failure="its process died with SIGSEGV")
                 else:
                     sides = {OURS: {"as_called": {"median": 1.0, "low": 1.0, "high": 1.0, "calls": 5}}}
-                    yield place, Outcome({**measured._nothing(), "sides": sides, "first_call": 0.1, "environment": ENVIRONMENT})
+                    yield (
+                        place,
+                        Outcome(
+                            {
+                                **measured._nothing(),
+                                "sides": sides,
+                                "first_call": 0.1,
+                                "environment": ENVIRONMENT,
+                            }
+                        ),
+                    )
 
 
 @pytest.fixture
@@ -68,13 +85,23 @@ def test_on_a_gpu_everything_is_compiled_first_and_once(rehearsal: Rehearsal, tm
     cases = [on_a_gpu(case) for case in length_cases(base(["deltanet"], SMALL, device="cpu"), SMALL)]
     cases.append(replace(cases[-1], length=2))  # memory alone
     found = run(cases, tmp_path)
-    assert [name.split()[0] for name in rehearsal.compiled] == ["train", "prefill", "train", "prefill", "memory"]
+    assert [name.split()[0] for name in rehearsal.compiled] == [
+        "train",
+        "prefill",
+        "train",
+        "prefill",
+        "memory",
+    ]
     assert len(rehearsal.measured) == len(cases)
     assert all(datetime.fromisoformat(one["when"]).tzinfo == UTC for one in found)
-    assert [one["first_call"] for one in found] == [5.0, 5.0, 0.1, 5.0, 5.0, 0.1, 5.0], "that of the step that compiled, where there was one"
+    assert [one["first_call"] for one in found] == [5.0, 5.0, 0.1, 5.0, 5.0, 0.1, 5.0], (
+        "that of the step that compiled, where there was one"
+    )
 
 
-def test_what_needs_much_memory_is_compiled_again_alone(rehearsal: Rehearsal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_needs_much_memory_is_compiled_again_alone(
+    rehearsal: Rehearsal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     case, other = (on_a_gpu(replace(a_case(), length=length)) for length in (64, 32))
     rehearsal.large.add(str(case))
@@ -91,14 +118,20 @@ def test_a_peer_that_breaks_the_process_costs_its_own_side(rehearsal: Rehearsal,
     assert found["bench"]["peer"] == {"name": "fla", "version": "0.6"}
 
 
-def test_long_calls_are_not_captured_and_those_that_cannot_be_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_calls_are_not_captured_and_those_that_cannot_be_say_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     medians = {"short": 0.01, "refusing": 0.02, "long": 1.5}
-    monkeypatch.setattr(layers, "as_called", lambda calls, **_: {name: Spread(medians[name], 0.0, 2.0, 5) for name in calls})
+    monkeypatch.setattr(
+        layers, "as_called", lambda calls, **_: {name: Spread(medians[name], 0.0, 2.0, 5) for name in calls}
+    )
     asked: list[str] = []
 
     def replay(calls: Any, *, repeats: int) -> Any:
         asked.extend(calls)
-        return {"short": Spread(0.005, 0.005, 0.005, repeats)}, {"refusing": "not captured: it looks at a number"}
+        return {"short": Spread(0.005, 0.005, 0.005, repeats)}, {
+            "refusing": "not captured: it looks at a number"
+        }
 
     monkeypatch.setattr(layers, "replayed_where_possible", replay)
     found = layers._seconds(on_a_gpu(a_case()), dict.fromkeys(medians, lambda: None))
@@ -119,13 +152,19 @@ def test_what_cannot_be_captured_together_is_tried_alone(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(timing, "replayed", replay)
     seconds, reasons = timing.replayed_where_possible({"good": int, "bad": int, "fine": int}, repeats=3)
-    assert (list(seconds), reasons) == (["good", "fine"], {"bad": "not captured: RuntimeError: could not be captured: it waits"})
+    assert (list(seconds), reasons) == (
+        ["good", "fine"],
+        {"bad": "not captured: RuntimeError: could not be captured: it waits"},
+    )
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("question", ["train", "prefill", "decode", "memory"])
 def test_on_a_gpu_calls_are_replayed_too(question: str, tmp_path: Path) -> None:
-    cases = [replace(base([model], SMALL, device="cuda:0", repeats=5)[0], question=question, batch=2, length=64) for model in ("attention", "gated_deltanet")]
+    cases = [
+        replace(base([model], SMALL, device="cuda:0", repeats=5)[0], question=question, batch=2, length=64)
+        for model in ("attention", "gated_deltanet")
+    ]
     for found in run(cases, tmp_path):
         assert (found["status"], found["reason"]) == ("ok", None)
         if question == "memory":

@@ -43,7 +43,7 @@ def test_shapes() -> None:
 
 def test_plans() -> None:
     assert len(plan(device="cpu")) == len(MODELS)
-    (one, twelve) = plan(device="cpu", models=["deltanet"], shapes=[SMALL], replicas=[1, 12], repeats=3)
+    one, twelve = plan(device="cpu", models=["deltanet"], shapes=[SMALL], replicas=[1, 12], repeats=3)
     assert (one.replicas, twelve.replicas, one.precision, one.repeats) == (1, 12, "fp32", 3)
     with pytest.raises(UserError, match="did you mean 'deltanet'"):
         plan(device="cpu", models=["deltanett"])
@@ -59,12 +59,20 @@ def test_plans() -> None:
 def test_replicas_differ_in_seed_and_rate_alone() -> None:
     group = row(replicas=3, shape=Shape(4, 64, 128)).cells
     assert [(cell.seed, cell.protocol.lr) for cell in group] == [(0, 1e-3), (1, 2e-3), (2, 3e-3)]
-    assert {(cell.task.seq_len, cell.model.backbone.d_model, cell.protocol.batch_size) for cell in group} == {(64, 128, 4)}
+    assert {(cell.task.seq_len, cell.model.backbone.d_model, cell.protocol.batch_size) for cell in group} == {
+        (64, 128, 4)
+    }
     assert group[0].model.layers[0].settings.heads == 2
 
 
 def test_what_names_a_result() -> None:
-    others = [row(replicas=2), row(model="gla"), row(shape=Shape(2, 16, 32)), row(peer=("zoology-style", None)), row(by_part=True)]
+    others = [
+        row(replicas=2),
+        row(model="gla"),
+        row(shape=Shape(2, 16, 32)),
+        row(peer=("zoology-style", None)),
+        row(by_part=True),
+    ]
     assert len({row().id, *(other.id for other in others)}) == 6
     assert row(repeats=9).id == row().id
 
@@ -78,7 +86,8 @@ def test_a_row_on_a_cpu(replicas: int) -> None:
 
 
 def test_small_batches_do_not_go_on_beyond_the_end_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of examples that are small or few, many thousand steps' worth are drawn at once; there is no learning rate for that many."""
+    """Of examples that are small or few, many thousand steps' worth are drawn at once; there is no learning
+    rate for that many."""
     monkeypatch.setitem(batches.AT_ONCE, "cpu", 1 << 16)
     monkeypatch.setitem(train.AHEAD, "cpu", 4)
     monkeypatch.setattr(train, "_STEPS", 6 * 4)
@@ -102,15 +111,28 @@ def spread(median: float) -> dict[str, float]:
 
 
 def a_result(case: Steps, ours: float, theirs: float | None = None, **more: Any) -> dict[str, Any]:
-    sides = {OURS: {AS_CALLED: spread(ours), "peak_bytes": 1 << 21}} | ({} if theirs is None else {"zoology-style": {AS_CALLED: spread(theirs)}})
+    sides = {OURS: {AS_CALLED: spread(ours), "peak_bytes": 1 << 21}} | (
+        {} if theirs is None else {"zoology-style": {AS_CALLED: spread(theirs)}}
+    )
     parts = {"batch": 1e-5, "recurrence": 2e-4}
-    return measured.result_of(case, Outcome({**measured._nothing(), "sides": sides, "parts": parts, "environment": environment("cpu"), **more}), None, None)
+    return measured.result_of(
+        case,
+        Outcome(
+            {**measured._nothing(), "sides": sides, "parts": parts, "environment": environment("cpu"), **more}
+        ),
+        None,
+        None,
+    )
 
 
 def test_rows_in_words() -> None:
     case = row(shape=Shape(512, 64, 64), precision="bf16", peer=("zoology-style", "0"))
     lost = {"sides": {}, "parts": None, "status": "failed", "reason": "its process died with SIGKILL"}
-    results = [a_result(case, 1e-3, 8e-3), a_result(replace(case, replicas=12, peer=None), 6e-3), a_result(replace(case, model="gla"), 1.0, **lost)]
+    results = [
+        a_result(case, 1e-3, 8e-3),
+        a_result(replace(case, replicas=12, peer=None), 6e-3),
+        a_result(replace(case, model="gla"), 1.0, **lost),
+    ]
     steps, parts = bench_tables(results)
     first, second, third = (dict(line) for _, line in steps.frame.iterrows())
     assert (first["step, ms"], first["M tokens/s"], first["zoology-style, M tokens/s"], first["x"], first["peak MiB"]) == (
@@ -125,14 +147,38 @@ def test_rows_in_words() -> None:
 @pytest.mark.slow
 def test_the_command(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured, "ceilings", lambda device: Ceilings(1e10, 1e11))
-    words = ["bench", "train", "--device", "cpu", "--models", "deltanet", "--shapes", "B2xT16xD16", "--repeat", "1", "--replicas", "1,2", "--results", "kept"]
+    words = [
+        "bench",
+        "train",
+        "--device",
+        "cpu",
+        "--models",
+        "deltanet",
+        "--shapes",
+        "B2xT16xD16",
+        "--repeat",
+        "1",
+        "--replicas",
+        "1,2",
+        "--results",
+        "kept",
+    ]
     ended = linbench(*words, "--peer", "zoology-style", "--json")
     assert ended.code == 0, ended.err
     first, second = json.loads(ended.out)
     assert [first["bench"]["replicas"], second["bench"]["replicas"]] == [1, 2]
     assert "is not installed" in first["sides"]["zoology-style"]["reason"]
     assert "zoology-style" not in second["sides"], "it has no replicas"
-    assert "2 of 2 were measured before; --again measures them anew" in linbench(*words, "--peer", "zoology-style").err
-    for wrong in (["--replicas", "0"], ["--replicas", "two"], ["--peer", "zoology"], ["--preset", "tini"], ["--preset", "tiny", "--shapes", "B2xT16xD16"]):
+    assert (
+        "2 of 2 were measured before; --again measures them anew"
+        in linbench(*words, "--peer", "zoology-style").err
+    )
+    for wrong in (
+        ["--replicas", "0"],
+        ["--replicas", "two"],
+        ["--peer", "zoology"],
+        ["--preset", "tini"],
+        ["--preset", "tiny", "--shapes", "B2xT16xD16"],
+    ):
         ended = linbench("bench", "train", "--device", "cpu", *wrong)
         assert (ended.code, ended.err.count("\n")) == (2, 1)

@@ -22,21 +22,31 @@ CLAIM: dict[str, Any] = {
 def a_claim(cells: dict[str, Any] | None = None, **changes: Any) -> Claim:
     """`CLAIM` with something changed, of small cells with something changed."""
     small = {"tasks": ["mqar"], "seeds": "0-2", "set": {"model.d_model": 16}} | (cells or {})
-    (claim,) = section({"title": "t", "cells": {"recall": small}, "claims": {"C1": CLAIM | changes}}, where="a.yaml")
+    (claim,) = section(
+        {"title": "t", "cells": {"recall": small}, "claims": {"C1": CLAIM | changes}}, where="a.yaml"
+    )
     return claim
 
 
 def a_result(cell: Cell, score: float, device: str, **more: Any) -> Result:
     """What is stored of a cell, as far as claims read it."""
     identity = {**cell.identity, "device": device}
-    own = {"label": cell.model.label, "purpose": cell.purpose, "cell": identity, "metrics": {"accuracy": score, "nll": 1.0}, "curve": [a_point(score)]}
+    own = {
+        "label": cell.model.label,
+        "purpose": cell.purpose,
+        "cell": identity,
+        "metrics": {"accuracy": score, "nll": 1.0},
+        "curve": [a_point(score)],
+    }
     return a_record(digest(identity), **own) | more
 
 
 def keeping(folder: Path) -> Callable[..., Stored]:
     """What keeps scores of measures, seed by seed, in a store in this folder."""
 
-    def keep(claim: Claim, scores: dict[str, Sequence[float]], device: str = "cpu", longer: int = 1, **more: Any) -> Stored:
+    def keep(
+        claim: Claim, scores: dict[str, Sequence[float]], device: str = "cpu", longer: int = 1, **more: Any
+    ) -> Stored:
         store = Store(folder)
         store.prepare()
         for name, values in scores.items():

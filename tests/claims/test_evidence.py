@@ -21,7 +21,10 @@ def slice_(**values: Sequence[float]) -> dict[str, Any]:
     """Sums and weights of 10 places each."""
     return {
         "at": list(range(len(next(iter(values.values()))))),
-        **{name: {"sum": [10 * v for v in these], "weight": [10] * len(these)} for name, these in values.items()},
+        **{
+            name: {"sum": [10 * v for v in these], "weight": [10] * len(these)}
+            for name, these in values.items()
+        },
     }
 
 
@@ -30,15 +33,29 @@ def test_figures_look_at_metrics_slices_tests_steps_and_settings() -> None:
     (claim,) = section(
         {
             "title": "t",
-            "cells": {"parity": {"tasks": [{"task": "parity", "set": tests, "test": [{"max_length": 8}, {"max_length": 16}]}], "seeds": "0-2"}},
+            "cells": {
+                "parity": {
+                    "tasks": [
+                        {"task": "parity", "set": tests, "test": [{"max_length": 8}, {"max_length": 16}]}
+                    ],
+                    "seeds": "0-2",
+                }
+            },
             "claims": {"C1": CLAIM},
         },
         where="a.yaml",
     )
     cells = of_measure(claim, "delta")
     parts_of = [
-        {"settings": test.settings.model_dump(mode="json"), "chance": 0.5, "metrics": {"accuracy": score}, "slices": {"length": slice_(accuracy=values)}}
-        for test, score, values in zip(cells[0].tested_on, (0.9, 0.7), ([1.0, 1.0, 0.8], [1.0, 0.9, 0.2, 0.95]), strict=True)
+        {
+            "settings": test.settings.model_dump(mode="json"),
+            "chance": 0.5,
+            "metrics": {"accuracy": score},
+            "slices": {"length": slice_(accuracy=values)},
+        }
+        for test, score, values in zip(
+            cells[0].tested_on, (0.9, 0.7), ([1.0, 1.0, 0.8], [1.0, 0.9, 0.2, 0.95]), strict=True
+        )
     ]
     curve = [{"accuracy": 0.5, "step": 10}, {"accuracy": 0.9, "step": 20}, {"accuracy": 1.0, "step": 30}]
     found = {cell.id: a_result(cell, 0.8, "cpu", tests=parts_of, curve=curve, chance=0.5) for cell in cells}
@@ -54,14 +71,21 @@ def test_figures_look_at_metrics_slices_tests_steps_and_settings() -> None:
     assert read(test={"max_length": 16}, at={"length": "1-2"}) == pytest.approx(0.55)
     assert read(at={"length": 2}) == pytest.approx((0.8 + 0.2) / 2), "of all tests together"
     assert read(of="steps to 0.9") == 20
-    assert read(test={"max_length": 16}, along="length", reaching=0.9) == 1, "and not 3, beyond a place that failed"
+    assert read(test={"max_length": 16}, along="length", reaching=0.9) == 1, (
+        "and not 3, beyond a place that failed"
+    )
     assert read(test={"max_length": 8}, along="length", reaching=0.9) == 1
     never = {name: result | {"curve": curve[:1]} for name, result in found.items()}
-    assert figure(claim.measures["delta"].model_copy(update={"of": "steps to 0.9"}), cells, never).value == math.inf
+    assert (
+        figure(claim.measures["delta"].model_copy(update={"of": "steps to 0.9"}), cells, never).value
+        == math.inf
+    )
 
 
 def test_the_largest_setting_that_reaches_so_much(kept: Callable[..., Stored]) -> None:
-    claim = a_claim({"grid": {"task.kv_pairs": [2, 4, 8]}}, measure={"along": "task.kv_pairs", "reaching": 0.9})
+    claim = a_claim(
+        {"grid": {"task.kv_pairs": [2, 4, 8]}}, measure={"along": "task.kv_pairs", "reaching": 0.9}
+    )
     cells = of_measure(claim, "delta")
     scores = {2: 1.0, 4: 0.95, 8: 0.5}
     found = {cell.id: a_result(cell, scores[cell.task.settings.kv_pairs], "cpu") for cell in cells}
@@ -85,7 +109,9 @@ def test_the_largest_setting_that_reaches_so_much(kept: Callable[..., Stored]) -
 def test_a_run_that_was_still_getting_better_moves_the_largest_setting_where_it_decides_it(
     scores: tuple[float, float, float], marked: int, between: tuple[float, float], words: str
 ) -> None:
-    claim = a_claim({"grid": {"task.kv_pairs": [2, 4, 8]}}, measure={"along": "task.kv_pairs", "reaching": 0.9})
+    claim = a_claim(
+        {"grid": {"task.kv_pairs": [2, 4, 8]}}, measure={"along": "task.kv_pairs", "reaching": 0.9}
+    )
     cells = of_measure(claim, "delta")
     score = dict(zip((2, 4, 8), scores, strict=True))
     found = {cell.id: a_result(cell, score[cell.task.settings.kv_pairs], "cpu") for cell in cells}
@@ -94,8 +120,16 @@ def test_a_run_that_was_still_getting_better_moves_the_largest_setting_where_it_
             found[cell.id]["marks"] = ["undertrained"]
     measured = figure(claim.measures["delta"], cells, found)
     assert [aside.between for aside in measured.aside.values()] == [between, between]
-    assert (measured.trouble, measured.bounded, str(measured)) == ("1 of 3 seeds count (2 undertrained)", True, words)
-    best = figure(claim.measures["delta"].model_copy(update={"of": "nll"}), cells, {name: r | {"metrics": {"nll": 1.0}} for name, r in found.items()})
+    assert (measured.trouble, measured.bounded, str(measured)) == (
+        "1 of 3 seeds count (2 undertrained)",
+        True,
+        words,
+    )
+    best = figure(
+        claim.measures["delta"].model_copy(update={"of": "nll"}),
+        cells,
+        {name: r | {"metrics": {"nll": 1.0}} for name, r in found.items()},
+    )
     assert not best.bounded, "of what is no share it is not known how good it can get"
 
 
@@ -111,7 +145,9 @@ def test_a_seed_of_which_a_rate_is_in_doubt_as_well_is_not_only_short_of_trainin
 
 @pytest.mark.parametrize("marked", [False, True])
 @pytest.mark.parametrize("mark", UNLAWFUL)
-def test_a_layer_that_breaks_a_law_says_nothing_even_where_marks_do_not_count(mark: str, marked: bool) -> None:
+def test_a_layer_that_breaks_a_law_says_nothing_even_where_marks_do_not_count(
+    mark: str, marked: bool
+) -> None:
     claim = a_claim(measure={"marked": marked})
     cells = of_measure(claim, "delta")
     found = {cell.id: a_result(cell, 0.9, "cpu", marks=["undertrained", mark]) for cell in cells}
@@ -135,7 +171,10 @@ def test_the_mean_of_several_tasks_is_a_figure_for_every_seed(kept: Callable[...
     of_both.results = alone
     of_both.results[first.id]["marks"] = ["undertrained"]
     delta = verdict(claim, of_both).rulings[0].figures["delta"]
-    assert (delta.trouble, delta.aside[0].value) == ("2 of 3 seeds count (1 undertrained)", pytest.approx(0.85))
+    assert (delta.trouble, delta.aside[0].value) == (
+        "2 of 3 seeds count (1 undertrained)",
+        pytest.approx(0.85),
+    )
 
 
 @pytest.mark.parametrize(
@@ -155,7 +194,19 @@ def test_a_figure_in_words(values: dict[int, float], words: str) -> None:
 def test_what_was_never_reached_is_a_word_in_json(kept: Callable[..., Stored]) -> None:
     claim = a_claim(measure={"of": "steps to 0.9"})
     kept(claim, {"delta": [0.9, 0.9, 0.5]})
-    told = plain(verdict(claim, kept(claim, {"sum": [0.9, 0.5]}, marks=["undertrained"])))["devices"][0]["figures"]
-    assert told["delta"] == {"value": "never", "spread": 0.0, "seeds": {"0": 7.0, "1": 7.0, "2": "never"}, "aside": {}, "missing": 0, "between": None}
-    assert told["sum"]["aside"] == {"0": {"why": "undertrained", "value": 7.0}, "1": {"why": "undertrained", "value": "never"}}
+    told = plain(verdict(claim, kept(claim, {"sum": [0.9, 0.5]}, marks=["undertrained"])))["devices"][0][
+        "figures"
+    ]
+    assert told["delta"] == {
+        "value": "never",
+        "spread": 0.0,
+        "seeds": {"0": 7.0, "1": 7.0, "2": "never"},
+        "aside": {},
+        "missing": 0,
+        "between": None,
+    }
+    assert told["sum"]["aside"] == {
+        "0": {"why": "undertrained", "value": 7.0},
+        "1": {"why": "undertrained", "value": "never"},
+    }
     json.dumps(told, allow_nan=False)

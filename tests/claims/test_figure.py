@@ -24,7 +24,9 @@ def test_every_measure_with_its_rules_and_figures(kept: Callable[..., Stored]) -
 
 
 def test_a_panel_of_which_nothing_is_there_is_drawn_empty(kept: Callable[..., Stored]) -> None:
-    claim = a_claim(measures={"delta": {"model": "deltanet"}, "sum": {"model": "linear_attention", "of": "scaled"}})
+    claim = a_claim(
+        measures={"delta": {"model": "deltanet"}, "sum": {"model": "linear_attention", "of": "scaled"}}
+    )
     (drawing,) = drawings(verdict(claim, kept(claim, {"delta": [0.9, 0.91, 0.92]})))
     text = next(iter(drawing.pictures(["svg"]).values())).decode()
     assert "0.910 ± 0.010" in text
@@ -34,7 +36,11 @@ def test_a_panel_of_which_nothing_is_there_is_drawn_empty(kept: Callable[..., St
 def test_dots_below_zero_are_whole(kept: Callable[..., Stored], monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[Any] = []
     set_xlim = Axes.set_xlim
-    monkeypatch.setattr(Axes, "set_xlim", lambda axes, *given, **named: (limits.append(given), set_xlim(axes, *given, **named))[1])
+    monkeypatch.setattr(
+        Axes,
+        "set_xlim",
+        lambda axes, *given, **named: (limits.append(given), set_xlim(axes, *given, **named))[1],
+    )
     claim = a_claim(measure={"of": "scaled"})
     (drawing,) = drawings(verdict(claim, kept(claim, {"delta": [0.9, 0.9, 0.9], "sum": [0.16, 0.1, 0.1]})))
     drawing.pictures(["svg"])

@@ -78,7 +78,9 @@ def test_a_rule_is_what_it_says(text: str, expected: bool) -> None:
         ("log(a) < 0", True),
     ],
 )
-def test_of_what_lies_between_two_numbers_a_rule_says_what_is_so_for_all(text: str, expected: bool | type[Exception] | None) -> None:
+def test_of_what_lies_between_two_numbers_a_rule_says_what_is_so_for_all(
+    text: str, expected: bool | type[Exception] | None
+) -> None:
     between = Span(0.4, 0.9)
     if expected is NoValueError:
         with pytest.raises(NoValueError):
@@ -102,7 +104,13 @@ def test_of_what_lies_between_two_numbers_a_rule_says_what_is_so_for_all(text: s
         ("max(a, b)", "C0.supported: 'max(a, b)' is a number; "),
         ("a >= '1'", "C0.supported: '1' is no number."),
         ("a >= True", "C0.supported: True is no number."),
-        ("a == 0.5", "C0.supported: 'a == 0.5' is not allowed in a rule; allowed are comparisons (< <= > >=), and, or, not, "),
+        (
+            "a == 0.5",
+            (
+                "C0.supported: 'a == 0.5' is not allowed in a rule; allowed are comparisons (< <= > >=), and,"
+                " or, not, "
+            ),
+        ),
         ("a in b", "C0.supported: 'a in b' is not allowed in a rule; "),
         ("a ** 2 > 1", "C0.supported: 'a ** 2' is not allowed in a rule; "),
         ("~a > 1", "C0.supported: '~a' is not allowed in a rule; "),

@@ -26,13 +26,18 @@ def a_timed_claim(length: int = 64, **changes: Any) -> Claim:
         "measure": {"cells": "narrow", "where": {"length": length}, "of": TRAINING}, "measures": {"delta": "deltanet", "gla": "gla"},
         "supported": "delta / gla >= 0.5", "refuted": "delta / gla < 0.5",
     }  # fmt: skip
-    values = {"title": "t", "timed": {"narrow": {"preset": "tiny", "lengths": [length]}}, "claims": {"C1": CLAIM | text | changes}}
+    values = {
+        "title": "t",
+        "timed": {"narrow": {"preset": "tiny", "lengths": [length]}},
+        "claims": {"C1": CLAIM | text | changes},
+    }
     (claim,) = section(values, where="a.yaml")
     return claim
 
 
 def a_timing(claim: Claim, name: str, seconds: Sequence[float], kind: str, **more: Any) -> Result:
-    """With a batch of 4,096 tokens taking so many seconds: the median, and the fifths. On a GPU a caller waits ten times as long as the device takes."""
+    """With a batch of 4,096 tokens taking so many seconds: the median, and the fifths. On a GPU a caller
+    waits ten times as long as the device takes."""
     case = untimed(claim, Stored([]), device="cpu")[list(claim.measures).index(name)]
     bench = {**case.identity, "device": kind, "precision": "fp32" if kind == "cpu" else "bf16"}
     taken = {"median": seconds[0], "low": seconds[1], "high": seconds[2], "calls": 20}
@@ -68,26 +73,51 @@ STEADY = (1.0, 0.99, 1.01)
     [
         (STEADY, STEADY, SUPPORTED, ""),
         ((3.0, 2.97, 3.03), STEADY, REFUTED, ""),
-        ((1.9, 1.8, 2.1), STEADY, UNDECIDED, "supported by all medians, refuted with delta at its lower fifth"),
-        ((2.1, 1.9, 2.2), STEADY, UNDECIDED, "refuted by all medians, supported with delta at its upper fifth"),
-        ((1.9, 1.9, 1.9), (1.0, 0.9, 1.0), UNDECIDED, "supported by all medians, refuted with gla at its upper fifth"),
+        (
+            (1.9, 1.8, 2.1),
+            STEADY,
+            UNDECIDED,
+            "supported by all medians, refuted with delta at its lower fifth",
+        ),
+        (
+            (2.1, 1.9, 2.2),
+            STEADY,
+            UNDECIDED,
+            "refuted by all medians, supported with delta at its upper fifth",
+        ),
+        (
+            (1.9, 1.9, 1.9),
+            (1.0, 0.9, 1.0),
+            UNDECIDED,
+            "supported by all medians, refuted with gla at its upper fifth",
+        ),
         (STEADY, None, UNDECIDED, "gla: not timed"),
         (None, None, UNDECIDED, "none of its figures is there"),
     ],
 )
 def test_of_layers_timed_a_verdict_is_that_of_medians_if_no_fifth_makes_another(
-    timed: Callable[..., Stored], kind: str, delta: Sequence[float] | None, gla: Sequence[float] | None, answer: str, why: str
+    timed: Callable[..., Stored],
+    kind: str,
+    delta: Sequence[float] | None,
+    gla: Sequence[float] | None,
+    answer: str,
+    why: str,
 ) -> None:
     """On a GPU by what the device takes alone, on a CPU by what a caller waits."""
     claim = a_timed_claim()
-    found = verdict(claim, timed(claim, {name: seconds for name, seconds in (("delta", delta), ("gla", gla)) if seconds}, kind))
+    found = verdict(
+        claim,
+        timed(claim, {name: seconds for name, seconds in (("delta", delta), ("gla", gla)) if seconds}, kind),
+    )
     assert (found.answer, found.why) == (answer, why)
     assert [ruling.device for ruling in found.rulings] == ([kind] if delta or gla else [])
     if delta:
         assert found.rulings[0].figures["delta"].value == pytest.approx(4096 / delta[0])
 
 
-def test_what_was_timed_beside_others_is_to_be_timed_again_and_at_the_limit_of_power_not(timed: Callable[..., Stored]) -> None:
+def test_what_was_timed_beside_others_is_to_be_timed_again_and_at_the_limit_of_power_not(
+    timed: Callable[..., Stored],
+) -> None:
     claim = a_timed_claim()
     throttled = timed(claim, {"delta": STEADY, "gla": STEADY}, marks=["throttled"])
     assert verdict(claim, throttled).answer == SUPPORTED
@@ -100,18 +130,29 @@ def test_what_was_timed_beside_others_is_to_be_timed_again_and_at_the_limit_of_p
     assert [case.label for case in untimed(claim, busy, device="cpu")] == ["gla"]
     assert outlook(found, busy, device="cpu")[:2] == (0, 0)
     assert outlook(found, busy, device="cpu")[3:] == (2, 1)
-    few = timed(claim, {"gla": STEADY}, sides={"linbench": {"as_called": {"median": 1.0, "low": 1.0, "high": 1.0, "calls": 4}}})
+    few = timed(
+        claim,
+        {"gla": STEADY},
+        sides={"linbench": {"as_called": {"median": 1.0, "low": 1.0, "high": 1.0, "calls": 4}}},
+    )
     found = verdict(claim, few)
     assert (found.answer, found.why, found.complete) == (UNDECIDED, "gla: fewer than 5 calls", False)
 
 
-def test_what_could_not_be_timed_or_replayed_decides_nothing_and_is_not_tried_again(timed: Callable[..., Stored]) -> None:
+def test_what_could_not_be_timed_or_replayed_decides_nothing_and_is_not_tried_again(
+    timed: Callable[..., Stored],
+) -> None:
     claim = a_timed_claim()
     timed(claim, {"delta": STEADY})
     found = verdict(claim, timed(claim, {"gla": STEADY}, status="oom", sides={}))
     assert (found.answer, found.why, found.complete) == (UNDECIDED, "gla: oom", True)
     timed(claim, {"delta": STEADY}, kind="NVIDIA H200")
-    only_called = {"linbench": {"as_called": {"median": 1.0, "low": 1.0, "high": 1.0, "calls": 5}, "note": "not captured"}}
+    only_called = {
+        "linbench": {
+            "as_called": {"median": 1.0, "low": 1.0, "high": 1.0, "calls": 5},
+            "note": "not captured",
+        }
+    }
     stored = timed(claim, {"gla": STEADY}, kind="NVIDIA H200", sides=only_called)
     assert verdict(claim, stored).why == "NVIDIA H200: gla: could not be replayed; cpu: gla: oom"
 
@@ -125,27 +166,53 @@ def test_speeds_at_other_shapes_do_not_count(timed: Callable[..., Stored]) -> No
 
 def test_a_speed_as_json(timed: Callable[..., Stored]) -> None:
     claim = a_timed_claim()
-    told = plain(verdict(claim, timed(claim, {"delta": (2.0, 1.0, 4.0)}, marks=["throttled"])))["devices"][0]["figures"]
-    assert told["delta"] == {"value": 2048, "spread": 1536, "low": 1024, "high": 4096, "calls": 20, "marks": ["throttled"], "missing": 0}
-    assert told["gla"] == {"value": None, "spread": None, "low": None, "high": None, "calls": 0, "marks": [], "missing": 1}
+    told = plain(verdict(claim, timed(claim, {"delta": (2.0, 1.0, 4.0)}, marks=["throttled"])))["devices"][0][
+        "figures"
+    ]
+    assert told["delta"] == {
+        "value": 2048,
+        "spread": 1536,
+        "low": 1024,
+        "high": 4096,
+        "calls": 20,
+        "marks": ["throttled"],
+        "missing": 0,
+    }
+    assert told["gla"] == {
+        "value": None,
+        "spread": None,
+        "low": None,
+        "high": None,
+        "calls": 0,
+        "marks": [],
+        "missing": 1,
+    }
 
 
 def test_the_spread_of_a_speed_may_stand_in_a_rule() -> None:
     figures = {"delta": Speed(Rate(100.0, 90.0, 110.0)), "gla": Speed(Rate(50.0, 49.0, 51.0))}
-    assert decide(a_timed_claim(supported="delta - gla > 3 * std(delta)", refuted="delta <= gla"), figures) == (SUPPORTED, "")
-    unsure = decide(a_timed_claim(supported="delta - gla > 4.5 * std(delta)", refuted="delta <= gla"), figures)
+    assert decide(
+        a_timed_claim(supported="delta - gla > 3 * std(delta)", refuted="delta <= gla"), figures
+    ) == (SUPPORTED, "")
+    unsure = decide(
+        a_timed_claim(supported="delta - gla > 4.5 * std(delta)", refuted="delta <= gla"), figures
+    )
     assert unsure == (UNDECIDED, "supported by all medians, undecided with delta at its lower fifth")
 
 
 def test_the_picture_that_shows_speeds_is_named(timed: Callable[..., Stored], tmp_path: Path) -> None:
     claim = a_timed_claim(figure="replayed")
     stored = timed(claim, {"delta": STEADY, "gla": STEADY}, kind="NVIDIA H200")
-    picture = tmp_path / "figures" / "speed-train-replayed-d64-bf16-4096-tokens-a-batch-native-nvidia-h200.png"
+    picture = (
+        tmp_path / "figures" / "speed-train-replayed-d64-bf16-4096-tokens-a-batch-native-nvidia-h200.png"
+    )
     found = verdict(claim, stored)
     ids = found.ids(found.rulings[0], stored)
     assert stored.pictures(ids, "replayed") == []
     picture.parent.mkdir()
     picture.touch()
     assert f"\nShown in `{picture}`." in detail(found, stored)
-    assert f"\n![{picture.stem}](../figures/{picture.name})" in detail(found, stored, beside=tmp_path / "docs" / "claims.md")
+    assert f"\n![{picture.stem}](../figures/{picture.name})" in detail(
+        found, stored, beside=tmp_path / "docs" / "claims.md"
+    )
     assert line(found)[3].startswith("delta ")

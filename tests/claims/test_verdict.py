@@ -27,8 +27,18 @@ from tests.claims.claiming import CLAIM, a_claim, a_result
         ([], [0.5, 0.5], UNDECIDED, "delta: 3 of 3 seeds missing; sum: 1 of 3 seeds missing"),
         ([0.9], [0.5], UNDECIDED, "delta, sum: 2 of 3 seeds missing"),
         ([], [], UNDECIDED, "none of its figures is there"),
-        ([1.0, 1.0, 0.4], [0.5, 0.55, 0.6], UNDECIDED, "supported by all seeds, undecided without seed 0 of delta"),
-        ([0.9, 0.9, 0.9], [0.3, 0.85, 0.85], UNDECIDED, "supported by all seeds, undecided without seed 0 of sum"),
+        (
+            [1.0, 1.0, 0.4],
+            [0.5, 0.55, 0.6],
+            UNDECIDED,
+            "supported by all seeds, undecided without seed 0 of delta",
+        ),
+        (
+            [0.9, 0.9, 0.9],
+            [0.3, 0.85, 0.85],
+            UNDECIDED,
+            "supported by all seeds, undecided without seed 0 of sum",
+        ),
     ],
 )
 def test_a_verdict_is_that_of_the_rules_if_every_seed_is_there_and_none_alone_makes_it(
@@ -49,13 +59,17 @@ def test_what_is_marked_decides_nothing(kept: Callable[..., Stored], mark: str) 
     assert found.complete is (mark != "undertrained"), "to run it again would change nothing, but longer"
 
 
-def test_where_training_was_too_short_all_is_asked_again_with_twice_as_much(kept: Callable[..., Stored]) -> None:
+def test_where_training_was_too_short_all_is_asked_again_with_twice_as_much(
+    kept: Callable[..., Stored],
+) -> None:
     claim = a_claim()
     kept(claim, {"delta": [0.9, 0.9, 0.9]})
     once = kept(claim, {"sum": [0.1, 0.1, 0.5]}, marks=["undertrained"])
     assert (verdict(claim, once).short, verdict(claim, once).budget("cpu")) == (True, 2)
     (wanted,) = parts(claim, longer=2)
-    assert {cell.protocol.tokens for cell in wanted.cells} == {2 * cell.protocol.tokens for cell in parts(claim)[0].cells}
+    assert {cell.protocol.tokens for cell in wanted.cells} == {
+        2 * cell.protocol.tokens for cell in parts(claim)[0].cells
+    }
 
     partly = kept(claim, {"delta": [0.95, 0.95, 0.95]}, longer=2)
     assert verdict(claim, partly).why == "with 2 times the training sum: 3 of 3 seeds missing"
@@ -68,7 +82,9 @@ def test_where_training_was_too_short_all_is_asked_again_with_twice_as_much(kept
     assert len(twice.ids(twice.rulings[0], whole)) == 6
 
 
-def test_where_nothing_has_come_to_what_both_rules_ask_for_all_is_asked_again_with_twice_as_much(kept: Callable[..., Stored]) -> None:
+def test_where_nothing_has_come_to_what_both_rules_ask_for_all_is_asked_again_with_twice_as_much(
+    kept: Callable[..., Stored],
+) -> None:
     claim = a_claim(supported="delta >= 0.9 and sum <= 0.5", refuted="sum > 0.5 and delta >= 0.9")
     assert [premise.text for premise in claim.premises] == ["delta >= 0.9"]
     once = verdict(claim, kept(claim, {"delta": [0.3, 0.3, 0.3], "sum": [0.6, 0.6, 0.6]}))
@@ -76,8 +92,14 @@ def test_where_nothing_has_come_to_what_both_rules_ask_for_all_is_asked_again_wi
     assert (once.short, once.complete, once.budget("cpu")) == (True, False, 2)
     twice = verdict(claim, kept(claim, {"delta": [0.95, 0.95, 0.95], "sum": [0.6, 0.6, 0.6]}, longer=2))
     assert (twice.answer, twice.complete, twice.budget("cpu")) == (REFUTED, True, 2)
-    assert verdict(a_claim(), kept(a_claim(), {"delta": [0.3, 0.3, 0.3], "sum": [0.25, 0.25, 0.25]})).complete, "no premise: more training would decide"
-    other = a_claim(supported="delta >= 0.9 and sum <= 0.5", refuted="sum > 0.5 and delta >= 0.9", measures={"delta": "kda", "sum": "gla"})
+    assert verdict(
+        a_claim(), kept(a_claim(), {"delta": [0.3, 0.3, 0.3], "sum": [0.25, 0.25, 0.25]})
+    ).complete, "no premise: more training would decide"
+    other = a_claim(
+        supported="delta >= 0.9 and sum <= 0.5",
+        refuted="sum > 0.5 and delta >= 0.9",
+        measures={"delta": "kda", "sum": "gla"},
+    )
     for longer in (1, 2, 4, 8):
         stored = kept(other, {"delta": [0.3, 0.3, 0.3], "sum": [0.6, 0.6, 0.6]}, longer=longer)
     assert (verdict(other, stored).complete, verdict(other, stored).budget("cpu")) == (True, 8)
@@ -92,7 +114,9 @@ def test_where_nothing_has_come_to_what_both_rules_ask_for_all_is_asked_again_wi
         ([1.0, 1.0, 0.9], [1.0, 0.9, 0.95], UNDECIDED),
     ],
 )
-def test_a_verdict_stands_where_more_training_cannot_change_it(kept: Callable[..., Stored], delta: list[float], total: list[float], answer: str) -> None:
+def test_a_verdict_stands_where_more_training_cannot_change_it(
+    kept: Callable[..., Stored], delta: list[float], total: list[float], answer: str
+) -> None:
     claim = a_claim()
     kept(claim, {"delta": delta})
     found = verdict(claim, kept(claim, {"sum": total}, marks=["undertrained"]))
@@ -110,13 +134,22 @@ def test_what_has_no_best_or_is_marked_otherwise_is_between_no_numbers(kept: Cal
     kept(loss, {"delta": [0.9, 0.9, 0.9]})
     assert verdict(loss, kept(loss, {"sum": [0.95, 0.99, 0.999]}, marks=["undertrained"])).answer == UNDECIDED
     claim = a_claim()
-    assert verdict(claim, kept(claim, {"sum": [0.95, 0.99, 0.999]}, marks=["lr_edge"])).why == "sum: 0 of 3 seeds count (3 lr_edge)"
+    assert (
+        verdict(claim, kept(claim, {"sum": [0.95, 0.99, 0.999]}, marks=["lr_edge"])).why
+        == "sum: 0 of 3 seeds count (3 lr_edge)"
+    )
 
 
 def test_another_device_begins_with_the_training_that_one_has_come_to(kept: Callable[..., Stored]) -> None:
     claim = a_claim()
     for longer in (1, 2):
-        stored = kept(claim, {"delta": [0.9, 0.9, 0.9], "sum": [0.1, 0.1, 0.5]}, longer=longer, marks=["undertrained"], device="NVIDIA H200")
+        stored = kept(
+            claim,
+            {"delta": [0.9, 0.9, 0.9], "sum": [0.1, 0.1, 0.5]},
+            longer=longer,
+            marks=["undertrained"],
+            device="NVIDIA H200",
+        )
     assert (verdict(claim, stored).budget("cpu"), verdict(claim, stored).budget("NVIDIA H200")) == (4, 4)
     kept(claim, {"delta": [0.9, 0.9, 0.9]}, longer=4)
     partly = verdict(claim, kept(claim, {"sum": [0.5, 0.5]}, longer=4))
@@ -130,7 +163,9 @@ def test_another_device_begins_with_the_training_that_one_has_come_to(kept: Call
 def test_nor_is_more_than_eight_times_the_training_asked_for(kept: Callable[..., Stored]) -> None:
     claim = a_claim({"set": {"model.d_model": 16, "protocol.examples": 64, "protocol.epochs": 3}})
     for longer in (1, 2, 4, 8):
-        stored = kept(claim, {"delta": [0.9, 0.9, 0.9], "sum": [0.1, 0.1, 0.5]}, longer=longer, marks=["undertrained"])
+        stored = kept(
+            claim, {"delta": [0.9, 0.9, 0.9], "sum": [0.1, 0.1, 0.5]}, longer=longer, marks=["undertrained"]
+        )
     found = verdict(claim, stored)
     assert (found.answer, found.short, found.complete, found.budget("cpu")) == (UNDECIDED, False, True, 8)
     assert {cell.protocol.epochs for cell in parts(claim, longer=8)[0].cells} == {24}
@@ -139,23 +174,39 @@ def test_nor_is_more_than_eight_times_the_training_asked_for(kept: Callable[...,
 def test_the_best_of_seeds_is_known_as_far_as_its_marks_let_it(kept: Callable[..., Stored]) -> None:
     claim = a_claim(measure={"over": "best"})
     found = verdict(claim, kept(claim, {"delta": [0.2, 0.9, 0.3], "sum": [0.5, 0.6, 0.7]}))
-    assert (found.answer, found.rulings[0].figures["delta"].value, str(found.rulings[0].figures["delta"])) == (SUPPORTED, 0.9, "0.900")
+    assert (
+        found.answer,
+        found.rulings[0].figures["delta"].value,
+        str(found.rulings[0].figures["delta"]),
+    ) == (SUPPORTED, 0.9, "0.900")
     short = verdict(claim, kept(claim, {"sum": [0.5, 0.6, 0.7]}, marks=["undertrained"]))
-    assert (short.answer, short.why) == (UNDECIDED, "sum: 0 of 3 seeds count (3 undertrained)"), "any could have become the best"
+    assert (short.answer, short.why) == (UNDECIDED, "sum: 0 of 3 seeds count (3 undertrained)"), (
+        "any could have become the best"
+    )
     assert tuple(short.rulings[0].figures["sum"].span) == (0.7, 1.0)
-    other = verdict(claim, kept(claim, {"delta": [0.1, 0.1, 0.1], "sum": [0.1, 0.95, 0.1]}, marks=["undertrained"]))
+    other = verdict(
+        claim, kept(claim, {"delta": [0.1, 0.1, 0.1], "sum": [0.1, 0.95, 0.1]}, marks=["undertrained"])
+    )
     assert other.answer == UNDECIDED
     above = a_claim(measure={"over": "best"}, supported="sum >= 0.9", refuted="sum < 0.5")
-    assert verdict(above, kept(above, {"sum": [0.1, 0.95, 0.1]}, marks=["undertrained"])).answer == SUPPORTED, "more training makes no best worse"
+    assert (
+        verdict(above, kept(above, {"sum": [0.1, 0.95, 0.1]}, marks=["undertrained"])).answer == SUPPORTED
+    ), "more training makes no best worse"
 
 
-def test_where_a_claim_says_so_the_best_of_seeds_counts_whatever_its_marks(kept: Callable[..., Stored]) -> None:
+def test_where_a_claim_says_so_the_best_of_seeds_counts_whatever_its_marks(
+    kept: Callable[..., Stored],
+) -> None:
     claim = a_claim(measure={"over": "best", "marked": True})
-    found = verdict(claim, kept(claim, {"delta": [0.2, 0.9, 0.3], "sum": [0.5, 0.6, 0.7]}, marks=["undertrained"]))
+    found = verdict(
+        claim, kept(claim, {"delta": [0.2, 0.9, 0.3], "sum": [0.5, 0.6, 0.7]}, marks=["undertrained"])
+    )
     assert (found.answer, found.rulings[0].figures["delta"].value) == (SUPPORTED, 0.9)
 
 
-def test_runs_that_failed_are_no_figure_and_those_that_diverged_are_at_chance(kept: Callable[..., Stored]) -> None:
+def test_runs_that_failed_are_no_figure_and_those_that_diverged_are_at_chance(
+    kept: Callable[..., Stored],
+) -> None:
     claim = a_claim()
     kept(claim, {"delta": [0.9, 0.9, 0.9], "sum": [0.5, 0.5, 0.5]})
     failed = verdict(claim, kept(claim, {"sum": [0.5]}, status="oom"))
@@ -170,11 +221,17 @@ def test_two_kinds_of_devices_never_decide_together(kept: Callable[..., Stored])
     claim = a_claim()
     kept(claim, {"delta": [0.9, 0.9, 0.9]}, device="cpu")
     apart = verdict(claim, kept(claim, {"sum": [0.5, 0.5, 0.5]}, device="NVIDIA H200"))
-    assert (apart.answer, apart.why) == (UNDECIDED, "NVIDIA H200: delta: 3 of 3 seeds missing; cpu: sum: 3 of 3 seeds missing")
+    assert (apart.answer, apart.why) == (
+        UNDECIDED,
+        "NVIDIA H200: delta: 3 of 3 seeds missing; cpu: sum: 3 of 3 seeds missing",
+    )
     alone = verdict(claim, kept(claim, {"delta": [0.9, 0.9, 0.9]}, device="NVIDIA H200"))
     assert (alone.answer, [ruling.answer for ruling in alone.rulings]) == (SUPPORTED, [SUPPORTED, UNDECIDED])
     against = verdict(claim, kept(claim, {"sum": [0.95, 0.95, 0.95]}, device="cpu"))
-    assert (against.answer, against.why) == (UNDECIDED, "devices disagree: supported on NVIDIA H200, refuted on cpu")
+    assert (against.answer, against.why) == (
+        UNDECIDED,
+        "devices disagree: supported on NVIDIA H200, refuted on cpu",
+    )
 
 
 def test_results_of_other_settings_do_not_count(kept: Callable[..., Stored]) -> None:
@@ -184,25 +241,46 @@ def test_results_of_other_settings_do_not_count(kept: Callable[..., Stored]) -> 
 
 
 def test_a_look_at_what_may_be_there_misses_nothing(kept: Callable[..., Stored]) -> None:
-    """The numbers that all cells of a suite share tell; what a grid sets, or is written otherwise, does not."""
-    claim = a_claim({"set": {"model.d_model": 16, "task.vocab_size": 32, "task.seq_len": "32"}, "grid": {"task.kv_pairs": [2]}})
+    """The numbers that all cells of a suite share tell; what a grid sets, or is written otherwise, does
+    not."""
+    claim = a_claim(
+        {
+            "set": {"model.d_model": 16, "task.vocab_size": 32, "task.seq_len": "32"},
+            "grid": {"task.kv_pairs": [2]},
+        }
+    )
     stored = kept(claim, {"delta": [0.9]})
     suite = claim.grids["recall"].suite
     assert stored.any(suite, "deltanet", "cpu")
     assert not stored.any(suite, "linear_attention", "cpu")
     assert not stored.any(suite, "deltanet", "NVIDIA H200")
     for change, there in (({"task.vocab_size": 64}, False), ({"task.seq_len": "64"}, True)):
-        assert stored.any(suite.model_copy(update={"set": {**suite.set, **change}}), "deltanet", "cpu") is there
+        assert (
+            stored.any(suite.model_copy(update={"set": {**suite.set, **change}}), "deltanet", "cpu") is there
+        )
     assert stored.any(suite.model_copy(update={"grid": {"task.kv_pairs": [4]}}), "deltanet", "cpu")
 
 
-def test_the_page_has_claims_that_rest_on_what_is_stored(kept: Callable[..., Stored], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_has_claims_that_rest_on_what_is_stored(
+    kept: Callable[..., Stored], monkeypatch: pytest.MonkeyPatch
+) -> None:
     claim = a_claim()
-    table = replace(claim, id="C2", measures={"delta": claim.measures["delta"].model_copy(update={"model": ""})}, supported=None, refuted=None)
+    table = replace(
+        claim,
+        id="C2",
+        measures={"delta": claim.measures["delta"].model_copy(update={"model": ""})},
+        supported=None,
+        refuted=None,
+    )
     monkeypatch.setattr(shown, "claims", lambda: {"C1": claim, "C2": table})
     stored = kept(claim, {"delta": [0.9, 0.92, 0.94], "sum": [0.5, 0.6, 0.7]})
     (one,) = shown.claimed(stored)
-    assert one.row == ["C1", "supported", "the delta rule recalls more", "delta 0.920 ± 0.020, sum 0.600 ± 0.100"]
+    assert one.row == [
+        "C1",
+        "supported",
+        "the delta rule recalls more",
+        "delta 0.920 ± 0.020, sum 0.600 ± 0.100",
+    ]
     assert one.about["Supported"] == "delta - sum >= 0.2"
     ((where, figures),) = one.figures
     assert (where, list(figures["figure"])) == ("On cpu, supported", ["0.920 ± 0.020", "0.600 ± 0.100"])
@@ -210,16 +288,24 @@ def test_the_page_has_claims_that_rest_on_what_is_stored(kept: Callable[..., Sto
     assert shown.claimed(Stored([])) == []
 
 
-def searched(claim: Claim, stored: Stored, seeds: Sequence[int], delta: Sequence[float], total: Sequence[float]) -> Stored:
-    """With a search on these tuning seeds that finds 1e-3, where the measures come to these scores, and .9 elsewhere."""
+def searched(
+    claim: Claim, stored: Stored, seeds: Sequence[int], delta: Sequence[float], total: Sequence[float]
+) -> Stored:
+    """With a search on these tuning seeds that finds 1e-3, where the measures come to these scores, and .9
+    elsewhere."""
     for n in default_search().grid:
         for name, scores in (("delta", delta), ("sum", total)):
             cells = of_measure(claim, name)
             protocol = cells[0].protocol.model_copy(update={"lr": learning_rate(n)})
             tuning = [replace(cells[0], protocol=protocol, seed=seed, purpose="tuning") for seed in seeds]
             made = [a_result(cell, 0.5 if n == -6 else 0.3, "cpu") for cell in tuning]
-            made += [a_result(replace(cell, protocol=protocol), score if n == -6 else 0.9, "cpu") for cell, score in zip(cells, scores, strict=True)]
-            stored.results |= {result["id"]: {**result, "model": {"flops_per_token": None}} for result in made}
+            made += [
+                a_result(replace(cell, protocol=protocol), score if n == -6 else 0.9, "cpu")
+                for cell, score in zip(cells, scores, strict=True)
+            ]
+            stored.results |= {
+                result["id"]: {**result, "model": {"flops_per_token": None}} for result in made
+            }
     return stored
 
 
@@ -240,14 +326,21 @@ def test_a_verdict_says_that_learning_rates_were_chosen_on_one_seed(kept: Callab
     stored = searched(claim, kept(claim, {}), default_search().seeds[:1], [0.9, 0.92, 0.94], [0.5, 0.6, 0.7])
     found = verdict(claim, stored)
     assert (found.answer, found.qualifiers) == (SUPPORTED, [words])
-    assert line(found) == ["C1", SUPPORTED, claim.text.says, f"delta 0.920 ± 0.020, sum 0.600 ± 0.100; {words}"]
+    assert line(found) == [
+        "C1",
+        SUPPORTED,
+        claim.text.says,
+        f"delta 0.920 ± 0.020, sum 0.600 ± 0.100; {words}",
+    ]
     told = detail(found, stored)
     assert f"- **supported** ({words})" in told
     assert f"On cpu, supported; {words}:" in told
     assert (plain(found)["qualifiers"], plain(found)["devices"][0]["qualifiers"]) == ([words], [words])
     assert outlook(found, stored, device="cpu").left == 0, "what was chosen by a former rule is there"
     assert outlook(found, searched(claim, Stored([]), (), [0.9] * 3, [0.9] * 3), device="cpu").left > 6
-    asked = verdict(claim, searched(claim, stored, default_search().seeds, [0.9, 0.92, 0.94], [0.5, 0.6, 0.7]))
+    asked = verdict(
+        claim, searched(claim, stored, default_search().seeds, [0.9, 0.92, 0.94], [0.5, 0.6, 0.7])
+    )
     assert (asked.answer, asked.qualifiers, asked.rulings[0].qualifiers(claim)) == (SUPPORTED, [], [])
 
 
@@ -260,21 +353,40 @@ def test_a_claim_that_waits_says_for_what(kept: Callable[..., Stored]) -> None:
 
 
 def test_what_needs_no_training_is_decided_at_once(kept: Callable[..., Stored]) -> None:
-    values = {"title": "t", "untrained": {"blend": {"of": "blend", "rules": ["sum", "normalised sum"]}}, "claims": {"C1": CLAIM}}
-    measures = {"delta": {"where": {"rule": "sum"}, "of": "recalled"}, "sum": {"where": {"rule": "normalised sum"}, "of": "recalled"}}
+    values = {
+        "title": "t",
+        "untrained": {"blend": {"of": "blend", "rules": ["sum", "normalised sum"]}},
+        "claims": {"C1": CLAIM},
+    }
+    measures = {
+        "delta": {"where": {"rule": "sum"}, "of": "recalled"},
+        "sum": {"where": {"rule": "normalised sum"}, "of": "recalled"},
+    }
     (claim,) = section({**values, "claims": {"C1": {**CLAIM, "measures": measures}}}, where="a.yaml")
     found = verdict(claim, kept(claim, {}))
-    assert (found.answer, found.rulings[0].device, found.rulings[0].figures["sum"].value) == (SUPPORTED, NOTHING_TRAINED, pytest.approx(7.5))
+    assert (found.answer, found.rulings[0].device, found.rulings[0].figures["sum"].value) == (
+        SUPPORTED,
+        NOTHING_TRAINED,
+        pytest.approx(7.5),
+    )
     assert parts(claim) == []
 
 
 def test_rules_that_both_hold_or_have_no_value_decide_nothing() -> None:
     figures = {"delta": Figure({0: 0.5, 1: 0.5, 2: 0.5}), "sum": Figure({0: 0.0, 1: 0.0, 2: 0.0})}
-    assert decide(a_claim(supported="delta > sum", refuted="delta > 0.1 + sum"), figures) == (UNDECIDED, "both its rules hold, so that one of them is wrong")
-    assert decide(a_claim(supported="delta / sum > 2", refuted="delta <= sum"), figures) == (UNDECIDED, "something is divided by zero")
+    assert decide(a_claim(supported="delta > sum", refuted="delta > 0.1 + sum"), figures) == (
+        UNDECIDED,
+        "both its rules hold, so that one of them is wrong",
+    )
+    assert decide(a_claim(supported="delta / sum > 2", refuted="delta <= sum"), figures) == (
+        UNDECIDED,
+        "something is divided by zero",
+    )
 
 
-def test_what_decides_whatever_comes_is_looked_at_again_where_all_was_trained_longer(kept: Callable[..., Stored]) -> None:
+def test_what_decides_whatever_comes_is_looked_at_again_where_all_was_trained_longer(
+    kept: Callable[..., Stored],
+) -> None:
     claim = a_claim()
     kept(claim, {"delta": [0.9, 0.9, 0.9]})
     kept(claim, {"sum": [0.95, 0.99, 0.999]}, marks=["undertrained"])

@@ -31,7 +31,10 @@ def test_a_row_for_every_operation_which_is_kept(linbench: Callable[..., Any]) -
         assert 0 < row["sides"]["linbench"]["forward"]["as_called"]["median"] < 60
         assert 0 < row["sides"]["linbench"]["both"]["as_called"]["median"] < 60
         assert row["environment"]["device"]["type"] == "cpu"
-    assert f"measured {len(OPERATIONS)}/{len(OPERATIONS)} cross_entropy B2xT9xH2xD8 fp32" in ended.err.splitlines()[-1]
+    assert (
+        f"measured {len(OPERATIONS)}/{len(OPERATIONS)} cross_entropy B2xT9xH2xD8 fp32"
+        in ended.err.splitlines()[-1]
+    )
     assert sorted(path.stem for path in Path("kept").glob("*.json")) == sorted(row["id"] for row in found)
     again = linbench("bench", "ops", *TINY, "--json")
     assert json.loads(again.out) == found
@@ -57,7 +60,10 @@ def test_the_table(linbench: Callable[..., Any]) -> None:
         (["--ops", "gated_deltanett"], "unknown operation 'gated_deltanett'; did you mean 'gated_deltanet'?"),
         (["--peer", "flaa"], "unknown peer for operations 'flaa'; did you mean 'fla'?"),
         (["--shapes", "B8xT4"], "--shapes takes shapes such as B256xT256xH2xD64"),
-        (["--preset", "tiny"], "--preset and --shapes both say what shapes are measured; leave out one of them."),
+        (
+            ["--preset", "tiny"],
+            "--preset and --shapes both say what shapes are measured; leave out one of them.",
+        ),
         (["--dtype", "fp16"], "unknown dtype 'fp16'; did you mean"),
     ],
 )
@@ -67,14 +73,18 @@ def test_bad_input_is_one_sentence(linbench: Callable[..., Any], words: list[str
     assert sentence in ended.err.splitlines()[-1]
 
 
-def test_a_peer_that_is_not_installed_leaves_ours(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_is_not_installed_leaves_ours(
+    linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(peers, "find_spec", lambda name: None)
     ended = linbench("bench", "ops", *TINY, "--ops", "l2_norm", "--peer", "fla")
     assert ended.code == 0
     assert "fla: flash-linear-attention is not installed; pip install 'linbench[fla]' brings it" in ended.out
 
 
-def test_an_operation_that_fails_ends_the_command_with_three(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operation_that_fails_ends_the_command_with_three(
+    linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def raising(*_: Any) -> Any:
         raise ValueError("no such thing")
 
@@ -84,7 +94,9 @@ def test_an_operation_that_fails_ends_the_command_with_three(linbench: Callable[
     assert "1 of 2 could not be measured; the first: l2_norm: " in ended.err.splitlines()[-1]
 
 
-def test_the_first_call_is_timed_in_a_process_of_its_own(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_call_is_timed_in_a_process_of_its_own(
+    linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = ops.outcomes
     asked: list[tuple[str, bool]] = []
 

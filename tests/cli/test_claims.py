@@ -72,17 +72,26 @@ def test_every_claim_has_a_line_in_its_section(two: Callable[..., Any]) -> None:
 def test_a_claim_by_its_name_says_what_would_decide_it(two: Callable[..., Any]) -> None:
     out = two("c1", "--device", "cpu").out
     assert out.startswith("C1, A section\n\nBoth learn nothing in ten steps.\n\n- Source: x\n")
-    assert "- Supported: `max(delta, sum) < 0.9`\n- Refuted: `max(delta, sum) >= 0.9`\n- **undecided**: none of its figures is there\n" in out
+    assert (
+        "- Supported: `max(delta, sum) < 0.9`\n- Refuted: `max(delta, sum) >= 0.9`\n- **undecided**: none of"
+        " its figures is there\n" in out
+    )
     assert out.endswith(
         "On cpu 6 runs decide it, those that choose learning rates among them; 6 are left: "
         "nothing finished there tells how long that takes (tier T1: under 3 minutes a model on a GPU).\n"
     )
-    assert "| sum | linear_attention, accuracy, best of the seeds, marked or not |" in " ".join(out.split("What decides it:")[1].split())
-    assert two("C2").out.endswith("It waits for: model no_such (tier T2-T3: 3 to 15 minutes or 15 to 60 minutes a model on a GPU).\n")
+    assert "| sum | linear_attention, accuracy, best of the seeds, marked or not |" in " ".join(
+        out.split("What decides it:")[1].split()
+    )
+    assert two("C2").out.endswith(
+        "It waits for: model no_such (tier T2-T3: 3 to 15 minutes or 15 to 60 minutes a model on a GPU).\n"
+    )
 
 
 @pytest.mark.slow
-def test_what_is_missing_is_run_and_decides_and_is_not_run_again(two: Callable[..., Any], tmp_path: Path) -> None:
+def test_what_is_missing_is_run_and_decides_and_is_not_run_again(
+    two: Callable[..., Any], tmp_path: Path
+) -> None:
     words = ("--run", "--device", "cpu", "--workers", "0", "--results", "mine/claims")
     ended = two("C1", *words)
     assert ended.code == 0, ended.err
@@ -101,10 +110,14 @@ def test_what_is_missing_is_run_and_decides_and_is_not_run_again(two: Callable[.
         else:
             path.unlink()
     assert "1 supported" in two(*words, "--results", "other").out
-    assert len(list((tmp_path / "mine" / "claims").glob("*.json"))) == 3, "what stands in another folder is not run again"
+    assert len(list((tmp_path / "mine" / "claims").glob("*.json"))) == 3, (
+        "what stands in another folder is not run again"
+    )
 
 
-def test_a_run_ends_when_its_own_process_has_lost_the_gpu(two: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_ends_when_its_own_process_has_lost_the_gpu(
+    two: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(measure, "answers", lambda device: False)
     monkeypatch.setattr(measure, "train", lambda *given: 1 / 0)
     ended = two("C1", "--run", "--device", "cpu", "--workers", "0", "--results", "mine")
@@ -137,11 +150,16 @@ def test_layers_that_are_missing_are_timed_and_those_that_were_timed_beside_othe
         "measure": {"cells": "narrow", "where": {"length": 8}, "of": "training tokens per second"},
         "supported": "delta / sum > 0", "refuted": "delta / sum <= 0",
     }  # fmt: skip
-    values = {"title": "A section", "timed": {"narrow": {"preset": "tiny", "lengths": [8]}}, "claims": {"C1": text}}
+    values = {
+        "title": "A section",
+        "timed": {"narrow": {"preset": "tiny", "lengths": [8]}},
+        "claims": {"C1": text},
+    }
     claims = {claim.id: claim for claim in section(values, where="a.yaml")}
     marks = ["busy"]
     monkeypatch.setattr(file, "claims", lambda: claims)
-    monkeypatch.setattr(measured, "ceilings", lambda device: Ceilings(1e10, 1e11))  # measuring them takes a second
+    # measuring them takes a second
+    monkeypatch.setattr(measured, "ceilings", lambda device: Ceilings(1e10, 1e11))
     monkeypatch.setattr(questions, "marks", lambda began, device: list(marks))
 
     left = "On cpu 2 timings of layers decide it; 2 are left (tier T1: under 3 minutes a model on a GPU).\n"
@@ -167,13 +185,25 @@ def test_as_json_and_as_a_page(two: Callable[..., Any], tmp_path: Path) -> None:
     first, second = json.loads(two("--json").out)
     assert "ahead" not in first, "to foresee what is left of all takes a while"
     first, second = json.loads(two("c1", "c2", "--json", "--device", "cpu").out)
-    assert first["ahead"] | {"seconds": 0.0} == {"device": "cpu", "cells": 6, "left": 0, "seconds": 0.0, "timings": 0, "untimed": 0}
+    assert first["ahead"] | {"seconds": 0.0} == {
+        "device": "cpu",
+        "cells": 6,
+        "left": 0,
+        "seconds": 0.0,
+        "timings": 0,
+        "untimed": 0,
+    }
     assert second["ahead"] is None
     assert (first["id"], first["verdict"], first["devices"][0]["device"]) == ("C1", "supported", "cpu")
     assert set(first["devices"][0]["figures"]["delta"]["seeds"]) == {"0", "1", "2"}
     best = "accuracy, best of the seeds, marked or not"
     assert first["measures"] == {"delta": f"deltanet, {best}", "sum": f"linear_attention, {best}"}
-    assert (second["verdict"], second["why"], second["needs"], second["devices"]) == ("undecided", "needs model no_such", ["model no_such"], [])
+    assert (second["verdict"], second["why"], second["needs"], second["devices"]) == (
+        "undecided",
+        "needs model no_such",
+        ["model no_such"],
+        [],
+    )
     assert (first["needs"], second["measures"]) == ([], {})
     ended = two("--results", "results", "--save", "my page.md", "--json")
     assert json.loads(ended.out)[0]["verdict"] == "supported"
@@ -202,20 +232,44 @@ def test_those_of_a_tier_and_what_is_missing_of_each(two: Callable[..., Any]) ->
         (["C3"], 2, "unknown claim 'C3'; did you mean 'C"),
         (["--tier", "T7"], 2, "unknown tier 'T7'; did you mean 'T"),
         (["C1", "--tier", "T0"], 2, "no claim that is asked for is of tier T0."),
-        (["C1", "--run", "--device", "cpu", "--devices", "3"], 2, "--devices is so many GPUs; leave --device out."),
+        (
+            ["C1", "--run", "--device", "cpu", "--devices", "3"],
+            2,
+            "--devices is so many GPUs; leave --device out.",
+        ),
         (["--results", "nowhere"], 6, "there is no results folder nowhere; "),
-        (["--save", "no/such/page.md"], 6, "cannot write no/such/page.md: its folder is not there; make it or choose another folder with --save."),
+        (
+            ["--save", "no/such/page.md"],
+            6,
+            (
+                "cannot write no/such/page.md: its folder is not there; make it or choose another folder with"
+                " --save."
+            ),
+        ),
     ],
 )
-def test_nothing_else_can_be_asked(two: Callable[..., Any], words: list[str], code: int, sentence: str) -> None:
+def test_nothing_else_can_be_asked(
+    two: Callable[..., Any], words: list[str], code: int, sentence: str
+) -> None:
     ended = two(*words)
     assert (ended.code, ended.out) == (code, "")
     assert ended.err.startswith(f"linbench: {sentence}")
     assert ended.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["C5", pytest.param("C6", marks=pytest.mark.slow), pytest.param("C18", marks=pytest.mark.slow), "C19", "C20", "C30"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "C5",
+        pytest.param("C6", marks=pytest.mark.slow),
+        pytest.param("C18", marks=pytest.mark.slow),
+        "C19",
+        "C20",
+        "C30",
+    ],
+)
 def test_what_needs_no_training_is_decided_at_once(linbench: Callable[..., Any], name: str) -> None:
-    """As theory has it, and what was measured elsewhere: so it holds the tables and the kernels behind them, too."""
+    """As theory has it, and what was measured elsewhere: so it holds the tables and the kernels behind them,
+    too."""
     (found,) = json.loads(linbench("claims", name, "--json").out)
     assert (found["verdict"], found["devices"][0]["device"]) == ("supported", "nothing trained")

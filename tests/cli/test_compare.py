@@ -16,27 +16,53 @@ from tests.cli.suites import TINY
 def compare(linbench: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
     """The verb on a suite that takes a second."""
     (tmp_path / "tiny.yaml").write_text(TINY)
-    return lambda *words: linbench("compare", *words, "--suite", "tiny.yaml", "--device", "cpu", "--workers", "0")
+    return lambda *words: linbench(
+        "compare", *words, "--suite", "tiny.yaml", "--device", "cpu", "--workers", "0"
+    )
 
 
 @pytest.mark.slow
-def test_what_is_missing_is_run_and_shown_side_by_side(compare: Callable[..., Any], linbench: Callable[..., Any], tmp_path: Path) -> None:
+def test_what_is_missing_is_run_and_shown_side_by_side(
+    compare: Callable[..., Any], linbench: Callable[..., Any], tmp_path: Path
+) -> None:
     ended = compare("deltanet", "gla")
     assert ended.code == 0, ended.err
     head, first, second = ended.out.splitlines()[:3]
-    assert head.split() == ["task", "model", "accuracy", "seeds", "difference", "p", "verdict", "state", "floats", "parameters", "marks"]
+    assert head.split() == [
+        "task",
+        "model",
+        "accuracy",
+        "seeds",
+        "difference",
+        "p",
+        "verdict",
+        "state",
+        "floats",
+        "parameters",
+        "marks",
+    ]
     assert (first.split()[:2], second.split()[:2]) == (["mqar", "deltanet"], ["mqar", "gla"])
     assert "Difference: to deltanet, with its own 95 % interval" in ended.out
     assert ended.err.count("seed ") == 4
-    how = "linbench bench length --models deltanet,gla --suite tiny.yaml --form native --results results --lengths 16 --device cpu"
-    assert ended.err.splitlines()[-2] == f"linbench: the speed of training is not stored for deltanet, gla; measured by: {how}"
+    how = (
+        "linbench bench length --models deltanet,gla --suite tiny.yaml --form native --results results"
+        " --lengths 16 --device cpu"
+    )
+    assert (
+        ended.err.splitlines()[-2]
+        == f"linbench: the speed of training is not stored for deltanet, gla; measured by: {how}"
+    )
     again = compare("deltanet,gla")
     assert (again.code, again.out, again.err.count("finished earlier")) == (0, ended.out, 4)
     (table,) = json.loads(compare("deltanet", "gla", "--json").out)
     assert (table["form"], table["first"]) == ("native", "deltanet")
     stored = {(r["model"], r["seed"]): r["accuracy"] for r in json_rows(linbench)}
-    assert [row["accuracies"] for row in table["rows"]] == [[stored[name, seed] for seed in (0, 1)] for name in ("deltanet", "gla")]
-    assert table["rows"][1]["difference"] == pytest.approx(sum(stored["gla", s] - stored["deltanet", s] for s in (0, 1)) / 2)
+    assert [row["accuracies"] for row in table["rows"]] == [
+        [stored[name, seed] for seed in (0, 1)] for name in ("deltanet", "gla")
+    ]
+    assert table["rows"][1]["difference"] == pytest.approx(
+        sum(stored["gla", s] - stored["deltanet", s] for s in (0, 1)) / 2
+    )
     assert {"interval", "p_holm", "verdict", "state_floats", "parameters", "marks"} <= set(table["rows"][1])
 
 
@@ -47,33 +73,60 @@ def json_rows(linbench: Callable[..., Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_layer_of_ones_own_beside_stored_ones(compare: Callable[..., Any], linbench: Callable[..., Any], tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("from torch import nn\nclass Mine(nn.Linear):\n    def __init__(self, width):\n        super().__init__(width, width)\n")
-    assert linbench("sweep", "tiny.yaml", "--device", "cpu", "--workers", "0", "--results", "stored").code == 0
+def test_a_layer_of_ones_own_beside_stored_ones(
+    compare: Callable[..., Any], linbench: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\nclass Mine(nn.Linear):\n    def __init__(self, width):\n       "
+        " super().__init__(width, width)\n"
+    )
+    assert (
+        linbench("sweep", "tiny.yaml", "--device", "cpu", "--workers", "0", "--results", "stored").code == 0
+    )
     ended = compare("./mine.py:Mine", "--against", "stored", "--format", "markdown")
     assert ended.code == 0, ended.err
     assert ended.out.startswith("### Beside ./mine.py:Mine, native\n\n| task ")
     assert ended.err.count("Mine seed") == 2
     assert "deltanet seed" not in ended.err
-    assert len(re.findall(r"\| not comparable: [\d,]+ parameters beside [\d,]+ ", ended.out)) == 2, "and not that a state is undeclared"
+    assert len(re.findall(r"\| not comparable: [\d,]+ parameters beside [\d,]+ ", ended.out)) == 2, (
+        "and not that a state is undeclared"
+    )
 
 
-def test_a_path_may_have_spaces_in_every_verb(compare: Callable[..., Any], linbench: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_path_may_have_spaces_in_every_verb(
+    compare: Callable[..., Any], linbench: Callable[..., Any], tmp_path: Path
+) -> None:
     (tmp_path / "my layers").mkdir()
     (tmp_path / "my layers" / "mine.py").write_text(
-        "from torch import nn\nclass Mine(nn.Linear):\n    def __init__(it, width):\n        super().__init__(width, width)\n"
+        "from torch import nn\nclass Mine(nn.Linear):\n    def __init__(it, width):\n       "
+        " super().__init__(width, width)\n"
     )
     mine = "./my layers/mine.py:Mine"
     ended = compare(f" {mine} ,deltanet", "--seeds", "0")
     assert ended.code == 0, ended.err
     assert f"Difference: to {mine}, " in ended.out
-    ended = linbench("sweep", "tiny.yaml", "--model", f"{mine}, deltanet", "--seeds", "0", "--device", "cpu", "--workers", "0", "--dry-run")
+    ended = linbench(
+        "sweep",
+        "tiny.yaml",
+        "--model",
+        f"{mine}, deltanet",
+        "--seeds",
+        "0",
+        "--device",
+        "cpu",
+        "--workers",
+        "0",
+        "--dry-run",
+    )
     assert (ended.code, ended.out.splitlines()[-1]) == (0, "2 cells in 2 groups, all finished.")
     assert {row["model"] for row in json_rows(linbench)} == {mine, "deltanet"}
 
 
 def test_a_failure_has_its_code_and_no_verdict(compare: Callable[..., Any], tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("from torch import nn\nclass Mine(nn.Module):\n    def forward(self, x):\n        raise RuntimeError('no')\n")
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\nclass Mine(nn.Module):\n    def forward(self, x):\n        raise"
+        " RuntimeError('no')\n"
+    )
     ended = compare("deltanet", "./mine.py:Mine")
     assert ended.code == 3
     assert "no verdict: ./mine.py:Mine, seed 0 failed" in ended.out
@@ -82,26 +135,47 @@ def test_a_failure_has_its_code_and_no_verdict(compare: Callable[..., Any], tmp_
 
 def test_bad_input_is_one_sentence(compare: Callable[..., Any], linbench: Callable[..., Any]) -> None:
     ended = compare("deltanet")
-    assert (ended.code, ended.err) == (2, "linbench: one variant alone is compared with nothing; name another, or --against reference.\n")
+    assert (ended.code, ended.err) == (
+        2,
+        "linbench: one variant alone is compared with nothing; name another, or --against reference.\n",
+    )
     ended = linbench("compare", "deltanet", "gla", "--suite", "quik")
-    assert (ended.code, ended.err.startswith("linbench: unknown suite 'quik'; did you mean 'quick'?")) == (2, True)
+    assert (ended.code, ended.err.startswith("linbench: unknown suite 'quik'; did you mean 'quick'?")) == (
+        2,
+        True,
+    )
     assert "seeds are numbers" in compare("deltanet", "gla", "--seeds", "x").err
 
 
 def test_a_sweep_takes_other_models_and_seeds(linbench: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(TINY)
-    ended = linbench("sweep", "tiny.yaml", "--model", "gla,retnet", "--seeds", "4-5", "--dry-run", "--device", "cpu")
-    assert ended.out.splitlines()[:2] == ["mqar gla seed 4 5: 2 cells, 2 left, no estimate", "mqar retnet seed 4 5: 2 cells, 2 left, no estimate"]
+    ended = linbench(
+        "sweep", "tiny.yaml", "--model", "gla,retnet", "--seeds", "4-5", "--dry-run", "--device", "cpu"
+    )
+    assert ended.out.splitlines()[:2] == [
+        "mqar gla seed 4 5: 2 cells, 2 left, no estimate",
+        "mqar retnet seed 4 5: 2 cells, 2 left, no estimate",
+    ]
 
 
 @pytest.mark.slow
-def test_what_is_said_to_measure_speeds_does(compare: Callable[..., Any], linbench: Callable[..., Any], tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("from torch import nn\nclass Mine(nn.Linear):\n    def __init__(self, width):\n        super().__init__(width, width)\n")
-    (tmp_path / "tiny.yaml").write_text(TINY.replace("linear_attention", "{model: gla, set: {model.heads: 4}}"))
+def test_what_is_said_to_measure_speeds_does(
+    compare: Callable[..., Any], linbench: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\nclass Mine(nn.Linear):\n    def __init__(self, width):\n       "
+        " super().__init__(width, width)\n"
+    )
+    (tmp_path / "tiny.yaml").write_text(
+        TINY.replace("linear_attention", "{model: gla, set: {model.heads: 4}}")
+    )
     models = ("deltanet[neg_eigval=true]", "gla", "./mine.py:Mine")
     ended = compare(*models, "--results", "kept")
     told = [line for line in ended.err.splitlines() if " is not stored for " in line]
-    assert told[0].startswith("linbench: the speed of training is not stored for deltanet[neg_eigval=true], gla, ./mine.py:Mine; measured by: linbench bench ")
+    assert told[0].startswith(
+        "linbench: the speed of training is not stored for deltanet[neg_eigval=true], gla, ./mine.py:Mine;"
+        " measured by: linbench bench "
+    )
     assert "tokens/s" not in ended.out
     commands = [command for line in told for command in line.partition("measured by: ")[2].split("; ")]
     assert len(commands) == 2, "one for each question"

@@ -38,7 +38,9 @@ def test_the_last_of_several_models_is_completed() -> None:
         ("linbench claims C7", ["C7", "C70", "C71", "C72", "C73", "C74", "C75", "C76", "C77"]),
     ],
 )
-def test_a_shell_is_answered(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, words: str, completed: list[str]) -> None:
+def test_a_shell_is_answered(
+    linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, words: str, completed: list[str]
+) -> None:
     monkeypatch.setenv("_LINBENCH_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
@@ -47,8 +49,17 @@ def test_a_shell_is_answered(linbench: Callable[..., Any], monkeypatch: pytest.M
 
 
 def test_names_are_completed_without_torch() -> None:
-    program = "import sys; from linbench.cli import completion as c; c.tasks(''), c.models(''), c.suites(''), c.claims(''); print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
+    program = (
+        "import sys; from linbench.cli import completion as c; c.tasks(''), c.models(''), c.suites(''),"
+        " c.claims(''); print('torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout == "False\n"
 
 

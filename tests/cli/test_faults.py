@@ -55,7 +55,15 @@ def faulty(tmp_path: Path) -> str:
 def process(folder: Path, *words: str, **more: Any) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "linbench", *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **more,
+    )
 
 
 def longer(tiny: list[str]) -> list[str]:
@@ -95,12 +103,28 @@ def test_sigkill_loses_and_repeats_no_finished_cell(tmp_path: Path, tiny: list[s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "code", "word"), [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "terminated")])
-def test_a_signal_keeps_what_is_finished_and_says_how_to_go_on(tmp_path: Path, tiny: list[str], faulty: str, name: str, code: int, word: str) -> None:
-    running = process(tmp_path, "run", "mqar", "--model", f"deltanet,{faulty}[what={name}],attention", "--workers", "0", *tiny)
+@pytest.mark.parametrize(
+    ("name", "code", "word"), [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "terminated")]
+)
+def test_a_signal_keeps_what_is_finished_and_says_how_to_go_on(
+    tmp_path: Path, tiny: list[str], faulty: str, name: str, code: int, word: str
+) -> None:
+    running = process(
+        tmp_path,
+        "run",
+        "mqar",
+        "--model",
+        f"deltanet,{faulty}[what={name}],attention",
+        "--workers",
+        "0",
+        *tiny,
+    )
     out, err = running.communicate(timeout=60)
     assert running.returncode == code
-    assert err.splitlines()[-1] == f"linbench: {word}; what is finished is kept, and the same command again goes on from there."
+    assert (
+        err.splitlines()[-1]
+        == f"linbench: {word}; what is finished is kept, and the same command again goes on from there."
+    )
     assert "Traceback" not in err
     assert out == ""
     assert [result["label"] for result in Store(tmp_path / "results").all()] == ["deltanet"]
@@ -108,11 +132,15 @@ def test_a_signal_keeps_what_is_finished_and_says_how_to_go_on(tmp_path: Path, t
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-def test_a_loss_that_is_no_number_is_a_diverged_cell_and_the_others_go_on(linbench: Callable[..., Any], tiny: list[str], faulty: str) -> None:
+def test_a_loss_that_is_no_number_is_a_diverged_cell_and_the_others_go_on(
+    linbench: Callable[..., Any], tiny: list[str], faulty: str
+) -> None:
     tiny = [*tiny, "--set", "task.power_a=1"]  # a guess is right in one of two cases, wherever a query stands
     ended = linbench("run", "mqar", "--model", f"{faulty},deltanet", *tiny)
     assert ended.code == 3
-    assert re.search(r"1/2 .*faulty\.py:After seed 0: diverged: the loss was nan by step [3-5] of 10", ended.err)
+    assert re.search(
+        r"1/2 .*faulty\.py:After seed 0: diverged: the loss was nan by step [3-5] of 10", ended.err
+    )
     assert "2/2 mqar deltanet seed 0: accuracy" in ended.err
     assert "1 of 2 cells did not end well" in ended.err
     row = next(line for line in ended.out.splitlines() if "faulty" in line)
@@ -123,10 +151,18 @@ def test_a_loss_that_is_no_number_is_a_diverged_cell_and_the_others_go_on(linben
 
 
 @pytest.mark.slow
-def test_weights_that_turn_nan_unseen_by_the_training_loss_are_found_by_validation(linbench: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
-    text = "from torch import nn\nclass Late(nn.Module):\n    def __init__(self, dim):\n        super().__init__()\n        self.linear = nn.Linear(dim, dim)\n"
+def test_weights_that_turn_nan_unseen_by_the_training_loss_are_found_by_validation(
+    linbench: Callable[..., Any], tiny: list[str], tmp_path: Path
+) -> None:
+    text = (
+        "from torch import nn\nclass Late(nn.Module):\n    def __init__(self, dim):\n       "
+        " super().__init__()\n        self.linear = nn.Linear(dim, dim)\n"
+    )
     hook = "        self.linear.weight.register_hook(self.spoil)\n        self.backwards = 0\n"
-    spoil = "    def spoil(self, grad):\n        self.backwards += 1\n        return grad * float('nan') if self.backwards == AT else grad\n"
+    spoil = (
+        "    def spoil(self, grad):\n        self.backwards += 1\n        return grad * float('nan') if"
+        " self.backwards == AT else grad\n"
+    )
     forward = "    def forward(self, x):\n        return self.linear(x)\n"
     for at in (2, 10):
         (tmp_path / f"late{at}.py").write_text((text + hook + spoil + forward).replace("AT", str(at)))
@@ -141,12 +177,16 @@ def test_weights_that_turn_nan_unseen_by_the_training_loss_are_found_by_validati
 @pytest.mark.parametrize(
     ("what", "status", "reason"),
     [
-        pytest.param("raise", "failed", r"faulty\.py line 18: ZeroDivisionError: my own fault", marks=pytest.mark.slow),
+        pytest.param(
+            "raise", "failed", r"faulty\.py line 18: ZeroDivisionError: my own fault", marks=pytest.mark.slow
+        ),
         pytest.param("memory", "oom", "CUDA out of memory", marks=pytest.mark.slow),
         pytest.param("shape", "failed", r"After must return \[B, T, D\]", marks=pytest.mark.slow),
     ],
 )
-def test_a_users_fault_is_shown_as_theirs(linbench: Callable[..., Any], tiny: list[str], faulty: str, what: str, status: str, reason: str) -> None:
+def test_a_users_fault_is_shown_as_theirs(
+    linbench: Callable[..., Any], tiny: list[str], faulty: str, what: str, status: str, reason: str
+) -> None:
     ended = linbench("run", "mqar", "--model", f"{faulty}[what={what}],deltanet", "--json", *tiny)
     assert ended.code == 3
     bad, good = json.loads(ended.out)
@@ -160,15 +200,22 @@ def test_a_users_fault_is_shown_as_theirs(linbench: Callable[..., Any], tiny: li
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-def test_a_mixer_that_cannot_be_built_fails_alone(linbench: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
-    (tmp_path / "bad.py").write_text("from torch import nn\nclass Bad(nn.Module):\n    def __init__(self, dim):\n        raise RuntimeError('not today')\n")
+def test_a_mixer_that_cannot_be_built_fails_alone(
+    linbench: Callable[..., Any], tiny: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "bad.py").write_text(
+        "from torch import nn\nclass Bad(nn.Module):\n    def __init__(self, dim):\n        raise"
+        " RuntimeError('not today')\n"
+    )
     ended = linbench("run", "mqar", "--model", "bad.py:Bad,deltanet", *tiny)
     assert ended.code == 3
     assert "failed: bad.py line 4: RuntimeError: not today" in ended.err
     assert "deltanet seed 0: accuracy" in ended.err
 
 
-def test_a_folder_that_cannot_be_made_is_one_sentence_and_exit_6(linbench: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_one_sentence_and_exit_6(
+    linbench: Callable[..., Any], tiny: list[str], tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("in the way")
     ended = linbench("run", "mqar", "--model", "deltanet", "--results", "file/results", *tiny)
     assert (ended.code, ended.err.count("\n"), ended.out) == (6, 1, "")
@@ -186,7 +233,9 @@ def test_a_disk_that_takes_nothing_is_found_before_training(tmp_path: Path, tiny
     assert [path.name for path in (tmp_path / "results").iterdir()] == [".locks"]
 
 
-def test_a_disk_that_fills_up_keeps_what_is_there_and_leaves_no_rubbish(linbench: Callable[..., Any], tiny: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fills_up_keeps_what_is_there_and_leaves_no_rubbish(
+    linbench: Callable[..., Any], tiny: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = os.fsync
     calls = []
 
@@ -206,7 +255,9 @@ def test_a_disk_that_fills_up_keeps_what_is_there_and_leaves_no_rubbish(linbench
 
 
 @pytest.mark.slow
-def test_a_second_launcher_waits_for_a_cell_that_is_claimed_and_reads_its_result(tmp_path: Path, tiny: list[str]) -> None:
+def test_a_second_launcher_waits_for_a_cell_that_is_claimed_and_reads_its_result(
+    tmp_path: Path, tiny: list[str]
+) -> None:
     words = ["run", "mqar", "--model", "deltanet", "--seeds", "0-2", *longer(tiny)]
     both = [process(tmp_path, *words) for _ in range(2)]
     errors = [running.communicate(timeout=120)[1] for running in both]
@@ -217,7 +268,9 @@ def test_a_second_launcher_waits_for_a_cell_that_is_claimed_and_reads_its_result
     assert sum("finished earlier" in line for line in lines) == 3
 
 
-def test_figures_and_tables_that_cannot_be_written_cost_no_result(linbench: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
+def test_figures_and_tables_that_cannot_be_written_cost_no_result(
+    linbench: Callable[..., Any], tiny: list[str], tmp_path: Path
+) -> None:
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "figures").write_text("in the way")
     ended = linbench("run", "mqar", "--model", "deltanet", "--json", *tiny)
@@ -228,9 +281,18 @@ def test_figures_and_tables_that_cannot_be_written_cost_no_result(linbench: Call
 
 
 def test_a_users_fault_anywhere_is_shown_as_theirs(linbench: Callable[..., Any], tmp_path: Path) -> None:
-    (tmp_path / "asked.py").write_text("from linbench.tasks.mqar import MQAR\nclass Asked(MQAR):\n    def chance(self):\n        return 1 / 0\n")
+    (tmp_path / "asked.py").write_text(
+        "from linbench.tasks.mqar import MQAR\nclass Asked(MQAR):\n    def chance(self):\n        return 1"
+        " / 0\n"
+    )
     ended = linbench("show", "task", "asked.py:Asked")
-    assert (ended.code, ended.err) == (2, "linbench: task asked.py:Asked cannot be used: asked.py line 4: ZeroDivisionError: division by zero.\n")
+    assert (ended.code, ended.err) == (
+        2,
+        (
+            "linbench: task asked.py:Asked cannot be used: asked.py line 4: ZeroDivisionError: division by"
+            " zero.\n"
+        ),
+    )
 
 
 def test_our_own_bugs_are_called_bugs(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,11 +306,28 @@ def test_our_own_bugs_are_called_bugs(linbench: Callable[..., Any], monkeypatch:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["table", "--format", "latec"], "linbench: invalid value for '--format': 'latec' is not one of 'terminal', 'markdown', 'csv', 'latex', 'json'; "),
-        (["list", "modles"], "linbench: invalid value for 'tasks|models|suites': 'modles' is not one of 'tasks', 'models', 'suites'; "),
+        (
+            ["table", "--format", "latec"],
+            (
+                "linbench: invalid value for '--format': 'latec' is not one of 'terminal', 'markdown', 'csv',"
+                " 'latex', 'json'; "
+            ),
+        ),
+        (
+            ["list", "modles"],
+            (
+                "linbench: invalid value for 'tasks|models|suites': 'modles' is not one of 'tasks', 'models',"
+                " 'suites'; "
+            ),
+        ),
     ],
 )
-def test_a_choice_that_is_none_names_the_nearest(linbench: Callable[..., Any], words: list[str], said: str) -> None:
+def test_a_choice_that_is_none_names_the_nearest(
+    linbench: Callable[..., Any], words: list[str], said: str
+) -> None:
     near = {"table": "latex", "list": "models"}[words[0]]
     ended = linbench(*words)
-    assert (ended.code, ended.err) == (2, f"{said}did you mean '{near}'; linbench {words[0]} -h tells more.\n")
+    assert (ended.code, ended.err) == (
+        2,
+        f"{said}did you mean '{near}'; linbench {words[0]} -h tells more.\n",
+    )

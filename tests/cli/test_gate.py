@@ -24,7 +24,16 @@ def store(a_result: Callable[..., Any], tmp_path: Path) -> Callable[..., Path]:
         for seed in range(6):
             result = a_result(seed=seed, score=score + seed / 100, curve=[a_point(score)], **more)
             folder.put(result | {"id": digest(result["id"]), "schema": SCHEMA})
-        speed = a_speed(seconds=seconds, environment={"device": {"name": "a CPU"}, "threads": 2, "packages": {}, "commit": None, "dirty": None})
+        speed = a_speed(
+            seconds=seconds,
+            environment={
+                "device": {"name": "a CPU"},
+                "threads": 2,
+                "packages": {},
+                "commit": None,
+                "dirty": None,
+            },
+        )
         for result in [speed] if seconds else []:
             folder.put(result | {"id": digest(result["id"]), "schema": SCHEMA})
         return folder.folder
@@ -34,7 +43,9 @@ def store(a_result: Callable[..., Any], tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def gate(linbench: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda baseline, candidate, *words: linbench("gate", "--baseline", baseline, "--candidate", candidate, *words)
+    return lambda baseline, candidate, *words: linbench(
+        "gate", "--baseline", baseline, "--candidate", candidate, *words
+    )
 
 
 def test_what_is_no_worse_is_let_pass(gate: Callable[..., Any], store: Callable[..., Path]) -> None:
@@ -68,7 +79,10 @@ def test_markdown_says_it_all(gate: Callable[..., Any], store: Callable[..., Pat
     (tmp_path / "gate.yaml").write_text("bimodal: [{task: mqar, model: deltanet, learnt: 0.75}]")
     ended = gate(store("base", 0.8), store("head", 0.6), "--policy", "gate.yaml", "--format", "markdown")
     assert ended.code == 4
-    assert ended.out.startswith("### Gate: 1 cell gated, 1 worse than the baseline.\n\n- mqar quick native, deltanet got worse: 6 of 6 seeds learnt it")
+    assert ended.out.startswith(
+        "### Gate: 1 cell gated, 1 worse than the baseline.\n\n- mqar quick native, deltanet got worse: 6 of"
+        " 6 seeds learnt it"
+    )
     assert "| mqar quick native, deltanet | 0.825 (6 learnt) | 0.625 (0 learnt) |" in ended.out
     assert "falls by more than 0.02 and that is shown at 0.05" in ended.out
 
@@ -77,17 +91,35 @@ def test_json_says_it_all(gate: Callable[..., Any], store: Callable[..., Path]) 
     told = json.loads(gate(store("base", 0.8), store("head", 0.6), "--json").out)
     (cell,) = told["cells"]
     assert told["exit_code"] == 4
-    assert told["policy"] == {"drop": 0.02, "alpha": 0.05, "seeds": 6, "bimodal": [], "slower": None, "may_differ": []}
+    assert told["policy"] == {
+        "drop": 0.02,
+        "alpha": 0.05,
+        "seeds": 6,
+        "bimodal": [],
+        "slower": None,
+        "may_differ": [],
+    }
     assert cell["red"] is True
     assert cell["baseline"] == pytest.approx([0.8, 0.81, 0.82, 0.83, 0.84, 0.85])
     assert cell["difference"] == pytest.approx(-0.2)
 
 
-def test_speeds_are_shown_and_gated_where_the_policy_says_so(gate: Callable[..., Any], store: Callable[..., Path], tmp_path: Path) -> None:
+def test_speeds_are_shown_and_gated_where_the_policy_says_so(
+    gate: Callable[..., Any], store: Callable[..., Path], tmp_path: Path
+) -> None:
     folders = store("base", 0.8, seconds=1.0), store("head", 0.8, seconds=2.0)
     ended = gate(*folders)
     assert (ended.code, ended.err) == (0, "linbench: 1 cell gated, none worse than the baseline.\n")
-    assert ended.out.splitlines()[2].split() == ["speed", "baseline", "candidate", "times", "as", "long", "verdict", "marks"]
+    assert ended.out.splitlines()[2].split() == [
+        "speed",
+        "baseline",
+        "candidate",
+        "times",
+        "as",
+        "long",
+        "verdict",
+        "marks",
+    ]
     assert ended.out.splitlines()[3].split()[-4:] == ["2.00", "[1.64,", "2.44]", "slower"]
     (tmp_path / "gate.yaml").write_text("slower: 1.5")
     ended = gate(*folders, "--policy", "gate.yaml", "--format", "markdown")
@@ -96,18 +128,24 @@ def test_speeds_are_shown_and_gated_where_the_policy_says_so(gate: Callable[...,
     assert "got slower: it takes 2.00 times as long" in ended.err
 
 
-def test_an_unreadable_file_of_a_baseline_stays_as_it_is_and_is_named_every_time(gate: Callable[..., Any], store: Callable[..., Path]) -> None:
+def test_an_unreadable_file_of_a_baseline_stays_as_it_is_and_is_named_every_time(
+    gate: Callable[..., Any], store: Callable[..., Path]
+) -> None:
     base = store("base", 0.8)
     torn = min(base.glob("*.json"))
     torn.write_text("{")
     before = sorted(base.iterdir())
     for _ in range(2):
         ended = gate(base, store("head", 0.8))
-        assert ended.err.startswith(f"linbench: a result does not count: {torn}: it is torn, altered or not its own.\n")
+        assert ended.err.startswith(
+            f"linbench: a result does not count: {torn}: it is torn, altered or not its own.\n"
+        )
     assert (sorted(base.iterdir()), torn.read_text()) == (before, "{")
 
 
-def test_a_baseline_of_which_a_cell_is_unreadable_lets_nothing_pass(gate: Callable[..., Any], store: Callable[..., Path]) -> None:
+def test_a_baseline_of_which_a_cell_is_unreadable_lets_nothing_pass(
+    gate: Callable[..., Any], store: Callable[..., Path]
+) -> None:
     base, head = store("base", 0.8), store("head", 0.6)
     for path in base.glob("*.json"):
         path.write_text("{")
@@ -115,14 +153,30 @@ def test_a_baseline_of_which_a_cell_is_unreadable_lets_nothing_pass(gate: Callab
     store("head", 0.8, heads=4)
     ended = gate(base, head, "--json")
     assert ended.code == 5
-    assert [said.partition(" ")[2] for said in json.loads(ended.out)["problems"]] == ["of the baseline is unreadable, whatever cell it was of."] * 6
+    assert [said.partition(" ")[2] for said in json.loads(ended.out)["problems"]] == [
+        "of the baseline is unreadable, whatever cell it was of."
+    ] * 6
 
 
-def test_bad_input_is_one_sentence(gate: Callable[..., Any], store: Callable[..., Path], tmp_path: Path) -> None:
+def test_bad_input_is_one_sentence(
+    gate: Callable[..., Any], store: Callable[..., Path], tmp_path: Path
+) -> None:
     ended = gate(store("base", 0.8), "nowhere")
-    assert (ended.code, ended.err) == (6, "linbench: there is no results folder nowhere; `linbench run` makes one, --candidate names another.\n")
+    assert (ended.code, ended.err) == (
+        6,
+        (
+            "linbench: there is no results folder nowhere; `linbench run` makes one, --candidate names"
+            " another.\n"
+        ),
+    )
     (tmp_path / "gate.yaml").write_text("seed: 3")
     ended = gate("base", "base", "--policy", "gate.yaml")
-    assert (ended.code, ended.err.startswith("linbench: unknown setting 'policy.seed'; did you mean 'policy.seeds'?")) == (2, True)
+    assert (
+        ended.code,
+        ended.err.startswith("linbench: unknown setting 'policy.seed'; did you mean 'policy.seeds'?"),
+    ) == (2, True)
     ended = gate("base", "base", "--policy", "none.yaml")
-    assert (ended.code, ended.err) == (2, "linbench: cannot read the policy none.yaml: No such file or directory.\n")
+    assert (ended.code, ended.err) == (
+        2,
+        "linbench: cannot read the policy none.yaml: No such file or directory.\n",
+    )

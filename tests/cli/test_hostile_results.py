@@ -1,4 +1,5 @@
-"""Result files that are not what they should be: each is told in a sentence and set aside, and the rest goes on."""
+"""Result files that are not what they should be: each is told in a sentence and set aside, and the rest goes
+on."""
 
 import errno
 import json
@@ -20,7 +21,24 @@ from linbench.results.store import Store
 from tests.records import ENVIRONMENT, a_point, a_record
 from tests.speeds import a_speed
 
-REPLACEMENTS: list[Any] = [None, -1, 0, 1, 0.5, 2**62, 1e299, True, [], [[]], [1], ["x"], {}, {"a": [1]}, "", "x"]
+REPLACEMENTS: list[Any] = [
+    None,
+    -1,
+    0,
+    1,
+    0.5,
+    2**62,
+    1e299,
+    True,
+    [],
+    [[]],
+    [1],
+    ["x"],
+    {},
+    {"a": [1]},
+    "",
+    "x",
+]
 MISSING = object()
 ID = "a" * 64
 
@@ -30,18 +48,53 @@ Folder = Callable[..., Path]
 def records() -> list[Result]:
     """One whole result of every kind."""
     slices = {"distance": {"at": [1, 2], "accuracy": {"sum": [3, 4.5], "weight": [4, 5]}}}
-    cell = a_record("1" * 64, slices=slices, search={"best": 0.01, "edge": False, "seeds": [100], "accuracies": [[0.01, 0.5], [0.1, None]]}, preset="quick")
-    tests = [{"settings": {"seq_len": length}, "seq_len": length, "chance": 0.25, "metrics": {"accuracy": 0.5}, "slices": slices} for length in (16, 32)]
+    cell = a_record(
+        "1" * 64,
+        slices=slices,
+        search={"best": 0.01, "edge": False, "seeds": [100], "accuracies": [[0.01, 0.5], [0.1, None]]},
+        preset="quick",
+    )
+    tests = [
+        {
+            "settings": {"seq_len": length},
+            "seq_len": length,
+            "chance": 0.25,
+            "metrics": {"accuracy": 0.5},
+            "slices": slices,
+        }
+        for length in (16, 32)
+    ]
     tested = a_record("2" * 64, tests=tests)
     tested["cell"]["task"]["test"] = [{"settings": {"seq_len": 16}}, {"settings": {"seq_len": 32}}]
     speed = a_speed(peer="fla") | {"id": "3" * 64, "schema": SCHEMA, "when": "2026"}
     timing = speed["sides"]["linbench"]["as_called"]
-    common = {name: speed[name] for name in ("schema", "status", "reason", "marks", "state", "cost", "ceilings", "first_call", "of_peer", "when")}
+    common = {
+        name: speed[name]
+        for name in (
+            "schema",
+            "status",
+            "reason",
+            "marks",
+            "state",
+            "cost",
+            "ceilings",
+            "first_call",
+            "of_peer",
+            "when",
+        )
+    }
     common |= {"environment": ENVIRONMENT}
     place = {"device": "cpu", "peer": None, "processor": {"name": "a CPU", "threads": 2}}
     sides, task = {"linbench": {"as_called": timing, "peak_bytes": 8}}, cell["cell"]["task"]
     kernel = {"operation": "gla", "shape": {"B": 1, "T": 2, "H": 1, "D": 4}, "precision": "fp32", **place}
-    step = {"model": cell["cell"]["model"], "task": task, "shape": {"B": 1, "T": 2, "D": 4}, "replicas": 2, "precision": "fp32", **place}
+    step = {
+        "model": cell["cell"]["model"],
+        "task": task,
+        "shape": {"B": 1, "T": 2, "D": 4},
+        "replicas": 2,
+        "precision": "fp32",
+        **place,
+    }
     draw = {"task": task, "preset": "quick", "seq_len": 16, **place}
     return [
         cell, tested, speed,
@@ -53,7 +106,9 @@ def records() -> list[Result]:
 
 def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """Where anything stands in a record, lists by their first."""
-    parts = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
+    parts = (
+        value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
+    )
     for name, part in parts:
         yield (*path, name)
         yield from places(part, (*path, name))
@@ -92,7 +147,9 @@ def folder(tmp_path: Path) -> Folder:
     def make(name: str, results: Any) -> Path:
         (tmp_path / name).mkdir(parents=True)
         for result in results:
-            (tmp_path / name / f"{result['id']}.json").write_text(canonical({**result, "checksum": digest(result)}))
+            (tmp_path / name / f"{result['id']}.json").write_text(
+                canonical({**result, "checksum": digest(result)})
+            )
         return tmp_path / name
 
     return make
@@ -108,7 +165,9 @@ def test_a_field_of_another_type_is_told_by_its_name(folder: Folder) -> None:
     assert store.set_aside == {store.folder / f"{ID}.json": "curve.0.step should be a valid integer"}
 
 
-def test_whatever_fits_a_record_is_read_by_every_verb_and_the_rest_is_told(linbench: Callable[..., Any], folder: Folder) -> None:
+def test_whatever_fits_a_record_is_read_by_every_verb_and_the_rest_is_told(
+    linbench: Callable[..., Any], folder: Folder
+) -> None:
     made = mutants()
     wrong = [one for one in made if misfit(one) is not None]
     assert len(made) > 3000
@@ -171,7 +230,10 @@ HOSTILE: Mapping[str, tuple[Callable[[Path], None], str]] = {
     "a folder": (lambda path: path.mkdir(), "it is a folder, not a file"),
     "a pipe": (lambda path: os.mkfifo(path), "it is a pipe, not a file"),
     "a device": (lambda path: path.symlink_to("/dev/zero"), "it is a device or socket, not a file"),
-    "a link to itself": (lambda path: path.symlink_to(path.name), "it cannot be read: Too many levels of symbolic links"),
+    "a link to itself": (
+        lambda path: path.symlink_to(path.name),
+        "it cannot be read: Too many levels of symbolic links",
+    ),
     "size": (_large, "it has more than the 64 MiB that are read"),
 }
 VERBS = {
@@ -179,13 +241,32 @@ VERBS = {
     "figures": ("figures", "dot", "--results", "sick"),
     "gate": ("gate", "--baseline", "sick", "--candidate", "sick"),
     "claims": ("claims", "C17", "--results", "sick"),
-    "sweep": ("sweep", "quick", "--dry-run", "--only", "mqar", "--model", "deltanet", "--seeds", "0", "--device", "cpu", "--results", "sick"),
+    "sweep": (
+        "sweep",
+        "quick",
+        "--dry-run",
+        "--only",
+        "mqar",
+        "--model",
+        "deltanet",
+        "--seeds",
+        "0",
+        "--device",
+        "cpu",
+        "--results",
+        "sick",
+    ),
     "report": ("report", "--results", "sick"),
 }
 
 
-@pytest.mark.parametrize("verb", [pytest.param(verb, marks=pytest.mark.slow if verb in ("report", "sweep") else ()) for verb in VERBS])
-def test_what_is_no_file_or_no_json_is_told_and_the_rest_goes_on(linbench: Callable[..., Any], folder: Folder, monkeypatch: Any, verb: str) -> None:
+@pytest.mark.parametrize(
+    "verb",
+    [pytest.param(verb, marks=pytest.mark.slow if verb in ("report", "sweep") else ()) for verb in VERBS],
+)
+def test_what_is_no_file_or_no_json_is_told_and_the_rest_goes_on(
+    linbench: Callable[..., Any], folder: Folder, monkeypatch: Any, verb: str
+) -> None:
     sick = folder("sick", records())
     monkeypatch.chdir(sick.parent)
     for number, (make, _) in enumerate(HOSTILE.values()):
@@ -199,7 +280,9 @@ def test_what_is_no_file_or_no_json_is_told_and_the_rest_goes_on(linbench: Calla
         assert f"linbench: a result does not count: sick/{number:064x}.json: {why}.\n" in ended.err
 
 
-def test_a_file_and_a_folder_that_may_not_be_read_are_told(linbench: Callable[..., Any], folder: Folder, monkeypatch: Any) -> None:
+def test_a_file_and_a_folder_that_may_not_be_read_are_told(
+    linbench: Callable[..., Any], folder: Folder, monkeypatch: Any
+) -> None:
     sick, below = folder("sick", [a_record(ID)]), folder("sick/below", [a_record("b" * 64)])
     monkeypatch.chdir(sick.parent)
     opening, scanning = os.open, os.scandir
@@ -220,7 +303,10 @@ def test_a_file_and_a_folder_that_may_not_be_read_are_told(linbench: Callable[..
     assert linbench("table", "--results", "sick").err.startswith(told)
     ended = linbench("claims", "C17", "--results", "sick")
     assert (ended.code, told in ended.err) == (0, True)
-    assert "linbench: a result does not count: sick/below: the folder cannot be read: Permission denied.\n" in ended.err
+    assert (
+        "linbench: a result does not count: sick/below: the folder cannot be read: Permission denied.\n"
+        in ended.err
+    )
     assert below.is_dir()
 
 

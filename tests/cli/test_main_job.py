@@ -21,5 +21,7 @@ def test_gated_deltanet_learns_the_quick_preset(linbench: Callable[..., Any]) ->
 
 @pytest.mark.gpu
 def test_the_main_job_on_a_gpu(linbench: Callable[..., Any]) -> None:
-    (result,) = json.loads(linbench("run", "mqar", "--model", "gated_deltanet", "--device", "cuda", "--json").out)
+    (result,) = json.loads(
+        linbench("run", "mqar", "--model", "gated_deltanet", "--device", "cuda", "--json").out
+    )
     assert result["metrics"]["accuracy"] >= 0.99

@@ -88,7 +88,10 @@ class Ill(nn.Module):
 
 def line(code: str) -> str:
     """Where a line of the layer's begins so."""
-    return f"ill.py line {next(i for i, each in enumerate(ILL.splitlines(), 1) if each.strip().startswith(code))}: "
+    return (
+        "ill.py line"
+        f" {next(i for i, each in enumerate(ILL.splitlines(), 1) if each.strip().startswith(code))}: "
+    )
 
 
 REASONS = {
@@ -102,7 +105,10 @@ REASONS = {
     "interrupts": ("failed", "KeyboardInterrupt"),
     "raises": ("failed", line("raise type") + "Odd"),
     "is killed": ("failed", "its process died with SIGKILL"),
-    "forgets gradients": ("failed", "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn"),
+    "forgets gradients": (
+        "failed",
+        "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn",
+    ),
     "moves": ("ok", None),
     "starts": ("ok", None),
     "patches": ("ok", None),
@@ -112,9 +118,16 @@ REASONS = {
 
 def linbench(folder: Path, *words: str, **more: Any) -> "subprocess.CompletedProcess[str]":
     """A process of its own, since such layers are not to be let into this one."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CHILDREN": str(folder / "children")}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "CHILDREN": str(folder / "children"),
+    }
     command = [sys.executable, "-m", "linbench", *words]
-    return subprocess.run(command, cwd=folder, env=environment, text=True, capture_output=True, timeout=250, **more)
+    return subprocess.run(
+        command, cwd=folder, env=environment, text=True, capture_output=True, timeout=250, **more
+    )
 
 
 @pytest.fixture
@@ -133,8 +146,34 @@ def longer(tiny: list[str]) -> list[str]:
 
 @pytest.mark.slow
 def test_each_costs_its_own_cell_with_a_clear_reason(mine: Path, tiny: list[str]) -> None:
-    alone = json.loads(linbench(mine, "run", "mqar", "--model", "deltanet", "--json", "--results", "alone", "--workers", "1", *longer(tiny)).stdout)
-    ended = linbench(mine, "run", "mqar", "--model", f"{models(*REASONS)},deltanet", "--timeout", "15", "--stack", "1", "--json", *longer(tiny))
+    alone = json.loads(
+        linbench(
+            mine,
+            "run",
+            "mqar",
+            "--model",
+            "deltanet",
+            "--json",
+            "--results",
+            "alone",
+            "--workers",
+            "1",
+            *longer(tiny),
+        ).stdout
+    )
+    ended = linbench(
+        mine,
+        "run",
+        "mqar",
+        "--model",
+        f"{models(*REASONS)},deltanet",
+        "--timeout",
+        "15",
+        "--stack",
+        "1",
+        "--json",
+        *longer(tiny),
+    )
     *found, other = json.loads(ended.stdout)
     for (what, (status, reason)), result in zip(REASONS.items(), found, strict=True):
         assert result["status"] == status, what
@@ -154,52 +193,94 @@ def test_each_costs_its_own_cell_with_a_clear_reason(mine: Path, tiny: list[str]
 @pytest.mark.slow
 def test_in_this_process_by_hand_they_spoil_no_other_cell_and_no_output(mine: Path, tiny: list[str]) -> None:
     what = ("exits", "raises", "moves", "forgets gradients", "starts", "nothing", "patches")
-    ended = linbench(mine, "run", "mqar", "--model", f"{models(*what)},deltanet", "--workers", "0", "--json", *longer(tiny))
+    ended = linbench(
+        mine, "run", "mqar", "--model", f"{models(*what)},deltanet", "--workers", "0", "--json", *longer(tiny)
+    )
     *found, other = json.loads(ended.stdout)
     assert [result["status"] for result in found] == ["failed", "failed", "ok", "failed", "ok", "ok", "ok"]
     assert ended.stderr.count("in Python") >= len(what)
-    assert other["reason"] == "torch.nn.Linear.forward in this process is not torch's own; run it in a worker process (without --workers 0)"
+    assert (
+        other["reason"]
+        == "torch.nn.Linear.forward in this process is not torch's own; run it in a worker process (without"
+        " --workers 0)"
+    )
     assert other["outside"], "it is run when it is next asked for"
     assert not any(alive(int(pid)) for pid in (mine / "children").read_text().split())
 
 
 @pytest.mark.slow
-def test_a_cell_whose_worker_was_killed_is_run_again_by_every_verb_and_one_that_failed_when_asked(mine: Path, tiny: list[str]) -> None:
+def test_a_cell_whose_worker_was_killed_is_run_again_by_every_verb_and_one_that_failed_when_asked(
+    mine: Path, tiny: list[str]
+) -> None:
     (mine / "suite.yaml").write_text(
-        "about: layers that misbehave\ntasks: [mqar]\nmodels: ['./ill.py:Ill[what=is killed]', './ill.py:Ill[what=leaves]']\nseeds: [0]\nform: native\n"
-        "set: {task.seq_len: 16, task.kv_pairs: 2, task.vocab_size: 16, model.d_model: 16, protocol.batch_size: 4, protocol.tokens: 2560, "
-        "protocol.evaluations: 5, protocol.validation_examples: 8, protocol.test_examples: 16}\n"
+        "about: layers that misbehave\ntasks: [mqar]\nmodels: ['./ill.py:Ill[what=is killed]',"
+        " './ill.py:Ill[what=leaves]']\nseeds: [0]\nform: native\nset: {task.seq_len: 16, task.kv_pairs: 2,"
+        " task.vocab_size: 16, model.d_model: 16, protocol.batch_size: 4, protocol.tokens: 2560,"
+        " protocol.evaluations: 5, protocol.validation_examples: 8, protocol.test_examples: 16}\n"
     )
     words = ["sweep", "suite.yaml", "--device", "cpu", "--workers", "1"]
     first = linbench(mine, *words)
     assert first.returncode == 3, first.stderr
     again = linbench(mine, *words)
-    assert "Ill[what=leaves] seed 0: failed: its process died with exit code 0, finished earlier" in again.stderr
+    assert (
+        "Ill[what=leaves] seed 0: failed: its process died with exit code 0, finished earlier" in again.stderr
+    )
     assert "Ill[what=is killed] seed 0: failed: its process died with SIGKILL, 0 s" in again.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
-def test_descriptors_that_are_closed_fail_no_cell(tmp_path: Path, tiny: list[str], closed: tuple[int, ...]) -> None:
-    words = " ".join(["run mqar --model deltanet,attention --workers 2 --stack 2 --seeds 0-3", *(f"'{word}'" for word in tiny)])
+def test_descriptors_that_are_closed_fail_no_cell(
+    tmp_path: Path, tiny: list[str], closed: tuple[int, ...]
+) -> None:
+    words = " ".join(
+        [
+            "run mqar --model deltanet,attention --workers 2 --stack 2 --seeds 0-3",
+            *(f"'{word}'" for word in tiny),
+        ]
+    )
     shut = " ".join(f"{number}{'<' if number == 0 else '>'}&-" for number in closed)
     script = f"exec {shut}; exec {sys.executable} -m linbench {words}"
-    ended = subprocess.run(["bash", "-c", script], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=200, check=False)
-    assert ended.returncode == (EXIT_STORAGE if 1 in closed else 0), "a table that cannot be printed is told, and costs no cell"
+    ended = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=200,
+        check=False,
+    )
+    assert ended.returncode == (EXIT_STORAGE if 1 in closed else 0), (
+        "a table that cannot be printed is told, and costs no cell"
+    )
     assert [result["status"] for result in Store(tmp_path / "results").all()] == ["ok"] * 8
 
 
 @pytest.mark.slow
-def test_a_script_of_a_users_own_needs_no_guard_and_a_thread_of_a_plugin_keeps_no_run_from_its_end(mine: Path, tiny: list[str]) -> None:
-    (mine / "threaded.py").write_text("import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\nfrom ill import Ill\nIll = Ill\n")
+def test_a_script_of_a_users_own_needs_no_guard_and_a_thread_of_a_plugin_keeps_no_run_from_its_end(
+    mine: Path, tiny: list[str]
+) -> None:
+    (mine / "threaded.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\nfrom ill import"
+        " Ill\nIll = Ill\n"
+    )
     began = time.monotonic()
     ended = linbench(mine, "run", "mqar", "--model", "./threaded.py:Ill", "--json", *tiny)
     assert (ended.returncode, json.loads(ended.stdout)[0]["status"]) == (0, "ok"), ended.stderr
     assert time.monotonic() - began < 200
     settings = dict(word.split("=") for word in tiny if "=" in word)
-    (mine / "script.py").write_text(f"import linbench\nprint(len(linbench.run('mqar', './ill.py:Ill', settings={settings}, device='cpu', results='own')))\n")
+    (mine / "script.py").write_text(
+        f"import linbench\nprint(len(linbench.run('mqar', './ill.py:Ill', settings={settings}, device='cpu',"
+        " results='own')))\n"
+    )
     command = [sys.executable, "script.py"]
-    script = subprocess.run(command, cwd=mine, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, capture_output=True, timeout=200, check=False)
+    script = subprocess.run(
+        command,
+        cwd=mine,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        text=True,
+        capture_output=True,
+        timeout=200,
+        check=False,
+    )
     assert script.returncode == 0, script.stderr
     assert "1\n" in script.stdout
     assert [result["status"] for result in Store(mine / "own").all()] == ["ok"]

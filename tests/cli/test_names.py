@@ -22,7 +22,13 @@ class Full(MQAR):
     name = "full"
 """
 FEW = {"batch_size": 4, "tokens": 640, "evaluations": 5, "validation_examples": 8, "test_examples": 16}
-PARITY = ["--device", "cpu", "--set", "model.d_model=16", *(word for name in FEW for word in ("--set", f"protocol.{name}={FEW[name]}"))]
+PARITY = [
+    "--device",
+    "cpu",
+    "--set",
+    "model.d_model=16",
+    *(word for name in FEW for word in ("--set", f"protocol.{name}={FEW[name]}")),
+]
 
 
 def titles(text: str) -> list[str]:
@@ -36,7 +42,10 @@ def stored(tmp_path: Path, a_result: Callable[..., Any]) -> Callable[..., None]:
     def keep(name: str) -> None:
         store = Store(tmp_path / "results")
         store.prepare()
-        result = a_result("deltanet", curve=[{"step": i, "tokens": i, "accuracy": i / 3, "loss": 1.0, "nll": 1.0} for i in (1, 2)])
+        result = a_result(
+            "deltanet",
+            curve=[{"step": i, "tokens": i, "accuracy": i / 3, "loss": 1.0, "nll": 1.0} for i in (1, 2)],
+        )
         result["cell"]["task"]["name"] = name
         store.put(result | {"id": digest([result["id"], name]), "schema": SCHEMA})
 
@@ -57,7 +66,9 @@ def test_tests_of_several_lengths_are_told_in_words(linbench: Callable[..., Any]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("absolute", [False, True])
-def test_a_task_by_its_path_is_drawn_and_kept_where_results_are(linbench: Callable[..., Any], tiny: list[str], tmp_path: Path, absolute: bool) -> None:
+def test_a_task_by_its_path_is_drawn_and_kept_where_results_are(
+    linbench: Callable[..., Any], tiny: list[str], tmp_path: Path, absolute: bool
+) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "tk.py").write_text(TASK)
     task = f"{tmp_path}/sub/tk.py:Full" if absolute else "sub/tk.py:Full"
@@ -73,7 +84,9 @@ def test_a_task_by_its_path_is_drawn_and_kept_where_results_are(linbench: Callab
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-def test_two_versions_of_a_task_are_told_apart(linbench: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
+def test_two_versions_of_a_task_are_told_apart(
+    linbench: Callable[..., Any], tiny: list[str], tmp_path: Path
+) -> None:
     for text in (TASK, TASK + "\n# edited\n"):
         (tmp_path / "tk.py").write_text(text)
         assert linbench("run", "./tk.py:Full", "--model", "deltanet", *tiny).code == 0
@@ -87,19 +100,34 @@ def test_two_versions_of_a_task_are_told_apart(linbench: Callable[..., Any], tin
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["../pwn", "../../.bashrc", "/etc/pwn", "{}/pwn", "a/../../pwn", "..", ".bashrc", "x\x00y", "n" * 5000])
-def test_the_name_of_a_task_writes_nothing_outside(linbench: Callable[..., Any], stored: Callable[..., None], tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["../pwn", "../../.bashrc", "/etc/pwn", "{}/pwn", "a/../../pwn", "..", ".bashrc", "x\x00y", "n" * 5000],
+)
+def test_the_name_of_a_task_writes_nothing_outside(
+    linbench: Callable[..., Any], stored: Callable[..., None], tmp_path: Path, name: str
+) -> None:
     stored(name.format(tmp_path))
-    for verb in (["table", "--save", "out/tables"], ["figures", "learning-curves", "--formats", "svg", "--save", "out/figures"], ["report"]):
+    for verb in (
+        ["table", "--save", "out/tables"],
+        ["figures", "learning-curves", "--formats", "svg", "--save", "out/figures"],
+        ["report"],
+    ):
         ended = linbench(*verb)
         assert ended.code == 0, ended.err
-    outside = [path for path in tmp_path.rglob("*") if path.is_file() and path.parent.name not in {"tables", "figures", "results"}]
+    outside = [
+        path
+        for path in tmp_path.rglob("*")
+        if path.is_file() and path.parent.name not in {"tables", "figures", "results"}
+    ]
     assert outside == []
     assert all(re.fullmatch(r"[a-z0-9][a-z0-9._-]*", path.name) for path in (tmp_path / "out").rglob("*"))
 
 
 @pytest.mark.slow
-def test_a_link_among_results_leads_nothing_outside(linbench: Callable[..., Any], stored: Callable[..., None], tmp_path: Path) -> None:
+def test_a_link_among_results_leads_nothing_outside(
+    linbench: Callable[..., Any], stored: Callable[..., None], tmp_path: Path
+) -> None:
     """Nor is a file that such a link is to written over."""
     stored("mqar")
     (tmp_path / "elsewhere").mkdir()
@@ -146,7 +174,9 @@ def test_a_full_disk_leaves_what_was_written_before(
 
 
 @pytest.mark.slow
-def test_what_fails_in_drawing_costs_the_pictures_alone(linbench: Callable[..., Any], tiny: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_in_drawing_costs_the_pictures_alone(
+    linbench: Callable[..., Any], tiny: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*given: Any, **named: Any) -> Any:
         raise ZeroDivisionError("no such luck\x1b[31m")
 
@@ -154,14 +184,19 @@ def test_what_fails_in_drawing_costs_the_pictures_alone(linbench: Callable[..., 
     ended = linbench("run", "mqar", "--model", "deltanet", *tiny)
     assert ended.code == 0
     assert titles(ended.out) == ["mqar, native"]
-    said = "linbench: the figures could not be drawn (ZeroDivisionError: no such luck\\x1b[31m); the results are kept, and `linbench figures` draws them."
+    said = (
+        "linbench: the figures could not be drawn (ZeroDivisionError: no such luck\\x1b[31m); the results are"
+        " kept, and `linbench figures` draws them."
+    )
     assert ended.err.splitlines()[-1] == said
     Path("results/figures").write_text("in the way")
     monkeypatch.undo()
 
 
 @pytest.mark.slow
-def test_pictures_that_cannot_be_written_are_an_error_of_storage_after_the_table(linbench: Callable[..., Any], tiny: list[str]) -> None:
+def test_pictures_that_cannot_be_written_are_an_error_of_storage_after_the_table(
+    linbench: Callable[..., Any], tiny: list[str]
+) -> None:
     Path("results").mkdir()
     Path("results/figures").write_text("in the way")
     ended = linbench("run", "mqar", "--model", "deltanet", *tiny, "--json")
@@ -172,10 +207,13 @@ def test_pictures_that_cannot_be_written_are_an_error_of_storage_after_the_table
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-def test_what_a_layer_raises_is_told_without_its_escapes(linbench: Callable[..., Any], tiny: list[str]) -> None:
+def test_what_a_layer_raises_is_told_without_its_escapes(
+    linbench: Callable[..., Any], tiny: list[str]
+) -> None:
     Path("mine.py").write_text(
-        "from torch import nn\n\nclass Mine(nn.Module):\n    def __init__(self, d_model):\n        super().__init__()\n"
-        "        self.linear = nn.Linear(d_model, d_model)\n\n    def forward(self, x):\n        raise ValueError('\\x1b[31m\\x9bred <b>@org</b>')\n"
+        "from torch import nn\n\nclass Mine(nn.Module):\n    def __init__(self, d_model):\n       "
+        " super().__init__()\n        self.linear = nn.Linear(d_model, d_model)\n\n    def forward(self,"
+        " x):\n        raise ValueError('\\x1b[31m\\x9bred <b>@org</b>')\n"
     )
     ended = linbench("run", "mqar", "--model", "./mine.py:Mine", *tiny)
     assert ended.code == 3

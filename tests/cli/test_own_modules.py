@@ -27,20 +27,36 @@ class RunningMean(nn.Module):
 @pytest.mark.usefixtures("undrawn")
 def test_a_users_module_by_path_is_trained_and_shown(linbench: Callable[..., Any], tiny: list[str]) -> None:
     Path("mine.py").write_text(MINE)
-    ended = linbench("run", "mqar", "--model", "./mine.py:RunningMean,mine.py:RunningMean+deltanet", "--set", "model.gain=0.5", *tiny)
+    ended = linbench(
+        "run",
+        "mqar",
+        "--model",
+        "./mine.py:RunningMean,mine.py:RunningMean+deltanet",
+        "--set",
+        "model.gain=0.5",
+        *tiny,
+    )
     assert ended.code == 0
     assert "| undeclared" in ended.out
     assert "mine.py:RunningMean+deltanet" in ended.out
-    assert linbench("run", "mqar", "--model", "mine.py:RunningMean", "--set", "model.gian=1", *tiny).err.count("did you mean 'model.gain'") == 1
+    assert (
+        linbench("run", "mqar", "--model", "mine.py:RunningMean", "--set", "model.gian=1", *tiny).err.count(
+            "did you mean 'model.gain'"
+        )
+        == 1
+    )
 
 
 PLAIN = {
-    "bare": """
+    "bare": (
+        """
 class Bare(nn.Module):
     def forward(self, x):
         return x
-""",
-    "default": """
+"""
+    ),
+    "default": (
+        """
 class Default(nn.Module):
     def __init__(self, dim, act=nn.GELU, heads=8, sizes=(1, 2)):
         super().__init__()
@@ -49,8 +65,10 @@ class Default(nn.Module):
 
     def forward(self, x):
         return self.act(x)
-""",
-    "open": """
+"""
+    ),
+    "open": (
+        """
 class Open(nn.Module):
     def __init__(self, hidden_size, **more):
         super().__init__()
@@ -58,35 +76,52 @@ class Open(nn.Module):
 
     def forward(self, x):
         return x, None
-""",
+"""
+    ),
 }
 
 
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLAIN)
-def test_ordinary_constructors_get_the_width_and_what_the_user_says(linbench: Callable[..., Any], tiny: list[str], name: str) -> None:
+def test_ordinary_constructors_get_the_width_and_what_the_user_says(
+    linbench: Callable[..., Any], tiny: list[str], name: str
+) -> None:
     Path(f"{name}.py").write_text("from torch import nn\n" + PLAIN[name])
     assert linbench("run", "mqar", "--model", f"{name}.py", *tiny).code == 0
     if name != "bare":
-        assert linbench("run", "mqar", "--model", f"./{name}.py", "--set", "model.sizes=[1,2]", *tiny).code == 0
+        assert (
+            linbench("run", "mqar", "--model", f"./{name}.py", "--set", "model.sizes=[1,2]", *tiny).code == 0
+        )
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-def test_settings_of_one_mixer_reach_it_however_its_path_is_written(linbench: Callable[..., Any], tiny: list[str]) -> None:
+def test_settings_of_one_mixer_reach_it_however_its_path_is_written(
+    linbench: Callable[..., Any], tiny: list[str]
+) -> None:
     Path("mine.py").write_text(MINE)
     for spelling in ("model.mine.py:RunningMean.gain=0.5", "model../mine.py:RunningMean.gain=0.5"):
-        (result,) = json.loads(linbench("run", "mqar", "--model", "./mine.py:RunningMean", "--set", spelling, "--json", *tiny).out)
+        (result,) = json.loads(
+            linbench(
+                "run", "mqar", "--model", "./mine.py:RunningMean", "--set", spelling, "--json", *tiny
+            ).out
+        )
         assert result["cell"]["model"]["layers"][0]["settings"] == {"gain": 0.5}
 
 
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
-def test_a_module_and_a_neighbour_in_the_working_folder_are_found(linbench: Callable[..., Any], tiny: list[str]) -> None:
+def test_a_module_and_a_neighbour_in_the_working_folder_are_found(
+    linbench: Callable[..., Any], tiny: list[str]
+) -> None:
     Path("a_neighbour.py").write_text(MINE)
-    Path("uses_it.py").write_text("print('loud')\nfrom a_neighbour import RunningMean\nclass Mine(RunningMean):\n    pass\n")
-    ended = linbench("run", "mqar", "--model", "uses_it:Mine", "--model", "./uses_it.py:Mine", "--json", *tiny)
+    Path("uses_it.py").write_text(
+        "print('loud')\nfrom a_neighbour import RunningMean\nclass Mine(RunningMean):\n    pass\n"
+    )
+    ended = linbench(
+        "run", "mqar", "--model", "uses_it:Mine", "--model", "./uses_it.py:Mine", "--json", *tiny
+    )
     assert ended.code == 0
     assert len(json.loads(ended.out)) == 2
 
@@ -114,14 +149,32 @@ def tasks(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("tasks")
 @pytest.mark.parametrize("preset", ["", "/two"])
 @pytest.mark.parametrize("place", PLACES)
-def test_a_task_by_path_is_found_by_every_verb(linbench: Callable[..., Any], tiny: list[str], place: str, preset: str) -> None:
+def test_a_task_by_path_is_found_by_every_verb(
+    linbench: Callable[..., Any], tiny: list[str], place: str, preset: str
+) -> None:
     name, length = place.strip("'").removeprefix("./"), 32 if preset else 16
-    Path("mine.yaml").write_text(json.dumps({"about": "mine", "tasks": [place + preset, "mqar"], "models": ["deltanet"]}))
-    planned = linbench("sweep", "mine.yaml", "--only", place + preset, "--dry-run", "--json", "--device", "cpu")
+    Path("mine.yaml").write_text(
+        json.dumps({"about": "mine", "tasks": [place + preset, "mqar"], "models": ["deltanet"]})
+    )
+    planned = linbench(
+        "sweep", "mine.yaml", "--only", place + preset, "--dry-run", "--json", "--device", "cpu"
+    )
     assert (planned.code, len(json.loads(planned.out)["cells"]), planned.err) == (0, 1, "")
-    drawn = linbench("bench", "data", "--tasks", f"mqar/quick,{place}{preset}", "--repeat", "1", "--device", "cpu", "--json")
+    drawn = linbench(
+        "bench",
+        "data",
+        "--tasks",
+        f"mqar/quick,{place}{preset}",
+        "--repeat",
+        "1",
+        "--device",
+        "cpu",
+        "--json",
+    )
     assert drawn.code == 0
-    assert [result["label"] for result in json.loads(drawn.out)[1:]] == [f"{name}{end}" for end in ([preset] if preset else ["/one", "/two"])]
+    assert [result["label"] for result in json.loads(drawn.out)[1:]] == [
+        f"{name}{end}" for end in ([preset] if preset else ["/one", "/two"])
+    ]
     shown = linbench("show", "task", place + preset)
     assert shown.code == 0
     assert f"{length} tokens" in shown.out
@@ -134,28 +187,40 @@ def test_a_task_with_its_preset_is_run(linbench: Callable[..., Any], tiny: list[
     ended = linbench("run", "deep/er/tk.py:Full/two", "--model", "deltanet", "--json", *words)
     assert json.loads(ended.out)[0]["cell"]["task"]["settings"]["seq_len"] == 32
     ended = linbench("run", "deep/er/tk.py:Full/two", "--preset", "one", "--model", "deltanet", *words)
-    assert ended.err == "linbench: 'deep/er/tk.py:Full/two' and --preset one name two presets; give one of the two.\n"
+    assert (
+        ended.err
+        == "linbench: 'deep/er/tk.py:Full/two' and --preset one name two presets; give one of the two.\n"
+    )
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_model_in_a_folder_with_signs_in_its_name_is_run(linbench: Callable[..., Any], tiny: list[str]) -> None:
+def test_a_model_in_a_folder_with_signs_in_its_name_is_run(
+    linbench: Callable[..., Any], tiny: list[str]
+) -> None:
     Path("a+b, [c=d]").mkdir()
     Path("a+b, [c=d]/mine.py").write_text(MINE)
     place = "a+b, [c=d]/mine.py:RunningMean"
     assert linbench("show", "model", f"'{place}'").code == 0
     words = ["--model", f"'./{place}'[gain=2],2x'{place}'+deltanet", "--set", f"model.'{place}'.gain=0.5"]
     first, second = json.loads(linbench("run", "mqar", *words, "--json", *tiny).out)
-    assert first["cell"]["model"]["layers"][0] == {**second["cell"]["model"]["layers"][0], "settings": {"gain": 2.0}}
+    assert first["cell"]["model"]["layers"][0] == {
+        **second["cell"]["model"]["layers"][0],
+        "settings": {"gain": 2.0},
+    }
     assert second["cell"]["model"]["layers"][0]["settings"] == {"gain": 0.5}
     assert second["label"] == f"2x'{place}'+deltanet"
 
 
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
-def test_an_edited_file_is_run_as_it_is_now_also_in_one_process(linbench: Callable[..., Any], tiny: list[str]) -> None:
+def test_an_edited_file_is_run_as_it_is_now_also_in_one_process(
+    linbench: Callable[..., Any], tiny: list[str]
+) -> None:
     scores = []
     for gain in ("1.0", "0.0"):
         Path("mine.py").write_text(MINE.replace("gain=1.0", f"gain={gain}"))
-        scores.append(json.loads(linbench("run", "mqar", "--model", "./mine.py:RunningMean", "--json", *tiny).out)[0])
+        scores.append(
+            json.loads(linbench("run", "mqar", "--model", "./mine.py:RunningMean", "--json", *tiny).out)[0]
+        )
     assert scores[0]["id"] != scores[1]["id"]
     assert scores[0]["curve"] != scores[1]["curve"]

@@ -43,13 +43,18 @@ def test_figures_in_the_formats_that_are_asked_for(linbench: Callable[..., Any])
     assert ended.code == 0, ended.err
     assert sorted(Path(line).suffix for line in ended.out.splitlines()) == [".pdf", ".svg", ".txt"]
     assert all(Path(line).is_file() for line in ended.out.splitlines())
-    told = json.loads(linbench("figures", "learning-curves", "--formats", "svg,pdf", "--save", "drawn", "--json").out)
+    told = json.loads(
+        linbench("figures", "learning-curves", "--formats", "svg,pdf", "--save", "drawn", "--json").out
+    )
     assert [each["file"] for each in told] == ended.out.splitlines()
 
 
 def test_a_format_that_is_none(linbench: Callable[..., Any]) -> None:
     ended = linbench("figures", "--formats", "png,svgg")
-    assert (ended.code, ended.err) == (2, "linbench: unknown format 'svgg'; did you mean 'svg'? Allowed: pdf, png, svg.\n")
+    assert (ended.code, ended.err) == (
+        2,
+        "linbench: unknown format 'svgg'; did you mean 'svg'? Allowed: pdf, png, svg.\n",
+    )
 
 
 @pytest.mark.slow
@@ -75,7 +80,11 @@ def test_no_report_of_what_is_not_there_or_into_what_cannot_be_written(linbench:
     Path("file").write_text("in the way")
     ended = linbench("report", "--save", "file/report.html")
     assert (ended.code, ended.err.count("\n")) == (6, 1)
-    for verb in (["report", "--save", "file/report.html"], ["table", "--save", "file"], ["figures", "--save", "file"]):
+    for verb in (
+        ["report", "--save", "file/report.html"],
+        ["table", "--save", "file"],
+        ["figures", "--save", "file"],
+    ):
         assert "choose another folder with --save" in linbench(*verb).err
 
 
@@ -87,13 +96,23 @@ def test_where_there_is_nothing_to_draw_that_is_said(linbench: Callable[..., Any
 
 
 @pytest.mark.slow
-def test_each_figure_that_shows_nothing_is_named_and_an_empty_folder_is_told(linbench: Callable[..., Any], a_result: Callable[..., Any]) -> None:
+def test_each_figure_that_shows_nothing_is_named_and_an_empty_folder_is_told(
+    linbench: Callable[..., Any], a_result: Callable[..., Any]
+) -> None:
     kept = Store("results")
     kept.prepare()
     ended = linbench("table")
-    assert (ended.code, ended.err) == (0, "linbench: the results in results have nothing that a table shows.\n")
-    assert linbench("report").err == "linbench: there are no results in results; the page has none of its own.\n"
-    result = a_result("deltanet", curve=[{"step": i, "tokens": 100 * i, "accuracy": i / 3, "loss": 1.0, "nll": 1.0} for i in (1, 2)])
+    assert (ended.code, ended.err) == (
+        0,
+        "linbench: the results in results have nothing that a table shows.\n",
+    )
+    assert (
+        linbench("report").err == "linbench: there are no results in results; the page has none of its own.\n"
+    )
+    result = a_result(
+        "deltanet",
+        curve=[{"step": i, "tokens": 100 * i, "accuracy": i / 3, "loss": 1.0, "nll": 1.0} for i in (1, 2)],
+    )
     kept.put(result | {"id": digest(result["id"]), "schema": SCHEMA})
     ended = linbench("figures", "learning-curves", "learning-rates")
     assert ended.err == "linbench: the results in results have nothing that learning-rates shows.\n"
@@ -101,7 +120,10 @@ def test_each_figure_that_shows_nothing_is_named_and_an_empty_folder_is_told(lin
 
 
 def test_what_the_report_says_of_claims_rests_on_folders_below_too(
-    linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, a_result: Callable[..., Any]
+    linbench: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    a_result: Callable[..., Any],
 ) -> None:
     import linbench.claims.report_section as shown
 

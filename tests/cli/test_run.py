@@ -15,7 +15,10 @@ BOTH = "deltanet,gated_deltanet"
 
 def measured(results: list[dict[str, Any]]) -> list[Any]:
     """All that must not depend on when and where it was run."""
-    return [{name: value for name, value in result.items() if name not in {"seconds", "environment"}} for result in results]
+    return [
+        {name: value for name, value in result.items() if name not in {"seconds", "environment"}}
+        for result in results
+    ]
 
 
 @pytest.mark.slow
@@ -38,7 +41,13 @@ def test_json_is_all_there_is_on_standard_output(linbench: Callable[..., Any], t
     ended = linbench("run", "mqar", "--model", "attention", "--json", *tiny)
     (result,) = json.loads(ended.out)
     assert result["status"] == "ok"
-    assert result["model"]["state"] == {"recurrent": 0, "cache": 16 * 2 * 16 * 2, "convolution": 0, "shift": 0, "total": 1024}
+    assert result["model"]["state"] == {
+        "recurrent": 0,
+        "cache": 16 * 2 * 16 * 2,
+        "convolution": 0,
+        "shift": 0,
+        "total": 1024,
+    }
     assert [point["step"] for point in result["curve"]] == [2, 4, 6, 8, 10]
     assert set(result["slices"]) == {"distance", "slot"}
     assert sum(result["slices"]["slot"]["accuracy"]["weight"]) == 16 * 2
@@ -55,7 +64,13 @@ def test_test_lengths_are_tests_of_their_own(linbench: Callable[..., Any], tiny:
     assert list(Path("results/figures").glob("*-lengths.png"))
     for wrong in ("two", ""):
         ended = linbench("run", "mqar", "--model", "deltanet", "--test-lengths", wrong, *tiny)
-        assert (ended.code, ended.err) == (2, f"linbench: test lengths are multiples of the task's such as 1x,2x,4x, up to 4096x, not '{wrong}'.\n")
+        assert (ended.code, ended.err) == (
+            2,
+            (
+                "linbench: test lengths are multiples of the task's such as 1x,2x,4x, up to 4096x, not"
+                f" '{wrong}'.\n"
+            ),
+        )
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -72,7 +87,9 @@ def test_finished_cells_are_not_repeated_unless_asked(linbench: Callable[..., An
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-def test_an_unreadable_result_is_set_aside_and_its_cell_runs_again(linbench: Callable[..., Any], tiny: list[str]) -> None:
+def test_an_unreadable_result_is_set_aside_and_its_cell_runs_again(
+    linbench: Callable[..., Any], tiny: list[str]
+) -> None:
     words = ("run", "mqar", "--model", "deltanet", *tiny)
     linbench(*words)
     (path,) = Path("results").glob("*.json")
@@ -80,7 +97,10 @@ def test_an_unreadable_result_is_set_aside_and_its_cell_runs_again(linbench: Cal
     with pytest.warns(UserWarning, match=f"a result does not count: {path}: it is torn"):
         assert package.load("results").empty
     ended = linbench(*words)
-    assert f"linbench: a result does not count: {path}.unreadable-0: it is torn, altered or not its own.\n" in ended.err
+    assert (
+        f"linbench: a result does not count: {path}.unreadable-0: it is torn, altered or not its own.\n"
+        in ended.err
+    )
     assert "finished earlier" not in ended.err
     assert len(list(Path("results").glob("*.unreadable-0"))) == 1
     assert "finished earlier" in linbench(*words).err
@@ -88,31 +108,58 @@ def test_an_unreadable_result_is_set_aside_and_its_cell_runs_again(linbench: Cal
 
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
-    "model", ["gated_deltanet", *(pytest.param(name, marks=pytest.mark.slow) for name in ("attention", "linear_attention", "deltanet+attention[window=4]"))]
+    "model",
+    [
+        "gated_deltanet",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("attention", "linear_attention", "deltanet+attention[window=4]")
+        ),
+    ],
 )
-def test_the_same_command_twice_gives_the_same_bits(linbench: Callable[..., Any], tiny: list[str], model: str) -> None:
-    found = [json.loads(linbench("run", "mqar", "--model", model, "--json", "--results", folder, *tiny).out) for folder in ("one", "two")]
+def test_the_same_command_twice_gives_the_same_bits(
+    linbench: Callable[..., Any], tiny: list[str], model: str
+) -> None:
+    found = [
+        json.loads(linbench("run", "mqar", "--model", model, "--json", "--results", folder, *tiny).out)
+        for folder in ("one", "two")
+    ]
     assert measured(found[0]) == measured(found[1])
     assert len(found[0][0]["curve"]) == 5
 
 
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
-def test_a_cells_result_does_not_depend_on_what_ran_before_it(linbench: Callable[..., Any], tiny: list[str]) -> None:
-    alone = json.loads(linbench("run", "mqar", "--model", "deltanet", "--json", "--results", "one", *tiny).out)
-    after = json.loads(linbench("run", "mqar", "--model", "attention,deltanet", "--json", "--results", "two", *tiny).out)
+def test_a_cells_result_does_not_depend_on_what_ran_before_it(
+    linbench: Callable[..., Any], tiny: list[str]
+) -> None:
+    alone = json.loads(
+        linbench("run", "mqar", "--model", "deltanet", "--json", "--results", "one", *tiny).out
+    )
+    after = json.loads(
+        linbench("run", "mqar", "--model", "attention,deltanet", "--json", "--results", "two", *tiny).out
+    )
     assert measured(alone) == measured(after[1:])
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_seeds_differ(linbench: Callable[..., Any], tiny: list[str]) -> None:
-    first, second = json.loads(linbench("run", "mqar", "--model", "deltanet", "--seeds", "0-1", "--json", *tiny).out)
+    first, second = json.loads(
+        linbench("run", "mqar", "--model", "deltanet", "--seeds", "0-1", "--json", *tiny).out
+    )
     assert first["curve"] != second["curve"]
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_the_same_model_named_twice_is_one_cell(linbench: Callable[..., Any], tiny: list[str]) -> None:
-    assert len(json.loads(linbench("run", "mqar", "--model", "deltanet,deltanet,2xdeltanet", "--json", *tiny).out)) == 1
+    assert (
+        len(
+            json.loads(
+                linbench("run", "mqar", "--model", "deltanet,deltanet,2xdeltanet", "--json", *tiny).out
+            )
+        )
+        == 1
+    )
 
 
 @pytest.mark.slow
@@ -121,16 +168,23 @@ def test_python_gives_the_same(linbench: Callable[..., Any], tiny: list[str]) ->
     settings = dict(pair.split("=") for pair in tiny[3::2])
     frame = package.run("mqar", "deltanet", seeds=[0, 1], settings=settings, results="results", device="cpu")
     stored = package.load("results")
-    assert list(frame.accuracy) == [json.loads(path.read_text())["metrics"]["accuracy"] for path in (Path("results") / f"{i}.json" for i in frame.id)]
+    assert list(frame.accuracy) == [
+        json.loads(path.read_text())["metrics"]["accuracy"]
+        for path in (Path("results") / f"{i}.json" for i in frame.id)
+    ]
     assert set(stored.id) == set(frame.id)
-    assert list(package.run("mqar", "deltanet", seeds=1, settings=settings, device="cpu").id) == list(frame.id[frame.seed == 1])
+    assert list(package.run("mqar", "deltanet", seeds=1, settings=settings, device="cpu").id) == list(
+        frame.id[frame.seed == 1]
+    )
     assert (stored["task.kv_pairs"] == 2).all()
     assert (stored["model.heads"] == 2).all()
     assert "finished earlier" in linbench("run", "mqar", "--model", "deltanet", "--seeds", "0,1", *tiny).err
 
 
 @pytest.mark.slow
-def test_tables_and_figures_come_from_stored_results_alone(linbench: Callable[..., Any], tiny: list[str]) -> None:
+def test_tables_and_figures_come_from_stored_results_alone(
+    linbench: Callable[..., Any], tiny: list[str]
+) -> None:
     shown = linbench("run", "mqar", "--model", BOTH, "--seeds", "0,1", *tiny).out
     linbench("run", "mqar", "--model", BOTH, "--form", "controlled", *tiny)
     ended = linbench("table")
@@ -145,8 +199,14 @@ def test_tables_and_figures_come_from_stored_results_alone(linbench: Callable[..
     assert all((Path("a") / name).read_bytes() == (Path("b") / name).read_bytes() for name in files)
     lines = linbench("table", "--format", "csv").out.splitlines()
     titles = [i for i, line in enumerate(lines) if line.startswith("# ")]
-    assert [lines[i] for i in titles] == ["# mqar, controlled, cpu", "# mqar, native, cpu"], "of two tables each says what it is of"
-    assert all(lines[i + 1].startswith("model,accuracy,accuracy_sd,scaled,learning_rate,seeds,parameters,") for i in titles)
+    assert [lines[i] for i in titles] == [
+        "# mqar, controlled, cpu",
+        "# mqar, native, cpu",
+    ], "of two tables each says what it is of"
+    assert all(
+        lines[i + 1].startswith("model,accuracy,accuracy_sd,scaled,learning_rate,seeds,parameters,")
+        for i in titles
+    )
     assert len(json.loads(linbench("table", "--json").out)) == 2
 
 
@@ -167,7 +227,9 @@ def test_threads_spin_briefly_unless_the_user_says_otherwise(
 
 
 @pytest.mark.slow
-def test_a_search_reports_what_it_chose_and_keeps_what_it_tried(linbench: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
+def test_a_search_reports_what_it_chose_and_keeps_what_it_tried(
+    linbench: Callable[..., Any], tiny: list[str], tmp_path: Path
+) -> None:
     words = ["run", "mqar", "--model", "deltanet", "--search", "--json", *tiny]
     ended = linbench(*words)
     assert ended.code == 0

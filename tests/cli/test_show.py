@@ -15,7 +15,13 @@ def test_a_task_is_shown_with_its_own_settings_and_no_others(linbench: Callable[
     assert "overwrites  int, ..." in shown
     assert "one answer due" in linbench("show", "task", "parity", "--preset", "grazzi").out
     ended = linbench("show", "task", "mqar", "--set", "model.d_model=8")
-    assert (ended.code, ended.err) == (2, "linbench: show takes settings of the task, as task.NAME; model.d_model changes nothing that is shown.\n")
+    assert (ended.code, ended.err) == (
+        2,
+        (
+            "linbench: show takes settings of the task, as task.NAME; model.d_model changes nothing that is"
+            " shown.\n"
+        ),
+    )
     assert "did you mean 'task.kv_pairs'? " in linbench("show", "task", "mqar", "--set", "kv_pairs=3").err
     assert "task.overwrites=0,1,2,4 " in shown
     assert "asked" in linbench("show", "task", "variable_overwrite", "--set", "task.overwrites=(0, 1)").out
@@ -29,7 +35,9 @@ def test_a_task_is_shown_with_its_baselines_and_what_its_bound_is(linbench: Call
     assert "\nbaselines\n  averaging " in shown
     assert "  least squares, penalty 1 " in shown
     assert shown.count("  mse ") == 5
-    told = linbench("show", "task", "formal_language", "--set", "task.automata=50", "--set", "task.held_out=20").out
+    told = linbench(
+        "show", "task", "formal_language", "--set", "task.automata=50", "--set", "task.held_out=20"
+    ).out
     assert ", upper bound 0.9" in told
     assert "optimum" not in told
     assert "`linbench untrained formal_language` tells them by visits and word" in told
@@ -38,7 +46,9 @@ def test_a_task_is_shown_with_its_baselines_and_what_its_bound_is(linbench: Call
 
 @pytest.mark.parametrize("width", [80, 40])
 @pytest.mark.parametrize("what", ["tasks", "models"])
-def test_names_are_listed_whole_on_any_terminal(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, what: str, width: int) -> None:
+def test_names_are_listed_whole_on_any_terminal(
+    linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, what: str, width: int
+) -> None:
     names = [row["name"] for row in json.loads(linbench("list", what, "--json").out)[what]]
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", str(width))
@@ -51,15 +61,33 @@ def test_lists_and_cards(linbench: Callable[..., Any]) -> None:
     models = linbench("list", "models")
     rows = [line.split("\t") for line in models.out.splitlines()]
     names, generations = [row[0] for row in rows], [row[1] for row in rows]
-    assert list(dict.fromkeys(generations)) == [one for one in GENERATIONS if one in generations], "grouped by generation, in the order of the story"
+    assert list(dict.fromkeys(generations)) == [one for one in GENERATIONS if one in generations], (
+        "grouped by generation, in the order of the story"
+    )
     assert ["deltanet", "delta rule", "matrix_state"] in [row[:3] for row in rows]
     assert {"attention", "base_conv", "deltanet", "gated_deltanet", "linear_attention"} <= set(names)
-    assert "mqar\tremember\tWhich value followed this key, for each of many keys?" in linbench("list", "tasks").out
+    assert (
+        "mqar\tremember\tWhich value followed this key, for each of many keys?"
+        in linbench("list", "tasks").out
+    )
     asked = [row["asks"] for row in json.loads(linbench("list", "tasks", "--json").out)["tasks"]]
-    assert len([one for one, before in zip(asked, [None, *asked], strict=False) if one != before]) == len(set(asked)), "grouped by what they ask"
-    assert {row["name"] for row in json.loads(linbench("list", "models", "--json").out)["models"]} >= {"attention"}
+    assert len([one for one, before in zip(asked, [None, *asked], strict=False) if one != before]) == len(
+        set(asked)
+    ), "grouped by what they ask"
+    assert {row["name"] for row in json.loads(linbench("list", "models", "--json").out)["models"]} >= {
+        "attention"
+    }
     task = linbench("show", "task", "mqar", "--set", "task.kv_pairs=2", "--set", "task.power_a=1").out
-    for part in ("kv_pairs", "quick-hard", "means", "does not tell", "remember: ", "chance 0.5000", "distance (below 64)", "none of 2,048 test examples"):
+    for part in (
+        "kv_pairs",
+        "quick-hard",
+        "means",
+        "does not tell",
+        "remember: ",
+        "chance 0.5000",
+        "distance (below 64)",
+        "none of 2,048 test examples",
+    ):
         assert part in task
     card = linbench("show", "model", "gated_deltanet").out
     for part in ("2412.06464", "neg_eigval", "the controlled form sets", "conv = 4"):

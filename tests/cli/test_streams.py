@@ -35,12 +35,20 @@ def ended(folder: Path, line: str, **environment: str) -> "subprocess.CompletedP
     """A shell's line, in which L is linbench."""
     words = line.replace("L ", f"{sys.executable} -m linbench ")
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run(["bash", "-c", words], cwd=folder, env=variables, capture_output=True, check=False, timeout=200)
+    return subprocess.run(
+        ["bash", "-c", words], cwd=folder, env=variables, capture_output=True, check=False, timeout=200
+    )
 
 
 @pytest.mark.parametrize("encoding", ["latin1", "ascii", "cp437", "cp932"])
 def test_a_stream_of_few_letters_degrades_them(stored: Path, encoding: str) -> None:
-    for verb in ("table", "list models", "show model deltanet", "gate --baseline results --candidate results --format markdown", "--help"):
+    for verb in (
+        "table",
+        "list models",
+        "show model deltanet",
+        "gate --baseline results --candidate results --format markdown",
+        "--help",
+    ):
         done = ended(stored, f"L {verb}", PYTHONIOENCODING=encoding)
         assert done.returncode in {0, 5}, done.stderr
         assert b"Traceback" not in done.stderr
@@ -51,7 +59,12 @@ def test_a_stream_of_few_letters_degrades_them(stored: Path, encoding: str) -> N
 
 
 def test_a_run_whose_streams_have_few_letters(tmp_path: Path, tiny: list[str]) -> None:
-    done = ended(tmp_path, f"L run mqar --model deltanet,attention {' '.join(tiny)}", PYTHONIOENCODING="ascii", MPLBACKEND="module://not_installed.backend")
+    done = ended(
+        tmp_path,
+        f"L run mqar --model deltanet,attention {' '.join(tiny)}",
+        PYTHONIOENCODING="ascii",
+        MPLBACKEND="module://not_installed.backend",
+    )
     assert done.returncode == 0, done.stderr
     assert b"drew results/figures/" in done.stderr
     assert done.stdout.isascii()
@@ -62,7 +75,11 @@ def test_standard_output_that_takes_nothing(tmp_path: Path, tiny: list[str], to:
     """The training is kept, and its pictures are drawn."""
     done = ended(tmp_path, f"L run mqar --model deltanet {' '.join(tiny)} {to}")
     assert done.returncode == 6
-    assert done.stderr.decode().splitlines()[-1].startswith(f"linbench: standard output has not taken all that was to be written to it: {why}")
+    assert (
+        done.stderr.decode()
+        .splitlines()[-1]
+        .startswith(f"linbench: standard output has not taken all that was to be written to it: {why}")
+    )
     assert b"Traceback" not in done.stderr
     assert len(Store(tmp_path / "results").all()) == 1
     assert list((tmp_path / "results" / "figures").iterdir())
@@ -88,14 +105,20 @@ def test_a_reader_that_has_seen_enough(stored: Path) -> None:
 
 def test_a_reader_that_goes_changes_no_verdict(stored: Path) -> None:
     """Of two seeds a gate can say nothing, which is 5 whoever reads."""
-    done = ended(stored, "set -o pipefail; L gate --baseline results --candidate results --format markdown | true")
+    done = ended(
+        stored, "set -o pipefail; L gate --baseline results --candidate results --format markdown | true"
+    )
     assert done.returncode == 5
 
 
 def test_a_path_that_is_no_text(stored: Path) -> None:
     done = ended(stored, "L report --save $'\\xff.html'")
     assert (done.returncode, done.stdout) == (0, b"\xff.html\n")
-    done = ended(stored, "mv results $'r\\xff'; L report --results $'r\\xff'; L table --results $'r\\xff' --save $'t\\xfe'; L figures --results $'r\\xff'")
+    done = ended(
+        stored,
+        "mv results $'r\\xff'; L report --results $'r\\xff'; L table --results $'r\\xff' --save $'t\\xfe'; L"
+        " figures --results $'r\\xff'",
+    )
     assert done.returncode == 0, done.stderr
     assert b"r\xff/report.html" in done.stdout
     assert b"wrote t\\udcfe/" in done.stderr

@@ -16,7 +16,9 @@ from tests.cli.suites import TINY
 def sweep(linbench: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
     """The verb on a suite of two models and two seeds."""
     (tmp_path / "tiny.yaml").write_text(TINY)
-    return lambda *words, **more: linbench("sweep", "tiny.yaml", "--device", "cpu", "--workers", "0", *words, **more)
+    return lambda *words, **more: linbench(
+        "sweep", "tiny.yaml", "--device", "cpu", "--workers", "0", *words, **more
+    )
 
 
 def lines(text: str) -> list[str]:
@@ -71,12 +73,21 @@ SEARCH = "search: {seeds: [100], extensions: 0}\n"
 
 @pytest.fixture
 def trains(monkeypatch: pytest.MonkeyPatch, a_result: Callable[..., Any]) -> list[Any]:
-    """Instead of training: cells have an accuracy that is best at 1e-3, but where `statuses` of a model say otherwise; and what was run."""
+    """Instead of training: cells have an accuracy that is best at 1e-3, but where `statuses` of a model say
+    otherwise; and what was run."""
 
     class Runs(list[Any]):
         statuses: ClassVar[dict[str, str]] = {}
 
-        def __call__(self, cells: list[Any], store: Any, *_: Any, retry: bool = True, then: Any = lambda _: (), **__: Any) -> list[Any]:
+        def __call__(
+            self,
+            cells: list[Any],
+            store: Any,
+            *_: Any,
+            retry: bool = True,
+            then: Any = lambda _: (),
+            **__: Any,
+        ) -> list[Any]:
             found: dict[str, Any] = {}
             while new := [cell for cell in cells if cell.id not in found]:
                 for cell in new:
@@ -97,7 +108,14 @@ def trains(monkeypatch: pytest.MonkeyPatch, a_result: Callable[..., Any]) -> lis
                 "purpose": cell.purpose,
                 "curve": [{"accuracy": score, "tokens": 640, "step": 10, "loss": 1.0}],
             }
-            return a_result(cell.model.label, cell.seed, score) | more | {"status": self.statuses.get(cell.model.label, "ok"), "reason": "so"}
+            return (
+                a_result(cell.model.label, cell.seed, score)
+                | more
+                | {
+                    "status": self.statuses.get(cell.model.label, "ok"),
+                    "reason": "so",
+                }
+            )
 
     runs = Runs()
     for module in ("run", "lr_search", "runner"):
@@ -106,18 +124,24 @@ def trains(monkeypatch: pytest.MonkeyPatch, a_result: Callable[..., Any]) -> lis
 
 
 @pytest.mark.slow
-def test_a_limit_goes_through_a_suite_that_searches(sweep: Callable[..., Any], trains: list[Any], tmp_path: Path) -> None:
+def test_a_limit_goes_through_a_suite_that_searches(
+    sweep: Callable[..., Any], trains: list[Any], tmp_path: Path
+) -> None:
     (tmp_path / "tiny.yaml").write_text(TINY + SEARCH)
     found = [json.loads(sweep("--limit", "1", "--json").out) for _ in range(4)]
     assert [(result["label"], result["cell"]["seed"]) for (result,) in found] == [
         ("deltanet", 0), ("deltanet", 1), ("linear_attention", 0), ("linear_attention", 1),
     ]  # fmt: skip
-    assert {(cell.purpose, cell.protocol.lr) for cell in trains if cell.purpose == "report"} == {("report", 1e-3)}
+    assert {(cell.purpose, cell.protocol.lr) for cell in trains if cell.purpose == "report"} == {
+        ("report", 1e-3)
+    }
     assert len(trains) == 2 * 5 + 4
     assert "every cell is finished" in sweep("--limit", "1").err
 
 
-def test_a_dry_run_counts_the_search_and_knows_when_it_is_finished(sweep: Callable[..., Any], trains: list[Any], tmp_path: Path) -> None:
+def test_a_dry_run_counts_the_search_and_knows_when_it_is_finished(
+    sweep: Callable[..., Any], trains: list[Any], tmp_path: Path
+) -> None:
     (tmp_path / "tiny.yaml").write_text(TINY + SEARCH.replace("0}", "2}"))
     assert sweep("--dry-run").out.splitlines() == [
         "search, mqar deltanet seed 100: 5 cells, 5 left, no estimate",
@@ -125,7 +149,10 @@ def test_a_dry_run_counts_the_search_and_knows_when_it_is_finished(sweep: Callab
         "mqar deltanet seed 0 1: 2 cells, 2 left, no estimate",
         "mqar linear_attention seed 0 1: 2 cells, 2 left, no estimate",
         "14 cells in 4 groups, 14 left: no finished cell on this kind of device to judge the cost by.",
-        "Where the best learning rate turns out to be on the edge, the search goes on, for at most 2 rates more.",
+        (
+            "Where the best learning rate turns out to be on the edge, the search goes on, for at most 2"
+            " rates more."
+        ),
     ]
     sweep("--limit", "1")
     told = json.loads(sweep("--dry-run", "--json").out)["groups"]
@@ -135,7 +162,9 @@ def test_a_dry_run_counts_the_search_and_knows_when_it_is_finished(sweep: Callab
     assert sweep("--dry-run").out.splitlines()[-1] == "14 cells in 4 groups, all finished."
 
 
-def test_what_a_former_rule_chose_in_this_folder_stands_and_is_told(sweep: Callable[..., Any], trains: list[Any], tmp_path: Path) -> None:
+def test_what_a_former_rule_chose_in_this_folder_stands_and_is_told(
+    sweep: Callable[..., Any], trains: list[Any], tmp_path: Path
+) -> None:
     suite = tmp_path / "tiny.yaml"
     suite.write_text(TINY + "search: {seeds: [1000], ties: upper}\n")
     first = json.loads(sweep("--json").out)
@@ -144,23 +173,34 @@ def test_what_a_former_rule_chose_in_this_folder_stands_and_is_told(sweep: Calla
     again = sweep("--json")
     assert len(trains) == ran
     assert "4 stored results: learning rate chosen on one tuning seed; they stand as they are" in again.err
-    assert [result["marks"] for result in json.loads(again.out)] == [[*result["marks"], "lr_one_seed"] for result in first]
+    assert [result["marks"] for result in json.loads(again.out)] == [
+        [*result["marks"], "lr_one_seed"] for result in first
+    ]
     assert sweep("--dry-run").out.splitlines()[-1] == "4 cells in 2 groups, all finished."
     assert "every cell is finished" in sweep("--limit", "1").err
     assert "lr_one_seed" in sweep().out
     sweep("--seeds", "0-2", "--only", "deltanet")
     more = [(cell.purpose, cell.seed) for cell in trains[ran:]]
-    assert sorted(more) == [("report", 2), *[("tuning", 1001)] * 5], "a seed more is chosen for as asked, on two seeds, which finds the same rate here"
+    assert sorted(more) == [
+        ("report", 2),
+        *[("tuning", 1001)] * 5,
+    ], "a seed more is chosen for as asked, on two seeds, which finds the same rate here"
 
 
 @pytest.mark.slow
-def test_a_dry_run_counts_what_is_to_be_tried_again(sweep: Callable[..., Any], trains: Any, tmp_path: Path) -> None:
+def test_a_dry_run_counts_what_is_to_be_tried_again(
+    sweep: Callable[..., Any], trains: Any, tmp_path: Path
+) -> None:
     def left(*words: str) -> list[int]:
         return [group["left"] for group in json.loads(sweep("--dry-run", "--json", *words).out)["groups"]]
 
     trains.statuses = {"deltanet": "failed"}
     sweep()
-    assert (left(), left("--retry", "failed"), left("--retry", "failed", "--limit", "1")) == ([0, 0], [2, 0], [1])
+    assert (left(), left("--retry", "failed"), left("--retry", "failed", "--limit", "1")) == (
+        [0, 0],
+        [2, 0],
+        [1],
+    )
     (tmp_path / "tiny.yaml").write_text(TINY + SEARCH)
     assert "no learning rate of deltanet can be chosen" in sweep().err
     assert (left(), left("--retry", "failed")) == ([0, 0, 0, 0], [5, 0, 2, 0])
@@ -169,12 +209,18 @@ def test_a_dry_run_counts_what_is_to_be_tried_again(sweep: Callable[..., Any], t
 def test_a_dry_run_refuses_what_a_run_would(sweep: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(TINY + SEARCH.replace("100", "1"))
     ended = sweep("--dry-run")
-    assert (ended.code, ended.err) == (2, "linbench: seed 1 is a tuning seed (1), which chooses the learning rate; report others.\n")
+    assert (ended.code, ended.err) == (
+        2,
+        "linbench: seed 1 is a tuning seed (1), which chooses the learning rate; report others.\n",
+    )
 
 
 @pytest.mark.slow
 def test_what_failed_is_tried_again_only_when_asked(sweep: Callable[..., Any], tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("from torch import nn\nclass Mine(nn.Module):\n    def forward(self, x):\n        raise RuntimeError('no')\n")
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\nclass Mine(nn.Module):\n    def forward(self, x):\n        raise"
+        " RuntimeError('no')\n"
+    )
     (tmp_path / "tiny.yaml").write_text(TINY.replace("linear_attention", "'./mine.py:Mine'"))
     ended = sweep()
     assert ended.code == 3
@@ -197,9 +243,18 @@ def test_what_is_not_installed_is_left_out_and_told(sweep: Callable[..., Any], t
         (["--shard", "3/2"], "--shard takes I/N, such as 1/4 for the first of four, not '3/2'."),
         (["--shard", "x"], "--shard takes I/N"),
         (["--gpus", "0.25"], "--gpus is of a cluster: it goes with --executor ray."),
-        (["--executor", "ray"], "--workers is of this host; a cluster runs as many groups as it has room for."),
+        (
+            ["--executor", "ray"],
+            "--workers is of this host; a cluster runs as many groups as it has room for.",
+        ),
         (["--retry", "all"], "--retry takes failed, not 'all'."),
-        (["--only", "delta"], "unknown task or model of the suite 'delta'; did you mean 'deltanet'? Allowed: deltanet, linear_attention, mqar."),
+        (
+            ["--only", "delta"],
+            (
+                "unknown task or model of the suite 'delta'; did you mean 'deltanet'? Allowed: deltanet,"
+                " linear_attention, mqar."
+            ),
+        ),
     ],
 )
 def test_bad_input_is_one_sentence(sweep: Callable[..., Any], words: list[str], sentence: str) -> None:
@@ -212,7 +267,9 @@ def test_suites_are_listed(linbench: Callable[..., Any]) -> None:
     names = [line.partition("\t")[0] for line in linbench("list", "suites").out.splitlines()]
     assert names == sorted(names)
     assert {"based-figure2", "quick", "zoology-figure2"} <= set(names)
-    assert [suite["name"] for suite in json.loads(linbench("list", "suites", "--json").out)["suites"]] == names
+    assert [
+        suite["name"] for suite in json.loads(linbench("list", "suites", "--json").out)["suites"]
+    ] == names
 
 
 MIXTURE = """
@@ -224,29 +281,45 @@ MIXTURE = """
 
 
 @pytest.mark.slow
-def test_a_mixture_runs_and_its_table_is_right(sweep: Callable[..., Any], linbench: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_mixture_runs_and_its_table_is_right(
+    sweep: Callable[..., Any], linbench: Callable[..., Any], tmp_path: Path
+) -> None:
     (tmp_path / "tiny.yaml").write_text(TINY.replace("tasks: [mqar]", f"tasks:{MIXTURE}"))
     ended = sweep("--json")
     assert ended.code == 0, ended.err
-    found = {name: [r for r in json.loads(ended.out) if r["label"] == name] for name in ("deltanet", "linear_attention")}
-    assert all(result["curve"][-1]["tokens"] == 3 * (3 * 4 * 8 + 5 * 4 * 16) for results in found.values() for result in results)
+    found = {
+        name: [r for r in json.loads(ended.out) if r["label"] == name]
+        for name in ("deltanet", "linear_attention")
+    }
+    assert all(
+        result["curve"][-1]["tokens"] == 3 * (3 * 4 * 8 + 5 * 4 * 16)
+        for results in found.values()
+        for result in results
+    )
     (shown,) = json.loads(linbench("table", "--json").out)
     for row in shown["rows"]:
         results = found[row["model"]]
         assert row["accuracy"] == pytest.approx(sum(r["metrics"]["accuracy"] for r in results) / 2)
         each = [sum(r["tests"][i]["metrics"]["accuracy"] for r in results) / 2 for i in range(2)]
         of_tests = {one["test"]: one["accuracy"] for one in shown["tests"] if one["model"] == row["model"]}
-        assert of_tests == pytest.approx(dict(zip(("kv_pairs 2 / seq_len 16", "kv_pairs 4 / seq_len 32"), each, strict=True)))
+        assert of_tests == pytest.approx(
+            dict(zip(("kv_pairs 2 / seq_len 16", "kv_pairs 4 / seq_len 32"), each, strict=True))
+        )
     text = linbench("table").out
     assert "By test:\n\n| model " in text
-    assert "trained on kv_pairs 2 / seq_len 8 (10 examples), kv_pairs 4 / seq_len 16 (18 examples); tested on kv_pairs 2 / seq_len 16, kv_pairs 4" in text
+    assert (
+        "trained on kv_pairs 2 / seq_len 8 (10 examples), kv_pairs 4 / seq_len 16 (18 examples); tested on"
+        " kv_pairs 2 / seq_len 16, kv_pairs 4" in text
+    )
     assert linbench("figures").code == 0
     assert sweep("--dry-run").out.splitlines()[-1] == "4 cells in 2 groups, all finished."
 
 
 @pytest.mark.slow
 def test_the_shipped_mixture_is_planned(linbench: Callable[..., Any]) -> None:
-    ended = linbench("sweep", "based-figure2", "--dry-run", "--only", "base_conv+linear_attention", "--device", "cpu")
+    ended = linbench(
+        "sweep", "based-figure2", "--dry-run", "--only", "base_conv+linear_attention", "--device", "cpu"
+    )
     assert ended.code == 0, ended.err
     assert ended.out.splitlines()[-1].startswith("12 cells in 12 groups, 12 left: ")
 

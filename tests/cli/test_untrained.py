@@ -23,34 +23,77 @@ def test_a_line_for_every_row(linbench: Callable[..., Any], what: str) -> None:
 
 
 def test_baselines_of_a_task_stand_with_its_settings_and_by_its_slices(linbench: Callable[..., Any]) -> None:
-    words = ("untrained", "regression", "--preset", "drift", "--set", "task.points=8", "--trials", "40", "--seed", "3")
+    words = (
+        "untrained",
+        "regression",
+        "--preset",
+        "drift",
+        "--set",
+        "task.points=8",
+        "--trials",
+        "40",
+        "--seed",
+        "3",
+    )
     lines, told = linbench(*words).out.splitlines(), json.loads(linbench(*words, "--json").out)
-    assert lines[0] == "regression: dimension 8, points 8, noise 0.0, condition 1.0, drift True, tokens pair; 40 examples, test split, seed 3"
+    assert (
+        lines[0] == "regression: dimension 8, points 8, noise 0.0, condition 1.0, drift True, tokens pair; 40"
+        " examples, test split, seed 3"
+    )
     assert told["settings"]["drift"]
     assert list(told["baselines"])[-1] == "optimum"
-    whole, *parts = ({line.split("  ")[0]: line.split()[-5:] for line in lines[first : first + 7]} for first in (2, 11, 20))
-    assert (lines[10], lines[19], len(lines)) == ("accuracy by place, at powers of two:", "mse by place, at powers of two:", 27)
+    whole, *parts = (
+        {line.split("  ")[0]: line.split()[-5:] for line in lines[first : first + 7]} for first in (2, 11, 20)
+    )
+    assert (lines[10], lines[19], len(lines)) == (
+        "accuracy by place, at powers of two:",
+        "mse by place, at powers of two:",
+        27,
+    )
     for metric, part in zip(("accuracy", "mse"), parts, strict=True):
         assert part["baseline"] == ["0", "1", "2", "4", "7"]
         for name, of in told["baselines"].items():
             assert f"{of['metrics'][metric]:.3f}" in whole[name]
             by_place = of["slices"]["place"][metric]
-            assert part[name] == [f"{by_place['sum'][at] / by_place['weight'][at]:.3f}" for at in (0, 1, 2, 4, 7)]
+            assert part[name] == [
+                f"{by_place['sum'][at] / by_place['weight'][at]:.3f}" for at in (0, 1, 2, 4, 7)
+            ]
 
 
-def test_where_a_solver_gives_answers_alone_its_other_metrics_are_left_out(linbench: Callable[..., Any]) -> None:
-    words = ("untrained", "formal_language", "--set", "task.automata=50", "--set", "task.held_out=20", "--trials", "9")
+def test_where_a_solver_gives_answers_alone_its_other_metrics_are_left_out(
+    linbench: Callable[..., Any],
+) -> None:
+    words = (
+        "untrained",
+        "formal_language",
+        "--set",
+        "task.automata=50",
+        "--set",
+        "task.held_out=20",
+        "--trials",
+        "9",
+    )
     parts = linbench(*words).out.split("\n\n")[1:]
     titles = [part.splitlines()[0] for part in parts]
-    of_words, of_tvd = (next(part for part in parts if part.startswith(title)) for title in ("accuracy by word", "tvd by visits"))
-    assert titles[1:] == [f"{metric} by {slice_}, at powers of two:" for metric in ("accuracy", "tvd") for slice_ in ("visits", "word")]
+    of_words, of_tvd = (
+        next(part for part in parts if part.startswith(title))
+        for title in ("accuracy by word", "tvd by visits")
+    )
+    assert titles[1:] == [
+        f"{metric} by {slice_}, at powers of two:"
+        for metric in ("accuracy", "tvd")
+        for slice_ in ("visits", "word")
+    ]
     assert parts[0].splitlines()[-1].split()[-1] == "–"
     assert "\nupper bound " in of_words
     assert "upper bound" not in of_tvd
 
 
 def test_baselines_are_scored_on_as_many_examples_as_models_are(linbench: Callable[..., Any]) -> None:
-    assert "; 2048 examples, test split, seed 0" in linbench("untrained", "regression", "--set", "task.points=2").out
+    assert (
+        "; 2048 examples, test split, seed 0"
+        in linbench("untrained", "regression", "--set", "task.points=2").out
+    )
 
 
 @pytest.mark.parametrize(
@@ -59,16 +102,39 @@ def test_baselines_are_scored_on_as_many_examples_as_models_are(linbench: Callab
         (["forgetting"], "unknown question 'forgetting'; "),
         (
             ["regresion"],
-            "unknown question 'regresion'; did you mean 'regression'? "
-            "Allowed: blend, capacity, formal_language, overwriting, reflections, regression, retention.",
+            (
+                "unknown question 'regresion'; did you mean 'regression'? "
+                "Allowed: blend, capacity, formal_language, overwriting, reflections, regression, retention."
+            ),
         ),
         (["mqar"], "mqar has no baselines; formal_language, regression have."),
-        (["regression", "--dim", "8"], "--dim is of random keys and values; regression has knobs of its own, as --set task.NAME=VALUE."),
-        (["blend", "--preset", "drift"], "--preset and --set are of tasks; blend is asked of update rules, and takes --dim, --trials and --seed."),
+        (
+            ["regression", "--dim", "8"],
+            "--dim is of random keys and values; regression has knobs of its own, as --set task.NAME=VALUE.",
+        ),
+        (
+            ["blend", "--preset", "drift"],
+            (
+                "--preset and --set are of tasks; blend is asked of update rules, and takes --dim, --trials"
+                " and --seed."
+            ),
+        ),
         (["blend", "--set", "task.keys=3"], "--preset and --set are of tasks; "),
-        (["regression", "--set", "protocol.lr=3"], "untrained takes settings of the task, as task.NAME; protocol.lr changes nothing that is shown."),
-        (["regression", "--set", "points=3"], "unknown setting 'points'; did you mean 'task.points'? Allowed: model.NAME, protocol.NAME, task.NAME."),
-        (["regression", "--set", "tsk.points=3"], "unknown setting 'tsk.points'; did you mean 'task.points'? "),
+        (
+            ["regression", "--set", "protocol.lr=3"],
+            "untrained takes settings of the task, as task.NAME; protocol.lr changes nothing that is shown.",
+        ),
+        (
+            ["regression", "--set", "points=3"],
+            (
+                "unknown setting 'points'; did you mean 'task.points'? Allowed: model.NAME, protocol.NAME,"
+                " task.NAME."
+            ),
+        ),
+        (
+            ["regression", "--set", "tsk.points=3"],
+            "unknown setting 'tsk.points'; did you mean 'task.points'? ",
+        ),
         (["capacity", "--dim", "1"], "--dim takes a whole number from 2 to 4,096, not '1'."),
         (["capacity", "--dims", "8"], "no such option: --dims"),
         ([], "missing argument '"),

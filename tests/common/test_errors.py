@@ -16,14 +16,21 @@ def test_a_short_text_stays_and_of_a_long_one_both_ends() -> None:
 
 @pytest.mark.parametrize("typed", ["x" * 100_000, "a b " * 30_000, "a,b" * 30_000, "é" * 100_000])
 def test_whatever_was_typed_a_message_repeats_200_characters_of_it(typed: str) -> None:
-    for error in (UserError(f"--seeds takes numbers, not '{typed}'; write 0,1."), unknown("task", typed, ["mqar"]), StorageError(f"cannot read '{typed}'.")):
+    for error in (
+        UserError(f"--seeds takes numbers, not '{typed}'; write 0,1."),
+        unknown("task", typed, ["mqar"]),
+        StorageError(f"cannot read '{typed}'."),
+    ):
         assert len(str(error)) < MOST_CHARACTERS + 100
         assert str(pickle.loads(pickle.dumps(error))) == str(error)
     assert str(UserError(f"not '{typed}'; write 0,1.")).endswith("'; write 0,1.")
 
 
 def test_our_own_words_stay_whole() -> None:
-    message = f"unknown task 'mqr'; did you mean 'mqar'? Allowed: {', '.join(f'task_{i}' for i in range(200))}, and a task's own 'name'."
+    message = (
+        f"unknown task 'mqr'; did you mean 'mqar'? Allowed: {', '.join(f'task_{i}' for i in range(200))}, and"
+        " a task's own 'name'."
+    )
     assert brief(message) == message
 
 

@@ -26,14 +26,33 @@ def test_markdown(text: str, told: str) -> None:
     assert escape.markdown(escape.markdown(text)) == told, "once is enough"
 
 
-@pytest.mark.parametrize(("text", "told"), [("# x", "\\# x"), ("- x", "\\- x"), ("12. x", "12\\. x"), ("---", "\\---"), ("> x", "\\> x"), ("-1 x", "-1 x")])
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("# x", "\\# x"),
+        ("- x", "\\- x"),
+        ("12. x", "12\\. x"),
+        ("---", "\\---"),
+        ("> x", "\\> x"),
+        ("-1 x", "-1 x"),
+    ],
+)
 def test_where_a_paragraph_begins(text: str, told: str) -> None:
     assert escape.paragraph(text) == told
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [("=1+1", "'=1+1"), (" \t@x", "'@x"), ("-x", "'-x"), ("-0.5", "-0.5"), ("+1e-5", "+1e-5"), ("a=b", "a=b"), ("1\r\n=2", "1 =2"), ("\uff1d1", "'\uff1d1")],
+    [
+        ("=1+1", "'=1+1"),
+        (" \t@x", "'@x"),
+        ("-x", "'-x"),
+        ("-0.5", "-0.5"),
+        ("+1e-5", "+1e-5"),
+        ("a=b", "a=b"),
+        ("1\r\n=2", "1 =2"),
+        ("\uff1d1", "'\uff1d1"),
+    ],
 )
 def test_a_formula_is_none_and_a_number_stays_one(text: str, told: str) -> None:
     assert escape.csv(text) == told

@@ -27,7 +27,26 @@ def test_names_of_today_stay() -> None:
 
 
 def test_whatever_the_text_a_name_leads_nowhere() -> None:
-    texts = [*TEXTS, "", ".", "..", "...", "/", "\\", "-rf", ".bashrc", "../pwn", "/etc/passwd", "C:\\x", "~", "a" * 5000, "é", "\x00", "a/../../b", "con:"]
+    texts = [
+        *TEXTS,
+        "",
+        ".",
+        "..",
+        "...",
+        "/",
+        "\\",
+        "-rf",
+        ".bashrc",
+        "../pwn",
+        "/etc/passwd",
+        "C:\\x",
+        "~",
+        "a" * 5000,
+        "é",
+        "\x00",
+        "a/../../b",
+        "con:",
+    ]
     names = [file_name(text) for text in texts]
     assert len(set(names)) == len(texts)
     for name in names:
@@ -37,7 +56,15 @@ def test_whatever_the_text_a_name_leads_nowhere() -> None:
 
 def test_two_texts_do_not_share_a_name_where_something_was_replaced() -> None:
     """Nor can a text be the name of another."""
-    for one, other in (("a/b", "a-b"), ("a/b", "a:b"), ("x" * 200, "x" * 201), (".a", "a"), ("a-", "a"), ("é", "è"), ("a/b", file_name("a/b"))):
+    for one, other in (
+        ("a/b", "a-b"),
+        ("a/b", "a:b"),
+        ("x" * 200, "x" * 201),
+        (".a", "a"),
+        ("a-", "a"),
+        ("é", "è"),
+        ("a/b", file_name("a/b")),
+    ):
         assert file_name(one) != file_name(other)
     assert unused("a", ["a", "a-2"]) == "a-3"
     assert unused("b", ["a"]) == "b"
@@ -54,7 +81,9 @@ def test_what_leads_out_of_a_folder_is_refused(tmp_path: Path) -> None:
             inside(folder, name)
 
 
-def test_a_full_disk_leaves_what_was_there_and_nothing_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_what_was_there_and_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

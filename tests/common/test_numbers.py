@@ -5,7 +5,25 @@ import pytest
 from linbench.common.errors import UserError
 from linbench.common.numbers import LARGEST, number, parse_number, parse_whole, whole
 
-NO_NUMBERS = ["", " ", "x", "-1", "+1", "1_0", "1.0", "²", "१२", "1e3", "0x10", "9" * 20, "9" * 5000, None, 1.0, True, [1]]
+NO_NUMBERS = [
+    "",
+    " ",
+    "x",
+    "-1",
+    "+1",
+    "1_0",
+    "1.0",
+    "²",
+    "१२",
+    "1e3",
+    "0x10",
+    "9" * 20,
+    "9" * 5000,
+    None,
+    1.0,
+    True,
+    [1],
+]
 
 
 @pytest.mark.parametrize("given", NO_NUMBERS)
@@ -15,15 +33,25 @@ def test_what_is_no_whole_number(given: object) -> None:
 
 def test_a_whole_number_lies_between_its_bounds() -> None:
     assert [whole(text, 1, 64) for text in ("0", "1", " 64 ", "65")] == [None, 1, 64, None]
-    assert (whole(str(LARGEST)), whole(LARGEST), whole(LARGEST + 1), whole(10**30), whole(10**5000)) == (LARGEST, LARGEST, None, None, None)
+    assert (whole(str(LARGEST)), whole(LARGEST), whole(LARGEST + 1), whole(10**30), whole(10**5000)) == (
+        LARGEST,
+        LARGEST,
+        None,
+        None,
+        None,
+    )
 
 
-@pytest.mark.parametrize(("text", "value"), [("0.5", 0.5), ("3e-4", 3e-4), ("20", 20.0), (".5", 0.5), ("1.", 1.0)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("0.5", 0.5), ("3e-4", 3e-4), ("20", 20.0), (".5", 0.5), ("1.", 1.0)]
+)
 def test_numbers(text: str, value: float) -> None:
     assert number(text, 0, 100) == value
 
 
-@pytest.mark.parametrize("text", ["nan", "inf", "-1", "101", "1_0", "१.५", "1e999", "1e9999", "9" * 5000, "", "0x1p3"])
+@pytest.mark.parametrize(
+    "text", ["nan", "inf", "-1", "101", "1_0", "१.५", "1e999", "1e9999", "9" * 5000, "", "0x1p3"]
+)
 def test_what_is_no_number(text: str) -> None:
     assert number(text, 0, 100) is None
 

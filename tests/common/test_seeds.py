@@ -22,9 +22,29 @@ def test_seeds_are_written_or_given(given: str | int | Iterable[int], seeds: lis
     assert parse_seeds(given) == seeds
 
 
-@pytest.mark.parametrize("given", ["", "x", "4-0", "-1", "1.5", "²", "9223372036854775808", "0-18446744073709551616", "9" * 5000, -1, 0.5, True, [0, -1], []])
+@pytest.mark.parametrize(
+    "given",
+    [
+        "",
+        "x",
+        "4-0",
+        "-1",
+        "1.5",
+        "²",
+        "9223372036854775808",
+        "0-18446744073709551616",
+        "9" * 5000,
+        -1,
+        0.5,
+        True,
+        [0, -1],
+        [],
+    ],
+)
 def test_anything_else_is_refused_with_what_would_do(given: str | int | Iterable[int]) -> None:
-    with pytest.raises(UserError, match=r"such as 0,1,2 or 0-4, not '.*'; the largest is 9223372036854775807"):
+    with pytest.raises(
+        UserError, match=r"such as 0,1,2 or 0-4, not '.*'; the largest is 9223372036854775807"
+    ):
         parse_seeds(given)
 
 

@@ -23,13 +23,21 @@ class Knobs(Settings):
 
 
 def test_strings_of_a_command_line_are_converted() -> None:
-    assert Knobs.parse({"pairs": "4", "rate": "3e-3", "gate": "off"}, where="task") == Knobs(pairs=4, rate=0.003, gate=False)
+    assert Knobs.parse({"pairs": "4", "rate": "3e-3", "gate": "off"}, where="task") == Knobs(
+        pairs=4, rate=0.003, gate=False
+    )
 
 
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"pair": 3}, "unknown setting 'task.pair'; did you mean 'task.pairs'? Allowed: task.counts, task.gate, task.norm, task.pairs, task.rate."),
+        (
+            {"pair": 3},
+            (
+                "unknown setting 'task.pair'; did you mean 'task.pairs'? Allowed: task.counts, task.gate,"
+                " task.norm, task.pairs, task.rate."
+            ),
+        ),
         ({"pairs": "many"}, "task.pairs = many: a whole number would do."),
         ({"pairs": 2.5}, "task.pairs = 2.5: a whole number would do."),
         ({"rate": "fast"}, "task.rate = fast: a number would do."),
@@ -38,10 +46,22 @@ def test_strings_of_a_command_line_are_converted() -> None:
         ({"norm": "batch"}, "task.norm = batch: input should be 'l2' or 'rms'."),
         ({"pairs": 0}, "task.pairs = 0: input should be greater than or equal to 1."),
         ({"pairs": 40}, "task: at most 16 pairs, not 40."),
-        ({"counts": "0,x"}, "task.counts = 0,x: whole numbers with commas between them would do, such as 0,1,2."),
-        ({"counts": "(0,,1)"}, "task.counts = (0,,1): whole numbers with commas between them would do, such as 0,1,2."),
-        ({"counts": [0, 0.5]}, "task.counts = [0, 0.5]: whole numbers with commas between them would do, such as 0,1,2."),
-        ({"counts": ""}, "task.counts = nothing: whole numbers with commas between them would do, such as 0,1,2."),
+        (
+            {"counts": "0,x"},
+            "task.counts = 0,x: whole numbers with commas between them would do, such as 0,1,2.",
+        ),
+        (
+            {"counts": "(0,,1)"},
+            "task.counts = (0,,1): whole numbers with commas between them would do, such as 0,1,2.",
+        ),
+        (
+            {"counts": [0, 0.5]},
+            "task.counts = [0, 0.5]: whole numbers with commas between them would do, such as 0,1,2.",
+        ),
+        (
+            {"counts": ""},
+            "task.counts = nothing: whole numbers with commas between them would do, such as 0,1,2.",
+        ),
         ({"counts": []}, "task.counts = []: whole numbers with commas between them would do, such as 0,1,2."),
     ],
 )

@@ -27,7 +27,15 @@ def test_so_long(seconds: float, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "words"), [(0.0, "0.000"), (0.2314, "0.231"), (-1.5, "-1.500"), (0.0004, "0.000"), (-2.53e-16, "-2.5e-16"), (9e-5, "9.0e-05")]
+    ("value", "words"),
+    [
+        (0.0, "0.000"),
+        (0.2314, "0.231"),
+        (-1.5, "-1.500"),
+        (0.0004, "0.000"),
+        (-2.53e-16, "-2.5e-16"),
+        (9e-5, "9.0e-05"),
+    ],
 )
 def test_what_is_far_from_what_decimals_tell_is_told(value: float, words: str) -> None:
     assert decimal(value) == words

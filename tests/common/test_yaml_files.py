@@ -10,8 +10,12 @@ import pytest
 from linbench.common.errors import UserError
 from linbench.common.yaml_files import DEEPEST, MOST_BYTES, read_mapping, read_yaml
 
-BOMB = "a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n" + "".join(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 12))
-MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i} {{<<: [{','.join([f'*a{i - 1}'] * 9)}]}}\n" for i in range(1, 12))
+BOMB = "a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
+    f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 12)
+)
+MERGES = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{i}: &a{i} {{<<: [{','.join([f'*a{i - 1}'] * 9)}]}}\n" for i in range(1, 12)
+)
 
 
 @pytest.mark.parametrize(
@@ -42,10 +46,21 @@ def test_what_is_too_much_or_no_yaml_is_one_sentence(tmp_path: Path, text: str, 
 
 
 def test_aliases_and_depth_as_people_write_them_are_read() -> None:
-    assert read_yaml("a: &a {x: 1}\nb: {<<: *a, y: [*a, [[2]]]}") == {"a": {"x": 1}, "b": {"x": 1, "y": [{"x": 1}, [[2]]]}}
+    assert read_yaml("a: &a {x: 1}\nb: {<<: *a, y: [*a, [[2]]]}") == {
+        "a": {"x": 1},
+        "b": {"x": 1, "y": [{"x": 1}, [[2]]]},
+    }
 
 
-@pytest.mark.parametrize("make", [lambda path: path.mkdir(), os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to(path.name)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: path.mkdir(),
+        os.mkfifo,
+        lambda path: path.symlink_to("/dev/zero"),
+        lambda path: path.symlink_to(path.name),
+    ],
+)
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path, make: Callable[[Path], Any]) -> None:
     make(tmp_path / "a.yaml")
     with pytest.raises(UserError, match=r"cannot read the policy .*a\.yaml: "):

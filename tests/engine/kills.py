@@ -1,4 +1,5 @@
-"""Sweeps that are killed, or launched many times over, as a program of its own: a parent that has everything loaded forks them.
+"""Sweeps that are killed, or launched many times over, as a program of its own: a parent that has everything
+loaded forks them.
 
 `python -m tests.engine.kills FOLDER kills|launchers COUNT SEED` ends with a JSON object of what it saw.
 """
@@ -58,7 +59,8 @@ def forked(cells: Sequence[Cell], folder: Path) -> int:
 
 
 def kills(folder: Path, count: int, seed: int) -> dict[str, int]:
-    """Kill the sweep `count` times at random moments, in a new folder whenever it is through: after a fiftieth to a fifth of what it takes on this machine."""
+    """Kill the sweep `count` times at random moments, in a new folder whenever it is through: after a
+    fiftieth to a fifth of what it takes on this machine."""
     generator, seen = random.Random(seed), {"kills": 0, "through": 0, "corrupt": 0, "lost": 0, "rerun": 0}
     (folder / "whole").mkdir()
     begun = time.monotonic()
@@ -76,7 +78,10 @@ def kills(folder: Path, count: int, seed: int) -> dict[str, int]:
                 seen["kills"] += 1
             os.waitpid(process, 0)
             store = Store(here / "results")
-            now = {path.stem: (path.stat().st_ino, path.stat().st_mtime_ns) for path in (here / "results").glob("*.json")}
+            now = {
+                path.stem: (path.stat().st_ino, path.stat().st_mtime_ns)
+                for path in (here / "results").glob("*.json")
+            }
             seen["corrupt"] += sum(store.get(name) is None for name in now)
             seen["lost"] += len(finished.keys() - now.keys())
             seen["rerun"] += sum(now[name] != before for name, before in finished.items() if name in now)
@@ -93,11 +98,18 @@ def launchers(folder: Path, count: int, seed: int) -> dict[str, int]:
     processes = [forked(random.Random(seed + i).sample(cells, len(cells)), folder) for i in range(count)]
     codes = [os.waitpid(process, 0)[1] for process in processes]
     run = (folder / "run").read_text().split()
-    return {"failed": sum(code != 0 for code in codes), "results": len(Store(folder / "results").all()), "run": len(run), "twice": len(run) - len(set(run))}
+    return {
+        "failed": sum(code != 0 for code in codes),
+        "results": len(Store(folder / "results").all()),
+        "run": len(run),
+        "twice": len(run) - len(set(run)),
+    }
 
 
 def sweep() -> list[Cell]:
-    return plan("mqar", ["deltanet", "linear_attention"], device="cpu", seeds=range(CELLS // 2), settings=TINY)
+    return plan(
+        "mqar", ["deltanet", "linear_attention"], device="cpu", seeds=range(CELLS // 2), settings=TINY
+    )
 
 
 if __name__ == "__main__":

@@ -19,12 +19,16 @@ FEW = {"protocol.tokens": 5 * 8 * 16}
 """One step for each evaluation."""
 
 
-def cells(model: str = "deltanet", seeds: Sequence[int] = (0, 1, 2), device: str = "cpu", **settings: Any) -> list[Cell]:
+def cells(
+    model: str = "deltanet", seeds: Sequence[int] = (0, 1, 2), device: str = "cpu", **settings: Any
+) -> list[Cell]:
     named = {name.replace("__", "."): value for name, value in settings.items()}
     return plan("mqar", [model], device=device, seeds=seeds, settings=TINY | named)
 
 
-def brought(folder: Path, monkeypatch: pytest.MonkeyPatch, module: str, seeds: Sequence[int], **settings: Any) -> list[Cell]:
+def brought(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, module: str, seeds: Sequence[int], **settings: Any
+) -> list[Cell]:
     """Cells of a user's module, whose class is Mine."""
     monkeypatch.chdir(folder)
     Path("mine.py").write_text(module)

@@ -15,7 +15,13 @@ def cells(seeds: Sequence[int] = (0,), size: int = 3) -> list[Cell]:
 
 
 def fed(group: Sequence[Cell], count: int, *, first: int = 0, epoch: int | None = None) -> Iterator[Batch]:
-    feed = Feed(Streams(group[0].task, group), examples=group[0].protocol.examples, first=first, last=first + count, epoch=epoch)
+    feed = Feed(
+        Streams(group[0].task, group),
+        examples=group[0].protocol.examples,
+        first=first,
+        last=first + count,
+        epoch=epoch,
+    )
     for _ in range(count):
         feed.ready()
         yield feed.batch()
@@ -64,7 +70,9 @@ def test_a_fixed_set_is_gone_through_again_and_again() -> None:
 def test_a_shuffled_set_comes_whole_in_every_epoch_and_in_another_order() -> None:
     first, second = (order(12, 6, shuffle=True)[start : start + 12] for start in (0, 12))
     assert sorted(first) == sorted(second) == list(range(12))
-    assert len({tuple(first), tuple(second), tuple(order(12, 3, seed=1, shuffle=True)), tuple(range(12))}) == 4
+    assert (
+        len({tuple(first), tuple(second), tuple(order(12, 3, seed=1, shuffle=True)), tuple(range(12))}) == 4
+    )
 
 
 @pytest.mark.parametrize(("examples", "each"), [(10, [*range(10), 0, 1]), (14, list(range(12)))])

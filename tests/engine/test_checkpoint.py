@@ -54,12 +54,21 @@ class Breaking(Silent):
 
 
 def cells(model: str = "gated_deltanet", seeds: Sequence[int] = (0, 1, 2), **settings: Any) -> list[Cell]:
-    return plan("mqar", [model], device="cpu", seeds=seeds, settings=TINY | {name.replace("__", "."): value for name, value in settings.items()})
+    return plan(
+        "mqar",
+        [model],
+        device="cpu",
+        seeds=seeds,
+        settings=TINY | {name.replace("__", "."): value for name, value in settings.items()},
+    )
 
 
 def numbers(results: Sequence[Result]) -> list[Any]:
     """All that a run finds, and nothing of how long it took."""
-    return [{name: result[name] for name in ("id", "status", "reason", "metrics", "slices", "curve", "marks")} for result in results]
+    return [
+        {name: result[name] for name in ("id", "status", "reason", "metrics", "slices", "curve", "marks")}
+        for result in results
+    ]
 
 
 @pytest.fixture(autouse=True)
@@ -84,31 +93,59 @@ def broken_off(group: Sequence[Cell], folder: Path, *steps: int) -> list[Result]
 
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("steps", [(9, 17), pytest.param((5,), marks=pytest.mark.slow)])
-def test_broken_off_groups_end_with_the_same_numbers(tmp_path: Path, count: int, steps: tuple[int, ...]) -> None:
+def test_broken_off_groups_end_with_the_same_numbers(
+    tmp_path: Path, count: int, steps: tuple[int, ...]
+) -> None:
     group = cells(seeds=range(count))
-    assert numbers(broken_off(group, tmp_path / "broken", *steps)) == numbers(run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8))
+    assert numbers(broken_off(group, tmp_path / "broken", *steps)) == numbers(
+        run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8)
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unprobed")
 @pytest.mark.parametrize("count", [1, 2])
-def test_what_modules_draw_and_count_goes_on_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+def test_what_modules_draw_and_count_goes_on_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(DRAWING)
     group = cells("./mine.py:Mine", range(count))
-    assert numbers(broken_off(group, tmp_path / "broken", 10)) == numbers(run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8))
+    assert numbers(broken_off(group, tmp_path / "broken", 10)) == numbers(
+        run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8)
+    )
 
 
-@pytest.mark.parametrize("step", [pytest.param(step, marks=() if step == 10 else pytest.mark.slow) for step in range(2, 19)])
+@pytest.mark.parametrize(
+    "step", [pytest.param(step, marks=() if step == 10 else pytest.mark.slow) for step in range(2, 19)]
+)
 @pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_mixture_goes_on_at_the_batch_where_it_was(tmp_path: Path, count: int, step: int) -> None:
     """Nine steps an epoch: within a segment, between two and between epochs."""
     train = [{"seq_len": 8, "examples": 10}, {"kv_pairs": 4, "examples": 18}, {"seq_len": 32, "examples": 3}]
-    more = {"protocol.epochs": 2, "protocol.schedule": "epoch_cosine", "protocol.shuffle": True, "model.embedding_dropout": 0.1}
-    group = plan("mqar", ["deltanet"], device="cpu", seeds=range(count), settings=TINY | more, train=train, test=[{}, {"seq_len": 32, "kv_pairs": 4}])
+    more = {
+        "protocol.epochs": 2,
+        "protocol.schedule": "epoch_cosine",
+        "protocol.shuffle": True,
+        "model.embedding_dropout": 0.1,
+    }
+    group = plan(
+        "mqar",
+        ["deltanet"],
+        device="cpu",
+        seeds=range(count),
+        settings=TINY | more,
+        train=train,
+        test=[{}, {"seq_len": 32, "kv_pairs": 4}],
+    )
     assert group[0].steps == 18
-    broken, whole = broken_off(group, tmp_path / "broken", step), run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8)
-    assert [numbers([one]) + one["tests"] for one in broken] == [numbers([one]) + one["tests"] for one in whole]
+    broken, whole = (
+        broken_off(group, tmp_path / "broken", step),
+        run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8),
+    )
+    assert [numbers([one]) + one["tests"] for one in broken] == [
+        numbers([one]) + one["tests"] for one in whole
+    ]
 
 
 @pytest.mark.slow
@@ -121,7 +158,10 @@ def test_a_group_of_which_some_are_over_goes_on_with_the_rest(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_what_stopped_early_is_kept_and_not_trained_again(tmp_path: Path) -> None:
-    at_step_8 = [result["curve"][1]["accuracy"] for result in run_cells(cells(), Store(tmp_path / "first"), Silent(), stack=8)]
+    at_step_8 = [
+        result["curve"][1]["accuracy"]
+        for result in run_cells(cells(), Store(tmp_path / "first"), Silent(), stack=8)
+    ]
     group = cells(protocol__stop_at=max(at_step_8))
     whole = run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8)
     stopped = [len(result["curve"]) == 2 for result in whole]
@@ -145,7 +185,9 @@ class Mine(nn.Module):
 
 
 @pytest.mark.slow
-def test_why_a_group_could_not_be_stacked_is_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_a_group_could_not_be_stacked_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(WAITS)
     group, store = cells("./mine.py:Mine", [0, 1]), Store(tmp_path)
@@ -157,7 +199,10 @@ def test_why_a_group_could_not_be_stacked_is_not_forgotten(tmp_path: Path, monke
     assert "could not be stacked: mine.py line 8" in resumed["stack"]["note"]
 
 
-@pytest.mark.parametrize("harm", ["a bit", pytest.param("cut off", marks=pytest.mark.slow), pytest.param("empty", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "harm",
+    ["a bit", pytest.param("cut off", marks=pytest.mark.slow), pytest.param("empty", marks=pytest.mark.slow)],
+)
 def test_a_checkpoint_that_was_harmed_is_not_trusted(tmp_path: Path, harm: str) -> None:
     group = cells(seeds=[0])
     with pytest.raises(BrokenOff):
@@ -198,7 +243,9 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("what", [pytest.param(name, marks=() if name == "a folder" else pytest.mark.slow) for name in HOSTILE])
+@pytest.mark.parametrize(
+    "what", [pytest.param(name, marks=() if name == "a folder" else pytest.mark.slow) for name in HOSTILE]
+)
 def test_whatever_has_the_name_of_a_checkpoint_hinders_no_run(tmp_path: Path, what: str) -> None:
     group, store = cells(seeds=[0]), Store(tmp_path)
     (tmp_path / ".checkpoints").mkdir()
@@ -231,7 +278,9 @@ class Draws(nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [8, 10])
-def test_what_a_layer_draws_with_other_generators_goes_on_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+def test_what_a_layer_draws_with_other_generators_goes_on_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("draws.py").write_text(DRAWS)
     group = cells("./draws.py:Draws", [0])
@@ -292,8 +341,16 @@ def test_tensors_that_do_not_fit_the_training_are_not_taken(kept: Path, harm: st
 
 @pytest.mark.parametrize(
     "make",
-    [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to(path.name), lambda path: path.mkdir()]
-    + [lambda path, text=text: path.write_bytes(text) for text in (b"[" * 100_000, b'{"a":' * 100_000, b"[1]\n", b"1\n")],
+    [
+        os.mkfifo,
+        lambda path: path.symlink_to("/dev/zero"),
+        lambda path: path.symlink_to(path.name),
+        lambda path: path.mkdir(),
+    ]
+    + [
+        lambda path, text=text: path.write_bytes(text)
+        for text in (b"[" * 100_000, b'{"a":' * 100_000, b"[1]\n", b"1\n")
+    ],
 )
 def test_what_is_no_checkpoint_is_not_waited_for(tmp_path: Path, make: Callable[[Path], Any]) -> None:
     path = tmp_path / f"{'a' * 64}.checkpoint"
@@ -326,7 +383,9 @@ def test_what_was_done_in_other_groups_leaves_no_checkpoint(tmp_path: Path) -> N
     assert not list((tmp_path / ".checkpoints").iterdir())
 
 
-def test_checkpoints_are_kept_no_more_often_than_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_are_kept_no_more_often_than_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(jobs, "Checkpoints", lambda folder: Checkpoints(folder, seconds=1000.0))
     with pytest.raises(BrokenOff):
         run_cells(cells(seeds=[0]), Store(tmp_path), Breaking(15))

@@ -20,11 +20,19 @@ SUITE = Suite.parse(
         "tasks": ["mqar"],
         "models": ["deltanet", {"model": "gla", "set": {"model.heads": 4}}],
         "seeds": "0-1",
-        "set": {"task.seq_len": 16, "task.kv_pairs": 2, "task.vocab_size": 16, "model.d_model": 16, "model.layers": 1},
+        "set": {
+            "task.seq_len": 16,
+            "task.kv_pairs": 2,
+            "task.vocab_size": 16,
+            "model.d_model": 16,
+            "model.layers": 1,
+        },
     },
     where="suite",
 )
-SEARCHED = Suite.parse(SUITE.model_dump(exclude={"search"}) | {"search": {"seeds": [100], "extensions": 0}}, where="suite")
+SEARCHED = Suite.parse(
+    SUITE.model_dump(exclude={"search"}) | {"search": {"seeds": [100], "extensions": 0}}, where="suite"
+)
 
 
 @pytest.fixture
@@ -40,11 +48,25 @@ def keep(a_result: Callable[..., Any], tmp_path: Path) -> Callable[..., Path]:
             from linbench.engine.lr_search import Search
 
             chosen = [Search(cell, suite.search) for cell in cells]
-            tuning = [cell for search in chosen for n in search.settings.grid for cell in search.at(n, search.settings.seeds, "tuning")]
-            cells = [*(tuning if tuned else []), *(search.at(-6, [search.cell.seed], "report")[0] for search in chosen)]
+            tuning = [
+                cell
+                for search in chosen
+                for n in search.settings.grid
+                for cell in search.at(n, search.settings.seeds, "tuning")
+            ]
+            cells = [
+                *(tuning if tuned else []),
+                *(search.at(-6, [search.cell.seed], "report")[0] for search in chosen),
+            ]
         for cell in cells:
             score = 0.9 if cell.protocol.lr == 1e-3 else 0.5
-            own = {"cell": cell.identity, "id": cell.id, "schema": SCHEMA, "purpose": cell.purpose, "curve": [a_point(score)]}
+            own = {
+                "cell": cell.identity,
+                "id": cell.id,
+                "schema": SCHEMA,
+                "purpose": cell.purpose,
+                "curve": [a_point(score)],
+            }
             store.put(a_result(cell.model.label, cell.seed, score) | own | more)
         return tmp_path / "kept"
 
@@ -60,26 +82,43 @@ def test_named_models_take_the_place_of_the_suites_with_what_it_sets_for_them() 
     assert named(plan.cells) == [("retnet", 4), ("retnet", 5), ("gla", 4), ("gla", 5)]
     assert [layer.settings.heads for cell in plan.cells for layer in cell.model.layers] == [2, 2, 4, 4]  # type: ignore[attr-defined]
     assert {cell.model.form for cell in plan.cells} == {"native"}
-    assert {cell.model.form for cell in comparing(["retnet", "gla"], SUITE, form="controlled", device="cpu").cells} == {"controlled"}
+    assert {
+        cell.model.form for cell in comparing(["retnet", "gla"], SUITE, form="controlled", device="cpu").cells
+    } == {"controlled"}
 
 
-def test_what_is_stored_elsewhere_is_read_and_the_suites_own_models_are_never_run(keep: Callable[..., Path]) -> None:
+def test_what_is_stored_elsewhere_is_read_and_the_suites_own_models_are_never_run(
+    keep: Callable[..., Path],
+) -> None:
     plan = comparing(["retnet"], SUITE, against=str(keep(SUITE, "deltanet")), device="cpu")
     assert named(plan.cells) == [("retnet", 0), ("retnet", 1)]
-    assert sorted((r["label"], r["cell"]["seed"]) for r in plan.known.values()) == [("deltanet", 0), ("deltanet", 1)]
+    assert sorted((r["label"], r["cell"]["seed"]) for r in plan.known.values()) == [
+        ("deltanet", 0),
+        ("deltanet", 1),
+    ]
     assert list(plan.left_out) == ["model gla"]
     both = comparing(["retnet", "deltanet"], SUITE, against=str(keep(SUITE, "deltanet")), device="cpu")
     assert named(both.cells) == named(plan.cells), "what is stored of a named model is not run again"
 
 
-def test_the_first_is_compared_with_what_was_read(keep: Callable[..., Path], a_result: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_first_is_compared_with_what_was_read(
+    keep: Callable[..., Path], a_result: Callable[..., Any], tmp_path: Path
+) -> None:
     plan = comparing(["retnet"], SUITE, against=str(keep(SUITE, "deltanet", "gla")), device="cpu")
-    mine = [a_result("retnet", cell.seed, 0.9 + cell.seed / 100) | {"cell": cell.identity} for cell in plan.cells]
+    mine = [
+        a_result("retnet", cell.seed, 0.9 + cell.seed / 100) | {"cell": cell.identity} for cell in plan.cells
+    ]
     (table,) = plan.tables(mine, Store(tmp_path / "not there"))
-    assert [(line.row.label, line.verdict) for line in table.lines] == [("retnet", "compared with"), ("deltanet", "worse"), ("gla", "worse")]
+    assert [(line.row.label, line.verdict) for line in table.lines] == [
+        ("retnet", "compared with"),
+        ("deltanet", "worse"),
+        ("gla", "worse"),
+    ]
 
 
-def test_speeds_are_read_from_both_stores(keep: Callable[..., Path], a_result: Callable[..., Any], tmp_path: Path) -> None:
+def test_speeds_are_read_from_both_stores(
+    keep: Callable[..., Path], a_result: Callable[..., Any], tmp_path: Path
+) -> None:
     plan = comparing(["retnet"], SUITE, against=str(keep(SUITE, "deltanet")), device="cpu")
     mine = [a_result("retnet", cell.seed, 0.9) | {"cell": cell.identity} for cell in plan.cells]
     own = Store(tmp_path / "own")
@@ -93,8 +132,17 @@ def test_speeds_are_read_from_both_stores(keep: Callable[..., Path], a_result: C
 
 def test_what_failed_elsewhere_or_is_of_other_code_is_not_read(keep: Callable[..., Path]) -> None:
     folder = str(keep(SUITE, "deltanet", status="failed", metrics={}))
-    assert named(comparing(["deltanet", "retnet"], SUITE, against=folder, device="cpu").cells)[:2] == [("deltanet", 0), ("deltanet", 1)]
-    with pytest.raises(UserError, match=r"nothing of the suite is stored in .* as this linbench would run it on cpu; run it without --against"):
+    assert named(comparing(["deltanet", "retnet"], SUITE, against=folder, device="cpu").cells)[:2] == [
+        ("deltanet", 0),
+        ("deltanet", 1),
+    ]
+    with pytest.raises(
+        UserError,
+        match=(
+            r"nothing of the suite is stored in .* as this linbench would run it on cpu; run it without"
+            r" --against"
+        ),
+    ):
         comparing(["retnet"], SUITE, against=folder, device="cpu")
 
 
@@ -118,16 +166,45 @@ def test_the_reference_is_what_comes_with_linbench() -> None:
 @pytest.mark.parametrize(
     ("models", "more", "sentence"),
     [
-        (["deltanet"], {}, "one variant alone is compared with nothing; name another, or --against reference."),
+        (
+            ["deltanet"],
+            {},
+            "one variant alone is compared with nothing; name another, or --against reference.",
+        ),
         (["deltanet", "deltanet"], {}, "one variant alone is compared with nothing"),
-        (["deltanet", "gla"], {"against": "nowhere"}, "there are no results in nowhere to compare against; name a folder that has some, or reference."),
-        (["deltanet"], {"against": "refrence"}, "there are no results in refrence to compare against; did you mean 'reference'?"),
-        (["deltanet", "deltanat"], {}, "deltanat cannot be compared on this suite: unknown model 'deltanat'; did you mean 'deltanet'?"),
-        (["deltanet", "base_conv"], {"form": "controlled"}, "base_conv cannot be compared on this suite: base_conv has no controlled form. With --form native"),
-        (["base_conv", "deltanet"], {"form": "controlled"}, "base_conv cannot be compared on this suite: base_conv has no controlled form."),
+        (
+            ["deltanet", "gla"],
+            {"against": "nowhere"},
+            "there are no results in nowhere to compare against; name a folder that has some, or reference.",
+        ),
+        (
+            ["deltanet"],
+            {"against": "refrence"},
+            "there are no results in refrence to compare against; did you mean 'reference'?",
+        ),
+        (
+            ["deltanet", "deltanat"],
+            {},
+            "deltanat cannot be compared on this suite: unknown model 'deltanat'; did you mean 'deltanet'?",
+        ),
+        (
+            ["deltanet", "base_conv"],
+            {"form": "controlled"},
+            (
+                "base_conv cannot be compared on this suite: base_conv has no controlled form. With --form"
+                " native"
+            ),
+        ),
+        (
+            ["base_conv", "deltanet"],
+            {"form": "controlled"},
+            "base_conv cannot be compared on this suite: base_conv has no controlled form.",
+        ),
     ],
 )
-def test_what_cannot_be_compared_is_refused_in_a_sentence(models: list[str], more: dict[str, str], sentence: str) -> None:
+def test_what_cannot_be_compared_is_refused_in_a_sentence(
+    models: list[str], more: dict[str, str], sentence: str
+) -> None:
     with pytest.raises(UserError) as refused:
         comparing(models, SUITE, device="cpu", **more)
     assert sentence in str(refused.value)

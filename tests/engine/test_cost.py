@@ -11,7 +11,13 @@ Make = Callable[..., Result]
 
 
 def cells(model: str = "deltanet", **settings: object) -> list[Cell]:
-    return plan("mqar", [model], device="cpu", seeds=[0, 1], settings={name.replace("__", "."): value for name, value in settings.items()})
+    return plan(
+        "mqar",
+        [model],
+        device="cpu",
+        seeds=[0, 1],
+        settings={name.replace("__", "."): value for name, value in settings.items()},
+    )
 
 
 def finished(make: Make, label: str, *, per_second: float, **more: object) -> Result:
@@ -25,12 +31,21 @@ def test_the_work_is_the_protocols_tokens_forward_and_twice_backward() -> None:
     per_token = cell.model.build(cell.task, seed=0).flops_per_token(cell.task.seq_len, cell.task.answers)
     assert per_token is not None
     assert flops(cell) == pytest.approx(3 * per_token * cell.steps * 32 * 64)
-    assert flops(cells(protocol__tokens=4_915_200)[0]) == pytest.approx(4 * 3 * per_token * cell.steps * 32 * 64)
+    assert flops(cells(protocol__tokens=4_915_200)[0]) == pytest.approx(
+        4 * 3 * per_token * cell.steps * 32 * 64
+    )
 
 
 def test_a_mixture_is_as_much_work_as_it_has_tokens() -> None:
     train = [{"seq_len": 32, "kv_pairs": 4, "examples": 320}, {"examples": 64}]
-    (cell,) = plan("mqar", ["deltanet"], device="cpu", settings={"protocol.epochs": 3}, train=train, test=[{"seq_len": 128, "kv_pairs": 16}, {}])
+    (cell,) = plan(
+        "mqar",
+        ["deltanet"],
+        device="cpu",
+        settings={"protocol.epochs": 3},
+        train=train,
+        test=[{"seq_len": 128, "kv_pairs": 16}, {}],
+    )
     per_token = cell.model.build(cell.task, seed=0).flops_per_token(128, 16)
     assert per_token is not None
     assert flops(cell) == pytest.approx(3 * per_token * 3 * (320 * 32 + 64 * 64))
@@ -39,7 +54,10 @@ def test_a_mixture_is_as_much_work_as_it_has_tokens() -> None:
 def test_a_model_is_judged_by_its_own_speed_else_by_that_of_all(a_result: Make) -> None:
     work = flops(cells()[0])
     assert work is not None
-    known = [finished(a_result, "deltanet", per_second=2e9), *(finished(a_result, name, per_second=1e9) for name in ("attention", "linear_attention", "gla"))]
+    known = [
+        finished(a_result, "deltanet", per_second=2e9),
+        *(finished(a_result, name, per_second=1e9) for name in ("attention", "linear_attention", "gla")),
+    ]
     assert seconds(cells(), pace(known, "cpu")) == pytest.approx(2 * work / 2e9)
     other = flops(cells("gated_deltanet")[0])
     assert other is not None
@@ -49,13 +67,22 @@ def test_a_model_is_judged_by_its_own_speed_else_by_that_of_all(a_result: Make) 
 def test_what_was_stacked_shared_its_seconds(a_result: Make) -> None:
     work = flops(cells()[0])
     assert work is not None
-    assert seconds(cells(), pace([finished(a_result, "deltanet", per_second=1e9, stack={"size": 4, "note": None})], "cpu")) == pytest.approx(2 * work / 4e9)
+    assert seconds(
+        cells(),
+        pace([finished(a_result, "deltanet", per_second=1e9, stack={"size": 4, "note": None})], "cpu"),
+    ) == pytest.approx(2 * work / 4e9)
 
 
 def test_without_anything_finished_there_is_no_estimate(a_result: Make) -> None:
     assert seconds(cells(), pace([], "cpu")) is None
-    assert seconds(cells(), pace([finished(a_result, "deltanet", per_second=1e9, device="NVIDIA H200")], "cpu")) is None
-    assert seconds(cells(), pace([finished(a_result, "deltanet", per_second=1e9, status="failed")], "cpu")) is None
+    assert (
+        seconds(cells(), pace([finished(a_result, "deltanet", per_second=1e9, device="NVIDIA H200")], "cpu"))
+        is None
+    )
+    assert (
+        seconds(cells(), pace([finished(a_result, "deltanet", per_second=1e9, status="failed")], "cpu"))
+        is None
+    )
 
 
 def test_small_steps_are_bound_by_their_number_and_large_ones_by_their_work(a_result: Make) -> None:
@@ -65,7 +92,11 @@ def test_small_steps_are_bound_by_their_number_and_large_ones_by_their_work(a_re
         return a_result(label, curve=[{"tokens": 7 * tokens, "step": 7}], seconds=7 * per_step)
 
     sizes = (1e4, 1e5, 1e6, 1e7)
-    known = [timed(label, tokens, times * (0.003 + 2e-9 * 30 * tokens)) for label, times in (("deltanet", 1.0), ("gla", 3.0)) for tokens in sizes]
+    known = [
+        timed(label, tokens, times * (0.003 + 2e-9 * 30 * tokens))
+        for label, times in (("deltanet", 1.0), ("gla", 3.0))
+        for tokens in sizes
+    ]
     found = pace(known, "cpu")
     assert found is not None
     for label, times in (("deltanet", 1.0), ("gla", 3.0), ("gated_deltanet", 2.0)):
@@ -76,9 +107,16 @@ def test_small_steps_are_bound_by_their_number_and_large_ones_by_their_work(a_re
             assert seconds([cell], found) == pytest.approx(times * (0.003 * cell.steps + 2e-9 * work))
 
 
-@pytest.mark.parametrize(("per_step", "least", "operation"), [((1.0, 4.0), 0.0, True), ((4.0, 1.0), True, 0.0)])
-def test_neither_steps_nor_work_take_less_than_nothing(a_result: Make, per_step: tuple[float, float], least: float, operation: float) -> None:
-    known = [a_result("deltanet", curve=[{"tokens": tokens, "step": 1}], seconds=took) for tokens, took in zip((1e3, 2e3), per_step, strict=True)]
+@pytest.mark.parametrize(
+    ("per_step", "least", "operation"), [((1.0, 4.0), 0.0, True), ((4.0, 1.0), True, 0.0)]
+)
+def test_neither_steps_nor_work_take_less_than_nothing(
+    a_result: Make, per_step: tuple[float, float], least: float, operation: float
+) -> None:
+    known = [
+        a_result("deltanet", curve=[{"tokens": tokens, "step": 1}], seconds=took)
+        for tokens, took in zip((1e3, 2e3), per_step, strict=True)
+    ]
     found = pace(known, "cpu")
     assert found is not None
     assert (found.least > 0, found.operation > 0) == (bool(least), bool(operation))

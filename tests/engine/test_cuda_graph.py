@@ -46,7 +46,10 @@ class Mine(nn.Module):
 def group(model: str, device: str = "cuda:0", **settings: Any) -> list[Cell]:
     more = {name.replace("__", "."): value for name, value in settings.items()}
     around = {name: value for name, value in SETTINGS.items() if name != "model.heads" or has_heads(model)}
-    return [plan("mqar", [model], device=device, seeds=[seed], settings=around | more | {"protocol.lr": rate})[0] for seed, rate in enumerate(RATES)]
+    return [
+        plan("mqar", [model], device=device, seeds=[seed], settings=around | more | {"protocol.lr": rate})[0]
+        for seed, rate in enumerate(RATES)
+    ]
 
 
 def begun(cells: Sequence[Cell], dtype: torch.dtype = torch.float32) -> Training:
@@ -87,7 +90,9 @@ def test_what_is_known_not_to_be_captured_is_called_as_it_is() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("model", [*MODELS, *OTHERS])
-def test_captured_steps_are_steps_as_called(model: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_captured_steps_are_steps_as_called(
+    model: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cells = group(model, protocol__precision=precision)
     captured, step = curve(cells)
     assert step.run.graph is not None, step.run.note
@@ -116,7 +121,10 @@ def test_gradients_in_float32_are_those_alone_on_a_gpu(model: str) -> None:
     def gradients(these: Sequence[Cell]) -> dict[str, Tensor]:
         training = begun(these)
         for x in training.stack.parameters.values():  # what starts at zero would hide what lies behind it
-            x.data.add_(0.05 * torch.randn(x.shape[1:], generator=torch.Generator().manual_seed(x[0].numel())).to(x.device))
+            x.data.add_(
+                0.05
+                * torch.randn(x.shape[1:], generator=torch.Generator().manual_seed(x[0].numel())).to(x.device)
+            )
         step = Step(training, 0, 0)
         step.feed.ready()
         batch = step.feed.batch()
@@ -128,12 +136,17 @@ def test_gradients_in_float32_are_those_alone_on_a_gpu(model: str) -> None:
         lone = gradients([cell])
         whole = torch.cat([x.flatten() for x in lone.values()]).norm()
         for name, alone in lone.items():
-            # a decay's gradient is a sum of terms that nearly cancel: its own norm says little of how exact they are
-            assert (together[name][r] - alone[0]).norm() <= 1e-5 * torch.maximum(alone.norm(), 1e-2 * whole), name
+            # a decay's gradient is a sum of terms that nearly cancel: its own norm says little of how exact
+            # they are
+            assert (together[name][r] - alone[0]).norm() <= 1e-5 * torch.maximum(
+                alone.norm(), 1e-2 * whole
+            ), name
 
 
 @pytest.mark.gpu
-def test_what_waits_for_the_device_is_called_as_it_is_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_waits_for_the_device_is_called_as_it_is_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(WAITS)
     settings = {name: value for name, value in SETTINGS.items() if name != "model.heads"}
@@ -163,7 +176,9 @@ def finds_no_memory(x: Tensor) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("breaks", [waits, finds_no_memory])
-def test_a_capture_that_is_given_up_leaves_its_stream_and_keeps_no_memory(breaks: Callable[[Tensor], None]) -> None:
+def test_a_capture_that_is_given_up_leaves_its_stream_and_keeps_no_memory(
+    breaks: Callable[[Tensor], None],
+) -> None:
     def function() -> None:
         x = torch.zeros(1 << 24, device="cuda")
         if captured.calls >= capture.WARMUP:

@@ -10,7 +10,14 @@ from linbench.engine.progress import Report
 from linbench.experiments.cell import Cell
 from linbench.experiments.plan import plan
 
-RESULT = {"status": "ok", "marks": ["undertrained"], "metrics": {"accuracy": 0.5}, "seconds": 3.2, "reason": None, "stack": {"size": 1, "note": None}}
+RESULT = {
+    "status": "ok",
+    "marks": ["undertrained"],
+    "metrics": {"accuracy": 0.5},
+    "seconds": 3.2,
+    "reason": None,
+    "stack": {"size": 1, "note": None},
+}
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -38,14 +45,19 @@ def test_a_failure_is_told_with_its_reason() -> None:
     plain = Plain(console)
     cells = plan("mqar", ["deltanet"], device="cpu")
     plain.begin(cells)
-    plain.finished(cells[0], {**RESULT, "status": "failed", "reason": "mine.py line 3: ValueError"}, stored=False)
+    plain.finished(
+        cells[0], {**RESULT, "status": "failed", "reason": "mine.py line 3: ValueError"}, stored=False
+    )
     assert isinstance(console.file, io.StringIO)
     assert "failed: mine.py line 3: ValueError" in console.file.getvalue()
 
 
 @pytest.mark.parametrize(
     ("stack", "shown"),
-    [({"size": 3, "note": None}, "3 s for 3 together\n"), ({"size": 1, "note": "could not be stacked: x"}, "3 s; could not be stacked: x\n")],
+    [
+        ({"size": 3, "note": None}, "3 s for 3 together\n"),
+        ({"size": 1, "note": "could not be stacked: x"}, "3 s; could not be stacked: x\n"),
+    ],
 )
 def test_what_was_stacked_and_what_could_not_be_is_told(stack: dict[str, object], shown: str) -> None:
     console = Console(file=io.StringIO(), width=200)
@@ -78,7 +90,11 @@ def test_every_running_group_keeps_a_bar_of_its_own() -> None:
     progress.finished(cells[2], RESULT, stored=False)
     progress.report(second, Report(6, 10, 1.5, None, 1.0))
     assert progress.bars.task_ids == began
-    assert shown(progress) == {"all cells": pytest.approx(2.8), "mqar quick attention seed 0 1": 6, "mqar quick deltanet seed 0 1": 6}
+    assert shown(progress) == {
+        "all cells": pytest.approx(2.8),
+        "mqar quick attention seed 0 1": 6,
+        "mqar quick deltanet seed 0 1": 6,
+    }
     progress.finished(cells[3], RESULT, stored=False)
     assert list(shown(progress)) == ["all cells", "mqar quick attention seed 0 1"]
     progress.end()
@@ -88,7 +104,15 @@ def test_the_total_never_goes_back() -> None:
     cells = plan("mqar", ["attention", "deltanet"], seeds=[0, 1], device="cpu")
     progress = live(cells)
     totals = [0.0]
-    for group, step in ((cells[:2], 8), (cells[2:], 1), (cells[:2], 9), (cells[2:], 2), (cells[:2], 1), (cells[:1], 2), (cells[2:], 10)):
+    for group, step in (
+        (cells[:2], 8),
+        (cells[2:], 1),
+        (cells[:2], 9),
+        (cells[2:], 2),
+        (cells[:2], 1),
+        (cells[:1], 2),
+        (cells[2:], 10),
+    ):
         progress.report(group, Report(step, 10, 1.5, None, 1.0))
         totals.append(shown(progress)["all cells"])
     for cell in cells:

@@ -30,7 +30,9 @@ def test_every_gpu_of_this_host_has_a_worker(two_gpus: None, devices: str | None
     assert found.silence == 60.0
 
 
-@pytest.mark.parametrize(("devices", "seen"), [("all", ["0", "1", "0"]), ("1", ["0", "0", "0"]), (None, ["0", "1", "0"])])
+@pytest.mark.parametrize(
+    ("devices", "seen"), [("all", ["0", "1", "0"]), ("1", ["0", "0", "0"]), (None, ["0", "1", "0"])]
+)
 def test_more_workers_than_gpus_share_them(two_gpus: None, devices: str | None, seen: list[str]) -> None:
     found = chosen(devices=devices, workers=3)
     assert [environment["CUDA_VISIBLE_DEVICES"] for environment in found.environments] == seen
@@ -54,18 +56,42 @@ def test_no_worker_is_this_process(two_gpus: None) -> None:
         ({"name": "rays"}, "unknown executor 'rays'; did you mean 'ray'? Allowed: local, ray."),
         ({"gpus": 0.5}, "--gpus is of a cluster: it goes with --executor ray."),
         ({"address": "auto"}, "--address is of a cluster: it goes with --executor ray."),
-        ({"name": "ray", "devices": "all"}, "--devices is of this host; a cluster runs as many groups as it has room for."),
-        ({"name": "ray", "workers": 2}, "--workers is of this host; a cluster runs as many groups as it has room for."),
-        ({"name": "ray", "device": "cuda:0"}, "--device cuda:0 is of this host; a cluster chooses GPUs itself: --device cuda."),
-        ({"name": "ray", "gpus": 1.5}, "--gpus takes what a group needs of one GPU, above 0 and at most 1, not 1.5."),
-        ({"name": "ray", "gpus": 0.0}, "--gpus takes what a group needs of one GPU, above 0 and at most 1, not 0."),
-        ({"name": "ray", "gpus": 0.5, "device": "cpu"}, "--gpus is for cells on a GPU, and these are on the CPU"),
+        (
+            {"name": "ray", "devices": "all"},
+            "--devices is of this host; a cluster runs as many groups as it has room for.",
+        ),
+        (
+            {"name": "ray", "workers": 2},
+            "--workers is of this host; a cluster runs as many groups as it has room for.",
+        ),
+        (
+            {"name": "ray", "device": "cuda:0"},
+            "--device cuda:0 is of this host; a cluster chooses GPUs itself: --device cuda.",
+        ),
+        (
+            {"name": "ray", "gpus": 1.5},
+            "--gpus takes what a group needs of one GPU, above 0 and at most 1, not 1.5.",
+        ),
+        (
+            {"name": "ray", "gpus": 0.0},
+            "--gpus takes what a group needs of one GPU, above 0 and at most 1, not 0.",
+        ),
+        (
+            {"name": "ray", "gpus": 0.5, "device": "cpu"},
+            "--gpus is for cells on a GPU, and these are on the CPU",
+        ),
         ({"devices": "some"}, "--devices takes all, or a number of GPUs, not 'some'."),
         ({"devices": "0"}, "--devices takes all, or a number of GPUs, not '0'."),
         ({"devices": "3"}, "3 GPUs are asked for; there are 2 here."),
-        ({"devices": "all", "workers": 0}, "--workers 0 is this process, with one device; leave --devices out."),
+        (
+            {"devices": "all", "workers": 0},
+            "--workers 0 is this process, with one device; leave --devices out.",
+        ),
         ({"devices": "all", "device": "cpu"}, "--devices is so many GPUs; leave --device out."),
-        ({"device": "cuda:1", "workers": 2}, "--device cuda:1 is for one worker; --devices 1 is one GPU for as many as you like."),
+        (
+            {"device": "cuda:1", "workers": 2},
+            "--device cuda:1 is for one worker; --devices 1 is one GPU for as many as you like.",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence(two_gpus: None, options: dict[str, Any], sentence: str) -> None:

@@ -24,7 +24,8 @@ def cells(*models: str, seeds: Sequence[int] = (0, 1)) -> list[Cell]:
 
 
 class Kept:
-    """Results as they would be stored: tuning runs by accuracy and loss at every rate, and reports at some."""
+    """Results as they would be stored: tuning runs by accuracy and loss at every rate, and reports at
+    some."""
 
     def __init__(self) -> None:
         self.results: dict[tuple[str, float, int], Result] = {}
@@ -34,9 +35,22 @@ class Kept:
 
     def put(self, model: str, n: int, seed: int, accuracy: float = 0.5, loss: float = 1.0) -> None:
         curve = [{"accuracy": accuracy, "loss": 0.0, "nll": loss}]
-        self.results[model, learning_rate(n), seed] = {"status": "ok", "chance": 0.1, "marks": [], "curve": curve, "lr": learning_rate(n), "seed": seed}
+        self.results[model, learning_rate(n), seed] = {
+            "status": "ok",
+            "chance": 0.1,
+            "marks": [],
+            "curve": curve,
+            "lr": learning_rate(n),
+            "seed": seed,
+        }
 
-    def tune(self, model: str, seeds: Sequence[int], accuracy: Callable[[int], float], loss: Callable[[int], float] = lambda n: 1.0) -> None:
+    def tune(
+        self,
+        model: str,
+        seeds: Sequence[int],
+        accuracy: Callable[[int], float],
+        loss: Callable[[int], float] = lambda n: 1.0,
+    ) -> None:
         for n in ASKED.grid:
             for seed in seeds:
                 self.put(model, n, seed, accuracy(n), loss(n))
@@ -60,7 +74,9 @@ def test_the_rules_of_former_days_are_searches_with_a_sentence_and_a_mark_of_the
 
 def test_a_former_rule_stands_in_for_todays_default_alone() -> None:
     one_seed = Former("m", "s", {"seeds": (1000,)})
-    assert one_seed.instead_of(ASKED.model_copy(update={"rates": 7})) == ASKED.model_copy(update={"rates": 7, "seeds": (1000,)})
+    assert one_seed.instead_of(ASKED.model_copy(update={"rates": 7})) == ASKED.model_copy(
+        update={"rates": 7, "seeds": (1000,)}
+    )
     assert one_seed.instead_of(ASKED.model_copy(update={"seeds": (5, 6, 7)})) is None
 
 
@@ -127,7 +143,11 @@ def test_models_are_judged_each_by_itself_and_without_any_search_nothing_is_gues
 
 def test_every_shipped_search_has_two_tuning_seeds_or_more() -> None:
     searches: dict[str, Any] = {name: load(name).search for name in shipped()}
-    searches |= {f"{claim.id}.{name}": grid.suite.search for claim in claims().values() for name, grid in claim.grids.items()}
+    searches |= {
+        f"{claim.id}.{name}": grid.suite.search
+        for claim in claims().values()
+        for name, grid in claim.grids.items()
+    }
     few = [name for name, search in searches.items() if search and len(search.seeds) < 2]
     assert few == []
     assert len(suite_block("search")["seeds"]) >= 2

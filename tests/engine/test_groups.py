@@ -9,19 +9,39 @@ from linbench.experiments.plan import plan
 
 
 def cells(model: str = "deltanet", seeds: tuple[int, ...] = (0, 1), **settings: object) -> list[Cell]:
-    return plan("mqar", [model], device="cpu", seeds=seeds, settings={name.replace("__", "."): value for name, value in settings.items()})
+    return plan(
+        "mqar",
+        [model],
+        device="cpu",
+        seeds=seeds,
+        settings={name.replace("__", "."): value for name, value in settings.items()},
+    )
 
 
 def test_seeds_rates_and_weight_decays_of_one_structure_train_together() -> None:
     alike = cells() + cells(protocol__lr=1e-2) + cells(protocol__weight_decay=0.3)
-    others = [cells(protocol__batch_size=16), cells(model__d_model=32), cells("linear_attention"), cells(task__kv_pairs=4), cells(protocol__clip=0.5)]
+    others = [
+        cells(protocol__batch_size=16),
+        cells(model__d_model=32),
+        cells("linear_attention"),
+        cells(task__kv_pairs=4),
+        cells(protocol__clip=0.5),
+    ]
     found = groups([*alike[:3], *(cell for other in others for cell in other), *alike[3:]], largest=100)
     assert found == [alike, *others]
 
 
 def test_mixtures_and_tests_are_part_of_the_structure() -> None:
     def mixed(examples: int = 100, **more: Any) -> list[Cell]:
-        return plan("mqar", ["deltanet"], device="cpu", seeds=(0, 1), settings={"protocol.epochs": 2}, train=[{"seq_len": 32, "examples": examples}], **more)
+        return plan(
+            "mqar",
+            ["deltanet"],
+            device="cpu",
+            seeds=(0, 1),
+            settings={"protocol.epochs": 2},
+            train=[{"seq_len": 32, "examples": examples}],
+            **more,
+        )
 
     found = [mixed(), mixed(200), mixed(test=[{"kv_pairs": 4}]), mixed(test=[{"kv_pairs": 4}, {}])]
     assert groups([cell for some in found for cell in some], largest=100) == found
@@ -30,7 +50,15 @@ def test_mixtures_and_tests_are_part_of_the_structure() -> None:
 def test_the_longest_segment_decides_how_many_fit() -> None:
     def size(*lengths: int) -> int:
         settings = {"protocol.epochs": 2, "protocol.batch_size": 1}
-        return stack_size(plan("mqar", ["deltanet"], device="cpu", settings=settings, train=[{"seq_len": n, "examples": 9} for n in lengths])[0])
+        return stack_size(
+            plan(
+                "mqar",
+                ["deltanet"],
+                device="cpu",
+                settings=settings,
+                train=[{"seq_len": n, "examples": 9} for n in lengths],
+            )[0]
+        )
 
     assert [size(64), size(64, 256), size(256, 64), size(256)] == [16, 4, 4, 4]
 

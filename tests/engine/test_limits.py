@@ -33,12 +33,21 @@ def test_a_soft_limit_is_raised(limit: list[tuple[int, int]]) -> None:
 @pytest.mark.parametrize(
     ("largest", "places", "sentence"),
     [
-        (64, 1, "this process may have 64 files open, and a group of 64 cells takes 104. Allow more with `ulimit -n 208`; or train fewer cells together, "),
+        (
+            64,
+            1,
+            (
+                "this process may have 64 files open, and a group of 64 cells takes 104. Allow more with"
+                " `ulimit -n 208`; or train fewer cells together, "
+            ),
+        ),
         (64, 1, "with --stack 24."),
         (1, 32, "and 32 groups of 1 cell take 258. Allow more with `ulimit -n 516`."),
     ],
 )
-def test_what_does_not_fit_is_one_sentence(limit: list[tuple[int, int]], largest: int, places: int, sentence: str) -> None:
+def test_what_does_not_fit_is_one_sentence(
+    limit: list[tuple[int, int]], largest: int, places: int, sentence: str
+) -> None:
     with pytest.raises(UserError) as raised:
         require_files(largest, places)
     assert sentence in str(raised.value)

@@ -32,7 +32,8 @@ def cells(models: Sequence[str] = ("deltanet",), seeds: Sequence[int] = (0, 1)) 
 
 
 class Runs:
-    """Instead of training: an accuracy or another status than `ok` for every learning rate, and a list of what was asked for."""
+    """Instead of training: an accuracy or another status than `ok` for every learning rate, and a list of
+    what was asked for."""
 
     def __init__(self, accuracy: Callable[[Cell], float | str]) -> None:
         self.accuracy = accuracy
@@ -61,7 +62,9 @@ class Runs:
 
 @pytest.fixture
 def searched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[Runs, list[Result]]]:
-    def run(accuracy: Callable[[Cell], float | str], asked: Sequence[Cell] | None = None) -> tuple[Runs, list[Result]]:
+    def run(
+        accuracy: Callable[[Cell], float | str], asked: Sequence[Cell] | None = None
+    ) -> tuple[Runs, list[Result]]:
         runs = Runs(accuracy)
         monkeypatch.setattr(what, "run_cells", runs)
         store = Store(tmp_path)
@@ -89,7 +92,9 @@ def test_the_default_is_a_grid_of_five_on_two_seeds() -> None:
     assert len(found.seeds) == 2
 
 
-def test_the_best_rate_on_the_tuning_seeds_is_reported_on_others(searched: Callable[..., tuple[Runs, list[Result]]]) -> None:
+def test_the_best_rate_on_the_tuning_seeds_is_reported_on_others(
+    searched: Callable[..., tuple[Runs, list[Result]]],
+) -> None:
     runs, found = searched(peaked(3.16e-3))
     assert runs.tuned == GRID
     assert {cell.seed for cell in runs.asked if cell.purpose == "tuning"} == {100, 101}
@@ -103,15 +108,21 @@ def test_the_best_rate_on_the_tuning_seeds_is_reported_on_others(searched: Calla
     }
 
 
-@pytest.mark.parametrize(("at", "tried"), [(1e-2, [*GRID, 3.16e-2]), (1e-4, [3.16e-5, *GRID]), (3.16e-2, [*GRID, 3.16e-2, 1e-1])])
-def test_the_grid_grows_beyond_an_edge_that_is_best(searched: Callable[..., tuple[Runs, list[Result]]], at: float, tried: list[float]) -> None:
+@pytest.mark.parametrize(
+    ("at", "tried"), [(1e-2, [*GRID, 3.16e-2]), (1e-4, [3.16e-5, *GRID]), (3.16e-2, [*GRID, 3.16e-2, 1e-1])]
+)
+def test_the_grid_grows_beyond_an_edge_that_is_best(
+    searched: Callable[..., tuple[Runs, list[Result]]], at: float, tried: list[float]
+) -> None:
     runs, found = searched(peaked(at))
     assert runs.tuned == tried
     assert found[0]["lr"] == at
     assert "lr_edge" not in found[0]["marks"]
 
 
-def test_a_best_rate_that_stays_on_the_edge_is_marked(searched: Callable[..., tuple[Runs, list[Result]]]) -> None:
+def test_a_best_rate_that_stays_on_the_edge_is_marked(
+    searched: Callable[..., tuple[Runs, list[Result]]],
+) -> None:
     runs, found = searched(peaked(1.0))
     assert runs.tuned == [*GRID, 3.16e-2, 1e-1]
     assert found[0]["lr"] == 1e-1
@@ -135,18 +146,34 @@ def test_of_equally_accurate_rates_that_of_the_lowest_loss_is_best_then_the_lowe
     accurate: list[float], losses: dict[float, float], ties: Any, best: float
 ) -> None:
     search = Search(cells()[0], SETTINGS.model_copy(update={"ties": ties}))
-    curves = {n: {"accuracy": 1.0 if learning_rate(n) in accurate else 0.5, "nll": losses.get(learning_rate(n), 0.5)} for n in SETTINGS.grid}
-    search.tried = {n: Trial.of([{"status": "ok", "chance": 0.1, "curve": [curve]}] * 2) for n, curve in curves.items()}
+    curves = {
+        n: {
+            "accuracy": 1.0 if learning_rate(n) in accurate else 0.5,
+            "nll": losses.get(learning_rate(n), 0.5),
+        }
+        for n in SETTINGS.grid
+    }
+    search.tried = {
+        n: Trial.of([{"status": "ok", "chance": 0.1, "curve": [curve]}] * 2) for n, curve in curves.items()
+    }
     assert learning_rate(search.best) == best
 
 
-def test_the_loss_is_the_mean_over_tuning_seeds_whatever_the_task_calls_it_and_none_of_a_run_that_diverged() -> None:
+def test_the_loss_is_the_mean_over_tuning_seeds_whatever_the_task_calls_it_and_none_of_a_run_that_diverged() -> (
+    None
+):
     def run(**last: float) -> Result:
-        return {"status": "ok", "chance": 0.1, "curve": [{"accuracy": 1.0, "loss": 9.0, "nll": 9.0}, {"accuracy": 1.0, "loss": 9.0, **last}]}
+        return {
+            "status": "ok",
+            "chance": 0.1,
+            "curve": [{"accuracy": 1.0, "loss": 9.0, "nll": 9.0}, {"accuracy": 1.0, "loss": 9.0, **last}],
+        }
 
     assert Trial.of([run(nll=0.1), run(nll=0.3)]) == Trial(True, 1.0, pytest.approx(0.2))
     assert Trial.of([run(mse=0.1)]) == Trial(True, 1.0, 0.1)
-    assert Trial.of([run(nll=0.1), {"status": "diverged", "chance": 0.1, "curve": []}]) == Trial(False, pytest.approx(0.55), inf)
+    assert Trial.of([run(nll=0.1), {"status": "diverged", "chance": 0.1, "curve": []}]) == Trial(
+        False, pytest.approx(0.55), inf
+    )
 
 
 def test_the_mean_over_tuning_seeds_decides(searched: Callable[..., tuple[Runs, list[Result]]]) -> None:
@@ -160,12 +187,19 @@ def test_the_mean_over_tuning_seeds_decides(searched: Callable[..., tuple[Runs, 
     assert dict(found[0]["search"]["accuracies"])[3.16e-3] == pytest.approx((0.8 + 0.1) / 2)
 
 
-def test_a_rate_that_diverged_stands_below_all_that_did_not(searched: Callable[..., tuple[Runs, list[Result]]]) -> None:
+def test_a_rate_that_diverged_stands_below_all_that_did_not(
+    searched: Callable[..., tuple[Runs, list[Result]]],
+) -> None:
     scores = dict(zip(GRID, [0.01, 0.06, 0.11, "diverged", 0.9], strict=True))
-    runs, found = searched(lambda cell: "diverged" if cell.protocol.lr == 1e-2 and cell.seed == 100 else scores[cell.protocol.lr])
+    runs, found = searched(
+        lambda cell: "diverged" if cell.protocol.lr == 1e-2 and cell.seed == 100 else scores[cell.protocol.lr]
+    )
     assert runs.tuned == GRID
     assert [(result["lr"], result["marks"]) for result in found] == [(1e-3, ["undertrained"])] * 2
-    assert found[0]["search"]["accuracies"][3:] == [[3.16e-3, 0.125], [1e-2, pytest.approx((0.9 + 0.125) / 2)]]
+    assert found[0]["search"]["accuracies"][3:] == [
+        [3.16e-3, 0.125],
+        [1e-2, pytest.approx((0.9 + 0.125) / 2)],
+    ]
 
 
 @pytest.mark.parametrize("status", ["failed", "timeout", "oom"])
@@ -184,9 +218,14 @@ def test_a_rate_without_a_number_is_not_chosen_and_takes_the_report_out_of_every
     assert found[0]["search"]["accuracies"][3] == [3.16e-3, None]
 
 
-def test_a_model_of_which_no_rate_has_a_number_is_told_when_the_others_are_run(searched: Callable[..., tuple[Runs, list[Result]]], tmp_path: Path) -> None:
+def test_a_model_of_which_no_rate_has_a_number_is_told_when_the_others_are_run(
+    searched: Callable[..., tuple[Runs, list[Result]]], tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match="no learning rate of deltanet can be chosen"):
-        searched(lambda cell: "oom" if cell.model.label == "deltanet" else peaked(1e-3)(cell), cells(["deltanet", "linear_attention"]))
+        searched(
+            lambda cell: "oom" if cell.model.label == "deltanet" else peaked(1e-3)(cell),
+            cells(["deltanet", "linear_attention"]),
+        )
     kept = [json.loads(path.read_text()) for path in tmp_path.glob("*.json")]
     assert [(result["label"], result["lr"]) for result in kept] == [("linear_attention", 1e-3)] * 2
 
@@ -194,7 +233,9 @@ def test_a_model_of_which_no_rate_has_a_number_is_told_when_the_others_are_run(s
 def test_every_model_has_its_own_rate(searched: Callable[..., tuple[Runs, list[Result]]]) -> None:
     best = {"deltanet": 1e-3, "linear_attention": 3.16e-3}
     found = searched(lambda cell: peaked(best[cell.model.label])(cell), cells(list(best)))[1]
-    assert [(result["label"], result["lr"], result["seed"]) for result in found] == [(name, best[name], seed) for name in best for seed in (0, 1)]
+    assert [(result["label"], result["lr"], result["seed"]) for result in found] == [
+        (name, best[name], seed) for name in best for seed in (0, 1)
+    ]
 
 
 def test_a_tuning_seed_is_not_reported(searched: Callable[..., tuple[Runs, list[Result]]]) -> None:
@@ -213,7 +254,8 @@ def test_a_rate_beside_a_search_is_refused_in_python_too() -> None:
 
 
 class ByModel:
-    """An executor that has a place for every job, and ends those of `first` before any other; `breaks` after so many."""
+    """An executor that has a place for every job, and ends those of `first` before any other; `breaks` after
+    so many."""
 
     sharing, places, silence = 1, 1, 1800.0
 
@@ -224,7 +266,9 @@ class ByModel:
     def alone(self) -> "ByModel":
         return self
 
-    def __call__(self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
+    def __call__(
+        self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]
+    ) -> Iterator[tuple[int, Outcome]]:
         waiting = Waiting(jobs)
         running: dict[int, Job] = {}
         while True:
@@ -253,9 +297,18 @@ def scored(a_result: Callable[..., Result]) -> Callable[[Cell], Result]:
     return result
 
 
-def test_a_search_does_not_wait_for_that_of_another_model(scored: Callable[[Cell], Result], tmp_path: Path) -> None:
+def test_a_search_does_not_wait_for_that_of_another_model(
+    scored: Callable[[Cell], Result], tmp_path: Path
+) -> None:
     executor = ByModel(scored, "deltanet")
-    found = run_searched(cells(["linear_attention", "deltanet"]), Store(tmp_path), Silent(), settings=SETTINGS, executor=executor, stack=16)
+    found = run_searched(
+        cells(["linear_attention", "deltanet"]),
+        Store(tmp_path),
+        Silent(),
+        settings=SETTINGS,
+        executor=executor,
+        stack=16,
+    )
     one = [*["tuning"] * 3, "report"]  # the grid, and twice the next rate beyond its edge
     assert [label for label, _ in executor.over] == ["deltanet"] * 4 + ["linear_attention"] * 4
     assert [purpose for _, purpose in executor.over] == one * 2
@@ -264,9 +317,20 @@ def test_a_search_does_not_wait_for_that_of_another_model(scored: Callable[[Cell
     ]
 
 
-def test_what_a_search_says_of_a_report_is_kept_though_others_are_broken_off(scored: Callable[[Cell], Result], tmp_path: Path) -> None:
+def test_what_a_search_says_of_a_report_is_kept_though_others_are_broken_off(
+    scored: Callable[[Cell], Result], tmp_path: Path
+) -> None:
     store = Store(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        run_searched(cells(["linear_attention", "deltanet"]), store, Silent(), settings=SETTINGS, executor=ByModel(scored, "deltanet", breaks=4), stack=16)
+        run_searched(
+            cells(["linear_attention", "deltanet"]),
+            store,
+            Silent(),
+            settings=SETTINGS,
+            executor=ByModel(scored, "deltanet", breaks=4),
+            stack=16,
+        )
     kept = [result for result in store.all() if result["purpose"] == "report"]
-    assert [(result["label"], result["marks"], result["search"]["best"]) for result in kept] == [("deltanet", ["lr_edge"], 0.1)] * 2
+    assert [(result["label"], result["marks"], result["search"]["best"]) for result in kept] == [
+        ("deltanet", ["lr_edge"], 0.1)
+    ] * 2

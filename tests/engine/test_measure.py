@@ -26,8 +26,13 @@ def test_a_group_finds_what_its_cells_find_alone() -> None:
         assert alone["stack"]["size"] == 1
         assert (result["id"], result["status"], result["model"]) == (alone["id"], "ok", alone["model"])
         assert result["metrics"]["nll"] == pytest.approx(alone["metrics"]["nll"], rel=1e-4)
-        assert [point["loss"] for point in result["curve"]] == pytest.approx([point["loss"] for point in alone["curve"]], rel=1e-4)
-        assert result["slices"]["distance"]["accuracy"]["weight"] == alone["slices"]["distance"]["accuracy"]["weight"]
+        assert [point["loss"] for point in result["curve"]] == pytest.approx(
+            [point["loss"] for point in alone["curve"]], rel=1e-4
+        )
+        assert (
+            result["slices"]["distance"]["accuracy"]["weight"]
+            == alone["slices"]["distance"]["accuracy"]["weight"]
+        )
 
 
 @pytest.mark.slow
@@ -45,7 +50,9 @@ def test_one_that_diverges_does_not_harm_the_others() -> None:
 def test_when_half_are_over_the_rest_goes_on_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
     parts: list[tuple[int, ...]] = []
     part = Stack.part
-    monkeypatch.setattr(Stack, "part", lambda self, replicas: parts.append(tuple(replicas)) or part(self, replicas))
+    monkeypatch.setattr(
+        Stack, "part", lambda self, replicas: parts.append(tuple(replicas)) or part(self, replicas)
+    )
     group = [*cells(seeds=[0], protocol__lr=1e30), *cells(seeds=[1])]
     broken, sound = results(group)
     assert parts == [(1,)]
@@ -87,21 +94,33 @@ def test_what_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch, fits: int,
     monkeypatch.setattr(what, "train", narrow)
     found = results(cells(seeds=range(5), **FEW))
     if fits:
-        assert sorted((result["stack"]["size"] for result in found), reverse=True) == sorted((n for n in sizes for _ in range(n)), reverse=True)
+        assert sorted((result["stack"]["size"] for result in found), reverse=True) == sorted(
+            (n for n in sizes for _ in range(n)), reverse=True
+        )
         assert all(result["status"] == "ok" for result in found)
         assert all("were too many: " in result["stack"]["note"] for result in found)
     else:
-        assert [(result["status"], result["reason"]) for result in found] == [("oom", "CUDA out of memory. Tried to allocate much.")] * 5
+        assert [(result["status"], result["reason"]) for result in found] == [
+            ("oom", "CUDA out of memory. Tried to allocate much.")
+        ] * 5
 
 
 @pytest.mark.gpu
 def test_what_does_not_fit_a_gpu_is_halved_and_alone_it_is_out_of_memory() -> None:
-    group = cells(seeds=range(4), device="cuda:0", protocol__batch_size=2048, protocol__tokens=20 * 2048 * 16, model__d_model=128)
+    group = cells(
+        seeds=range(4),
+        device="cuda:0",
+        protocol__batch_size=2048,
+        protocol__tokens=20 * 2048 * 16,
+        model__d_model=128,
+    )
 
     def found(times: float) -> list[Result]:
         torch.cuda.empty_cache()
         most = torch.cuda.memory_reserved() + times * alone
-        torch.cuda.set_per_process_memory_fraction(min(1.0, most / torch.cuda.get_device_properties(0).total_memory))
+        torch.cuda.set_per_process_memory_fraction(
+            min(1.0, most / torch.cuda.get_device_properties(0).total_memory)
+        )
         try:
             return results(group)
         finally:
@@ -113,9 +132,16 @@ def test_what_does_not_fit_a_gpu_is_halved_and_alone_it_is_out_of_memory() -> No
     results(group[:1])
     alone = torch.cuda.max_memory_allocated() - before
     halved = found(2.9)
-    assert [(result["status"], result["reason"], result["stack"]["note"]) for result in halved if result["status"] != "ok"] == []
+    assert [
+        (result["status"], result["reason"], result["stack"]["note"])
+        for result in halved
+        if result["status"] != "ok"
+    ] == []
     assert {result["stack"]["size"] for result in halved} <= {1, 2}
-    assert all("4 were too many: " in result["stack"]["note"] or "2 were too many: " in result["stack"]["note"] for result in halved)
+    assert all(
+        "4 were too many: " in result["stack"]["note"] or "2 were too many: " in result["stack"]["note"]
+        for result in halved
+    )
     assert [(result["status"], result["stack"]["size"]) for result in found(0.5)] == [("oom", 1)] * 4
     assert [result["status"] for result in found(math.inf)] == ["ok"] * 4
 
@@ -134,7 +160,9 @@ def test_what_fails_alone_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("model", ["gated_deltanet", "attention", "linear_attention", "deltanet"])
 @pytest.mark.parametrize("seeds", [[0], [0, 1]])
 def test_bf16_is_a_row_of_its_own_and_finds_about_the_same(model: str, seeds: list[int]) -> None:
-    exact, rounded = (results(cells(model, seeds, protocol__precision=precision)) for precision in ("fp32", "bf16"))
+    exact, rounded = (
+        results(cells(model, seeds, protocol__precision=precision)) for precision in ("fp32", "bf16")
+    )
     for one, other in zip(exact, rounded, strict=True):
         assert other["status"] == "ok", other["reason"]
         assert one["id"] != other["id"]
@@ -146,7 +174,10 @@ def test_what_a_cpu_has_no_memory_for_is_told_before_it_is_tried(monkeypatch: py
     (large,) = cells(seeds=[0], protocol__batch_size=1 << 20, task__seq_len=4096, model__d_model=1024)
     (result,) = results([large])
     assert result["status"] == "oom"
-    assert re.fullmatch(r"out of memory: training takes [\d,.]+ GiB at the least, and this machine has [\d.]+ GiB", result["reason"])
+    assert re.fullmatch(
+        r"out of memory: training takes [\d,.]+ GiB at the least, and this machine has [\d.]+ GiB",
+        result["reason"],
+    )
     several = cells(seeds=[0, 1])
     monkeypatch.setattr(what, "total_memory", lambda: int(1.5 * least_bytes(several[0])))
     assert [(found["status"], found["stack"]["size"]) for found in results(several)] == [("ok", 1)] * 2

@@ -1,4 +1,5 @@
-"""Modules that cannot be stacked, keep what they computed, or carry more from call to call than their tensors."""
+"""Modules that cannot be stacked, keep what they computed, or carry more from call to call than their
+tensors."""
 
 from pathlib import Path
 
@@ -25,7 +26,9 @@ class Mine(nn.Module):
 
 
 @pytest.mark.parametrize("seeds", [[0], [0, 1], [0, 1, 2]])
-def test_a_module_that_keeps_what_it_computed_stops_early_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: list[int]) -> None:
+def test_a_module_that_keeps_what_it_computed_stops_early_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: list[int]
+) -> None:
     for result in results(brought(tmp_path, monkeypatch, KEEPING, seeds, **{"protocol.stop_at": 0.001})):
         assert (result["status"], result["stack"]) == ("ok", {"size": len(seeds), "note": None})
         assert len(result["curve"]) < 5
@@ -44,7 +47,9 @@ class Mine(nn.Module):
 """
 
 
-def test_what_cannot_be_stacked_runs_one_after_another_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_stacked_runs_one_after_another_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for result in results(brought(tmp_path, monkeypatch, UNSTACKABLE, [0, 1])):
         assert result["status"] == "ok"
         assert result["stack"]["size"] == 1
@@ -91,22 +96,33 @@ def test_a_module_that_carries_more_than_its_tensors_trains_alone_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, attribute: str, seeds: list[int]
 ) -> None:
     rests: list[Training] = []
-    for result in measure(brought(tmp_path, monkeypatch, module, seeds), lambda report: None, on_rest=rests.append):
+    for result in measure(
+        brought(tmp_path, monkeypatch, module, seeds), lambda report: None, on_rest=rests.append
+    ):
         assert (result["status"], result["stack"]["size"]) == ("ok", 1)
         assert f"Mine carries {attribute} from call to call" in result["stack"]["note"]
     assert not rests, "nothing is kept of what could not go on"
 
 
-def test_a_buffer_assigned_anew_finds_what_one_written_in_place_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_buffer_assigned_anew_finds_what_one_written_in_place_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stop = {"protocol.stop_at": 0.001}
-    assigned, in_place = (results(brought(tmp_path, monkeypatch, module, [0, 1], **stop)) for module in (ASSIGNED, IN_PLACE))
+    assigned, in_place = (
+        results(brought(tmp_path, monkeypatch, module, [0, 1], **stop)) for module in (ASSIGNED, IN_PLACE)
+    )
     assert [result["stack"] for result in in_place] == [{"size": 2, "note": None}] * 2
     for one, other in zip(assigned, in_place, strict=True):
         assert one["metrics"]["nll"] == pytest.approx(other["metrics"]["nll"], rel=1e-4)
 
 
 def test_a_cpu_too_can_be_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    group = brought(tmp_path, monkeypatch, UNSTACKABLE.replace("self.linear(x)", "self.linear(x) + x.new_empty(1 << 50)"), [0])
+    group = brought(
+        tmp_path,
+        monkeypatch,
+        UNSTACKABLE.replace("self.linear(x)", "self.linear(x) + x.new_empty(1 << 50)"),
+        [0],
+    )
     (result,) = results(group)
     assert result["status"] == "oom"
     assert "can't allocate memory" in result["reason"] or "not enough memory" in result["reason"]

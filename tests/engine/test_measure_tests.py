@@ -14,7 +14,14 @@ TESTS = [{}, {"seq_len": 32, "kv_pairs": 4}, {"kv_pairs": 4}]
 
 
 def examined(test: Sequence[dict[str, Any]], seeds: Sequence[int], **settings: Any) -> list[Cell]:
-    return plan("mqar", ["deltanet"], device="cpu", seeds=seeds, settings=TINY | FEW | {"task.power_a": 1} | settings, test=test)
+    return plan(
+        "mqar",
+        ["deltanet"],
+        device="cpu",
+        seeds=seeds,
+        settings=TINY | FEW | {"task.power_a": 1} | settings,
+        test=test,
+    )
 
 
 @pytest.mark.parametrize("seeds", [pytest.param([0], marks=pytest.mark.slow), [0, 1]])
@@ -24,8 +31,16 @@ def test_several_tests_find_what_each_finds_alone(seeds: list[int]) -> None:
     for r, result in enumerate(together):
         assert [test["metrics"] for test in result["tests"]] == [one[r]["metrics"] for one in alone]
         assert [test["slices"] for test in result["tests"]] == [one[r]["slices"] for one in alone]
-        assert [test["chance"] for test in result["tests"]] == pytest.approx([1 / 2, 1 / 4, 1 / 4]) == [one[r]["chance"] for one in alone]
-        assert [(test["settings"]["seq_len"], test["settings"]["kv_pairs"]) for test in result["tests"]] == [(16, 2), (32, 4), (16, 4)]
+        assert (
+            [test["chance"] for test in result["tests"]]
+            == pytest.approx([1 / 2, 1 / 4, 1 / 4])
+            == [one[r]["chance"] for one in alone]
+        )
+        assert [(test["settings"]["seq_len"], test["settings"]["kv_pairs"]) for test in result["tests"]] == [
+            (16, 2),
+            (32, 4),
+            (16, 4),
+        ]
         assert not any("tests" in one[r] for one in alone)
         assert result["slices"] == {}
 
@@ -41,13 +56,21 @@ def test_all_tests_are_worth_their_mean() -> None:
     assert result["chance"] == pytest.approx((1 / 2 + 1 / 4 + 1 / 4) / 3)
     counted = [sum(test["slices"]["slot"]["accuracy"]["weight"]) for test in result["tests"]]
     assert counted == [64 * 2, 64 * 4, 64 * 4], "each test has as many examples as the protocol says"
-    pooled = [(sum(test["slices"]["slot"]["accuracy"]["sum"]) / pairs, 64) for test, pairs in zip(result["tests"], (2, 4, 4), strict=True)]
-    assert result["metrics"]["accuracy"] == pytest.approx(sum(right for right, _ in pooled) / sum(examples for _, examples in pooled))
+    pooled = [
+        (sum(test["slices"]["slot"]["accuracy"]["sum"]) / pairs, 64)
+        for test, pairs in zip(result["tests"], (2, 4, 4), strict=True)
+    ]
+    assert result["metrics"]["accuracy"] == pytest.approx(
+        sum(right for right, _ in pooled) / sum(examples for _, examples in pooled)
+    )
 
 
 def test_sizes_are_told_at_the_longest_test() -> None:
     attention = plan("mqar", ["attention"], device="cpu", settings=TINY | FEW, test=TESTS)
-    (result,), (longest,) = results(attention), results(plan("mqar", ["attention"], device="cpu", settings=TINY | FEW, test=TESTS[1:2]))
+    (result,), (longest,) = (
+        results(attention),
+        results(plan("mqar", ["attention"], device="cpu", settings=TINY | FEW, test=TESTS[1:2])),
+    )
     assert result["model"] == longest["model"]
     assert result["model"]["state"]["cache"] == 2 * 32 * 2 * 16
 

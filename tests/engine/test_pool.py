@@ -81,7 +81,9 @@ class Watching(Silent):
 
 
 def cells(*models: str, seeds: Sequence[int] = (0, 1), **settings: Any) -> list[Cell]:
-    return plan("mqar", list(models or ("deltanet", "attention")), device="cpu", seeds=seeds, settings=TINY | settings)
+    return plan(
+        "mqar", list(models or ("deltanet", "attention")), device="cpu", seeds=seeds, settings=TINY | settings
+    )
 
 
 @pytest.fixture
@@ -95,7 +97,12 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_cell_is_the_same_in_another_process(mine: Path, model: str) -> None:
     (cell,) = cells(model, seeds=[3])
     again = pickle.loads(pickle.dumps(cell))
-    assert (again.id, again.preset, again.purpose, again.model.label) == (cell.id, cell.preset, cell.purpose, cell.model.label)
+    assert (again.id, again.preset, again.purpose, again.model.label) == (
+        cell.id,
+        cell.preset,
+        cell.purpose,
+        cell.model.label,
+    )
 
 
 def test_a_plugin_that_was_edited_meanwhile_is_what_it_was_when_the_run_began(mine: Path) -> None:
@@ -116,9 +123,22 @@ def test_what_is_installed_and_was_changed_meanwhile_is_refused() -> None:
 def test_code_of_other_people_needs_a_process_to_itself(mine: Path) -> None:
     (mine / "other.py").write_text(MINE)
     job = [
-        kind(Job(cells(model), [], None)) for model in ("deltanet", "mine.py:Mine", "./mine.py:Mine+deltanet", "./other.py:Mine", "mine.py:Mine+other.py:Mine")
+        kind(Job(cells(model), [], None))
+        for model in (
+            "deltanet",
+            "mine.py:Mine",
+            "./mine.py:Mine+deltanet",
+            "./other.py:Mine",
+            "mine.py:Mine+other.py:Mine",
+        )
     ]
-    assert job == [None, {str(mine / "mine.py")}, {str(mine / "mine.py")}, {str(mine / "other.py")}, {str(mine / "mine.py"), str(mine / "other.py")}]
+    assert job == [
+        None,
+        {str(mine / "mine.py")},
+        {str(mine / "mine.py")},
+        {str(mine / "other.py")},
+        {str(mine / "mine.py"), str(mine / "other.py")},
+    ]
 
 
 @pytest.mark.slow
@@ -127,7 +147,9 @@ def test_workers_find_what_one_process_finds(tmp_path: Path) -> None:
     group, watching = cells(), Watching()
     pooled = run_cells(group, Store(tmp_path / "pooled"), watching, executor=TWO)
     alone = run_cells(group, Store(tmp_path / "alone"), Silent())
-    assert [(result["id"], result["metrics"], result["curve"]) for result in pooled] == [(result["id"], result["metrics"], result["curve"]) for result in alone]
+    assert [(result["id"], result["metrics"], result["curve"]) for result in pooled] == [
+        (result["id"], result["metrics"], result["curve"]) for result in alone
+    ]
     assert watching.reported == {cell.id for cell in group}
     assert sorted(watching.done) == sorted((cell.id, "ok", False) for cell in group)
     again = Watching()
@@ -138,7 +160,11 @@ def test_workers_find_what_one_process_finds(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_worker_that_dies_costs_its_group_alone(mine: Path, workers: int) -> None:
-    group = [*cells("./mine.py:Mine", seeds=[0], **{"model.what": "dies"}), *cells(), *cells("./mine.py:Mine", seeds=[0])]
+    group = [
+        *cells("./mine.py:Mine", seeds=[0], **{"model.what": "dies"}),
+        *cells(),
+        *cells("./mine.py:Mine", seeds=[0]),
+    ]
     found = run_cells(group, Store(mine / "results"), Silent(), executor=pool("cpu", workers))
     assert [result["status"] for result in found] == ["failed"] + ["ok"] * (len(group) - 1)
     assert found[0]["reason"] == "its process died with exit code 7"
@@ -146,7 +172,9 @@ def test_a_worker_that_dies_costs_its_group_alone(mine: Path, workers: int) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("what", "processes", "status"), [("lost once", 2, "ok"), ("lost", TRIES, "failed")])
-def test_a_group_whose_gpu_is_lost_goes_on_in_another_process(mine: Path, what: str, processes: int, status: str) -> None:
+def test_a_group_whose_gpu_is_lost_goes_on_in_another_process(
+    mine: Path, what: str, processes: int, status: str
+) -> None:
     """Its process is told that its device answers no more, whatever is true."""
     ill = cells("./mine.py:Mine", **{"model.what": what})
     others = cells("attention")
@@ -155,7 +183,8 @@ def test_a_group_whose_gpu_is_lost_goes_on_in_another_process(mine: Path, what: 
     assert len(set((mine / what).read_text().split())) == processes
     if status == "failed":
         assert {result["reason"] for result in found[: len(ill)]} == {
-            f"{TRIES} times over: the GPU answers this process no more: mine.py line 27: RuntimeError: an illegal address."
+            f"{TRIES} times over: the GPU answers this process no more: mine.py line 27: RuntimeError: an"
+            " illegal address."
         }
 
 
@@ -163,7 +192,9 @@ def test_this_process_does_not_go_on_without_its_gpu(tmp_path: Path, monkeypatch
     first, second, third = cells("attention", "deltanet", seeds=[0]) + cells("linear_attention", seeds=[0])
     monkeypatch.setattr("linbench.engine.measure.answers", lambda device: False)
     monkeypatch.setattr("linbench.models.deltanet.DeltaNet.recur", lambda *given, **more: 1 / 0)
-    with pytest.raises(DeviceLostError, match=r"the GPU answers this process no more: .*ZeroDivisionError: division by zero"):
+    with pytest.raises(
+        DeviceLostError, match=r"the GPU answers this process no more: .*ZeroDivisionError: division by zero"
+    ):
         run_cells([first, second, third], Store(tmp_path), Silent())
     assert [result["id"] for result in Store(tmp_path).all()] == [first.id]
 
@@ -172,7 +203,9 @@ def test_this_process_does_not_go_on_without_its_gpu(tmp_path: Path, monkeypatch
 def test_a_group_that_met_an_illegal_address_goes_on_in_another_process(mine: Path) -> None:
     ill, others = ({**TINY, "model.what": "beyond once"}, TINY)
     group = [
-        cell for model, given in (("./mine.py:Mine", ill), ("attention", others)) for cell in plan("mqar", [model], device="cuda", seeds=[0, 1], settings=given)
+        cell
+        for model, given in (("./mine.py:Mine", ill), ("attention", others))
+        for cell in plan("mqar", [model], device="cuda", seeds=[0, 1], settings=given)
     ]
     found = run_cells(group, Store(mine / "results"), Silent(), executor=pool("cuda", 1))
     assert [result["status"] for result in found] == ["ok"] * 4
@@ -195,19 +228,29 @@ def test_a_group_that_hangs_is_ended_with_all_that_it_started(mine: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("executor", "tries", "at_last"), [(ON_ONE_GPU, 2, "ok"), (TWO, 1, "oom")])
-def test_what_finds_no_memory_beside_others_is_run_once_more_alone(mine: Path, executor: Pool, tries: int, at_last: str) -> None:
-    group = [*cells("./mine.py:Mine", seeds=[0], **{"model.what": "full at first"}), *cells("./mine.py:Mine", seeds=[0], **{"model.what": "full"}), *cells()]
+def test_what_finds_no_memory_beside_others_is_run_once_more_alone(
+    mine: Path, executor: Pool, tries: int, at_last: str
+) -> None:
+    group = [
+        *cells("./mine.py:Mine", seeds=[0], **{"model.what": "full at first"}),
+        *cells("./mine.py:Mine", seeds=[0], **{"model.what": "full"}),
+        *cells(),
+    ]
     watching = Watching()
     found = run_cells(group, Store(mine / "results"), watching, executor=executor)
     assert [result["status"] for result in found] == [at_last, "oom"] + ["ok"] * (len(group) - 2)
-    assert sorted(watching.done) == sorted((cell.id, result["status"], False) for cell, result in zip(group, found, strict=True))
+    assert sorted(watching.done) == sorted(
+        (cell.id, result["status"], False) for cell, result in zip(group, found, strict=True)
+    )
     assert len(set((mine / "full").read_text().split())) == tries
 
 
 @pytest.mark.slow
 def test_what_a_worker_cannot_keep_ends_the_run_and_no_cell_has_failed(tmp_path: Path) -> None:
     class Full(Here):
-        def __call__(self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
+        def __call__(
+            self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]
+        ) -> Iterator[tuple[int, Outcome]]:
             return outcomes(_full, jobs, workers=1)
 
     with pytest.raises(StorageError, match="no space left"):
@@ -247,7 +290,9 @@ def test_every_gpu_has_a_worker_that_sees_no_other(monkeypatch: pytest.MonkeyPat
         pool("cuda", None, gpus=3)
 
 
-def test_workers_that_share_a_gpu_are_told_from_those_that_have_one_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_share_a_gpu_are_told_from_those_that_have_one_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(what.torch.cuda, "device_count", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     five = pool("cuda", 5)

@@ -1,4 +1,5 @@
-"""Layers that are not shipped are probed before they are trained, and what breaks a law is refused, or marked wherever it is shown."""
+"""Layers that are not shipped are probed before they are trained, and what breaks a law is refused, or marked
+wherever it is shown."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -60,13 +61,29 @@ ENCODER = "torch.nn:TransformerEncoderLayer[nhead=2,dim_feedforward=32,dropout=0
     ("Rolls[heads=2]", ["nondeterministic"], "two calls"), ("LeaksBehind[heads=2]", ["non-causal"], "second layer"),
     ("LeaksFloat", ["non-causal"], "token"), ("Overflowing", [None], "not all of its outputs are finite"), ("Short[heads=2]", [None], "gives [3, 1, 16]"),
 ])  # fmt: skip
-def test_each_law_that_is_broken_is_seen(planned: Callable[..., Cell], model: str, laws: list[str | None], where: str) -> None:
+def test_each_law_that_is_broken_is_seen(
+    planned: Callable[..., Cell], model: str, laws: list[str | None], where: str
+) -> None:
     found = seen(planned(model))
     assert [law for law, _ in found] == laws
     assert where in found[0][1]
 
 
-@pytest.mark.parametrize("model", ["TokensFirst", "OwnNorm", "Centred", "Skips", "Plain", "Convolves", "NormsInFloat", "OnlyFloat", "InHalf", "Unused"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        "TokensFirst",
+        "OwnNorm",
+        "Centred",
+        "Skips",
+        "Plain",
+        "Convolves",
+        "NormsInFloat",
+        "OnlyFloat",
+        "InHalf",
+        "Unused",
+    ],
+)
 def test_what_keeps_the_laws_is_not_blamed(planned: Callable[..., Cell], model: str) -> None:
     assert seen(planned(model)) == []
 
@@ -78,8 +95,13 @@ def test_it_is_probed_at_the_lengths_of_its_cell(planned: Callable[..., Cell]) -
     assert "of 256 on" in where
 
 
-def test_what_only_a_cells_precision_takes_is_probed_in_it(planned: Callable[..., Cell], tmp_path: Path) -> None:
-    text = "\n\nclass OnlyAutocast(Same):\n    def forward(self, x):\n        assert torch.is_autocast_enabled('cpu')\n        return super().forward(x)\n"
+def test_what_only_a_cells_precision_takes_is_probed_in_it(
+    planned: Callable[..., Cell], tmp_path: Path
+) -> None:
+    text = (
+        "\n\nclass OnlyAutocast(Same):\n    def forward(self, x):\n        assert"
+        " torch.is_autocast_enabled('cpu')\n        return super().forward(x)\n"
+    )
     cell = planned("Same")
     (tmp_path / "layers.py").write_text(LAYERS + text)
     cell = planned("OnlyAutocast", **{"protocol.precision": "bf16"})
@@ -92,7 +114,9 @@ def probed(cells: Sequence[Cell], *allow: str) -> Marks:
     return marks
 
 
-def test_a_constructor_that_draws_from_a_generator_of_its_own_is_nondeterministic_and_nothing_else(planned: Callable[..., Cell]) -> None:
+def test_a_constructor_that_draws_from_a_generator_of_its_own_is_nondeterministic_and_nothing_else(
+    planned: Callable[..., Cell],
+) -> None:
     ((law, words),) = seen(planned("Built"))
     assert law == "nondeterministic"
     assert "its constructor draws from a generator of its own" in words
@@ -120,11 +144,16 @@ def test_a_refusal_says_which_law_how_it_was_seen_and_what_to_do(planned: Callab
 def test_only_what_is_broken_is_marked_and_ids_are_as_they_were(planned: Callable[..., Cell]) -> None:
     same, sound = planned("Same"), planned("TokensFirst")
     marks = probed([same, sound], "non-causal", "batch-mixing")
-    assert marks.on({"id": same.id, "marks": ["undertrained"], "status": "ok"})["marks"] == ["undertrained", "non-causal"]
+    assert marks.on({"id": same.id, "marks": ["undertrained"], "status": "ok"})["marks"] == [
+        "undertrained",
+        "non-causal",
+    ]
     assert marks.on({"id": sound.id, "marks": [], "status": "ok"})["marks"] == []
 
 
-def test_each_layer_is_probed_once_whatever_the_seed_and_the_rate(planned: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_layer_is_probed_once_whatever_the_seed_and_the_rate(
+    planned: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[int] = []
 
     def none(function: object, probes: Sequence[Probe], **more: object) -> Any:
@@ -147,7 +176,10 @@ def test_what_dies_or_hangs_is_not_refused_but_marked_where_it_scores(
     cells = [planned("Dies"), planned("Hangs"), planned("Raises")]
     marks = probed(cells)
     said = capsys.readouterr().err
-    assert "Dies could not be probed for the laws of layers, so whatever it scores has no verdict: its process died with exit code 3." in said
+    assert (
+        "Dies could not be probed for the laws of layers, so whatever it scores has no verdict: its process"
+        " died with exit code 3." in said
+    )
     assert "took longer than 30 s" in said
     assert "ValueError: no such luck" in said
     for cell in cells:
@@ -157,7 +189,9 @@ def test_what_dies_or_hangs_is_not_refused_but_marked_where_it_scores(
 
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
-def test_a_run_refuses_trains_nothing_and_with_allow_marks_what_it_trains(linbench: Callable[..., Any], tiny: list[str]) -> None:
+def test_a_run_refuses_trains_nothing_and_with_allow_marks_what_it_trains(
+    linbench: Callable[..., Any], tiny: list[str]
+) -> None:
     Path("layers.py").write_text(LAYERS)
     words = ["run", "mqar", "--model", "layers.py:Same,deltanet", *tiny]
     ended = linbench(*words)
@@ -179,10 +213,19 @@ def test_a_run_refuses_trains_nothing_and_with_allow_marks_what_it_trains(linben
 @pytest.mark.slow
 def test_a_search_refuses_before_others_are_trained(linbench: Callable[..., Any], tiny: list[str]) -> None:
     Path("layers.py").write_text(LAYERS)
-    suite = {"about": "a test", "tasks": ["mqar"], "models": ["deltanet", "./layers.py:Same"], "seeds": "0-1", "search": {}}
+    suite = {
+        "about": "a test",
+        "tasks": ["mqar"],
+        "models": ["deltanet", "./layers.py:Same"],
+        "seeds": "0-1",
+        "search": {},
+    }
     suite["set"] = dict(word.split("=") for word in tiny if "=" in word)
     Path("suite.yaml").write_text(json.dumps(suite))
-    for verb in (["sweep", "suite.yaml"], ["compare", "deltanet", "./layers.py:Same", "--suite", "suite.yaml"]):
+    for verb in (
+        ["sweep", "suite.yaml"],
+        ["compare", "deltanet", "./layers.py:Same", "--suite", "suite.yaml"],
+    ):
         ended = linbench(*verb, "--device", "cpu", "--workers", "0", "--results", "kept")
         assert (ended.code, ended.out) == (2, "")
         assert "layers.py:Same is non-causal" in ended.err
@@ -190,21 +233,35 @@ def test_a_search_refuses_before_others_are_trained(linbench: Callable[..., Any]
 
 
 def unlawful(a_result: Callable[..., Any], mark: str = "non-causal") -> list[Any]:
-    return [a_result("mine", seed, 0.9, marks=[mark]) for seed in range(3)] + [a_result("deltanet", seed, 0.5) for seed in range(3)]
+    return [a_result("mine", seed, 0.9, marks=[mark]) for seed in range(3)] + [
+        a_result("deltanet", seed, 0.5) for seed in range(3)
+    ]
 
 
 @pytest.mark.parametrize("mark", UNLAWFUL)
-def test_marks_of_laws_stand_in_every_table_and_caption_and_in_no_verdict(a_result: Callable[..., Any], mark: str) -> None:
+def test_marks_of_laws_stand_in_every_table_and_caption_and_in_no_verdict(
+    a_result: Callable[..., Any], mark: str
+) -> None:
     assert mark in NO_VERDICT
     (one,) = comparisons(unlawful(a_result, mark), order=["mine", "deltanet"])
     assert [row.label for row in one.rows] == [f"mine ({mark})", "deltanet"]
-    assert {result["label"] for result in one.rows[0].results} == {f"mine ({mark})"}, "by which figures name models"
+    assert {result["label"] for result in one.rows[0].results} == {f"mine ({mark})"}, (
+        "by which figures name models"
+    )
     assert not one.rows[0].in_verdicts
     assert f"mine ({mark})" in markdown(one)
     for name in ("learning-curves", "state", "models"):
-        assert f"In no verdict, as a law that layers must keep is broken or could not be probed: mine ({mark})." in words(one, name)
+        assert (
+            f"In no verdict, as a law that layers must keep is broken or could not be probed: mine ({mark})."
+            in words(one, name)
+        )
     other = [
-        {**result, "id": f"other {result['id']}", "cell": {**result["cell"], "task": {**result["cell"]["task"], "name": "copy"}}} for result in one.results
+        {
+            **result,
+            "id": f"other {result['id']}",
+            "cell": {**result["cell"], "task": {**result["cell"]["task"], "name": "copy"}},
+        }
+        for result in one.results
     ]
     (table,) = overviews(comparisons([*unlawful(a_result, mark), *other])).values()
     assert f"mine ({mark})" in set(table.frame["model"])
@@ -212,7 +269,10 @@ def test_marks_of_laws_stand_in_every_table_and_caption_and_in_no_verdict(a_resu
     assert again.rows[0].label == f"mine ({mark})", "it is said once"
 
 
-@pytest.mark.parametrize(("mark", "foot"), [("non-causal", "or as its name says"), ("undertrained", "or its learning rate in doubt")])
+@pytest.mark.parametrize(
+    ("mark", "foot"),
+    [("non-causal", "or as its name says"), ("undertrained", "or its learning rate in doubt")],
+)
 def test_the_foot_of_a_figure_says_what_is_hollow(a_result: Callable[..., Any], mark: str, foot: str) -> None:
     curve = [{"step": step, "tokens": 100 * step, "loss": 1.0, "accuracy": 0.5} for step in (1, 2)]
     (one,) = comparisons([{**result, "curve": curve} for result in unlawful(a_result, mark)])
@@ -228,8 +288,18 @@ def test_a_caption_says_nothing_of_laws_where_none_is_broken(a_result: Callable[
 
 
 def test_compare_gives_no_verdict(a_result: Callable[..., Any]) -> None:
-    tiny = {"task.seq_len": 16, "task.kv_pairs": 2, "task.vocab_size": 16, "model.d_model": 16, "model.heads": 2, "model.layers": 1}
-    suite = Suite.parse({"about": "a test", "tasks": ["mqar"], "models": ["deltanet", "gla"], "seeds": "0-2", "set": tiny}, where="suite")
+    tiny = {
+        "task.seq_len": 16,
+        "task.kv_pairs": 2,
+        "task.vocab_size": 16,
+        "model.d_model": 16,
+        "model.heads": 2,
+        "model.layers": 1,
+    }
+    suite = Suite.parse(
+        {"about": "a test", "tasks": ["mqar"], "models": ["deltanet", "gla"], "seeds": "0-2", "set": tiny},
+        where="suite",
+    )
     found, _ = blocks(suite, device="cpu")
     results = {
         cell.id: a_result(cell.model.label, cell.seed, 0.9, marks=["non-causal"] if cell.model.label == "gla" else [])
@@ -242,10 +312,20 @@ def test_compare_gives_no_verdict(a_result: Callable[..., Any]) -> None:
     assert caption_beside(table).endswith("could not be probed: gla (non-causal).")
 
 
-@pytest.mark.parametrize(("before", "after", "where"), [([], ["non-causal"], "candidate"), (["non-causal"], [], "baseline")])
-def test_a_gate_cannot_compare_what_breaks_a_law(a_result: Callable[..., Any], before: list[str], after: list[str], where: str) -> None:
-    sides = [[a_result("mine", seed, score, marks=marks) for seed in range(6)] for score, marks in ((0.9, before), (0.1, after))]
+@pytest.mark.parametrize(
+    ("before", "after", "where"), [([], ["non-causal"], "candidate"), (["non-causal"], [], "baseline")]
+)
+def test_a_gate_cannot_compare_what_breaks_a_law(
+    a_result: Callable[..., Any], before: list[str], after: list[str], where: str
+) -> None:
+    sides = [
+        [a_result("mine", seed, score, marks=marks) for seed in range(6)]
+        for score, marks in ((0.9, before), (0.1, after))
+    ]
     found = gate(*sides, Policy.parse({}, where="policy"))
     assert (found.exit_code, found.judged) == (5, ())
     (sentence,) = found.problems
-    assert sentence.endswith(f"mine (non-causal) takes part in no verdict: its layers are not known to keep the laws in the {where}.")
+    assert sentence.endswith(
+        "mine (non-causal) takes part in no verdict: its layers are not known to keep the laws in the"
+        f" {where}."
+    )

@@ -129,11 +129,17 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     pytest.importorskip("ray", reason=WITHOUT)
     folder = Path(tempfile.mkdtemp(prefix="linbench"))  # the paths of Ray's sockets must be short
     (folder / "ray").mkdir()
-    for name, value in {"RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}.items():
+    for name, value in {
+        "RAY_TMPDIR": str(folder),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "OMP_NUM_THREADS": "1",
+    }.items():
         monkeypatch.setenv(name, value)
     from ray import cluster_utils
 
-    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={**SMALL, "include_dashboard": False})
+    cluster = cluster_utils.Cluster(
+        initialize_head=True, head_node_args={**SMALL, "include_dashboard": False}
+    )
     try:
         yield cluster
     finally:
@@ -153,11 +159,16 @@ def test_a_node_is_killed_and_every_cell_is_done_exactly_once(nodes: Any, tmp_pa
     killed: list[list[int]] = []
 
     def kill() -> None:
-        if not killed and len(at := watching.at_work) == 2 and max(at) < 0.6 * STEPS:  # on two nodes with a core each, neither about to end
+        # on two nodes with a core each, neither about to end
+        if not killed and len(at := watching.at_work) == 2 and max(at) < 0.6 * STEPS:
             killed.append(at)
             nodes.remove_node(second, allow_graceful=False)
 
-    group, store, watching = cells("linear_attention", "attention", seeds=range(3)), Counting(tmp_path / "results"), Watching(kill)
+    group, store, watching = (
+        cells("linear_attention", "attention", seeds=range(3)),
+        Counting(tmp_path / "results"),
+        Watching(kill),
+    )
     with connected(nodes.address, gpus=0, silence=120) as cluster:
         found = run_cells(group, store, watching, executor=cluster, stack=1)
     assert killed, "a node was at work"
@@ -165,8 +176,12 @@ def test_a_node_is_killed_and_every_cell_is_done_exactly_once(nodes: Any, tmp_pa
     assert Counter(watching.done) == store.kept == Counter(cell.id for cell in group)
     assert sorted(path.stem for path in store.folder.glob("*.json")) == sorted(cell.id for cell in group)
     assert len(watching.begun_anew) == 1, "what the killed node was at was handed out again"
-    alone = run_cells([cell for cell in group if cell.id in watching.begun_anew], Store(tmp_path / "alone"), Silent())
-    assert [result["metrics"] for result in alone] == [result["metrics"] for result in found if result["id"] in watching.begun_anew]
+    alone = run_cells(
+        [cell for cell in group if cell.id in watching.begun_anew], Store(tmp_path / "alone"), Silent()
+    )
+    assert [result["metrics"] for result in alone] == [
+        result["metrics"] for result in found if result["id"] in watching.begun_anew
+    ]
 
 
 @pytest.fixture
@@ -175,19 +190,28 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "mine.py").write_text(MINE)
-    (tmp_path / "models" / "beside.py").write_text(f"from pathlib import Path\nFOLDER = Path({str(tmp_path)!r})\n")
+    (tmp_path / "models" / "beside.py").write_text(
+        f"from pathlib import Path\nFOLDER = Path({str(tmp_path)!r})\n"
+    )
     return "./models/mine.py:Mine"
 
 
 @pytest.mark.slow
 @theirs
-def test_what_a_plugin_does_costs_no_more_than_it_must(nodes: Any, tmp_path: Path, mine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_plugin_does_costs_no_more_than_it_must(
+    nodes: Any, tmp_path: Path, mine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sent: list[list[str]] = []
     send = Cluster._sent
     monkeypatch.setattr(Cluster, "_sent", lambda self, job: (sent.append([*job.wanted]), send(self, job))[1])
-    dies, hangs, loses, does = (cells(mine, seeds=[0], **{"model.what": what})[0] for what in ("dies", "hangs", "loses", "nothing"))
+    dies, hangs, loses, does = (
+        cells(mine, seeds=[0], **{"model.what": what})[0] for what in ("dies", "hangs", "loses", "nothing")
+    )
     first, second = cells(mine, **{"model.what": "dies later"})
-    store, watching = Counting(tmp_path / "results"), Watching(lambda: (tmp_path / "one is done").touch() if first.id in watching.done else None)
+    store, watching = (
+        Counting(tmp_path / "results"),
+        Watching(lambda: (tmp_path / "one is done").touch() if first.id in watching.done else None),
+    )
     with connected(nodes.address, gpus=0, silence=15) as cluster:
         found = run_cells([dies, hangs, loses, does, first, second], store, watching, executor=cluster)
     assert [result["status"] for result in found] == ["failed", "timeout", "ok", "ok", "ok", "ok"]
@@ -195,7 +219,10 @@ def test_what_a_plugin_does_costs_no_more_than_it_must(nodes: Any, tmp_path: Pat
     assert found[0]["reason"] == f"{TRIES} times over: its worker was lost with WorkerCrashedError"
     assert found[1]["reason"] == "said nothing for 15 s and was ended"
     assert (tmp_path / "died").exists()
-    assert [names for names in sent if second.id in names] == [[first.id, second.id], [second.id]], "the first of the group had its result"
+    assert [names for names in sent if second.id in names] == [
+        [first.id, second.id],
+        [second.id],
+    ], "the first of the group had its result"
     assert set(store.kept.values()) == {1}
 
 
@@ -209,14 +236,22 @@ def test_a_node_says_that_it_begins_and_then_all_that_it_finds(tmp_path: Path) -
     group = cells("deltanet", **{"protocol.tokens": 10 * 4 * 16})
     said = on_a_node(group, [cell.id for cell in group])
     assert said[0] is None
-    assert {name for message in said[1:] if isinstance(message, Reported) for name in message.cells} == {cell.id for cell in group}
+    assert {name for message in said[1:] if isinstance(message, Reported) for name in message.cells} == {
+        cell.id for cell in group
+    }
     found = [message for message in said[1:] if not isinstance(message, Reported)]
     alone = run_cells(group, Store(tmp_path), Silent())
-    assert [(result["id"], result["metrics"]) for result in found] == [(result["id"], result["metrics"]) for result in alone]
+    assert [(result["id"], result["metrics"]) for result in found] == [
+        (result["id"], result["metrics"]) for result in alone
+    ]
 
 
-@pytest.mark.parametrize("named", ["./models/mine.py:Mine", "../{}/models/mine.py:Mine", "{}/models/mine.py:Mine"])
-def test_plugins_are_sent_and_no_name_of_theirs_is_written_on_a_node(tmp_path: Path, mine: str, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "named", ["./models/mine.py:Mine", "../{}/models/mine.py:Mine", "{}/models/mine.py:Mine"]
+)
+def test_plugins_are_sent_and_no_name_of_theirs_is_written_on_a_node(
+    tmp_path: Path, mine: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     named = named.format(tmp_path.name if named.startswith("..") else tmp_path)
     group = cells(named, seeds=[0], **{"protocol.tokens": 10 * 4 * 16})
     (tmp_path / "elsewhere").mkdir()
@@ -230,23 +265,41 @@ def test_plugins_are_sent_and_no_name_of_theirs_is_written_on_a_node(tmp_path: P
 
 
 def test_a_node_that_would_measure_something_else_refuses() -> None:
-    with pytest.raises(UserError, match="the node has another kind of GPU or another linbench than the machine that planned the run"):
+    with pytest.raises(
+        UserError,
+        match="the node has another kind of GPU or another linbench than the machine that planned the run",
+    ):
         on_a_node(cells("deltanet"), ["0" * 64, "1" * 64])
 
 
 @pytest.mark.slow
 @theirs
 def test_a_cluster_that_cannot_run_a_group_is_refused(nodes: Any) -> None:
-    with pytest.raises(UserError, match=r"^no node of the Ray cluster at \S+ has 0.25 GPU for a group\.$"), connected(nodes.address, gpus=0.25, silence=60):
+    with (
+        pytest.raises(UserError, match=r"^no node of the Ray cluster at \S+ has 0.25 GPU for a group\.$"),
+        connected(nodes.address, gpus=0.25, silence=60),
+    ):
         pass
 
 
 @pytest.mark.parametrize(
     ("address", "sentence"),
     [
-        ("ray://host:10001", "--address takes auto or HOST:PORT of a cluster that this machine is a node of, not 'ray://host:10001'."),
-        ("local", "--address takes auto or HOST:PORT of a cluster that this machine is a node of, not 'local'."),
-        ("127.0.0.1:1", "nothing answers at 127.0.0.1:1, where a Ray cluster was to be: ConnectionRefusedError"),
+        (
+            "ray://host:10001",
+            (
+                "--address takes auto or HOST:PORT of a cluster that this machine is a node of, not"
+                " 'ray://host:10001'."
+            ),
+        ),
+        (
+            "local",
+            "--address takes auto or HOST:PORT of a cluster that this machine is a node of, not 'local'.",
+        ),
+        (
+            "127.0.0.1:1",
+            "nothing answers at 127.0.0.1:1, where a Ray cluster was to be: ConnectionRefusedError",
+        ),
         ("127.0.0.1:65535", "nothing answers at 127.0.0.1:65535"),
     ],
 )
@@ -262,14 +315,20 @@ def test_no_cluster_on_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray", reason=WITHOUT)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray, "init", partial(_raise, ConnectionError("many words")))
-    sentence = "there is no Ray cluster at auto; on one of its nodes give auto or HOST:PORT, or start one: ray start --head."
+    sentence = (
+        "there is no Ray cluster at auto; on one of its nodes give auto or HOST:PORT, or start one: ray start"
+        " --head."
+    )
     with pytest.raises(UserError, match=f"^{re.escape(sentence)}$"), connected("auto", gpus=0, silence=60):
         pass
 
 
 def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UserError, match=r"^--executor ray needs Ray: pip install 'linbench\[ray\]'\.$"), connected("auto", gpus=0, silence=60):
+    with (
+        pytest.raises(UserError, match=r"^--executor ray needs Ray: pip install 'linbench\[ray\]'\.$"),
+        connected("auto", gpus=0, silence=60),
+    ):
         pass
 
 
@@ -288,5 +347,11 @@ def test_a_head_that_answers_nothing_is_told_of_in_a_sentence(monkeypatch: pytes
     head.require()
     assert not head.answers
     time.sleep(2.0)
-    with pytest.raises(ClusterLostError, match=rf"the head of the Ray cluster at {address} has answered nothing for \d s\. What is finished is kept"):
+    with pytest.raises(
+        ClusterLostError,
+        match=(
+            rf"the head of the Ray cluster at {address} has answered nothing for \d s\. What is finished is"
+            r" kept"
+        ),
+    ):
         head.require()

@@ -15,13 +15,22 @@ from linbench.experiments.plan import plan
 from linbench.models.base import Rule
 from linbench.tasks.base import Batch
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("attention", "linear_attention", "deltanet", "gated_deltanet+attention")]
+SLOW = [
+    pytest.param(name, marks=pytest.mark.slow)
+    for name in ("attention", "linear_attention", "deltanet", "gated_deltanet+attention")
+]
 MODELS = ["gated_deltanet", *SLOW]
 RATES = [1e-3, 3e-3, 1e-2]
 
 
 def group(model: str, seeds: Sequence[int] = (0, 1, 2), **settings: Any) -> list[Cell]:
-    small = {"protocol.batch_size": 4, "model.d_model": 32, "task.seq_len": 32, "task.kv_pairs": 4, "task.vocab_size": 32}
+    small = {
+        "protocol.batch_size": 4,
+        "model.d_model": 32,
+        "task.seq_len": 32,
+        "task.kv_pairs": 4,
+        "task.vocab_size": 32,
+    }
     return plan("mqar", [model], device="cpu", seeds=seeds, settings=small | settings)
 
 
@@ -29,9 +38,21 @@ def stacked(cells: Sequence[Cell], dtype: torch.dtype) -> Stack:
     return Stack.of([cell.model.build(cell.task, seed=cell.seed).to(dtype) for cell in cells])
 
 
-def optimiser(stack: Stack, rates: Sequence[float], rules: dict[str, Rule] | None = None, decays: Sequence[float] | None = None) -> AdamW:
+def optimiser(
+    stack: Stack,
+    rates: Sequence[float],
+    rules: dict[str, Rule] | None = None,
+    decays: Sequence[float] | None = None,
+) -> AdamW:
     rules = rules or dict.fromkeys(stack.parameters, Rule())
-    return AdamW(stack, rules, Rates(rates, decays or [0.1] * stack.replicas, [1.0] * 100), beta1=0.9, beta2=0.98, clip=1.0)
+    return AdamW(
+        stack,
+        rules,
+        Rates(rates, decays or [0.1] * stack.replicas, [1.0] * 100),
+        beta1=0.9,
+        beta2=0.98,
+        clip=1.0,
+    )
 
 
 def feed(cells: Sequence[Cell], first: int = 0) -> Feed:
@@ -43,7 +64,9 @@ def batch_of(source: Feed) -> Batch:
     return source.batch()
 
 
-def losses(cells: Sequence[Cell], rates: Sequence[float], steps: int, dtype: torch.dtype = torch.float64) -> Tensor:
+def losses(
+    cells: Sequence[Cell], rates: Sequence[float], steps: int, dtype: torch.dtype = torch.float64
+) -> Tensor:
     """[steps, R]."""
     stack = stacked(cells, dtype)
     adamw, source, curve = optimiser(stack, rates), feed(cells), []
@@ -73,7 +96,9 @@ def test_gradients_in_float32_are_those_alone(model: str) -> None:
     def gradients(these: Sequence[Cell]) -> dict[str, Tensor]:
         stack = stacked(these, torch.float32)
         for x in stack.parameters.values():  # what starts at zero would hide what lies behind it
-            x.data.add_(0.05 * torch.randn(x.shape[1:], generator=torch.Generator().manual_seed(x[0].numel())))
+            x.data.add_(
+                0.05 * torch.randn(x.shape[1:], generator=torch.Generator().manual_seed(x[0].numel()))
+            )
         batch = batch_of(feed(these))
         stack.differentiate(stack(batch.inputs, batch.positions, batch.targets))
         return {name: x for flat in stack.flats for name, x in flat.views(flat.gradients).items()}
@@ -94,8 +119,14 @@ def test_adamw_is_that_of_torch() -> None:
     for decay, rate in ((0.1, 1e-2), (0.3, 3e-2)):
         alone = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)).double()
         alone.load_state_dict(model.state_dict())
-        matrices, others = ([p for p in alone.parameters() if (p.dim() > 1) is wanted] for wanted in (True, False))
-        adamw = torch.optim.AdamW([{"params": matrices, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}], lr=rate, betas=(0.9, 0.98))
+        matrices, others = (
+            [p for p in alone.parameters() if (p.dim() > 1) is wanted] for wanted in (True, False)
+        )
+        adamw = torch.optim.AdamW(
+            [{"params": matrices, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}],
+            lr=rate,
+            betas=(0.9, 0.98),
+        )
         for share in rates.shares:
             for some in adamw.param_groups:
                 some["lr"] = rate * share
@@ -108,7 +139,9 @@ def test_adamw_is_that_of_torch() -> None:
         stack.differentiate(100 * stack(torch.stack([x, x])).square().mean(dim=(1, 2)))
         ours.step()
     for r in range(2):
-        assert all(torch.allclose(stack.parameters[name][r], p, rtol=0, atol=1e-12) for name, p in theirs[r].items())
+        assert all(
+            torch.allclose(stack.parameters[name][r], p, rtol=0, atol=1e-12) for name, p in theirs[r].items()
+        )
 
 
 def test_rules_say_which_parameters_decay_and_how_fast_they_learn() -> None:
@@ -191,7 +224,9 @@ def test_weights_lie_in_the_order_of_the_module() -> None:
     """In every process, so that a checkpoint of one can go on in another."""
     (cell,) = group("gated_deltanet", [0])
     model = cell.model.build(cell.task, seed=0)
-    assert [name for flat in Stack.of([model]).flats for name in flat.names] == [name for name, _ in model.named_parameters()]
+    assert [name for flat in Stack.of([model]).flats for name in flat.names] == [
+        name for name, _ in model.named_parameters()
+    ]
 
 
 def test_models_that_differ_do_not_stack() -> None:

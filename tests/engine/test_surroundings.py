@@ -66,16 +66,27 @@ def _errors() -> AbstractContextManager[Any]:
 
 
 SET: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    "float64": lambda: undone(lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32)),
+    "float64": lambda: undone(
+        lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32)
+    ),
     "no_grad": torch.no_grad,
     "inference_mode": torch.inference_mode,
-    "deterministic": lambda: undone(lambda: torch.use_deterministic_algorithms(True), lambda: torch.use_deterministic_algorithms(False)),
+    "deterministic": lambda: undone(
+        lambda: torch.use_deterministic_algorithms(True), lambda: torch.use_deterministic_algorithms(False)
+    ),
     "anomalies": lambda: torch.autograd.set_detect_anomaly(True),
     "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
-    "default device": lambda: undone(lambda: torch.set_default_device("meta"), lambda: torch.set_default_device(None)),
+    "default device": lambda: undone(
+        lambda: torch.set_default_device("meta"), lambda: torch.set_default_device(None)
+    ),
     "device within": lambda: torch.device("meta"),
-    "matmul": lambda: undone(lambda: torch.set_float32_matmul_precision("medium"), lambda: torch.set_float32_matmul_precision("highest")),
-    "denormals": lambda: undone(lambda: torch.set_flush_denormal(True), lambda: torch.set_flush_denormal(False)),
+    "matmul": lambda: undone(
+        lambda: torch.set_float32_matmul_precision("medium"),
+        lambda: torch.set_float32_matmul_precision("highest"),
+    ),
+    "denormals": lambda: undone(
+        lambda: torch.set_flush_denormal(True), lambda: torch.set_flush_denormal(False)
+    ),
     "numpy": lambda: np.errstate(all="raise"),
     "warnings": _errors,
     "seeds": lambda: undone(lambda: (random.seed(5), np.random.seed(5), torch.manual_seed(5)), lambda: None),  # type: ignore[func-returns-value]
@@ -84,7 +95,9 @@ SET: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
-def test_numbers_are_those_of_a_process_that_has_set_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_are_those_of_a_process_that_has_set_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("drawing.py").write_text(DRAWING)
     models = ("deltanet", "./drawing.py:Drawing")
@@ -99,7 +112,9 @@ def test_numbers_are_those_of_a_process_that_has_set_nothing(tmp_path: Path, mon
         assert again == plain, name
 
 
-def test_what_a_group_changes_is_its_own_until_it_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_group_changes_is_its_own_until_it_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     before = {name: setting.read() for name, setting in _SETTINGS.items()}
     states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
@@ -112,7 +127,13 @@ def test_what_a_group_changes_is_its_own_until_it_is_over(tmp_path: Path, monkey
         np.seterr(all="raise")
         torch.set_default_device("meta")
         for _ in range(2):
-            yield [torch.ones(1).dtype, torch.is_grad_enabled(), str(Path.cwd()), os.environ.get("LEFT"), random.random()]
+            yield [
+                torch.ones(1).dtype,
+                torch.is_grad_enabled(),
+                str(Path.cwd()),
+                os.environ.get("LEFT"),
+                random.random(),
+            ]
 
     seen = []
     for found in Surroundings(3).within(group()):
@@ -132,7 +153,13 @@ def test_a_process_whose_torch_was_changed_is_told_from_others(monkeypatch: pyte
         return x
 
     forward.__module__ = "torch.nn.modules.linear"
-    for owner, name in ((nn.Linear, "forward"), (nn.Linear, "__init__"), (nn.functional, "softplus"), (torch, "exp"), (torch.Tensor, "cumsum")):
+    for owner, name in (
+        (nn.Linear, "forward"),
+        (nn.Linear, "__init__"),
+        (nn.functional, "softplus"),
+        (torch, "exp"),
+        (torch.Tensor, "cumsum"),
+    ):
         with monkeypatch.context() as patched:
             patched.setattr(owner, name, forward)
             assert str(tampered()).endswith(f".{name}")

@@ -40,27 +40,40 @@ def test_steps_follow_from_the_budget() -> None:
     assert cell(protocol__tokens=1).steps == 20, "at least one step per evaluation"
 
 
-@pytest.mark.parametrize(("gain", "marked"), [(0.0, False), (0.0099, False), (0.011, True), (-0.2, False), (math.inf, True)])
+@pytest.mark.parametrize(
+    ("gain", "marked"), [(0.0, False), (0.0099, False), (0.011, True), (-0.2, False), (math.inf, True)]
+)
 def test_a_run_that_still_gains_in_its_last_fifth_is_undertrained(gain: float, marked: bool) -> None:
-    curve = [{"step": float(step), "accuracy": 0.5 if step < 100 else 0.5 + gain} for step in range(5, 101, 5)]
+    curve = [
+        {"step": float(step), "accuracy": 0.5 if step < 100 else 0.5 + gain} for step in range(5, 101, 5)
+    ]
     assert undertrained(curve) is marked
 
 
 def test_gains_before_the_last_fifth_do_not_count() -> None:
-    assert not undertrained([{"step": float(step), "accuracy": min(step, 80) / 100} for step in range(5, 101, 5)])
+    assert not undertrained(
+        [{"step": float(step), "accuracy": min(step, 80) / 100} for step in range(5, 101, 5)]
+    )
 
 
 def test_the_epoch_cosine_falls_once_an_epoch() -> None:
-    protocol = Protocol.parse({**default_protocol(), "examples": 320, "epochs": 4, "schedule": "epoch_cosine", "warmup": 0.0}, where="protocol")
+    protocol = Protocol.parse(
+        {**default_protocol(), "examples": 320, "epochs": 4, "schedule": "epoch_cosine", "warmup": 0.0},
+        where="protocol",
+    )
     steps = protocol.steps(64)
     assert steps == 40
     rates = shares(steps, protocol, epoch=10)
-    assert rates == pytest.approx([0.5 * (1 + math.cos(math.pi * epoch / 4)) for epoch in range(4) for _ in range(10)])
+    assert rates == pytest.approx(
+        [0.5 * (1 + math.cos(math.pi * epoch / 4)) for epoch in range(4) for _ in range(10)]
+    )
 
 
 @pytest.mark.parametrize("setting", [{"epochs": 3}, {"shuffle": True}, {"schedule": "epoch_cosine"}])
 def test_epochs_are_of_a_fixed_set(setting: dict[str, object]) -> None:
-    with pytest.raises(UserError, match=r"protocol: .* need a fixed training set; give its size as protocol\.examples"):
+    with pytest.raises(
+        UserError, match=r"protocol: .* need a fixed training set; give its size as protocol\.examples"
+    ):
         Protocol.parse({**default_protocol(), **setting}, where="protocol")
 
 
@@ -78,8 +91,20 @@ def test_the_loss_is_read_at_evaluations_and_otherwise_seldom(
 ) -> None:
     monkeypatch.setattr(train, "READS", reads)
     monkeypatch.setattr(train, "APART", 4)
-    tiny = {"task__seq_len": 8, "task__kv_pairs": 2, "task__vocab_size": 8, "model__d_model": 8, "model__heads": 1, "model__layers": 1}
-    few = {"protocol__batch_size": 1, "protocol__validation_examples": 1, "protocol__test_examples": 1, "protocol__evaluations": evaluations}
+    tiny = {
+        "task__seq_len": 8,
+        "task__kv_pairs": 2,
+        "task__vocab_size": 8,
+        "model__d_model": 8,
+        "model__heads": 1,
+        "model__layers": 1,
+    }
+    few = {
+        "protocol__batch_size": 1,
+        "protocol__validation_examples": 1,
+        "protocol__test_examples": 1,
+        "protocol__evaluations": evaluations,
+    }
     reports: list[Report] = []
     (result,) = measure([cell("deltanet", protocol__tokens=steps * 8, **tiny, **few)], reports.append)
     assert result["status"] == "ok"

@@ -43,7 +43,9 @@ def test_a_process_lives_on_until_a_call_fails() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_not_there_yet_is_asked_for_again_after_an_outcome_and_finds_a_process_that_waited(tmp_path: Path) -> None:
+def test_what_is_not_there_yet_is_asked_for_again_after_an_outcome_and_finds_a_process_that_waited(
+    tmp_path: Path,
+) -> None:
     found: dict[int, Outcome] = {}
 
     def arguments() -> Iterator[Callable[[], int] | None]:
@@ -132,7 +134,9 @@ def test_a_call_that_hangs_does_not_outlive_who_asked_for_it(tmp_path: Path) -> 
 
 
 def test_what_ended_a_process_from_outside_is_told_from_its_own_doing() -> None:
-    deaths = [partial(signal.raise_signal, number) for number in (signal.SIGTERM, signal.SIGSEGV)] + [partial(os._exit, 0)]
+    deaths = [partial(signal.raise_signal, number) for number in (signal.SIGTERM, signal.SIGSEGV)] + [
+        partial(os._exit, 0)
+    ]
     found = dict(outcomes(call, deaths, workers=1))
     assert [found[i].outside for i in range(3)] == [True, False, False]
 
@@ -153,8 +157,16 @@ def test_those_of_different_kinds_share_no_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_process_with_something_left_in_it_serves_no_other_call_of_a_kind_and_ends_with_all_of_it(tmp_path: Path) -> None:
-    calls = [_leave_a_thread, os.getpid, partial(_leave_children, tmp_path / "children"), os.getpid, os.getpid]
+def test_a_process_with_something_left_in_it_serves_no_other_call_of_a_kind_and_ends_with_all_of_it(
+    tmp_path: Path,
+) -> None:
+    calls = [
+        _leave_a_thread,
+        os.getpid,
+        partial(_leave_children, tmp_path / "children"),
+        os.getpid,
+        os.getpid,
+    ]
     found = dict(outcomes(call, calls, workers=1, kind=lambda argument: "theirs"))
     pids = [found[i].value for i in range(5)]
     assert pids[0] != pids[1] == pids[2] != pids[3] == pids[4]
@@ -170,12 +182,16 @@ def test_a_process_that_closes_its_descriptors_is_ended() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("total", "outside"), [(1 << 30, True), (1 << 28, False)])
-def test_the_largest_process_is_ended_when_memory_is_full(monkeypatch: pytest.MonkeyPatch, total: int, outside: bool) -> None:
+def test_the_largest_process_is_ended_when_memory_is_full(
+    monkeypatch: pytest.MonkeyPatch, total: int, outside: bool
+) -> None:
     """As if the machine were so small."""
     monkeypatch.setattr(what, "memory", lambda: Memory(total, 0))
     found = dict(outcomes(_take, [300 << 20, 0], workers=2))
     failure = found[0].failure or ""
-    assert failure.endswith(f"when this machine's memory of {total / 2**30:.1f} GiB was nearly full, and was ended")
+    assert failure.endswith(
+        f"when this machine's memory of {total / 2**30:.1f} GiB was nearly full, and was ended"
+    )
     assert (found[0].full, found[0].outside, found[1].failure) == (True, outside, None)
 
 
@@ -197,7 +213,11 @@ def _leave_a_thread() -> int:
 
 
 def _leave_children(path: Path) -> int:
-    path.write_text(" ".join(str(subprocess.Popen(["sleep", "600"], start_new_session=apart).pid) for apart in (False, True)))
+    path.write_text(
+        " ".join(
+            str(subprocess.Popen(["sleep", "600"], start_new_session=apart).pid) for apart in (False, True)
+        )
+    )
     return os.getpid()
 
 

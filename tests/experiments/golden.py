@@ -1,6 +1,7 @@
 """Identities of the cells of every shipped suite, as one hash for each suite.
 
-`python -m tests.experiments.golden > tests/golden/suites.json` writes them anew, after a change that means to change them.
+`python -m tests.experiments.golden > tests/golden/suites.json` writes them anew, after a change that means to
+change them.
 """
 
 import hashlib

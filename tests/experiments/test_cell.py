@@ -21,7 +21,9 @@ def one(model: str = "gated_deltanet", **more: object) -> Cell:
 
 def test_seeds_and_models_multiply() -> None:
     cells = plan("mqar", ["attention", "deltanet"], seeds=[0, 1, 2], device="cpu")
-    assert [(cell.model.label, cell.seed) for cell in cells] == [(m, s) for m in ("attention", "deltanet") for s in (0, 1, 2)]
+    assert [(cell.model.label, cell.seed) for cell in cells] == [
+        (m, s) for m in ("attention", "deltanet") for s in (0, 1, 2)
+    ]
     assert len({cell.id for cell in cells}) == 6
 
 
@@ -37,14 +39,25 @@ def test_a_preset_is_named_while_everything_is_what_it_says() -> None:
     assert one().preset == "quick"
     assert one(preset="quick-hard").preset == "quick-hard"
     assert one("attention+deltanet").preset == "quick"
-    for changed in ({"task.kv_pairs": 4}, {"protocol.tokens": 1000}, {"model.heads": 4}, {"model.output_gate": "swish"}):
+    for changed in (
+        {"task.kv_pairs": 4},
+        {"protocol.tokens": 1000},
+        {"model.heads": 4},
+        {"model.output_gate": "swish"},
+    ):
         assert one(settings=changed).preset is None
     assert one(preset="quick-hard", form="native").preset is None
 
 
 def test_a_preset_may_set_one_model_alone() -> None:
-    gates = [cell.model.layers[0].settings.output_gate for cell in plan("mqar", ["gated_deltanet", "retnet"], preset="quick", device="cpu")]
-    assert gates == ["none", "swish"], "quick takes the gate from Gated DeltaNet, as published for this task, and from no other"
+    gates = [
+        cell.model.layers[0].settings.output_gate
+        for cell in plan("mqar", ["gated_deltanet", "retnet"], preset="quick", device="cpu")
+    ]
+    assert gates == [
+        "none",
+        "swish",
+    ], "quick takes the gate from Gated DeltaNet, as published for this task, and from no other"
     assert one(settings={"model.output_gate": "swish"}).model.layers[0].settings.output_gate == "swish"
 
 
@@ -54,7 +67,9 @@ def test_seeds_may_come_from_anywhere() -> None:
 
 
 def test_model_settings_go_where_they_belong() -> None:
-    cell = one("attention+deltanet", settings={"model.d_model": 32, "model.heads": 4, "model.attention.window": 8})
+    cell = one(
+        "attention+deltanet", settings={"model.d_model": 32, "model.heads": 4, "model.attention.window": 8}
+    )
     assert cell.model.backbone.d_model == 32
     assert [layer.settings.heads for layer in cell.model.layers] == [4, 4]  # type: ignore[attr-defined]
     assert cell.model.layers[0].settings.window == 8  # type: ignore[attr-defined]
@@ -68,9 +83,13 @@ def test_null_is_none_wherever_it_is_written() -> None:
 
 def test_patterns_fill_the_layers() -> None:
     assert [layer.entry.name for layer in one("deltanet").model.layers] == ["deltanet"] * 2
-    assert [layer.entry.name for layer in one("3xgated_deltanet+attention").model.layers] == ["gated_deltanet"] * 3 + ["attention"]
+    assert [layer.entry.name for layer in one("3xgated_deltanet+attention").model.layers] == [
+        "gated_deltanet"
+    ] * 3 + ["attention"]
     assert len(one("deltanet+attention", settings={"model.layers": 6}).model.layers) == 6
-    with pytest.raises(UserError, match=r"model.layers = 5 does not hold the 2 layers .* 2, 4, \.\.\. would do"):
+    with pytest.raises(
+        UserError, match=r"model.layers = 5 does not hold the 2 layers .* 2, 4, \.\.\. would do"
+    ):
         one("deltanet+attention", settings={"model.layers": 5})
 
 
@@ -84,8 +103,14 @@ def test_patterns_fill_the_layers() -> None:
         ({"settings": {"lr": 2}}, r"unknown setting 'lr'.*protocol.NAME"),
         ({"settings": {"qk_norm": "l2"}}, r"unknown setting 'qk_norm'; did you mean 'model.qk_norm'\?"),
         ({"settings": {"model.heads": 7}}, r"model.heads = 7 splits d_model = 64"),
-        ({"settings": {"task.vocab_size": 1 << 40}}, r"task.vocab_size = 1099511627776: it may be 1,073,741,824 at most"),
-        ({"settings": {"task.kv_pairs": 40}}, r"at most 16 pairs fit in 64 tokens, or 160 tokens hold 40 pairs"),
+        (
+            {"settings": {"task.vocab_size": 1 << 40}},
+            r"task.vocab_size = 1099511627776: it may be 1,073,741,824 at most",
+        ),
+        (
+            {"settings": {"task.kv_pairs": 40}},
+            r"at most 16 pairs fit in 64 tokens, or 160 tokens hold 40 pairs",
+        ),
         ({"preset": "quik"}, r"did you mean 'quick'"),
         ({"form": "controled"}, r"did you mean 'controlled'"),
     ],
@@ -104,7 +129,11 @@ def test_a_task_with_one_answer_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "sentence"), [("cuda:99", "--device cuda:99 cannot be had: |there is no cuda:99 here"), ("mps", "linbench does not run on mps")]
+    ("device", "sentence"),
+    [
+        ("cuda:99", "--device cuda:99 cannot be had: |there is no cuda:99 here"),
+        ("mps", "linbench does not run on mps"),
+    ],
 )
 def test_devices_that_are_not_there_are_refused(device: str, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
@@ -145,7 +174,9 @@ def test_segments_and_tests_change_the_id_and_only_these_do() -> None:
         one(),
     ]
     assert len({cell.id for cell in [base, *changed]}) == len(changed) + 1
-    assert one(**EPOCHS, train=[{**SEGMENTS[0], "filler": "zero"}, SEGMENTS[1]]).id == base.id, "what the task has already is no change"
+    assert one(**EPOCHS, train=[{**SEGMENTS[0], "filler": "zero"}, SEGMENTS[1]]).id == base.id, (
+        "what the task has already is no change"
+    )
     assert one(train=[], test=[]).id == one().id
     assert not {"train", "test"} & one().identity["task"].keys()
 
@@ -153,13 +184,25 @@ def test_segments_and_tests_change_the_id_and_only_these_do() -> None:
 def test_a_mixture_travels_whole() -> None:
     cell = one(**EPOCHS, train=SEGMENTS, test=[{"seq_len": 128}])
     other = pickle.loads(pickle.dumps(cell))
-    assert (other.id, other.preset, other.purpose, other.steps) == (cell.id, cell.preset, cell.purpose, cell.steps)
+    assert (other.id, other.preset, other.purpose, other.steps) == (
+        cell.id,
+        cell.preset,
+        cell.purpose,
+        cell.steps,
+    )
     assert [segment.task.seq_len for segment in other.segments] == [32, 64]
 
 
 def test_a_mixture_is_of_the_task_with_some_settings_changed() -> None:
-    cell = one(settings={"protocol.epochs": 2, "task.filler": "published"}, train=SEGMENTS, test=[{"seq_len": 256, "kv_pairs": 64}, {"seq_len": 128}])
-    assert [(s.task.settings.seq_len, s.task.settings.kv_pairs, s.task.settings.filler, s.examples) for s in cell.segments] == [
+    cell = one(
+        settings={"protocol.epochs": 2, "task.filler": "published"},
+        train=SEGMENTS,
+        test=[{"seq_len": 256, "kv_pairs": 64}, {"seq_len": 128}],
+    )
+    assert [
+        (s.task.settings.seq_len, s.task.settings.kv_pairs, s.task.settings.filler, s.examples)
+        for s in cell.segments
+    ] == [
         (32, 4, "published", 100),
         (64, 2, "published", 50),
     ]
@@ -173,16 +216,31 @@ def test_a_mixture_is_of_the_task_with_some_settings_changed() -> None:
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ({"train": [{"kv_pair": 2, "examples": 5}]}, r"unknown setting 'train\.0\.kv_pair'; did you mean 'train\.0\.kv_pairs'"),
+        (
+            {"train": [{"kv_pair": 2, "examples": 5}]},
+            r"unknown setting 'train\.0\.kv_pair'; did you mean 'train\.0\.kv_pairs'",
+        ),
         ({"test": [{}, {"seq_len": 63}]}, r"test\.1: seq_len must be even"),
         ({"test": [{"examples": 5}]}, r"unknown setting 'test\.0\.examples'"),
         ({"train": [{"kv_pairs": 2}]}, r"train\.0 says nothing of examples; it needs how many there are"),
         ({"train": [{"kv_pairs": 2, "examples": 0}]}, r"train\.0 has examples 0; it needs .* at least 1"),
         ({"train": [{"kv_pairs": 2, "examples": "many"}]}, r"train\.0 has examples many; it needs"),
-        ({"test": [{"vocab_size": 64}]}, r"test\.0 has vocab_in 64, vocab_out 64 where the task has vocab_in 256, vocab_out 256; one model must"),
+        (
+            {"test": [{"vocab_size": 64}]},
+            (
+                r"test\.0 has vocab_in 64, vocab_out 64 where the task has vocab_in 256, vocab_out 256; one"
+                r" model must"
+            ),
+        ),
         ({"train": [{"vocab_size": 64, "examples": 5}]}, r"train\.0 has vocab_in 64"),
-        ({"train": SEGMENTS, "settings": {"protocol.examples": 7, "protocol.epochs": 2}}, r"protocol\.examples and train both say how many"),
-        ({"train": SEGMENTS, "own": [{"protocol.examples": 7}], **EPOCHS}, r"protocol\.examples and train both say how many"),
+        (
+            {"train": SEGMENTS, "settings": {"protocol.examples": 7, "protocol.epochs": 2}},
+            r"protocol\.examples and train both say how many",
+        ),
+        (
+            {"train": SEGMENTS, "own": [{"protocol.examples": 7}], **EPOCHS},
+            r"protocol\.examples and train both say how many",
+        ),
         ({"train": SEGMENTS}, r"a token budget does not say how many; give protocol\.epochs"),
     ],
 )
@@ -194,8 +252,17 @@ def test_mistakes_in_a_mixture_are_refused_in_one_sentence(more: dict[str, objec
 
 @pytest.mark.slow
 def test_the_id_is_the_same_in_another_process() -> None:
-    program = "from linbench.experiments.plan import plan; print(plan('mqar', ['gated_deltanet'], device='cpu')[0].id)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    program = (
+        "from linbench.experiments.plan import plan; print(plan('mqar', ['gated_deltanet'],"
+        " device='cpu')[0].id)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
     assert done.stdout.strip() == one().id
 
 
@@ -207,9 +274,18 @@ def test_a_changed_kernel_is_a_different_cell(family: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("model", "family"), [("attention", "rotary"), ("rwkv4", "token_shift"), ("rwkv5", "token_shift"), ("rwkv6", "channel_decay"), ("rwkv7", "erasure")]
+    ("model", "family"),
+    [
+        ("attention", "rotary"),
+        ("rwkv4", "token_shift"),
+        ("rwkv5", "token_shift"),
+        ("rwkv6", "channel_decay"),
+        ("rwkv7", "erasure"),
+    ],
 )
-def test_a_family_that_never_changed_results_is_in_no_identity(model: str, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_family_that_never_changed_results_is_in_no_identity(
+    model: str, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = one(model)
     assert family not in before.identity["model"]["layers"][0]["kernel"]
     mixer = before.model.layers[0].entry.cls
@@ -220,9 +296,14 @@ def test_a_family_that_never_changed_results_is_in_no_identity(model: str, famil
     assert one(model).id != before.id
 
 
-def test_what_a_channel_mixer_computes_with_is_in_the_identity_of_models_that_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_channel_mixer_computes_with_is_in_the_identity_of_models_that_have_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def ids() -> list[str]:
-        return [one(settings={"model.channel_mixer": name}).id for name in ("rwkv4", "rwkv6", "rwkv7", "swiglu", "none")]
+        return [
+            one(settings={"model.channel_mixer": name}).id
+            for name in ("rwkv4", "rwkv6", "rwkv7", "swiglu", "none")
+        ]
 
     before = ids()
     monkeypatch.setattr(importlib.import_module("linbench.kernels.token_shift"), "VERSION", 1000)
@@ -232,7 +313,8 @@ def test_what_a_channel_mixer_computes_with_is_in_the_identity_of_models_that_ha
 def test_an_edited_file_is_a_different_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = (
-        "from torch import nn\nclass Mine(nn.Module):\n    def __init__(self, dim):\n        super().__init__()\n    def forward(self, x):\n        return {}\n"
+        "from torch import nn\nclass Mine(nn.Module):\n    def __init__(self, dim):\n       "
+        " super().__init__()\n    def forward(self, x):\n        return {}\n"
     )
     Path("mine.py").write_text(text.format("x"))
     before = one("./mine.py:Mine")
@@ -244,7 +326,13 @@ def test_an_edited_file_is_a_different_cell(tmp_path: Path, monkeypatch: pytest.
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.dictionaries(st.text(max_size=5), st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5) | st.none(), max_size=6))
+@given(
+    st.dictionaries(
+        st.text(max_size=5),
+        st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5) | st.none(),
+        max_size=6,
+    )
+)
 def test_key_order_does_not_matter_to_a_digest(values: dict[str, object]) -> None:
     assert digest(dict(reversed(list(values.items())))) == digest(values)
     assert canonical({**values, "extra key": 1}) != canonical(values)
@@ -254,11 +342,11 @@ def test_key_order_does_not_matter_to_a_digest(values: dict[str, object]) -> Non
 def test_planning_loads_no_compiler() -> None:
     """It takes seconds, which every command would wait for."""
     script = (
-        "import sys; from linbench.experiments.plan import plan; from linbench.experiments.registry import SHIPPED, registry\n"
-        "every = [entry for entry in registry('model').entries.values() if entry.source == SHIPPED]\n"
-        "for form in ('native', 'controlled'):\n"
-        "    plan('mqar', [e.name for e in every if form == 'native' or e.cls.controlled is not None], form=form, device='cpu')\n"
-        "print('torch._dynamo' in sys.modules)\n"
+        "import sys; from linbench.experiments.plan import plan; from linbench.experiments.registry import"
+        " SHIPPED, registry\nevery = [entry for entry in registry('model').entries.values() if entry.source"
+        " == SHIPPED]\nfor form in ('native', 'controlled'):\n    plan('mqar', [e.name for e in every if form"
+        " == 'native' or e.cls.controlled is not None], form=form, device='cpu')\nprint('torch._dynamo' in"
+        " sys.modules)\n"
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ended.stdout == "False\n"

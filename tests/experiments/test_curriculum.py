@@ -19,7 +19,11 @@ from linbench.experiments.cell import Cell
 from linbench.experiments.curriculum import Curriculum
 from linbench.experiments.plan import plan
 
-TRAIN = ({"seq_len": 8, "kv_pairs": 2, "examples": 10}, {"seq_len": 32, "kv_pairs": 2, "examples": 18}, {"seq_len": 16, "kv_pairs": 4, "examples": 3})
+TRAIN = (
+    {"seq_len": 8, "kv_pairs": 2, "examples": 10},
+    {"seq_len": 32, "kv_pairs": 2, "examples": 18},
+    {"seq_len": 16, "kv_pairs": 4, "examples": 3},
+)
 ORDER = [0, 0, 0, 1, 1, 1, 1, 1, 2]
 """Of an epoch in batches of 4: of 10, 18 and 3 examples, the last of each filled up."""
 
@@ -29,7 +33,13 @@ TINY = {
 }  # fmt: skip
 
 
-def cells(model: str = "deltanet", seeds: Sequence[int] = (0,), train: Sequence[dict[str, Any]] = TRAIN, device: str = "cpu", **settings: Any) -> list[Cell]:
+def cells(
+    model: str = "deltanet",
+    seeds: Sequence[int] = (0,),
+    train: Sequence[dict[str, Any]] = TRAIN,
+    device: str = "cpu",
+    **settings: Any,
+) -> list[Cell]:
     named = {name.replace("__", "."): value for name, value in settings.items()}
     return plan("mqar", [model], device=device, seeds=seeds, settings=TINY | named, train=train)
 
@@ -74,7 +84,9 @@ def test_an_epoch_goes_through_the_segments_in_order_and_all_epochs_are_alike() 
 def test_batches_of_a_segment_are_counted_over_epochs() -> None:
     order = Curriculum((2, 4, 1), (1, 1, 1))
     for step in range(30):
-        assert [order.before(number, step) for number in range(3)] == [[order.segment(s) for s in range(step)].count(number) for number in range(3)]
+        assert [order.before(number, step) for number in range(3)] == [
+            [order.segment(s) for s in range(step)].count(number) for number in range(3)
+        ]
 
 
 @pytest.mark.parametrize(("examples", "batches"), [(1, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
@@ -86,15 +98,23 @@ def test_a_segment_has_as_many_batches_as_its_examples_fill(examples: int, batch
 def test_tokens_are_those_that_were_seen() -> None:
     (cell,) = cells()
     each = [4 * (8, 32, 16)[number] for number in ORDER * 3]
-    assert [cell.curriculum.tokens(steps) for steps in range(28)] == [sum(each[:steps]) for steps in range(28)]
+    assert [cell.curriculum.tokens(steps) for steps in range(28)] == [
+        sum(each[:steps]) for steps in range(28)
+    ]
     _, training = trained([cell])
-    assert [point["tokens"] for point in training.runs[0].curve] == [sum(each[:step]) for step in (5, 11, 16, 22, 27)]
+    assert [point["tokens"] for point in training.runs[0].curve] == [
+        sum(each[:step]) for step in (5, 11, 16, 22, 27)
+    ]
     assert training.trained == sum(each)
 
 
 def test_what_is_no_mixture_counts_as_before() -> None:
     (cell,) = plan("mqar", ["deltanet"], device="cpu")
-    assert (cell.curriculum.segment(7), cell.curriculum.before(0, 7), cell.curriculum.tokens(7)) == (0, 7, 7 * 32 * 64)
+    assert (cell.curriculum.segment(7), cell.curriculum.before(0, 7), cell.curriculum.tokens(7)) == (
+        0,
+        7,
+        7 * 32 * 64,
+    )
 
 
 @pytest.mark.slow
@@ -103,8 +123,14 @@ def test_every_step_trains_on_the_fixed_set_of_its_segment(seen: list[Tensor], s
     (cell,) = cells(seeds=[5], protocol__shuffle=shuffle)
     trained([cell])
     ranges = [range(10), range(10, 28), range(28, 31)]
-    sets = [s.task.sample(torch.tensor(list(numbers)), seed=5, split="train").inputs.tolist() for s, numbers in zip(cell.segments, ranges, strict=True)]
-    numbers = [[sets[segment].index(row) for row in inputs[0].tolist()] for segment, inputs in zip(ORDER * 3, seen, strict=True)]
+    sets = [
+        s.task.sample(torch.tensor(list(numbers)), seed=5, split="train").inputs.tolist()
+        for s, numbers in zip(cell.segments, ranges, strict=True)
+    ]
+    numbers = [
+        [sets[segment].index(row) for row in inputs[0].tolist()]
+        for segment, inputs in zip(ORDER * 3, seen, strict=True)
+    ]
     first, second, third = (numbers[start : start + 9] for start in (0, 9, 18))
     if not shuffle:
         assert first == second == third
@@ -112,7 +138,10 @@ def test_every_step_trains_on_the_fixed_set_of_its_segment(seen: list[Tensor], s
         assert first[8] == [0, 1, 2, 0], "a batch that is not full begins with its set again"
     else:
         assert len({tuple(map(tuple, epoch)) for epoch in (first, second, third)}) == 3
-        assert all(len({number for batch in epoch[3:8] for number in batch}) == 18 for epoch in (first, second, third))
+        assert all(
+            len({number for batch in epoch[3:8] for number in batch}) == 18
+            for epoch in (first, second, third)
+        )
 
 
 def test_segments_of_one_task_have_examples_of_their_own(seen: list[Tensor]) -> None:
@@ -124,18 +153,29 @@ def test_segments_of_one_task_have_examples_of_their_own(seen: list[Tensor]) -> 
 def test_the_epoch_cosine_falls_at_the_end_of_the_epochs_of_a_mixture() -> None:
     (cell,) = cells(protocol__schedule="epoch_cosine", protocol__warmup=0.0)
     rates = begun([cell]).optimiser.rates
-    assert rates.shares == pytest.approx([0.5 * (1 + math.cos(math.pi * epoch / 3)) for epoch in range(3) for _ in range(9)])
+    assert rates.shares == pytest.approx(
+        [0.5 * (1 + math.cos(math.pi * epoch / 3)) for epoch in range(3) for _ in range(9)]
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["gated_deltanet", pytest.param("base_conv+attention", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "model", ["gated_deltanet", pytest.param("base_conv+attention", marks=pytest.mark.slow)]
+)
 def test_a_stack_finds_in_a_mixture_what_its_cells_find_alone(model: str) -> None:
-    group = [replace(cell, protocol=cell.protocol.model_copy(update={"lr": lr})) for cell, lr in zip(cells(model, (0, 1, 1)), (1e-2, 3e-2, 2e-2), strict=True)]
+    group = [
+        replace(cell, protocol=cell.protocol.model_copy(update={"lr": lr}))
+        for cell, lr in zip(cells(model, (0, 1, 1)), (1e-2, 3e-2, 2e-2), strict=True)
+    ]
     _, together = trained(group, torch.float64)
     for cell, run in zip(group, together.runs, strict=True):
         _, alone = trained([cell], torch.float64)
-        assert [point["loss"] for point in run.curve] == pytest.approx([point["loss"] for point in alone.runs[0].curve], abs=1e-6)
-        assert run.curve[0]["loss"] - run.curve[-1]["loss"] > 0.1, "nothing was learned, so nothing was compared"
+        assert [point["loss"] for point in run.curve] == pytest.approx(
+            [point["loss"] for point in alone.runs[0].curve], abs=1e-6
+        )
+        assert run.curve[0]["loss"] - run.curve[-1]["loss"] > 0.1, (
+            "nothing was learned, so nothing was compared"
+        )
 
 
 @pytest.mark.slow
@@ -157,4 +197,6 @@ def test_captured_segments_are_trained_on_as_called_ones(monkeypatch: pytest.Mon
     monkeypatch.setattr(capture, "WARMUP", 1000)
     _, called = trained(group)
     for one, other in zip(captured.runs, called.runs, strict=True):
-        assert [point["loss"] for point in one.curve] == pytest.approx([point["loss"] for point in other.curve], rel=1e-4)
+        assert [point["loss"] for point in one.curve] == pytest.approx(
+            [point["loss"] for point in other.curve], rel=1e-4
+        )

@@ -15,6 +15,9 @@ def test_every_shipped_suite_is_among_them() -> None:
     assert sorted(GOLDEN) == sorted(shipped())
 
 
-@pytest.mark.parametrize("suite", [pytest.param(name, marks=() if GOLDEN[name]["cells"] < 100 else pytest.mark.slow) for name in GOLDEN])
+@pytest.mark.parametrize(
+    "suite",
+    [pytest.param(name, marks=() if GOLDEN[name]["cells"] < 100 else pytest.mark.slow) for name in GOLDEN],
+)
 def test_the_cells_of_a_suite_keep_their_identities(suite: str) -> None:
     assert identities(suite) == GOLDEN[suite]

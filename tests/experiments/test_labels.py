@@ -6,7 +6,10 @@ from linbench.experiments.plan import plan
 
 
 def test_what_is_the_same_in_all_is_not_told() -> None:
-    every = [{"seq_len": 64, "kv_pairs": 8, "filler": "zero"}, {"seq_len": 64, "kv_pairs": 4, "filler": "random"}]
+    every = [
+        {"seq_len": 64, "kv_pairs": 8, "filler": "zero"},
+        {"seq_len": 64, "kv_pairs": 4, "filler": "random"},
+    ]
     assert told_apart(every) == ["kv_pairs 8 / filler zero", "kv_pairs 4 / filler random"]
     assert told_apart(every[:1]) == [""]
 
@@ -14,19 +17,35 @@ def test_what_is_the_same_in_all_is_not_told() -> None:
 def test_mixtures_and_tests_tell_cells_apart() -> None:
     def mixed(examples: int, **more: Any) -> Any:
         train = [{"seq_len": 32, "examples": examples}, {"examples": 50}]
-        return plan("mqar", ["deltanet"], device="cpu", settings={"protocol.epochs": 2}, train=train, **more)[0]
+        return plan("mqar", ["deltanet"], device="cpu", settings={"protocol.epochs": 2}, train=train, **more)[
+            0
+        ]
 
     cells = [mixed(40), mixed(50), mixed(50, test=[{"kv_pairs": 4}])]
     names = varied(cells)
     assert names == (frozenset(), ("protocol.examples", "task.test", "seed"))
     assert named(cells[2:], names) == "mqar deltanet protocol.examples 100, task.test kv_pairs 4, seed 0"
     assert varied([mixed(40), mixed(40)]) == (frozenset(), ("seed",))
-    same = [mixed(40), plan("mqar", ["deltanet"], device="cpu", settings={"protocol.epochs": 2}, train=[{"examples": 90}])[0]]
-    assert named(same[:1], varied(same)) == "mqar deltanet task.train seq_len 32 / examples 40, seq_len 64 / examples 50, seed 0"
+    same = [
+        mixed(40),
+        plan("mqar", ["deltanet"], device="cpu", settings={"protocol.epochs": 2}, train=[{"examples": 90}])[
+            0
+        ],
+    ]
+    assert (
+        named(same[:1], varied(same))
+        == "mqar deltanet task.train seq_len 32 / examples 40, seq_len 64 / examples 50, seed 0"
+    )
 
 
 def one(task: str = "mqar", preset: str | None = None, **settings: Any) -> Cell:
-    return plan(task, ["deltanet"], preset=preset, device="cpu", settings={name.replace("__", "."): value for name, value in settings.items()})[0]
+    return plan(
+        task,
+        ["deltanet"],
+        preset=preset,
+        device="cpu",
+        settings={name.replace("__", "."): value for name, value in settings.items()},
+    )[0]
 
 
 def test_a_preset_is_named_where_every_cell_of_its_task_is_one() -> None:
@@ -52,8 +71,15 @@ def test_cells_of_a_sweep_over_settings_are_all_named_by_them() -> None:
 
 
 def test_what_other_settings_tell_already_is_not_told() -> None:
-    longer = [one(task__seq_len=length, task__kv_pairs=length // 8, model__d_model=width) for length in (64, 128) for width in (32, 64)]
+    longer = [
+        one(task__seq_len=length, task__kv_pairs=length // 8, model__d_model=width)
+        for length in (64, 128)
+        for width in (32, 64)
+    ]
     assert varied(longer).settings == ("task.seq_len", "model.d_model", "seed")
     assert varied(longer, but={"model.d_model"}).settings == ("task.seq_len", "seed")
-    assert fewest([[{"a": 1, "b": 1}, {"a": 2, "b": 2}], [{"a": 1, "b": 1}, {"a": 1, "b": 2}], []]) == ["a", "b"]
+    assert fewest([[{"a": 1, "b": 1}, {"a": 2, "b": 2}], [{"a": 1, "b": 1}, {"a": 1, "b": 2}], []]) == [
+        "a",
+        "b",
+    ]
     assert fewest([[{"a": 1}, {"b": 1}, {"a": 1, "b": 1}]]) == ["a", "b"]

@@ -26,7 +26,9 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def one(model: str, **given: object) -> Cell:
-    return plan("mqar", [model], settings={f"model.{name}": value for name, value in given.items()}, device="cpu")[0]
+    return plan(
+        "mqar", [model], settings={f"model.{name}": value for name, value in given.items()}, device="cpu"
+    )[0]
 
 
 @pytest.mark.parametrize("name", ["floor", "other"])
@@ -115,9 +117,14 @@ REFUSED = {
 def test_members_of_an_enumeration_are_read_by_name(mine: str) -> None:
     Path("mine.py").write_text(TYPED)
     cells = [one(mine, kind="second"), one(f"{mine}[kind=first]")]
-    assert [pickle.loads(pickle.dumps(cell)).model.layers[0].settings.kind.name for cell in cells] == ["second", "first"]
+    assert [pickle.loads(pickle.dumps(cell)).model.layers[0].settings.kind.name for cell in cells] == [
+        "second",
+        "first",
+    ]
     assert len({cell.id for cell in [*cells, one(mine)]}) == 3
-    with pytest.raises(UserError, match=r"^model\.kind = secnd: first or second would do; did you mean 'second'\.$"):
+    with pytest.raises(
+        UserError, match=r"^model\.kind = secnd: first or second would do; did you mean 'second'\.$"
+    ):
         one(mine, kind="secnd")
 
 

@@ -16,7 +16,9 @@ def test_settings_stand_beside_the_name() -> None:
 
 
 def test_paths_and_modules_are_names() -> None:
-    assert [term.name for term in parse_pattern("2x./mine.py:Mine+package.module:Class")] == ["./mine.py:Mine"] * 2 + ["package.module:Class"]
+    assert [term.name for term in parse_pattern("2x./mine.py:Mine+package.module:Class")] == [
+        "./mine.py:Mine"
+    ] * 2 + ["package.module:Class"]
 
 
 def test_models_are_split_at_commas_outside_brackets() -> None:
@@ -24,7 +26,10 @@ def test_models_are_split_at_commas_outside_brackets() -> None:
 
 
 def test_spaces_about_signs_go_and_those_within_a_name_stay() -> None:
-    assert split_models(" 3xa + b[ x = 1, y=2 ] ,./my layers/x = y.py:Mine") == ["3xa+b[x=1,y=2]", "./my layers/x = y.py:Mine"]
+    assert split_models(" 3xa + b[ x = 1, y=2 ] ,./my layers/x = y.py:Mine") == [
+        "3xa+b[x=1,y=2]",
+        "./my layers/x = y.py:Mine",
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "+", "a+", "0xa", "a[x]", "a[x=1", "a]b"])
@@ -52,11 +57,15 @@ def test_a_name_that_holds_a_sign_stands_in_quotes(text: str, names: list[str]) 
 def test_a_value_may_have_brackets_and_quotes_of_its_own() -> None:
     (term,) = parse_pattern("mine.py:Mine[ sizes = [1, 2], act = 'a, b]', path=./x=y ]")
     assert term.settings == (("sizes", "[1, 2]"), ("act", "'a, b]'"), ("path", "./x=y"))
-    assert tidy("mine.py:Mine[ sizes = [1, 2], act = 'a, b]' ] + b") == "mine.py:Mine[sizes=[1,2],act='a, b]']+b"
+    assert (
+        tidy("mine.py:Mine[ sizes = [1, 2], act = 'a, b]' ] + b") == "mine.py:Mine[sizes=[1,2],act='a, b]']+b"
+    )
 
 
 def test_a_setting_that_stands_twice_is_refused() -> None:
-    with pytest.raises(UserError, match=r"^'deltanet\[conv=0,conv=4\]' gives conv twice, 0 and 4; give it once\.$"):
+    with pytest.raises(
+        UserError, match=r"^'deltanet\[conv=0,conv=4\]' gives conv twice, 0 and 4; give it once\.$"
+    ):
         parse_pattern("deltanet[conv=0,conv=4]")
 
 
@@ -80,7 +89,9 @@ def test_a_task_may_be_a_path_and_have_a_preset(text: str, task: str, preset: st
     assert split_task(text) == (task, preset)
 
 
-@pytest.mark.parametrize("text", ["99999999xdeltanet", f"{'9' * 5000}xdeltanet", "1025xa", "1000xa+25xb", "+".join(["a"] * 1025)])
+@pytest.mark.parametrize(
+    "text", ["99999999xdeltanet", f"{'9' * 5000}xdeltanet", "1025xa", "1000xa+25xb", "+".join(["a"] * 1025)]
+)
 def test_more_layers_than_any_model_has_are_refused(text: str) -> None:
     with pytest.raises(UserError, match=r"has more than 1,024 layers\.$"):
         parse_pattern(text)

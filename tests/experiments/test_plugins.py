@@ -64,27 +64,64 @@ def gain_of(entry: Entry) -> float:
 
 def test_the_digest_of_a_single_file_is_that_of_its_bytes(write: Callable[..., None]) -> None:
     write({"mine.py": layer("import math, torch", gain="1")})
-    assert find("./mine.py:Mine").digest == find("mine:Mine").digest == hashlib.sha256(Path("mine.py").read_bytes()).hexdigest()
+    assert (
+        find("./mine.py:Mine").digest
+        == find("mine:Mine").digest
+        == hashlib.sha256(Path("mine.py").read_bytes()).hexdigest()
+    )
 
 
 IMPORTED = {
     "a helper": ("mine.py", "from helper import gain", "pass", "helper.py"),
     "a helper within a function": ("mine.py", "pass", "from helper import gain", "helper.py"),
-    "a helper by a literal name": ("mine.py", "from importlib import import_module", "gain = import_module('helper').gain", "helper.py"),
+    "a helper by a literal name": (
+        "mine.py",
+        "from importlib import import_module",
+        "gain = import_module('helper').gain",
+        "helper.py",
+    ),
     "a helper's helper": ("mine.py", "from middle import gain", "pass", "deep.py"),
-    "a helper in a package": ("mine.py", "from parts.deep.helper import gain", "pass", "parts/deep/helper.py"),
-    "a helper in a folder without __init__": ("mine.py", "import bare.helper\ngain = bare.helper.gain", "pass", "bare/helper.py"),
+    "a helper in a package": (
+        "mine.py",
+        "from parts.deep.helper import gain",
+        "pass",
+        "parts/deep/helper.py",
+    ),
+    "a helper in a folder without __init__": (
+        "mine.py",
+        "import bare.helper\ngain = bare.helper.gain",
+        "pass",
+        "bare/helper.py",
+    ),
     "the package itself": ("mine.py", "from parts import gain", "pass", "parts/__init__.py"),
     "a sibling by a dot": ("mine.py", "from .helper import gain", "pass", "helper.py"),
-    "a sibling in a package": ("pkg/layers/mine.py", "from .helper import gain", "pass", "pkg/layers/helper.py"),
+    "a sibling in a package": (
+        "pkg/layers/mine.py",
+        "from .helper import gain",
+        "pass",
+        "pkg/layers/helper.py",
+    ),
     "a cousin in a package": ("pkg/layers/mine.py", "from ..cousin import gain", "pass", "pkg/cousin.py"),
     "a file of the current folder": ("sub/mine.py", "from common import gain", "pass", "common.py"),
-    "everything of a package": ("mine.py", "from starred import *\ngain = part.gain", "pass", "starred/part.py"),
-    "a name made up while it is imported": ("mine.py", "import importlib\ngain = importlib.import_module('hel' + 'per').gain", "pass", "helper.py"),
+    "everything of a package": (
+        "mine.py",
+        "from starred import *\ngain = part.gain",
+        "pass",
+        "starred/part.py",
+    ),
+    "a name made up while it is imported": (
+        "mine.py",
+        "import importlib\ngain = importlib.import_module('hel' + 'per').gain",
+        "pass",
+        "helper.py",
+    ),
     "all modules of a folder": (
         "mine.py",
-        "from pathlib import Path\nfrom importlib import import_module\n"
-        "gain = max(import_module(f'many.{path.stem}').gain for path in Path(__file__).parent.glob('many/[a-z]*.py'))",
+        (
+            "from pathlib import Path\nfrom importlib import import_module\ngain ="
+            " max(import_module(f'many.{path.stem}').gain for path in"
+            " Path(__file__).parent.glob('many/[a-z]*.py'))"
+        ),
         "pass",
         "many/one.py",
     ),
@@ -96,7 +133,9 @@ FILES = {
 
 
 @pytest.mark.parametrize("what", IMPORTED)
-def test_whatever_of_the_users_is_imported_is_part_of_the_identity(write: Callable[..., None], what: str) -> None:
+def test_whatever_of_the_users_is_imported_is_part_of_the_identity(
+    write: Callable[..., None], what: str
+) -> None:
     path, imports, lazily, edited = IMPORTED[what]
     write({**FILES, path: layer(imports, lazily=lazily)})
     found = []
@@ -109,7 +148,9 @@ def test_whatever_of_the_users_is_imported_is_part_of_the_identity(write: Callab
 
 
 @pytest.mark.parametrize("location", ["./again.py:Mine", "./again.py", "again:Mine"])
-def test_a_file_that_exports_a_class_of_another_counts_and_so_does_that(write: Callable[..., None], location: str) -> None:
+def test_a_file_that_exports_a_class_of_another_counts_and_so_does_that(
+    write: Callable[..., None], location: str
+) -> None:
     write({"base.py": layer(gain="1"), "again.py": "from base import Mine\n"})
     first = find(location)
     write({"again.py": "from base import Mine\nMine.forward = lambda self, x: 2 * x\n"})
@@ -122,7 +163,14 @@ def test_a_file_that_exports_a_class_of_another_counts_and_so_does_that(write: C
 
 def test_two_plugins_with_a_helper_of_one_name_have_each_their_own(write: Callable[..., None]) -> None:
     lazily = layer(lazily="from helper import gain")
-    write({"a/mine.py": layer("from helper import gain"), "b/mine.py": lazily, "a/helper.py": "gain = 2\n", "b/helper.py": "gain = 3\n"})
+    write(
+        {
+            "a/mine.py": layer("from helper import gain"),
+            "b/mine.py": lazily,
+            "a/helper.py": "gain = 2\n",
+            "b/helper.py": "gain = 3\n",
+        }
+    )
     write({"a/other.py": lazily, "helper.py": "gain = 9\n"})
     entries = [find(f"./{path}:Mine") for path in ("a/mine.py", "b/mine.py", "a/other.py")]
     assert [gain_of(entry) for entry in entries] == [2, 3, 2]
@@ -132,7 +180,13 @@ def test_two_plugins_with_a_helper_of_one_name_have_each_their_own(write: Callab
 
 
 def test_files_of_one_folder_share_a_helper_that_runs_once(write: Callable[..., None]) -> None:
-    write({"one.py": layer("from helper import gain"), "two.py": layer("from helper import gain"), "helper.py": "gain = object()\n"})
+    write(
+        {
+            "one.py": layer("from helper import gain"),
+            "two.py": layer("from helper import gain"),
+            "helper.py": "gain = object()\n",
+        }
+    )
     one, two, again = (module_of(f"./{name}.py:Mine") for name in ("one", "two", "one"))
     assert one.gain is two.gain
     assert again is one
@@ -149,21 +203,47 @@ def test_what_was_read_is_what_runs_whatever_stands_there_later(write: Callable[
 
 
 def test_a_name_made_up_while_it_runs_is_refused(write: Callable[..., None]) -> None:
-    write({"mine.py": layer("import importlib", lazily="gain = importlib.import_module('hel' + 'per').gain"), "helper.py": "gain = 2\n"})
+    write(
+        {
+            "mine.py": layer("import importlib", lazily="gain = importlib.import_module('hel' + 'per').gain"),
+            "helper.py": "gain = 2\n",
+        }
+    )
     for _ in range(2):
-        with pytest.raises(PluginError, match=r"^mine imports helper while it runs, by a name that is made up there: .* at the top of the file\.$"):
+        with pytest.raises(
+            PluginError,
+            match=(
+                r"^mine imports helper while it runs, by a name that is made up there: .* at the top of the"
+                r" file\.$"
+            ),
+        ):
             gain_of(find("./mine.py:Mine"))
 
 
-def test_what_is_installed_and_python_itself_stand_above_files_of_the_same_name(write: Callable[..., None]) -> None:
-    write({"mine.py": layer("import random, torch, einops_of_mine", gain="random.choice([1])"), "random.py": "1/0", "torch.py": "1/0", "einops_of_mine.py": ""})
+def test_what_is_installed_and_python_itself_stand_above_files_of_the_same_name(
+    write: Callable[..., None],
+) -> None:
+    write(
+        {
+            "mine.py": layer("import random, torch, einops_of_mine", gain="random.choice([1])"),
+            "random.py": "1/0",
+            "torch.py": "1/0",
+            "einops_of_mine.py": "",
+        }
+    )
     assert gain_of(find("./mine.py:Mine")) == 1
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"), [("import no_such", "ModuleNotFoundError: No module named 'no_such'"), ("import helper.no", "No module named 'helper.no'")]
+    ("text", "reason"),
+    [
+        ("import no_such", "ModuleNotFoundError: No module named 'no_such'"),
+        ("import helper.no", "No module named 'helper.no'"),
+    ],
 )
-def test_a_module_that_is_not_there_is_told_by_the_name_that_was_written(write: Callable[..., None], text: str, reason: str) -> None:
+def test_a_module_that_is_not_there_is_told_by_the_name_that_was_written(
+    write: Callable[..., None], text: str, reason: str
+) -> None:
     write({"mine.py": f"\n{text}\n", "helper.py": ""})
     with pytest.raises(PluginError, match=f"mine.py line 2: .*{reason}") as refused:
         find("./mine.py:Mine")
@@ -191,11 +271,20 @@ print(entry.name, entry.digest, float(mixer(torch.ones(1, 1, 1)).y))
 """
 
 
-@pytest.mark.parametrize("named", ["../layers/mine.py:Mine", "{}/layers/mine.py:Mine", "../here/../layers/mine.py:Mine"])
+@pytest.mark.parametrize(
+    "named", ["../layers/mine.py:Mine", "{}/layers/mine.py:Mine", "../here/../layers/mine.py:Mine"]
+)
 def test_a_plugin_travels_as_its_source_and_nothing_of_it_is_written(
     write: Callable[..., None], tmp_path: Path, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write({"layers/mine.py": layer("from helper import gain"), "layers/helper.py": "gain = 2\n", "here/x": "", "node/deep/x": ""})
+    write(
+        {
+            "layers/mine.py": layer("from helper import gain"),
+            "layers/helper.py": "gain = 2\n",
+            "here/x": "",
+            "node/deep/x": "",
+        }
+    )
     monkeypatch.chdir(tmp_path / "here")
     entry = find(named.format(tmp_path))
     (tmp_path / "sent").write_bytes(pickle.dumps(entry))
@@ -204,13 +293,19 @@ def test_a_plugin_travels_as_its_source_and_nothing_of_it_is_written(
     (tmp_path / "layers").rmdir()
     before = sorted(tmp_path.rglob("*"))
     ended = subprocess.run(
-        [sys.executable, "-c", ELSEWHERE, str(tmp_path / "sent")], cwd=tmp_path / "node" / "deep", capture_output=True, text=True, check=True
+        [sys.executable, "-c", ELSEWHERE, str(tmp_path / "sent")],
+        cwd=tmp_path / "node" / "deep",
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert ended.stdout.split() == [entry.name, entry.digest, "2.0"]
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_module_on_pythons_path_counts_with_its_neighbours(write: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_on_pythons_path_counts_with_its_neighbours(
+    write: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write({"lib/on_the_path.py": layer("from its_neighbour import gain"), "here/x": ""})
     monkeypatch.syspath_prepend(str(tmp_path / "lib"))
     monkeypatch.chdir(tmp_path / "here")
@@ -228,16 +323,25 @@ def installed(folder: Path, value: str, gain: int) -> None:
     for each in (package, info):
         each.mkdir(parents=True)
     (package / "__init__.py").write_text("")
-    (package / "mine.py").write_text(layer("from its_package.helper import gain") + "class Other(Mine):\n    pass\n")
+    (package / "mine.py").write_text(
+        layer("from its_package.helper import gain") + "class Other(Mine):\n    pass\n"
+    )
     (package / "helper.py").write_text(f"gain = {gain}\n")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: its-package\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[linbench.models]\ntheirs = {value}\n")
 
 
-def test_an_installed_package_counts_with_all_its_files_and_the_name_it_registers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_package_counts_with_all_its_files_and_the_name_it_registers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found: list[Any] = []
     for i, (value, gain) in enumerate(
-        [("its_package.mine:Mine", 2), ("its_package.mine:Mine", 3), ("its_package.mine:Other", 3), ("its_package.mine:Mine", 2)]
+        [
+            ("its_package.mine:Mine", 2),
+            ("its_package.mine:Mine", 3),
+            ("its_package.mine:Other", 3),
+            ("its_package.mine:Mine", 2),
+        ]
     ):
         folder = tmp_path / str(i) / "site-packages"
         installed(folder, value, gain)

@@ -69,14 +69,20 @@ def test_a_file_in_the_plugin_folder_is_found(plugins: Callable[..., Path]) -> N
     assert registry("model").problems == []
 
 
-def test_a_file_dropped_among_the_shipped_ones_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_dropped_among_the_shipped_ones_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "dropped_in.py").write_text(MIXER.format(name="dropped_in"))
     monkeypatch.setattr(shipped_models, "__path__", [*shipped_models.__path__, str(tmp_path)])
     assert registry("model").find("dropped_in").source == "linbench"
 
 
 def test_what_fails_to_import_hurts_nobody_else(plugins: Callable[..., Path]) -> None:
-    plugins(broken="import torch\nraise RuntimeError('no licence')\n", garbled="def (", mine=MIXER.format(name="mine"))
+    plugins(
+        broken="import torch\nraise RuntimeError('no licence')\n",
+        garbled="def (",
+        mine=MIXER.format(name="mine"),
+    )
     found = registry("model")
     assert {problem.name: problem.reason for problem in found.problems} == {
         "broken": "broken.py line 2: RuntimeError: no licence",
@@ -84,7 +90,9 @@ def test_what_fails_to_import_hurts_nobody_else(plugins: Callable[..., Path]) ->
     }
     assert found.find("mine")
     assert found.find("attention")
-    with pytest.raises(UserError, match=r"model 'broken' from .*broken\.py cannot be used: broken\.py line 2"):
+    with pytest.raises(
+        UserError, match=r"model 'broken' from .*broken\.py cannot be used: broken\.py line 2"
+    ):
         found.find("broken")
 
 
@@ -92,11 +100,18 @@ def test_a_shipped_name_stands_and_the_newcomer_is_told(plugins: Callable[..., P
     plugins(mine=MIXER.format(name="attention"))
     found = registry("model")
     assert found.find("attention").source == "linbench"
-    assert [(p.name, "linbench ships a model of that name" in p.reason) for p in found.problems] == [("attention", True)]
+    assert [(p.name, "linbench ships a model of that name" in p.reason) for p in found.problems] == [
+        ("attention", True)
+    ]
 
 
 def test_of_two_that_claim_one_name_neither_is_used(plugins: Callable[..., Path]) -> None:
-    plugins(one=MIXER.format(name="mine"), other=MIXER.format(name="mine"), third=MIXER.format(name="mine"), asked=TASK)
+    plugins(
+        one=MIXER.format(name="mine"),
+        other=MIXER.format(name="mine"),
+        third=MIXER.format(name="mine"),
+        asked=TASK,
+    )
     found = registry("model")
     assert "mine" not in found.entries
     assert [problem.name for problem in found.problems] == ["mine"] * 3
@@ -111,16 +126,26 @@ def test_a_name_that_a_pattern_could_not_hold_is_a_problem(plugins: Callable[...
     assert [problem.name for problem in registry("model").problems] == ["mine"]
 
 
-def test_a_plain_module_with_a_name_is_found_and_a_file_without_any_is_told(plugins: Callable[..., Path]) -> None:
-    plugins(plain=MODULE.replace("class Plain(nn.Module):", "class Plain(nn.Module):\n    name = 'plain'"), nameless=MODULE, asked=TASK)
+def test_a_plain_module_with_a_name_is_found_and_a_file_without_any_is_told(
+    plugins: Callable[..., Path],
+) -> None:
+    plugins(
+        plain=MODULE.replace("class Plain(nn.Module):", "class Plain(nn.Module):\n    name = 'plain'"),
+        nameless=MODULE,
+        asked=TASK,
+    )
     found = registry("model")
     assert found.find("plain").cls.opaque
-    assert [(problem.name, problem.reason) for problem in found.problems] == [("nameless", "it defines no task or model with a `name`")]
+    assert [(problem.name, problem.reason) for problem in found.problems] == [
+        ("nameless", "it defines no task or model with a `name`")
+    ]
 
 
 def test_a_helper_in_the_plugin_folder_is_no_problem(plugins: Callable[..., Path]) -> None:
     plugins(mine="import helper\n" + MIXER.format(name="mine"), helper="gain = 1\n", idle="gain = 1\n")
-    assert [(problem.name, problem.reason) for problem in registry("task").problems] == [("idle", "it defines no task or model with a `name`")]
+    assert [(problem.name, problem.reason) for problem in registry("task").problems] == [
+        ("idle", "it defines no task or model with a `name`")
+    ]
     assert registry("model").find("mine").digest
 
 
@@ -134,13 +159,22 @@ def test_a_plugin_folder_that_is_not_there_is_a_problem(monkeypatch: pytest.Monk
     assert registry("model").problems[0].reason == "there is no such folder"
 
 
-def test_entry_points_are_found_and_broken_ones_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_points_are_found_and_broken_ones_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "their_package.py").write_text(MIXER.format(name="ignored") + TASK + MODULE)
     info = tmp_path / "their_package-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
-    lines = ["[linbench.models]", "theirs = their_package:Mine", "plain = their_package:Plain", "gone = their_package:Gone"]
-    (info / "entry_points.txt").write_text("\n".join([*lines, "[linbench.tasks]", "their_task = their_package:Asked"]))
+    lines = [
+        "[linbench.models]",
+        "theirs = their_package:Mine",
+        "plain = their_package:Plain",
+        "gone = their_package:Gone",
+    ]
+    (info / "entry_points.txt").write_text(
+        "\n".join([*lines, "[linbench.tasks]", "their_task = their_package:Asked"])
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     found = registry("model")
     assert found.find("theirs").source == "package their-package"
@@ -172,7 +206,9 @@ def test_paths_and_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(UserError, match="is Tensor, not a class"):
         find("instance.py:layer")
     Path("bad.py").write_text("import no_such_package\n")
-    with pytest.raises(PluginError, match=r"bad\.py line 1: ModuleNotFoundError: No module named 'no_such_package'"):
+    with pytest.raises(
+        PluginError, match=r"bad\.py line 1: ModuleNotFoundError: No module named 'no_such_package'"
+    ):
         find("bad.py:Mine")
 
 
@@ -207,9 +243,27 @@ class Odd(Bare):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("Bare", "task Bare has no Settings; it needs a class Settings that extends linbench.common.settings.Settings"),
-        ("Other", "task Other has <class 'dict'> for its Settings; it needs a class Settings that extends linbench.common.settings.Settings"),
-        ("Sketched", "task Sketched does not define answers, chance, explain, sample, slice_sizes, solve, as every Task must"),
+        (
+            "Bare",
+            (
+                "task Bare has no Settings; it needs a class Settings that extends"
+                " linbench.common.settings.Settings"
+            ),
+        ),
+        (
+            "Other",
+            (
+                "task Other has <class 'dict'> for its Settings; it needs a class Settings that extends"
+                " linbench.common.settings.Settings"
+            ),
+        ),
+        (
+            "Sketched",
+            (
+                "task Sketched does not define answers, chance, explain, sample, slice_sizes, solve, as every"
+                " Task must"
+            ),
+        ),
         ("Odd", "task Odd has presets = {'quick': 3}; each must be a linbench.tasks.base.Preset by its name"),
     ],
 )
@@ -222,5 +276,11 @@ def test_a_task_that_is_not_finished_is_refused_in_one_sentence(tmp_path: Path, 
 
 def test_a_task_whose_settings_lack_what_its_base_reads_is_the_users_matter(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(UNFINISHED + "\nclass Short(Odd):\n    presets = {}\n")
-    with pytest.raises(PluginError, match=r"task .*mine\.py:Short cannot be used: AttributeError: 'Settings' object has no attribute 'vocab_size'\."):
+    with pytest.raises(
+        PluginError,
+        match=(
+            r"task .*mine\.py:Short cannot be used: AttributeError: 'Settings' object has no attribute"
+            r" 'vocab_size'\."
+        ),
+    ):
         plan(f"{tmp_path}/mine.py:Short", ["lstm"], device="cpu")

@@ -13,7 +13,14 @@ MODELS = ["linear_attention", "deltanet", "gated_deltanet"]
 
 
 def cells(*models: str, floats: object = 2000, form: str | None = None, **settings: object) -> list[Cell]:
-    return plan("mqar", list(models), preset="quick-hard", form=form, device="cpu", settings={"model.state_floats": floats, **settings})
+    return plan(
+        "mqar",
+        list(models),
+        preset="quick-hard",
+        form=form,
+        device="cpu",
+        settings={"model.state_floats": floats, **settings},
+    )
 
 
 def state(cell: Cell) -> int:
@@ -22,7 +29,9 @@ def state(cell: Cell) -> int:
     return size.total
 
 
-@pytest.mark.parametrize("floats", [2000, *(pytest.param(floats, marks=pytest.mark.slow) for floats in (10_000, 200_000))])
+@pytest.mark.parametrize(
+    "floats", [2000, *(pytest.param(floats, marks=pytest.mark.slow) for floats in (10_000, 200_000))]
+)
 def test_models_have_the_state_that_is_asked_for(floats: int) -> None:
     for cell in cells(*MODELS, "3xdeltanet+gated_deltanet", floats=floats, **{"model.heads": 2}):
         assert state(cell) == pytest.approx(floats, rel=0.05), cell.model.label
@@ -33,7 +42,9 @@ def test_the_nearest_is_taken() -> None:
     chosen = state(cell)
     dim = cell.model.layers[0].settings.head_dim  # type: ignore[attr-defined]
     for other in (dim - 1, dim + 1):
-        (beside,) = plan("mqar", ["deltanet"], preset="quick-hard", device="cpu", settings={"model.head_dim": other})
+        (beside,) = plan(
+            "mqar", ["deltanet"], preset="quick-hard", device="cpu", settings={"model.head_dim": other}
+        )
         assert abs(state(beside) - 2000) >= abs(chosen - 2000)
 
 
@@ -52,17 +63,33 @@ def test_only_head_dimensions_that_a_model_can_have_are_asked_for(model: str, st
 
 
 @pytest.mark.parametrize("model", ["base_conv", "lstm", "mamba", "rwkv4", "h3", "./mine.py:Mine"])
-def test_a_model_without_heads_is_told_so(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_without_heads_is_told_so(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text("from torch import nn\nclass Mine(nn.Module):\n    def __init__(self, d_model):\n        super().__init__()\n")
-    with pytest.raises(UserError, match=f"^{re.escape(model)} has no heads to be sized by model.state_floats; run it without that setting"):
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\nclass Mine(nn.Module):\n    def __init__(self, d_model):\n       "
+        " super().__init__()\n"
+    )
+    with pytest.raises(
+        UserError,
+        match=(
+            f"^{re.escape(model)} has no heads to be sized by model.state_floats; run it without that setting"
+        ),
+    ):
         cells(model, form="native")
 
 
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"floats": 9}, r"deltanet has no head dimension with 9 state floats within 5%: head_dim 1 has \d+; ask for one of these"),
+        (
+            {"floats": 9},
+            (
+                r"deltanet has no head dimension with 9 state floats within 5%: head_dim 1 has \d+; ask for"
+                r" one of these"
+            ),
+        ),
         ({"floats": 830}, r"head_dim 6 has 720, head_dim 7 has 896"),
         ({"floats": "many"}, r"model\.state_floats = many: a whole number of at least 1 would do"),
         ({"model.head_dim": 8}, r"model\.state_floats chooses model\.head_dim; give one of the two"),
@@ -73,7 +100,9 @@ def test_sizes_that_cannot_be_had_are_one_sentence(settings: dict[str, object], 
         cells("deltanet", **settings)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("model", ["attention", "deltanet", "rwkv7", "gated_deltaproduct", "3xdeltanet+attention"])
+@pytest.mark.parametrize(
+    "model", ["attention", "deltanet", "rwkv7", "gated_deltaproduct", "3xdeltanet+attention"]
+)
 def test_models_have_the_parameters_that_are_asked_for(model: str) -> None:
     (cell,) = cells(model, form="controlled", floats=3000, **{"model.heads": 2, "model.parameters": 150_000})
     built = cell.model.build(cell.task, seed=0)
@@ -84,22 +113,40 @@ def test_models_have_the_parameters_that_are_asked_for(model: str) -> None:
 
 
 def test_models_of_as_many_parameters_may_stand_side_by_side(a_result: Any) -> None:
-    found = [a_result(label=label, around={"channel_width": width}, form="controlled") for label, width in (("deltanet", 96), ("retnet", 104))]
+    found = [
+        a_result(label=label, around={"channel_width": width}, form="controlled")
+        for label, width in (("deltanet", 96), ("retnet", 104))
+    ]
     assert len(comparisons(found)) == 1
 
 
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"parameters": 1000}, r"deltanet cannot have 1,000 parameters within 5%: it has [\d,]+, the nearest; ask for as many"),
+        (
+            {"parameters": 1000},
+            r"deltanet cannot have 1,000 parameters within 5%: it has [\d,]+, the nearest; ask for as many",
+        ),
         ({"parameters": "some"}, r"model\.parameters = some: a whole number of at least 1 would do"),
-        ({"parameters": 10**5, "channel_width": 8}, r"model\.parameters chooses model\.channel_width; give one of the two"),
-        ({"parameters": 10**5, "channel_mixer": "none"}, r"with model\.channel_mixer = none none has one; use swiglu"),
+        (
+            {"parameters": 10**5, "channel_width": 8},
+            r"model\.parameters chooses model\.channel_width; give one of the two",
+        ),
+        (
+            {"parameters": 10**5, "channel_mixer": "none"},
+            r"with model\.channel_mixer = none none has one; use swiglu",
+        ),
     ],
 )
 def test_parameters_that_cannot_be_had_are_one_sentence(settings: dict[str, object], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        plan("mqar", ["deltanet"], preset="quick-hard", device="cpu", settings={f"model.{name}": value for name, value in settings.items()})
+        plan(
+            "mqar",
+            ["deltanet"],
+            preset="quick-hard",
+            device="cpu",
+            settings={f"model.{name}": value for name, value in settings.items()},
+        )
 
 
 def test_a_module_that_declares_no_state_has_no_size() -> None:

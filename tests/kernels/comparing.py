@@ -8,7 +8,8 @@ from torch import Tensor
 
 
 def results(function: Callable[..., Any], inputs: Iterable[Tensor | None], **options: Any) -> list[Tensor]:
-    """What it returns, be it one tensor or several, and the gradients of a loss that weighs every number of that, for each input that there is."""
+    """What it returns, be it one tensor or several, and the gradients of a loss that weighs every number of
+    that, for each input that there is."""
     leaves = [None if x is None else x.detach().requires_grad_() for x in inputs]  # strided as they are given
     made = function(*leaves, **options)
     outputs = [made] if isinstance(made, Tensor) else list(made)
@@ -19,7 +20,8 @@ def results(function: Callable[..., Any], inputs: Iterable[Tensor | None], **opt
 
 
 def error(given: Tensor, expected: Tensor) -> float:
-    """||given - expected|| / ||expected||; infinite where anything is NaN or all that is expected is zero, and 0 where nothing is expected."""
+    """||given - expected|| / ||expected||; infinite where anything is NaN or all that is expected is zero,
+    and 0 where nothing is expected."""
     assert given.shape == expected.shape
     if not expected.numel():
         return 0.0

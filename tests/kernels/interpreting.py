@@ -27,12 +27,17 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def bfloat16_as_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It holds bfloat16 as bits and multiplies these, element by element and in matrices, as if they were integers; and rounds by cutting off."""
+    """It holds bfloat16 as bits and multiplies these, element by element and in matrices, as if they were
+    integers; and rounds by cutting off."""
     builder, handle = interpreter.InterpreterBuilder, interpreter.TensorHandle
     cast, dot, binary = builder.cast_impl, builder.create_dot, builder.binary_op
 
     def widened(x: Any) -> Any:
-        return handle(torch.tensor(x.data).view(torch.bfloat16).float().numpy(), tl.float32) if x.dtype.scalar == tl.bfloat16 else x
+        return (
+            handle(torch.tensor(x.data).view(torch.bfloat16).float().numpy(), tl.float32)
+            if x.dtype.scalar == tl.bfloat16
+            else x
+        )
 
     def rounded(data: Any) -> Any:
         return handle(torch.tensor(data).bfloat16().view(torch.uint16).numpy(), tl.bfloat16)
@@ -42,21 +47,32 @@ def bfloat16_as_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def exact_binary(self: Any, x: Any, y: Any, operation: Any) -> Any:
         result = binary(self, widened(x), widened(y), operation)
-        return rounded(result.data) if x.dtype.scalar == tl.bfloat16 and result.data.dtype == "float32" else result
+        return (
+            rounded(result.data)
+            if x.dtype.scalar == tl.bfloat16 and result.data.dtype == "float32"
+            else result
+        )
 
     monkeypatch.setattr(builder, "cast_impl", exact_cast)
     monkeypatch.setattr(builder, "binary_op", exact_binary)
-    monkeypatch.setattr(builder, "create_dot", lambda self, x, y, *more: dot(self, widened(x), widened(y), *more))
+    monkeypatch.setattr(
+        builder, "create_dot", lambda self, x, y, *more: dot(self, widened(x), widened(y), *more)
+    )
     monkeypatch.setattr(builder, "get_bf16", lambda self, value: rounded([value]), raising=False)
 
 
 def tf32_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It multiplies float32 in full where a tensor core reads no more than 11 bits of it, and cuts off the others."""
+    """It multiplies float32 in full where a tensor core reads no more than 11 bits of it, and cuts off the
+    others."""
     builder, handle = interpreter.InterpreterBuilder, interpreter.TensorHandle
     dot = builder.create_dot
 
     def cut(x: Any) -> Any:
-        return handle((x.data.view("int32") & -8192).view("float32"), x.dtype.scalar) if x.dtype.scalar == tl.float32 else x
+        return (
+            handle((x.data.view("int32") & -8192).view("float32"), x.dtype.scalar)
+            if x.dtype.scalar == tl.float32
+            else x
+        )
 
     def create_dot(self: Any, x: Any, y: Any, onto: Any, precision: Any, *more: Any) -> Any:
         if precision == ir.INPUT_PRECISION.TF32:
@@ -67,29 +83,36 @@ def tf32_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def floats_as_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A float given to a kernel is a number to it, which takes the type of what it meets; on a GPU it is a float32, which what it meets takes on."""
+    """A float given to a kernel is a number to it, which takes the type of what it meets; on a GPU it is a
+    float32, which what it meets takes on."""
     convert = interpreter._implicit_cvt
 
     def converted(x: Any) -> Any:
         if isinstance(x, float):
-            return tl.tensor(interpreter.TensorHandle(torch.tensor([x], dtype=torch.float32).numpy(), tl.float32), tl.float32)
+            return tl.tensor(
+                interpreter.TensorHandle(torch.tensor([x], dtype=torch.float32).numpy(), tl.float32),
+                tl.float32,
+            )
         return convert(x)
 
     monkeypatch.setattr(interpreter, "_implicit_cvt", converted)
 
 
 def integers_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It computes sums and products of integers once more, in 64 bits, to see whether they overflow. A GPU does not look, and of small tensors none does."""
+    """It computes sums and products of integers once more, in 64 bits, to see whether they overflow. A GPU
+    does not look, and of small tensors none does."""
     builder = interpreter.interpreter_builder
     monkeypatch.setattr(builder, "options", replace(builder.options, sanitize_overflow=False))
 
 
 def patch_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It replaces all of Triton's language anew for every function that a kernel calls, where once for the kernel is enough."""
+    """It replaces all of Triton's language anew for every function that a kernel calls, where once for the
+    kernel is enough."""
     call = interpreter.InterpretedFunction.__call__
 
     def called(self: Any, *args: Any, **options: Any) -> Any:
-        if self.fn.__module__.startswith("triton.") and tl.core.is_builtin(tl.core.load):  # these see another part of the language, which stays replaced
+        # these see another part of the language, which stays replaced
+        if self.fn.__module__.startswith("triton.") and tl.core.is_builtin(tl.core.load):
             return call(self, *args, **options)
         return self.rewrite()(*args, **options)
 
@@ -130,7 +153,8 @@ def types_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def what_is_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It casts to the type that a tensor has, broadcasts to the shape that it has, and asks a type at length whether it is itself."""
+    """It casts to the type that a tensor has, broadcasts to the shape that it has, and asks a type at length
+    whether it is itself."""
     equal = tl.core.dtype.__eq__
     monkeypatch.setattr(tl.core.dtype, "__eq__", lambda self, other: self is other or equal(self, other))
     semantic = getattr(tl.semantic, "TritonSemantic", None)
@@ -158,7 +182,10 @@ def whole_slices(monkeypatch: pytest.MonkeyPatch) -> None:
         if axis is None or arrays[0].ndim < 2:
             return reduce(self, given)
         before = (slice(None),) * axis
-        rows = [[self.to_tensor(array[(*before, i)], x.dtype) for array, x in zip(arrays, given, strict=True)] for i in range(arrays[0].shape[axis])]
+        rows = [
+            [self.to_tensor(array[(*before, i)], x.dtype) for array, x in zip(arrays, given, strict=True)]
+            for i in range(arrays[0].shape[axis])
+        ]
         done = rows[0]
         for row in rows[1:]:
             done = self.combine_fn.fn(*done, *row)

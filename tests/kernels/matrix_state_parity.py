@@ -1,4 +1,5 @@
-"""What the tests of `matrix_state` share: forms and their inputs, results with every gradient, and how far these may be off."""
+"""What the tests of `matrix_state` share: forms and their inputs, results with every gradient, and how far
+these may be off."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -31,9 +32,20 @@ Inputs = dict[str, Tensor]
 Run = Callable[..., tuple[Tensor, Tensor]]
 
 
-def draw(decay: str, update: str, read: str = "after", steps: int = 1, *, erase_key: bool | None = None, **sizes: Any) -> tuple[Instance, Inputs]:
-    """Any form of the recurrence, `INSTANCES` or not, with random inputs for it. An erase key is near, but not along, the key."""
-    instance = UPDATES[update]._replace(decay=decay, read="after" if read == "after" else "before", steps=steps)
+def draw(
+    decay: str,
+    update: str,
+    read: str = "after",
+    steps: int = 1,
+    *,
+    erase_key: bool | None = None,
+    **sizes: Any,
+) -> tuple[Instance, Inputs]:
+    """Any form of the recurrence, `INSTANCES` or not, with random inputs for it. An erase key is near, but
+    not along, the key."""
+    instance = UPDATES[update]._replace(
+        decay=decay, read="after" if read == "after" else "before", steps=steps
+    )
     own_erase_key = update in ("delta with erase key", "comba")
     inputs = random_inputs(instance._replace(update="erase") if own_erase_key else instance, **sizes)
     if not own_erase_key:
@@ -50,7 +62,13 @@ def near_parallel(inputs: Inputs) -> Inputs:
     """Keys that differ by a thousandth, and beta (of a low-rank update, what stands for it) 1.99."""
     noise = torch.randn(inputs["k"].shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     k = F.normalize(F.normalize(noise[:, :1], dim=-1) + 1e-3 * noise, dim=-1).to(inputs["k"])
-    changed = {"k": k, "erase_key": k, "a": -k, "b": 1.99 * k, "beta": torch.full_like(inputs.get("beta", k), 1.99)}
+    changed = {
+        "k": k,
+        "erase_key": k,
+        "a": -k,
+        "b": 1.99 * k,
+        "beta": torch.full_like(inputs.get("beta", k), 1.99),
+    }
     return inputs | {name: x for name, x in changed.items() if name in inputs}
 
 
@@ -67,12 +85,14 @@ def forgetful(inputs: Inputs, extreme: str) -> Inputs:
 
 
 RESETS = [-1e4, -1e12, -1e30, -3.4028234663852886e38, -1e300, float("-inf")]
-"""Log decays by which packed sequences are kept apart. The last finite one is beyond float32, the one before is its last."""
+"""Log decays by which packed sequences are kept apart. The last finite one is beyond float32, the one before
+is its last."""
 
 
 def resetting(inputs: Inputs, reset: float) -> tuple[Inputs, Tensor]:
-    """Slow decays but for a few tokens of `reset`, two of them side by side, the first and the last among them, and where these are. Of decays by row one of
-    those tokens resets every other row alone. Log decays are float64 where float32 cannot hold the reset."""
+    """Slow decays but for a few tokens of `reset`, two of them side by side, the first and the last among
+    them, and where these are. Of decays by row one of those tokens resets every other row alone. Log decays
+    are float64 where float32 cannot hold the reset."""
     old = inputs["log_decay"]
     here = torch.zeros(old.shape, dtype=torch.bool)
     last = old.shape[1] - 1
@@ -105,7 +125,14 @@ def weights(x: Tensor, seed: int) -> Tensor:
     return torch.randn(x.shape, generator=torch.Generator().manual_seed(seed)).bfloat16().to(x)
 
 
-def results(instance: Instance, inputs: Inputs, backend: str, *, through: Iterable[str] = ("o", "state"), run: Run = apply) -> Results:
+def results(
+    instance: Instance,
+    inputs: Inputs,
+    backend: str,
+    *,
+    through: Iterable[str] = ("o", "state"),
+    run: Run = apply,
+) -> Results:
     """Of a loss that weighs every number of what it goes `through`."""
     leaves = {name: x.detach().clone().requires_grad_() for name, x in inputs.items()}
     outputs = dict(zip(("o", "state"), run(instance, leaves, backend=backend), strict=True))
@@ -130,16 +157,28 @@ def error(given: Tensor, expected: Tensor, least: float = 0.0) -> float:
 
 
 def excesses(given: Results, expected: Results, limits: tuple[float, float]) -> dict[str, float]:
-    """The errors beyond their limit, by name. Gradients that vanish by cancellation are held to a hundredth of q's, or where q has none of the largest."""
+    """The errors beyond their limit, by name. Gradients that vanish by cancellation are held to a hundredth
+    of q's, or where q has none of the largest."""
     assert given.gradients.keys() == expected.gradients.keys()
     least = 1e-2 * float(expected.gradients["q"].norm() or max(x.norm() for x in expected.gradients.values()))
     found = {name: (error(x, expected.outputs[name]), limits[0]) for name, x in given.outputs.items()}
-    found |= {f"gradient of {name}": (error(x, expected.gradients[name], least), limits[1]) for name, x in given.gradients.items()}
+    found |= {
+        f"gradient of {name}": (error(x, expected.gradients[name], least), limits[1])
+        for name, x in given.gradients.items()
+    }
     return {name: measured for name, (measured, limit) in found.items() if not measured <= limit}
 
 
-def assert_parity(instance: Instance, inputs: Inputs, backend: str, *, run: Run = apply, through: Iterable[str] = ("o", "state")) -> None:
-    """Of the backend, or of what else runs it, with the reference, as far as the inputs' precision lets it."""
+def assert_parity(
+    instance: Instance,
+    inputs: Inputs,
+    backend: str,
+    *,
+    run: Run = apply,
+    through: Iterable[str] = ("o", "state"),
+) -> None:
+    """Of the backend, or of what else runs it, with the reference, as far as the inputs' precision lets
+    it."""
     given = results(instance, inputs, backend, through=through, run=run)
     wide = torch.promote_types(inputs["v"].dtype, torch.float32)
     assert (given.outputs["o"].dtype, given.outputs["state"].dtype) == (inputs["v"].dtype, wide)
@@ -155,7 +194,9 @@ def stacked(shared: str | None) -> Run:
         def replica(*values: Tensor) -> tuple[Tensor, Tensor]:
             return apply(instance, dict(zip(inputs, values, strict=True)), backend=backend)
 
-        return torch.vmap(replica, in_dims=tuple(None if name == shared else 0 for name in inputs))(*inputs.values())
+        return torch.vmap(replica, in_dims=tuple(None if name == shared else 0 for name in inputs))(
+            *inputs.values()
+        )
 
     return run
 
@@ -177,22 +218,28 @@ def decode(instance: Instance, inputs: Inputs, backend: str) -> Inputs:
     """o and the final state, from one call per token."""
     state, outputs, length = inputs["state"], [], inputs["q"].shape[1]
     for t in range(length):
-        token = {name: x if name == "bonus" else x.tensor_split(length, dim=1)[t] for name, x in inputs.items() if name != "state"}
+        token = {
+            name: x if name == "bonus" else x.tensor_split(length, dim=1)[t]
+            for name, x in inputs.items()
+            if name != "state"
+        }
         o, state = apply(instance, token | {"state": state}, backend=backend)
         outputs.append(o)
     return {"o": torch.cat(outputs, dim=1), "state": state}
 
 
 def force(monkeypatch: pytest.MonkeyPatch, schedule: str, **changes: Any) -> None:
-    """Launch this way, whatever the rule says: "joined" is the split schedule with joined gradients. The fused one takes all of a state at once, whatever the
-    blocks, and joined gradients all keys."""
+    """Launch this way, whatever the rule says: "joined" is the split schedule with joined gradients. The
+    fused one takes all of a state at once, whatever the blocks, and joined gradients all keys."""
     from linbench.kernels.matrix_state.triton import launch, plan
 
     rule = launch.rule
 
     def forced(**call: Any) -> Any:
         blocks = {}
-        key_block, value_block = (max(16, 1 << (call[name] - 1).bit_length()) for name in ("key_dim", "value_dim"))
+        key_block, value_block = (
+            max(16, 1 << (call[name] - 1).bit_length()) for name in ("key_dim", "value_dim")
+        )
         if schedule == "fused":
             blocks = {"key_block": key_block, "value_block": value_block, "walk_values": value_block}
         elif schedule == "joined":
@@ -206,9 +253,14 @@ def force(monkeypatch: pytest.MonkeyPatch, schedule: str, **changes: Any) -> Non
 
 
 def pairwise(**factors: Iterable[Any]) -> list[dict[str, Any]]:
-    """Rows of a table in which every two values of different factors meet: few, not fewest, and evenly mixed."""
+    """Rows of a table in which every two values of different factors meet: few, not fewest, and evenly
+    mixed."""
     values = {name: list(given) for name, given in factors.items()}
-    met = {frozenset(pair): 0 for a, b in combinations(values, 2) for pair in product(product([a], values[a]), product([b], values[b]))}
+    met = {
+        frozenset(pair): 0
+        for a, b in combinations(values, 2)
+        for pair in product(product([a], values[a]), product([b], values[b]))
+    }
 
     def how_often(row: dict[str, Any], name: str, value: Any) -> list[int]:
         return sorted(met[frozenset([(name, value), other])] for other in row.items())
@@ -227,4 +279,7 @@ def pairwise(**factors: Iterable[Any]) -> list[dict[str, Any]]:
 
 def named(row: dict[str, Any]) -> str:
     """The id of a test that is a row of a table."""
-    return "-".join(" ".join(map(str, value)) if isinstance(value, tuple) else str(value).removeprefix("torch.") for value in row.values())
+    return "-".join(
+        " ".join(map(str, value)) if isinstance(value, tuple) else str(value).removeprefix("torch.")
+        for value in row.values()
+    )

@@ -1,8 +1,8 @@
-"""Runs the checks of `mutants` for one copy of linbench after another, each in a process that is forked when torch and Triton are there: to import them takes
-longer than the checks.
+"""Runs the checks of `mutants` for one copy of linbench after another, each in a process that is forked when
+torch and Triton are there: to import them takes longer than the checks.
 
-A line of standard input has a folder with the copy and names of checks, parted by tabs; what they print is left beside the copy in `out` and `err`, their exit
-code printed.
+A line of standard input has a folder with the copy and names of checks, parted by tabs; what they print is
+left beside the copy in `out` and `err`, their exit code printed.
 """
 
 import os

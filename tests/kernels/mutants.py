@@ -1,4 +1,5 @@
-"""Quick checks of the kernels in Triton's interpreter, and mutations of the kernels' source that these must catch.
+"""Quick checks of the kernels in Triton's interpreter, and mutations of the kernels' source that these must
+catch.
 
 As a program: run the checks given by name, and end with 1 and the errors at the first that fails.
 """
@@ -11,7 +12,17 @@ import torch
 
 from linbench.kernels.matrix_state.instances import INSTANCES, random_inputs
 from tests.kernels.interpreting import hurry, mend
-from tests.kernels.matrix_state_parity import EXTREMES, LIMITS, excesses, force, forgetful, near_parallel, reference, resetting, results
+from tests.kernels.matrix_state_parity import (
+    EXTREMES,
+    LIMITS,
+    excesses,
+    force,
+    forgetful,
+    near_parallel,
+    reference,
+    resetting,
+    results,
+)
 
 
 class Mutant(NamedTuple):
@@ -91,8 +102,19 @@ def check(name: str) -> dict[str, float]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         mend(monkeypatch)
         hurry(monkeypatch)
-        force(monkeypatch, schedule, chunk=32 if kind in ("forgetful", "parallel") else 16, key_block=16, value_block=16, walk_values=16)
-        return excesses(results(INSTANCES[instance], inputs, "triton"), reference(INSTANCES[instance], inputs), LIMITS[inputs["v"].dtype])
+        force(
+            monkeypatch,
+            schedule,
+            chunk=32 if kind in ("forgetful", "parallel") else 16,
+            key_block=16,
+            value_block=16,
+            walk_values=16,
+        )
+        return excesses(
+            results(INSTANCES[instance], inputs, "triton"),
+            reference(INSTANCES[instance], inputs),
+            LIMITS[inputs["v"].dtype],
+        )
 
 
 if __name__ == "__main__":

@@ -27,7 +27,12 @@ def test_kernels_are_noted_and_not_launched() -> None:
     with rehearsal() as launched:
         assert _kernel[(1,)](x, 64, BLOCK=4, num_warps=2) is None
     (call,) = launched
-    assert (call.kernel, call.grid, call.arguments[1:], call.options) == (_kernel, (1,), (64,), {"BLOCK": 4, "num_warps": 2})
+    assert (call.kernel, call.grid, call.arguments[1:], call.options) == (
+        _kernel,
+        (1,),
+        (64,),
+        {"BLOCK": 4, "num_warps": 2},
+    )
     assert call.arguments[0] is x
     assert triton.runtime.jit.JITFunction.run is before
 
@@ -72,8 +77,11 @@ def test_calls_are_compiled_together_unless_they_are_noted(monkeypatch: pytest.M
     assert begun == [0], "what Triton does once in a process is done before threads begin"
 
 
-def test_what_launches_a_kernel_is_built_in_threads_and_loaded_in_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where threads load launchers side by side, Python mixes up modules of one name: one in a hundred kernels was launched as another."""
+def test_what_launches_a_kernel_is_built_in_threads_and_loaded_in_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where threads load launchers side by side, Python mixes up modules of one name: one in a hundred
+    kernels was launched as another."""
     built: list[str] = []
 
     class Compiled:
@@ -110,9 +118,18 @@ def test_a_process_begins_with_a_kernel_of_nothing_once(monkeypatch: pytest.Monk
 
 
 def test_what_is_kept_on_disk_is_found_whatever_was_compiled_before() -> None:
-    """By Triton's key of a kernel, in which global constants of a function that it calls count only if that one was looked at before: so they are arguments."""
-    modules = [importlib.import_module(module.name) for module in pkgutil.walk_packages(kernels.__path__, "linbench.kernels.")]
-    functions = {id(x): x for module in modules for x in vars(module).values() if isinstance(x, triton.runtime.jit.JITFunction)}.values()
+    """By Triton's key of a kernel, in which global constants of a function that it calls count only if that
+    one was looked at before: so they are arguments."""
+    modules = [
+        importlib.import_module(module.name)
+        for module in pkgutil.walk_packages(kernels.__path__, "linbench.kernels.")
+    ]
+    functions = {
+        id(x): x
+        for module in modules
+        for x in vars(module).values()
+        if isinstance(x, triton.runtime.jit.JITFunction)
+    }.values()
     assert len(functions) > 100
 
     def keys(order: Iterable[Any]) -> list[str]:
@@ -123,4 +140,8 @@ def test_what_is_kept_on_disk_is_found_whatever_was_compiled_before() -> None:
         return [function.cache_key for function in functions]
 
     callers_first, called_first = keys(reversed(functions)), keys(functions)
-    assert [function.__name__ for function, one, other in zip(functions, callers_first, called_first, strict=True) if one != other] == []
+    assert [
+        function.__name__
+        for function, one, other in zip(functions, callers_first, called_first, strict=True)
+        if one != other
+    ] == []

@@ -1,4 +1,5 @@
-"""One more token over a cache: places in any order, some empty, by the kernel that reads each once, and what the step-by-step reference says."""
+"""One more token over a cache: places in any order, some empty, by the kernel that reads each once, and what
+the step-by-step reference says."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,7 +15,10 @@ from tests.kernels.comparing import error
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LIMITS = {torch.float32: 1e-5, torch.bfloat16: 8e-3}
 
-pytestmark = [pytest.mark.skipif(not runs_triton(torch.empty(0, device=DEVICE)), reason="no Triton here"), pytest.mark.usefixtures("mended")]
+pytestmark = [
+    pytest.mark.skipif(not runs_triton(torch.empty(0, device=DEVICE)), reason="no Triton here"),
+    pytest.mark.usefixtures("mended"),
+]
 
 
 class Cached(NamedTuple):
@@ -27,7 +31,8 @@ class Cached(NamedTuple):
     there: Tensor
 
     def attend(self, *, backend: str = "triton", **options: Any) -> Tensor:
-        """With slopes of nothing where there are no others, as the kernel is for scores that are more than products."""
+        """With slopes of nothing where there are no others, as the kernel is for scores that are more than
+        products."""
         q, k, v, here, there = self
         options = {"slopes": q.new_zeros(q.shape[2])} | options
         return attention(q, k, v, query_positions=here, key_positions=there, backend=backend, **options)
@@ -39,7 +44,15 @@ class Cached(NamedTuple):
 @pytest.fixture
 def make(generator: torch.Generator) -> Callable[..., Cached]:
     def build(
-        batch: int, places: int, heads: int, key_dim: int, value_dim: int, *, key_heads: int | None = None, empty: int = 0, dtype: torch.dtype = torch.float32
+        batch: int,
+        places: int,
+        heads: int,
+        key_dim: int,
+        value_dim: int,
+        *,
+        key_heads: int | None = None,
+        empty: int = 0,
+        dtype: torch.dtype = torch.float32,
     ) -> Cached:
         """Row b has seen b tokens more than are there, and its `empty` places hold what is not a number."""
 
@@ -51,7 +64,13 @@ def make(generator: torch.Generator) -> Callable[..., Cached]:
         here = torch.arange(batch, device=DEVICE)[:, None] + places - empty - 1
         k, v = (draw(batch, key_heads or heads, places, dim).transpose(1, 2) for dim in (key_dim, value_dim))
         nothing = (there == EMPTY)[:, :, None, None]
-        return Cached(draw(batch, 1, heads, key_dim), k.masked_fill(nothing, float("nan")), v.masked_fill(nothing, float("nan")), here, there)
+        return Cached(
+            draw(batch, 1, heads, key_dim),
+            k.masked_fill(nothing, float("nan")),
+            v.masked_fill(nothing, float("nan")),
+            here,
+            there,
+        )
 
     return build
 
@@ -68,14 +87,21 @@ def gates(cached: Cached, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Of the query 0, and of each place what was forgotten of it."""
     heads = cached.q.shape[2]
     left = torch.randn(*cached.there.shape, heads, generator=generator).abs().to(DEVICE)
-    return torch.zeros(len(left), 1, heads, dtype=torch.float64, device=DEVICE), left.masked_fill((cached.there == EMPTY)[..., None], float("nan"))
+    return torch.zeros(len(left), 1, heads, dtype=torch.float64, device=DEVICE), left.masked_fill(
+        (cached.there == EMPTY)[..., None], float("nan")
+    )
 
 
 @pytest.mark.parametrize("dtype", LIMITS)
 @pytest.mark.parametrize("window", [None, 1, 20, 2**40])
-@pytest.mark.parametrize(("shape", "empty"), [((2, 1, 1, 8, 5), 0), ((1, 63, 2, 16, 24), 3), ((2, 65, 3, 64, 64), 64), ((3, 1500, 2, 33, 16), 7)])
+@pytest.mark.parametrize(
+    ("shape", "empty"),
+    [((2, 1, 1, 8, 5), 0), ((1, 63, 2, 16, 24), 3), ((2, 65, 3, 64, 64), 64), ((3, 1500, 2, 33, 16), 7)],
+)
 @pytest.mark.usefixtures("poisoned_memory")
-def test_places_and_windows(make: Callable[..., Cached], shape: tuple[int, ...], empty: int, window: int | None, dtype: torch.dtype) -> None:
+def test_places_and_windows(
+    make: Callable[..., Cached], shape: tuple[int, ...], empty: int, window: int | None, dtype: torch.dtype
+) -> None:
     held_to_the_reference(make(*shape, empty=empty, dtype=dtype), window=window)
 
 
@@ -89,13 +115,19 @@ def test_wide_heads(make: Callable[..., Cached], key_dim: int, value_dim: int, d
 @pytest.mark.parametrize("dtype", LIMITS)
 @pytest.mark.parametrize("places", [40, 700])
 @pytest.mark.usefixtures("poisoned_memory")
-def test_gates_slopes_and_scales_of_heads(make: Callable[..., Cached], generator: torch.Generator, places: int, dtype: torch.dtype) -> None:
+def test_gates_slopes_and_scales_of_heads(
+    make: Callable[..., Cached], generator: torch.Generator, places: int, dtype: torch.dtype
+) -> None:
     cached = make(2, places, 3, 16, 16, empty=5, dtype=dtype)
     slopes = torch.tensor([0.5, 0.1, 0.0], device=DEVICE)
     with torch.no_grad():
         c_q, c_k = gates(cached, generator)
         exact = cached.double()
-        for options in ({"kept": (c_q, c_k)}, {"slopes": slopes}, {"kept": (c_q, c_k), "slopes": slopes, "window": 30}):
+        for options in (
+            {"kept": (c_q, c_k)},
+            {"slopes": slopes},
+            {"kept": (c_q, c_k), "slopes": slopes, "window": 30},
+        ):
             wide = options | ({"slopes": slopes.double()} if "slopes" in options else {})
             assert error(cached.attend(**options), exact.attend(backend="reference", **wide)) <= LIMITS[dtype]
     held_to_the_reference(cached, scale=torch.tensor([0.3, 1.0, 2.0], device=DEVICE))
@@ -107,7 +139,9 @@ def test_fewer_heads_of_keys(make: Callable[..., Cached]) -> None:
 
 def test_keys_of_tokens_side_by_side(make: Callable[..., Cached]) -> None:
     cached = make(2, 70, 2, 16, 16)
-    assert torch.equal(cached.attend(), cached._replace(k=cached.k.contiguous(), v=cached.v.contiguous()).attend())
+    assert torch.equal(
+        cached.attend(), cached._replace(k=cached.k.contiguous(), v=cached.v.contiguous()).attend()
+    )
 
 
 def test_what_comes_later_is_not_seen(make: Callable[..., Cached]) -> None:
@@ -116,13 +150,20 @@ def test_what_comes_later_is_not_seen(make: Callable[..., Cached]) -> None:
     held_to_the_reference(early)
     later = (cached.there > early.here)[:, :, None, None]
     assert later.any()
-    assert torch.equal(early.attend(), early._replace(k=cached.k.masked_fill(later, float("nan")), v=cached.v.masked_fill(later, float("nan"))).attend())
+    assert torch.equal(
+        early.attend(),
+        early._replace(
+            k=cached.k.masked_fill(later, float("nan")), v=cached.v.masked_fill(later, float("nan"))
+        ).attend(),
+    )
 
 
 def test_replicas_stack(make: Callable[..., Cached]) -> None:
     replicas = [make(2, 20, 2, 16, 16, empty=4) for _ in range(3)]
     with torch.no_grad():
-        together = torch.vmap(lambda *x: Cached(*x).attend(window=9))(*map(torch.stack, zip(*replicas, strict=True)))
+        together = torch.vmap(lambda *x: Cached(*x).attend(window=9))(
+            *map(torch.stack, zip(*replicas, strict=True))
+        )
     assert torch.equal(together, torch.stack([each.attend(window=9) for each in replicas]))
 
 
@@ -133,13 +174,22 @@ def test_who_sees_no_key_finds_nothing(make: Callable[..., Cached], places: int)
     o = blind.attend()
     assert not o[0].any()
     assert error(o, blind.attend(backend="dense")) < 1e-5
-    assert cached._replace(**{name: getattr(cached, name)[:0] for name in Cached._fields}).attend().shape == (0, 1, 2, 16)
+    assert cached._replace(**{name: getattr(cached, name)[:0] for name in Cached._fields}).attend().shape == (
+        0,
+        1,
+        2,
+        16,
+    )
 
 
 def test_tokens_may_lie_far_apart(make: Callable[..., Cached]) -> None:
     cached = make(1, 130, 1, 16, 16)
     apart = 2**24 + 8
-    k = torch.empty(129 * apart + 16, dtype=torch.bfloat16, device=DEVICE).as_strided((1, 130, 1, 16), (1, apart, 16, 1)).copy_(cached.k)
+    k = (
+        torch.empty(129 * apart + 16, dtype=torch.bfloat16, device=DEVICE)
+        .as_strided((1, 130, 1, 16), (1, apart, 16, 1))
+        .copy_(cached.k)
+    )
     near = cached._replace(k=k.contiguous())
     assert torch.equal(cached._replace(k=k).attend(), near.attend())
 

@@ -10,7 +10,10 @@ from linbench.kernels.operators import INTERPRETED, runs_triton
 from tests.kernels.comparing import assert_near, results
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-BACKENDS = [*(["torch"] if not INTERPRETED else []), *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else [])]
+BACKENDS = [
+    *(["torch"] if not INTERPRETED else []),
+    *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else []),
+]
 BOUNDS = [None, math.exp(-0.5)]
 
 Make = Callable[..., tuple[Tensor, Tensor]]
@@ -20,7 +23,9 @@ Make = Callable[..., tuple[Tensor, Tensor]]
 def make(generator: torch.Generator) -> Make:
     """offset, base."""
 
-    def build(*shape: int, lead: tuple[int, ...] = (), dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    def build(
+        *shape: int, lead: tuple[int, ...] = (), dtype: torch.dtype = torch.float32
+    ) -> tuple[Tensor, Tensor]:
         def draw(*size: int) -> Tensor:
             return torch.randn(*lead, *size, generator=generator, dtype=torch.float64).to(DEVICE)
 
@@ -41,7 +46,9 @@ def exact(inputs: tuple[Tensor, ...], bound: float | None) -> list[Tensor]:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("bound", BOUNDS)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (63, 1, 7), (3, 65, 2, 16), (2100, 2, 3), (2, 3, 1000)])
-def test_it_equals_the_reference(make: Make, backend: str, bound: float | None, shape: tuple[int, ...]) -> None:
+def test_it_equals_the_reference(
+    make: Make, backend: str, bound: float | None, shape: tuple[int, ...]
+) -> None:
     inputs = make(*shape)
     assert_near(results(channel_decay, inputs, bound=bound, backend=backend), exact(inputs, bound), 2e-6)
 
@@ -76,14 +83,24 @@ def test_the_ends_are_reached_and_slopes_are_exact_near_them(backend: str) -> No
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_replicas_stack(make: Make, backend: str, bound: float | None) -> None:
     inputs = make(40, 3, 5, lead=(3,))
-    together = results(lambda *given: torch.vmap(lambda *one: channel_decay(*one, bound=bound, backend=backend))(*given), inputs)
-    alone = results(lambda *given: torch.stack([channel_decay(*(x[i] for x in given), bound=bound, backend=backend) for i in range(3)]), inputs)
+    together = results(
+        lambda *given: torch.vmap(lambda *one: channel_decay(*one, bound=bound, backend=backend))(*given),
+        inputs,
+    )
+    alone = results(
+        lambda *given: torch.stack(
+            [channel_decay(*(x[i] for x in given), bound=bound, backend=backend) for i in range(3)]
+        ),
+        inputs,
+    )
     assert_near(together, alone, 1e-6)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("bound", BOUNDS)
-def test_no_unwritten_memory_is_read(make: Make, request: pytest.FixtureRequest, backend: str, bound: float | None) -> None:
+def test_no_unwritten_memory_is_read(
+    make: Make, request: pytest.FixtureRequest, backend: str, bound: float | None
+) -> None:
     inputs = make(100, 3, 5)
     clean = results(channel_decay, inputs, bound=bound, backend=backend)
     request.getfixturevalue("poisoned_memory")
@@ -96,7 +113,9 @@ def test_several_tiles_to_a_program(make: Make, monkeypatch: pytest.MonkeyPatch,
     from linbench.kernels.channel_decay import triton
 
     rule = triton.backward_launch
-    monkeypatch.setattr(triton, "backward_launch", lambda *args, **options: rule(*args, **options)._replace(rows=2, tiles=4))
+    monkeypatch.setattr(
+        triton, "backward_launch", lambda *args, **options: rule(*args, **options)._replace(rows=2, tiles=4)
+    )
     inputs = make(21, 3, 5)
     assert_near(results(channel_decay, inputs, bound=bound, backend="triton"), exact(inputs, bound), 2e-6)
 
@@ -106,10 +125,15 @@ def test_several_tiles_to_a_program(make: Make, monkeypatch: pytest.MonkeyPatch,
 def test_the_operator_compiles_whole(make: Make, bound: float | None) -> None:
     inputs = make(5, 3, 5)
     compiled = torch.compile(channel_decay, fullgraph=True, backend="aot_eager")
-    given, expected = (results(function, inputs, bound=bound, backend="triton") for function in (compiled, channel_decay))
+    given, expected = (
+        results(function, inputs, bound=bound, backend="triton") for function in (compiled, channel_decay)
+    )
     assert all(map(torch.equal, given, expected))
     offset, base = inputs
-    torch.library.opcheck(torch.ops.linbench.channel_decay, (offset.requires_grad_(), base.reshape(1, -1).requires_grad_(), bound))
+    torch.library.opcheck(
+        torch.ops.linbench.channel_decay,
+        (offset.requires_grad_(), base.reshape(1, -1).requires_grad_(), bound),
+    )
 
 
 @pytest.mark.gpu

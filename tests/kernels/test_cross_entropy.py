@@ -11,7 +11,10 @@ from linbench.kernels.operators import INTERPRETED, runs_triton
 from tests.kernels.comparing import error
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-BACKENDS = [*(["torch"] if not INTERPRETED else []), *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else [])]
+BACKENDS = [
+    *(["torch"] if not INTERPRETED else []),
+    *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else []),
+]
 LIMITS = {torch.float32: (1e-5, 5e-5), torch.bfloat16: (8e-3, 1.5e-2)}
 IGNORE = -100
 
@@ -22,9 +25,17 @@ Inputs = tuple[Tensor, Tensor, Tensor]
 def make(generator: torch.Generator) -> Callable[..., Inputs]:
     """hidden, weight and targets, every third of which is to be ignored."""
 
-    def build(rows: int, *, vocabulary: int = 37, width: int = 8, dtype: torch.dtype = torch.float32, lead: tuple[int, ...] = ()) -> Inputs:
+    def build(
+        rows: int,
+        *,
+        vocabulary: int = 37,
+        width: int = 8,
+        dtype: torch.dtype = torch.float32,
+        lead: tuple[int, ...] = (),
+    ) -> Inputs:
         hidden, weight = (
-            torch.randn(*lead, *shape, generator=generator, dtype=torch.float64).to(DEVICE, dtype) for shape in ((rows, width), (vocabulary, width))
+            torch.randn(*lead, *shape, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
+            for shape in ((rows, width), (vocabulary, width))
         )
         targets = torch.randint(vocabulary, (*lead, rows), generator=generator)
         targets[..., 1::3] = IGNORE
@@ -45,7 +56,11 @@ def reference(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     for row, target in zip(hidden, targets.tolist(), strict=True):
         if target != IGNORE:
             logits = weight @ row
-            losses.append(torch.log(torch.exp(logits - logits.max().detach()).sum()) + logits.max().detach() - logits[target])
+            losses.append(
+                torch.log(torch.exp(logits - logits.max().detach()).sum())
+                + logits.max().detach()
+                - logits[target]
+            )
     return torch.stack(losses).mean()
 
 
@@ -72,7 +87,9 @@ def assert_parity(backend: str, inputs: Inputs) -> None:
 @pytest.mark.parametrize("rows", [1, 2, 3, 63, 65, 100])
 @pytest.mark.parametrize("vocabulary", [2, 37, 128])
 @pytest.mark.usefixtures("small_blocks")
-def test_loss_and_gradients_equal_the_reference(make: Callable[..., Inputs], backend: str, rows: int, vocabulary: int) -> None:
+def test_loss_and_gradients_equal_the_reference(
+    make: Callable[..., Inputs], backend: str, rows: int, vocabulary: int
+) -> None:
     assert_parity(backend, make(rows, vocabulary=vocabulary))
 
 
@@ -139,10 +156,16 @@ def test_replicas_are_each_their_own(make: Callable[..., Inputs], backend: str) 
         return torch.stack([cross_entropy(*(x[i] for x in given), backend=backend) for i in range(3)])
 
     expected, expected_grads = results(one_by_one, inputs)
-    for function in (cross_entropy, lambda *given, **options: torch.vmap(lambda *one: cross_entropy(*one, **options))(*given)):
+    for function in (
+        cross_entropy,
+        lambda *given, **options: torch.vmap(lambda *one: cross_entropy(*one, **options))(*given),
+    ):
         loss, grads = results(function, inputs, backend=backend)
         assert error(loss, expected.double()) < 1e-6
-        assert max(error(given, wanted.double()) for given, wanted in zip(grads, expected_grads, strict=True)) < 1e-6
+        assert (
+            max(error(given, wanted.double()) for given, wanted in zip(grads, expected_grads, strict=True))
+            < 1e-6
+        )
 
 
 def test_logits_are_never_all_there(make: Callable[..., Inputs], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +182,9 @@ def test_logits_are_never_all_there(make: Callable[..., Inputs], monkeypatch: py
     assert seen == [(1, 34, 37), (1, 34, 37), (1, 32, 37)]
 
 
-@pytest.mark.parametrize(("rows", "width", "sizes"), [(10, 4, [4, 4, 2]), (10, 7, [5, 5]), (8, 8, [8]), (0, 8, [0])])
+@pytest.mark.parametrize(
+    ("rows", "width", "sizes"), [(10, 4, [4, 4, 2]), (10, 7, [5, 5]), (8, 8, [8]), (0, 8, [0])]
+)
 @pytest.mark.usefixtures("small_blocks")
 def test_blocks_are_no_shorter_than_the_width(rows: int, width: int, sizes: list[int]) -> None:
     both = operator.blocks(torch.empty(2, rows, width), torch.empty(2, 50, width))
@@ -178,7 +203,12 @@ def test_small_replicas_share_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_without_gradients_none_are_made(make: Callable[..., Inputs], backend: str) -> None:
     hidden, weight, targets = make(5)
-    assert [x.numel() for x in operator.forward(hidden[None], weight[None], targets[None], IGNORE, False, backend == "triton")] == [1, 0, 0]
+    assert [
+        x.numel()
+        for x in operator.forward(
+            hidden[None], weight[None], targets[None], IGNORE, False, backend == "triton"
+        )
+    ] == [1, 0, 0]
     with torch.no_grad():
         assert not cross_entropy(hidden.requires_grad_(), weight, targets, backend=backend).requires_grad
 
@@ -211,7 +241,9 @@ def test_views_and_a_weight_of_another_dtype(make: Callable[..., Inputs], backen
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_there_is_no_second_derivative(make: Callable[..., Inputs], backend: str) -> None:
     hidden, weight, targets = make(5)
-    (grad,) = torch.autograd.grad(cross_entropy(hidden.requires_grad_(), weight, targets, backend=backend), hidden, create_graph=True)
+    (grad,) = torch.autograd.grad(
+        cross_entropy(hidden.requires_grad_(), weight, targets, backend=backend), hidden, create_graph=True
+    )
     with pytest.raises(RuntimeError, match="no second derivative"):
         grad.sum().backward()
 
@@ -219,7 +251,9 @@ def test_there_is_no_second_derivative(make: Callable[..., Inputs], backend: str
 @pytest.mark.skipif(DEVICE == "cuda", reason="cuBLAS would have to be told before it starts to work that way")
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.usefixtures("small_blocks")
-def test_no_unwritten_memory_is_read(make: Callable[..., Inputs], request: pytest.FixtureRequest, backend: str) -> None:
+def test_no_unwritten_memory_is_read(
+    make: Callable[..., Inputs], request: pytest.FixtureRequest, backend: str
+) -> None:
     inputs = make(20)
     clean, clean_grads = results(cross_entropy, inputs, backend=backend)
     request.getfixturevalue("poisoned_memory")
@@ -229,7 +263,9 @@ def test_no_unwritten_memory_is_read(make: Callable[..., Inputs], request: pytes
 
 @pytest.mark.parametrize("target", [-1, 37])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_target_out_of_range_is_not_passed_over(make: Callable[..., Inputs], backend: str, target: int) -> None:
+def test_a_target_out_of_range_is_not_passed_over(
+    make: Callable[..., Inputs], backend: str, target: int
+) -> None:
     hidden, weight, targets = make(5)
     targets[0] = target
     if backend == "triton":
@@ -250,7 +286,9 @@ def test_a_target_out_of_range_is_not_passed_over(make: Callable[..., Inputs], b
         (lambda h, w, t: (h, w, t.int()), "int64"),
     ],
 )
-def test_what_does_not_fit_is_refused(make: Callable[..., Inputs], change: Callable[..., Inputs], message: str) -> None:
+def test_what_does_not_fit_is_refused(
+    make: Callable[..., Inputs], change: Callable[..., Inputs], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         cross_entropy(*change(*make(5)))
 
@@ -265,12 +303,18 @@ def test_a_backend_that_does_not_run_is_refused(make: Callable[..., Inputs]) -> 
 @pytest.mark.skipif("triton" not in BACKENDS, reason="no Triton here")
 def test_the_operator_compiles_whole(make: Callable[..., Inputs]) -> None:
     inputs = make(9)
-    loss, grads = results(torch.compile(cross_entropy, fullgraph=True, backend="aot_eager"), inputs, backend="triton")
+    loss, grads = results(
+        torch.compile(cross_entropy, fullgraph=True, backend="aot_eager"), inputs, backend="triton"
+    )
     expected, expected_grads = results(cross_entropy, inputs, backend="triton")
     assert all(map(torch.equal, [loss, *grads], [expected, *expected_grads]))
     hidden, weight, targets = (x[None] for x in inputs)
     arguments = hidden.requires_grad_(), weight.requires_grad_(), targets, IGNORE, True, True
-    torch.library.opcheck(torch.ops.linbench.cross_entropy, arguments, test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
+    torch.library.opcheck(
+        torch.ops.linbench.cross_entropy,
+        arguments,
+        test_utils=("test_schema", "test_autograd_registration", "test_faketensor"),
+    )
 
 
 @pytest.mark.gpu

@@ -9,7 +9,10 @@ from linbench.kernels.operators import INTERPRETED, runs_triton
 from tests.kernels.comparing import assert_near, results
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-BACKENDS = [*(["torch"] if not INTERPRETED else []), *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else [])]
+BACKENDS = [
+    *(["torch"] if not INTERPRETED else []),
+    *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else []),
+]
 
 Inputs = tuple[Tensor, Tensor, Tensor]
 
@@ -18,7 +21,9 @@ Inputs = tuple[Tensor, Tensor, Tensor]
 def make(generator: torch.Generator) -> Callable[..., Inputs]:
     """step, A_log, bias; steps from far below to far above zero."""
 
-    def build(*shape: int, spread: float = 8.0, lead: tuple[int, ...] = (), dtype: torch.dtype = torch.float32) -> Inputs:
+    def build(
+        *shape: int, spread: float = 8.0, lead: tuple[int, ...] = (), dtype: torch.dtype = torch.float32
+    ) -> Inputs:
         def draw(*size: int) -> Tensor:
             return torch.randn(*lead, *size, generator=generator, dtype=torch.float64).to(DEVICE)
 
@@ -34,7 +39,9 @@ def reference(step: Tensor, A_log: Tensor, bias: Tensor) -> Tensor:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("shape", [(1, 1), (63, 1), (3, 65, 2), (5, 7), (2100, 2), (17, 300), (2, 5000)])
 @pytest.mark.parametrize("spread", [0.1, 8.0])
-def test_it_equals_the_reference(make: Callable[..., Inputs], backend: str, shape: tuple[int, ...], spread: float) -> None:
+def test_it_equals_the_reference(
+    make: Callable[..., Inputs], backend: str, shape: tuple[int, ...], spread: float
+) -> None:
     inputs = make(*shape, spread=spread)
     exact = results(reference, tuple(x.double() for x in inputs))
     assert_near(results(decay_gate, inputs, backend=backend), exact, 2e-6)
@@ -58,13 +65,20 @@ def test_bfloat16_comes_out_wide(make: Callable[..., Inputs], backend: str) -> N
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_replicas_stack(make: Callable[..., Inputs], backend: str) -> None:
     inputs = make(40, 3, lead=(3,))
-    together = results(lambda *given: torch.vmap(lambda *one: decay_gate(*one, backend=backend))(*given), inputs)
-    alone = results(lambda *given: torch.stack([decay_gate(*(x[i] for x in given), backend=backend) for i in range(3)]), inputs)
+    together = results(
+        lambda *given: torch.vmap(lambda *one: decay_gate(*one, backend=backend))(*given), inputs
+    )
+    alone = results(
+        lambda *given: torch.stack([decay_gate(*(x[i] for x in given), backend=backend) for i in range(3)]),
+        inputs,
+    )
     assert_near(together, alone, 1e-6)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_no_unwritten_memory_is_read(make: Callable[..., Inputs], request: pytest.FixtureRequest, backend: str) -> None:
+def test_no_unwritten_memory_is_read(
+    make: Callable[..., Inputs], request: pytest.FixtureRequest, backend: str
+) -> None:
     inputs = make(100, 3)
     clean = results(decay_gate, inputs, backend=backend)
     request.getfixturevalue("poisoned_memory")
@@ -75,7 +89,13 @@ def test_no_unwritten_memory_is_read(make: Callable[..., Inputs], request: pytes
 def test_the_operator_compiles_whole(make: Callable[..., Inputs]) -> None:
     inputs = make(5, 3)
     compiled = torch.compile(decay_gate, fullgraph=True, backend="aot_eager")
-    assert all(map(torch.equal, results(compiled, inputs, backend="triton"), results(decay_gate, inputs, backend="triton")))
+    assert all(
+        map(
+            torch.equal,
+            results(compiled, inputs, backend="triton"),
+            results(decay_gate, inputs, backend="triton"),
+        )
+    )
 
 
 def test_shapes_that_do_not_fit_are_refused(make: Callable[..., Inputs]) -> None:

@@ -10,7 +10,10 @@ from linbench.kernels.embedding import embedding
 from linbench.kernels.operators import INTERPRETED, runs_triton
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-BACKENDS = [*(["torch"] if not INTERPRETED else []), *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else [])]
+BACKENDS = [
+    *(["torch"] if not INTERPRETED else []),
+    *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else []),
+]
 TRITON = pytest.mark.skipif("triton" not in BACKENDS, reason="no Triton here")
 LIMITS = {torch.float32: 3e-6, torch.bfloat16: 8e-3}
 
@@ -22,8 +25,17 @@ Draw = Callable[..., Inputs]
 def draw(generator: torch.Generator) -> Draw:
     """A weight [V, D] and an index that takes row 0 every second time, or the index given."""
 
-    def make(rows: int | Tensor, vocabulary: int, width: int, *, lead: tuple[int, ...] = (), dtype: torch.dtype = torch.float32) -> Inputs:
-        weight = torch.randn(*lead, vocabulary, width, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
+    def make(
+        rows: int | Tensor,
+        vocabulary: int,
+        width: int,
+        *,
+        lead: tuple[int, ...] = (),
+        dtype: torch.dtype = torch.float32,
+    ) -> Inputs:
+        weight = torch.randn(*lead, vocabulary, width, generator=generator, dtype=torch.float64).to(
+            DEVICE, dtype
+        )
         if isinstance(rows, Tensor):
             return weight, rows.to(DEVICE)
         index = torch.randint(vocabulary, (*lead, rows), generator=generator)
@@ -48,8 +60,11 @@ def launched(monkeypatch: pytest.MonkeyPatch, **changes: int) -> None:
 
 
 def slopes(shape: tuple[int, ...]) -> Tensor:
-    """What the tests' loss weighs each number by: every one another, of both signs, more of them positive, so that sums do not cancel."""
-    return 1 + 1.5 * torch.linspace(-300, 400, torch.Size(shape).numel(), device=DEVICE, dtype=torch.float64).sin().view(shape)
+    """What the tests' loss weighs each number by: every one another, of both signs, more of them positive, so
+    that sums do not cancel."""
+    return 1 + 1.5 * torch.linspace(
+        -300, 400, torch.Size(shape).numel(), device=DEVICE, dtype=torch.float64
+    ).sin().view(shape)
 
 
 def results(function: Callable[..., Tensor], inputs: Inputs, **options: Any) -> Inputs:
@@ -62,17 +77,21 @@ def results(function: Callable[..., Tensor], inputs: Inputs, **options: Any) -> 
 
 
 def expected(inputs: Inputs) -> Inputs:
-    """Output, and the gradient in float64, place by place, of what the slopes are in the dtype of the weight."""
+    """Output, and the gradient in float64, place by place, of what the slopes are in the dtype of the
+    weight."""
     weight, index = inputs
     y = torch.stack([weight[i] for i in index.flatten().tolist()]).view(*index.shape, -1)
     gradient = torch.zeros(weight.shape, dtype=torch.float64, device=DEVICE)
-    for i, slope in zip(index.flatten().tolist(), slopes(y.shape).to(weight.dtype).flatten(0, -2), strict=True):
+    for i, slope in zip(
+        index.flatten().tolist(), slopes(y.shape).to(weight.dtype).flatten(0, -2), strict=True
+    ):
         gradient[i] += slope.double()
     return y, gradient
 
 
 def error(given: Tensor, wanted: Tensor) -> float:
-    """The largest ||given - wanted|| / ||wanted|| of any row; infinite where anything is NaN or a row that should be zero is not."""
+    """The largest ||given - wanted|| / ||wanted|| of any row; infinite where anything is NaN or a row that
+    should be zero is not."""
     assert given.shape == wanted.shape
     distance, norm = (given.double() - wanted).norm(dim=-1), wanted.norm(dim=-1)
     measured = float(torch.where(distance == 0, 0.0, distance / norm).max())
@@ -90,7 +109,9 @@ def assert_parity(backend: str, inputs: Inputs) -> None:
 @pytest.mark.parametrize("rows", [1, 2, 63, 65, 100, 1000])
 @pytest.mark.parametrize("vocabulary", [1, 2, 7, 300])
 @pytest.mark.parametrize("width", [1, 16, 65, 130])
-def test_rows_and_their_gradients_equal_the_reference(draw: Draw, backend: str, rows: int, vocabulary: int, width: int) -> None:
+def test_rows_and_their_gradients_equal_the_reference(
+    draw: Draw, backend: str, rows: int, vocabulary: int, width: int
+) -> None:
     assert_parity(backend, draw(rows, vocabulary, width))
 
 
@@ -100,10 +121,18 @@ PATTERNS = {
     "all different": torch.arange(200).flip(0),
     "runs end where chunks do": torch.arange(160) // 16,
     "runs of two chunks": torch.arange(160) // 32,
-    "runs begin with a chunk and end within": torch.cat([torch.zeros(16), torch.ones(20), torch.full((28,), 2), torch.full((40,), 3)]).long(),
-    "runs begin in the last place of a chunk": torch.cat([torch.zeros(15), torch.ones(17), torch.full((15,), 2), torch.full((34,), 3)]).long(),
-    "runs end in the first place of a chunk": torch.cat([torch.zeros(17), torch.ones(16), torch.full((32,), 2), torch.full((16,), 3)]).long(),
-    "a run in the middle of many chunks": torch.cat([torch.arange(8), torch.full((150,), 8), torch.arange(9, 20)]),
+    "runs begin with a chunk and end within": torch.cat(
+        [torch.zeros(16), torch.ones(20), torch.full((28,), 2), torch.full((40,), 3)]
+    ).long(),
+    "runs begin in the last place of a chunk": torch.cat(
+        [torch.zeros(15), torch.ones(17), torch.full((15,), 2), torch.full((34,), 3)]
+    ).long(),
+    "runs end in the first place of a chunk": torch.cat(
+        [torch.zeros(17), torch.ones(16), torch.full((32,), 2), torch.full((16,), 3)]
+    ).long(),
+    "a run in the middle of many chunks": torch.cat(
+        [torch.arange(8), torch.full((150,), 8), torch.arange(9, 20)]
+    ),
     "only the last row": torch.full((65,), 199),
     "shaped": torch.arange(60).view(3, 4, 5) % 7,
 }
@@ -117,7 +146,9 @@ def test_runs_of_the_same_row(draw: Draw, backend: str, pattern: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_large_chunk_and_several_blocks_of_columns(draw: Draw, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_chunk_and_several_blocks_of_columns(
+    draw: Draw, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if backend == "triton":
         launched(monkeypatch, chunk=64, columns=16, rows=4, narrow=8)
     assert_parity(backend, draw(300, 9, 40))
@@ -126,7 +157,10 @@ def test_a_large_chunk_and_several_blocks_of_columns(draw: Draw, backend: str, m
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("vocabulary", [32766, 32767, 32768, 32769, 70_000])
 def test_vocabularies_around_the_widths_of_keys(draw: Draw, backend: str, vocabulary: int) -> None:
-    assert_parity(backend, draw(torch.tensor([0, vocabulary - 1, 5, 32766 % vocabulary, vocabulary - 1, 0]), vocabulary, 2))
+    assert_parity(
+        backend,
+        draw(torch.tensor([0, vocabulary - 1, 5, 32766 % vocabulary, vocabulary - 1, 0]), vocabulary, 2),
+    )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -144,7 +178,10 @@ def test_float64_stays_float64(draw: Draw) -> None:
 @pytest.mark.skipif("torch" not in BACKENDS, reason="Triton only")
 def test_in_torch_it_is_torchs_own(draw: Draw) -> None:
     inputs = draw(100, 7, 16)
-    given, wanted = results(embedding, inputs, backend="torch"), results(lambda weight, index: F.embedding(index, weight), inputs)
+    given, wanted = (
+        results(embedding, inputs, backend="torch"),
+        results(lambda weight, index: F.embedding(index, weight), inputs),
+    )
     assert all(map(torch.equal, given, wanted))
 
 
@@ -173,7 +210,15 @@ def test_views_are_taken(draw: Draw, backend: str) -> None:
     y = embedding(leaf, views[1], backend=backend)
     assert torch.equal(y, weight[index])
     (gradient,) = torch.autograd.grad(y, leaf, slopes((8, 60)).float().T)
-    assert error(gradient, torch.zeros(9, 8, dtype=torch.float64, device=DEVICE).index_add_(0, index, slopes((8, 60)).float().double().T)) < 1e-6
+    assert (
+        error(
+            gradient,
+            torch.zeros(9, 8, dtype=torch.float64, device=DEVICE).index_add_(
+                0, index, slopes((8, 60)).float().double().T
+            ),
+        )
+        < 1e-6
+    )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -186,15 +231,23 @@ def test_the_same_every_time(draw: Draw, backend: str) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("alone", [(), ("weight",), ("index",)], ids=["both", "one weight", "one index"])
 @pytest.mark.parametrize("dims", [(0, 0), (1, 2)])
-def test_a_replica_is_what_it_is_alone(draw: Draw, backend: str, alone: tuple[str, ...], dims: tuple[int, int]) -> None:
+def test_a_replica_is_what_it_is_alone(
+    draw: Draw, backend: str, alone: tuple[str, ...], dims: tuple[int, int]
+) -> None:
     weight, index = draw(90, 7, 24, lead=(3,))
     index = index.view(3, 2, 45)
     weight, index = weight[0] if "weight" in alone else weight, index[0] if "index" in alone else index
     in_dims = None if "weight" in alone else dims[0], None if "index" in alone else dims[1]
-    moved = tuple(x if dim is None else x.movedim(0, dim).contiguous() for x, dim in zip((weight, index), in_dims, strict=True))
+    moved = tuple(
+        x if dim is None else x.movedim(0, dim).contiguous()
+        for x, dim in zip((weight, index), in_dims, strict=True)
+    )
     y, gradient = results(torch.vmap(lambda *one: embedding(*one, backend=backend), in_dims), moved)
     assert y.shape == (3, 2, 45, 24)
-    each = [(weight if "weight" in alone else weight[i], index if "index" in alone else index[i]) for i in range(3)]
+    each = [
+        (weight if "weight" in alone else weight[i], index if "index" in alone else index[i])
+        for i in range(3)
+    ]
     leaves = [w.clone().requires_grad_() for w, _ in each]
     for i, ((w, taken), leaf) in enumerate(zip(each, leaves, strict=True)):
         assert torch.equal(y[i], w[taken])
@@ -227,7 +280,9 @@ def test_a_replica_does_not_spoil_another(draw: Draw, backend: str) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("rows", [5, 100])
 @pytest.mark.usefixtures("parts")
-def test_no_unwritten_memory_is_read(draw: Draw, request: pytest.FixtureRequest, backend: str, rows: int) -> None:
+def test_no_unwritten_memory_is_read(
+    draw: Draw, request: pytest.FixtureRequest, backend: str, rows: int
+) -> None:
     inputs = draw(rows, 7, 24)
     clean = results(embedding, inputs, backend=backend)
     request.getfixturevalue("poisoned_memory")
@@ -252,7 +307,9 @@ def test_an_index_out_of_range_is_not_passed_over(draw: Draw, backend: str, wron
     assert y[0, 2:].isfinite().all()
     assert y[1].isfinite().all()
     for i, first in ((0, 2), (1, 0)):
-        wanted = torch.zeros(7, 8, dtype=torch.float64, device=DEVICE).index_add_(0, index[i, first:], slope[i, first:].double())
+        wanted = torch.zeros(7, 8, dtype=torch.float64, device=DEVICE).index_add_(
+            0, index[i, first:], slope[i, first:].double()
+        )
         assert weight.grad is not None
         assert error(weight.grad[i], wanted) < 1e-6
 
@@ -287,7 +344,9 @@ def test_the_operator_compiles_whole(draw: Draw) -> None:
 def test_there_is_no_second_derivative(draw: Draw) -> None:
     weight, index = draw(5, 7, 8)
     slope = torch.ones(5, 8, device=DEVICE, requires_grad=True)
-    (gradient,) = torch.autograd.grad(embedding(weight.requires_grad_(), index, backend="triton"), weight, slope, create_graph=True)
+    (gradient,) = torch.autograd.grad(
+        embedding(weight.requires_grad_(), index, backend="triton"), weight, slope, create_graph=True
+    )
     with pytest.raises(RuntimeError, match="embedding_backward"):
         gradient.sum().backward()
 
@@ -307,9 +366,26 @@ def test_gradients_stack_too(draw: Draw) -> None:
 def test_launches_fill_a_gpu() -> None:
     from linbench.kernels.embedding.triton import launch
 
-    assert [launch(rows, 64).chunk for rows in (0, 1, 1000, 8191, 8192, 16383, 16384, 32768, 10**7)] == [16, 16, 16, 16, 32, 32, 64, 64, 64]
+    assert [launch(rows, 64).chunk for rows in (0, 1, 1000, 8191, 8192, 16383, 16384, 32768, 10**7)] == [
+        16,
+        16,
+        16,
+        16,
+        32,
+        32,
+        64,
+        64,
+        64,
+    ]
     assert [launch(1000, width).columns for width in (1, 16, 17, 64, 130, 3000)] == [16, 16, 32, 64, 64, 64]
-    assert [launch(1000, width).parts for width in (1, 16, 17, 64, 130, 3000)] == [512, 512, 256, 256, 256, 256]
+    assert [launch(1000, width).parts for width in (1, 16, 17, 64, 130, 3000)] == [
+        512,
+        512,
+        256,
+        256,
+        256,
+        256,
+    ]
 
 
 @pytest.mark.gpu
@@ -319,7 +395,9 @@ def test_a_step_of_training(draw: Draw, width: int) -> None:
     weight, index = draw(32768, 8192, width)
     index[torch.arange(32768, device=DEVICE) % 2 == 0] = 0
     y, gradient = results(embedding, (weight, index), backend="triton")
-    wanted = torch.zeros(8192, width, dtype=torch.float64, device=DEVICE).index_add_(0, index, slopes(y.shape).float().double())
+    wanted = torch.zeros(8192, width, dtype=torch.float64, device=DEVICE).index_add_(
+        0, index, slopes(y.shape).float().double()
+    )
     assert torch.equal(y, weight[index])
     assert error(gradient, wanted) < 5e-6
 

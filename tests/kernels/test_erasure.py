@@ -9,7 +9,10 @@ from linbench.kernels.operators import INTERPRETED, runs_triton
 from tests.kernels.comparing import assert_near, results
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-BACKENDS = [*(["torch"] if not INTERPRETED else []), *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else [])]
+BACKENDS = [
+    *(["torch"] if not INTERPRETED else []),
+    *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else []),
+]
 LIMITS = {torch.float32: 2e-6, torch.bfloat16: 1.5e-2}
 
 Inputs = tuple[Tensor, ...]
@@ -39,8 +42,12 @@ def reference(k: Tensor, offset: Tensor, base: Tensor, k_k: Tensor, k_a: Tensor)
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", LIMITS)
-@pytest.mark.parametrize("shape", [(1, 1, 5), (63, 1, 7), (3, 65, 2, 16), (5, 3, 5), (2100, 2, 3), (3, 1, 3000)])
-def test_it_equals_the_reference(make: Make, backend: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 5), (63, 1, 7), (3, 65, 2, 16), (5, 3, 5), (2100, 2, 3), (3, 1, 3000)]
+)
+def test_it_equals_the_reference(
+    make: Make, backend: str, dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
     inputs = make(*shape, dtype=dtype)
     given = results(erasure, inputs, backend=backend)
     assert all(x.dtype == dtype for x in given)
@@ -73,7 +80,9 @@ def test_no_key_erases_nothing(make: Make, backend: str) -> None:
 @pytest.mark.parametrize(("offset", "rate"), [(-80.0, 0.0), (80.0, 1.0)])
 def test_rates_reach_their_ends(make: Make, backend: str, offset: float, rate: float) -> None:
     k, there, base, k_k, k_a = make(5, 2, 8)
-    written, erased, rated, *gradients = results(erasure, (k, torch.full_like(there, offset), base, k_k, k_a), backend=backend)
+    written, erased, rated, *gradients = results(
+        erasure, (k, torch.full_like(there, offset), base, k_k, k_a), backend=backend
+    )
     assert torch.allclose(rated, -rate * erased, rtol=0, atol=1e-30)
     assert torch.allclose(written, k * (1 + (rate - 1) * k_a))
     assert gradients[1].abs().max() < 1e-30
@@ -82,7 +91,10 @@ def test_rates_reach_their_ends(make: Make, backend: str, offset: float, rate: f
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_views_are_taken(make: Make, backend: str) -> None:
     inputs = make(4, 6, 3, 8)
-    views = (*(x.transpose(0, 1).contiguous().transpose(0, 1) for x in inputs[:2]), *(x.mT.contiguous().mT for x in inputs[2:]))
+    views = (
+        *(x.transpose(0, 1).contiguous().transpose(0, 1) for x in inputs[:2]),
+        *(x.mT.contiguous().mT for x in inputs[2:]),
+    )
     assert not any(view.is_contiguous() for view in views)
     assert_near(results(erasure, views, backend=backend), results(erasure, inputs, backend=backend), 1e-6)
 
@@ -91,7 +103,10 @@ def test_views_are_taken(make: Make, backend: str) -> None:
 def test_replicas_stack(make: Make, backend: str) -> None:
     inputs = make(40, 2, 7, lead=(3,))
     together = results(lambda *given: torch.vmap(lambda *one: erasure(*one, backend=backend))(*given), inputs)
-    each = [results(lambda *given: erasure(*given, backend=backend), tuple(x[i] for x in inputs))[:3] for i in range(3)]
+    each = [
+        results(lambda *given: erasure(*given, backend=backend), tuple(x[i] for x in inputs))[:3]
+        for i in range(3)
+    ]
     assert_near(together[:3], [torch.stack(parts).double() for parts in zip(*each, strict=True)], 1e-6)
     wanted = results(lambda *given: torch.vmap(reference)(*given), tuple(x.double() for x in inputs))
     assert_near(together, wanted, LIMITS[torch.float32])
@@ -110,16 +125,28 @@ def test_several_tiles_to_a_program(make: Make, monkeypatch: pytest.MonkeyPatch)
     from linbench.kernels.erasure import triton
 
     rule = triton.backward_launch
-    monkeypatch.setattr(triton, "backward_launch", lambda *args, **options: rule(*args, **options)._replace(rows=2, tiles=4))
+    monkeypatch.setattr(
+        triton, "backward_launch", lambda *args, **options: rule(*args, **options)._replace(rows=2, tiles=4)
+    )
     inputs = make(21, 3, 8)
-    assert_near(results(erasure, inputs, backend="triton"), results(reference, tuple(x.double() for x in inputs)), LIMITS[torch.float32])
+    assert_near(
+        results(erasure, inputs, backend="triton"),
+        results(reference, tuple(x.double() for x in inputs)),
+        LIMITS[torch.float32],
+    )
 
 
 @pytest.mark.skipif("triton" not in BACKENDS, reason="no Triton here")
 def test_the_operator_compiles_whole(make: Make) -> None:
     inputs = make(5, 3, 8)
     compiled = torch.compile(erasure, fullgraph=True, backend="aot_eager")
-    assert all(map(torch.equal, results(compiled, inputs, backend="triton"), results(erasure, inputs, backend="triton")))
+    assert all(
+        map(
+            torch.equal,
+            results(compiled, inputs, backend="triton"),
+            results(erasure, inputs, backend="triton"),
+        )
+    )
     k, offset, *own = inputs
     leaves = [x.requires_grad_() for x in (k, offset.view(k.shape), *(x[None] for x in own))]
     torch.library.opcheck(torch.ops.linbench.erasure, (*leaves, torch.float32))
@@ -140,7 +167,11 @@ def test_a_cuda_graph_replays_it(make: Make, replayed: Callable[..., list[Tensor
 
 def test_what_does_not_fit_is_refused(make: Make) -> None:
     k, offset, base, k_k, k_a = make(5, 3, 8)
-    for wrong in ((k[1:], offset, base, k_k, k_a), (k, offset.view(k.shape), base, k_k, k_a), (k, offset, base, k_k[1:], k_a)):
+    for wrong in (
+        (k[1:], offset, base, k_k, k_a),
+        (k, offset.view(k.shape), base, k_k, k_a),
+        (k, offset, base, k_k[1:], k_a),
+    ):
         with pytest.raises(ValueError, match=r"offset \[\.\.\., H K\]"):
             erasure(*wrong)
     with pytest.raises(ValueError, match="one of auto, torch, triton"):

@@ -1,4 +1,5 @@
-"""Softmax attention with gates, slopes or a window: no matrix of all queries and keys, and what the step-by-step reference says."""
+"""Softmax attention with gates, slopes or a window: no matrix of all queries and keys, and what the
+step-by-step reference says."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +17,10 @@ from tests.kernels.comparing import assert_near, error, results
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LIMITS = {torch.float32: (1e-5, 5e-5), torch.bfloat16: (8e-3, 1.5e-2)}
 
-pytestmark = [pytest.mark.skipif(not runs_triton(torch.empty(0, device=DEVICE)), reason="no Triton here"), pytest.mark.usefixtures("mended")]
+pytestmark = [
+    pytest.mark.skipif(not runs_triton(torch.empty(0, device=DEVICE)), reason="no Triton here"),
+    pytest.mark.usefixtures("mended"),
+]
 
 Inputs = tuple[Tensor, ...]
 
@@ -25,17 +29,32 @@ Inputs = tuple[Tensor, ...]
 def make(generator: torch.Generator) -> Callable[..., Inputs]:
     """q, k, v, and logarithms of gates in float32."""
 
-    def build(batch: int, length: int, heads: int, key_dim: int, value_dim: int, *, dtype: torch.dtype = torch.float32, lead: tuple[int, ...] = ()) -> Inputs:
+    def build(
+        batch: int,
+        length: int,
+        heads: int,
+        key_dim: int,
+        value_dim: int,
+        *,
+        dtype: torch.dtype = torch.float32,
+        lead: tuple[int, ...] = (),
+    ) -> Inputs:
         def draw(dim: int) -> Tensor:
-            return torch.randn(*lead, batch, length, heads, dim, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
+            return torch.randn(*lead, batch, length, heads, dim, generator=generator, dtype=torch.float64).to(
+                DEVICE, dtype
+            )
 
-        gates = F.logsigmoid(2 * torch.randn(*lead, batch, length, heads, generator=generator, dtype=torch.float64))
+        gates = F.logsigmoid(
+            2 * torch.randn(*lead, batch, length, heads, generator=generator, dtype=torch.float64)
+        )
         return draw(key_dim), draw(key_dim), draw(value_dim), gates.to(DEVICE, torch.float32)
 
     return build
 
 
-def gated(q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None = None, *, backend: str = "triton", **options: Any) -> Tensor:
+def gated(
+    q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None = None, *, backend: str = "triton", **options: Any
+) -> Tensor:
     kept = None if gates is None else gates.double().cumsum(dim=1)
     return attention(q, k, v, kept=None if kept is None else (kept, kept), backend=backend, **options)
 
@@ -43,19 +62,31 @@ def gated(q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None = None, *, backe
 def held_to_the_reference(inputs: Inputs, **options: Any) -> None:
     given = results(gated, inputs, **options)
     exact = results(
-        gated, [x.double() for x in inputs], backend="reference", **{name: x.double() if isinstance(x, Tensor) else x for name, x in options.items()}
+        gated,
+        [x.double() for x in inputs],
+        backend="reference",
+        **{name: x.double() if isinstance(x, Tensor) else x for name, x in options.items()},
     )
     outputs, gradients = LIMITS[inputs[0].dtype]
     assert_near(given[:1], exact[:1], outputs)
-    least = 1e-2 * max(float(x.norm()) for x in exact[1:])  # gradients that vanish by cancellation, or of a query that sees one key
-    assert all(float((x.double() - wanted).norm()) <= gradients * max(least, float(wanted.norm())) for x, wanted in zip(given[1:], exact[1:], strict=True))
+    # gradients that vanish by cancellation, or of a query that sees one key
+    least = 1e-2 * max(float(x.norm()) for x in exact[1:])
+    assert all(
+        float((x.double() - wanted).norm()) <= gradients * max(least, float(wanted.norm()))
+        for x, wanted in zip(given[1:], exact[1:], strict=True)
+    )
 
 
 @pytest.mark.parametrize("dtype", LIMITS)
 @pytest.mark.parametrize("window", [None, 1, 20, 2**31 - 1])
-@pytest.mark.parametrize("shape", [(2, 1, 1, 8, 5), (1, 17, 2, 16, 24), (1, 63, 1, 24, 16), (2, 65, 1, 16, 16), (1, 100, 1, 33, 16)])
+@pytest.mark.parametrize(
+    "shape",
+    [(2, 1, 1, 8, 5), (1, 17, 2, 16, 24), (1, 63, 1, 24, 16), (2, 65, 1, 16, 16), (1, 100, 1, 33, 16)],
+)
 @pytest.mark.usefixtures("poisoned_memory")
-def test_gates_and_windows(make: Callable[..., Inputs], shape: tuple[int, ...], window: int | None, dtype: torch.dtype) -> None:
+def test_gates_and_windows(
+    make: Callable[..., Inputs], shape: tuple[int, ...], window: int | None, dtype: torch.dtype
+) -> None:
     held_to_the_reference(make(*shape, dtype=dtype), window=window)
 
 
@@ -113,7 +144,10 @@ def test_no_token_depends_on_a_later_one(make: Callable[..., Inputs], window: in
 def test_replicas_stack(make: Callable[..., Inputs]) -> None:
     inputs = make(2, 20, 2, 16, 16, lead=(3,))
     together = results(torch.vmap(partial(gated, window=9)), inputs)
-    exact = results(lambda *x: gated(*(y.flatten(0, 1) for y in x), window=9, backend="reference").unflatten(0, (3, 2)), [x.double() for x in inputs])
+    exact = results(
+        lambda *x: gated(*(y.flatten(0, 1) for y in x), window=9, backend="reference").unflatten(0, (3, 2)),
+        [x.double() for x in inputs],
+    )
     assert_near(together, exact, 5e-5)
 
 
@@ -140,7 +174,11 @@ def test_it_is_there_where_scores_are_more_than_products(make: Callable[..., Inp
         {},
         {"window": 3, "v": torch.randn(1, 9, 2, 65, device=DEVICE)},
         {"kept": (kept, kept.clone())},
-        {"window": 3, "query_positions": torch.arange(9, device=DEVICE)[None], "key_positions": torch.arange(9, device=DEVICE)[None]},
+        {
+            "window": 3,
+            "query_positions": torch.arange(9, device=DEVICE)[None],
+            "key_positions": torch.arange(9, device=DEVICE)[None],
+        },
     ):
         with pytest.raises(ValueError, match="one of auto, reference, dense"):
             attention(**({"q": q, "k": k, "v": v} | less), backend="triton")

@@ -10,7 +10,10 @@ from linbench.kernels.hashing import bits, mixed, permuted
 from linbench.kernels.operators import INTERPRETED, runs_triton
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-BACKENDS = [*(["torch"] if not INTERPRETED else []), *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else [])]
+BACKENDS = [
+    *(["torch"] if not INTERPRETED else []),
+    *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else []),
+]
 EDGES = [0, 1, -1, 2**31 - 1, 2**31, -(2**31), 2**62, 2**63 - 1, -(2**63)]
 SIZES = [2, 3, 5, 65, 127, 1000, 4095, 4096, 2**20 + 7, 2**30]
 
@@ -60,7 +63,10 @@ def test_mixing_is_that_of_whole_numbers(generator: torch.Generator, backend: st
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_bits_are_those_of_whole_numbers(generator: torch.Generator, backend: str) -> None:
-    key, counter = numbers(generator, 3), torch.cat([torch.tensor(EDGES, device=DEVICE), numbers(generator, 5)])
+    key, counter = (
+        numbers(generator, 3),
+        torch.cat([torch.tensor(EDGES, device=DEVICE), numbers(generator, 5)]),
+    )
     wanted = [[drawn(k, c) for c in counter.tolist()] for k in key.tolist()]
     assert bits(key, counter, backend=backend).tolist() == wanted
     assert bits(key, counter.expand(3, -1), backend=backend).tolist() == wanted
@@ -75,7 +81,9 @@ def test_bits_are_those_of_whole_numbers(generator: torch.Generator, backend: st
 def test_a_permutation_is_that_of_whole_numbers(generator: torch.Generator, backend: str, size: int) -> None:
     key = numbers(generator, 4)
     x = torch.arange(min(size, 20), device=DEVICE)
-    height = min(range(max(2, int(size**0.5)), max(1, int(size**0.5) // 2), -1), key=lambda a: a * -(-size // a))
+    height = min(
+        range(max(2, int(size**0.5)), max(1, int(size**0.5) // 2), -1), key=lambda a: a * -(-size // a)
+    )
     width = -(-size // height)
 
     def walked(k: int, at: int) -> int:
@@ -91,8 +99,12 @@ def test_a_permutation_is_that_of_whole_numbers(generator: torch.Generator, back
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("shape", [(1, 1), (1, 1023), (1, 1025), (1024, 1), (1025, 1), (3, 700), (700, 3), (5, 2048)])
-def test_every_place_is_written_whatever_the_shape(generator: torch.Generator, backend: str, shape: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    "shape", [(1, 1), (1, 1023), (1, 1025), (1024, 1), (1025, 1), (3, 700), (700, 3), (5, 2048)]
+)
+def test_every_place_is_written_whatever_the_shape(
+    generator: torch.Generator, backend: str, shape: tuple[int, int]
+) -> None:
     rows, columns = shape
     key, x = numbers(generator, rows), torch.arange(columns, device=DEVICE)
     size = max(2, columns)
@@ -132,7 +144,11 @@ def test_shapes_are_known_beforehand(generator: torch.Generator, backend: str) -
 
 def test_a_backend_that_is_not_there_is_refused(generator: torch.Generator) -> None:
     key = numbers(generator, 3)
-    draws: list[Callable[..., Tensor]] = [lambda **o: mixed(key, **o), lambda **o: bits(key, 4, **o), lambda **o: permuted(key, key[:0], size=4, **o)]
+    draws: list[Callable[..., Tensor]] = [
+        lambda **o: mixed(key, **o),
+        lambda **o: bits(key, 4, **o),
+        lambda **o: permuted(key, key[:0], size=4, **o),
+    ]
     for draw in draws:
         with pytest.raises(ValueError, match="one of auto, torch, triton"):
             draw(backend="fast")

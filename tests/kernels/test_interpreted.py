@@ -14,5 +14,12 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is for Linux")
 def test_kernels_hold_in_the_interpreter() -> None:
     command = [sys.executable, "-m", "pytest", "tests/kernels/interpreted", "-q"]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout

@@ -1,4 +1,5 @@
-"""Decays that leave nothing, in every family that takes or makes them: results as in float64, and gradients that are finite, or zero where nothing is left."""
+"""Decays that leave nothing, in every family that takes or makes them: results as in float64, and gradients
+that are finite, or zero where nothing is left."""
 
 import math
 from functools import partial
@@ -31,7 +32,9 @@ LARGE = [1e3, 1e12, 1e30, 3.4028234663852886e38]
 
 @pytest.fixture
 def normal(generator: torch.Generator) -> Any:
-    return lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64).to(DEVICE, torch.float32)
+    return lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64).to(
+        DEVICE, torch.float32
+    )
 
 
 def through_memory(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, **options: Any) -> list[Tensor]:
@@ -76,7 +79,14 @@ def test_a_decay_gate_of_any_step_has_a_gradient(normal: Any, backend: str, larg
 @pytest.mark.parametrize("large", LARGE[:3])  # the gradient of a step that keeps all is as large as the rate
 def test_a_selective_scan_forgets_all_at_once(normal: Any, backend: str, large: float) -> None:
     """By its rates: a step as large would write as much."""
-    u, step, rate, write, read, state = normal(2, 37, 3), F.softplus(normal(2, 37, 3)), -normal(3, 4).abs(), normal(2, 37, 4), normal(2, 37, 4), normal(2, 3, 4)
+    u, step, rate, write, read, state = (
+        normal(2, 37, 3),
+        F.softplus(normal(2, 37, 3)),
+        -normal(3, 4).abs(),
+        normal(2, 37, 4),
+        normal(2, 37, 4),
+        normal(2, 3, 4),
+    )
     rate[1] = -large
     step[:, [0, 7, 8], 1] = 0.0  # which keeps all
     inputs = u, step, rate, write, read, state
@@ -89,11 +99,19 @@ def test_a_selective_scan_forgets_all_at_once(normal: Any, backend: str, large: 
 @pytest.mark.parametrize("backend", ["reference", "chunkwise"])
 @pytest.mark.parametrize("reset", RESETS)
 def test_decays_of_two_sides_reset_rows_and_columns(normal: Any, backend: str, reset: float) -> None:
-    q, k, v, rows, columns = normal(1, 70, 2, 8), normal(1, 70, 2, 8), normal(1, 70, 2, 6), -normal(1, 70, 2, 8).abs() / 20, -normal(1, 70, 2, 6).abs() / 20
+    q, k, v, rows, columns = (
+        normal(1, 70, 2, 8),
+        normal(1, 70, 2, 8),
+        normal(1, 70, 2, 6),
+        -normal(1, 70, 2, 8).abs() / 20,
+        -normal(1, 70, 2, 6).abs() / 20,
+    )
     rows, columns = rows.double(), columns.double()
     rows[:, [5, 6, 40]] = columns[:, 20, :, ::2] = reset
 
-    def remembered(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, columns: Tensor, backend: str) -> tuple[Tensor, Tensor]:
+    def remembered(
+        q: Tensor, k: Tensor, v: Tensor, rows: Tensor, columns: Tensor, backend: str
+    ) -> tuple[Tensor, Tensor]:
         return two_sided(q, k, v, key_log_decay=rows, value_log_decay=columns, backend=backend)
 
     found = results(remembered, (q, k, v, rows, columns), backend=backend)
@@ -106,7 +124,10 @@ def test_decays_of_two_sides_reset_rows_and_columns(normal: Any, backend: str, r
 @pytest.mark.parametrize("backend", [*(["reference", "dense"] if not INTERPRETED else []), *TRITON])
 @pytest.mark.parametrize("reset", RESETS[1:])  # below the floor, where the gradient is exactly zero
 def test_gates_of_attention_keep_packed_sequences_apart(normal: Any, backend: str, reset: float) -> None:
-    heads, gates = (normal(1, 70, 2, 16), normal(1, 70, 2, 16), normal(1, 70, 2, 16)), -normal(1, 70, 2).abs().double()
+    heads, gates = (
+        (normal(1, 70, 2, 16), normal(1, 70, 2, 16), normal(1, 70, 2, 16)),
+        -normal(1, 70, 2).abs().double(),
+    )
     gates[:, [0, 17, 18]] = reset
 
     def gated(q: Tensor, k: Tensor, v: Tensor, gates: Tensor) -> Tensor:

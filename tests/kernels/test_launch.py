@@ -10,7 +10,9 @@ from weakref import ref
 import pytest
 import torch
 
-triton_launch = pytest.importorskip("linbench.kernels.matrix_state.triton.launch", reason="Triton is not installed")
+triton_launch = pytest.importorskip(
+    "linbench.kernels.matrix_state.triton.launch", reason="Triton is not installed"
+)
 
 
 class Compiled:
@@ -32,7 +34,9 @@ class Compiled:
 @pytest.fixture(autouse=True)
 def a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose third device is the current one."""
-    active = SimpleNamespace(get_current_device=lambda: 3, get_current_stream=lambda device: f"stream of {device}")
+    active = SimpleNamespace(
+        get_current_device=lambda: 3, get_current_stream=lambda device: f"stream of {device}"
+    )
     monkeypatch.setattr(triton_launch, "driver", SimpleNamespace(active=active))
 
 
@@ -73,9 +77,15 @@ def test_what_was_compiled_is_launched_directly_for_the_same_step_alone() -> Non
 
 @pytest.mark.parametrize("hook", ["launch_enter_hook", "launch_exit_hook"])
 @pytest.mark.parametrize("chained", [True, False])
-def test_what_wants_to_be_told_of_launches_is(hook: str, chained: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_wants_to_be_told_of_launches_is(
+    hook: str, chained: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compiled = Compiled()
-    hooks = {"launch_enter_hook": None, "launch_exit_hook": None, hook: SimpleNamespace(calls=[print]) if chained else print}
+    hooks = {
+        "launch_enter_hook": None,
+        "launch_exit_hook": None,
+        hook: SimpleNamespace(calls=[print]) if chained else print,
+    }
     monkeypatch.setattr(triton_launch, "_HOOKS", SimpleNamespace(**hooks))
     step = step_of(Kernel(compiled))
     for _ in range(2):
@@ -94,7 +104,9 @@ def test_nothing_keeps_the_tensors_of_a_call() -> None:
     assert seen() is None
 
 
-@pytest.mark.parametrize(("compiles", "aligned"), [(Compiled(), False), (None, True)], ids=["misaligned", "interpreted"])
+@pytest.mark.parametrize(
+    ("compiles", "aligned"), [(Compiled(), False), (None, True)], ids=["misaligned", "interpreted"]
+)
 def test_triton_launches_what_it_must_specialise_or_interpret(compiles: Any, aligned: bool) -> None:
     kernel = Kernel(compiles)
     step = step_of(kernel)
@@ -115,12 +127,17 @@ def test_what_is_misaligned_once_is_not_launched_as_what_was_compiled_for_more()
 @pytest.mark.parametrize("length", [64, 65], ids=["fused", "split"])
 @pytest.mark.parametrize("update", ["add", "delta", "low_rank"])
 @pytest.mark.parametrize("decay", [None, (), (16,)], ids=["none", "scalar", "vector"])
-def test_addresses_are_those_of_tensors_and_what_lies_in_a_room_lies_apart(update: str, decay: tuple[int, ...] | None, length: int) -> None:
+def test_addresses_are_those_of_tensors_and_what_lies_in_a_room_lies_apart(
+    update: str, decay: tuple[int, ...] | None, length: int
+) -> None:
     from linbench.kernels.matrix_state.triton.plan import GIVEN, Switches, form_of
     from linbench.kernels.matrix_state.triton.schedules import Call
 
     q, k, v, p, b = torch.randn(5, 1, length, 2, 16).bfloat16()
-    g, beta = None if decay is None else torch.zeros(1, length, 2, *decay), torch.ones(1, length, 2) if update == "delta" else None
+    g, beta = (
+        None if decay is None else torch.zeros(1, length, 2, *decay),
+        torch.ones(1, length, 2) if update == "delta" else None,
+    )
     tensors = (q, k, v, g, beta, *((p, b) if update == "low_rank" else (None, None)), None, None)
     call, plan = Call(), form_of(tensors, Switches(1.0, update, False, False, True), True, True).plan()
     assert plan.split == (length > 64)
@@ -129,7 +146,11 @@ def test_addresses_are_those_of_tensors_and_what_lies_in_a_room_lies_apart(updat
         memory = room.empty(v)
         call.furnish(room, memory)
         views = [room.view(memory, name) for name in room.contents]
-        ends = [end for x in views for end in (x.data_ptr() - memory.data_ptr(), x.data_ptr() - memory.data_ptr() + x.nbytes)]
+        ends = [
+            end
+            for x in views
+            for end in (x.data_ptr() - memory.data_ptr(), x.data_ptr() - memory.data_ptr() + x.nbytes)
+        ]
         assert all(start <= end for start, end in pairwise([*ends, memory.nbytes]))
         assert not any(start % triton_launch.ALIGNMENT for start in ends[::2])
     assert {name: x.data_ptr() for name, x in call.views().items()} == call.addresses
@@ -138,14 +159,23 @@ def test_addresses_are_those_of_tensors_and_what_lies_in_a_room_lies_apart(updat
 @pytest.mark.parametrize("length", [1, 16, 65], ids=["recurrent", "fused", "split"])
 @pytest.mark.parametrize("update", ["add", "delta", "low_rank"])
 @pytest.mark.parametrize("decay", [None, (), (16,)], ids=["none", "scalar", "vector"])
-def test_there_may_be_more_recurrences_than_a_grid_is_high(update: str, decay: tuple[int, ...] | None, length: int) -> None:
+def test_there_may_be_more_recurrences_than_a_grid_is_high(
+    update: str, decay: tuple[int, ...] | None, length: int
+) -> None:
     from linbench.kernels.matrix_state.triton.plan import Switches, form_of
     from linbench.kernels.matrix_state.triton.schedules import backward_steps, forward_steps
 
     shape, dim, gradient = (40_000, length, 2), 128 if length == 65 else 16, length > 1
     vectors, gate = torch.empty(*shape, dim, device="meta").bfloat16(), torch.empty(shape, device="meta")
     decays = None if decay is None else torch.empty(*shape, *decay, device="meta")
-    tensors = (*[vectors] * 3, decays, gate if update == "delta" else None, *([vectors] * 2 if update == "low_rank" else [None] * 2), None, None)
+    tensors = (
+        *[vectors] * 3,
+        decays,
+        gate if update == "delta" else None,
+        *([vectors] * 2 if update == "low_rank" else [None] * 2),
+        None,
+        None,
+    )
     plan = form_of(tensors, Switches(1.0, update, False, False, True), gradient, True).plan()
     steps = [*forward_steps(plan), *(backward_steps(plan.backward(torch.bfloat16, None)) if gradient else ())]
     assert plan.launch.schedule == {1: "recurrent", 16: "fused", 65: "split"}[length]
@@ -155,19 +185,54 @@ def test_there_may_be_more_recurrences_than_a_grid_is_high(update: str, decay: t
 @pytest.mark.parametrize(
     ("update", "rows", "walked"),
     [
-        *(("delta", rows, (128, values)) for rows, values in ((128, 64), (34, 64), (33, 32), (17, 32), (16, 16), (1, 16))),
-        *(("add", rows, tile) for rows, tile in ((128, (128, 64)), (34, (64, 64)), (33, (64, 64)), (16, (32, 32)), (1, (16, 16)))),
+        *(
+            ("delta", rows, (128, values))
+            for rows, values in ((128, 64), (34, 64), (33, 32), (17, 32), (16, 16), (1, 16))
+        ),
+        *(
+            ("add", rows, tile)
+            for rows, tile in (
+                (128, (128, 64)),
+                (34, (64, 64)),
+                (33, (64, 64)),
+                (16, (32, 32)),
+                (1, (16, 16)),
+            )
+        ),
     ],
 )
-def test_the_fewer_the_rows_the_narrower_is_what_walks_and_sums_need_not_all_keys(update: str, rows: int, walked: tuple[int, int]) -> None:
-    sizes = {"rows": rows, "length": 4096, "key_dim": 128, "value_dim": 128, "wide": False, "fine": False, "processors": 132, "gradient": True}
+def test_the_fewer_the_rows_the_narrower_is_what_walks_and_sums_need_not_all_keys(
+    update: str, rows: int, walked: tuple[int, int]
+) -> None:
+    sizes = {
+        "rows": rows,
+        "length": 4096,
+        "key_dim": 128,
+        "value_dim": 128,
+        "wide": False,
+        "fine": False,
+        "processors": 132,
+        "gradient": True,
+    }
     rule = triton_launch.rule(**sizes, update=update, decay="scalar")
     assert (rule.walk_keys, rule.walk_values) == walked
 
 
-@pytest.mark.parametrize(("value_dim", "block"), [(16, 16), (64, 64), (65, 128), (128, 128), (129, 64), (192, 64), (193, 128), (256, 128)])
+@pytest.mark.parametrize(
+    ("value_dim", "block"),
+    [(16, 16), (64, 64), (65, 128), (128, 128), (129, 64), (192, 64), (193, 128), (256, 128)],
+)
 def test_as_many_values_at_a_time_as_are_not_padding(value_dim: int, block: int) -> None:
-    sizes = {"rows": 128, "length": 4096, "key_dim": 128, "value_dim": value_dim, "wide": False, "fine": False, "processors": 132, "gradient": True}
+    sizes = {
+        "rows": 128,
+        "length": 4096,
+        "key_dim": 128,
+        "value_dim": value_dim,
+        "wide": False,
+        "fine": False,
+        "processors": 132,
+        "gradient": True,
+    }
     assert triton_launch.rule(**sizes, update="delta", decay="scalar").value_block == block
 
 
@@ -182,15 +247,35 @@ def test_as_many_values_at_a_time_as_are_not_padding(value_dim: int, block: int)
         ("add", 128, 512, 4, None),
     ],
 )
-def test_where_many_programs_walk_each_takes_little(update: str, dim: int, rows: int, walks: int, registers: int | None) -> None:
-    sizes = {"rows": rows, "length": 256, "key_dim": dim, "value_dim": dim, "wide": False, "fine": False, "processors": 132, "gradient": True}
+def test_where_many_programs_walk_each_takes_little(
+    update: str, dim: int, rows: int, walks: int, registers: int | None
+) -> None:
+    sizes = {
+        "rows": rows,
+        "length": 256,
+        "key_dim": dim,
+        "value_dim": dim,
+        "wide": False,
+        "fine": False,
+        "processors": 132,
+        "gradient": True,
+    }
     rule = triton_launch.rule(**sizes, update=update, decay="vector")
     assert (rule.warps[0], rule.registers[2], rule.joined) == (walks, registers, dim == 64)
 
 
 @pytest.mark.parametrize(("rows", "registers"), [(16, 255), (128, 255), (132, 255), (133, None), (512, None)])
 def test_walks_have_all_registers_where_all_of_them_have_room(rows: int, registers: int | None) -> None:
-    sizes = {"rows": rows, "length": 4096, "key_dim": 128, "value_dim": 128, "wide": False, "fine": False, "processors": 132, "gradient": True}
+    sizes = {
+        "rows": rows,
+        "length": 4096,
+        "key_dim": 128,
+        "value_dim": 128,
+        "wide": False,
+        "fine": False,
+        "processors": 132,
+        "gradient": True,
+    }
     rule = triton_launch.rule(**sizes, update="delta", decay="scalar")
     programs = rows * (128 // rule.walk_values)
     assert (rule.registers[0], rule.registers[0] is None) == (registers, programs > 2 * 132)

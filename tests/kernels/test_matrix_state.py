@@ -1,4 +1,5 @@
-"""The chunkwise form is the reference, whatever the form of the recurrence. What the recurrence itself is: test_matrix_state_by_hand."""
+"""The chunkwise form is the reference, whatever the form of the recurrence. What the recurrence itself is:
+test_matrix_state_by_hand."""
 
 import importlib
 from collections.abc import Callable
@@ -30,7 +31,15 @@ from tests.kernels.matrix_state_parity import (
     results,
 )
 
-SIZES: dict[str, Any] = {"batch": 2, "heads": 4, "key_heads": 2, "key_dim": 8, "value_dim": 5, "state": True, "dtype": torch.float64}
+SIZES: dict[str, Any] = {
+    "batch": 2,
+    "heads": 4,
+    "key_heads": 2,
+    "key_dim": 8,
+    "value_dim": 5,
+    "state": True,
+    "dtype": torch.float64,
+}
 BACKENDS = ["reference", "scan", "chunkwise"]
 LENGTHS = [1, 15, 17, 63, 65, 100, 257]
 FORMS: dict[str, Any] = {"update": UPDATES, "decay": DECAYS, "read": READS, "steps": [1, 2]}
@@ -64,7 +73,9 @@ def test_so_do_those_of_a_scan(row: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("form", list(product(DECAYS, UPDATES, READS, [1, 2])), ids=str)
-def test_every_form_over_several_small_chunks(set_chunk: Callable[[int], None], form: tuple[Any, ...]) -> None:
+def test_every_form_over_several_small_chunks(
+    set_chunk: Callable[[int], None], form: tuple[Any, ...]
+) -> None:
     set_chunk(4)
     assert_parity(*drawn(*form, length=7, batch=1, heads=2, key_heads=1), "chunkwise")
 
@@ -78,7 +89,14 @@ def test_every_length_around_small_chunks(set_chunk: Callable[[int], None], row:
 def assert_parity_in_float32_too(instance: Instance, inputs: Inputs, limit: float) -> None:
     """`inputs` in float32."""
     expected = reference(instance, inputs)
-    assert excesses(results(instance, {name: x.double() for name, x in inputs.items()}, "chunkwise"), expected, LIMITS[torch.float64]) == {}
+    assert (
+        excesses(
+            results(instance, {name: x.double() for name, x in inputs.items()}, "chunkwise"),
+            expected,
+            LIMITS[torch.float64],
+        )
+        == {}
+    )
     assert excesses(results(instance, inputs, "chunkwise"), expected, (limit, limit)) == {}
 
 
@@ -91,14 +109,23 @@ def test_near_parallel_keys_with_beta_near_two(update: str, decay: str) -> None:
 
 @rows(length=[3, 65], extreme=EXTREMES, decay=["scalar", "vector"], update=UPDATES, read=READS)
 def test_extreme_decays(row: dict[str, Any]) -> None:
-    instance, inputs = drawn(row["decay"], row["update"], row["read"], length=row["length"], dtype=torch.float32)
+    instance, inputs = drawn(
+        row["decay"], row["update"], row["read"], length=row["length"], dtype=torch.float32
+    )
     assert_parity_in_float32_too(instance, forgetful(inputs, row["extreme"]), 1e-5)
 
 
 def tokens(inputs: Inputs, steps: int, first: int, end: int | None) -> Inputs:
     """Those from `first` up to `end`, with the state they would start from if there were no others."""
-    per_step = {name: x[:, steps * first : None if end is None else steps * end] for name, x in inputs.items()}
-    return inputs | per_step | {name: inputs[name][:, first:end] for name in ("q", "log_decay") if name in inputs} | whole(inputs)
+    per_step = {
+        name: x[:, steps * first : None if end is None else steps * end] for name, x in inputs.items()
+    }
+    return (
+        inputs
+        | per_step
+        | {name: inputs[name][:, first:end] for name in ("q", "log_decay") if name in inputs}
+        | whole(inputs)
+    )
 
 
 def whole(inputs: Inputs) -> Inputs:
@@ -108,13 +135,17 @@ def whole(inputs: Inputs) -> Inputs:
 
 @pytest.mark.parametrize(("length", "points"), [(9, range(1, 9)), (70, (1, 63, 64, 65))], ids=["9", "70"])
 @rows(backend=BACKENDS, **FORMS)
-def test_splitting_and_carrying_the_state_equals_the_whole(row: dict[str, Any], length: int, points: tuple[int, ...]) -> None:
+def test_splitting_and_carrying_the_state_equals_the_whole(
+    row: dict[str, Any], length: int, points: tuple[int, ...]
+) -> None:
     backend, steps = row["backend"], row["steps"]
     instance, inputs = drawn(**{name: row[name] for name in FORMS}, length=length)
     outputs, last = apply(instance, inputs, backend=backend)
     for point in points:
         first, state = apply(instance, tokens(inputs, steps, 0, point), backend=backend)
-        second, state = apply(instance, tokens(inputs, steps, point, None) | {"state": state}, backend=backend)
+        second, state = apply(
+            instance, tokens(inputs, steps, point, None) | {"state": state}, backend=backend
+        )
         assert error(torch.cat([first, second], dim=1), outputs) < 1e-9
         assert error(state, last) < 1e-9
 
@@ -137,7 +168,9 @@ def test_later_tokens_change_no_earlier_output(row: dict[str, Any]) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("instance", INSTANCES.values(), ids=INSTANCES)
 @pytest.mark.parametrize("given", [torch.bfloat16, torch.float32, torch.float64], ids=str)
-def test_output_keeps_the_dtype_and_the_state_is_at_least_float32(instance: Instance, backend: str, given: torch.dtype) -> None:
+def test_output_keeps_the_dtype_and_the_state_is_at_least_float32(
+    instance: Instance, backend: str, given: torch.dtype
+) -> None:
     inputs = random_inputs(instance, **SIZES | {"dtype": given}, length=5)
     from_nothing = {name: x for name, x in inputs.items() if name != "state"}
     for case in (inputs, from_nothing):
@@ -166,7 +199,9 @@ def test_no_unwritten_memory_is_read(request: pytest.FixtureRequest, row: dict[s
 
 
 @rows(**FORMS)
-def test_numerical_gradients_of_the_chunkwise_form(set_chunk: Callable[[int], None], row: dict[str, Any]) -> None:
+def test_numerical_gradients_of_the_chunkwise_form(
+    set_chunk: Callable[[int], None], row: dict[str, Any]
+) -> None:
     set_chunk(2)
     instance, inputs = drawn(**row, length=3, batch=1, heads=1, key_heads=1, key_dim=2, value_dim=1)
 

@@ -1,4 +1,5 @@
-"""What torch does with the chunkwise form, whose backward is its own: replicas stack, it compiles, and without gradients nothing is kept."""
+"""What torch does with the chunkwise form, whose backward is its own: replicas stack, it compiles, and
+without gradients nothing is kept."""
 
 from functools import partial
 from typing import Any
@@ -9,20 +10,37 @@ from torch import Tensor
 
 from linbench.kernels.matrix_state.chunkwise import ALONE, CHUNK
 from linbench.kernels.matrix_state.instances import INSTANCES, apply, random_inputs
-from tests.kernels.matrix_state_parity import Inputs, assert_parity, error, excesses, near_parallel, results, stacked, unstacked
+from tests.kernels.matrix_state_parity import (
+    Inputs,
+    assert_parity,
+    error,
+    excesses,
+    near_parallel,
+    results,
+    stacked,
+    unstacked,
+)
 
 SMALL: dict[str, Any] = {"batch": 2, "heads": 4, "key_heads": 2, "key_dim": 8, "value_dim": 5}
 
 drawn = partial(random_inputs, **SMALL)
-traced = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by torch.compile itself
+# by torch.compile itself
+traced = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 every_instance = pytest.mark.parametrize("name", INSTANCES)
 
 
 @every_instance
 @pytest.mark.parametrize("through", [("o",), ("state",)], ids=str)
 @pytest.mark.parametrize(("length", "state"), [(5, False), (5, True), (ALONE + 1, False)])
-def test_gradients_of_the_outputs_and_of_the_state_alone(name: str, through: tuple[str], length: int, state: bool) -> None:
-    assert_parity(INSTANCES[name], drawn(INSTANCES[name], length=length, state=state, dtype=torch.float64), "chunkwise", through=through)
+def test_gradients_of_the_outputs_and_of_the_state_alone(
+    name: str, through: tuple[str], length: int, state: bool
+) -> None:
+    assert_parity(
+        INSTANCES[name],
+        drawn(INSTANCES[name], length=length, state=state, dtype=torch.float64),
+        "chunkwise",
+        through=through,
+    )
 
 
 @pytest.mark.parametrize("name", [name for name, instance in INSTANCES.items() if instance.update != "add"])
@@ -36,11 +54,20 @@ def test_near_parallel_keys_in_chunks_of_every_size(name: str, length: int) -> N
 
 def shared_by_replicas() -> list[tuple[str, str | None]]:
     """One input that all replicas have in common, or none."""
-    return [*((name, None) for name in INSTANCES), *((name, shared) for name in ("rwkv6", "comba") for shared in drawn(INSTANCES[name], length=1, state=True))]
+    return [
+        *((name, None) for name in INSTANCES),
+        *(
+            (name, shared)
+            for name in ("rwkv6", "comba")
+            for shared in drawn(INSTANCES[name], length=1, state=True)
+        ),
+    ]
 
 
 def replicas(name: str, shared: str | None, dtype: torch.dtype) -> Inputs:
-    first, second = (drawn(INSTANCES[name], length=5, state=True, dtype=dtype, seed=seed) for seed in range(2))
+    first, second = (
+        drawn(INSTANCES[name], length=5, state=True, dtype=dtype, seed=seed) for seed in range(2)
+    )
     return {name: x if name == shared else torch.stack([x, second[name]]) for name, x in first.items()}
 
 
@@ -48,7 +75,9 @@ def replicas(name: str, shared: str | None, dtype: torch.dtype) -> Inputs:
 def test_replicas_stack(name: str, shared: str | None) -> None:
     inputs = replicas(name, shared, torch.float64)
     given = results(INSTANCES[name], inputs, "chunkwise", run=stacked(shared))
-    assert not excesses(given, results(INSTANCES[name], inputs, "chunkwise", run=unstacked(shared)), (1e-12, 1e-12))
+    assert not excesses(
+        given, results(INSTANCES[name], inputs, "chunkwise", run=unstacked(shared)), (1e-12, 1e-12)
+    )
 
 
 @pytest.mark.parametrize(("name", "shared"), shared_by_replicas())
@@ -58,7 +87,9 @@ def test_gradients_of_replicas_stack(name: str, shared: str | None) -> None:
         return (o**2).sum() + (state**3).sum()
 
     inputs = replicas(name, shared, torch.float64)
-    given = torch.vmap(torch.func.grad(loss), in_dims=({name: None if name == shared else 0 for name in inputs},))(inputs)
+    given = torch.vmap(
+        torch.func.grad(loss), in_dims=({name: None if name == shared else 0 for name in inputs},)
+    )(inputs)
     for n in range(2):
         expected = torch.func.grad(loss)({name: x if name == shared else x[n] for name, x in inputs.items()})
         assert max(error(given[name][n], x) for name, x in expected.items()) < 1e-12
@@ -85,7 +116,12 @@ def test_what_was_compiled_takes_another_length() -> None:
     torch._dynamo.reset()
     compiled = torch.compile(apply, fullgraph=True, backend="aot_eager")
     for length in (3, 17, ALONE + 1):
-        assert_parity(INSTANCES["gated_deltanet"], drawn(INSTANCES["gated_deltanet"], length=length), "chunkwise", run=compiled)
+        assert_parity(
+            INSTANCES["gated_deltanet"],
+            drawn(INSTANCES["gated_deltanet"], length=length),
+            "chunkwise",
+            run=compiled,
+        )
 
 
 @every_instance
@@ -97,7 +133,9 @@ def test_without_gradients_the_results_are_the_same_and_nothing_is_kept(name: st
     with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda _: None):
         o, state = apply(INSTANCES[name], inputs, backend="chunkwise")
         with torch.no_grad():
-            apply(INSTANCES[name], {name: x.requires_grad_() for name, x in inputs.items()}, backend="chunkwise")
+            apply(
+                INSTANCES[name], {name: x.requires_grad_() for name, x in inputs.items()}, backend="chunkwise"
+            )
     assert kept == []
     assert torch.equal(o, expected["o"])
     assert torch.equal(state, expected["state"])

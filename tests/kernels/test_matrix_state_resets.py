@@ -1,4 +1,5 @@
-"""Tokens that reset the state, as they keep packed sequences apart: right to the last finite log decay and at -inf, in every torch form."""
+"""Tokens that reset the state, as they keep packed sequences apart: right to the last finite log decay and at
+-inf, in every torch form."""
 
 from typing import Any
 
@@ -30,7 +31,9 @@ def rows(**factors: Any) -> pytest.MarkDecorator:
 def test_tokens_reset_the_state(row: dict[str, Any]) -> None:
     update, decay = row["form"]
     length = min(row["length"], 40) if row["backend"] == "scan" else row["length"]
-    instance, inputs = draw(decay, update, row["read"], row["steps"], **SIZES, length=length, dtype=row["dtype"])
+    instance, inputs = draw(
+        decay, update, row["read"], row["steps"], **SIZES, length=length, dtype=row["dtype"]
+    )
     assert_resets(instance, inputs, row["reset"], row["backend"])
 
 
@@ -61,8 +64,12 @@ def test_nothing_is_left_at_the_floor(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("decay", DECAYS)
 def test_a_log_decay_that_is_not_a_number_is_not_taken_for_a_reset(decay: str, backend: str) -> None:
-    inputs = random_inputs(INSTANCES["scalar_decay"]._replace(decay=decay), batch=1, length=9, heads=1, key_dim=4, value_dim=3)
+    inputs = random_inputs(
+        INSTANCES["scalar_decay"]._replace(decay=decay), batch=1, length=9, heads=1, key_dim=4, value_dim=3
+    )
     inputs["log_decay"][:, 4] = float("nan")
-    o, state = matrix_state(inputs["q"], inputs["k"], inputs["v"], log_decay=inputs["log_decay"], backend=backend)
+    o, state = matrix_state(
+        inputs["q"], inputs["k"], inputs["v"], log_decay=inputs["log_decay"], backend=backend
+    )
     assert o[:, 4:].isnan().all()
     assert state.isnan().all()

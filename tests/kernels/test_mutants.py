@@ -32,7 +32,14 @@ def copy(tmp_path: Path) -> Path:
 def server() -> Iterator[subprocess.Popen[str]]:
     """It has imported what is not mutated."""
     command = [sys.executable, "-m", "tests.kernels.mutant_server"]
-    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, "TRITON_INTERPRET": "1"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
         yield process
 
 
@@ -41,7 +48,11 @@ def run(server: subprocess.Popen[str], copy: Path, *checks: str) -> tuple[int, s
     assert server.stdin is not None
     assert server.stdout is not None
     print(copy, *checks, sep="\t", file=server.stdin, flush=True)
-    return int(server.stdout.readline()), (copy / "out").read_text(encoding="utf-8"), (copy / "err").read_text(encoding="utf-8")
+    return (
+        int(server.stdout.readline()),
+        (copy / "out").read_text(encoding="utf-8"),
+        (copy / "err").read_text(encoding="utf-8"),
+    )
 
 
 def test_without_a_mutation_every_check_passes(server: subprocess.Popen[str], copy: Path) -> None:

@@ -12,7 +12,10 @@ from linbench.kernels.operators import INTERPRETED, runs_triton
 from tests.kernels.comparing import assert_near, error, results
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-BACKENDS = [*(["torch"] if not INTERPRETED else []), *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else [])]
+BACKENDS = [
+    *(["torch"] if not INTERPRETED else []),
+    *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else []),
+]
 LIMITS = {torch.float32: (1e-5, 5e-5), torch.bfloat16: (8e-3, 1.5e-2)}
 ACTIVATIONS = [None, "swish", "sigmoid"]
 EPS = 1e-5
@@ -33,33 +36,50 @@ def reference_l2(x: Tensor) -> Tensor:
     return x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt()
 
 
-def reference_rms(x: Tensor, weight: Tensor, gate: Tensor | None = None, activation: str | None = None) -> Tensor:
+def reference_rms(
+    x: Tensor, weight: Tensor, gate: Tensor | None = None, activation: str | None = None
+) -> Tensor:
     y = x / (x.square().sum(-1, keepdim=True) / x.shape[-1] + EPS).sqrt() * weight
     if gate is not None:
         y = y / (1 + torch.exp(-gate)) * (gate if activation == "swish" else 1)
     return y
 
 
-def reference_layer(x: Tensor, weight: Tensor, *others: Tensor, activation: str | None = None, bias: bool = True) -> Tensor:
+def reference_layer(
+    x: Tensor, weight: Tensor, *others: Tensor, activation: str | None = None, bias: bool = True
+) -> Tensor:
     """Heads one by one."""
     gate = others[-1] if activation else None
     y = (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=0, keepdim=True) + EPS).sqrt() * weight
-    y = torch.stack([y[..., head, :] + (others[0][..., head, :] if bias else 0) for head in range(x.shape[-2])], dim=-2)
+    y = torch.stack(
+        [y[..., head, :] + (others[0][..., head, :] if bias else 0) for head in range(x.shape[-2])], dim=-2
+    )
     if gate is not None:
         y = y / (1 + torch.exp(-gate)) * (gate if activation == "swish" else 1)
     return y
 
 
-def layer(x: Tensor, weight: Tensor, *others: Tensor, activation: str | None = None, bias: bool = True, **options: Any) -> Tensor:
+def layer(
+    x: Tensor,
+    weight: Tensor,
+    *others: Tensor,
+    activation: str | None = None,
+    bias: bool = True,
+    **options: Any,
+) -> Tensor:
     gate = others[-1] if activation else None
-    return layer_norm(x, weight, others[0] if bias else None, gate=gate, activation=activation, eps=EPS, **options)
+    return layer_norm(
+        x, weight, others[0] if bias else None, gate=gate, activation=activation, eps=EPS, **options
+    )
 
 
 def rms(x: Tensor, weight: Tensor, gate: Tensor | None = None, **options: Any) -> Tensor:
     return rms_norm(x, weight, gate=gate, eps=EPS, **options)
 
 
-def assert_parity(function: Norm, expected: Norm, inputs: tuple[Tensor, ...], backend: str, **options: Any) -> None:
+def assert_parity(
+    function: Norm, expected: Norm, inputs: tuple[Tensor, ...], backend: str, **options: Any
+) -> None:
     dtype = inputs[0].dtype
     y, *grads = results(function, inputs, backend=backend, **options)
     wanted, *wanted_grads = results(expected, tuple(x.double() for x in inputs), **options)
@@ -69,15 +89,21 @@ def assert_parity(function: Norm, expected: Norm, inputs: tuple[Tensor, ...], ba
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("shape", [(5, 2), (3,), (2, 5, 63), (1, 65), (100, 100), (65, 7), (2, 3, 5, 16), (3, 3000)])
+@pytest.mark.parametrize(
+    "shape", [(5, 2), (3,), (2, 5, 63), (1, 65), (100, 100), (65, 7), (2, 3, 5, 16), (3, 3000)]
+)
 def test_l2_norm_equals_the_reference(draw: Draw, backend: str, shape: tuple[int, ...]) -> None:
     assert_parity(l2_norm, reference_l2, (draw(*shape),), backend)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("shape", [(5, 2), (3,), (2, 5, 63), (1, 65), (100, 100), (65, 7), (2, 3, 5, 16), (3, 3000)])
-def test_rms_norm_equals_the_reference(draw: Draw, backend: str, activation: str | None, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    "shape", [(5, 2), (3,), (2, 5, 63), (1, 65), (100, 100), (65, 7), (2, 3, 5, 16), (3, 3000)]
+)
+def test_rms_norm_equals_the_reference(
+    draw: Draw, backend: str, activation: str | None, shape: tuple[int, ...]
+) -> None:
     inputs = draw(*shape), draw(shape[-1]), draw(*shape)
     assert_parity(rms, reference_rms, inputs if activation else inputs[:2], backend, activation=activation)
 
@@ -85,12 +111,29 @@ def test_rms_norm_equals_the_reference(draw: Draw, backend: str, activation: str
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("shape", [(5, 2, 5), (3, 7), (2, 5, 3, 63), (1, 1, 65), (100, 5, 7), (2, 3, 2, 16), (3, 2, 3000)])
-def test_layer_norm_equals_the_reference(draw: Draw, backend: str, activation: str | None, bias: bool, shape: tuple[int, ...]) -> None:
-    assert_parity(layer, reference_layer, layer_inputs(draw, shape, activation, bias), backend, activation=activation, bias=bias)
+@pytest.mark.parametrize(
+    "shape", [(5, 2, 5), (3, 7), (2, 5, 3, 63), (1, 1, 65), (100, 5, 7), (2, 3, 2, 16), (3, 2, 3000)]
+)
+def test_layer_norm_equals_the_reference(
+    draw: Draw, backend: str, activation: str | None, bias: bool, shape: tuple[int, ...]
+) -> None:
+    assert_parity(
+        layer,
+        reference_layer,
+        layer_inputs(draw, shape, activation, bias),
+        backend,
+        activation=activation,
+        bias=bias,
+    )
 
 
-def layer_inputs(draw: Draw, shape: tuple[int, ...], activation: str | None, bias: bool = True, dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:
+def layer_inputs(
+    draw: Draw,
+    shape: tuple[int, ...],
+    activation: str | None,
+    bias: bool = True,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[Tensor, ...]:
     """x, whose mean is far from zero, weight, and bias and gate where they are wanted."""
     shapes = [shape, shape[-2:], *([shape[-2:]] if bias else []), *([shape] if activation else [])]
     x, *others = (draw(*size, dtype=dtype) for size in shapes)
@@ -103,7 +146,13 @@ def test_bfloat16_loses_only_its_own_rounding(draw: Draw, backend: str, activati
     inputs = tuple(draw(*shape, dtype=torch.bfloat16) for shape in ((65, 48), (48,), (65, 48)))
     assert_parity(rms, reference_rms, inputs if activation else inputs[:2], backend, activation=activation)
     assert_parity(l2_norm, reference_l2, inputs[:1], backend)
-    assert_parity(layer, reference_layer, layer_inputs(draw, (65, 3, 48), activation, dtype=torch.bfloat16), backend, activation=activation)
+    assert_parity(
+        layer,
+        reference_layer,
+        layer_inputs(draw, (65, 3, 48), activation, dtype=torch.bfloat16),
+        backend,
+        activation=activation,
+    )
 
 
 def test_float64_stays_float64(draw: Draw) -> None:
@@ -132,11 +181,25 @@ def test_zero_stays_zero(backend: str) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_views_are_taken(draw: Draw, backend: str) -> None:
     x, weight, gate = draw(4, 6, 8), draw(8), draw(4, 6, 8)
-    views = x.mT.contiguous().mT, torch.stack([weight, weight], -1)[:, 0], gate.transpose(0, 1).contiguous().transpose(0, 1)
+    views = (
+        x.mT.contiguous().mT,
+        torch.stack([weight, weight], -1)[:, 0],
+        gate.transpose(0, 1).contiguous().transpose(0, 1),
+    )
     assert not any(view.is_contiguous() for view in views)
-    assert_near(results(rms, views, activation="swish", backend=backend), results(rms, (x, weight, gate), activation="swish", backend=backend), 1e-6)
+    assert_near(
+        results(rms, views, activation="swish", backend=backend),
+        results(rms, (x, weight, gate), activation="swish", backend=backend),
+        1e-6,
+    )
     assert error(l2_norm(views[0], backend=backend), l2_norm(x, backend=backend)) < 1e-6
-    assert error(layer_norm(views[0], x[0].mT.contiguous().mT, backend=backend), layer_norm(x, x[0], backend=backend)) < 1e-6
+    assert (
+        error(
+            layer_norm(views[0], x[0].mT.contiguous().mT, backend=backend),
+            layer_norm(x, x[0], backend=backend),
+        )
+        < 1e-6
+    )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -148,16 +211,27 @@ def test_replicas_stack(draw: Draw, backend: str, activation: str | None) -> Non
     def norms(x: Tensor, *others: Tensor) -> Tensor:
         return l2_norm(rms(x, *others, activation=activation, backend=backend) + 1, backend=backend)
 
-    assert_near(results(torch.vmap(norms), inputs), results(lambda *given: torch.stack([norms(*(x[i] for x in given)) for i in range(3)]), inputs), 1e-6)
+    assert_near(
+        results(torch.vmap(norms), inputs),
+        results(lambda *given: torch.stack([norms(*(x[i] for x in given)) for i in range(3)]), inputs),
+        1e-6,
+    )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("bias", [True, False])
 def test_replicas_with_heads_stack(draw: Draw, backend: str, activation: str | None, bias: bool) -> None:
-    inputs = tuple(torch.stack(parts) for parts in zip(*(layer_inputs(draw, (5, 3, 8), activation, bias) for _ in range(2)), strict=True))
+    inputs = tuple(
+        torch.stack(parts)
+        for parts in zip(*(layer_inputs(draw, (5, 3, 8), activation, bias) for _ in range(2)), strict=True)
+    )
     one = partial(layer, activation=activation, bias=bias, backend=backend)
-    assert_near(results(torch.vmap(one), inputs), results(lambda *given: torch.stack([one(*(x[i] for x in given)) for i in range(2)]), inputs), 1e-6)
+    assert_near(
+        results(torch.vmap(one), inputs),
+        results(lambda *given: torch.stack([one(*(x[i] for x in given)) for i in range(2)]), inputs),
+        1e-6,
+    )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -165,7 +239,10 @@ def test_no_unwritten_memory_is_read(draw: Draw, request: pytest.FixtureRequest,
     inputs, heads = (draw(33, 7), draw(7), draw(33, 7)), layer_inputs(draw, (33, 3, 7), "swish")
 
     def every() -> list[Tensor]:
-        weighed = (results(norm, given, backend=backend, activation="swish") for norm, given in ((rms, inputs), (layer, heads)))
+        weighed = (
+            results(norm, given, backend=backend, activation="swish")
+            for norm, given in ((rms, inputs), (layer, heads))
+        )
         return [*itertools.chain.from_iterable(weighed), *results(l2_norm, inputs[:1], backend=backend)]
 
     clean = every()
@@ -210,11 +287,15 @@ def test_the_result_comes_in_the_dtype_that_is_asked_for(draw: Draw, backend: st
 @pytest.mark.parametrize("narrow", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("used", ["both", "sum", "norm"])
 @pytest.mark.parametrize("lead", [(), (3,)])
-def test_a_sum_and_its_norm(draw: Draw, backend: str, narrow: torch.dtype, used: str, lead: tuple[int, ...]) -> None:
+def test_a_sum_and_its_norm(
+    draw: Draw, backend: str, narrow: torch.dtype, used: str, lead: tuple[int, ...]
+) -> None:
     inputs = draw(*lead, 2, 21, 65), draw(*lead, 2, 21, 65, dtype=narrow), draw(*lead, 65)
 
     def parts(total: Tensor, y: Tensor) -> Tensor:
-        return torch.cat([*([total] if used != "norm" else []), *([y.to(total.dtype)] if used != "sum" else [])], dim=-1)
+        return torch.cat(
+            [*([total] if used != "norm" else []), *([y.to(total.dtype)] if used != "sum" else [])], dim=-1
+        )
 
     def function(*given: Tensor, **options: Any) -> Tensor:
         one = partial(add_rms_norm, eps=EPS, dtype=narrow, **options)
@@ -243,14 +324,24 @@ def test_a_sum_and_its_norm(draw: Draw, backend: str, narrow: torch.dtype, used:
 @pytest.mark.parametrize("kind", ["rms", "layer"])
 def test_the_operator_compiles_whole(draw: Draw, kind: str, activation: str | None) -> None:
     norm = rms if kind == "rms" else layer
-    inputs = (draw(5, 8), draw(8), *([draw(5, 8)] if activation else [])) if kind == "rms" else layer_inputs(draw, (5, 3, 8), activation)
+    inputs = (
+        (draw(5, 8), draw(8), *([draw(5, 8)] if activation else []))
+        if kind == "rms"
+        else layer_inputs(draw, (5, 3, 8), activation)
+    )
     compiled = torch.compile(norm, fullgraph=True, backend="aot_eager")
-    given, expected = (results(function, inputs, activation=activation, backend="triton") for function in (compiled, norm))
+    given, expected = (
+        results(function, inputs, activation=activation, backend="triton") for function in (compiled, norm)
+    )
     assert all(map(torch.equal, given, expected))
     x, weight, *others = (leaf.detach().unsqueeze(-2) if kind == "rms" else leaf.detach() for leaf in inputs)
     bias, gate = None if kind == "rms" else others[0][None], others[-1] if activation else None
-    x, weight, bias, gate = (None if leaf is None else leaf.requires_grad_() for leaf in (x, weight[None], bias, gate))
-    torch.library.opcheck(torch.ops.linbench.norm, (x, None, weight, bias, gate, kind, activation or "none", EPS, torch.float32))
+    x, weight, bias, gate = (
+        None if leaf is None else leaf.requires_grad_() for leaf in (x, weight[None], bias, gate)
+    )
+    torch.library.opcheck(
+        torch.ops.linbench.norm, (x, None, weight, bias, gate, kind, activation or "none", EPS, torch.float32)
+    )
 
 
 @pytest.mark.skipif("triton" not in BACKENDS, reason="no Triton here")
@@ -268,10 +359,15 @@ def test_several_tiles_to_a_program(draw: Draw, monkeypatch: pytest.MonkeyPatch)
     from linbench.kernels.norms import triton
 
     rule = triton.backward_launch
-    monkeypatch.setattr(triton, "backward_launch", lambda *args, **options: rule(*args, **options)._replace(rows=2, tiles=4))
+    monkeypatch.setattr(
+        triton, "backward_launch", lambda *args, **options: rule(*args, **options)._replace(rows=2, tiles=4)
+    )
     inputs = draw(3, 21, 8), draw(3, 8), draw(3, 21, 8)
     _, *grads = results(torch.vmap(lambda *given: rms(*given, activation="swish", backend="triton")), inputs)
-    _, *expected = results(lambda x, weight, gate: reference_rms(x, weight[:, None], gate, "swish"), tuple(x.double() for x in inputs))
+    _, *expected = results(
+        lambda x, weight, gate: reference_rms(x, weight[:, None], gate, "swish"),
+        tuple(x.double() for x in inputs),
+    )
     assert max(map(error, grads, expected)) < LIMITS[torch.float32][1]
     heads = layer_inputs(draw, (21, 3, 8), "swish")
     _, *grads = results(layer, heads, activation="swish", backend="triton")

@@ -21,9 +21,15 @@ def drawn(*shape: int) -> Tensor:
     return torch.randn(*shape, requires_grad=True)
 
 
-def _matrix(batch: int, length: int, heads: int, backend: str, decay: str, update: str, steps: int) -> tuple[Tensor, list[Tensor]]:
+def _matrix(
+    batch: int, length: int, heads: int, backend: str, decay: str, update: str, steps: int
+) -> tuple[Tensor, list[Tensor]]:
     q, k, v = (drawn(batch, many * length, heads, 8) for many in (1, steps, steps))
-    gate = {"none": None, "head": -torch.rand(batch, length, heads), "row": -torch.rand(batch, length, heads, 8)}[decay]
+    gate = {
+        "none": None,
+        "head": -torch.rand(batch, length, heads),
+        "row": -torch.rand(batch, length, heads, 8),
+    }[decay]
     rules = {"add": Add(), "delta": Delta(torch.rand(batch, steps * length, heads)), "low": LowRank(k, k)}
     o, state = matrix_state(q, k, v, log_decay=gate, update=rules[update], steps=steps, backend=backend)  # type: ignore[arg-type]
     assert (o.shape, state.shape) == ((batch, length, heads, 8), (batch, heads, 8, 8))

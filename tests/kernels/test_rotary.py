@@ -10,7 +10,10 @@ from tests.kernels import comparing
 from tests.kernels.comparing import assert_near
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-BACKENDS = [*(["torch"] if not INTERPRETED else []), *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else [])]
+BACKENDS = [
+    *(["torch"] if not INTERPRETED else []),
+    *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else []),
+]
 
 Inputs = tuple[Tensor, Tensor, Tensor]
 Make = Callable[..., Inputs]
@@ -20,7 +23,16 @@ Make = Callable[..., Inputs]
 def make(generator: torch.Generator) -> Make:
     """x [B, T, H, D] between other channels, cos and sin of any angles [B or 1, T, D/2]."""
 
-    def build(batch: int, length: int, heads: int, dim: int, *, own: bool = False, lead: tuple[int, ...] = (), dtype: torch.dtype = torch.float32) -> Inputs:
+    def build(
+        batch: int,
+        length: int,
+        heads: int,
+        dim: int,
+        *,
+        own: bool = False,
+        lead: tuple[int, ...] = (),
+        dtype: torch.dtype = torch.float32,
+    ) -> Inputs:
         wide = torch.randn(*lead, batch, length, 3 * heads * dim, generator=generator).to(DEVICE, dtype)
         angle = 9 * torch.randn(batch if own else 1, length, dim // 2, generator=generator).to(DEVICE)
         return wide[..., heads * dim : 2 * heads * dim].unflatten(-1, (heads, dim)), angle.cos(), angle.sin()
@@ -45,10 +57,14 @@ def exact(inputs: Inputs) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("shape", [(1, 1, 1, 2), (2, 63, 2, 6), (3, 65, 1, 64), (2, 100, 3, 36), (1, 7, 5, 1000)])
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1, 2), (2, 63, 2, 6), (3, 65, 1, 64), (2, 100, 3, 36), (1, 7, 5, 1000)]
+)
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 1e-6), (torch.bfloat16, 4e-3)])
-def test_it_equals_the_reference(make: Make, backend: str, shape: tuple[int, ...], own: bool, dtype: torch.dtype, limit: float) -> None:
+def test_it_equals_the_reference(
+    make: Make, backend: str, shape: tuple[int, ...], own: bool, dtype: torch.dtype, limit: float
+) -> None:
     inputs = make(*shape, own=own, dtype=dtype)
     given = results(rotate, inputs, backend=backend)
     assert {x.dtype for x in given} == {dtype}
@@ -59,8 +75,12 @@ def test_it_equals_the_reference(make: Make, backend: str, shape: tuple[int, ...
 @pytest.mark.parametrize("own", [False, True])
 def test_replicas_stack(make: Make, backend: str, own: bool) -> None:
     inputs = make(2, 5, 2, 6, own=own, lead=(3,))
-    together = results(lambda x, *angle, **_: torch.vmap(lambda one: rotate(one, *angle, backend=backend))(x), inputs)  # type: ignore[arg-type]
-    alone = results(lambda x, *angle, **_: torch.stack([rotate(one, *angle, backend=backend) for one in x]), inputs)  # type: ignore[arg-type]
+    together = results(
+        lambda x, *angle, **_: torch.vmap(lambda one: rotate(one, *angle, backend=backend))(x), inputs
+    )  # type: ignore[arg-type]
+    alone = results(
+        lambda x, *angle, **_: torch.stack([rotate(one, *angle, backend=backend) for one in x]), inputs
+    )  # type: ignore[arg-type]
     assert all(map(torch.equal, together, alone))
 
 
@@ -87,7 +107,13 @@ def test_no_unwritten_memory_is_read(make: Make, request: pytest.FixtureRequest,
 def test_the_operator_compiles_whole(make: Make) -> None:
     inputs = make(2, 5, 2, 6)
     compiled = torch.compile(rotate, fullgraph=True, backend="aot_eager")
-    assert all(map(torch.equal, results(compiled, inputs, backend="triton"), results(rotate, inputs, backend="triton")))
+    assert all(
+        map(
+            torch.equal,
+            results(compiled, inputs, backend="triton"),
+            results(rotate, inputs, backend="triton"),
+        )
+    )
 
 
 def test_learned_angles_have_a_gradient(make: Make) -> None:
@@ -98,6 +124,10 @@ def test_learned_angles_have_a_gradient(make: Make) -> None:
 
 def test_shapes_that_do_not_fit_are_refused(make: Make) -> None:
     x, cos, sin = make(3, 4, 2, 6)
-    for given in ((x[..., :5], cos, sin), (x, cos[:, :3], sin[:, :3]), (x, cos.expand(2, -1, -1), sin.expand(2, -1, -1))):
+    for given in (
+        (x[..., :5], cos, sin),
+        (x, cos[:, :3], sin[:, :3]),
+        (x, cos.expand(2, -1, -1), sin.expand(2, -1, -1)),
+    ):
         with pytest.raises(ValueError, match="cos and sin"):
             rotate(*given)

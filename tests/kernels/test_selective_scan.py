@@ -12,8 +12,19 @@ from linbench.kernels.selective_scan import flops_per_token, selective_scan
 from tests.kernels.comparing import assert_near, results
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-BACKENDS = [*(["chunkwise"] if not INTERPRETED else []), *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else [])]
-SHAPES = [(1, 1, 1, 1), (2, 1, 5, 4), (3, 2, 4, 16), (2, 63, 3, 2), (1, 64, 33, 3), (2, 65, 1, 16), (1, 100, 17, 5)]
+BACKENDS = [
+    *(["chunkwise"] if not INTERPRETED else []),
+    *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else []),
+]
+SHAPES = [
+    (1, 1, 1, 1),
+    (2, 1, 5, 4),
+    (3, 2, 4, 16),
+    (2, 63, 3, 2),
+    (1, 64, 33, 3),
+    (2, 65, 1, 16),
+    (1, 100, 17, 5),
+]
 """B, T, W, N."""
 
 Inputs = tuple[Tensor, ...]
@@ -25,15 +36,31 @@ each_backend = pytest.mark.parametrize("backend", BACKENDS)
 
 @pytest.fixture
 def make(generator: torch.Generator) -> Make:
-    """u, step, rate, write, read and a state; steps from hardly any to large ones, as many rates as are published."""
+    """u, step, rate, write, read and a state; steps from hardly any to large ones, as many rates as are
+    published."""
 
-    def build(batch: int, length: int, width: int, states: int, *, lead: tuple[int, ...] = (), dtype: torch.dtype = torch.float32) -> Inputs:
+    def build(
+        batch: int,
+        length: int,
+        width: int,
+        states: int,
+        *,
+        lead: tuple[int, ...] = (),
+        dtype: torch.dtype = torch.float32,
+    ) -> Inputs:
         def draw(*size: int) -> Tensor:
             return torch.randn(*lead, *size, generator=generator, dtype=torch.float64)
 
         step = F.softplus(3 * draw(batch, length, width) - 2)
         rate = -(torch.arange(1, states + 1) + 0.3 * draw(width, states)).abs()
-        both = draw(batch, length, width), step, rate, draw(batch, length, states), draw(batch, length, states), draw(batch, width, states)
+        both = (
+            draw(batch, length, width),
+            step,
+            rate,
+            draw(batch, length, states),
+            draw(batch, length, states),
+            draw(batch, width, states),
+        )
         return tuple(x.to(DEVICE, dtype) for x in both)
 
     return build
@@ -49,7 +76,11 @@ def test_the_reference_is_the_sum_over_all_earlier_tokens(make: Make, signed: bo
     a = (step[..., None] * rate).exp()
     a = 2 * a - 1 if signed else a
     driven = (step * u)[..., None] * write[:, :, None]
-    h = [a[:, : t + 1].prod(dim=1) * state + sum(a[:, s + 1 : t + 1].prod(dim=1) * driven[:, s] for s in range(t + 1)) for t in range(7)]
+    h = [
+        a[:, : t + 1].prod(dim=1) * state
+        + sum(a[:, s + 1 : t + 1].prod(dim=1) * driven[:, s] for s in range(t + 1))
+        for t in range(7)
+    ]
     y = torch.stack([(h[t] * read[:, t, None]).sum(dim=-1) for t in range(7)], dim=1)
     found, last = selective_scan(*inputs, signed=signed, backend="reference")
     assert_near([found, last], [y, h[-1]], 1e-12)
@@ -60,15 +91,21 @@ def test_the_reference_is_the_sum_over_all_earlier_tokens(make: Make, signed: bo
 @pytest.mark.parametrize("shape", SHAPES)
 def test_it_equals_the_reference(make: Make, backend: str, shape: tuple[int, ...], signed: bool) -> None:
     inputs = make(*shape)
-    assert_near(results(selective_scan, inputs, backend=backend, signed=signed), exactly(inputs, signed=signed), 5e-6)
+    assert_near(
+        results(selective_scan, inputs, backend=backend, signed=signed), exactly(inputs, signed=signed), 5e-6
+    )
 
 
 @pytest.mark.gpu
 @both_ranges
-@pytest.mark.parametrize("shape", [(2, 300, 256, 16), (16, 256, 128, 16), (3, 33, 40, 64), (1, 1000, 16, 100), (1, 4096, 128, 16)])
+@pytest.mark.parametrize(
+    "shape", [(2, 300, 256, 16), (16, 256, 128, 16), (3, 33, 40, 64), (1, 1000, 16, 100), (1, 4096, 128, 16)]
+)
 def test_it_equals_the_reference_on_a_gpu(make: Make, shape: tuple[int, ...], signed: bool) -> None:
     inputs = make(*shape)
-    assert_near(results(selective_scan, inputs, backend="triton", signed=signed), exactly(inputs, signed=signed), 1e-5)
+    assert_near(
+        results(selective_scan, inputs, backend="triton", signed=signed), exactly(inputs, signed=signed), 1e-5
+    )
 
 
 @pytest.mark.skipif(INTERPRETED, reason="float64 is not Triton's")
@@ -76,7 +113,11 @@ def test_it_equals_the_reference_on_a_gpu(make: Make, shape: tuple[int, ...], si
 @pytest.mark.parametrize("length", [1, 2, 16, 100])
 def test_in_float64_it_is_exact(make: Make, length: int, signed: bool) -> None:
     inputs = make(2, length, 3, 4, dtype=torch.float64)
-    assert_near(results(selective_scan, inputs, backend="chunkwise", signed=signed), exactly(inputs, signed=signed), 1e-12)
+    assert_near(
+        results(selective_scan, inputs, backend="chunkwise", signed=signed),
+        exactly(inputs, signed=signed),
+        1e-12,
+    )
 
 
 @each_backend
@@ -84,15 +125,22 @@ def test_stopping_and_carrying_on_changes_nothing(make: Make, backend: str) -> N
     u, step, rate, write, read, state = inputs = make(2, 80, 3, 4)
     whole, last = selective_scan(*inputs, backend=backend)
     for point in (1, 40, 79):
-        first, middle = selective_scan(u[:, :point], step[:, :point], rate, write[:, :point], read[:, :point], state, backend=backend)
-        second, end = selective_scan(u[:, point:], step[:, point:], rate, write[:, point:], read[:, point:], middle, backend=backend)
+        first, middle = selective_scan(
+            u[:, :point], step[:, :point], rate, write[:, :point], read[:, :point], state, backend=backend
+        )
+        second, end = selective_scan(
+            u[:, point:], step[:, point:], rate, write[:, point:], read[:, point:], middle, backend=backend
+        )
         assert_near([torch.cat([first, second], dim=1), end], [whole, last], 1e-6)
 
 
 @each_backend
 def test_it_starts_from_zero(make: Make, backend: str) -> None:
     *inputs, state = make(2, 20, 3, 4)
-    given, wanted = selective_scan(*inputs, backend=backend), selective_scan(*inputs, torch.zeros_like(state), backend=backend)
+    given, wanted = (
+        selective_scan(*inputs, backend=backend),
+        selective_scan(*inputs, torch.zeros_like(state), backend=backend),
+    )
     assert all(map(torch.equal, given, wanted))
 
 
@@ -121,9 +169,14 @@ def test_replicas_stack(make: Make, backend: str, signed: bool) -> None:
     """Each with rates of its own."""
     inputs = make(2, 20, 3, 4, lead=(3,))
     together = results(torch.vmap(partial(selective_scan, backend=backend, signed=signed)), inputs)
-    exact = results(torch.vmap(partial(selective_scan, backend="reference", signed=signed)), tuple(x.double() for x in inputs))
+    exact = results(
+        torch.vmap(partial(selective_scan, backend="reference", signed=signed)),
+        tuple(x.double() for x in inputs),
+    )
     assert_near(together, exact, 5e-6)
-    each = [selective_scan(*(x[i].double() for x in inputs), backend="reference", signed=signed) for i in range(3)]
+    each = [
+        selective_scan(*(x[i].double() for x in inputs), backend="reference", signed=signed) for i in range(3)
+    ]
     assert_near(together[:2], [torch.stack(parts) for parts in zip(*each, strict=True)], 5e-6)
 
 
@@ -136,7 +189,12 @@ def test_replicas_share_what_is_not_theirs(make: Make, backend: str) -> None:
         return torch.vmap(lambda u: selective_scan(u, step, rate, write, read, state, backend=backend))(u)
 
     def alone(u: Tensor, rate: Tensor) -> Any:
-        found = [selective_scan(each, step.double(), rate, write.double(), read.double(), state.double(), backend="reference") for each in u]
+        found = [
+            selective_scan(
+                each, step.double(), rate, write.double(), read.double(), state.double(), backend="reference"
+            )
+            for each in u
+        ]
         return [torch.stack(parts) for parts in zip(*found, strict=True)]
 
     assert_near(results(together, (many, rate)), results(alone, (many.double(), rate.double())), 5e-6)
@@ -154,7 +212,13 @@ def test_no_unwritten_memory_is_read(make: Make, request: pytest.FixtureRequest,
 def test_the_operator_compiles_whole(make: Make) -> None:
     inputs = make(2, 5, 3, 4)
     compiled = torch.compile(selective_scan, fullgraph=True, backend="aot_eager")
-    assert all(map(torch.equal, results(compiled, inputs, backend="triton"), results(selective_scan, inputs, backend="triton")))
+    assert all(
+        map(
+            torch.equal,
+            results(compiled, inputs, backend="triton"),
+            results(selective_scan, inputs, backend="triton"),
+        )
+    )
 
 
 @pytest.mark.gpu

@@ -12,7 +12,10 @@ from linbench.kernels.short_convolution import short_convolution
 from tests.kernels.comparing import assert_near, error, results
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-BACKENDS = [*(["torch"] if not INTERPRETED else []), *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else [])]
+BACKENDS = [
+    *(["torch"] if not INTERPRETED else []),
+    *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else []),
+]
 LIMITS = {torch.float32: (1e-5, 5e-5), torch.bfloat16: (8e-3, 1.5e-2)}
 B = 2
 
@@ -23,16 +26,34 @@ Inputs = tuple[Tensor, Tensor, Tensor | None]
 def make(generator: torch.Generator) -> Callable[..., Inputs]:
     """x, weight, state."""
 
-    def build(length: int, *, width: int = 4, channels: int = 20, state: bool = True, dtype: torch.dtype = torch.float32, lead: tuple[int, ...] = ()) -> Inputs:
+    def build(
+        length: int,
+        *,
+        width: int = 4,
+        channels: int = 20,
+        state: bool = True,
+        dtype: torch.dtype = torch.float32,
+        lead: tuple[int, ...] = (),
+    ) -> Inputs:
         def draw(*shape: int) -> Tensor:
             return torch.randn(*lead, *shape, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
 
-        return draw(B, length, channels), draw(width, channels), draw(B, width - 1, channels) if state else None
+        return (
+            draw(B, length, channels),
+            draw(width, channels),
+            draw(B, width - 1, channels) if state else None,
+        )
 
     return build
 
 
-def reference(x: Tensor, weight: Tensor, state: Tensor | None, l2_heads: tuple[int, int] | None, activation: str | None = "silu") -> tuple[Tensor, Tensor]:
+def reference(
+    x: Tensor,
+    weight: Tensor,
+    state: Tensor | None,
+    l2_heads: tuple[int, int] | None,
+    activation: str | None = "silu",
+) -> tuple[Tensor, Tensor]:
     width, length = len(weight), x.shape[1]
     state = x.new_zeros(x.shape[0], width - 1, x.shape[2]) if state is None else state
     inputs = torch.cat([state, x], dim=1)
@@ -43,7 +64,10 @@ def reference(x: Tensor, weight: Tensor, state: Tensor | None, l2_heads: tuple[i
         if l2_heads is not None:
             channels, head_dim = l2_heads
             heads = y[:, :channels].unflatten(-1, (-1, head_dim))
-            y = torch.cat([(heads / (heads.square().sum(-1, keepdim=True) + 1e-6).sqrt()).flatten(1), y[:, channels:]], dim=-1)
+            y = torch.cat(
+                [(heads / (heads.square().sum(-1, keepdim=True) + 1e-6).sqrt()).flatten(1), y[:, channels:]],
+                dim=-1,
+            )
         rows.append(y)
     return torch.stack(rows, dim=1), inputs[:, length:]
 
@@ -54,7 +78,9 @@ def convolution(*given: Tensor | None, **options: Any) -> tuple[Tensor, Tensor]:
     return torch.cat(y, dim=-1), last
 
 
-def assert_parity(backend: str, inputs: Inputs, l2_heads: tuple[int, int] | None, activation: str | None = "silu") -> None:
+def assert_parity(
+    backend: str, inputs: Inputs, l2_heads: tuple[int, int] | None, activation: str | None = "silu"
+) -> None:
     dtype = inputs[0].dtype
     exact = tuple(None if x is None else x.double() for x in inputs)
     given = results(convolution, inputs, activation=activation, l2_heads=l2_heads, backend=backend)
@@ -68,10 +94,22 @@ def assert_parity(backend: str, inputs: Inputs, l2_heads: tuple[int, int] | None
 @pytest.mark.parametrize("length", [1, 2, 3, 63, 65, 100])
 @pytest.mark.parametrize(
     ("width", "channels", "l2_heads", "state"),
-    [(4, 20, (16, 8), True), (4, 70, None, False), (3, 25, (18, 6), True), (2, 24, (24, 3), False), (1, 20, (0, 5), True)],
+    [
+        (4, 20, (16, 8), True),
+        (4, 70, None, False),
+        (3, 25, (18, 6), True),
+        (2, 24, (24, 3), False),
+        (1, 20, (0, 5), True),
+    ],
 )
 def test_outputs_state_and_gradients_equal_the_reference(
-    make: Callable[..., Inputs], backend: str, length: int, width: int, channels: int, l2_heads: tuple[int, int] | None, state: bool
+    make: Callable[..., Inputs],
+    backend: str,
+    length: int,
+    width: int,
+    channels: int,
+    l2_heads: tuple[int, int] | None,
+    state: bool,
 ) -> None:
     assert_parity(backend, make(length, width=width, channels=channels, state=state), l2_heads)
 
@@ -88,10 +126,19 @@ def test_without_an_activation_it_is_the_bare_convolution(
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     ("parts", "l2_heads"),
-    [((32, 16, 48), None), ((32, 32, 64), (64, 16)), ((16, 80), (16, 16)), ((7, 20, 10), None), ((24, 24, 12), (48, 12)), ((256, 256, 128), (512, 64))],
+    [
+        ((32, 16, 48), None),
+        ((32, 32, 64), (64, 16)),
+        ((16, 80), (16, 16)),
+        ((7, 20, 10), None),
+        ((24, 24, 12), (48, 12)),
+        ((256, 256, 128), (512, 64)),
+    ],
 )
 @pytest.mark.parametrize("lead", [(), (2,)])
-def test_parts_are_those_of_the_whole(make: Callable[..., Inputs], backend: str, parts: tuple[int, ...], l2_heads: Any, lead: tuple[int, ...]) -> None:
+def test_parts_are_those_of_the_whole(
+    make: Callable[..., Inputs], backend: str, parts: tuple[int, ...], l2_heads: Any, lead: tuple[int, ...]
+) -> None:
     inputs = make((5 if lead else 7) if INTERPRETED else 18, channels=sum(parts), lead=lead)
     whole, in_parts = ({"l2_heads": l2_heads, "backend": backend, "parts": given} for given in (None, parts))
 
@@ -106,14 +153,19 @@ def test_parts_are_those_of_the_whole(make: Callable[..., Inputs], backend: str,
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_parts_that_nobody_uses_have_no_gradient(make: Callable[..., Inputs], backend: str) -> None:
-    x, weight, _ = (None if one is None else one.requires_grad_() for one in make(9, channels=48, state=False))
+    x, weight, _ = (
+        None if one is None else one.requires_grad_() for one in make(9, channels=48, state=False)
+    )
 
     def gradients(parts: tuple[int, ...] | None) -> tuple[Tensor, ...]:
         y, _ = short_convolution(x, weight, parts=parts, backend=backend)
         used = y[1] if parts else y[0][..., 16:32]
         return torch.autograd.grad(used.square().sum(), (x, weight))
 
-    assert all(torch.allclose(given, expected, atol=1e-6) for given, expected in zip(gradients((16, 16, 16)), gradients(None), strict=True))
+    assert all(
+        torch.allclose(given, expected, atol=1e-6)
+        for given, expected in zip(gradients((16, 16, 16)), gradients(None), strict=True)
+    )
 
 
 @pytest.mark.parametrize("parts", [(), (10, 9), (5, 5, 5, 5), (20, 0)])
@@ -124,19 +176,25 @@ def test_parts_that_do_not_fit_are_refused(make: Callable[..., Inputs], parts: t
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("l2_heads", [None, (16, 8)])
-def test_bfloat16_loses_only_its_own_rounding(make: Callable[..., Inputs], backend: str, l2_heads: tuple[int, int] | None) -> None:
+def test_bfloat16_loses_only_its_own_rounding(
+    make: Callable[..., Inputs], backend: str, l2_heads: tuple[int, int] | None
+) -> None:
     assert_parity(backend, make(65, dtype=torch.bfloat16), l2_heads)
 
 
 @pytest.mark.parametrize("state", [False, True])
 def test_float64_stays_float64(make: Callable[..., Inputs], state: bool) -> None:
     inputs = make(9, dtype=torch.float64, state=state)
-    assert_near(results(convolution, inputs, l2_heads=(16, 8)), results(reference, inputs, l2_heads=(16, 8)), 1e-12)
+    assert_near(
+        results(convolution, inputs, l2_heads=(16, 8)), results(reference, inputs, l2_heads=(16, 8)), 1e-12
+    )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("pieces", [(1, 1, 1, 1, 1), (1, 4), (3, 2), (2, 0, 3)])
-def test_a_split_sequence_gives_the_same(make: Callable[..., Inputs], backend: str, pieces: tuple[int, ...]) -> None:
+def test_a_split_sequence_gives_the_same(
+    make: Callable[..., Inputs], backend: str, pieces: tuple[int, ...]
+) -> None:
     def split(x: Tensor, weight: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         parts = []
         for piece in x.split(pieces, dim=1):
@@ -166,14 +224,21 @@ def test_the_norm_is_that_of_the_heads_that_come_first(make: Callable[..., Input
     x, weight, state = make(7)
     plain, _ = convolution(x, weight, state, backend=backend)
     y, _ = convolution(x, weight, state, l2_heads=(16, 8), backend=backend)
-    assert error(y[..., :16].unflatten(-1, (2, 8)), l2_norm(plain[..., :16].unflatten(-1, (2, 8)), backend="torch")) < 1e-6
+    assert (
+        error(
+            y[..., :16].unflatten(-1, (2, 8)), l2_norm(plain[..., :16].unflatten(-1, (2, 8)), backend="torch")
+        )
+        < 1e-6
+    )
     assert torch.equal(y[..., 16:], plain[..., 16:])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_zero_stays_zero(make: Callable[..., Inputs], backend: str) -> None:
     x, weight, _ = make(5, state=False)
-    y, _, *grads = results(convolution, (torch.zeros_like(x), weight, None), l2_heads=(16, 8), backend=backend)
+    y, _, *grads = results(
+        convolution, (torch.zeros_like(x), weight, None), l2_heads=(16, 8), backend=backend
+    )
     assert not y.any()
     assert all(grad.isfinite().all() for grad in grads)
 
@@ -181,7 +246,11 @@ def test_zero_stays_zero(make: Callable[..., Inputs], backend: str) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_views_are_taken(make: Callable[..., Inputs], backend: str) -> None:
     x, weight, state = make(6)
-    views = torch.stack([x, -x], dim=-1)[..., 0], weight.T.contiguous().T, state.transpose(0, 1).contiguous().transpose(0, 1)
+    views = (
+        torch.stack([x, -x], dim=-1)[..., 0],
+        weight.T.contiguous().T,
+        state.transpose(0, 1).contiguous().transpose(0, 1),
+    )
     assert not any(view.is_contiguous() for view in views)
     wanted = results(convolution, (x, weight, state), backend=backend)
     assert all(map(torch.equal, results(convolution, views, backend=backend), wanted))
@@ -193,10 +262,15 @@ def test_replicas_stack(make: Callable[..., Inputs], backend: str, state: bool) 
     inputs = make(5, lead=(3,), state=state)
 
     def stacked(*given: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.vmap(lambda *one: convolution(*one, l2_heads=(16, 8), backend=backend))(*(x for x in given if x is not None))
+        return torch.vmap(lambda *one: convolution(*one, l2_heads=(16, 8), backend=backend))(
+            *(x for x in given if x is not None)
+        )
 
     def one_by_one(*given: Tensor) -> tuple[Tensor, ...]:
-        each = [convolution(*(None if x is None else x[i] for x in given), l2_heads=(16, 8), backend=backend) for i in range(3)]
+        each = [
+            convolution(*(None if x is None else x[i] for x in given), l2_heads=(16, 8), backend=backend)
+            for i in range(3)
+        ]
         return tuple(map(torch.stack, zip(*each, strict=True)))
 
     assert_near(results(stacked, inputs), results(one_by_one, inputs), 1e-6)
@@ -204,7 +278,9 @@ def test_replicas_stack(make: Callable[..., Inputs], backend: str, state: bool) 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("length", [2, 33])
-def test_no_unwritten_memory_is_read(make: Callable[..., Inputs], request: pytest.FixtureRequest, backend: str, length: int) -> None:
+def test_no_unwritten_memory_is_read(
+    make: Callable[..., Inputs], request: pytest.FixtureRequest, backend: str, length: int
+) -> None:
     inputs = make(length)
     clean = results(convolution, inputs, l2_heads=(16, 8), backend=backend)
     request.getfixturevalue("poisoned_memory")
@@ -222,7 +298,9 @@ def test_one_result_alone_has_gradients(make: Callable[..., Inputs], backend: st
         return [torch.zeros_like(x) if grad is None else grad for x, grad in zip(leaves, grads, strict=True)]
 
     expected = only(lambda *leaves: reference(*leaves, None))
-    for given, wanted in zip(only(lambda *leaves: convolution(*leaves, backend=backend)), expected, strict=True):
+    for given, wanted in zip(
+        only(lambda *leaves: convolution(*leaves, backend=backend)), expected, strict=True
+    ):
         assert torch.allclose(given, wanted, rtol=1e-4, atol=1e-5)
 
 
@@ -237,7 +315,9 @@ def test_one_result_alone_has_gradients(make: Callable[..., Inputs], backend: st
         (lambda x, w, s: (x, w, s[:1]), "state"),
     ],
 )
-def test_shapes_that_do_not_fit_are_refused(make: Callable[..., Inputs], change: Callable[..., Inputs], message: str) -> None:
+def test_shapes_that_do_not_fit_are_refused(
+    make: Callable[..., Inputs], change: Callable[..., Inputs], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         convolution(*change(*make(3)))
 
@@ -265,7 +345,9 @@ def test_a_backend_that_does_not_run_is_refused(make: Callable[..., Inputs]) -> 
 def test_the_operator_compiles_whole(make: Callable[..., Inputs], state: bool) -> None:
     inputs = make(5, state=state)
     compiled = torch.compile(convolution, fullgraph=True, backend="aot_eager")
-    given, expected = (results(function, inputs, l2_heads=(16, 8), backend="triton") for function in (compiled, convolution))
+    given, expected = (
+        results(function, inputs, l2_heads=(16, 8), backend="triton") for function in (compiled, convolution)
+    )
     assert all(map(torch.equal, given, expected))
     x, weight, before = inputs
     leaves = [None if leaf is None else leaf.requires_grad_() for leaf in (x, weight[None], before)]

@@ -12,7 +12,10 @@ from linbench.kernels.token_shift.launch import Launch, backward_launch, forward
 from tests.kernels.comparing import error
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-BACKENDS = [*(["torch"] if not INTERPRETED else []), *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else [])]
+BACKENDS = [
+    *(["torch"] if not INTERPRETED else []),
+    *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else []),
+]
 LIMITS = {torch.float32: (1e-6, 2e-6), torch.bfloat16: (8e-3, 1.5e-2)}
 B = 2
 
@@ -29,13 +32,25 @@ class Inputs(NamedTuple):
 @pytest.fixture
 def make(generator: torch.Generator) -> Callable[..., Inputs]:
     def build(
-        length: int, *, streams: int = 3, width: int = 20, last: bool = True, offset: bool = False, dtype: torch.dtype = torch.float32, lead: Any = ()
+        length: int,
+        *,
+        streams: int = 3,
+        width: int = 20,
+        last: bool = True,
+        offset: bool = False,
+        dtype: torch.dtype = torch.float32,
+        lead: Any = (),
     ) -> Inputs:
         def draw(*shape: int) -> Tensor:
             return torch.randn(*lead, *shape, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
 
         shape = B, length, width
-        return Inputs(draw(*shape), draw(streams, width), draw(B, width) if last else None, draw(streams, *shape) if offset else None)
+        return Inputs(
+            draw(*shape),
+            draw(streams, width),
+            draw(B, width) if last else None,
+            draw(streams, *shape) if offset else None,
+        )
 
     return build
 
@@ -52,15 +67,23 @@ def reference(x: Tensor, mix: Tensor, last: Tensor | None, offset: Tensor | None
 
 def shifted(x: Tensor, mix: Tensor, last: Tensor | None, offset: Tensor | None, **options: Any) -> Tensor:
     """The door, its streams as one tensor."""
-    return torch.stack(token_shift(x, mix, last, offset=None if offset is None else offset.unbind(), **options))
+    return torch.stack(
+        token_shift(x, mix, last, offset=None if offset is None else offset.unbind(), **options)
+    )
 
 
-def results(function: Callable[..., Tensor], inputs: tuple[Tensor | None, ...], **options: Any) -> list[Tensor]:
-    """The streams, and the gradients of a loss that weighs every number of them, by weights that bfloat16 has."""
+def results(
+    function: Callable[..., Tensor], inputs: tuple[Tensor | None, ...], **options: Any
+) -> list[Tensor]:
+    """The streams, and the gradients of a loss that weighs every number of them, by weights that bfloat16
+    has."""
     leaves = [None if x is None else x.clone().requires_grad_() for x in inputs]
     y = function(*leaves, **options)
     weights = (torch.arange(y.numel(), device=DEVICE) % 251 - 100).view(y.shape) / 128
-    return [y.detach(), *torch.autograd.grad((y.double() * weights).sum(), [x for x in leaves if x is not None])]
+    return [
+        y.detach(),
+        *torch.autograd.grad((y.double() * weights).sum(), [x for x in leaves if x is not None]),
+    ]
 
 
 def assert_parity(backend: str, inputs: Inputs, **options: Any) -> None:
@@ -76,7 +99,13 @@ def assert_parity(backend: str, inputs: Inputs, **options: Any) -> None:
 @pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 100])
 @pytest.mark.parametrize(
     ("streams", "width", "last", "offset"),
-    [(1, 20, True, False), (6, 64, False, False), (4, 70, True, False), (5, 20, True, True), (2, 300, False, True)],
+    [
+        (1, 20, True, False),
+        (6, 64, False, False),
+        (4, 70, True, False),
+        (5, 20, True, True),
+        (2, 300, False, True),
+    ],
 )
 def test_streams_and_gradients_equal_the_reference(
     make: Callable[..., Inputs], backend: str, length: int, streams: int, width: int, last: bool, offset: bool
@@ -92,7 +121,9 @@ def test_there_may_be_any_number_of_streams(make: Callable[..., Inputs], backend
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("offset", [False, True])
-def test_bfloat16_loses_only_its_own_rounding(make: Callable[..., Inputs], backend: str, offset: bool) -> None:
+def test_bfloat16_loses_only_its_own_rounding(
+    make: Callable[..., Inputs], backend: str, offset: bool
+) -> None:
     inputs = make(65, dtype=torch.bfloat16, offset=offset)
     assert_parity(backend, inputs)
     assert {y.dtype for y in token_shift(*inputs[:3], backend=backend)} == {torch.bfloat16}
@@ -100,7 +131,9 @@ def test_bfloat16_loses_only_its_own_rounding(make: Callable[..., Inputs], backe
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("narrow", [False, True])
-def test_the_streams_come_in_the_dtype_that_is_asked_for(make: Callable[..., Inputs], backend: str, narrow: bool) -> None:
+def test_the_streams_come_in_the_dtype_that_is_asked_for(
+    make: Callable[..., Inputs], backend: str, narrow: bool
+) -> None:
     """narrow: so are the tokens, and the mix is not, as under torch.autocast."""
     inputs = make(65)
     inputs = inputs._replace(x=inputs.x.bfloat16()) if narrow else inputs
@@ -120,14 +153,32 @@ def test_float64_stays_float64(make: Callable[..., Inputs], offset: bool) -> Non
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("last", [False, True])
-def test_offsets_may_be_read_from_a_first_mixture(make: Callable[..., Inputs], backend: str, last: bool) -> None:
+def test_offsets_may_be_read_from_a_first_mixture(
+    make: Callable[..., Inputs], backend: str, last: bool
+) -> None:
     x, mix, earlier, up = make(33, streams=3, last=last, offset=True)
     first, up = mix[0].flip(0), up[:, 0, :20, :20]
 
-    def by_token(x: Tensor, mix: Tensor, first: Tensor, up: Tensor, *last: Tensor, door: Callable[..., Any], **options: Any) -> Tensor:
-        return torch.stack([*door(x, first, lambda read: [read.tanh() @ each for each in up], mix, *last, **options)])
+    def by_token(
+        x: Tensor,
+        mix: Tensor,
+        first: Tensor,
+        up: Tensor,
+        *last: Tensor,
+        door: Callable[..., Any],
+        **options: Any,
+    ) -> Tensor:
+        return torch.stack(
+            [*door(x, first, lambda read: [read.tanh() @ each for each in up], mix, *last, **options)]
+        )
 
-    def by_hand(x: Tensor, first: Tensor, offset: Callable[[Tensor], list[Tensor]], mix: Tensor, last: Tensor | None = None) -> Tensor:
+    def by_hand(
+        x: Tensor,
+        first: Tensor,
+        offset: Callable[[Tensor], list[Tensor]],
+        mix: Tensor,
+        last: Tensor | None = None,
+    ) -> Tensor:
         (read,) = reference(x, first[None], last, None)
         return reference(x, mix, last, torch.stack(offset(read)))
 
@@ -139,7 +190,9 @@ def test_offsets_may_be_read_from_a_first_mixture(make: Callable[..., Inputs], b
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("pieces", [(1, 1, 1, 1, 1), (1, 4), (3, 2)])
-def test_a_split_sequence_gives_the_same(make: Callable[..., Inputs], backend: str, pieces: tuple[int, ...]) -> None:
+def test_a_split_sequence_gives_the_same(
+    make: Callable[..., Inputs], backend: str, pieces: tuple[int, ...]
+) -> None:
     def split(x: Tensor, mix: Tensor, last: Tensor) -> Tensor:
         parts = []
         for piece in x.split(pieces, dim=1):
@@ -149,7 +202,13 @@ def test_a_split_sequence_gives_the_same(make: Callable[..., Inputs], backend: s
 
     x, mix, last, _ = make(5)
     whole = results(partial(shifted, offset=None), (x, mix, last), backend=backend)
-    assert max(error(one, other.double()) for one, other in zip(results(split, (x, mix, last)), whole, strict=True)) < 1e-6
+    assert (
+        max(
+            error(one, other.double())
+            for one, other in zip(results(split, (x, mix, last)), whole, strict=True)
+        )
+        < 1e-6
+    )
 
 
 @torch.no_grad()
@@ -160,7 +219,9 @@ def test_a_token_is_seen_by_itself_and_the_next_alone(make: Callable[..., Inputs
     for t in (0, 1, 15, 16, 63, 69):
         x = inputs.x.clone()
         x[:, t] += 1
-        changed = (shifted(*inputs._replace(x=x), backend=backend) != y).flatten(3).any(dim=3).any(dim=1).any(dim=0)
+        changed = (
+            (shifted(*inputs._replace(x=x), backend=backend) != y).flatten(3).any(dim=3).any(dim=1).any(dim=0)
+        )
         assert changed.nonzero().flatten().tolist() == [t, t + 1][: 70 - t]
 
 
@@ -182,22 +243,33 @@ def test_streams_that_nobody_uses_have_no_gradient(make: Callable[..., Inputs], 
     y = token_shift(x, mix, last, offset=offset.unbind(), backend=backend)
     gradients = torch.autograd.grad(y[1].square().sum(), (x, mix, last, offset))
     expected = torch.autograd.grad(reference(x, mix, last, offset)[1].square().sum(), (x, mix, last, offset))
-    assert all(torch.allclose(given, wanted, atol=1e-5) for given, wanted in zip(gradients, expected, strict=True))
+    assert all(
+        torch.allclose(given, wanted, atol=1e-5) for given, wanted in zip(gradients, expected, strict=True)
+    )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_views_are_taken(make: Callable[..., Inputs], backend: str) -> None:
     inputs = make(6, offset=True)
     x, mix, last, offset = inputs
-    views = torch.stack([x, -x], dim=-1)[..., 0], mix.T.contiguous().T, last.T.contiguous().T, offset.transpose(0, 2).contiguous().transpose(0, 2)
+    views = (
+        torch.stack([x, -x], dim=-1)[..., 0],
+        mix.T.contiguous().T,
+        last.T.contiguous().T,
+        offset.transpose(0, 2).contiguous().transpose(0, 2),
+    )
     assert not any(view.is_contiguous() for view in views)
-    assert all(map(torch.equal, results(shifted, views, backend=backend), results(shifted, inputs, backend=backend)))
+    assert all(
+        map(torch.equal, results(shifted, views, backend=backend), results(shifted, inputs, backend=backend))
+    )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(("last", "offset"), [(False, False), (True, True)])
 @pytest.mark.parametrize("together", [False, True])
-def test_replicas_stack(make: Callable[..., Inputs], backend: str, last: bool, offset: bool, together: bool) -> None:
+def test_replicas_stack(
+    make: Callable[..., Inputs], backend: str, last: bool, offset: bool, together: bool
+) -> None:
     """together: they see the same tokens."""
     inputs = make(40, lead=(3,), last=last, offset=offset)
     if together:
@@ -209,13 +281,20 @@ def test_replicas_stack(make: Callable[..., Inputs], backend: str, last: bool, o
 
     dims = None if together else 0, *[0] * (len(given) - 1)
     stacked = results(torch.vmap(one, in_dims=dims), tuple(given))
-    alone = results(lambda x, *own: torch.stack([one(x if together else x[i], *(each[i] for each in own)) for i in range(3)]), tuple(given))
+    alone = results(
+        lambda x, *own: torch.stack(
+            [one(x if together else x[i], *(each[i] for each in own)) for i in range(3)]
+        ),
+        tuple(given),
+    )
     assert max(error(x, wanted.double()) for x, wanted in zip(stacked, alone, strict=True)) < 1e-6
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(("length", "offset"), [(1, False), (33, True), (100, False)])
-def test_no_unwritten_memory_is_read(make: Callable[..., Inputs], request: pytest.FixtureRequest, backend: str, length: int, offset: bool) -> None:
+def test_no_unwritten_memory_is_read(
+    make: Callable[..., Inputs], request: pytest.FixtureRequest, backend: str, length: int, offset: bool
+) -> None:
     inputs = make(length, offset=offset)
     clean = results(shifted, inputs, backend=backend)
     request.getfixturevalue("poisoned_memory")
@@ -227,9 +306,19 @@ def test_no_unwritten_memory_is_read(make: Callable[..., Inputs], request: pytes
 def test_the_operator_compiles_whole(make: Callable[..., Inputs], last: bool, offset: bool) -> None:
     inputs = make(5, last=last, offset=offset)
     compiled = torch.compile(shifted, fullgraph=True, backend="aot_eager")
-    assert all(map(torch.equal, results(compiled, inputs, backend="triton"), results(shifted, inputs, backend="triton")))
-    leaves = [None if leaf is None else leaf.requires_grad_() for leaf in (inputs.x, inputs.mix[None], inputs.last)]
-    offsets = [each.detach().requires_grad_() for each in ([] if inputs.offset is None else inputs.offset.unbind())]
+    assert all(
+        map(
+            torch.equal,
+            results(compiled, inputs, backend="triton"),
+            results(shifted, inputs, backend="triton"),
+        )
+    )
+    leaves = [
+        None if leaf is None else leaf.requires_grad_() for leaf in (inputs.x, inputs.mix[None], inputs.last)
+    ]
+    offsets = [
+        each.detach().requires_grad_() for each in ([] if inputs.offset is None else inputs.offset.unbind())
+    ]
     torch.library.opcheck(torch.ops.linbench.token_shift, (*leaves, offsets, torch.float32))
 
 
@@ -245,7 +334,9 @@ def test_the_operator_compiles_whole(make: Callable[..., Inputs], last: bool, of
         (lambda given: given._replace(offset=given.offset[:, :, 1:]), "shaped as x"),
     ],
 )
-def test_shapes_that_do_not_fit_are_refused(make: Callable[..., Inputs], change: Callable[[Inputs], Inputs], message: str) -> None:
+def test_shapes_that_do_not_fit_are_refused(
+    make: Callable[..., Inputs], change: Callable[[Inputs], Inputs], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         shifted(*change(make(3, offset=True)))
     x, mix, *_ = make(3)
@@ -271,11 +362,15 @@ def test_launches_fill_a_gpu() -> None:
 
 @pytest.mark.skipif("triton" not in BACKENDS, reason="no Triton here")
 @pytest.mark.parametrize(("rows", "steps"), [(1, 16), (2, 3), (8, 1), (64, 1)])
-def test_any_launch_gives_the_same(make: Callable[..., Inputs], monkeypatch: pytest.MonkeyPatch, rows: int, steps: int) -> None:
+def test_any_launch_gives_the_same(
+    make: Callable[..., Inputs], monkeypatch: pytest.MonkeyPatch, rows: int, steps: int
+) -> None:
     from linbench.kernels.token_shift import operator
 
     rule = operator.backward_launch
-    monkeypatch.setattr(operator, "backward_launch", lambda *given: rule(*given)._replace(rows=rows, steps=steps))
+    monkeypatch.setattr(
+        operator, "backward_launch", lambda *given: rule(*given)._replace(rows=rows, steps=steps)
+    )
     assert_parity("triton", make(37, offset=True))
 
 

@@ -1,4 +1,5 @@
-"""Decays along both sides of a matrix: the chunkwise form is the loop, and the loop is the sum over pairs of tokens."""
+"""Decays along both sides of a matrix: the chunkwise form is the loop, and the loop is the sum over pairs of
+tokens."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +27,9 @@ def draw(length: int, *, dtype: torch.dtype = torch.float64, state: bool = True)
         return torch.randn(shape, dtype=torch.float64, generator=generator).to(dtype)
 
     inputs = {"q": normal(B, length, H, K), "k": normal(B, length, H, K), "v": normal(B, length, H, V)}
-    inputs |= {name: F.logsigmoid(3 * normal(B, length, H, size)) for name, size in zip(GATES, (K, V), strict=True)}
+    inputs |= {
+        name: F.logsigmoid(3 * normal(B, length, H, size)) for name, size in zip(GATES, (K, V), strict=True)
+    }
     return inputs | ({"state": normal(B, H, K, V)} if state else {})
 
 
@@ -68,7 +71,9 @@ def test_outputs_state_and_gradients_equal_the_loop(length: int, state: bool, dt
     assert_parity(draw(length, state=state, dtype=dtype))
 
 
-@pytest.mark.parametrize("kind", ["keep all or lose all but a millionth", "forget all or decay a little", "forget all"])
+@pytest.mark.parametrize(
+    "kind", ["keep all or lose all but a millionth", "forget all or decay a little", "forget all"]
+)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("length", [3, 100])
 def test_extreme_decays(length: int, dtype: torch.dtype, kind: str) -> None:
@@ -93,7 +98,14 @@ def test_outputs_are_sums_over_pairs_of_tokens(backend: str) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_without_decay_of_values_it_is_a_vector_decay(backend: str) -> None:
     inputs = draw(70)
-    expected = matrix_state(inputs["q"], inputs["k"], inputs["v"], log_decay=inputs["key_log_decay"], state=inputs["state"], backend="reference")
+    expected = matrix_state(
+        inputs["q"],
+        inputs["k"],
+        inputs["v"],
+        log_decay=inputs["key_log_decay"],
+        state=inputs["state"],
+        backend="reference",
+    )
     given = two_sided(**inputs | {"value_log_decay": torch.zeros(1, dtype=torch.float64)}, backend=backend)
     for x, y in zip(given, expected, strict=True):
         assert error(x, y) < 1e-12
@@ -117,7 +129,10 @@ def test_later_tokens_change_no_bit_of_earlier_outputs(backend: str) -> None:
     inputs, others = draw(70, dtype=torch.float32), draw(70, dtype=torch.float32)
     whole, _ = two_sided(**inputs, backend=backend)
     for t in (1, 31, 32, 33, 69):
-        changed = {name: x if name == "state" else torch.cat([x[:, :t], 2 * others[name][:, t:].flip(1)], dim=1) for name, x in inputs.items()}
+        changed = {
+            name: x if name == "state" else torch.cat([x[:, :t], 2 * others[name][:, t:].flip(1)], dim=1)
+            for name, x in inputs.items()
+        }
         o, _ = two_sided(**changed, backend=backend)
         assert torch.equal(o[:, :t], whole[:, :t])
         assert not torch.equal(o[:, t], whole[:, t])
@@ -160,9 +175,18 @@ def test_dtypes(backend: str) -> None:
         (lambda x: {"k": x["k"][..., :-1]}, "q, k"),
         (lambda x: {"v": x["v"][:, :, :1]}, "q, k"),
         (lambda x: {name: x[name][:, :0] for name in "qkv"}, "T >= 1"),
-        (lambda x: {"state": x["state"].mT}, r"state must be \[B, H, K, V\] = \(2, 3, 4, 5\), not \(2, 3, 5, 4\)"),
-        (lambda x: {"key_log_decay": x["value_log_decay"]}, r"key_log_decay must broadcast to \(2, 6, 3, 4\), not \(2, 6, 3, 5\)"),
-        (lambda x: {"value_log_decay": x["key_log_decay"]}, r"value_log_decay must broadcast to \(2, 6, 3, 5\)"),
+        (
+            lambda x: {"state": x["state"].mT},
+            r"state must be \[B, H, K, V\] = \(2, 3, 4, 5\), not \(2, 3, 5, 4\)",
+        ),
+        (
+            lambda x: {"key_log_decay": x["value_log_decay"]},
+            r"key_log_decay must broadcast to \(2, 6, 3, 4\), not \(2, 6, 3, 5\)",
+        ),
+        (
+            lambda x: {"value_log_decay": x["key_log_decay"]},
+            r"value_log_decay must broadcast to \(2, 6, 3, 5\)",
+        ),
         (lambda x: {"value_log_decay": x["value_log_decay"][None]}, "value_log_decay must broadcast"),
         (lambda x: {"backend": "triton"}, "backend must be one of auto, reference, chunkwise, not 'triton'"),
     ],

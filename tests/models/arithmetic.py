@@ -10,12 +10,16 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 aten = torch.ops.aten
-ONE, TWO = (aten.add, aten.add_, aten.sub, aten.sub_, aten.mul, aten.mul_, aten.div, aten.rsub), (aten.addcmul, aten.addcmul_)
+ONE, TWO = (
+    (aten.add, aten.add_, aten.sub, aten.sub_, aten.mul, aten.mul_, aten.div, aten.rsub),
+    (aten.addcmul, aten.addcmul_),
+)
 
 
 class Arithmetic(TorchDispatchMode):
-    """`products`: floating-point operations of products of matrices, as torch's own counter has them. `elementwise`: sums, differences, products and quotients
-    element by element, and sums over a dimension. Other functions of an element count nothing."""
+    """`products`: floating-point operations of products of matrices, as torch's own counter has them.
+    `elementwise`: sums, differences, products and quotients element by element, and sums over a dimension.
+    Other functions of an element count nothing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +45,11 @@ class Touched(TorchDispatchMode):
 
     def __init__(self, before: Any) -> None:
         super().__init__()
-        self.known = {x.untyped_storage().data_ptr(): x.nbytes for x in tree_leaves(before) if isinstance(x, Tensor) and x.is_floating_point()}
+        self.known = {
+            x.untyped_storage().data_ptr(): x.nbytes
+            for x in tree_leaves(before)
+            if isinstance(x, Tensor) and x.is_floating_point()
+        }
         self.read: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

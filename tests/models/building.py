@@ -19,5 +19,6 @@ FIRST = LayerInfo(0, 1, D)
 def build(cls: type[Mixer], layer: LayerInfo = FIRST, **settings: Any) -> Mixer:
     around = {"heads": HEADS} if "heads" in cls.Settings.model_fields else {}
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(1)  # torch.manual_seed walks the stack, for a CUDA that has not begun
+        # torch.manual_seed walks the stack, for a CUDA that has not begun
+        torch.default_generator.manual_seed(1)
         return cls(cls.Settings.parse({**around, **settings}, where="model"), layer).double()

@@ -1,4 +1,5 @@
-"""What tests of every variant share: a case of `every_variant`, built with random weights, and tokens for it."""
+"""What tests of every variant share: a case of `every_variant`, built with random weights, and tokens for
+it."""
 
 from collections.abc import Callable
 

@@ -12,7 +12,14 @@ from tests.models.building import HEADS, B, D
 from tests.models.building import build as build_at
 
 T = 37
-PLAIN = {"conv": 0, "qk_norm": "none", "feature_map": "identity", "output_norm": "none", "output_gate": "none", "positions": "none"}
+PLAIN = {
+    "conv": 0,
+    "qk_norm": "none",
+    "feature_map": "identity",
+    "output_norm": "none",
+    "output_gate": "none",
+    "positions": "none",
+}
 PLAIN |= {"expand_k": 1.0, "expand_v": 1.0}
 
 
@@ -30,12 +37,16 @@ def projected(mixer: Mixer, x: Tensor, *widths: int) -> list[Tensor]:
 
 
 def looped(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, columns: Tensor | None = None) -> Tensor:
-    """S_t = (rows_t columns_t^T) * S_{t-1} + k_t v_t^T, o_t = S_t^T q_t; rows broadcastable to [B, T, H, K], columns to [B, T, H, V]."""
+    """S_t = (rows_t columns_t^T) * S_{t-1} + k_t v_t^T, o_t = S_t^T q_t; rows broadcastable to [B, T, H, K],
+    columns to [B, T, H, V]."""
     rows = rows.expand_as(k)
     columns = torch.ones_like(v) if columns is None else columns.expand_as(v)
     state, outputs = torch.zeros(B, k.shape[2], k.shape[3], v.shape[3], dtype=torch.float64), []
     for t in range(q.shape[1]):
-        state = rows[:, t, :, :, None] * columns[:, t, :, None, :] * state + k[:, t, :, :, None] * v[:, t, :, None, :]
+        state = (
+            rows[:, t, :, :, None] * columns[:, t, :, None, :] * state
+            + k[:, t, :, :, None] * v[:, t, :, None, :]
+        )
         outputs.append((state * q[:, t, :, :, None]).sum(dim=2))
     return torch.stack(outputs, dim=1)
 
@@ -54,7 +65,9 @@ def gated(mixer: Mixer, o: Tensor, x: Tensor, activation: Callable[[Tensor], Ten
 def turned(x: Tensor) -> Tensor:
     """x [B, T, H, K] as complex numbers, of its first and its second half, turned by their places."""
     half = x.shape[-1] // 2
-    angles = torch.arange(x.shape[1], dtype=torch.float64)[:, None, None] * 10_000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
+    angles = torch.arange(x.shape[1], dtype=torch.float64)[:, None, None] * 10_000.0 ** (
+        -torch.arange(half, dtype=torch.float64) / half
+    )
     z = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angles), angles)
     return torch.cat([z.real, z.imag], dim=-1)
 

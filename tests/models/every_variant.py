@@ -42,8 +42,8 @@ B, D, HEADS = 2, 16, 2
 
 
 class Variant(NamedTuple):
-    """A mixer, the settings that make it this variant, how many parameters it has as published, and its state in either form: (memory,
-    convolution) as a function of length, no controlled form where that is None."""
+    """A mixer, the settings that make it this variant, how many parameters it has as published, and its state
+    in either form: (memory, convolution) as a function of length, no controlled form where that is None."""
 
     cls: type[Mixer]
     settings: dict[str, Any]
@@ -55,24 +55,44 @@ class Variant(NamedTuple):
 
     def parsed(self, form: str) -> Any:
         around = {"heads": HEADS} if "heads" in self.cls.Settings.model_fields else {}
-        return self.cls.Settings.parse({**around, **((self.cls.controlled or {}) if form == "controlled" else {}), **self.settings}, where="model")
+        return self.cls.Settings.parse(
+            {**around, **((self.cls.controlled or {}) if form == "controlled" else {}), **self.settings},
+            where="model",
+        )
 
 
 CONV = 3 * 3 * D  # three inputs of q, k and v
 CACHE, WINDOW, KERNEL = 2 * D, 3, 3
 HEAD = D // HEADS
 MATRIX = HEADS * HEAD**2
-QKVO, FILTER, NORM, GATE = 4 * D * D, 4 * 3 * D, HEAD, D * HEADS  # projections; a convolution on q, k and v; an output norm; a gate for each head
+# projections; a convolution on q, k and v; an output norm; a gate for each head
+QKVO, FILTER, NORM, GATE = 4 * D * D, 4 * 3 * D, HEAD, D * HEADS
 
 SOFTMAX = {
     "attention": Variant(Attention, {}, QKVO, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)),
-    "attention without positions": Variant(Attention, {"positions": "none"}, QKVO, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)),
-    "attention with alibi": Variant(Attention, {"positions": "alibi"}, QKVO, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)),
-    "attention with a window": Variant(Attention, {"window": WINDOW}, QKVO, lambda n: (min(n, WINDOW) * CACHE, 0), lambda n: (min(n, WINDOW) * CACHE, CONV)),
+    "attention without positions": Variant(
+        Attention, {"positions": "none"}, QKVO, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)
+    ),
+    "attention with alibi": Variant(
+        Attention, {"positions": "alibi"}, QKVO, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)
+    ),
+    "attention with a window": Variant(
+        Attention,
+        {"window": WINDOW},
+        QKVO,
+        lambda n: (min(n, WINDOW) * CACHE, 0),
+        lambda n: (min(n, WINDOW) * CACHE, CONV),
+    ),
 }
 
 REVISITED = {
-    "fox": Variant(FoX, {}, QKVO + GATE + HEADS, lambda n: (n * (CACHE + HEADS), 0), lambda n: (n * (CACHE + HEADS), CONV)),
+    "fox": Variant(
+        FoX,
+        {},
+        QKVO + GATE + HEADS,
+        lambda n: (n * (CACHE + HEADS), 0),
+        lambda n: (n * (CACHE + HEADS), CONV),
+    ),
     "fox with a window and positions": Variant(
         FoX,
         {"window": WINDOW, "positions": "rope"},
@@ -80,14 +100,28 @@ REVISITED = {
         lambda n: (min(n, WINDOW) * (CACHE + HEADS), 0),
         lambda n: (min(n, WINDOW) * (CACHE + HEADS), CONV),
     ),
-    "fox with alibi": Variant(FoX, {"positions": "alibi"}, QKVO + GATE + HEADS, lambda n: (n * (CACHE + HEADS), 0), lambda n: (n * (CACHE + HEADS), CONV)),
+    "fox with alibi": Variant(
+        FoX,
+        {"positions": "alibi"},
+        QKVO + GATE + HEADS,
+        lambda n: (n * (CACHE + HEADS), 0),
+        lambda n: (n * (CACHE + HEADS), CONV),
+    ),
 }
 
 SUMS = {
-    "linear attention": Variant(LinearAttention, {}, QKVO, lambda _: (MATRIX + D, 0), lambda _: (MATRIX + D, CONV)),
-    "linear attention unnormalised": Variant(LinearAttention, {"normalise": False}, QKVO + NORM, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)),
+    "linear attention": Variant(
+        LinearAttention, {}, QKVO, lambda _: (MATRIX + D, 0), lambda _: (MATRIX + D, CONV)
+    ),
+    "linear attention unnormalised": Variant(
+        LinearAttention, {"normalise": False}, QKVO + NORM, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)
+    ),
     "linear attention with positions": Variant(
-        LinearAttention, {"normalise": False, "positions": "rope"}, QKVO + NORM, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)
+        LinearAttention,
+        {"normalise": False, "positions": "rope"},
+        QKVO + NORM,
+        lambda _: (MATRIX, 0),
+        lambda _: (MATRIX, CONV),
     ),
 }
 
@@ -99,18 +133,31 @@ SUMS |= {
         lambda _, times=times: (times * (MATRIX + D), 0),
         lambda _, times=times: (times * (MATRIX + D), CONV),
     )
-    # how many times as many features as dimensions, and how many learned matrices for queries and as many for keys
-    for name, norm, times, learned in (("dpfp-3", "l1", 6, 0), ("hedgehog", "l1", 2, 1), ("t2r", "none", 1, 1))
+    # how many times as many features as dimensions, and how many learned matrices for queries and as many for
+    # keys
+    for name, norm, times, learned in (
+        ("dpfp-3", "l1", 6, 0),
+        ("hedgehog", "l1", 2, 1),
+        ("t2r", "none", 1, 1),
+    )
 }
 
 SUMS["linear attention with hadamard"] = Variant(
-    LinearAttention, {"feature_map": "hadamard", "normalise": False}, QKVO + 4 * HEAD**2 + NORM, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)
+    LinearAttention,
+    {"feature_map": "hadamard", "normalise": False},
+    QKVO + 4 * HEAD**2 + NORM,
+    lambda _: (MATRIX, 0),
+    lambda _: (MATRIX, CONV),
 )
 
-SUMS["transnormer"] = Variant(TransNormer, {}, 5 * D * D + D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV))  # with a gate, and a norm over all heads
+# with a gate, and a norm over all heads
+SUMS["transnormer"] = Variant(TransNormer, {}, 5 * D * D + D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV))
 
 SUMS |= {
-    "performer": Variant(Performer, {}, QKVO, lambda _: (HEADS * 16 * (HEAD + 1), 0), lambda _: (HEADS * 16 * (HEAD + 1), CONV)),  # 16 = 8 log 8, rounded down
+    # 16 = 8 log 8, rounded down
+    "performer": Variant(
+        Performer, {}, QKVO, lambda _: (HEADS * 16 * (HEAD + 1), 0), lambda _: (HEADS * 16 * (HEAD + 1), CONV)
+    ),
     "performer with relu": Variant(
         Performer,
         {"feature_map": "favor-relu", "features": 11},
@@ -121,12 +168,19 @@ SUMS |= {
 }
 
 SUMS |= {
-    name: Variant(RFA, settings, QKVO + D + more, lambda _, size=size: (size, 0), lambda _, size=size: (size, CONV))
+    name: Variant(
+        RFA, settings, QKVO + D + more, lambda _, size=size: (size, 0), lambda _, size=size: (size, CONV)
+    )
     # sigma has D numbers; the gate a weight and a bias
     for name, settings, more, size in (
         ("rfa", {}, 0, HEADS * 128 * (HEAD + 1)),
         ("rfa with a gate", {"gated": True}, GATE + HEADS, HEADS * 128 * (HEAD + 1)),
-        ("rfa unnormalised", {"gated": True, "normalise": False, "directions": 10, "orthogonal": True}, GATE + HEADS + NORM, HEADS * 20 * HEAD),
+        (
+            "rfa unnormalised",
+            {"gated": True, "normalise": False, "directions": 10, "orthogonal": True},
+            GATE + HEADS + NORM,
+            HEADS * 20 * HEAD,
+        ),
     )
 }
 
@@ -144,12 +198,25 @@ EXPONENTIAL_GATES = {
 
 DECAYS = {
     "retnet": Variant(RetNet, {}, 8 * D * D + 2 * HEAD, lambda _: (2 * MATRIX, 0), lambda _: (MATRIX, CONV)),
-    "retnet of even decays": Variant(RetNet, {"decay_law": "linspace"}, 8 * D * D + 2 * HEAD, lambda _: (2 * MATRIX, 0), lambda _: (MATRIX, CONV)),
+    "retnet of even decays": Variant(
+        RetNet,
+        {"decay_law": "linspace"},
+        8 * D * D + 2 * HEAD,
+        lambda _: (2 * MATRIX, 0),
+        lambda _: (MATRIX, CONV),
+    ),
     "lightning": Variant(Lightning, {}, 5 * D * D + D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)),
     # the gate goes from D to 16 and from there, with a bias, to keys of D / 2 in all
-    "gla": Variant(GLA, {}, 4 * D * D + NORM + 16 * D + 16 * D // 2 + D // 2, lambda _: (MATRIX // 2, 0), lambda _: (MATRIX, CONV)),
+    "gla": Variant(
+        GLA,
+        {},
+        4 * D * D + NORM + 16 * D + 16 * D // 2 + D // 2,
+        lambda _: (MATRIX // 2, 0),
+        lambda _: (MATRIX, CONV),
+    ),
     "hgrn2": Variant(HGRN2, {}, 4 * D * D + D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)),
-    # x, z and o of 2 D each, B and C of HEAD for all heads together; the convolution with its biases; a norm of 2 D; d with its two numbers a head; D
+    # x, z and o of 2 D each, B and C of HEAD for all heads together; the convolution with its biases; a norm
+    # of 2 D; d with its two numbers a head; D
     "mamba2": Variant(
         Mamba2,
         {},
@@ -164,18 +231,38 @@ DECAYS = {
         lambda _: (2 * MATRIX, 3 * 4 * D),
         lambda _: (MATRIX, CONV),
     ),
-    # x, z and o of 2 D each; the convolution with its biases; a step of rank 1 with its bias; B, C and A of 16; D
+    # x, z and o of 2 D each; the convolution with its biases; a step of rank 1 with its bias; B, C and A of
+    # 16; D
     **{
         name: Variant(
-            Mamba, settings, 6 * D * D + 5 * 2 * D + (2 * 2 * D + 2 * D) + 3 * 16 * 2 * D + 2 * D, lambda _: (16 * 2 * D, 3 * 2 * D), lambda _: (16 * D, 3 * D)
+            Mamba,
+            settings,
+            6 * D * D + 5 * 2 * D + (2 * 2 * D + 2 * D) + 3 * 16 * 2 * D + 2 * D,
+            lambda _: (16 * 2 * D, 3 * 2 * D),
+            lambda _: (16 * D, 3 * D),
         )
         for name, settings in (("mamba", {}), ("mamba with neg_eigval", {"neg_eigval": True}))
     },
-    # a step, D and 32 modes, with a decay, a frequency and a C of two numbers each; a map to 2 D with its bias
-    "s4d": Variant(S4D, {}, 2 * D + 4 * 32 * D + 2 * D * (D + 1), lambda _: (64 * D, 0), lambda _: (64 * D, 3 * D)),
-    "s4d of four states": Variant(S4D, {"states": 4, "modes": "inv"}, 2 * D + 4 * 2 * D + 2 * D * (D + 1), lambda _: (4 * D, 0), lambda _: (4 * D, 3 * D)),
+    # a step, D and 32 modes, with a decay, a frequency and a C of two numbers each; a map to 2 D with its
+    # bias
+    "s4d": Variant(
+        S4D, {}, 2 * D + 4 * 32 * D + 2 * D * (D + 1), lambda _: (64 * D, 0), lambda _: (64 * D, 3 * D)
+    ),
+    "s4d of four states": Variant(
+        S4D,
+        {"states": 4, "modes": "inv"},
+        2 * D + 4 * 2 * D + 2 * D * (D + 1),
+        lambda _: (4 * D, 0),
+        lambda _: (4 * D, 3 * D),
+    ),
     # q, k, v and output with biases; taps and modes as many as states; three skips of D
-    "h3": Variant(H3, {}, 4 * D * (D + 1) + 64 * D + D + 4 * 32 * D + 2 * D, lambda _: (64 * D, 63 * D), lambda _: (64 * D, 63 * D + 3 * D)),
+    "h3": Variant(
+        H3,
+        {},
+        4 * D * (D + 1) + 64 * D + D + 4 * 32 * D + 2 * D,
+        lambda _: (64 * D, 63 * D),
+        lambda _: (64 * D, 63 * D + 3 * D),
+    ),
     "h3 with heads": Variant(
         H3,
         {"states": 6, "head_dim": 4},
@@ -184,16 +271,40 @@ DECAYS = {
         lambda _: (6 * 4 * D, 5 * D + 3 * D),
     ),
     # q, k, v and o, and a gate with its bias for each channel of keys of D / 2 and of values
-    "dfw": Variant(DFW, {}, 3 * D * D + NORM + (D + 1) * (D // 2 + D), lambda _: (MATRIX // 2, 0), lambda _: (MATRIX, CONV)),
+    "dfw": Variant(
+        DFW,
+        {},
+        3 * D * D + NORM + (D + 1) * (D // 2 + D),
+        lambda _: (MATRIX // 2, 0),
+        lambda _: (MATRIX, CONV),
+    ),
 }
 
 DELTA_RULE = {
-    "deltanet": Variant(DeltaNet, {}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
-    "deltanet with another activation": Variant(
-        DeltaNet, {"qk_activation": "none", "feature_map": "relu"}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)
+    "deltanet": Variant(
+        DeltaNet, {}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)
     ),
-    "deltanet with neg_eigval": Variant(DeltaNet, {"neg_eigval": True}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
-    "normalised deltanet": Variant(NormalisedDeltaNet, {}, QKVO + FILTER + NORM + GATE, lambda _: (MATRIX + D, CONV), lambda _: (MATRIX + D, CONV)),
+    "deltanet with another activation": Variant(
+        DeltaNet,
+        {"qk_activation": "none", "feature_map": "relu"},
+        QKVO + FILTER + NORM + GATE,
+        lambda _: (MATRIX, CONV),
+        lambda _: (MATRIX, CONV),
+    ),
+    "deltanet with neg_eigval": Variant(
+        DeltaNet,
+        {"neg_eigval": True},
+        QKVO + FILTER + NORM + GATE,
+        lambda _: (MATRIX, CONV),
+        lambda _: (MATRIX, CONV),
+    ),
+    "normalised deltanet": Variant(
+        NormalisedDeltaNet,
+        {},
+        QKVO + FILTER + NORM + GATE,
+        lambda _: (MATRIX + D, CONV),
+        lambda _: (MATRIX + D, CONV),
+    ),
     # keys of 0.75 D in all, values of 1.5 D; q, k, v, o and the output gate are 6 D^2 together
     "gated deltanet": Variant(
         GatedDeltaNet,
@@ -233,9 +344,19 @@ DELTA_RULE = {
         lambda _: (MATRIX, 3 * 5 * D),
     ),
     # decay and output gate of rank HEAD; A_log for each head, dt_bias for each channel
-    "kda": Variant(KDA, {}, QKVO + FILTER + NORM + GATE + 2 * (2 * D * HEAD) + HEADS + D, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)),
+    "kda": Variant(
+        KDA,
+        {},
+        QKVO + FILTER + NORM + GATE + 2 * (2 * D * HEAD) + HEADS + D,
+        lambda _: (MATRIX, CONV),
+        lambda _: (MATRIX, CONV),
+    ),
     "kda with a safe decay": Variant(
-        KDA, {"safe_decay": True}, QKVO + FILTER + NORM + GATE + 2 * (2 * D * HEAD) + HEADS + D, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV)
+        KDA,
+        {"safe_decay": True},
+        QKVO + FILTER + NORM + GATE + 2 * (2 * D * HEAD) + HEADS + D,
+        lambda _: (MATRIX, CONV),
+        lambda _: (MATRIX, CONV),
     ),
 }
 
@@ -243,17 +364,47 @@ DELTA_RULE = {
 EAGLE = 5 * D * D + 2 * D + 2 * D
 
 SHIFTED = {
-    # receptance, key, value and output; three streams; decay and bonus; in the controlled form the convolution is on the layer's input alone
-    "rwkv4": Variant(RWKV4, {}, 4 * D * D + 3 * D + 2 * D, lambda _: (3 * D, 0), lambda _: (3 * D, 3 * D), shift=D),
+    # receptance, key, value and output; three streams; decay and bonus; in the controlled form the
+    # convolution is on the layer's input alone
+    "rwkv4": Variant(
+        RWKV4, {}, 4 * D * D + 3 * D + 2 * D, lambda _: (3 * D, 0), lambda _: (3 * D, 3 * D), shift=D
+    ),
     "rwkv4 with a convolution": Variant(
-        RWKV4, {"conv": 4, "output_norm": "rms"}, 4 * D * D + 3 * D + 2 * D + 4 * D + D, lambda _: (3 * D, 3 * D), lambda _: (3 * D, 3 * D), shift=D
+        RWKV4,
+        {"conv": 4, "output_norm": "rms"},
+        4 * D * D + 3 * D + 2 * D + 4 * D + D,
+        lambda _: (3 * D, 3 * D),
+        lambda _: (3 * D, 3 * D),
+        shift=D,
     ),
     "rwkv5": Variant(RWKV5, {}, EAGLE + 4 * D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV), shift=D),
-    "rwkv5 with a convolution": Variant(RWKV5, {"conv": 4}, EAGLE + 4 * D + FILTER, lambda _: (MATRIX, CONV), lambda _: (MATRIX, CONV), shift=D),
+    "rwkv5 with a convolution": Variant(
+        RWKV5,
+        {"conv": 4},
+        EAGLE + 4 * D + FILTER,
+        lambda _: (MATRIX, CONV),
+        lambda _: (MATRIX, CONV),
+        shift=D,
+    ),
     # five streams with a mix each and a first one for all, their maps of rank 32 and the decay's of rank 64
-    "rwkv6": Variant(RWKV6, {}, EAGLE + 6 * D + 2 * 5 * 32 * D + 2 * 64 * D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV), shift=D),
-    # q, k, v and output; decay, rate, k_k, k_a and r_k; a group norm; maps of rank 32 for decay, rate and gate
-    "rwkv7": Variant(RWKV7, {}, 4 * D * D + 5 * D + 2 * D + 6 * D + 2 * 3 * 32 * D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV), shift=D),
+    "rwkv6": Variant(
+        RWKV6,
+        {},
+        EAGLE + 6 * D + 2 * 5 * 32 * D + 2 * 64 * D,
+        lambda _: (MATRIX, 0),
+        lambda _: (MATRIX, CONV),
+        shift=D,
+    ),
+    # q, k, v and output; decay, rate, k_k, k_a and r_k; a group norm; maps of rank 32 for decay, rate and
+    # gate
+    "rwkv7": Variant(
+        RWKV7,
+        {},
+        4 * D * D + 5 * D + 2 * D + 6 * D + 2 * 3 * 32 * D,
+        lambda _: (MATRIX, 0),
+        lambda _: (MATRIX, CONV),
+        shift=D,
+    ),
 }
 
 OTHERS = {
@@ -262,7 +413,15 @@ OTHERS = {
 }
 
 VARIANTS = {**SOFTMAX, **SUMS, **DECAYS, **DELTA_RULE, **SHIFTED, **REVISITED, **EXPONENTIAL_GATES, **OTHERS}
-QUICK = {"attention", "attention with a window", "base conv", "gated deltanet", "linear attention", "mamba2", "rwkv7"}
+QUICK = {
+    "attention",
+    "attention with a window",
+    "base conv",
+    "gated deltanet",
+    "linear attention",
+    "mamba2",
+    "rwkv7",
+}
 """In every check; the others with the slow tests."""
 
 CASES = [

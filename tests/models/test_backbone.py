@@ -26,7 +26,14 @@ Error = Callable[[Tensor, Tensor], float]
 Randomise = Callable[[Backbone], Backbone]
 
 
-def build(mixers: Sequence[type[Mixer]], *, seed: int = 0, io: IO | None = None, layer: dict[str, Any] | None = None, **settings: Any) -> Backbone:
+def build(
+    mixers: Sequence[type[Mixer]],
+    *,
+    seed: int = 0,
+    io: IO | None = None,
+    layer: dict[str, Any] | None = None,
+    **settings: Any,
+) -> Backbone:
     layers = [Layer(mixer, mixer.Settings(heads=2, **(layer or {}))) for mixer in mixers]
     return Backbone(BackboneSettings(d_model=D, **settings), layers, io or IO(VOCAB, VOCAB), seed=seed)
 
@@ -40,7 +47,12 @@ def ids(generator: torch.Generator) -> Tensor:
 @pytest.mark.parametrize("channel_mixer", ["swiglu", "none", "identity"])
 @torch.no_grad()
 def test_logits_are_those_of_the_whole_sequence_at_the_positions(
-    ids: Tensor, randomise: Randomise, relative_error: Error, generator: torch.Generator, pattern: str, channel_mixer: str
+    ids: Tensor,
+    randomise: Randomise,
+    relative_error: Error,
+    generator: torch.Generator,
+    pattern: str,
+    channel_mixer: str,
 ) -> None:
     model = randomise(build(PATTERNS[pattern], channel_mixer=channel_mixer)).double()
     everywhere = model(ids, torch.arange(T).expand(B, T))
@@ -54,7 +66,9 @@ def test_logits_are_those_of_the_whole_sequence_at_the_positions(
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @torch.no_grad()
-def test_states_carried_through_all_layers_equal_the_whole(ids: Tensor, randomise: Randomise, relative_error: Error, pattern: str) -> None:
+def test_states_carried_through_all_layers_equal_the_whole(
+    ids: Tensor, randomise: Randomise, relative_error: Error, pattern: str
+) -> None:
     model = randomise(build(PATTERNS[pattern])).double()
     whole, _ = model.hidden(ids)
     assert relative_error(whole, model.embedding(ids)) > 1e-2
@@ -92,7 +106,9 @@ def by_hand(model: Backbone, x: Tensor, channel_mixer: str) -> Tensor:
         if channel_mixer == "identity":
             x = x + norm(model.channel_norms[str(i)], x)
         elif channel_mixer == "swiglu":
-            gate, value = (norm(model.channel_norms[str(i)], x) @ model.channel_mixers[str(i)].up.weight.T).chunk(2, dim=-1)
+            gate, value = (
+                norm(model.channel_norms[str(i)], x) @ model.channel_mixers[str(i)].up.weight.T
+            ).chunk(2, dim=-1)
             x = x + (gate * gate.sigmoid() * value) @ model.channel_mixers[str(i)].down.weight.T
     return norm(model.final_norm, x) @ model.head.weight.T
 
@@ -100,11 +116,15 @@ def by_hand(model: Backbone, x: Tensor, channel_mixer: str) -> Tensor:
 @pytest.mark.parametrize("norm", ["rms", "layer"])
 @pytest.mark.parametrize("channel_mixer", ["swiglu", "none", "identity"])
 @torch.no_grad()
-def test_what_surrounds_the_mixers_is_as_written_by_hand(ids: Tensor, randomise: Randomise, relative_error: Error, norm: str, channel_mixer: str) -> None:
+def test_what_surrounds_the_mixers_is_as_written_by_hand(
+    ids: Tensor, randomise: Randomise, relative_error: Error, norm: str, channel_mixer: str
+) -> None:
     model = randomise(build([DeltaNet, Attention], norm=norm, channel_mixer=channel_mixer)).double()
     logits = model(ids, torch.arange(T).expand(B, T))
     assert relative_error(logits, by_hand(model, model.embedding.weight[ids], channel_mixer)) < 1e-12
-    assert sum(isinstance(part, nn.LayerNorm) for part in model.modules()) == (0 if norm == "rms" else 3 if channel_mixer == "none" else 5)
+    assert sum(isinstance(part, nn.LayerNorm) for part in model.modules()) == (
+        0 if norm == "rms" else 3 if channel_mixer == "none" else 5
+    )
 
 
 @torch.no_grad()
@@ -116,13 +136,18 @@ def test_what_is_not_asked_for_changes_no_bit(ids: Tensor, randomise: Randomise)
         x = x + model.channel_mixers[str(i)](model.channel_norms[str(i)](x))[0]
     assert torch.equal(model.hidden(ids)[0], x)
     assert torch.equal(torch.get_rng_state(), before)
-    plain, dropping = build([DeltaNet, Attention]).state_dict(), build([DeltaNet, Attention], embedding_dropout=0.5, norm="rms").state_dict()
+    plain, dropping = (
+        build([DeltaNet, Attention]).state_dict(),
+        build([DeltaNet, Attention], embedding_dropout=0.5, norm="rms").state_dict(),
+    )
     assert plain.keys() == dropping.keys()
     assert all(torch.equal(plain[name], dropping[name]) for name in plain)
 
 
 @torch.no_grad()
-def test_dropout_is_of_the_embedded_inputs_and_only_in_training(relative_error: Error, generator: torch.Generator) -> None:
+def test_dropout_is_of_the_embedded_inputs_and_only_in_training(
+    relative_error: Error, generator: torch.Generator
+) -> None:
     model = build([], embedding_dropout=0.25)
     ids = torch.randint(VOCAB, (40, T), generator=generator)
     x = model.embedding(ids)
@@ -136,7 +161,9 @@ def test_dropout_is_of_the_embedded_inputs_and_only_in_training(relative_error: 
 
 
 def test_replicas_of_a_stack_drop_out_apart_and_learn(ids: Tensor) -> None:
-    models = [build([DeltaNet], embedding_dropout=0.3, norm="layer", channel_mixer="identity") for _ in range(3)]
+    models = [
+        build([DeltaNet], embedding_dropout=0.3, norm="layer", channel_mixer="identity") for _ in range(3)
+    ]
     stack, positions = Stack.of(models), torch.arange(T).expand(3, B, T)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -178,7 +205,20 @@ def test_layers_are_told_their_place() -> None:
 def test_weights_are_a_function_of_the_seed(pattern: str) -> None:
     first, again, other = (build(PATTERNS[pattern], seed=seed).state_dict() for seed in (3, 3, 4))
     assert all(torch.equal(first[name], again[name]) for name in first)
-    drawn = [name for name in first if name.endswith(("project.linear.weight", "project.conv.weight", "embedding.weight", "up.weight", "A_log", "dt_bias"))]
+    drawn = [
+        name
+        for name in first
+        if name.endswith(
+            (
+                "project.linear.weight",
+                "project.conv.weight",
+                "embedding.weight",
+                "up.weight",
+                "A_log",
+                "dt_bias",
+            )
+        )
+    ]
     assert len(drawn) >= 2 * len(PATTERNS[pattern])
     assert not any(torch.equal(first[name], other[name]) for name in drawn)
 
@@ -190,7 +230,11 @@ def test_layers_of_one_kind_start_differently() -> None:
 
 
 def test_no_part_starts_differently_for_what_the_others_are() -> None:
-    model, changed, longer = build([DeltaNet, GatedDeltaNet]).state_dict(), build([DeltaNet, Attention]).state_dict(), build([DeltaNet] * 3).state_dict()
+    model, changed, longer = (
+        build([DeltaNet, GatedDeltaNet]).state_dict(),
+        build([DeltaNet, Attention]).state_dict(),
+        build([DeltaNet] * 3).state_dict(),
+    )
     for name in model:
         if not name.startswith("mixers.1."):
             assert torch.equal(model[name], changed[name]), name
@@ -213,7 +257,9 @@ OF_MIXER = {"deltanet": 4 * D * D + 4 * 3 * D + D // 2 + 2 * D, "attention": 4 *
 
 
 @pytest.mark.parametrize(
-    ("tie", "vocab_out", "heads"), [(True, VOCAB, 0), (False, VOCAB, VOCAB * D), (True, 7, 7 * D)], ids=["tied", "untied", "cannot be tied"]
+    ("tie", "vocab_out", "heads"),
+    [(True, VOCAB, 0), (False, VOCAB, VOCAB * D), (True, 7, 7 * D)],
+    ids=["tied", "untied", "cannot be tied"],
 )
 def test_parameter_count(tie: bool, vocab_out: int, heads: int) -> None:
     model = build([DeltaNet, Attention], io=IO(VOCAB, vocab_out), tie_embeddings=tie)
@@ -223,7 +269,13 @@ def test_parameter_count(tie: bool, vocab_out: int, heads: int) -> None:
     assert (model.head.weight is model.embedding.weight) == (heads == 0)
     without = build([DeltaNet, Attention], io=IO(VOCAB, vocab_out), tie_embeddings=tie, channel_mixer="none")
     assert model.parameter_count() - without.parameter_count() == 2 * channel
-    identity = build([DeltaNet, Attention], io=IO(VOCAB, vocab_out), tie_embeddings=tie, channel_mixer="identity", norm="layer")
+    identity = build(
+        [DeltaNet, Attention],
+        io=IO(VOCAB, vocab_out),
+        tie_embeddings=tie,
+        channel_mixer="identity",
+        norm="layer",
+    )
     assert identity.parameter_count() - without.parameter_count() == 2 * D + 5 * D
 
 
@@ -236,7 +288,9 @@ def test_flops_per_token_worked_by_hand() -> None:
     assert model.flops_per_token(12, 3) == pytest.approx(projections + recurrence + channel + head)
 
 
-@pytest.mark.parametrize(("window", "keys"), [(None, (1 + 2 + 3 + 4) / 4), (2, (1 + 2 + 2 + 2) / 4), (9, (1 + 2 + 3 + 4) / 4)])
+@pytest.mark.parametrize(
+    ("window", "keys"), [(None, (1 + 2 + 3 + 4) / 4), (2, (1 + 2 + 2 + 2) / 4), (9, (1 + 2 + 3 + 4) / 4)]
+)
 def test_flops_of_attention_count_the_keys_that_are_seen(window: int | None, keys: float) -> None:
     model = build([Attention], layer={"window": window}, channel_mixer="none")
     assert model.flops_per_token(4, 0) == pytest.approx(2 * 4 * D * D + 2 * 2 * D * keys)
@@ -244,7 +298,9 @@ def test_flops_of_attention_count_the_keys_that_are_seen(window: int | None, key
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("channel_mixer", ["swiglu", "none", "identity"])
-def test_flops_of_linear_layers_are_those_that_torch_counts(ids: Tensor, pattern: str, channel_mixer: str) -> None:
+def test_flops_of_linear_layers_are_those_that_torch_counts(
+    ids: Tensor, pattern: str, channel_mixer: str
+) -> None:
     model = build(PATTERNS[pattern], channel_mixer=channel_mixer)
     answers = 6
     with FlopCounterMode(display=False, depth=99) as counter, torch.no_grad():
@@ -292,17 +348,27 @@ def test_rules_name_every_parameter_and_spare_what_must_not_decay() -> None:
 def test_norms_and_filters_of_heads_do_not_decay_though_they_are_matrices() -> None:
     model = build([DeltaNet, Attention], layer={"output_norm": "layer", "conv": 4})
     matrices = [name for name, x in model.named_parameters() if x.dim() > 1]
-    spared = {name for name, rule in model.parameter_rules().items() if name in matrices and rule.decay is False}
+    spared = {
+        name for name, rule in model.parameter_rules().items() if name in matrices and rule.decay is False
+    }
     assert spared == {name for name in matrices if "norm" in name or "conv" in name}
     assert len(spared) >= 6
 
 
 def test_vectors_in_and_vectors_out() -> None:
     model = build([DeltaNet], io=IO(None, None, d_in=5, d_out=3))
-    inputs, positions = torch.randn(2, 6, 5, generator=torch.Generator().manual_seed(0)), torch.tensor([[1, 5], [0, 2]])
+    inputs, positions = (
+        torch.randn(2, 6, 5, generator=torch.Generator().manual_seed(0)),
+        torch.tensor([[1, 5], [0, 2]]),
+    )
     found = model(inputs, positions)
     assert found.shape == (2, 2, 3)
-    assert torch.equal(found, model.head(model.final_norm(model.hidden(inputs)[0].gather(1, positions[:, :, None].expand(-1, -1, D)))))
+    assert torch.equal(
+        found,
+        model.head(
+            model.final_norm(model.hidden(inputs)[0].gather(1, positions[:, :, None].expand(-1, -1, D)))
+        ),
+    )
     targets = torch.randn(2, 2, 3, generator=torch.Generator().manual_seed(1))
     assert model(inputs, positions, targets).item() == pytest.approx((found - targets).square().mean().item())
     other = inputs.clone()
@@ -322,4 +388,6 @@ def test_a_code_is_read_from_the_last_token_alone(randomise: Callable[[nn.Module
     stream = model.hidden(inputs)[0]
     assert torch.allclose(found, model.head(model.final_norm(model.decoder(stream[:, -1], positions))))
     targets = torch.randint(VOCAB, (2, 6), generator=torch.Generator().manual_seed(1))
-    assert model(inputs, positions, targets).item() == pytest.approx(F.cross_entropy(found.flatten(0, 1), targets.flatten()).item(), rel=1e-5)
+    assert model(inputs, positions, targets).item() == pytest.approx(
+        F.cross_entropy(found.flatten(0, 1), targets.flatten()).item(), rel=1e-5
+    )

@@ -23,13 +23,18 @@ def build(width: int = D, **settings: Any) -> BaseConv:
 
 @pytest.mark.parametrize("kernel", [1, 2, 3, 4])
 @torch.no_grad()
-def test_it_is_the_published_formula(randomise: Randomise, relative_error: Error, generator: torch.Generator, kernel: int) -> None:
+def test_it_is_the_published_formula(
+    randomise: Randomise, relative_error: Error, generator: torch.Generator, kernel: int
+) -> None:
     mixer = randomise(build(kernel=kernel)).double()
     x = torch.randn(B, T, D, dtype=torch.float64, generator=generator)
     expected = torch.zeros(B, T, D, dtype=torch.float64)
     for t in range(T):
         for channel in range(D):
-            seen = sum(mixer.conv.weight[kernel - 1 - lag, channel] * x[:, t - lag, channel] for lag in range(min(kernel, t + 1)))
+            seen = sum(
+                mixer.conv.weight[kernel - 1 - lag, channel] * x[:, t - lag, channel]
+                for lag in range(min(kernel, t + 1))
+            )
             gate = x[:, t] @ mixer.linear.weight[channel] + mixer.linear.bias[channel]
             expected[:, t, channel] = (seen + mixer.bias[channel]) * gate + x[:, t, channel]
     assert relative_error(mixer(x).y, expected) < 1e-12
@@ -43,8 +48,15 @@ def test_it_starts_as_torch_starts_a_convolution() -> None:
 
 
 def test_a_memory_above_it_carries_what_both_carry() -> None:
-    (cell,) = plan("mqar", ["base_conv+deltanet"], device="cpu", settings={"model.d_model": 64, "model.heads": 2, "model.deltanet.conv": 0})
-    assert cell.model.sketch(cell.task).state_size(1000) == StateSize(recurrent=2 * 32 * 32, convolution=2 * 64)
+    (cell,) = plan(
+        "mqar",
+        ["base_conv+deltanet"],
+        device="cpu",
+        settings={"model.d_model": 64, "model.heads": 2, "model.deltanet.conv": 0},
+    )
+    assert cell.model.sketch(cell.task).state_size(1000) == StateSize(
+        recurrent=2 * 32 * 32, convolution=2 * 64
+    )
 
 
 def test_it_has_no_controlled_form_and_no_longer_kernel() -> None:

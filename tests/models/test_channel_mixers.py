@@ -22,11 +22,15 @@ SHIFTED = {"rwkv4": (1, True), "rwkv6": (3, True), "rwkv7": (4, False)}
 
 @pytest.mark.parametrize("name", SHIFTED)
 @pytest.mark.parametrize("index", range(COUNT))
-def test_rwkvs_are_as_written_by_hand(name: str, index: int, relative_error: Callable[[Tensor, Tensor], float]) -> None:
+def test_rwkvs_are_as_written_by_hand(
+    name: str, index: int, relative_error: Callable[[Tensor, Tensor], float]
+) -> None:
     power, receptance = SHIFTED[name]
     torch.manual_seed(0)
     mixer = CHANNEL_MIXERS[name](LayerInfo(index, COUNT, D), None).double()
-    assert not any(p.any() for key, p in mixer.named_parameters() if key in {"value.weight", "receptance.weight"})
+    assert not any(
+        p.any() for key, p in mixer.named_parameters() if key in {"value.weight", "receptance.weight"}
+    )
     assert mixer.key.weight.shape == (4 * D, D)
     for linear in (part for part in mixer.modules() if isinstance(part, nn.Linear)):
         nn.init.normal_(linear.weight)
@@ -49,22 +53,37 @@ def test_keys_of_rwkv4_start_orthogonal() -> None:
 
 def model(*names: str, **settings: Any) -> Backbone:
     classes = [registry("model").find(name).cls for name in names]
-    layers = [Layer(cls, cls.Settings(**({"heads": 2} if "heads" in cls.Settings.model_fields else {}))) for cls in classes]
+    layers = [
+        Layer(cls, cls.Settings(**({"heads": 2} if "heads" in cls.Settings.model_fields else {})))
+        for cls in classes
+    ]
     return Backbone(BackboneSettings(d_model=16, layers=len(layers), **settings), layers, IO(20, 20), seed=0)
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("rwkv4", "rwkv4"), ("rwkv5", "rwkv4"), ("rwkv6", "rwkv6"), ("rwkv7", "rwkv7"), ("deltanet", "swiglu"), ("mamba2", None)]
+    ("name", "kind"),
+    [
+        ("rwkv4", "rwkv4"),
+        ("rwkv5", "rwkv4"),
+        ("rwkv6", "rwkv6"),
+        ("rwkv7", "rwkv7"),
+        ("deltanet", "swiglu"),
+        ("mamba2", None),
+    ],
 )
 def test_each_has_its_own(name: str, kind: str | None) -> None:
     own = model(name, channel_mixer="own")
     other = model(name, channel_mixer=kind or "none")
     assert own.state_dict().keys() == other.state_dict().keys()
     assert all(torch.equal(x, other.state_dict()[key]) for key, x in own.state_dict().items())
-    assert own.state_size(10).total - model(name, channel_mixer="none").state_size(10).total == (16 if kind in SHIFTED else 0)
+    assert own.state_size(10).total - model(name, channel_mixer="none").state_size(10).total == (
+        16 if kind in SHIFTED else 0
+    )
 
 
-def test_a_hybrid_has_each_layers_own_and_streams(randomise: Callable[[Backbone], Backbone], relative_error: Callable[[Tensor, Tensor], float]) -> None:
+def test_a_hybrid_has_each_layers_own_and_streams(
+    randomise: Callable[[Backbone], Backbone], relative_error: Callable[[Tensor, Tensor], float]
+) -> None:
     whole = randomise(model("mamba2", "rwkv7", "deltanet", "rwkv4", channel_mixer="own")).double()
     assert list(whole.channel_mixers) == ["1", "2", "3"]
     assert isinstance(whole.channel_mixers["2"], SwiGLU)

@@ -43,7 +43,9 @@ def test_operations_are_those_that_torch_counts(name: str, form: str) -> None:
     mixer, length = build(name, form), 64 if name in SOFTMAX else 8
     with preferring("reference"):  # the recurrence as it is defined
         found = counted(lambda: mixer(tokens(length)))
-    assert found.products + found.elementwise == pytest.approx(length * (layer_flops(mixer, length) or 0.0), rel=0.05)
+    assert found.products + found.elementwise == pytest.approx(
+        length * (layer_flops(mixer, length) or 0.0), rel=0.05
+    )
     assert found.products <= 1.001 * length * (layer_flops(mixer, length) or 0.0)
 
 
@@ -67,7 +69,10 @@ def test_bytes_of_a_token_are_those_that_are_seen_to_be_read_and_made(name: str,
         x = tokens(1, batch=batch)
         with Touched((list(mixer.parameters()), state, x)) as touched:
             y, after, _ = mixer(x, state)
-    first, made = mixer.state_floats(1), sum(part.nbytes for part in tensors(after) if part.is_floating_point())
+    first, made = (
+        mixer.state_floats(1),
+        sum(part.nbytes for part in tensors(after) if part.is_floating_point()),
+    )
     assert first is not None
     if name in SOFTMAX:  # whose cache is copied with every token, of which only that token's place is new
         made = batch * state_bytes(first, 4)
@@ -85,8 +90,14 @@ def test_work_by_hand() -> None:
     assert work_flops(mixer, "decode", batch=3, length=5) == 3 * (maps + recurrence)
     assert work_bytes(mixer, "train", batch=3, length=5, itemsize=2) == 2 * (3 * weights + 5 * 3 * 5 * 8)
     memory = 4 * state + 2 * 3 * 24
-    assert work_bytes(mixer, "prefill", batch=3, length=5, itemsize=2) == 2 * (weights + 2 * 3 * 5 * 8) + 3 * memory
-    assert work_bytes(mixer, "decode", batch=3, length=5, itemsize=2) == 2 * (weights + 2 * 3 * 8) + 3 * 2 * memory
+    assert (
+        work_bytes(mixer, "prefill", batch=3, length=5, itemsize=2)
+        == 2 * (weights + 2 * 3 * 5 * 8) + 3 * memory
+    )
+    assert (
+        work_bytes(mixer, "decode", batch=3, length=5, itemsize=2)
+        == 2 * (weights + 2 * 3 * 8) + 3 * 2 * memory
+    )
 
 
 def test_a_token_after_many_attends_to_all_of_them() -> None:
@@ -99,5 +110,10 @@ def test_what_is_not_declared_costs_nothing_known(monkeypatch: pytest.MonkeyPatc
     mixer = build("deltanet")
     monkeypatch.setattr(type(mixer), "recurrence_flops", lambda self, seq_len: None)
     monkeypatch.setattr(type(mixer), "state_floats", lambda self, seq_len: None)
-    assert layer_flops(mixer, 4) is work_flops(mixer, "train", batch=1, length=4) is work_flops(mixer, "decode", batch=1, length=4) is None
+    assert (
+        layer_flops(mixer, 4)
+        is work_flops(mixer, "train", batch=1, length=4)
+        is work_flops(mixer, "decode", batch=1, length=4)
+        is None
+    )
     assert work_bytes(mixer, "decode", batch=1, length=4, itemsize=4) is None

@@ -1,4 +1,5 @@
-"""Variants that forget: each equation as a loop over tokens, how it forgets at first, and where one is another."""
+"""Variants that forget: each equation as a loop over tokens, how it forgets at first, and where one is
+another."""
 
 import math
 from typing import Any
@@ -27,12 +28,20 @@ def x(generator: torch.Generator) -> Tensor:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("law", "decays"), [("powers", [1 - 1 / 32, 1 - 1 / 64]), ("linspace", [1 - 1 / 32, 1 - 1 / 512])])
-def test_retnet_by_hand(x: Tensor, randomise: Randomise, relative_error: Error, law: str, decays: list[float]) -> None:
+@pytest.mark.parametrize(
+    ("law", "decays"), [("powers", [1 - 1 / 32, 1 - 1 / 64]), ("linspace", [1 - 1 / 32, 1 - 1 / 512])]
+)
+def test_retnet_by_hand(
+    x: Tensor, randomise: Randomise, relative_error: Error, law: str, decays: list[float]
+) -> None:
     mixer = randomise(build(RetNet, decay_law=law))
-    mixer.decay.log_decay.copy_(torch.tensor(decays, dtype=torch.float64).log())  # which the mixer has in float32
+    # which the mixer has in float32
+    mixer.decay.log_decay.copy_(torch.tensor(decays, dtype=torch.float64).log())
     q, k, v = projected(mixer, x, D, D, 2 * D)
-    o = looped(turned(q), turned(k), v, torch.tensor(decays, dtype=torch.float64)[:, None]) / (D // HEADS) ** 0.5
+    o = (
+        looped(turned(q), turned(k), v, torch.tensor(decays, dtype=torch.float64)[:, None])
+        / (D // HEADS) ** 0.5
+    )
     assert relative_error(mixer(x).y, gated(mixer, o, x, F.silu)) < 1e-10
 
 
@@ -56,7 +65,9 @@ def test_decays_of_retnet(law: str, heads: int, decays: list[float]) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("index", [0, 1, 2])
 @pytest.mark.parametrize("law", ["alibi", "linear"])
-def test_lightning_by_hand(x: Tensor, randomise: Randomise, relative_error: Error, law: str, index: int) -> None:
+def test_lightning_by_hand(
+    x: Tensor, randomise: Randomise, relative_error: Error, law: str, index: int
+) -> None:
     mixer = randomise(build(Lightning, law=law, index=index, count=3))
     if law == "alibi":
         slopes = torch.tensor([2.0**-4, 2.0**-8], dtype=torch.float64) * (1 - index / 2 + 1e-5)
@@ -85,13 +96,18 @@ def test_decays_of_lightning() -> None:
 def test_gla_by_hand(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
     mixer = randomise(build(GLA))
     q, k, v = projected(mixer, x, D // 2, D // 2, D)
-    logits = x @ mixer.decay.project.down.weight.T @ mixer.decay.project.up.weight.T + mixer.decay.project.up.bias
+    logits = (
+        x @ mixer.decay.project.down.weight.T @ mixer.decay.project.up.weight.T + mixer.decay.project.up.bias
+    )
     o = looped(q, k, v, in_heads(torch.sigmoid(logits) ** (1 / 16))) / (D // 2 // HEADS) ** 0.5
     assert relative_error(mixer(x).y, gated(mixer, o, x, F.silu)) < 1e-10
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("settings", "decay"), [({}, 0.958), ({"gate_bias": 4.0}, (1 + math.exp(-4)) ** (-1 / 16)), ({"gate_divisor": 1.0}, 0.5)])
+@pytest.mark.parametrize(
+    ("settings", "decay"),
+    [({}, 0.958), ({"gate_bias": 4.0}, (1 + math.exp(-4)) ** (-1 / 16)), ({"gate_divisor": 1.0}, 0.5)],
+)
 def test_gla_starts_with_one_decay_for_all(settings: dict[str, Any], decay: float) -> None:
     decays = build(GLA, **settings).decay(torch.zeros(1, 1, D, dtype=torch.float64)).exp()
     assert decays.shape == (1, 1, HEADS, D // 2 // HEADS)
@@ -118,14 +134,23 @@ def test_hgrn2_with_its_surroundings_by_hand(x: Tensor, randomise: Randomise, re
     bound = torch.sigmoid(mixer.bound)
     f = bound + (1 - bound) * torch.sigmoid(logits)
     o = looped(q, 1 - f, F.silu(v), f) / (D // HEADS) ** 0.5
-    assert relative_error(mixer(x).y, normed(o, mixer.readout.norm.weight).flatten(2) @ mixer.readout.linear.weight.T) < 1e-10
+    assert (
+        relative_error(
+            mixer(x).y, normed(o, mixer.readout.norm.weight).flatten(2) @ mixer.readout.linear.weight.T
+        )
+        < 1e-10
+    )
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("index", "count", "decay"), [(0, 1, 0.5), (0, 2, 0.5), (1, 2, 0.75), (1, 4, 0.625), (3, 4, 0.875)])
+@pytest.mark.parametrize(
+    ("index", "count", "decay"), [(0, 1, 0.5), (0, 2, 0.5), (1, 2, 0.75), (1, 4, 0.625), (3, 4, 0.875)]
+)
 def test_hgrn2_starts_at_the_middle_between_its_bound_and_one(index: int, count: int, decay: float) -> None:
     mixer = build(HGRN2, index=index, count=count)
-    assert mixer.log_decay(torch.zeros(1, 1, HEADS, D // HEADS)).exp().flatten().tolist() == pytest.approx([decay] * D)
+    assert mixer.log_decay(torch.zeros(1, 1, HEADS, D // HEADS)).exp().flatten().tolist() == pytest.approx(
+        [decay] * D
+    )
     if index:
         assert torch.sigmoid(mixer.bound).flatten().tolist() == pytest.approx([index / count] * D)
 
@@ -150,7 +175,10 @@ def test_mamba2_by_hand(x: Tensor, randomise: Randomise, relative_error: Error, 
     c, b = (part.unflatten(-1, (groups, -1)).expand(-1, -1, HEADS, -1) for part in (c, b))
     inner = in_heads(inner)
     step = F.softplus(x @ mixer.decay.project.weight.T + mixer.decay.dt_bias)
-    y = looped(c, b, step[..., None] * inner, (-mixer.decay.A_log.exp() * step).exp()[..., None]) + mixer.skip[:, None] * inner
+    y = (
+        looped(c, b, step[..., None] * inner, (-mixer.decay.A_log.exp() * step).exp()[..., None])
+        + mixer.skip[:, None] * inner
+    )
     y = y.flatten(2) * F.silu(x @ mixer.readout.gate.weight.T)
     y = normed(y.unflatten(-1, (groups, -1)), mixer.readout.norm.weight.view(groups, -1)).flatten(2)
     assert relative_error(mixer(x).y, y @ mixer.readout.linear.weight.T) < 1e-10
@@ -162,8 +190,12 @@ def test_mamba2_of_several_groups_norms_each(x: Tensor, randomise: Randomise, re
     settings = {groups: build(Mamba2, groups=groups).settings for groups in (1, 2, "null")}
     assert [each.output_norm for each in settings.values()] == ["rms_all", "rms_groups", "rms_groups"]
     assert build(Mamba2, output_norm="rms_groups").settings == settings[1]
-    assert Mamba2.Settings.parse({"groups": 2, **(Mamba2.controlled or {})}, where="model").output_norm == "rms"
-    each, together = (randomise(build(Mamba2, groups="null", output_norm=name)) for name in ("rms_groups", "rms_all"))
+    assert (
+        Mamba2.Settings.parse({"groups": 2, **(Mamba2.controlled or {})}, where="model").output_norm == "rms"
+    )
+    each, together = (
+        randomise(build(Mamba2, groups="null", output_norm=name)) for name in ("rms_groups", "rms_all")
+    )
     assert relative_error(each(x).y, together(x).y) > 1e-2
 
 
@@ -184,7 +216,9 @@ def test_steps_and_decays_of_mamba2() -> None:
 
 
 @torch.no_grad()
-def test_the_decay_that_comes_with_a_step_is_the_decay(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+def test_the_decay_that_comes_with_a_step_is_the_decay(
+    x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
     gate = randomise(StepDecay(D, HEADS)).double()
     assert relative_error(gate.with_step(x)[0], gate(x)) < 1e-12
 
@@ -193,7 +227,10 @@ def test_the_decay_that_comes_with_a_step_is_the_decay(x: Tensor, randomise: Ran
 def test_dfw_by_hand(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
     mixer = randomise(build(DFW))
     q, k, v = projected(mixer, x, D // 2, D // 2, D)
-    f, g = (in_heads(torch.sigmoid(x @ gate.project.weight.T + gate.project.bias)) for gate in (mixer.key_decay, mixer.value_decay))
+    f, g = (
+        in_heads(torch.sigmoid(x @ gate.project.weight.T + gate.project.bias))
+        for gate in (mixer.key_decay, mixer.value_decay)
+    )
     o = normed(looped(q, k, v, f, g) / (D // 2 // HEADS) ** 0.5, mixer.readout.norm.weight)
     assert relative_error(mixer(x).y, o.flatten(2) @ mixer.readout.linear.weight.T) < 1e-10
 
@@ -215,10 +252,14 @@ def test_gates_of_dfw_start_uniform(dim: int) -> None:
 
 
 @torch.no_grad()
-def test_dfw_that_forgets_at_once_overflows_nowhere(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+def test_dfw_that_forgets_at_once_overflows_nowhere(
+    x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
     mixer = randomise(build(DFW))
     for gate in (mixer.key_decay, mixer.value_decay):
-        gate.project.bias.copy_(torch.where(torch.arange(gate.project.bias.numel()) % 3 == 0, 3.0, math.log(1e-6)))
+        gate.project.bias.copy_(
+            torch.where(torch.arange(gate.project.bias.numel()) % 3 == 0, 3.0, math.log(1e-6))
+        )
     expected = mixer(x).y
     mixer.float()
     assert relative_error(mixer(x.float()).y, expected) < 1e-5
@@ -259,7 +300,8 @@ def test_what_does_not_decay(cls: type[Mixer], names: set[str]) -> None:
 def test_mamba2_has_no_skip_in_the_controlled_form() -> None:
     native, controlled = build(Mamba2), build(Mamba2, **Mamba2.controlled)
     assert controlled.parameter_rules().keys() == {"decay.A_log", "decay.dt_bias"}
-    assert native.recurrence_flops(9) == HEADS * (5 * (D // HEADS) * D + 3 * D)  # values of D for keys of D / HEADS
+    # values of D for keys of D / HEADS
+    assert native.recurrence_flops(9) == HEADS * (5 * (D // HEADS) * D + 3 * D)
     assert controlled.recurrence_flops(9) == HEADS * (5 * (D // HEADS) ** 2 + D // HEADS)
 
 

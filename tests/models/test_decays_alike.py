@@ -35,16 +35,23 @@ def test_without_its_decay_retnet_is_a_sum(x: Tensor, randomise: Randomise, rela
 
 
 @torch.no_grad()
-def test_retnet_without_rotation_is_lightning_of_its_decays(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+def test_retnet_without_rotation_is_lightning_of_its_decays(
+    x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
     retnet, lightning = randomise(build(RetNet, **PLAIN)), build(Lightning, **PLAIN, value_map="identity")
     lightning.load_state_dict(retnet.state_dict())
     assert relative_error(lightning(x).y, (D // HEADS) ** 0.5 * retnet(x).y) < 1e-12
 
 
 @torch.no_grad()
-def test_gla_of_equal_decays_is_retnet_without_rotation(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+def test_gla_of_equal_decays_is_retnet_without_rotation(
+    x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
     gla, retnet = randomise(build(GLA, **PLAIN)), build(RetNet, **PLAIN)
-    retnet.load_state_dict({name: value for name, value in gla.state_dict().items() if not name.startswith("decay.")}, strict=False)
+    retnet.load_state_dict(
+        {name: value for name, value in gla.state_dict().items() if not name.startswith("decay.")},
+        strict=False,
+    )
     assert relative_error(gla(x).y, retnet(x).y) > 1e-3
     gla.decay.project.up.weight.zero_()
     gla.decay.project.up.bias.copy_(torch.tensor([1.0, -2.0]).repeat_interleave(D // HEADS))
@@ -53,8 +60,13 @@ def test_gla_of_equal_decays_is_retnet_without_rotation(x: Tensor, randomise: Ra
 
 
 @torch.no_grad()
-def test_hgrn2_is_gated_linear_attention_of_tied_keys(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
-    hgrn2, gla = randomise(build(HGRN2, **PLAIN | {"feature_map": "silu"})), build(GLA, **PLAIN, gate_rank=D, gate_divisor=1.0)
+def test_hgrn2_is_gated_linear_attention_of_tied_keys(
+    x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
+    hgrn2, gla = (
+        randomise(build(HGRN2, **PLAIN | {"feature_map": "silu"})),
+        build(GLA, **PLAIN, gate_rank=D, gate_divisor=1.0),
+    )
     q, logits, v = projected(hgrn2, x, D, D, D)
     gla.decay.project.down.weight.copy_(torch.eye(D))
     gla.decay.project.up.weight.copy_(hgrn2.project.linear.weight[D : 2 * D])
@@ -64,9 +76,13 @@ def test_hgrn2_is_gated_linear_attention_of_tied_keys(x: Tensor, randomise: Rand
 
 
 @torch.no_grad()
-def test_dfw_that_keeps_values_is_gated_linear_attention(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+def test_dfw_that_keeps_values_is_gated_linear_attention(
+    x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
     dfw, gla = randomise(build(DFW, **PLAIN)), build(GLA, **PLAIN, gate_rank=D, gate_divisor=1.0)
-    gla.load_state_dict({name: value for name, value in dfw.state_dict().items() if "decay" not in name}, strict=False)
+    gla.load_state_dict(
+        {name: value for name, value in dfw.state_dict().items() if "decay" not in name}, strict=False
+    )
     gla.decay.project.down.weight.copy_(torch.eye(D))
     gla.decay.project.up.load_state_dict(dfw.key_decay.project.state_dict())
     assert relative_error(dfw(x).y, gla(x).y) > 1e-3
@@ -76,10 +92,17 @@ def test_dfw_that_keeps_values_is_gated_linear_attention(x: Tensor, randomise: R
 
 
 @torch.no_grad()
-def test_mamba2_that_keeps_everything_is_a_sum(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+def test_mamba2_that_keeps_everything_is_a_sum(
+    x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
     plain = PLAIN | {"conv": 4}
-    mamba2, sums = randomise(build(Mamba2, **plain, groups="null")), build(LinearAttention, **plain, normalise=False)
-    assert not sums.load_state_dict(mamba2.state_dict() | {"project.conv.bias": torch.zeros(1)}, strict=False).missing_keys
+    mamba2, sums = (
+        randomise(build(Mamba2, **plain, groups="null")),
+        build(LinearAttention, **plain, normalise=False),
+    )
+    assert not sums.load_state_dict(
+        mamba2.state_dict() | {"project.conv.bias": torch.zeros(1)}, strict=False
+    ).missing_keys
     mamba2.project.conv.bias.zero_()
     mamba2.decay.project.weight.zero_()
     mamba2.decay.dt_bias.fill_(math.log(math.expm1(1.0)))
@@ -91,7 +114,8 @@ def test_mamba2_that_keeps_everything_is_a_sum(x: Tensor, randomise: Randomise, 
 
 
 def keep_everything(mixer: Mixer) -> float:
-    """Turn off all that forgets, and what else the recurrence has beside a sum; returns the factor on the output."""
+    """Turn off all that forgets, and what else the recurrence has beside a sum; returns the factor on the
+    output."""
     for name, x in mixer.state_dict().items():
         if name.endswith(("log_decay", "decay.project.weight", "decay.project.up.weight", "skip")):
             x.zero_()
@@ -106,9 +130,14 @@ def keep_everything(mixer: Mixer) -> float:
 
 @torch.no_grad()
 @pytest.mark.parametrize("cls", [RetNet, Lightning, GLA, Mamba2, DFW])
-def test_nothing_but_the_recurrence_differs_in_the_controlled_form(cls: type[Mixer], x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+def test_nothing_but_the_recurrence_differs_in_the_controlled_form(
+    cls: type[Mixer], x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
     mixer = randomise(build(cls, **cls.controlled | {"output_norm": "none"}))
-    sums = build(LinearAttention, **LinearAttention.controlled | {"output_norm": "none", "normalise": False, "feature_map": "identity"})
+    sums = build(
+        LinearAttention,
+        **LinearAttention.controlled | {"output_norm": "none", "normalise": False, "feature_map": "identity"},
+    )
     assert not sums.load_state_dict(mixer.state_dict(), strict=False).missing_keys
     expected = sums(x).y
     assert relative_error(mixer(x).y, expected) > 1e-2

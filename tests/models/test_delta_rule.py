@@ -1,4 +1,5 @@
-"""Variants of the delta rule: each is its equation, starts where it was published to start, and falls together with a simpler one where it should."""
+"""Variants of the delta rule: each is its equation, starts where it was published to start, and falls
+together with a simpler one where it should."""
 
 import math
 from collections.abc import Callable
@@ -48,7 +49,10 @@ def read(memory: Tensor, q: Tensor) -> Tensor:
 
 def looped(q: Tensor, v: Tensor, step: Callable[[Tensor, int], Tensor]) -> tuple[Tensor, Tensor]:
     """o and the memory when `step` makes each token's memory of the one before."""
-    memory, outputs = torch.zeros(*v.shape[:1], *v.shape[2:3], q.shape[-1], v.shape[-1], dtype=torch.float64), []
+    memory, outputs = (
+        torch.zeros(*v.shape[:1], *v.shape[2:3], q.shape[-1], v.shape[-1], dtype=torch.float64),
+        [],
+    )
     for t in range(q.shape[1]):
         memory = step(memory, t)
         outputs.append(read(memory, q[:, t]) / math.sqrt(q.shape[-1]))
@@ -57,7 +61,9 @@ def looped(q: Tensor, v: Tensor, step: Callable[[Tensor, int], Tensor]) -> tuple
 
 def scalar_decay(mixer: Any, x: Tensor) -> Tensor:
     """Of Mamba-2: [B, T, H]."""
-    return torch.exp(-mixer.decay.A_log.exp() * F.softplus(x @ mixer.decay.project.weight.T + mixer.decay.dt_bias))
+    return torch.exp(
+        -mixer.decay.A_log.exp() * F.softplus(x @ mixer.decay.project.weight.T + mixer.decay.dt_bias)
+    )
 
 
 def beta_of(mixer: Any, x: Tensor) -> Tensor:
@@ -86,10 +92,15 @@ def test_kda_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Er
 
 
 @torch.no_grad()
-def test_kda_with_one_decay_for_all_channels_is_gated_deltanet(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+def test_kda_with_one_decay_for_all_channels_is_gated_deltanet(
+    x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
     same = {"expand_k": 1.0, "expand_v": 1.0, "output_gate": "none"}
     gated, channels = randomise(build(GatedDeltaNet, **same)), build(KDA, gate_rank=HEADS, **same)
-    missing, extra = channels.load_state_dict({name: value for name, value in gated.state_dict().items() if not name.startswith("decay.")}, strict=False)
+    missing, extra = channels.load_state_dict(
+        {name: value for name, value in gated.state_dict().items() if not name.startswith("decay.")},
+        strict=False,
+    )
     assert not extra
     assert all(name.startswith("decay.") for name in missing)
     dim = D // HEADS
@@ -114,15 +125,21 @@ def test_kda_starts_with_a_median_half_life_of_about_ten_tokens_and_safe_keeps_a
     assert 8 < (math.log(0.5) / log_decay).median() < 13
     assert log_decay.std(dim=-1).min() > 1e-3
     assert not safe.A_log.any()
-    assert safe(Shared(zeros, [safe.project.down])).flatten().tolist() == pytest.approx((-5 * torch.sigmoid(safe.dt_bias)).tolist())
+    assert safe(Shared(zeros, [safe.project.down])).flatten().tolist() == pytest.approx(
+        (-5 * torch.sigmoid(safe.dt_bias)).tolist()
+    )
     safe.dt_bias.fill_(1e3)
     assert (safe(Shared(zeros, [safe.project.down])) == -5).all()
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("neg_eigval", [False, True])
-@pytest.mark.parametrize("cls", [DeltaNet, NormalisedDeltaNet, DeltaProduct, GatedDeltaProduct, GatedDeltaNet, Comba, KDA])
-def test_beta_starts_around_a_half_of_the_largest_as_a_torch_layer_without_bias_does(cls: type[Mixer], neg_eigval: bool, generator: torch.Generator) -> None:
+@pytest.mark.parametrize(
+    "cls", [DeltaNet, NormalisedDeltaNet, DeltaProduct, GatedDeltaProduct, GatedDeltaNet, Comba, KDA]
+)
+def test_beta_starts_around_a_half_of_the_largest_as_a_torch_layer_without_bias_does(
+    cls: type[Mixer], neg_eigval: bool, generator: torch.Generator
+) -> None:
     width, largest = 256, 2 if neg_eigval else 1
     mixer = build(cls, LayerInfo(0, 2, width), heads=16, neg_eigval=neg_eigval)
     given = shared(torch.randn(1, 500, width, dtype=torch.float64, generator=generator), mixer, mixer.readout)
@@ -142,7 +159,9 @@ def test_comba_is_its_equation(x: Tensor, randomise: Randomise, relative_error: 
 
     def step(memory: Tensor, t: int) -> Tensor:
         eye = torch.eye(k.shape[-1], dtype=torch.float64)
-        return (a[:, t] * eye - (b * beta[:, t])[..., None] * outer(k[:, t], k[:, t])) @ memory + outer(beta[:, t] * k[:, t], v[:, t])
+        return (a[:, t] * eye - (b * beta[:, t])[..., None] * outer(k[:, t], k[:, t])) @ memory + outer(
+            beta[:, t] * k[:, t], v[:, t]
+        )
 
     expected = looped(q - mixer.correction[:, None] * k, v, step)
     assert relative_error(o, expected[0]) < 1e-10
@@ -151,7 +170,9 @@ def test_comba_is_its_equation(x: Tensor, randomise: Randomise, relative_error: 
 
 
 @torch.no_grad()
-def test_comba_that_keeps_all_erases_all_and_corrects_nothing_is_deltanet(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+def test_comba_that_keeps_all_erases_all_and_corrects_nothing_is_deltanet(
+    x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
     same = {"expand_k": 1.0, "expand_v": 1.0, "output_gate": "none"}
     comba, plain = randomise(build(Comba, **same)), build(DeltaNet, **same)
     missing, extra = plain.load_state_dict(comba.state_dict(), strict=False)
@@ -177,12 +198,18 @@ def test_comba_starts_with_erasing_less_than_it_writes() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("steps", [1, 2, 3])
 @pytest.mark.parametrize("cls", [DeltaProduct, GatedDeltaProduct])
-def test_deltaproduct_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error, cls: type[Mixer], steps: int) -> None:
+def test_deltaproduct_is_its_equation(
+    x: Tensor, randomise: Randomise, relative_error: Error, cls: type[Mixer], steps: int
+) -> None:
     mixer = randomise(build(cls, steps=steps))
     _, q, k, v, o, memory = inside(mixer, x)
     assert k.shape == (B, steps * T, HEADS, 6)
     beta = 2 * torch.sigmoid(x @ mixer.beta.project.weight.T).unflatten(-1, (steps, HEADS))[..., None]
-    a = scalar_decay(mixer, x)[..., None, None] if cls is GatedDeltaProduct else torch.ones(B, T, 1, 1, 1, dtype=torch.float64)
+    a = (
+        scalar_decay(mixer, x)[..., None, None]
+        if cls is GatedDeltaProduct
+        else torch.ones(B, T, 1, 1, 1, dtype=torch.float64)
+    )
     k, v = (each.unflatten(1, (T, steps)) for each in (k, v))
 
     def step(memory: Tensor, t: int) -> Tensor:
@@ -197,8 +224,11 @@ def test_deltaproduct_is_its_equation(x: Tensor, randomise: Randomise, relative_
 
 
 @torch.no_grad()
-def test_the_steps_of_deltaproduct_have_channels_of_their_own_step_by_step(x: Tensor, randomise: Randomise) -> None:
-    """Channels are those of q, then of k: all heads of the first step before those of the second; then of v alike."""
+def test_the_steps_of_deltaproduct_have_channels_of_their_own_step_by_step(
+    x: Tensor, randomise: Randomise
+) -> None:
+    """Channels are those of q, then of k: all heads of the first step before those of the second; then of v
+    alike."""
     mixer = randomise(build(DeltaProduct, steps=2, conv=0, qk_norm="none", expand_k=1.0, expand_v=1.0))
     _, q, k, v, _, _ = inside(mixer, x)
     made = x @ mixer.project.linear.weight.T
@@ -207,8 +237,12 @@ def test_the_steps_of_deltaproduct_have_channels_of_their_own_step_by_step(x: Te
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("product", "single"), [(DeltaProduct, DeltaNet), (GatedDeltaProduct, GatedDeltaNet)])
-def test_deltaproduct_of_one_step_is_the_delta_rule(x: Tensor, randomise: Randomise, relative_error: Error, product: type[Mixer], single: type[Mixer]) -> None:
+@pytest.mark.parametrize(
+    ("product", "single"), [(DeltaProduct, DeltaNet), (GatedDeltaProduct, GatedDeltaNet)]
+)
+def test_deltaproduct_of_one_step_is_the_delta_rule(
+    x: Tensor, randomise: Randomise, relative_error: Error, product: type[Mixer], single: type[Mixer]
+) -> None:
     same = {"expand_k": 1.0, "expand_v": 1.0, "output_gate": "none", "neg_eigval": True}
     one, plain = randomise(build(product, steps=1, **same)), build(single, **same)
     plain.load_state_dict(one.state_dict())
@@ -217,7 +251,8 @@ def test_deltaproduct_of_one_step_is_the_delta_rule(x: Tensor, randomise: Random
 
 @torch.no_grad()
 def test_two_reflections_of_one_token_rotate(relative_error: Error) -> None:
-    """With beta = 2 and no values each step reflects the memory: two of them turn it by twice the angle between their keys."""
+    """With beta = 2 and no values each step reflects the memory: two of them turn it by twice the angle
+    between their keys."""
     mixer = build(DeltaProduct, steps=2, heads=1, head_dim=2, expand_k=1.0, expand_v=1.0, conv=0)
     mixer.beta.project.weight.fill_(1e3)
     x, angle = torch.ones(1, 8, D, dtype=torch.float64), math.pi / 8
@@ -233,7 +268,9 @@ def test_two_reflections_of_one_token_rotate(relative_error: Error) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("feature_map", ["elu+1", "relu"])
-def test_normalised_deltanet_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error, feature_map: str) -> None:
+def test_normalised_deltanet_is_its_equation(
+    x: Tensor, randomise: Randomise, relative_error: Error, feature_map: str
+) -> None:
     mixer = randomise(build(NormalisedDeltaNet, feature_map=feature_map))
     _, q, k, v, o, memory = inside(mixer, x)
     beta = beta_of(mixer, x)
@@ -249,7 +286,8 @@ def test_normalised_deltanet_is_its_equation(x: Tensor, randomise: Randomise, re
 
 @torch.no_grad()
 def test_of_a_key_that_is_written_again_only_the_mean_is_erased() -> None:
-    """With one key of unit length, beta = 1 and a value of 1: S_t = S_{t-1} + 1 - S_{t-1} / (t - 1), where DeltaNet stays at 1."""
+    """With one key of unit length, beta = 1 and a value of 1: S_t = S_{t-1} + 1 - S_{t-1} / (t - 1), where
+    DeltaNet stays at 1."""
     mixer = build(NormalisedDeltaNet, heads=1, head_dim=1, conv=0)
     mixer.beta.project.weight.fill_(1e3)
     ones, x = torch.ones(1, 6, 1, 1, dtype=torch.float64), torch.ones(1, 6, D, dtype=torch.float64)
@@ -267,12 +305,16 @@ def test_deltaproduct_counts_every_step(steps: int) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("cls", [DeltaNet, GatedDeltaNet, Comba, KDA, DeltaProduct, NormalisedDeltaNet])
 @pytest.mark.parametrize("feature_map", ["relu", "elu+1"])
-def test_q_and_k_may_have_another_activation_than_v(x: Tensor, randomise: Randomise, relative_error: Error, cls: type[Mixer], feature_map: str) -> None:
+def test_q_and_k_may_have_another_activation_than_v(
+    x: Tensor, randomise: Randomise, relative_error: Error, cls: type[Mixer], feature_map: str
+) -> None:
     mixer = randomise(build(cls, qk_activation="none", feature_map=feature_map))
     _, q, k, v, _, _ = inside(mixer, x)
     made = F.pad((x @ mixer.project.linear.weight.T).mT, (3, 0))
     filtered = F.conv1d(made, mixer.project.conv.weight.T[:, None], groups=made.shape[1]).mT
-    for given, part, activation in zip((q, k, v), filtered.split(mixer.project.widths, dim=-1), 2 * [feature_map] + ["silu"], strict=True):
+    for given, part, activation in zip(
+        (q, k, v), filtered.split(mixer.project.widths, dim=-1), 2 * [feature_map] + ["silu"], strict=True
+    ):
         expected = {"relu": F.relu, "elu+1": lambda y: F.elu(y) + 1, "silu": F.silu}[activation](part)
         expected = expected.reshape(*given.shape[:1], -1, *given.shape[2:])
         if activation != "silu":
@@ -284,7 +326,15 @@ def test_q_and_k_may_have_another_activation_than_v(x: Tensor, randomise: Random
 DECAY = {"decay.A_log", "decay.dt_bias"}
 
 
-@pytest.mark.parametrize(("cls", "expected"), [(KDA, DECAY), (Comba, {*DECAY, "erase", "correction"}), (DeltaProduct, set()), (GatedDeltaProduct, DECAY)])
+@pytest.mark.parametrize(
+    ("cls", "expected"),
+    [
+        (KDA, DECAY),
+        (Comba, {*DECAY, "erase", "correction"}),
+        (DeltaProduct, set()),
+        (GatedDeltaProduct, DECAY),
+    ],
+)
 def test_rules_spare_what_must_not_decay(cls: type[Mixer], expected: set[str]) -> None:
     rules = build(cls).parameter_rules()
     assert rules.keys() == expected

@@ -20,7 +20,8 @@ def x(generator: torch.Generator) -> Tensor:
 
 @torch.no_grad()
 def test_it_is_the_published_formula(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
-    """As a recurrence over numerators and denominators, which both forget, where the mixer makes sums of gates a bias."""
+    """As a recurrence over numerators and denominators, which both forget, where the mixer makes sums of
+    gates a bias."""
     mixer = randomise(build(FoX))
     mixer.readout.linear.weight.copy_(torch.eye(D))
     q, k, v, _ = mixer.project(shared(x, mixer, mixer.readout), None)
@@ -37,7 +38,9 @@ def test_it_is_the_published_formula(x: Tensor, randomise: Randomise, relative_e
 
 
 @torch.no_grad()
-def test_fox_that_never_forgets_is_attention_without_positions(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+def test_fox_that_never_forgets_is_attention_without_positions(
+    x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
     fox, plain = randomise(build(FoX)), build(Attention, positions="none")
     missing, extra = plain.load_state_dict(fox.state_dict(), strict=False)
     assert not missing
@@ -50,9 +53,16 @@ def test_fox_that_never_forgets_is_attention_without_positions(x: Tensor, random
 
 
 @torch.no_grad()
-def test_one_gate_for_all_tokens_is_a_linear_bias(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+def test_one_gate_for_all_tokens_is_a_linear_bias(
+    x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
     fox, alibi = randomise(build(FoX)), build(Attention, positions="alibi")
-    alibi.load_state_dict({**{name: value for name, value in fox.state_dict().items() if "forget" not in name}, "slopes": alibi.slopes})
+    alibi.load_state_dict(
+        {
+            **{name: value for name, value in fox.state_dict().items() if "forget" not in name},
+            "slopes": alibi.slopes,
+        }
+    )
     fox.forget.weight.zero_()
     fox.forget.bias.copy_(-torch.expm1(alibi.slopes).log())  # log sigmoid(b) = -slope
     assert relative_error(fox(x).y, alibi(x).y) < 1e-10
@@ -68,7 +78,9 @@ def test_gates_are_a_half_at_first_unless_asked() -> None:
     assert (keeping.log_forget(shared(ones, keeping, keeping.readout)) > -0.001).all()
     half = build(FoX)
     half.forget.weight.zero_()
-    assert half.log_forget(shared(ones, half, half.readout)).flatten().tolist() == pytest.approx([math.log(0.5)] * HEADS)
+    assert half.log_forget(shared(ones, half, half.readout)).flatten().tolist() == pytest.approx(
+        [math.log(0.5)] * HEADS
+    )
 
 
 @torch.no_grad()
@@ -84,7 +96,9 @@ def test_the_cache_says_what_is_left_of_each_key(x: Tensor, randomise: Randomise
 
 
 @torch.no_grad()
-def test_a_long_stream_in_float32_stays_what_the_whole_is(randomise: Randomise, relative_error: Error, generator: torch.Generator) -> None:
+def test_a_long_stream_in_float32_stays_what_the_whole_is(
+    randomise: Randomise, relative_error: Error, generator: torch.Generator
+) -> None:
     mixer = randomise(build(FoX)).float()
     x = torch.randn(1, 1500, D, generator=generator)
     state, parts = mixer.init_state(1, capacity=1500), []
@@ -98,7 +112,12 @@ def test_a_long_stream_in_float32_stays_what_the_whole_is(randomise: Randomise, 
 @pytest.mark.parametrize("reset", [-1e12, -1e30, -3.4028234663852886e38, -math.inf])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_a_gate_that_forgets_all_begins_a_sequence_anew(
-    monkeypatch: pytest.MonkeyPatch, x: Tensor, randomise: Randomise, relative_error: Error, reset: float, dtype: torch.dtype
+    monkeypatch: pytest.MonkeyPatch,
+    x: Tensor,
+    randomise: Randomise,
+    relative_error: Error,
+    reset: float,
+    dtype: torch.dtype,
 ) -> None:
     """Before the whole, from the state, and in the cache."""
     mixer, x = randomise(build(FoX)).to(dtype), x.to(dtype)

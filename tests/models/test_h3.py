@@ -38,7 +38,9 @@ def x(generator: torch.Generator) -> Tensor:
     ],
     ids=str,
 )
-def test_it_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error, settings: dict[str, Any]) -> None:
+def test_it_is_its_equation(
+    x: Tensor, randomise: Randomise, relative_error: Error, settings: dict[str, Any]
+) -> None:
     mixer = randomise(build(H3, **settings))
     wide, skip = settings.get("head_dim", 1), settings.get("skip", True)
     read = convolved(x, mixer.conv.short.weight) if settings.get("conv") else x
@@ -51,7 +53,10 @@ def test_it_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Err
         write = (left - 1) / rate
     else:
         left, write = (1 + step * rate / 2) / (1 - step * rate / 2), step / (1 - step * rate / 2)
-    left, write, reads = (each.repeat_interleave(wide**2, dim=0) for each in (left, write, torch.complex(*memory.read.unbind(-1))))
+    left, write, reads = (
+        each.repeat_interleave(wide**2, dim=0)
+        for each in (left, write, torch.complex(*memory.read.unbind(-1)))
+    )
     h, outputs = torch.zeros(B, *left.shape, dtype=torch.complex128), []
     for t in range(T):
         shifted = sum(mixer.taps[:, i] * k[:, t - i] for i in range(min(t + 1, mixer.taps.shape[1])))
@@ -60,30 +65,46 @@ def test_it_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Err
         h = left * h + write * kv[..., None]
         kept = 2 * (reads * h).real.sum(dim=-1)
         kept = kept + mixer.skip.repeat_interleave(wide**2) * kv if skip else kept
-        outputs.append(torch.einsum("bhi,bhij->bhj", q[:, t].view(B, -1, wide), kept.view(B, -1, wide, wide)).flatten(1))
+        outputs.append(
+            torch.einsum("bhi,bhij->bhj", q[:, t].view(B, -1, wide), kept.view(B, -1, wide, wide)).flatten(1)
+        )
     o = torch.stack(outputs, dim=1)
     o = normed(o, mixer.norm.weight) if mixer.norm is not None else o
     found, state, _ = mixer(x)
     assert relative_error(found, o @ mixer.linear.weight.T + mixer.linear.bias) < 1e-10
     assert relative_error(state.memory, torch.view_as_real(h).flatten(-2)) < 1e-10
-    torch.testing.assert_close(state.taps, F.pad(k, (0, 0, mixer.taps.shape[1], 0))[:, -(mixer.taps.shape[1] - 1) :])
+    torch.testing.assert_close(
+        state.taps, F.pad(k, (0, 0, mixer.taps.shape[1], 0))[:, -(mixer.taps.shape[1] - 1) :]
+    )
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("discretisation", ["zoh", "bilinear"])
 def test_its_modes_take_steps_as_scipy_has_them(randomise: Randomise, discretisation: str) -> None:
-    """dh/dt = l h + x by `scipy.signal.cont2discrete`, which knows real numbers alone: a mode is two of them."""
+    """dh/dt = l h + x by `scipy.signal.cont2discrete`, which knows real numbers alone: a mode is two of
+    them."""
     mixer = randomise(build(H3, states=8, discretisation=discretisation))
-    mixer.memory.log_decay[0, 0], mixer.memory.log_step[0], mixer.memory.frequency[0, 0] = 3.0, 1.0, 0.0  # beyond 2 / d, where A is negative
+    # beyond 2 / d, where A is negative
+    mixer.memory.log_decay[0, 0], mixer.memory.log_step[0], mixer.memory.frequency[0, 0] = 3.0, 1.0, 0.0
     powers, write, _ = mixer.memory._filter(3, torch.float64)
     for channel in range(D):
         for mode in range(4):
-            decay, frequency = mixer.memory.log_decay[channel, mode].exp().item(), mixer.memory.frequency[channel, mode].item()
+            decay, frequency = (
+                mixer.memory.log_decay[channel, mode].exp().item(),
+                mixer.memory.frequency[channel, mode].item(),
+            )
             real = np.array([[-decay, -frequency], [frequency, -decay]])
             system = real, np.array([[1.0], [0.0]]), np.eye(2), np.zeros((2, 1))
-            kept, written, *_ = cont2discrete(system, mixer.memory.log_step[channel].exp().item(), discretisation)
-            for made, expected in ((powers[channel, 3, mode], np.linalg.matrix_power(kept, 3)), (write[channel, mode], written)):
-                assert torch.view_as_real(made).tolist() == pytest.approx(expected[:, 0].tolist(), rel=1e-9, abs=1e-12)
+            kept, written, *_ = cont2discrete(
+                system, mixer.memory.log_step[channel].exp().item(), discretisation
+            )
+            for made, expected in (
+                (powers[channel, 3, mode], np.linalg.matrix_power(kept, 3)),
+                (write[channel, mode], written),
+            ):
+                assert torch.view_as_real(made).tolist() == pytest.approx(
+                    expected[:, 0].tolist(), rel=1e-9, abs=1e-12
+                )
 
 
 def test_a_mode_that_a_step_forgets_has_finite_gradients() -> None:

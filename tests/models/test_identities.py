@@ -25,7 +25,9 @@ def x(generator: torch.Generator) -> Tensor:
 
 @torch.no_grad()
 @pytest.mark.parametrize("neg_eigval", [False, True])
-def test_gated_deltanet_that_keeps_everything_is_deltanet(x: Tensor, randomise: Randomise, relative_error: Error, neg_eigval: bool) -> None:
+def test_gated_deltanet_that_keeps_everything_is_deltanet(
+    x: Tensor, randomise: Randomise, relative_error: Error, neg_eigval: bool
+) -> None:
     same = {"expand_k": 1.0, "expand_v": 1.0, "output_gate": "none", "neg_eigval": neg_eigval}
     gated = randomise(build(GatedDeltaNet, **same))
     plain = build(DeltaNet, **same)
@@ -40,9 +42,14 @@ def test_gated_deltanet_that_keeps_everything_is_deltanet(x: Tensor, randomise: 
 
 @torch.no_grad()
 @pytest.mark.parametrize("positions", ["rope", "none", "alibi"])
-def test_a_window_wider_than_the_sequence_is_no_window(x: Tensor, randomise: Randomise, relative_error: Error, positions: str) -> None:
+def test_a_window_wider_than_the_sequence_is_no_window(
+    x: Tensor, randomise: Randomise, relative_error: Error, positions: str
+) -> None:
     without = randomise(build(Attention, positions=positions))
-    wide, narrow = build(Attention, positions=positions, window=10**6), build(Attention, positions=positions, window=T - 1)
+    wide, narrow = (
+        build(Attention, positions=positions, window=10**6),
+        build(Attention, positions=positions, window=T - 1),
+    )
     for windowed in (wide, narrow):
         windowed.load_state_dict(without.state_dict())
     expected = without(x).y
@@ -52,9 +59,18 @@ def test_a_window_wider_than_the_sequence_is_no_window(x: Tensor, randomise: Ran
 
 
 @torch.no_grad()
-def test_only_attention_without_positions_does_not_know_the_order_of_the_past(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
-    shuffled = torch.cat([x[:, torch.randperm(T - 1, generator=torch.Generator().manual_seed(0))], x[:, -1:]], dim=1)
-    for settings, knows in (({"positions": "none"}, False), ({"positions": "rope"}, True), ({"positions": "alibi"}, True), ({}, True)):
+def test_only_attention_without_positions_does_not_know_the_order_of_the_past(
+    x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
+    shuffled = torch.cat(
+        [x[:, torch.randperm(T - 1, generator=torch.Generator().manual_seed(0))], x[:, -1:]], dim=1
+    )
+    for settings, knows in (
+        ({"positions": "none"}, False),
+        ({"positions": "rope"}, True),
+        ({"positions": "alibi"}, True),
+        ({}, True),
+    ):
         mixer = randomise(build(Attention, **settings))
         moved = relative_error(mixer(shuffled).y[:, -1], mixer(x).y[:, -1])
         assert (moved > 1e-6) if knows else (moved < 1e-12)
@@ -76,7 +92,9 @@ def test_alibi_slopes_are_the_published_ones(heads: int, exponents: list[float])
     assert alibi_slopes(heads).tolist() == pytest.approx([2.0**-e for e in exponents], rel=1e-6)
 
 
-def test_rotation_keeps_scores_a_function_of_the_distance(generator: torch.Generator, relative_error: Error) -> None:
+def test_rotation_keeps_scores_a_function_of_the_distance(
+    generator: torch.Generator, relative_error: Error
+) -> None:
     q, k = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64, generator=generator)
 
     def score(query: int, key: int) -> Tensor:
@@ -96,7 +114,9 @@ def test_rotation_angles() -> None:
     y = rotate(x, *angles(torch.tensor([[0, 1, 5]]), 4, torch.float64))[0, :, 0]
     for row, p in zip(y.tolist(), (0, 1, 5), strict=True):
         slow = p * 10_000**-0.5
-        assert row == pytest.approx([math.cos(p), -2 * math.sin(slow), math.sin(p), 2 * math.cos(slow)], abs=1e-12)
+        assert row == pytest.approx(
+            [math.cos(p), -2 * math.sin(slow), math.sin(p), 2 * math.cos(slow)], abs=1e-12
+        )
 
 
 @torch.no_grad()
@@ -156,7 +176,9 @@ def test_linear_attention_of_constant_keys_is_the_running_mean(x: Tensor, random
 
 
 @torch.no_grad()
-def test_unnormalised_linear_attention_of_constant_keys_is_the_normed_sum(x: Tensor, randomise: Randomise) -> None:
+def test_unnormalised_linear_attention_of_constant_keys_is_the_normed_sum(
+    x: Tensor, randomise: Randomise
+) -> None:
     mixer = randomise(build(LinearAttention, normalise=False))
     weight = mixer.project.linear.weight
     weight[:D] = 0

@@ -22,12 +22,17 @@ def results(function: Callable[..., list[Tensor]], x: Tensor, weights: list[Tens
     """Outputs and the gradients of a loss that weighs every number of them."""
     leaves = [given.clone().requires_grad_() for given in (x, *weights)]
     outputs = function(leaves[0], leaves[1:])
-    loss = sum((y.double() * torch.linspace(-1, 2, y.numel(), dtype=torch.float64).view(y.shape).sin()).sum() for y in outputs)
+    loss = sum(
+        (y.double() * torch.linspace(-1, 2, y.numel(), dtype=torch.float64).view(y.shape).sin()).sum()
+        for y in outputs
+    )
     return [*(y.detach() for y in outputs), *torch.autograd.grad(loss, leaves)]
 
 
 def draw(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64).to(dtype)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64).to(
+        dtype
+    )
 
 
 def each_alone(x: Tensor, weights: list[Tensor]) -> list[Tensor]:
@@ -69,7 +74,11 @@ def test_an_affine_map_stacks(bias: bool, dtype: torch.dtype) -> None:
     own = [torch.stack([one.get_parameter(name).detach() for one in maps]) for name in names]
 
     def stacked(x: Tensor, weights: list[Tensor]) -> list[Tensor]:
-        return [torch.vmap(lambda each, x: torch.func.functional_call(maps[0], each, x))(dict(zip(names, weights, strict=True)), x)]
+        return [
+            torch.vmap(lambda each, x: torch.func.functional_call(maps[0], each, x))(
+                dict(zip(names, weights, strict=True)), x
+            )
+        ]
 
     def one_by_one(x: Tensor, weights: list[Tensor]) -> list[Tensor]:
         return [torch.stack([F.linear(x[r], *(weight[r] for weight in weights)) for r in range(3)])]
@@ -102,7 +111,11 @@ def test_autocast_decides_the_dtype() -> None:
 
 
 def test_a_map_that_nobody_uses_has_no_gradient() -> None:
-    x, used, unused = draw(4, 12).requires_grad_(), draw(20, 12).requires_grad_(), draw(30, 12).requires_grad_()
+    x, used, unused = (
+        draw(4, 12).requires_grad_(),
+        draw(20, 12).requires_grad_(),
+        draw(30, 12).requires_grad_(),
+    )
     y, _ = linear(x, [used, unused])
     dx, dused, dunused = torch.autograd.grad(y.square().sum(), [x, used, unused], allow_unused=True)
     expected = torch.autograd.grad(F.linear(x, used).square().sum(), [x, used])

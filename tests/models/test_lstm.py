@@ -30,7 +30,12 @@ def x(generator: torch.Generator) -> Tensor:
 def test_it_is_torchs(x: Tensor, randomise: Randomise, relative_error: Error, expand: float) -> None:
     mixer = randomise(build(expand=expand))
     theirs = torch.nn.LSTM(D, mixer.width, batch_first=True).double()
-    values = {"weight_ih": mixer.project.weight, "weight_hh": mixer.recurrent.weight, "bias_ih": mixer.recurrent.bias, "bias_hh": torch.zeros(4 * mixer.width)}
+    values = {
+        "weight_ih": mixer.project.weight,
+        "weight_hh": mixer.recurrent.weight,
+        "bias_ih": mixer.recurrent.bias,
+        "bias_hh": torch.zeros(4 * mixer.width),
+    }
     theirs.load_state_dict({f"{name}_l0": value for name, value in values.items()})
     h, (last_h, last_c) = theirs(x)
     y, state, _ = mixer(x)
@@ -45,7 +50,10 @@ def test_it_remembers_at_first() -> None:
     for weight in (mixer.project.weight, mixer.recurrent.weight):
         weight.zero_()
     state = mixer.init_state(1, capacity=1)
-    c = mixer(torch.zeros(1, 1, D, dtype=torch.float64), state._replace(memory=torch.ones(1, 2, D, dtype=torch.float64))).state.memory[0, 0]
+    c = mixer(
+        torch.zeros(1, 1, D, dtype=torch.float64),
+        state._replace(memory=torch.ones(1, 2, D, dtype=torch.float64)),
+    ).state.memory[0, 0]
     assert c.tolist() == pytest.approx([0.7311] * D, abs=1e-4)
     assert mixer.recurrent.bias.sum() == D
 

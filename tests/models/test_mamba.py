@@ -52,7 +52,9 @@ def told(mixer: Mamba, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     ],
     ids=str,
 )
-def test_it_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error, settings: dict[str, Any]) -> None:
+def test_it_is_its_equation(
+    x: Tensor, randomise: Randomise, relative_error: Error, settings: dict[str, Any]
+) -> None:
     mixer = randomise(build(Mamba, **settings))
     u = read(mixer, x)
     step, write, reads = told(mixer, u)
@@ -60,7 +62,9 @@ def test_it_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Err
     h, outputs = torch.zeros(B, *A.shape, dtype=torch.float64), []
     for t in range(T):
         decay = (step[:, t, :, None] * A).exp()
-        h = (2 * decay - 1 if settings.get("neg_eigval") else decay) * h + (step[:, t] * u[:, t])[..., None] * write[:, t, None]
+        h = (2 * decay - 1 if settings.get("neg_eigval") else decay) * h + (step[:, t] * u[:, t])[
+            ..., None
+        ] * write[:, t, None]
         outputs.append((h * reads[:, t, None]).sum(dim=-1))
     o = torch.stack(outputs, dim=1)
     o = o + mixer.skip * u if settings.get("skip", True) else o
@@ -72,26 +76,38 @@ def test_it_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Err
 
 
 @torch.no_grad()
-def test_it_is_a_matrix_for_every_channel_with_decays_of_rows(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+def test_it_is_a_matrix_for_every_channel_with_decays_of_rows(
+    x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
     """A head for each channel, with values of one number; keys and queries are the same for all."""
     mixer = randomise(build(Mamba))
     u = read(mixer, x)
     step, write, reads = told(mixer, u)
     log_decay = step[..., None] * -mixer.A_log.exp()
-    o, memory = matrix_state(reads[:, :, None], write[:, :, None], (step * u)[..., None], log_decay=log_decay, scale=1.0)
+    o, memory = matrix_state(
+        reads[:, :, None], write[:, :, None], (step * u)[..., None], log_decay=log_decay, scale=1.0
+    )
     found, state = mixer.recur(u, None)
     assert relative_error(found, o.squeeze(-1)) < 1e-10
     assert relative_error(state, memory.squeeze(-1)) < 1e-10
 
 
 @torch.no_grad()
-def test_with_one_rate_for_all_states_it_is_mamba2s_memory(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+def test_with_one_rate_for_all_states_it_is_mamba2s_memory(
+    x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
     """One decay for each head, which is a channel."""
     mixer = randomise(build(Mamba))
     mixer.A_log.copy_(mixer.A_log[:, :1].expand(W, N))
     u = read(mixer, x)
     step, write, reads = told(mixer, u)
-    o, _ = matrix_state(reads[:, :, None], write[:, :, None], (step * u)[..., None], log_decay=step * -mixer.A_log[:, 0].exp(), scale=1.0)
+    o, _ = matrix_state(
+        reads[:, :, None],
+        write[:, :, None],
+        (step * u)[..., None],
+        log_decay=step * -mixer.A_log[:, 0].exp(),
+        scale=1.0,
+    )
     assert relative_error(mixer.recur(u, None)[0], o.squeeze(-1)) < 1e-10
 
 
@@ -110,7 +126,9 @@ def test_negative_eigenvalues_count_by_two(generator: torch.Generator) -> None:
 @torch.no_grad()
 def test_it_starts_as_published() -> None:
     mixer = build(Mamba)
-    torch.testing.assert_close(mixer.A_log.exp(), torch.arange(1.0, N + 1, dtype=torch.float64).expand(W, N), rtol=1e-6, atol=0)
+    torch.testing.assert_close(
+        mixer.A_log.exp(), torch.arange(1.0, N + 1, dtype=torch.float64).expand(W, N), rtol=1e-6, atol=0
+    )
     steps = F.softplus(mixer.step.up.bias)
     assert 1e-3 * 0.999 <= steps.min() < 1.3e-3
     assert 0.08 < steps.max() <= 0.1 * 1.001
@@ -128,18 +146,26 @@ def test_the_rank_of_steps_is_a_sixteenth_of_the_width(d_model: int, rank: int) 
 
 
 @torch.no_grad()
-def test_in_16_bits_steps_keep_the_digits_of_their_bias(relative_error: Error, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_16_bits_steps_keep_the_digits_of_their_bias(
+    relative_error: Error, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a token that says nothing the bias is all there is; bfloat16 would round it by up to 2^-7."""
     seen: list[Tensor] = []
     mixer = build(Mamba, conv_bias=False).float()
-    monkeypatch.setattr(mamba, "selective_scan", lambda u, step, *more, **options: (seen.append(step), selective_scan(u, step, *more, **options))[1])
+    monkeypatch.setattr(
+        mamba,
+        "selective_scan",
+        lambda u, step, *more, **options: (seen.append(step), selective_scan(u, step, *more, **options))[1],
+    )
     with torch.autocast("cpu", torch.bfloat16):
         mixer(torch.zeros(1, 2, D))
     assert relative_error(seen[0][0, 0].double(), F.softplus(mixer.step.up.bias.double())) < 1e-6
 
 
 def test_forgetting_and_skip_have_no_weight_decay() -> None:
-    assert build(Mamba).parameter_rules() == dict.fromkeys(("A_log", "step.up.bias", "skip"), Rule(decay=False))
+    assert build(Mamba).parameter_rules() == dict.fromkeys(
+        ("A_log", "step.up.bias", "skip"), Rule(decay=False)
+    )
     assert build(Mamba, skip=False).parameter_rules().keys() == {"A_log", "step.up.bias"}
     assert build(Mamba).parameter_rules().keys() <= dict(build(Mamba).named_parameters()).keys()
 

@@ -1,4 +1,5 @@
-"""Exponential gates: against the loop with and without its maximum, the parallel form, and linear attention."""
+"""Exponential gates: against the loop with and without its maximum, the parallel form, and linear
+attention."""
 
 import math
 from collections.abc import Callable
@@ -25,7 +26,10 @@ def build(heads: int = HEADS, **settings: Any) -> Mixer:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         return MLSTM(
-            MLSTM.Settings.parse({"heads": heads, "output_norm": "none", "output_gate": "none", **settings}, where="model"), LayerInfo(0, 1, D)
+            MLSTM.Settings.parse(
+                {"heads": heads, "output_norm": "none", "output_gate": "none", **settings}, where="model"
+            ),
+            LayerInfo(0, 1, D),
         ).double()
 
 
@@ -42,7 +46,10 @@ def given(generator: torch.Generator, randomise: Randomise) -> Given:
 def parts(mixer: Mixer, x: Tensor) -> tuple[Tensor, ...]:
     """q, k / sqrt(K), v [B, T, H, ...], log f and log i [B, T, H]."""
     project = mixer.project
-    q, k, v = (part.unflatten(-1, (HEADS, -1)) for part in (x @ project.linear.weight.T).split(project.widths, dim=-1))
+    q, k, v = (
+        part.unflatten(-1, (HEADS, -1))
+        for part in (x @ project.linear.weight.T).split(project.widths, dim=-1)
+    )
     forget, write = (x @ gate.weight.T + gate.bias for gate in (mixer.forget, mixer.input))
     if mixer.settings.soft_cap is not None:
         forget, write = (15 * (gate / 15).tanh() for gate in (forget, write))
@@ -61,7 +68,9 @@ def loop(mixer: Mixer, x: Tensor, start: float = 0.0, epsilon: float = 1e-6) -> 
         S = forget[..., None] * S + (write * k[:, t])[..., None] * v[:, t, :, None, :]
         n, m = forget * n + write * k[:, t], after
         total = (n * q[:, t]).sum(dim=-1).abs()
-        o.append((S * q[:, t][..., None]).sum(dim=2) / (torch.maximum(total, (-m).exp()) + epsilon)[..., None])
+        o.append(
+            (S * q[:, t][..., None]).sum(dim=2) / (torch.maximum(total, (-m).exp()) + epsilon)[..., None]
+        )
     return torch.stack(o, dim=1).flatten(-2) @ mixer.readout.linear.weight.T
 
 
@@ -85,7 +94,9 @@ def test_mlstm_is_its_loop(given: Given, relative_error: Error, soft_cap: float 
 
 @torch.no_grad()
 @pytest.mark.parametrize("start", [0.0, -50.0, 20.0])
-def test_outputs_do_not_depend_on_the_maximum(given: Given, relative_error: Error, monkeypatch: pytest.MonkeyPatch, start: float) -> None:
+def test_outputs_do_not_depend_on_the_maximum(
+    given: Given, relative_error: Error, monkeypatch: pytest.MonkeyPatch, start: float
+) -> None:
     monkeypatch.setattr(MLSTM, "epsilon", 0.0)
     mixer, x = given
     state = mixer.init_state(B, capacity=T)
@@ -99,32 +110,51 @@ def test_outputs_do_not_depend_on_the_maximum(given: Given, relative_error: Erro
 
 
 @torch.no_grad()
-def test_mlstm_is_its_parallel_form(given: Given, relative_error: Error, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlstm_is_its_parallel_form(
+    given: Given, relative_error: Error, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(MLSTM, "epsilon", 0.0)
     mixer, x = given
     q, k, v, log_f, log_i = parts(mixer, x)
     forgotten = log_f.cumsum(dim=1)
-    log_d = (forgotten[:, :, None] - forgotten[:, None] + log_i[:, None]).masked_fill(torch.ones(T, T).triu(1).bool()[:, :, None], -math.inf)
+    log_d = (forgotten[:, :, None] - forgotten[:, None] + log_i[:, None]).masked_fill(
+        torch.ones(T, T).triu(1).bool()[:, :, None], -math.inf
+    )
     m = log_d.amax(dim=2)
     scores = torch.einsum("bihk,bjhk->bijh", q, k) * (log_d - m[:, :, None]).exp()
-    o = torch.einsum("bijh,bjhv->bihv", scores, v) / torch.maximum(scores.sum(dim=2).abs(), (-m).exp())[..., None]
+    o = (
+        torch.einsum("bijh,bjhv->bihv", scores, v)
+        / torch.maximum(scores.sum(dim=2).abs(), (-m).exp())[..., None]
+    )
     assert relative_error(mixer(x).y, o.flatten(-2) @ mixer.readout.linear.weight.T) < 1e-10
 
 
-def test_gradients_are_those_without_a_maximum(given: Given, relative_error: Error, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_are_those_without_a_maximum(
+    given: Given, relative_error: Error, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(MLSTM, "epsilon", 0.0)
     mixer, x = given
     weights = torch.randn(B, T, D, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     q, k, v, log_f, log_i = parts(mixer, x)
-    o, _ = matrix_state(q, log_i.exp()[..., None] * k, torch.cat([v, torch.ones_like(v[..., :1])], dim=-1), log_decay=log_f, scale=1.0)
+    o, _ = matrix_state(
+        q,
+        log_i.exp()[..., None] * k,
+        torch.cat([v, torch.ones_like(v[..., :1])], dim=-1),
+        log_decay=log_f,
+        scale=1.0,
+    )
     plain = (o[..., :-1] / o[..., -1:].abs().clamp(min=1)).flatten(-2) @ mixer.readout.linear.weight.T
     expected = torch.autograd.grad((plain * weights).sum(), list(mixer.parameters()))
-    for found, wanted in zip(torch.autograd.grad((mixer(x).y * weights).sum(), list(mixer.parameters())), expected, strict=True):
+    for found, wanted in zip(
+        torch.autograd.grad((mixer(x).y * weights).sum(), list(mixer.parameters())), expected, strict=True
+    ):
         assert relative_error(found, wanted) < 1e-9
 
 
 @torch.no_grad()
-def test_mlstm_with_open_gates_is_linear_attention_that_divides_by_at_least_one(given: Given, relative_error: Error) -> None:
+def test_mlstm_with_open_gates_is_linear_attention_that_divides_by_at_least_one(
+    given: Given, relative_error: Error
+) -> None:
     mixer, x = build(soft_cap=None), given[1]
     mixer.load_state_dict(given[0].state_dict())
     for gate, bias in ((mixer.forget, 1e4), (mixer.input, 0.0)):
@@ -139,7 +169,9 @@ def test_mlstm_with_open_gates_is_linear_attention_that_divides_by_at_least_one(
 
 
 @pytest.mark.parametrize("size", [30.0, 300.0])
-def test_gates_of_any_size_neither_overflow_nor_lose_their_gradient(given: Given, relative_error: Error, size: float) -> None:
+def test_gates_of_any_size_neither_overflow_nor_lose_their_gradient(
+    given: Given, relative_error: Error, size: float
+) -> None:
     mixer, x = build(soft_cap=None), given[1]
     mixer.load_state_dict(given[0].state_dict())
     with torch.no_grad():
@@ -161,7 +193,10 @@ def test_float32_keeps_up_over_thousands_of_tokens() -> None:
     generator = torch.Generator().manual_seed(0)
     log_f = F.logsigmoid(4 + 3 * torch.randn(1, 5000, 2, generator=generator))
     log_i = 3 * torch.randn(1, 5000, 2, generator=generator)
-    wide, narrow = (stabilised(log_f.to(d), log_i.to(d), torch.zeros(1, 2, dtype=d)) for d in (torch.float64, torch.float32))
+    wide, narrow = (
+        stabilised(log_f.to(d), log_i.to(d), torch.zeros(1, 2, dtype=d))
+        for d in (torch.float64, torch.float32)
+    )
     assert (narrow.log_decay <= 0).all()
     assert (narrow.strength <= 1).all()
     for found, expected in zip(narrow, wide, strict=True):
@@ -170,7 +205,9 @@ def test_float32_keeps_up_over_thousands_of_tokens() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("soft_cap", "shortest", "longest"), [(None, 0.9526, 0.9975), (15.0, 0.9508, 0.9967)])
+@pytest.mark.parametrize(
+    ("soft_cap", "shortest", "longest"), [(None, 0.9526, 0.9975), (15.0, 0.9508, 0.9967)]
+)
 def test_gates_start_as_published(soft_cap: float | None, shortest: float, longest: float) -> None:
     mixer = build(heads=4, soft_cap=soft_cap)
     x = torch.randn(3, 5, D, dtype=torch.float64)
@@ -182,22 +219,35 @@ def test_gates_start_as_published(soft_cap: float | None, shortest: float, longe
         assert 14 < math.log(0.5) / forget.min().log() < 15  # the half-life of the shortest memory
     assert not mixer.input.weight.any()
     assert mixer.forget.bias.tolist() == pytest.approx([3, 4, 5, 6])
-    biases = torch.cat([build(heads=64, head_dim=1, expand_k=1.0, input_bias=-10.0).input.bias + 10, build(heads=64, head_dim=1, expand_k=1.0).input.bias])
+    biases = torch.cat(
+        [
+            build(heads=64, head_dim=1, expand_k=1.0, input_bias=-10.0).input.bias + 10,
+            build(heads=64, head_dim=1, expand_k=1.0).input.bias,
+        ]
+    )
     assert 0.05 < biases.std() < 0.15
     assert biases.abs().max() < 0.5
     assert not mixer.parameter_rules()
 
 
 @pytest.mark.parametrize("reset", [-1e12, -1e30, -3.4028234663852886e38, -math.inf])
-def test_a_gate_that_forgets_all_begins_a_sequence_anew(reset: float, relative_error: Error, generator: torch.Generator) -> None:
-    """In float32: what is kept of the sum, with its maximum, is that of the tokens since, and the gradient of such a gate is zero."""
-    log_f, log_i = F.logsigmoid(torch.randn(1, 60, 2, generator=generator)), 4 * torch.randn(1, 60, 2, generator=generator)
+def test_a_gate_that_forgets_all_begins_a_sequence_anew(
+    reset: float, relative_error: Error, generator: torch.Generator
+) -> None:
+    """In float32: what is kept of the sum, with its maximum, is that of the tokens since, and the gradient of
+    such a gate is zero."""
+    log_f, log_i = (
+        F.logsigmoid(torch.randn(1, 60, 2, generator=generator)),
+        4 * torch.randn(1, 60, 2, generator=generator),
+    )
     log_f[:, [20, 21]] = reset
     q, k, v = (torch.randn(1, 60, 2, 8, generator=generator) for _ in range(3))
 
     def read(first: int, end: int) -> Tensor:
         log_decay, strength, maximum = stabilised(log_f[:, first:end], log_i[:, first:end], torch.zeros(1, 2))
-        o, _ = matrix_state(q[:, first:end], k[:, first:end] * strength[..., None], v[:, first:end], log_decay=log_decay)
+        o, _ = matrix_state(
+            q[:, first:end], k[:, first:end] * strength[..., None], v[:, first:end], log_decay=log_decay
+        )
         return o * maximum.exp()[..., None]
 
     log_f.requires_grad_()

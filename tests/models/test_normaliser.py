@@ -9,7 +9,8 @@ from linbench.models.blocks.normaliser import normalised
 
 
 def results(apart: bool, given: dict[str, Tensor | None], monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
-    """Outputs, state and all gradients, with the sum of the weights in a call of its own or beside the values."""
+    """Outputs, state and all gradients, with the sum of the weights in a call of its own or beside the
+    values."""
     monkeypatch.setattr(normaliser, "widens", lambda v: apart)
     leaves = {name: x if x is None else x.clone().requires_grad_() for name, x in given.items()}
     q, k, v, log_decay, state = leaves.values()
@@ -17,7 +18,13 @@ def results(apart: bool, given: dict[str, Tensor | None], monkeypatch: pytest.Mo
     assert k is not None
     assert v is not None
     o, last = normalised(q, k, v, lambda total: total + 1e-6, log_decay=log_decay, scale=0.5, state=state)
-    return [o, last, *torch.autograd.grad((o.sin().sum() + last.cos().sum()), [x for x in leaves.values() if x is not None])]
+    return [
+        o,
+        last,
+        *torch.autograd.grad(
+            (o.sin().sum() + last.cos().sum()), [x for x in leaves.values() if x is not None]
+        ),
+    ]
 
 
 @pytest.mark.parametrize("length", [1, 5, 70])
@@ -34,7 +41,9 @@ def test_the_sum_of_the_weights_is_the_same_beside_the_values_and_in_a_call_of_i
         "log_decay": -torch.rand(2, length, 3, dtype=torch.float64) if decayed else None,
         "state": torch.rand(2, 3, 4, 9, dtype=torch.float64) if from_state else None,
     }
-    for beside, apart in zip(results(False, given, monkeypatch), results(True, given, monkeypatch), strict=True):
+    for beside, apart in zip(
+        results(False, given, monkeypatch), results(True, given, monkeypatch), strict=True
+    ):
         torch.testing.assert_close(apart, beside)
 
 

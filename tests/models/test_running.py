@@ -11,7 +11,9 @@ CHANNELS = pytest.mark.parametrize("channels", [3, NARROW + 1])
 
 
 def drawn(length: int, channels: int = 3) -> Tensor:
-    return torch.randn(2, length, channels, dtype=torch.float64, generator=torch.Generator().manual_seed(length))
+    return torch.randn(
+        2, length, channels, dtype=torch.float64, generator=torch.Generator().manual_seed(length)
+    )
 
 
 @CHANNELS

@@ -23,10 +23,20 @@ def x(generator: torch.Generator) -> Tensor:
 @torch.no_grad()
 @pytest.mark.parametrize("index", [0, 1])
 @pytest.mark.parametrize("given", [False, True])
-def test_rwkv7_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error, generator: torch.Generator, index: int, given: bool) -> None:
+def test_rwkv7_is_its_equation(
+    x: Tensor,
+    randomise: Randomise,
+    relative_error: Error,
+    generator: torch.Generator,
+    index: int,
+    given: bool,
+) -> None:
     mixer = randomise(build(RWKV7, LayerInfo(index, 3, D)))
     read = mixed(mixer, x, "rwkvag")
-    r, k, v = (heads(read[letter] @ weight.mT) for letter, weight in zip("rkv", mixer.project.linear.weight.split(D), strict=True))
+    r, k, v = (
+        heads(read[letter] @ weight.mT)
+        for letter, weight in zip("rkv", mixer.project.linear.weight.split(D), strict=True)
+    )
     first = torch.randn(B, T, HEADS, K, dtype=torch.float64, generator=generator) if given else v
     handed = FirstValue(first, None) if given else None
 
@@ -48,7 +58,9 @@ def test_rwkv7_is_its_equation(x: Tensor, randomise: Randomise, relative_error: 
         state = state + written[:, t, :, :, None] * v[:, t, :, None, :]
         outputs.append(torch.einsum("bhkv,bhk->bhv", state, r[:, t]))
     bonus = (r * written * mixer.r_k).sum(dim=-1, keepdim=True) * v
-    expected = ((group_norm(torch.stack(outputs, dim=1), mixer) + bonus.flatten(-2)) * gate) @ mixer.readout.linear.weight.mT
+    expected = (
+        (group_norm(torch.stack(outputs, dim=1), mixer) + bonus.flatten(-2)) * gate
+    ) @ mixer.readout.linear.weight.mT
     out = mixer(x, None, handed)
     assert relative_error(out.y, expected) < 1e-10
     if given:
@@ -59,7 +71,9 @@ def test_rwkv7_is_its_equation(x: Tensor, randomise: Randomise, relative_error: 
 
 
 @torch.no_grad()
-def test_values_of_the_first_layer_reach_the_later_ones_alone(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+def test_values_of_the_first_layer_reach_the_later_ones_alone(
+    x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
     first, later = (randomise(build(RWKV7, LayerInfo(index, 2, D))) for index in (0, 1))
     other = randomise(build(RWKV7, LayerInfo(0, 2, D)))
     values, others = first(x).handed, other(x).handed
@@ -72,11 +86,17 @@ def test_values_of_the_first_layer_reach_the_later_ones_alone(x: Tensor, randomi
 
 
 @torch.no_grad()
-def test_rwkv7_that_keeps_all_and_erases_all_is_deltanet(x: Tensor, randomise: Randomise, relative_error: Error, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rwkv7_that_keeps_all_and_erases_all_is_deltanet(
+    x: Tensor, randomise: Randomise, relative_error: Error, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mixer, plain = randomise(controlled(RWKV7)), controlled(DeltaNet)
-    plain.load_state_dict({name: mixer.state_dict()[name] for name in plain.state_dict() if not name.startswith("beta.")}, strict=False)
+    plain.load_state_dict(
+        {name: mixer.state_dict()[name] for name in plain.state_dict() if not name.startswith("beta.")},
+        strict=False,
+    )
     monkeypatch.setattr(plain.beta, "forward", lambda given: torch.ones(B, T, HEADS, dtype=torch.float64))
-    mixer.readout.norm.eps = plain.readout.norm.eps = 0.0  # which counts for more where o is smaller by sqrt(K)
+    # which counts for more where o is smaller by sqrt(K)
+    mixer.readout.norm.eps = plain.readout.norm.eps = 0.0
     x = 1e4 * x  # so that the keys' norm has no eps, either
     expected = plain(x).y
     steps = [(mixer.w0, -math.inf), (mixer.a0, math.inf), (mixer.k_k, 1.0)]
@@ -97,10 +117,14 @@ def test_rwkv7_starts_as_published() -> None:
         w0 = [-6 + 6 * (n / 63) ** power + 0.5 + 2.5 * bent[n] for n in range(64)]
         assert mixer.w0.flatten().tolist() == pytest.approx(w0, abs=1e-5)
         decay = mixer.log_decay(zero).exp().flatten()
-        assert decay.tolist() == pytest.approx([math.exp(-math.exp(-0.5) / (1 + math.exp(-w))) for w in w0], abs=1e-6)
+        assert decay.tolist() == pytest.approx(
+            [math.exp(-math.exp(-0.5) / (1 + math.exp(-w))) for w in w0], abs=1e-6
+        )
         medians.append(decay.median().item())
     assert medians == pytest.approx([0.955, 0.989], abs=2e-3)
-    assert first.a0.flatten().tolist() == pytest.approx([-0.19 + 0.3 * bent[n] + 0.4 * lin[n] for n in range(64)], abs=1e-5)
+    assert first.a0.flatten().tolist() == pytest.approx(
+        [-0.19 + 0.3 * bent[n] + 0.4 * lin[n] for n in range(64)], abs=1e-5
+    )
     assert first.k_k.flatten().tolist() == pytest.approx([0.71 - 0.1 * each for each in lin], abs=1e-5)
     assert last.v0.flatten().tolist() == pytest.approx([0.73 - 0.4 * each for each in lin], abs=1e-5)
     assert first.k_a.flatten().tolist() == pytest.approx([1.02] * 64)
@@ -113,7 +137,12 @@ def test_rwkv7_starts_as_published() -> None:
         low_rank = getattr(last, name)
         assert low_rank.down.weight.shape == (rank, 64)
         assert not low_rank.down.weight.any()
-        torch.testing.assert_close(low_rank.up.weight.mT @ low_rank.up.weight, 0.01 * torch.eye(rank, dtype=torch.float64), rtol=0, atol=1e-8)
+        torch.testing.assert_close(
+            low_rank.up.weight.mT @ low_rank.up.weight,
+            0.01 * torch.eye(rank, dtype=torch.float64),
+            rtol=0,
+            atol=1e-8,
+        )
     assert build(RWKV7, LayerInfo(0, 2, 400)).readout.gate.down.weight.shape == (96, 400)
     around = controlled(RWKV7, heads=HEADS)
     assert around.project.linear.weight[D : 2 * D].abs().max() > 0.9 / D**0.5

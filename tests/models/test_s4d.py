@@ -33,8 +33,19 @@ def modes(mixer: S4D) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("settings", [{}, {"states": 4, "modes": "inv"}, {"skip": False, "output": "linear", "conv": 4}, {"output_norm": "rms"}], ids=str)
-def test_it_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error, settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"states": 4, "modes": "inv"},
+        {"skip": False, "output": "linear", "conv": 4},
+        {"output_norm": "rms"},
+    ],
+    ids=str,
+)
+def test_it_is_its_equation(
+    x: Tensor, randomise: Randomise, relative_error: Error, settings: dict[str, Any]
+) -> None:
     mixer = randomise(build(S4D, **settings))
     left, write, read = modes(mixer)
     u = convolved(x, mixer.conv.short.weight) if settings.get("conv") else x
@@ -56,14 +67,18 @@ def test_it_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Err
 
 
 @torch.no_grad()
-def test_it_is_a_convolution_with_its_answer_to_one_impulse(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+def test_it_is_a_convolution_with_its_answer_to_one_impulse(
+    x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
     """By Fourier transforms of twice the length, as the source computes it."""
     mixer = randomise(build(S4D))
     impulse = torch.zeros(1, T, D, dtype=torch.float64)
     impulse[:, 0] = 1
     taps, _ = mixer.memory(impulse, None)
     o, _ = mixer.memory(x, None)
-    convolved = torch.fft.irfft(torch.fft.rfft(x, 2 * T, dim=1) * torch.fft.rfft(taps, 2 * T, dim=1), 2 * T, dim=1)[:, :T]
+    convolved = torch.fft.irfft(
+        torch.fft.rfft(x, 2 * T, dim=1) * torch.fft.rfft(taps, 2 * T, dim=1), 2 * T, dim=1
+    )[:, :T]
     assert relative_error(o, convolved) < 1e-10
 
 
@@ -85,7 +100,9 @@ def test_in_float32_its_phases_keep_their_digits(relative_error: Error, generato
 
 
 @pytest.mark.parametrize("step", [1e-5, 1e-3, 0.02, 0.1])
-def test_in_float32_what_a_step_writes_keeps_its_digits(relative_error: Error, generator: torch.Generator, step: float) -> None:
+def test_in_float32_what_a_step_writes_keeps_its_digits(
+    relative_error: Error, generator: torch.Generator, step: float
+) -> None:
     """And so do gradients, where (e^z - 1) / l is a difference of nearly the same."""
     x = torch.randn(2, 200, D, dtype=torch.float64, generator=generator)
     found = []
@@ -102,14 +119,23 @@ def test_in_float32_what_a_step_writes_keeps_its_digits(relative_error: Error, g
 def test_it_starts_as_published() -> None:
     lin, inv = build(S4D), build(S4D, modes="inv", states=8)
     torch.testing.assert_close(lin.memory.log_decay.exp(), torch.full((D, 32), 0.5, dtype=torch.float64))
-    torch.testing.assert_close(lin.memory.frequency, (math.pi * torch.arange(32, dtype=torch.float64)).expand(D, 32), rtol=1e-6, atol=0)
+    torch.testing.assert_close(
+        lin.memory.frequency,
+        (math.pi * torch.arange(32, dtype=torch.float64)).expand(D, 32),
+        rtol=1e-6,
+        atol=0,
+    )
     wanted = torch.tensor([8 / math.pi * (8 / (2 * n + 1) - 1) for n in range(4)], dtype=torch.float64)
     torch.testing.assert_close(inv.memory.frequency, wanted.expand(D, 4), rtol=1e-6, atol=0)
     wide = build(S4D, LayerInfo(0, 1, 512))
     assert -math.log(1000) <= wide.memory.log_step.min() < wide.memory.log_step.max() <= -math.log(10) + 1e-6
     assert wide.memory.log_step.median().exp() == pytest.approx(0.01, rel=0.25), "log-uniform"
-    assert (wide.skip.mean().item(), wide.skip.std().item()) == pytest.approx((0, 1), abs=0.15), "standard normal"
-    assert lin.memory.read.square().sum(dim=-1).mean() == pytest.approx(1, rel=0.15), "a complex standard normal"
+    assert (wide.skip.mean().item(), wide.skip.std().item()) == pytest.approx((0, 1), abs=0.15), (
+        "standard normal"
+    )
+    assert lin.memory.read.square().sum(dim=-1).mean() == pytest.approx(1, rel=0.15), (
+        "a complex standard normal"
+    )
     assert not lin.linear.weight.any()
     assert not lin.linear.bias.any()
 

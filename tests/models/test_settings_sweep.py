@@ -1,4 +1,5 @@
-"""Whatever settings a variant takes, a layer of them computes; what it cannot compute is refused in a sentence before anything is built or run."""
+"""Whatever settings a variant takes, a layer of them computes; what it cannot compute is refused in a
+sentence before anything is built or run."""
 
 import types
 from collections.abc import Sequence
@@ -15,7 +16,9 @@ from linbench.models.base import LayerInfo, Mixer
 from tests.kernels.matrix_state_parity import named, pairwise
 
 WIDTH, LENGTH = 16, 5
-MIXERS: dict[str, type[Mixer]] = {name: entry.cls for name, entry in registry("model").entries.items() if entry.source == SHIPPED}
+MIXERS: dict[str, type[Mixer]] = {
+    name: entry.cls for name, entry in registry("model").entries.items() if entry.source == SHIPPED
+}
 
 
 def choices(annotation: Any) -> list[Any]:
@@ -28,21 +31,30 @@ def choices(annotation: Any) -> list[Any]:
 
 
 def settings_of(mixer: type[Mixer]) -> dict[str, list[Any]]:
-    """The settings of a mixer that have few values, and where there is one the convolution, with and without."""
+    """The settings of a mixer that have few values, and where there is one the convolution, with and
+    without."""
     found = {name: choices(field.annotation) for name, field in mixer.Settings.model_fields.items()}
-    found = {name: values if values != [None] else [None, mixer.Settings.model_fields[name].default] for name, values in found.items() if values}
-    return {name: list(dict.fromkeys(values)) for name, values in found.items()} | ({"conv": [0, 4]} if "conv" in mixer.Settings.model_fields else {})
+    found = {
+        name: values if values != [None] else [None, mixer.Settings.model_fields[name].default]
+        for name, values in found.items()
+        if values
+    }
+    return {name: list(dict.fromkeys(values)) for name, values in found.items()} | (
+        {"conv": [0, 4]} if "conv" in mixer.Settings.model_fields else {}
+    )
 
 
 def rows(mixer: type[Mixer]) -> Sequence[dict[str, Any]]:
-    """Every value of every setting with the defaults of the others, and rows in which all pairs of values meet."""
+    """Every value of every setting with the defaults of the others, and rows in which all pairs of values
+    meet."""
     values = settings_of(mixer)
     alone = [{name: value} for name, each in values.items() for value in each]
     return [{}, *alone, *(pairwise(**values) if len(values) > 1 else [])]
 
 
 def computed(mixer: type[Mixer], given: dict[str, Any]) -> bool:
-    """Whether a layer of these settings computes, whole and from a state, with a gradient; False: they are refused."""
+    """Whether a layer of these settings computes, whole and from a state, with a gradient; False: they are
+    refused."""
     try:
         made = mixer(mixer.Settings.parse(given, where="model"), LayerInfo(0, 1, WIDTH))
     except UserError:
@@ -71,10 +83,18 @@ def test_what_settings_take_a_layer_computes(name: str) -> None:
     assert taken >= len(settings_of(mixer)) + 1, "more is refused than is taken"
 
 
-AROUND = {name: values for name, field in BackboneSettings.model_fields.items() if len(values := choices(field.annotation)) > 1}
+AROUND = {
+    name: values
+    for name, field in BackboneSettings.model_fields.items()
+    if len(values := choices(field.annotation)) > 1
+}
 
 
-@pytest.mark.parametrize("row", pairwise(**AROUND, mixer=["attention", "rwkv7", "mamba2"], task=["mqar", "regression", "role_binding"]), ids=named)
+@pytest.mark.parametrize(
+    "row",
+    pairwise(**AROUND, mixer=["attention", "rwkv7", "mamba2"], task=["mqar", "regression", "role_binding"]),
+    ids=named,
+)
 def test_whatever_settings_are_around_the_mixers_a_model_computes(row: dict[str, Any]) -> None:
     settings = {f"model.{name}": row[name] for name in AROUND} | {"model.d_model": WIDTH}
     cell = plan(row["task"], [row["mixer"]], settings=settings, device="cpu")[0]

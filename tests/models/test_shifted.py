@@ -1,4 +1,5 @@
-"""RWKV, all four of them: each against a loop over its equation, its initial values, and what it must equal where it is something simpler."""
+"""RWKV, all four of them: each against a loop over its equation, its initial values, and what it must equal
+where it is something simpler."""
 
 import math
 from typing import Any
@@ -28,16 +29,23 @@ FORMS = [(cls, form) for cls in (RWKV4, RWKV5, RWKV6, RWKV7) for form in ("nativ
 
 
 @pytest.mark.parametrize(("cls", "form"), FORMS)
-def test_replicas_stack(cls: type[Mixer], form: str, x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+def test_replicas_stack(
+    cls: type[Mixer], form: str, x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
     mixers = [randomise(build(cls) if form == "native" else controlled(cls)) for _ in range(3)]
     weights, _ = torch.func.stack_module_state(mixers)
     inputs = torch.stack([x, 2 * x, -x])
-    stacked = torch.vmap(lambda own, given: torch.func.functional_call(mixers[0], own, (given,)).y)(weights, inputs)
+    stacked = torch.vmap(lambda own, given: torch.func.functional_call(mixers[0], own, (given,)).y)(
+        weights, inputs
+    )
     alone = torch.stack([mixer(given).y for mixer, given in zip(mixers, inputs, strict=True)])
     assert relative_error(stacked, alone) < 1e-10
     gradients = torch.autograd.grad(stacked.square().sum(), list(weights.values()), allow_unused=True)
     wanted = zip(
-        *(torch.autograd.grad(mixer(given).y.square().sum(), list(mixer.parameters()), allow_unused=True) for mixer, given in zip(mixers, inputs, strict=True)),
+        *(
+            torch.autograd.grad(mixer(given).y.square().sum(), list(mixer.parameters()), allow_unused=True)
+            for mixer, given in zip(mixers, inputs, strict=True)
+        ),
         strict=True,
     )
     for name, one, other in zip(weights, gradients, wanted, strict=True):
@@ -47,7 +55,9 @@ def test_replicas_stack(cls: type[Mixer], form: str, x: Tensor, randomise: Rando
 
 @torch.no_grad()
 @pytest.mark.parametrize(("cls", "form"), FORMS)
-def test_under_autocast_it_is_near(cls: type[Mixer], form: str, x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+def test_under_autocast_it_is_near(
+    cls: type[Mixer], form: str, x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
     mixer = randomise(build(cls) if form == "native" else controlled(cls)).float()
     expected = mixer(x.float()).y
     with torch.autocast("cpu", torch.bfloat16):
@@ -61,7 +71,10 @@ def test_under_autocast_it_is_near(cls: type[Mixer], form: str, x: Tensor, rando
 def test_rwkv5_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
     mixer = randomise(build(RWKV5))
     read = mixed(mixer, x, "rkvg")
-    r, k, v = (heads(read[letter] @ weight.mT) for letter, weight in zip("rkv", mixer.project.linear.weight.split(D), strict=True))
+    r, k, v = (
+        heads(read[letter] @ weight.mT)
+        for letter, weight in zip("rkv", mixer.project.linear.weight.split(D), strict=True)
+    )
     w = torch.exp(-torch.exp(mixer.time_decay)).expand(B, T, HEADS, K)
     o = eagle(r, k, v, w, mixer.bonus)
     gate = F.silu(read["g"] @ mixer.readout.gate.weight.mT)
@@ -77,7 +90,10 @@ def test_rwkv6_is_its_equation(x: Tensor, randomise: Randomise, relative_error: 
     for i, name in enumerate(shift.names):
         read[name] = x + back * (shift.mix[i] + z[:, :, i] @ shift.up[i].weight.mT)
     assert set(read) == set("wkvrg")
-    r, k, v = (heads(read[letter] @ weight.mT) for letter, weight in zip("rkv", mixer.project.linear.weight.split(D), strict=True))
+    r, k, v = (
+        heads(read[letter] @ weight.mT)
+        for letter, weight in zip("rkv", mixer.project.linear.weight.split(D), strict=True)
+    )
     offset = torch.tanh(read["w"] @ mixer.decay.down.weight.mT) @ mixer.decay.up.weight.mT
     w = torch.exp(-torch.exp(mixer.time_decay + heads(offset)))
     assert 0.05 < w.std() < 0.5
@@ -88,9 +104,13 @@ def test_rwkv6_is_its_equation(x: Tensor, randomise: Randomise, relative_error: 
 
 
 @torch.no_grad()
-def test_rwkv6_whose_tokens_say_nothing_is_rwkv5(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+def test_rwkv6_whose_tokens_say_nothing_is_rwkv5(
+    x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
     six, five = randomise(build(RWKV6)), build(RWKV5)
-    five.load_state_dict({name: six.state_dict()[name] for name in five.state_dict() if name != "shift.mix"}, strict=False)
+    five.load_state_dict(
+        {name: six.state_dict()[name] for name in five.state_dict() if name != "shift.mix"}, strict=False
+    )
     five.shift.mix.copy_(six.shift.mix[[six.shift.names.index(name) for name in five.shift.names]])
     expected = five(x).y
     assert relative_error(six(x).y, expected) > 1e-3
@@ -102,8 +122,13 @@ def test_rwkv6_whose_tokens_say_nothing_is_rwkv5(x: Tensor, randomise: Randomise
 
 @torch.no_grad()
 @pytest.mark.parametrize("cls", [RWKV5, RWKV6])
-def test_without_decay_and_with_all_of_its_own_write_it_is_linear_attention(cls: type[Mixer], x: Tensor, randomise: Randomise, relative_error: Error) -> None:
-    mixer, plain = randomise(controlled(cls)), controlled(LinearAttention, feature_map="identity", normalise=False)
+def test_without_decay_and_with_all_of_its_own_write_it_is_linear_attention(
+    cls: type[Mixer], x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
+    mixer, plain = (
+        randomise(controlled(cls)),
+        controlled(LinearAttention, feature_map="identity", normalise=False),
+    )
     plain.load_state_dict({name: mixer.state_dict()[name] for name in plain.state_dict()})
     # eps counts for more where o is smaller by sqrt(K)
     mixer.readout.norm.eps = plain.readout.norm.eps = 0.0
@@ -134,9 +159,13 @@ def test_decays_and_bonus_start_as_published(cls: type[Mixer]) -> None:
         expected = [-6 + 5 * (n / 15) ** power for n in range(D)]
         assert mixer.time_decay.flatten().tolist() == pytest.approx(expected, abs=1e-6)
         log_decay = mixer.log_decay(dict.fromkeys("w", torch.randn(B, T, D, dtype=torch.float64))).flatten(-2)
-        assert log_decay.exp()[0, 0].tolist() == pytest.approx([math.exp(-math.exp(d)) for d in expected], abs=1e-6)
+        assert log_decay.exp()[0, 0].tolist() == pytest.approx(
+            [math.exp(-math.exp(d)) for d in expected], abs=1e-6
+        )
     assert first.bonus.flatten().tolist()[:4] == pytest.approx([0, 0.1, -0.1, 0], abs=1e-6)
-    assert last.bonus.flatten().tolist()[:4] == pytest.approx([1, 1 - 1 / 15 + 0.1, 1 - 2 / 15 - 0.1, 1 - 3 / 15], abs=1e-6)
+    assert last.bonus.flatten().tolist()[:4] == pytest.approx(
+        [1, 1 - 1 / 15 + 0.1, 1 - 2 / 15 - 0.1, 1 - 3 / 15], abs=1e-6
+    )
     # half-lives in tokens, from below two to almost three hundred
     halves = math.log(2) / first.time_decay.exp()
     assert 1.8 < halves.min() < 2
@@ -171,7 +200,11 @@ def test_what_is_no_map_does_not_decay(cls: type[Mixer]) -> None:
     maps = {f"{name}.weight" for name, module in mixer.named_modules() if isinstance(module, nn.Linear)}
     assert {name for name, parameter in mixer.named_parameters() if parameter.dim() > 1} - set(rules) == maps
     assert {name for name, rule in rules.items() if rule.lr_scale != 1} == ({"w0"} if cls is RWKV7 else set())
-    around = {name for name in RULES[cls] if not name.startswith("shift.")} - {"readout.norm.bias", "v0", "r_k"}
+    around = {name for name in RULES[cls] if not name.startswith("shift.")} - {
+        "readout.norm.bias",
+        "v0",
+        "r_k",
+    }
     assert set(controlled(cls).parameter_rules()) == around
 
 

@@ -1,4 +1,5 @@
-"""Memories that are sums: each against a loop of its equation, and where one must equal another or a formula."""
+"""Memories that are sums: each against a loop of its equation, and where one must equal another or a
+formula."""
 
 import math
 from typing import Any
@@ -31,7 +32,10 @@ def x(generator: torch.Generator) -> Tensor:
 def projected(mixer: Mixer, x: Tensor, heads: int = HEADS) -> list[Tensor]:
     """q, k, v [B, T, H, ...] of a layer without convolution, before any feature map."""
     project = mixer.project
-    return [part.unflatten(-1, (heads, -1)) for part in (x @ project.linear.weight.T).split(project.widths, dim=-1)]
+    return [
+        part.unflatten(-1, (heads, -1))
+        for part in (x @ project.linear.weight.T).split(project.widths, dim=-1)
+    ]
 
 
 def read_out(mixer: Mixer, o: Tensor) -> Tensor:
@@ -40,11 +44,17 @@ def read_out(mixer: Mixer, o: Tensor) -> Tensor:
 
 
 def summed(q: Tensor, k: Tensor, v: Tensor, g: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """S_t^T q_t and z_t . q_t of every token, one after the other; with a gate g [B, T, H] the state is kept by g and written to by 1 - g."""
-    memory, normaliser = torch.zeros(B, HEADS, q.shape[-1], v.shape[-1]).double(), torch.zeros(B, HEADS, q.shape[-1]).double()
+    """S_t^T q_t and z_t . q_t of every token, one after the other; with a gate g [B, T, H] the state is kept
+    by g and written to by 1 - g."""
+    memory, normaliser = (
+        torch.zeros(B, HEADS, q.shape[-1], v.shape[-1]).double(),
+        torch.zeros(B, HEADS, q.shape[-1]).double(),
+    )
     o, totals = [], []
     for t in range(q.shape[1]):
-        kept, strength = (torch.ones(1), torch.ones(1)) if g is None else (g[:, t, :, None], 1 - g[:, t, :, None])
+        kept, strength = (
+            (torch.ones(1), torch.ones(1)) if g is None else (g[:, t, :, None], 1 - g[:, t, :, None])
+        )
         memory = kept[..., None] * memory + (strength * k[:, t])[..., None] * v[:, t, :, None, :]
         normaliser = kept * normaliser + strength * k[:, t]
         o.append((memory * q[:, t, :, :, None]).sum(dim=2))
@@ -71,7 +81,9 @@ def test_dpfp_multiplies_neighbours_of_both_signs() -> None:
     assert not torch.equal(DPFP(3, 2).features(torch.tensor([2.0, -1.0, 5.0])), DPFP(3, 2).features(x))
 
 
-def test_learned_maps_are_their_formulas(generator: torch.Generator, relative_error: Error, randomise: Randomise) -> None:
+def test_learned_maps_are_their_formulas(
+    generator: torch.Generator, relative_error: Error, randomise: Randomise
+) -> None:
     q, k = torch.randn(2, B, T, HEADS, HEAD, generator=generator).double()
 
     def softmax(x: Tensor) -> Tensor:
@@ -90,7 +102,10 @@ def test_learned_maps_are_their_formulas(generator: torch.Generator, relative_er
         assert relative_error(made["hadamard"], (x @ first.T) * (x @ second.T)) < 1e-12
 
 
-@pytest.mark.parametrize("name", ["identity", "elu", "elu+1", "relu", "silu", "dpfp-1", "dpfp-2", "dpfp-3", "hedgehog", "t2r", "hadamard"])
+@pytest.mark.parametrize(
+    "name",
+    ["identity", "elu", "elu+1", "relu", "silu", "dpfp-1", "dpfp-2", "dpfp-3", "hedgehog", "t2r", "hadamard"],
+)
 @torch.no_grad()
 def test_maps_say_their_width_and_whether_they_are_positive(name: Any, generator: torch.Generator) -> None:
     x = torch.randn(B, T, HEADS, HEAD, generator=generator)
@@ -99,7 +114,8 @@ def test_maps_say_their_width_and_whether_they_are_positive(name: Any, generator
         assert features.shape == (B, T, HEADS, one.width)
         assert one.positive == bool((features >= 0).all())
     learned = sum(p.numel() for p in one.parameters())
-    assert one.flops == learned  # two operations for each of half the numbers: queries have one half, keys the other
+    # two operations for each of half the numbers: queries have one half, keys the other
+    assert one.flops == learned
     around = {"normalise": False, "feature_map": name}
     if one.positive:
         project = build(LinearAttention, **around, qk_norm="l1").project
@@ -110,16 +126,23 @@ def test_maps_say_their_width_and_whether_they_are_positive(name: Any, generator
             assert (total <= 1 + 1e-12).all()
             assert total.median() > 0.99
     else:
-        with pytest.raises(UserError, match=r"model.qk_norm = l1 needs features that are not negative, which model.feature_map"):
+        with pytest.raises(
+            UserError,
+            match=r"model.qk_norm = l1 needs features that are not negative, which model.feature_map",
+        ):
             build(LinearAttention, **around, qk_norm="l1")
 
 
 def test_flops_follow_the_features() -> None:
-    plain, wide, learned = (build(LinearAttention, feature_map=name).recurrence_flops(9) for name in ("relu", "dpfp-2", "t2r"))
+    plain, wide, learned = (
+        build(LinearAttention, feature_map=name).recurrence_flops(9) for name in ("relu", "dpfp-2", "t2r")
+    )
     assert plain == HEADS * HEAD * (HEAD + 1) * 4
     assert wide == 4 * plain
     assert learned == plain + HEADS * 2 * 2 * HEAD**2
-    attended, mapped = (build(Attention, feature_map=name).recurrence_flops(9) for name in ("identity", "t2r"))
+    attended, mapped = (
+        build(Attention, feature_map=name).recurrence_flops(9) for name in ("identity", "t2r")
+    )
     assert mapped == attended + HEADS * 2 * 2 * HEAD**2
 
 
@@ -132,11 +155,15 @@ def test_transnormer_is_its_loop(x: Tensor, randomise: Randomise, relative_error
     o = o.flatten(2) / HEAD**0.5
     normed = o / (o.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * mixer.readout.norm.weight
     gate = x @ mixer.readout.gate.weight.T
-    assert relative_error(mixer(x).y, (normed * gate * gate.sigmoid()) @ mixer.readout.linear.weight.T) < 1e-10
+    assert (
+        relative_error(mixer(x).y, (normed * gate * gate.sigmoid()) @ mixer.readout.linear.weight.T) < 1e-10
+    )
 
 
 @torch.no_grad()
-def test_transnormer_in_the_controlled_form_is_linear_attention_with_elu(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+def test_transnormer_in_the_controlled_form_is_linear_attention_with_elu(
+    x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
     one = randomise(build(TransNormer, **TransNormer.controlled))
     other = build(LinearAttention, **LinearAttention.controlled, normalise=False, feature_map="elu")
     other.load_state_dict(one.state_dict())
@@ -157,7 +184,10 @@ def test_performer_is_its_loop(x: Tensor, randomise: Randomise, relative_error: 
     halves = [part.square().sum(dim=-1, keepdim=True) / HEAD**0.5 / 2 for part in (q, k)]
     if name == "favor+":
         largest = (dots[0] - halves[0]).max(dim=-1, keepdim=True).values
-        phi = [((dots[0] - halves[0] - largest).exp() + 1e-4) / 20**0.5, ((dots[1] - halves[1]).exp() + 1e-4) / 20**0.5]
+        phi = [
+            ((dots[0] - halves[0] - largest).exp() + 1e-4) / 20**0.5,
+            ((dots[1] - halves[1]).exp() + 1e-4) / 20**0.5,
+        ]
     else:
         phi = [dot.relu() + 1e-3 for dot in dots]
     o, total = summed(*phi, v)
@@ -166,7 +196,9 @@ def test_performer_is_its_loop(x: Tensor, randomise: Randomise, relative_error: 
 
 @pytest.mark.slow
 @torch.no_grad()
-def test_performer_of_many_features_is_softmax_attention(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+def test_performer_of_many_features_is_softmax_attention(
+    x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
     x = 0.3 * x  # the variance of the estimate grows with the exponential of what is estimated
     attention = randomise(build(Attention, positions="none"))
     expected = attention(x).y
@@ -191,7 +223,10 @@ def test_a_performers_past_does_not_feel_how_large_later_keys_are(x: Tensor, ran
 def test_directions_are_orthogonal_and_as_long_as_they_should_be() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        free, orthogonal, equal = (directions(20, 8, orthogonal=o, equal_norms=e) for o, e in ((False, False), (True, False), (True, True)))
+        free, orthogonal, equal = (
+            directions(20, 8, orthogonal=o, equal_norms=e)
+            for o, e in ((False, False), (True, False), (True, True))
+        )
         many = directions(20_000, 8, orthogonal=True)
     for block in range(0, 20, 8):
         for w in (orthogonal, equal):
@@ -219,7 +254,9 @@ def test_directions_are_kept_but_not_trained() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("normalise", [False, True])
-def test_rfa_is_its_loop(x: Tensor, randomise: Randomise, relative_error: Error, gated: bool, normalise: bool) -> None:
+def test_rfa_is_its_loop(
+    x: Tensor, randomise: Randomise, relative_error: Error, gated: bool, normalise: bool
+) -> None:
     mixer = randomise(build(RFA, gated=gated, normalise=normalise, output_norm="none", directions=12))
     mixer.project.feature_map.sigma.add_(2)  # the kernel is narrow, and sums of weights have either sign
     sigma, w = mixer.project.feature_map.sigma, mixer.project.feature_map.directions
@@ -238,7 +275,9 @@ def test_rfa_is_its_loop(x: Tensor, randomise: Randomise, relative_error: Error,
 
 
 def test_what_is_near_zero_keeps_its_sign() -> None:
-    assert away_from_zero(torch.tensor([-2.0, -1e-4, 0.0, 1e-9, 3.0]), 1e-3).tolist() == pytest.approx([-2, -1e-3, 1e-3, 1e-3, 3])
+    assert away_from_zero(torch.tensor([-2.0, -1e-4, 0.0, 1e-9, 3.0]), 1e-3).tolist() == pytest.approx(
+        [-2, -1e-3, 1e-3, 1e-3, 3]
+    )
 
 
 @torch.no_grad()
@@ -251,7 +290,9 @@ def test_rfa_estimates_a_gaussian_kernel(generator: torch.Generator) -> None:
 
 
 @torch.no_grad()
-def test_an_rfa_that_keeps_everything_is_the_plain_one(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+def test_an_rfa_that_keeps_everything_is_the_plain_one(
+    x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
     around = {"normalise": False, "output_norm": "none"}
     gated, plain = randomise(build(RFA, gated=True, **around)), build(RFA, **around)
     plain.load_state_dict(gated.state_dict(), strict=False)
@@ -273,4 +314,6 @@ def test_rfas_gate_starts_near_one_half() -> None:
 
 def test_rfas_scale_does_not_decay() -> None:
     assert build(RFA).parameter_rules() == {"project.feature_map.sigma": (False, 1.0)}
-    assert build(RFA, gated=True).recurrence_flops(9) == build(RFA).recurrence_flops(9) + HEADS * 128 * (HEAD + 1)
+    assert build(RFA, gated=True).recurrence_flops(9) == build(RFA).recurrence_flops(9) + HEADS * 128 * (
+        HEAD + 1
+    )

@@ -36,7 +36,21 @@ from linbench.models.rwkv6 import RWKV6
 from linbench.models.rwkv7 import RWKV7
 from linbench.models.s4d import S4D
 from linbench.models.transnormer import TransNormer
-from tests.models.every_variant import CASES, FILTER, GATE, HEAD, HEADS, NORM, QKVO, VARIANTS, B, Build, D, Variant, tensors
+from tests.models.every_variant import (
+    CASES,
+    FILTER,
+    GATE,
+    HEAD,
+    HEADS,
+    NORM,
+    QKVO,
+    VARIANTS,
+    B,
+    Build,
+    D,
+    Variant,
+    tensors,
+)
 
 
 def held(state: Any, seq_len: int) -> dict[str, int]:
@@ -55,7 +69,9 @@ def held(state: Any, seq_len: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("seq_len", [1, 3, 4, 70])
-def test_state_floats_are_what_the_state_holds(variant: Variant, form: str, build: Build, tokens: Callable[..., Tensor], seq_len: int) -> None:
+def test_state_floats_are_what_the_state_holds(
+    variant: Variant, form: str, build: Build, tokens: Callable[..., Tensor], seq_len: int
+) -> None:
     mixer = build()
     size = mixer.state_floats(seq_len)
     memory, convolution = (variant.native_state if form == "native" else variant.controlled_state)(seq_len)
@@ -64,11 +80,14 @@ def test_state_floats_are_what_the_state_holds(variant: Variant, form: str, buil
     assert size.total == memory + convolution + shift
     assert (size.cache > 0) == issubclass(variant.cls, Attention)
     assert held(mixer.init_state(B, capacity=seq_len), seq_len) == size._asdict()
-    assert held(mixer(tokens(seq_len), mixer.init_state(B, capacity=seq_len)).state, seq_len) == size._asdict()
+    assert (
+        held(mixer(tokens(seq_len), mixer.init_state(B, capacity=seq_len)).state, seq_len) == size._asdict()
+    )
 
 
 SURROUNDINGS = QKVO + FILTER + NORM
-"""Parameters of the controlled form, the same for all with heads; beside them stands what the recurrence brings."""
+"""Parameters of the controlled form, the same for all with heads; beside them stands what the recurrence
+brings."""
 
 AROUND_INPUT = 4 * D + D
 """Of the controlled form without heads: a convolution on the layer's input, and a norm over all channels."""
@@ -79,7 +98,9 @@ DECAY = GATE + 2 * HEADS
 CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     Attention: lambda s: SURROUNDINGS + HEADS,  # a scale of the scores for each head
     FoX: lambda s: SURROUNDINGS + HEADS + GATE + HEADS,
-    LinearAttention: lambda s: SURROUNDINGS + {"hedgehog": 2, "t2r": 2, "hadamard": 4}.get(s.feature_map, 0) * HEAD**2,
+    LinearAttention: lambda s: (
+        SURROUNDINGS + {"hedgehog": 2, "t2r": 2, "hadamard": 4}.get(s.feature_map, 0) * HEAD**2
+    ),
     TransNormer: lambda s: SURROUNDINGS,
     Performer: lambda s: SURROUNDINGS,
     RFA: lambda s: SURROUNDINGS + D + s.gated * (GATE + HEADS),
@@ -103,8 +124,10 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     RWKV5: lambda s: SURROUNDINGS + 2 * D,
     RWKV6: lambda s: SURROUNDINGS + 2 * D + 2 * 64 * D,
     RWKV7: lambda s: SURROUNDINGS + 4 * D + 2 * (2 * 32 * D),
-    H3: lambda s: AROUND_INPUT + 4 * D * (D + 1) + s.states * D + (1 + 2 * s.states) * D // s.head_dim,  # taps; and modes of heads, as S4D's
-    S4D: lambda s: AROUND_INPUT + D * D + D + 2 * s.states * D,  # a step; of each mode a decay, a frequency and two numbers of C
+    # taps; and modes of heads, as S4D's
+    H3: lambda s: AROUND_INPUT + 4 * D * (D + 1) + s.states * D + (1 + 2 * s.states) * D // s.head_dim,
+    # a step; of each mode a decay, a frequency and two numbers of C
+    S4D: lambda s: AROUND_INPUT + D * D + D + 2 * s.states * D,
     LSTM: lambda s: AROUND_INPUT + 4 * (2 * D * D + D) + D * D,
 }
 """By the settings."""
@@ -112,7 +135,8 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
 LATER = {
     (HGRN2, "native"): D,  # the bound of each channel of the keys
     (HGRN2, "controlled"): D,
-    (RWKV7, "native"): D + 2 * 32 * D,  # how much of the first layer's values comes in: a number for each channel, and a map of rank 32
+    # how much of the first layer's values comes in: a number for each channel, and a map of rank 32
+    (RWKV7, "native"): D + 2 * 32 * D,
 }
 """Parameters that a later layer has more than the first."""
 
@@ -124,11 +148,15 @@ def test_parameters_are_as_many_as_declared(name: str, form: str, index: int) ->
     settings = variant.parsed(form)
     expected = variant.parameters if form == "native" else CONTROLLED[variant.cls](settings)
     mixer = variant.cls(settings, LayerInfo(index, 3, D))
-    assert sum(parameter.numel() for parameter in mixer.parameters()) == expected + (LATER.get((variant.cls, form), 0) if index else 0)
+    assert sum(parameter.numel() for parameter in mixer.parameters()) == expected + (
+        LATER.get((variant.cls, form), 0) if index else 0
+    )
 
 
 @torch.no_grad()
-def test_only_a_cache_without_window_grows(variant: Variant, form: str, build: Build, tokens: Callable[..., Tensor]) -> None:
+def test_only_a_cache_without_window_grows(
+    variant: Variant, form: str, build: Build, tokens: Callable[..., Tensor]
+) -> None:
     mixer = build()
     grows = issubclass(variant.cls, Attention) and "window" not in variant.settings
     short, long = mixer.state_floats(5).total, mixer.state_floats(500).total
@@ -143,7 +171,9 @@ def test_only_a_cache_without_window_grows(variant: Variant, form: str, build: B
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @torch.no_grad()
-def test_a_state_keeps_its_shapes_and_dtypes(build: Build, tokens: Callable[..., Tensor], dtype: torch.dtype) -> None:
+def test_a_state_keeps_its_shapes_and_dtypes(
+    build: Build, tokens: Callable[..., Tensor], dtype: torch.dtype
+) -> None:
     mixer, x = build(dtype), tokens(5, dtype)
     state = mixer.init_state(B, capacity=5)
     kinds = [(part.shape, part.dtype) for part in tensors(state)]

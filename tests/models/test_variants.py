@@ -30,7 +30,12 @@ def streamed(mixer: Mixer, x: Tensor, *points: int) -> Tensor:
 @pytest.mark.parametrize("length", [7, 70])
 @torch.no_grad()
 def test_stopping_anywhere_and_carrying_on_changes_nothing(
-    build: Build, tokens: Callable[..., Tensor], relative_error: Error, dtype: torch.dtype, tolerance: float, length: int
+    build: Build,
+    tokens: Callable[..., Tensor],
+    relative_error: Error,
+    dtype: torch.dtype,
+    tolerance: float,
+    length: int,
 ) -> None:
     mixer, x = build(dtype), tokens(length, dtype)
     whole = mixer(x).y
@@ -40,29 +45,40 @@ def test_stopping_anywhere_and_carrying_on_changes_nothing(
     assert relative_error(streamed(mixer, x, *range(1, length)), whole) < tolerance
     pick = random.Random(length)
     several = [sorted(pick.sample(range(1, length), count)) for count in (2, 3, 5)]
-    single = [[point] for point in (range(1, length) if length < 10 else (*pick.sample(range(1, length), 4), 63, 64, 65))]
+    single = [
+        [point]
+        for point in (range(1, length) if length < 10 else (*pick.sample(range(1, length), 4), 63, 64, 65))
+    ]
     for points in several + single:
         assert relative_error(streamed(mixer, x, *points), whole) < tolerance, points
 
 
 @pytest.mark.parametrize("length", [1, 5, 70])
 @torch.no_grad()
-def test_a_prompt_leaves_the_state_that_it_leaves_after_an_empty_one(build: Build, tokens: Callable[..., Tensor], relative_error: Error, length: int) -> None:
+def test_a_prompt_leaves_the_state_that_it_leaves_after_an_empty_one(
+    build: Build, tokens: Callable[..., Tensor], relative_error: Error, length: int
+) -> None:
     mixer, x = build(), tokens(length + 3)
     y, state, _ = mixer.prefill(x[:, :length], capacity=length + 3)
     expected_y, expected_state, _ = mixer(x[:, :length], mixer.init_state(B, capacity=length + 3))
     assert relative_error(y, expected_y) < 1e-9
     rest, expected = (mixer(x[:, length:], each) for each in (state, expected_state))
     assert relative_error(rest.y, expected.y) < 1e-9
-    assert [(part.shape, part.dtype) for part in tensors(rest.state)] == [(part.shape, part.dtype) for part in tensors(expected.state)]
+    assert [(part.shape, part.dtype) for part in tensors(rest.state)] == [
+        (part.shape, part.dtype) for part in tensors(expected.state)
+    ]
 
 
 @pytest.mark.parametrize("parts", [[1] * 6, [3, 1, 2]])
 @torch.no_grad()
-def test_tokens_are_decoded_as_they_are_read(build: Build, tokens: Callable[..., Tensor], relative_error: Error, parts: list[int]) -> None:
+def test_tokens_are_decoded_as_they_are_read(
+    build: Build, tokens: Callable[..., Tensor], relative_error: Error, parts: list[int]
+) -> None:
     mixer, x = build(), tokens(11 + sum(parts))
     _, state, _ = mixer.prefill(x[:, :11], capacity=x.shape[1])
-    expected = mixer(x[:, 11:], tree_map(lambda part: part.clone() if isinstance(part, Tensor) else part, state))
+    expected = mixer(
+        x[:, 11:], tree_map(lambda part: part.clone() if isinstance(part, Tensor) else part, state)
+    )
     found = []
     for part in x[:, 11:].split(parts, dim=1):
         again = mixer.decode(part, state).y  # of the same state, as a benchmark asks
@@ -92,19 +108,29 @@ def test_no_output_depends_on_a_later_token(build: Build, tokens: Callable[..., 
 
 
 @torch.no_grad()
-def test_every_output_depends_on_every_earlier_token_within_reach(variant: Variant, form: str, build: Build, tokens: Callable[..., Tensor]) -> None:
+def test_every_output_depends_on_every_earlier_token_within_reach(
+    variant: Variant, form: str, build: Build, tokens: Callable[..., Tensor]
+) -> None:
     mixer, x, length = build(), tokens(7), 7
     whole = mixer(x).y
     for t in range(length):
         changed = x.clone()
         changed[:, t] = -2 * changed[:, t] + 1
         moved = (mixer(changed).y - whole).abs().amax(dim=(0, 2)) > 1e-12
-        reach = WINDOW + 3 * (form == "controlled") if "window" in variant.settings else KERNEL if variant.cls is BaseConv else length
+        reach = (
+            WINDOW + 3 * (form == "controlled")
+            if "window" in variant.settings
+            else KERNEL
+            if variant.cls is BaseConv
+            else length
+        )
         assert moved.tolist() == [t <= s < t + reach for s in range(length)]
 
 
 @torch.no_grad()
-def test_rows_of_a_batch_do_not_touch(build: Build, tokens: Callable[..., Tensor], relative_error: Error) -> None:
+def test_rows_of_a_batch_do_not_touch(
+    build: Build, tokens: Callable[..., Tensor], relative_error: Error
+) -> None:
     mixer, x = build(), tokens(70)
     whole = mixer(x).y
     changed = torch.stack([x[0], 5 * x[1] + 1])
@@ -125,7 +151,9 @@ def test_states_are_never_written_in_place(build: Build, tokens: Callable[..., T
         before = [part.clone() for part in tensors(state)]
         after = list(tensors(mixer(part, state).state))
         assert len(after) == len(before)
-        assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(tensors(state), before, strict=True))
+        assert all(
+            torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(tensors(state), before, strict=True)
+        )
         assert any(not torch.equal(a, b) for a, b in zip(after, before, strict=True))
 
 
@@ -147,7 +175,9 @@ def test_a_state_can_be_carried_on_twice(build: Build, tokens: Callable[..., Ten
 
 
 @torch.no_grad()
-def test_a_full_cache_says_so_and_what_needs_none_runs_on(variant: Variant, build: Build, tokens: Callable[..., Tensor], relative_error: Error) -> None:
+def test_a_full_cache_says_so_and_what_needs_none_runs_on(
+    variant: Variant, build: Build, tokens: Callable[..., Tensor], relative_error: Error
+) -> None:
     mixer, x = build(), tokens(5)
     full = mixer(x[:, :4], mixer.init_state(B, capacity=4))
     if issubclass(variant.cls, Attention) and "window" not in variant.settings:
@@ -160,15 +190,22 @@ def test_a_full_cache_says_so_and_what_needs_none_runs_on(variant: Variant, buil
 
 
 @torch.no_grad()
-def test_a_window_wider_than_the_cache_does_not_lose_keys_in_silence(randomise: Callable[[Mixer], Mixer], tokens: Callable[..., Tensor]) -> None:
-    mixer, x = randomise(Attention(Attention.Settings(heads=HEADS, window=4), LayerInfo(0, 2, D))).double(), tokens(5)
+def test_a_window_wider_than_the_cache_does_not_lose_keys_in_silence(
+    randomise: Callable[[Mixer], Mixer], tokens: Callable[..., Tensor]
+) -> None:
+    mixer, x = (
+        randomise(Attention(Attention.Settings(heads=HEADS, window=4), LayerInfo(0, 2, D))).double(),
+        tokens(5),
+    )
     state = mixer(x[:, :2], mixer.init_state(B, capacity=2)).state
     with pytest.raises(RuntimeError, match="holds 2 tokens"):
         mixer(x[:, 2:3], state)
 
 
 @pytest.mark.parametrize("length", [3, 65])
-def test_every_parameter_and_the_input_learn(build: Build, tokens: Callable[..., Tensor], generator: torch.Generator, length: int) -> None:
+def test_every_parameter_and_the_input_learn(
+    build: Build, tokens: Callable[..., Tensor], generator: torch.Generator, length: int
+) -> None:
     mixer, x = build(), tokens(length).requires_grad_()
     y = mixer(x).y
     (y * torch.randn(y.shape, dtype=y.dtype, generator=generator)).sum().backward()
@@ -180,13 +217,17 @@ def test_every_parameter_and_the_input_learn(build: Build, tokens: Callable[...,
 
 
 @torch.no_grad()
-def test_no_unwritten_memory_is_read(build: Build, tokens: Callable[..., Tensor], relative_error: Error, poisoned_memory: None) -> None:
+def test_no_unwritten_memory_is_read(
+    build: Build, tokens: Callable[..., Tensor], relative_error: Error, poisoned_memory: None
+) -> None:
     mixer, x = build(), tokens(11)
     assert relative_error(streamed(mixer, x, 1, 2, 6), mixer(x).y) < 1e-9
 
 
 @torch.no_grad()
-def test_a_fresh_layer_is_silent_but_for_what_it_adds_by_definition(variant: Variant, form: str, tokens: Callable[..., Tensor]) -> None:
+def test_a_fresh_layer_is_silent_but_for_what_it_adds_by_definition(
+    variant: Variant, form: str, tokens: Callable[..., Tensor]
+) -> None:
     mixer = variant.cls(variant.parsed(form), LayerInfo(0, 2, D))
     assert mixer(tokens(5, torch.float32)).y.any() == (variant.cls is BaseConv)  # which adds its own input
 

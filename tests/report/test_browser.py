@@ -11,16 +11,28 @@ import pytest
 from linbench.report.page.page import Claimed, page
 from tests.speeds import a_speed
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install 'linbench[dev]'")
+webdriver = pytest.importorskip(
+    "selenium.webdriver", reason="selenium is not installed: pip install 'linbench[dev]'"
+)
 
-BROWSER = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+BROWSER = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
 DRIVER = shutil.which("chromedriver")
-FLAGS = "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking disable-component-update disable-sync hide-scrollbars"
+FLAGS = (
+    "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking"
+    " disable-component-update disable-sync hide-scrollbars"
+)
 NAMES = ("attention", "comba", "deltanet", "gated_deltanet", "gla", "retnet")
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not (BROWSER and DRIVER), reason="there is no Chromium with its driver here; on Debian: apt-get install chromium chromium-driver"),
+    pytest.mark.skipif(
+        not (BROWSER and DRIVER),
+        reason=(
+            "there is no Chromium with its driver here; on Debian: apt-get install chromium chromium-driver"
+        ),
+    ),
 ]
 
 
@@ -29,7 +41,11 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A browser of its own."""
     options = webdriver.ChromeOptions()
     options.binary_location = BROWSER
-    for flag in (*FLAGS.split(), f"user-data-dir={tmp_path_factory.mktemp('profile')}", "window-size=1280,900"):
+    for flag in (
+        *FLAGS.split(),
+        f"user-data-dir={tmp_path_factory.mktemp('profile')}",
+        "window-size=1280,900",
+    ):
         options.add_argument(f"--{flag}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=DRIVER))
@@ -40,15 +56,37 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture
 def browser(driver: Any, a_result: Any, tmp_path: Path) -> Any:
     """With the page of six models open."""
-    curve = [{"step": i, "tokens": 100 * i, "accuracy": 0.1 * i, "loss": 1.0, "nll": 1.0} for i in range(1, 5)]
-    results = [a_result(name, seed, round(0.9 - 0.15 * i, 2), curve=curve) for i, name in enumerate(NAMES) for seed in (0, 1)]
+    curve = [
+        {"step": i, "tokens": 100 * i, "accuracy": 0.1 * i, "loss": 1.0, "nll": 1.0} for i in range(1, 5)
+    ]
+    results = [
+        a_result(name, seed, round(0.9 - 0.15 * i, 2), curve=curve)
+        for i, name in enumerate(NAMES)
+        for seed in (0, 1)
+    ]
     results += [a_result("kda", status="oom", metrics={}, reason="too little memory")]
-    speeds = [a_speed(name, length=length, seconds=0.01 * (i + 1)) for i, name in enumerate(NAMES) for length in (64, 256)]
+    speeds = [
+        a_speed(name, length=length, seconds=0.01 * (i + 1))
+        for i, name in enumerate(NAMES)
+        for length in (64, 256)
+    ]
     speeds += [a_speed("kda", marks=["busy"], seconds=1.0)]
-    figures = pd.DataFrame([["delta", "deltanet, accuracy", "0.600", "2 seeds"]], columns=["measure", "of", "figure", "out of"])
-    rows = [["C7", "supported", "The delta rule recalls more.", ""], ["C12", "undecided", "Gates recall more.", "gla: 1 of 3 seeds missing"]]
-    claims = [Claimed(row, {"Source": "a paper", "Supported": "delta > 0.5"}, [("On cpu", figures)], {results[0]["id"]}) for row in rows]
-    (tmp_path / "report.html").write_text(page(results, title="six models", speeds=speeds, claims=claims), encoding="utf-8")
+    figures = pd.DataFrame(
+        [["delta", "deltanet, accuracy", "0.600", "2 seeds"]], columns=["measure", "of", "figure", "out of"]
+    )
+    rows = [
+        ["C7", "supported", "The delta rule recalls more.", ""],
+        ["C12", "undecided", "Gates recall more.", "gla: 1 of 3 seeds missing"],
+    ]
+    claims = [
+        Claimed(
+            row, {"Source": "a paper", "Supported": "delta > 0.5"}, [("On cpu", figures)], {results[0]["id"]}
+        )
+        for row in rows
+    ]
+    (tmp_path / "report.html").write_text(
+        page(results, title="six models", speeds=speeds, claims=claims), encoding="utf-8"
+    )
     driver.get((tmp_path / "report.html").as_uri())
     return driver
 
@@ -58,7 +96,9 @@ def column(table: Any, name: str) -> tuple[Any, list[str]]:
     heads = table.find_elements("css selector", "th")
     place = [head.text for head in heads].index(name)
     rows = [row for row in table.find_elements("css selector", "tbody tr") if row.is_displayed()]
-    return heads[place].find_element("css selector", "button"), [row.find_elements("css selector", "td")[place].text for row in rows]
+    return heads[place].find_element("css selector", "button"), [
+        row.find_elements("css selector", "td")[place].text for row in rows
+    ]
 
 
 def test_it_can_be_sorted_filtered_and_opened(browser: Any) -> None:
@@ -68,7 +108,10 @@ def test_it_can_be_sorted_filtered_and_opened(browser: Any) -> None:
 
     for highest_first in (True, False):
         column(table, "accuracy")[0].click()
-        assert column(table, "model")[1] == [*(NAMES if highest_first else reversed(NAMES)), "kda"], "what is missing stays below"
+        assert column(table, "model")[1] == [
+            *(NAMES if highest_first else reversed(NAMES)),
+            "kda",
+        ], "what is missing stays below"
     column(table, "model")[0].click()
     assert column(table, "model")[1] == sorted([*NAMES, "kda"])
 
@@ -90,7 +133,10 @@ def test_it_can_be_sorted_filtered_and_opened(browser: Any) -> None:
 
     images = browser.find_elements("css selector", "img")
     assert images
-    assert all(browser.execute_script("return arguments[0].complete && arguments[0].naturalWidth > 0", image) for image in images)
+    assert all(
+        browser.execute_script("return arguments[0].complete && arguments[0].naturalWidth > 0", image)
+        for image in images
+    )
     assert "too little memory" in browser.find_element("id", "failures").text
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
 
@@ -99,7 +145,9 @@ def test_speeds_are_sorted_and_filtered_as_other_tables_are(browser: Any) -> Non
     table = browser.find_element("css selector", "#speed table")
     for sign in (1, -1):
         column(table, "256")[0].click()
-        assert column(table, "layer")[1] == [*NAMES, "kda"][::sign], "the fastest first, by number and not by letter"
+        assert column(table, "layer")[1] == [*NAMES, "kda"][::sign], (
+            "the fastest first, by number and not by letter"
+        )
     column(table, "roofline")[0].click()
     shares = column(table, "roofline")[1]
     assert (shares[0], shares[-1]) == ("3000%", "30%"), "a share is a number, the largest first"
@@ -134,6 +182,9 @@ def test_all_that_is_folded_is_open_on_paper(browser: Any) -> None:
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_is_wider_than_the_screen(browser: Any, width: int) -> None:
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600})
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600},
+    )
     browser.execute_script("document.querySelectorAll('details').forEach((one) => (one.open = true))")
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width

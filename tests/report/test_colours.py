@@ -14,7 +14,9 @@ def test_a_generation_is_one_hue_and_its_variants_are_shades_of_it(a_result: Any
     names = [name for name, one in generations().items() if one in GENERATIONS]
     colours = {name: styles([a_result(name)])[0].colour for name in names}
     assert len(set(colours.values())) == len(names)
-    assert {name: abs(hue(colours[name]) - hue(FAMILIES[generations()[name]])) < 0.025 for name in names} == dict.fromkeys(names, True)
+    assert {
+        name: abs(hue(colours[name]) - hue(FAMILIES[generations()[name]])) < 0.025 for name in names
+    } == dict.fromkeys(names, True)
 
 
 def test_a_model_has_its_colour_whoever_stands_beside_it(a_result: Any) -> None:
@@ -38,7 +40,9 @@ def test_no_two_delta_rules_and_no_variant_of_one_have_both_dash_and_mark_alike(
 
 
 def test_models_from_elsewhere_have_shades_of_their_own(a_result: Any) -> None:
-    mine, yours, known = styles([a_result("./mine.py:Mine"), a_result("./yours.py:Yours"), a_result("deltanet")])
+    mine, yours, known = styles(
+        [a_result("./mine.py:Mine"), a_result("./yours.py:Yours"), a_result("deltanet")]
+    )
     assert len({mine.colour, yours.colour, known.colour}) == 3
 
 
@@ -49,7 +53,9 @@ def test_every_name_can_be_read_on_white(a_result: Any) -> None:
     assert ink("#000000") == "#000000"
 
 
-def test_every_shipped_mixer_has_its_place_and_keeps_it_when_another_comes(a_result: Any, monkeypatch: Any) -> None:
+def test_every_shipped_mixer_has_its_place_and_keeps_it_when_another_comes(
+    a_result: Any, monkeypatch: Any
+) -> None:
     before = {name: styles([a_result(name)])[0] for name in generations()}
     assert set(CAME) == set(before)
     monkeypatch.setattr(colours, "generations", lambda: {"another": "gates and decay", **generations()})

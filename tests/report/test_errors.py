@@ -8,7 +8,14 @@ from linbench.report.figures import errors
 from linbench.report.figures.error_kinds import shares
 from linbench.results.comparison import comparisons
 
-KINDS = {"stale": 0.3, "stale_previous": 0.15, "stale_middle": 0.05, "stale_first": 0.2, "cross": 0.1, "alien": 0.1}
+KINDS = {
+    "stale": 0.3,
+    "stale_previous": 0.15,
+    "stale_middle": 0.05,
+    "stale_first": 0.2,
+    "cross": 0.1,
+    "alien": 0.1,
+}
 
 
 def test_shares_of_answers_add_up_to_one(a_result: Any) -> None:
@@ -42,10 +49,18 @@ def test_a_bar_has_a_strip_for_each_seed_and_the_best_stands_above(a_result: Any
 
 def test_a_seed_that_diverged_has_a_blank_strip_below_the_others(a_result: Any) -> None:
     right = {"accuracy": 1.0, **dict.fromkeys(KINDS, 0.0)}
-    results = [a_result("gla", 0, metrics=right), a_result("gla", 1, metrics={}, status="diverged"), a_result("kda", 0, metrics=right)]
+    results = [
+        a_result("gla", 0, metrics=right),
+        a_result("gla", 1, metrics={}, status="diverged"),
+        a_result("kda", 0, metrics=right),
+    ]
     figure = Figure()
     assert errors(figure, comparisons(results)[0])
-    strips = {(patch.get_y(), patch.get_height()): patch.get_facecolor() for patch in figure.axes[0].patches if isinstance(patch, Rectangle)}
+    strips = {
+        (patch.get_y(), patch.get_height()): patch.get_facecolor()
+        for patch in figure.axes[0].patches
+        if isinstance(patch, Rectangle)
+    }
     low, high = sorted(strips)[:2]
     assert strips[low] == (1.0, 1.0, 1.0, 1.0) != strips[high]
     assert high[0] == pytest.approx(low[0] + low[1])

@@ -43,14 +43,35 @@ from tests.speeds import a_speed
 Make = Callable[..., Result]
 HIDDEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-OURS = {"heading", "paragraph", "inline", "table", "thead", "tbody", "tr", "th", "td", "bullet_list", "list_item", "text", "text_special"}
+OURS = {
+    "heading",
+    "paragraph",
+    "inline",
+    "table",
+    "thead",
+    "tbody",
+    "tr",
+    "th",
+    "td",
+    "bullet_list",
+    "list_item",
+    "text",
+    "text_special",
+}
 """Parts of Markdown that our tables, captions and sentences are made of."""
 
 COMMANDS = re.compile(
     r"\\(?:begin|end)\{(?:table|tabular)\}|\\(?:centering|caption|label|resizebox|ifdim|width|linewidth|else|fi|toprule|midrule|bottomrule|pm|to"
     r"|textbackslash|textasciitilde|textasciicircum|textless|textgreater|textbar|textquotedbl|usepackage)(?![a-z])|\\[\\&%$#_{}]"
 )
-SMALL = {"task.seq_len": 16, "task.kv_pairs": 2, "task.vocab_size": 16, "model.d_model": 16, "model.heads": 2, "model.layers": 1}
+SMALL = {
+    "task.seq_len": 16,
+    "task.kv_pairs": 2,
+    "task.vocab_size": 16,
+    "model.d_model": 16,
+    "model.heads": 2,
+    "model.layers": 1,
+}
 every_text = pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
 
 
@@ -60,12 +81,19 @@ def kept(tmp_path: Path) -> Callable[..., Stored]:
 
 
 def assert_markdown(text: str, *, also: set[str] = frozenset()) -> None:  # type: ignore[assignment]
-    """It opens nothing but tables, headings, lists and paragraphs, and joins nothing to a mention, an issue or a link."""
+    """It opens nothing but tables, headings, lists and paragraphs, and joins nothing to a mention, an issue
+    or a link."""
     assert not HIDDEN.search(text)
     tokens = list(READER.parse(text))
-    kinds = {re.sub("_(open|close)$", "", each.type) for token in tokens for each in (token, *(token.children or ()))}
+    kinds = {
+        re.sub("_(open|close)$", "", each.type)
+        for token in tokens
+        for each in (token, *(token.children or ()))
+    }
     assert kinds <= OURS | also, kinds - OURS
-    said = "".join(each.content for token in tokens for each in token.children or () if each.type != "code_inline")
+    said = "".join(
+        each.content for token in tokens for each in token.children or () if each.type != "code_inline"
+    )
     assert not re.search(r"@[\w-]|#\d|GH-\d|\w://|www\.\w|mailto:\w", said)
     assert not re.search(r"(?<!\\)\$", text)
 
@@ -104,7 +132,9 @@ def shown(found: list[Comparison]) -> Iterator[str]:
 @pytest.mark.slow
 @every_text
 def test_in_tables(a_result: Make, text: str) -> None:
-    found = [comparison for field in FIELDS | ALONE for comparison in comparisons(results(a_result, text, field))]
+    found = [
+        comparison for field in FIELDS | ALONE for comparison in comparisons(results(a_result, text, field))
+    ]
     for comparison in found:
         assert_markdown(markdown(comparison))
         assert_latex(latex(comparison))
@@ -132,7 +162,9 @@ def test_in_files(a_result: Make, tmp_path: Path, text: str) -> None:
     (tmp_path / "asked").mkdir()
     found = comparisons(results(a_result, text))
     written = save_tables(found, tmp_path / "asked")
-    assert {path.resolve() for path in tmp_path.rglob("*") if path.is_file()} == {path.resolve() for path in written}
+    assert {path.resolve() for path in tmp_path.rglob("*") if path.is_file()} == {
+        path.resolve() for path in written
+    }
     assert len(written) == len(set(written))
     for path in written:
         assert path.parent == tmp_path / "asked"
@@ -150,7 +182,9 @@ def test_in_files(a_result: Make, tmp_path: Path, text: str) -> None:
 def test_in_pictures(a_result: Make, tmp_path: Path, text: str) -> None:
     found = comparisons(results(a_result, text))
     few = results(a_result, text, "label", "mark")
-    alone = comparisons([*few, *(result | {"purpose": "tuning", "id": f"{result['id']} tuned"} for result in few)])
+    alone = comparisons(
+        [*few, *(result | {"purpose": "tuning", "id": f"{result['id']} tuned"} for result in few)]
+    )
     assert len(save_figures(alone, tmp_path, ["learning-curves", "learning-rates"], ["svg"])) == 4
     save_figures(found, tmp_path, ["slices"], ["svg"])
     words = []
@@ -160,13 +194,19 @@ def test_in_pictures(a_result: Make, tmp_path: Path, text: str) -> None:
         if path.suffix == ".svg":
             tags = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(content).iter()}
             assert not tags & {"script", "a", "image", "foreignObject", "h1"}
-            words += ["".join(element.itertext()) for element in ElementTree.fromstring(content).iter() if element.tag.endswith("}text")]
+            words += [
+                "".join(element.itertext())
+                for element in ElementTree.fromstring(content).iter()
+                if element.tag.endswith("}text")
+            ]
     for part in escape.visible(text).split():
         assert any(part in said for said in words), part
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", ["n" * 5000, "ab " * 3000, "日本→" * 30, "x\n" * 300], ids=["long", "words", "letters", "lines"])
+@pytest.mark.parametrize(
+    "text", ["n" * 5000, "ab " * 3000, "日本→" * 30, "x\n" * 300], ids=["long", "words", "letters", "lines"]
+)
 def test_long_text_in_pictures(a_result: Make, tmp_path: Path, text: str) -> None:
     for fields in (("label",), ("task", "mark"), ("label", "reason", "slice", "device")):
         assert save_figures(comparisons(results(a_result, text, *fields)), tmp_path, formats=["png", "svg"])
@@ -194,12 +234,20 @@ def test_in_the_report(a_result: Make, text: str) -> None:
     told = page(results(a_result, text), title=text, aside=[text], speeds=[a_speed(label=text)])
     assert not HIDDEN.search(told)
     tags = Tags(told)
-    assert tags.tags.count("script") == tags.tags.count("style") == tags.tags.count("title") == tags.tags.count("h1") == 1
+    assert (
+        tags.tags.count("script")
+        == tags.tags.count("style")
+        == tags.tags.count("title")
+        == tags.tags.count("h1")
+        == 1
+    )
     assert not set(tags.tags) & {"iframe", "object", "form", "svg", "base", "link"}
     assert not [name for _, name, _ in tags.attributes if name.startswith("on")]
     links = [value or "" for _, name, value in tags.attributes if name in {"href", "src"}]
     assert all(value.startswith(("#", "data:image/")) for value in links)
-    assert {value[1:] for value in links if value.startswith("#")} <= {value for _, name, value in tags.attributes if name == "id"}
+    assert {value[1:] for value in links if value.startswith("#")} <= {
+        value for _, name, value in tags.attributes if name == "id"
+    }
     assert " ".join(escape.visible(text).split()) in " ".join(" ".join(tags.words).split())
 
 
@@ -221,7 +269,9 @@ def test_two_tasks_of_one_name_for_files_have_files_each(a_result: Make, tmp_pat
         found.append(result)
     written = save_tables(comparisons(found), tmp_path)
     assert len(set(written)) == len(written) == len(list(tmp_path.iterdir()))
-    drawn = [drawing.slug for comparison in comparisons(found) for drawing in drawings(comparison, ["models"])]
+    drawn = [
+        drawing.slug for comparison in comparisons(found) for drawing in drawings(comparison, ["models"])
+    ]
     assert len(drawn) == 3
 
 
@@ -239,12 +289,20 @@ def test_ordinary_labels_stay_as_they_are() -> None:
 
 @every_text
 def test_in_a_comparison(a_result: Make, text: str) -> None:
-    suite = Suite.parse({"about": "a test", "tasks": ["mqar"], "models": ["deltanet", "gla"], "seeds": "0,1", "set": SMALL}, where="suite")
+    suite = Suite.parse(
+        {"about": "a test", "tasks": ["mqar"], "models": ["deltanet", "gla"], "seeds": "0,1", "set": SMALL},
+        where="suite",
+    )
     found, _ = blocks(suite, device="cpu")
     kept = {}
     for model, cells in found[0].rows:
         for cell in cells:
-            kept[cell.id] = a_result(model.model, cell.seed, environment={"commit": None, "dirty": None, "packages": {}, "device": {}}, marks=[])
+            kept[cell.id] = a_result(
+                model.model,
+                cell.seed,
+                environment={"commit": None, "dirty": None, "packages": {}, "device": {}},
+                marks=[],
+            )
             kept[cell.id]["cell"] = json.loads(json.dumps(cell.identity))
             kept[cell.id]["cell"]["protocol"]["settings"]["spare"] = 1
             for put in (FIELDS[field] for field in FIELDS if field != "slice"):
@@ -262,7 +320,15 @@ def test_in_the_page_of_claims(kept: Callable[..., Stored], tmp_path: Path, text
             kept(claim, {"delta": [0.9], "sum": [0.1]}, device=text)
         return
     kept(claim, {"delta": [0.9, 0.91, 0.92], "sum": [0.1, 0.1, 0.1]}, device=text)
-    stored = kept(claim, {"delta": [0.9, 0.91, 0.92], "sum": [0.1, 0.1, 0.1]}, device="cpu", marks=[text], status="failed", reason=text, metrics={})
+    stored = kept(
+        claim,
+        {"delta": [0.9, 0.91, 0.92], "sum": [0.1, 0.1, 0.1]},
+        device="cpu",
+        marks=[text],
+        status="failed",
+        reason=text,
+        metrics={},
+    )
     found = [verdict(claim, stored)]
     keep, few = keeping(tmp_path / "few"), {"delta": [0.9, 0.91], "sum": [0.1, 0.1]}
     keep(claim, few, device="cpu")
@@ -273,7 +339,11 @@ def test_in_the_page_of_claims(kept: Callable[..., Stored], tmp_path: Path, text
     told = claims_page(found, stored, command=f"linbench claims --save {text}", beside=Path("docs/claims.md"))
     ours = {"code_inline", "strong", "link", "image", "fence", "softbreak"}
     assert_markdown(told.partition("writes this page")[2], also=ours)
-    leads = [str(child.attrs.get("href") or child.attrs.get("src") or "") for token in READER.parse(told) for child in token.children or ()]
+    leads = [
+        str(child.attrs.get("href") or child.attrs.get("src") or "")
+        for token in READER.parse(told)
+        for child in token.children or ()
+    ]
     assert all(re.fullmatch(r"(#c\d+|claims/C1-[a-z0-9._-]+\.png)?", lead) for lead in leads), leads
     for drawing in claim_drawings(found[0]):
         assert re.fullmatch(r"C1-[a-z0-9][a-z0-9._-]*", drawing.slug)

@@ -37,7 +37,11 @@ def test_a_title_keeps_to_the_width_of_its_figure(inches: float, lines: int, siz
     figure = Figure(figsize=(inches, 3))
     canvas = FigureCanvasAgg(figure)
     with mpl.rc_context({"font.size": 9}):
-        titled(figure, "Training: d_model 1024, bf16, 65,536 tokens a batch, native form, NVIDIA H100 80GB HBM3", size)
+        titled(
+            figure,
+            "Training: d_model 1024, bf16, 65,536 tokens a batch, native form, NVIDIA H100 80GB HBM3",
+            size,
+        )
     (title,) = figure.texts
     extent = title.get_window_extent(canvas.get_renderer())
     assert 0 < extent.x0 < extent.x1 < figure.bbox.x1

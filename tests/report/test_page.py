@@ -36,9 +36,25 @@ class Tags(HTMLParser):
 
 @pytest.fixture
 def results(a_result: Any) -> list[Any]:
-    curve = [{"step": i, "tokens": 100 * i, "accuracy": 0.1 * i, "loss": 1.0, "nll": 1.0} for i in range(1, 5)]
-    good = [a_result(name, seed, 0.5 + 0.1 * seed, curve=curve, form="controlled") for name in ("deltanet", "attention", HOSTILE) for seed in (0, 1)]
-    return [*good, a_result("gla", form="controlled", status="failed", metrics={}, reason="<img src=x onerror=alert(1)>", marks=["lr_edge"])]
+    curve = [
+        {"step": i, "tokens": 100 * i, "accuracy": 0.1 * i, "loss": 1.0, "nll": 1.0} for i in range(1, 5)
+    ]
+    good = [
+        a_result(name, seed, 0.5 + 0.1 * seed, curve=curve, form="controlled")
+        for name in ("deltanet", "attention", HOSTILE)
+        for seed in (0, 1)
+    ]
+    return [
+        *good,
+        a_result(
+            "gla",
+            form="controlled",
+            status="failed",
+            metrics={},
+            reason="<img src=x onerror=alert(1)>",
+            marks=["lr_edge"],
+        ),
+    ]
 
 
 def test_it_has_tables_figures_cards_environment_and_failures(results: list[Any]) -> None:
@@ -49,7 +65,11 @@ def test_it_has_tables_figures_cards_environment_and_failures(results: list[Any]
     assert "0.550 ± 0.071" in words
     assert "Controlled form: the same convolution" in words
     assert sum(tag == "img" for tag, _ in tags.found) == 1
-    assert {attributes["id"] for tag, attributes in tags.found if tag == "details"} >= {"card-deltanet", "card-attention", "card-gla"}
+    assert {attributes["id"] for tag, attributes in tags.found if tag == "details"} >= {
+        "card-deltanet",
+        "card-attention",
+        "card-gla",
+    }
     assert " ".join(card(DeltaNet).split()) in words
     assert "It is not installed where this page was made." in words, "the card of a model from elsewhere"
     assert "<img src=x onerror=alert(1)>" in words
@@ -58,13 +78,22 @@ def test_it_has_tables_figures_cards_environment_and_failures(results: list[Any]
 
 
 def claimed(result: Any, words: str = "the delta rule recalls more") -> Claimed:
-    figures = pd.DataFrame([["delta", "deltanet, accuracy", "0.900", "3 seeds"]], columns=["measure", "of", "figure", "out of"])
-    return Claimed(["C7", "supported", words, ""], {"Source": "a paper"}, [("On cpu, supported", figures)], {result["id"]})
+    figures = pd.DataFrame(
+        [["delta", "deltanet, accuracy", "0.900", "3 seeds"]], columns=["measure", "of", "figure", "out of"]
+    )
+    return Claimed(
+        ["C7", "supported", words, ""],
+        {"Source": "a paper"},
+        [("On cpu, supported", figures)],
+        {result["id"]},
+    )
 
 
 @pytest.mark.slow
 def test_it_has_speeds_and_what_is_said_of_claims(results: list[Any]) -> None:
-    speeds = [a_speed(label, length=length, seconds=length) for label in ("deltanet", "kda") for length in (64, 256)]
+    speeds = [
+        a_speed(label, length=length, seconds=length) for label in ("deltanet", "kda") for length in (64, 256)
+    ]
     text = page(results, title="mine", speeds=speeds, claims=[claimed(results[0]), claimed(speeds[0])])
     tags = Tags(text)
     words = " ".join(" ".join(tags.words).split())
@@ -76,9 +105,19 @@ def test_it_has_speeds_and_what_is_said_of_claims(results: list[Any]) -> None:
     assert {"speed", "claims", "C7", "card-kda"} <= ids, "kda was measured alone"
     assert "C7 supported the delta rule recalls more Source a paper On cpu, supported" in words
     (slug,) = {attributes["id"] for tag, attributes in tags.found if attributes.get("class") == "comparison"}
-    assert [attributes["href"] for tag, attributes in tags.found if tag == "a"].count(f"#{slug}") == 2, "a claim says what it rests on"
+    assert [attributes["href"] for tag, attributes in tags.found if tag == "a"].count(f"#{slug}") == 2, (
+        "a claim says what it rests on"
+    )
     assert [attributes["href"] for tag, attributes in tags.found if tag == "a"].count("#speed") == 2
-    assert page(results, title="mine", speeds=list(reversed(speeds)), claims=[claimed(results[0]), claimed(speeds[0])]) == text
+    assert (
+        page(
+            results,
+            title="mine",
+            speeds=list(reversed(speeds)),
+            claims=[claimed(results[0]), claimed(speeds[0])],
+        )
+        == text
+    )
 
 
 def test_speeds_alone_are_a_page() -> None:
@@ -89,7 +128,15 @@ def test_speeds_alone_are_a_page() -> None:
 
 
 def test_hostile_names_are_words_and_nothing_else(results: list[Any]) -> None:
-    tags = Tags(page(results, title=HOSTILE, aside=[HOSTILE], speeds=[a_speed(HOSTILE)], claims=[claimed(results[0], HOSTILE)]))
+    tags = Tags(
+        page(
+            results,
+            title=HOSTILE,
+            aside=[HOSTILE],
+            speeds=[a_speed(HOSTILE)],
+            claims=[claimed(results[0], HOSTILE)],
+        )
+    )
     assert sum(tag == "script" for tag, _ in tags.found) == 1
     assert all("onerror" not in attributes for _, attributes in tags.found)
     (source,) = (attributes["src"] for tag, attributes in tags.found if tag == "img")
@@ -98,10 +145,19 @@ def test_hostile_names_are_words_and_nothing_else(results: list[Any]) -> None:
 
 def test_it_needs_nothing_beside_it_and_says_so_to_the_browser(results: list[Any]) -> None:
     tags = Tags(page(results, title="mine"))
-    linked = [value for _, attributes in tags.found for name, value in attributes.items() if name in {"src", "href"} and value]
+    linked = [
+        value
+        for _, attributes in tags.found
+        for name, value in attributes.items()
+        if name in {"src", "href"} and value
+    ]
     assert linked
     assert all(value.startswith(("#", "data:image/")) for value in linked)
-    policy = next(attributes["content"] for tag, attributes in tags.found if attributes.get("http-equiv") == "Content-Security-Policy")
+    policy = next(
+        attributes["content"]
+        for tag, attributes in tags.found
+        if attributes.get("http-equiv") == "Content-Security-Policy"
+    )
     assert (policy or "").startswith("default-src 'none'; img-src data:")
     anchors = {attributes.get("id") for _, attributes in tags.found}
     assert {value[1:] for value in linked if value.startswith("#")} <= anchors
@@ -119,14 +175,20 @@ def test_without_failures_it_says_so(a_result: Any) -> None:
 
 
 def test_a_model_in_several_comparisons_has_a_row_of_them_all(a_result: Any) -> None:
-    results = [a_result("deltanet", score=0.5), a_result("deltanet", score=0.7, kv_pairs=16, marks=["undertrained"]), a_result("gla", kv_pairs=16)]
+    results = [
+        a_result("deltanet", score=0.5),
+        a_result("deltanet", score=0.7, kv_pairs=16, marks=["undertrained"]),
+        a_result("gla", kv_pairs=16),
+    ]
     text = " ".join(page(results, title="mine").split())
     assert '<td class="left">deltanet</td> <td>0.500</td> <td>0.700 †</td>' in text
     assert '<td class="left">gla</td> <td>–</td> <td>0.500</td>' in text
 
 
 @pytest.mark.slow
-def test_where_there_is_no_room_pictures_are_dots(results: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_there_is_no_room_pictures_are_dots(
+    results: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     sources = {}
     for room in (module.PICTURES_BYTES, 0):
         monkeypatch.setattr(module, "PICTURES_BYTES", room)
@@ -152,4 +214,6 @@ def test_the_page_of_sixteen_hundred_results_is_below_five_megabytes() -> None:
 
     stored = Stored([Store(ROOT / "results" / "h200")])
     (kept,) = stored.by_folder.values()
-    assert len(page(kept[CELL], title="h200", speeds=kept[SPEED], claims=claimed(stored)).encode()) < 5_000_000
+    assert (
+        len(page(kept[CELL], title="h200", speeds=kept[SPEED], claims=claimed(stored)).encode()) < 5_000_000
+    )

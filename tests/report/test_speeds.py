@@ -31,7 +31,8 @@ def test_growth_is_the_slope_of_logarithms() -> None:
 
 
 def test_of_a_sequence_when_training_and_of_a_token_when_decoding() -> None:
-    linear = [a_speed(length=length, seconds=1.0) for length in (64, 256)]  # a batch of as many tokens takes as long
+    # a batch of as many tokens takes as long
+    linear = [a_speed(length=length, seconds=1.0) for length in (64, 256)]
     cached = [a_speed(length=length, seconds=length / 64, question="decode") for length in (64, 256)]
     (trained,), (decoded,) = (these.series for these in speeds(linear + cached))
     assert trained.growth(AS_CALLED) == pytest.approx(1.0)
@@ -42,8 +43,12 @@ def test_of_a_sequence_when_training_and_of_a_token_when_decoding() -> None:
 
 
 def test_roofline_is_the_longer_of_both_floors_over_the_time() -> None:
-    assert roofline(a_speed(seconds=1.0), OURS, AS_CALLED) == pytest.approx(0.3), "30 bytes at 100 a second; 100 operations would take 0.1"
-    assert roofline(a_speed(seconds=1.0, cost={"flops": 500.0, "bytes": None}), OURS, AS_CALLED) == pytest.approx(0.5)
+    assert roofline(a_speed(seconds=1.0), OURS, AS_CALLED) == pytest.approx(0.3), (
+        "30 bytes at 100 a second; 100 operations would take 0.1"
+    )
+    assert roofline(
+        a_speed(seconds=1.0, cost={"flops": 500.0, "bytes": None}), OURS, AS_CALLED
+    ) == pytest.approx(0.5)
     assert roofline(a_speed(cost={"flops": None, "bytes": None}), OURS, AS_CALLED) is None
     assert roofline(a_speed(), OURS, REPLAYED) is None
 
@@ -52,7 +57,15 @@ def test_what_may_stand_side_by_side() -> None:
     other = [
         a_speed(question="prefill"),
         a_speed(bench={"precision": "bf16"}),
-        a_speed(environment={"device": {"name": "another"}, "threads": 2, "commit": None, "dirty": None, "packages": {}}),
+        a_speed(
+            environment={
+                "device": {"name": "another"},
+                "threads": 2,
+                "commit": None,
+                "dirty": None,
+                "packages": {},
+            }
+        ),
         a_speed(batch=64),
         a_speed(bench={"layer": {**a_speed()["bench"]["layer"], "d_model": 128}}),
         a_speed(bench={"layer": {**a_speed()["bench"]["layer"], "form": "controlled"}}),
@@ -66,8 +79,14 @@ def test_what_may_stand_side_by_side() -> None:
 
 
 def test_a_prompt_alone_is_no_batch_unless_it_fills_one() -> None:
-    results = [a_speed(length=length, batch=batch, question="prefill") for length, batch in ((256, 1), (256, 4), (1024, 1), (512, 1))]
-    assert {these.load: these.lengths for these in speeds(results)} == {"one sequence": [256, 512, 1024], "1,024 tokens a batch": [256, 1024]}
+    results = [
+        a_speed(length=length, batch=batch, question="prefill")
+        for length, batch in ((256, 1), (256, 4), (1024, 1), (512, 1))
+    ]
+    assert {these.load: these.lengths for these in speeds(results)} == {
+        "one sequence": [256, 512, 1024],
+        "1,024 tokens a batch": [256, 1024],
+    }
 
 
 def test_layers_of_one_label_are_told_apart_by_their_settings() -> None:
@@ -108,32 +127,63 @@ def test_when_something_was_measured_decides_where_it_is_known() -> None:
     first, second = "2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00"
     alone = a_speed(seconds=2.0, when=first, **by("fedcba9876543210"))
     beside = a_speed(seconds=3.0, when=second, peer="fla")
-    assert current([alone, beside]) == current([beside, alone]) == beside, "although it was measured beside a peer"
+    assert current([alone, beside]) == current([beside, alone]) == beside, (
+        "although it was measured beside a peer"
+    )
     assert current([{**alone, "when": second}, {**beside, "when": first}])["bench"]["peer"] is None
     assert current([alone, a_speed(peer="fla")]) == alone, "what does not say when is older"
     again = a_speed(seconds=4.0, when=second)
-    assert current([a_speed(peer="fla", when=first), again])["bench"]["peer"], "of one code what was measured together"
+    assert current([a_speed(peer="fla", when=first), again])["bench"]["peer"], (
+        "of one code what was measured together"
+    )
     changed = by(COMMIT, dirty=True)
-    assert current([a_speed(peer="fla", when=first, **changed), {**again, **changed}])["when"] == second, "of changes nobody knows of which"
+    assert current([a_speed(peer="fla", when=first, **changed), {**again, **changed}])["when"] == second, (
+        "of changes nobody knows of which"
+    )
 
 
 def test_a_peer_without_the_layer_has_no_note_of_another_run() -> None:
-    refused = a_speed(sides={**a_speed()["sides"], "fla": {"reason": "has no layer"}}, bench={"peer": {"name": "fla", "version": "1"}})
+    refused = a_speed(
+        sides={**a_speed()["sides"], "fla": {"reason": "has no layer"}},
+        bench={"peer": {"name": "fla", "version": "1"}},
+    )
     (words,) = tables([refused, a_speed(**by("fedcba9876543210"))])
     assert [row["notes"] for row in words.frame.to_dict("records")] == ["", "has no layer"]
 
 
 def test_a_table_of_training() -> None:
     cost = {"flops": 256_000.0, "bytes": 30.0}
-    results = [a_speed(length=length, seconds=0.01, peer="fla", cost=cost, ceilings={"flops_per_second": 1e9, "bytes_per_second": 1e3}) for length in (64, 256)]
+    results = [
+        a_speed(
+            length=length,
+            seconds=0.01,
+            peer="fla",
+            cost=cost,
+            ceilings={"flops_per_second": 1e9, "bytes_per_second": 1e3},
+        )
+        for length in (64, 256)
+    ]
     results.append(a_speed("lstm", marks=["busy"], seconds=0.5))
     results += [a_speed("fox", length=64, status="oom", reason="too large", sides={}, first_call=None)]
     (words,) = tables(results)
     rows = {row["layer"]: row for row in words.frame.to_dict("records")}
-    ours = {"layer": "deltanet", "64": "102 ± 10%", "256": "102 ± 10%", "growth": "1.00", "roofline": "300%", "first call, s": "3.00", "notes": ""}
+    ours = {
+        "layer": "deltanet",
+        "64": "102 ± 10%",
+        "256": "102 ± 10%",
+        "growth": "1.00",
+        "roofline": "300%",
+        "first call, s": "3.00",
+        "notes": "",
+    }
     assert rows["deltanet"] == {**ours, "kFLOP a token": "0.250", "bytes a token": "0.0293"}
     assert (rows["deltanet, fla"]["256"], rows["deltanet, fla"]["roofline"]) == ("51.2 ± 10%", "–")
-    assert (rows["lstm"]["64"], rows["lstm"]["256"], rows["lstm"]["growth"], rows["lstm"]["notes"]) == ("–", "2.05 ± 10%", "–", "busy")
+    assert (rows["lstm"]["64"], rows["lstm"]["256"], rows["lstm"]["growth"], rows["lstm"]["notes"]) == (
+        "–",
+        "2.05 ± 10%",
+        "–",
+        "busy",
+    )
     assert (rows["fox"]["64"], rows["fox"]["notes"]) == ("–", "oom: too large")
     assert "d_model 64, fp32, 1,024 tokens a batch, native form, a CPU, 2 threads" in words.title
     assert "commit abcdef0123" in words.caption
@@ -147,7 +197,9 @@ def test_replayed_and_called_stand_in_tables_of_their_own() -> None:
 
 def test_tables_of_decoding_and_of_memory() -> None:
     alone, many = a_speed(question="decode", batch=1, seconds=2e-5), a_speed(question="decode", seconds=2e-5)
-    memory = a_speed(question="memory", sides={OURS: {"peak_bytes": 3 << 20}}, state={"bytes": 5120}, cost=None)
+    memory = a_speed(
+        question="memory", sides={OURS: {"peak_bytes": 3 << 20}}, state={"bytes": 5120}, cost=None
+    )
     titles = {words.title.partition(":")[0]: words.frame["256"][0] for words in tables([alone, many, memory])}
     assert titles == {
         "Decoding, microseconds a token, as called": "20.0 ± 10%",
@@ -158,7 +210,9 @@ def test_tables_of_decoding_and_of_memory() -> None:
 
 
 def test_a_rate_alone_has_the_spread_of_its_seconds() -> None:
-    (words,) = tables([a_speed(sides={OURS: {AS_CALLED: {"median": 1.0, "low": 0.5, "high": 2.0, "calls": 5}}})])
+    (words,) = tables(
+        [a_speed(sides={OURS: {AS_CALLED: {"median": 1.0, "low": 0.5, "high": 2.0, "calls": 5}}})]
+    )
     assert words.frame["256"][0] == "1.02 ± 75%"
 
 
@@ -175,7 +229,11 @@ def test_forms_beside_the_slowest() -> None:
         if (name, dim) != ("scan", 32)
     ]
     (ladder,) = forms.ladders(results)
-    assert (ladder.forms, ladder.head_dims, ladder.lengths) == (["reference", "scan", "chunkwise"], [16, 32], [64, 256])
+    assert (ladder.forms, ladder.head_dims, ladder.lengths) == (
+        ["reference", "scan", "chunkwise"],
+        [16, 32],
+        [64, 256],
+    )
     assert ladder.gains("chunkwise", 32) == pytest.approx({64: 10.0, 256: 10.0})
     assert ladder.gains("scan", 32) == {}
     (words,) = tables(results)
@@ -192,15 +250,30 @@ def test_forms_beside_the_slowest() -> None:
 
 
 def test_recall_meets_the_speed_of_the_very_same_layers(a_result: Any) -> None:
-    cells = [a_result(label, seed, score, form="controlled") for label, score in (("deltanet", 0.9), ("attention", 1.0), ("kda", 0.5)) for seed in (0, 1)]
+    cells = [
+        a_result(label, seed, score, form="controlled")
+        for label, score in (("deltanet", 0.9), ("attention", 1.0), ("kda", 0.5))
+        for seed in (0, 1)
+    ]
     cells[0]["marks"] = ["undertrained"]
     layers = {result["label"]: layer_of(result) for result in cells}
-    fast = [a_speed(label, seconds=seconds, bench={"layer": layers[label]}) for label, seconds in (("deltanet", 0.01), ("attention", 0.1))]
-    fast += [a_speed(label, seconds=1.0, question="decode", bench={"layer": layers[label]}) for label in ("deltanet", "attention")]
+    fast = [
+        a_speed(label, seconds=seconds, bench={"layer": layers[label]})
+        for label, seconds in (("deltanet", 0.01), ("attention", 0.1))
+    ]
+    fast += [
+        a_speed(label, seconds=1.0, question="decode", bench={"layer": layers[label]})
+        for label in ("deltanet", "attention")
+    ]
     other = a_speed("kda", bench={"layer": {**layers["kda"], "settings": {"heads": 9}}})
     (found,) = tradeoffs([*fast, other], comparisons(cells))
-    medians = {point.label: {question: rate.median for question, rate in point.rates.items()} for point in found.points}
-    assert all(rate.low < rate.median < rate.high for point in found.points for rate in point.rates.values()), "which are drawn as well"
+    medians = {
+        point.label: {question: rate.median for question, rate in point.rates.items()}
+        for point in found.points
+    }
+    assert all(
+        rate.low < rate.median < rate.high for point in found.points for rate in point.rates.values()
+    ), "which are drawn as well"
     assert {point.label: (point.mean, medians[point.label]) for point in found.points} == {
         "attention": (1.0, {"train": pytest.approx(10240), "decode": pytest.approx(4)}),
         "deltanet": (0.9, {"train": pytest.approx(102400), "decode": pytest.approx(4)}),
@@ -209,7 +282,15 @@ def test_recall_meets_the_speed_of_the_very_same_layers(a_result: Any) -> None:
     assert set(found.loads) == {"train", "decode"}
     assert len(found.results) == len(cells) + 4
     assert (
-        tradeoffs([*fast, other], comparisons([{**cell, "cell": {**cell["cell"], "model": {**cell["cell"]["model"], "form": "native"}}} for cell in cells]))
+        tradeoffs(
+            [*fast, other],
+            comparisons(
+                [
+                    {**cell, "cell": {**cell["cell"], "model": {**cell["cell"]["model"], "form": "native"}}}
+                    for cell in cells
+                ]
+            ),
+        )
         == []
     )
     assert tradeoffs(fast[:1], comparisons(cells)) == [], "one alone is no comparison"
@@ -219,28 +300,46 @@ def test_of_two_widths_the_title_names_the_one_that_was_timed_and_grey_what_was_
     labels = ("deltanet", "attention", "kda", "gla")
     cells = [a_result(label, form="controlled", d_model=width) for label in labels for width in (64, 128)]
     cells.append(a_result("retnet", form="controlled", status="failed", metrics={}))
-    layers = {cell["label"]: layer_of(cell) for cell in cells if cell["cell"]["model"]["backbone"]["settings"]["d_model"] == 64}
+    layers = {
+        cell["label"]: layer_of(cell)
+        for cell in cells
+        if cell["cell"]["model"]["backbone"]["settings"]["d_model"] == 64
+    }
     fast = [a_speed(label, bench={"layer": layers[label]}) for label in labels[:3]]
     fast += [a_speed(label, question="decode", bench={"layer": layers[label]}) for label in labels[:2]]
     fast.append(a_speed("kda", question="decode", status="oom", sides={}, bench={"layer": layers["kda"]}))
     (found,) = tradeoffs(fast, comparisons(cells))
     assert found.title == "mqar quick, width 64"
-    assert found.missing == {"train": ["gla: not timed", "retnet: failed 1/1"], "decode": ["gla: not timed", "kda: oom", "retnet: failed 1/1"]}
+    assert found.missing == {
+        "train": ["gla: not timed", "retnet: failed 1/1"],
+        "decode": ["gla: not timed", "kda: oom", "retnet: failed 1/1"],
+    }
     (drawing,) = speed_drawings(fast, comparisons(cells), ["recall-speed"])
     figure = Figure()
     assert drawing.draw(figure)
     named = [{text.get_text() for text in axes.texts} for axes in figure.axes]
     assert named == [{*labels[:3], *found.missing["train"]}, {*labels[:2], *found.missing["decode"]}]
     assert figure.get_suptitle() == "mqar quick, width 64, controlled form, 1 seed: accuracy against speed"
-    (alone,) = tradeoffs(fast, comparisons([cell for cell in cells if cell["cell"]["model"]["backbone"]["settings"]["d_model"] == 64]))
+    (alone,) = tradeoffs(
+        fast,
+        comparisons(
+            [cell for cell in cells if cell["cell"]["model"]["backbone"]["settings"]["d_model"] == 64]
+        ),
+    )
     assert alone.title == "mqar quick"
 
 
 def test_accuracies_have_one_scale_whoever_was_timed(a_result: Any) -> None:
-    cells = [a_result(label, score=score, form="controlled") for label, score in (("deltanet", 0.9), ("attention", 1.0), ("gla", 0.01))]
+    cells = [
+        a_result(label, score=score, form="controlled")
+        for label, score in (("deltanet", 0.9), ("attention", 1.0), ("gla", 0.01))
+    ]
     layers = {cell["label"]: layer_of(cell) for cell in cells}
     fast = [a_speed(label, bench={"layer": layers[label]}) for label in layers]
-    fast += [a_speed(label, question="decode", bench={"layer": layers[label]}) for label in ("deltanet", "attention")]
+    fast += [
+        a_speed(label, question="decode", bench={"layer": layers[label]})
+        for label in ("deltanet", "attention")
+    ]
     (drawing,) = speed_drawings(fast, comparisons(cells), ["recall-speed"])
     figure = Figure()
     assert drawing.draw(figure)
@@ -253,7 +352,11 @@ def test_the_length_nearest_to_the_tested_one_is_taken(a_result: Any) -> None:
     cells = [a_result(label, form="controlled") for label in ("deltanet", "attention")]
     for cell in cells:
         cell["cell"]["task"]["settings"]["seq_len"] = 300
-    fast = [a_speed(cell["label"], length=length, bench={"layer": layer_of(cell)}) for cell in cells for length in (64, 256, 1024)]
+    fast = [
+        a_speed(cell["label"], length=length, bench={"layer": layer_of(cell)})
+        for cell in cells
+        for length in (64, 256, 1024)
+    ]
     (found,) = tradeoffs(fast, comparisons(cells))
     assert found.loads == {"train": "training at T 256, 1,024 tokens a batch"}
 
@@ -261,7 +364,11 @@ def test_the_length_nearest_to_the_tested_one_is_taken(a_result: Any) -> None:
 @pytest.mark.slow
 def test_figures_carry_the_hash_of_their_results(a_result: Any, tmp_path: Path) -> None:
     cells = [a_result(label, form="controlled") for label in ("deltanet", "attention")]
-    results = [a_speed(label, length=length, gpu=True) for label in ("deltanet", "attention", "of_ones_own") for length in (64, 256)]
+    results = [
+        a_speed(label, length=length, gpu=True)
+        for label in ("deltanet", "attention", "of_ones_own")
+        for length in (64, 256)
+    ]
     results += [a_speed(cell["label"], bench={"layer": layer_of(cell)}) for cell in cells]
     results += [form(name, 16, length, 1.0) for name in ("reference", "scan") for length in (64, 256)]
     memory = {"sides": {OURS: {"peak_bytes": 1 << 20}}, "state": {"bytes": 1 << 10}, "cost": None}
@@ -280,7 +387,9 @@ def test_figures_carry_the_hash_of_their_results(a_result: Any, tmp_path: Path) 
 
 
 def test_the_title_of_forms_fits_a_single_panel() -> None:
-    (drawing,) = speed_drawings([form(name, 16, length, 1.0) for name in ("reference", "scan") for length in (64, 256)], [], ["forms"])
+    (drawing,) = speed_drawings(
+        [form(name, 16, length, 1.0) for name in ("reference", "scan") for length in (64, 256)], [], ["forms"]
+    )
     with style():
         figure = Figure()
         assert drawing.draw(figure)
@@ -290,7 +399,11 @@ def test_the_title_of_forms_fits_a_single_panel() -> None:
 
 
 def test_forms_have_no_place_for_lengths_at_which_there_is_nothing_to_be_relative_to() -> None:
-    results = [form(name, 16, length, 1.0) for name, lengths in (("reference", (64, 256)), ("scan", (64, 256, 1024))) for length in lengths]
+    results = [
+        form(name, 16, length, 1.0)
+        for name, lengths in (("reference", (64, 256)), ("scan", (64, 256, 1024)))
+        for length in lengths
+    ]
     (drawing,) = speed_drawings(results, [], ["forms"])
     figure = Figure()
     assert drawing.draw(figure)
@@ -300,21 +413,34 @@ def test_forms_have_no_place_for_lengths_at_which_there_is_nothing_to_be_relativ
 @pytest.mark.slow
 def test_a_crowd_is_drawn_by_generations(tmp_path: Path) -> None:
     crowd = ["attention", "fox", "deltanet", "kda", "gla", "retnet", "lstm", "comba", "mamba2", "rwkv7"]
-    results = [a_speed(label, length=length, seconds=1.0 + i) for i, label in enumerate(crowd) for length in (64, 256)]
+    results = [
+        a_speed(label, length=length, seconds=1.0 + i)
+        for i, label in enumerate(crowd)
+        for length in (64, 256)
+    ]
     save(speed_drawings(results, []), tmp_path)
     (svg,) = tmp_path.glob("*.svg")
-    assert all(words in svg.read_text() for words in (*crowd, "gates and decay", "delta rule", "softmax revisited"))
+    assert all(
+        words in svg.read_text() for words in (*crowd, "gates and decay", "delta rule", "softmax revisited")
+    )
 
 
 def test_growth_of_next_to_nothing_has_no_sign() -> None:
-    (words,) = tables([a_speed(length=length, seconds=seconds, question="decode") for length, seconds in ((64, 1.0), (256, 0.999))])
+    (words,) = tables(
+        [
+            a_speed(length=length, seconds=seconds, question="decode")
+            for length, seconds in ((64, 1.0), (256, 0.999))
+        ]
+    )
     assert [row["growth"] for row in words.frame.to_dict("records")] == ["0.00"]
 
 
 @pytest.mark.slow
 def test_a_line_that_ends_early_says_why(tmp_path: Path) -> None:
     failed = {"status": "oom", "reason": "CUDA out of memory", "sides": {}, "cost": None}
-    results = [a_speed("fox", length=length) for length in (64, 256)] + [a_speed("fox", length=1024, **failed)]
+    results = [a_speed("fox", length=length) for length in (64, 256)] + [
+        a_speed("fox", length=1024, **failed)
+    ]
     save(speed_drawings([*results, a_speed(length=64), a_speed(length=1024)], []), tmp_path)
     (svg,) = tmp_path.glob("*.svg")
     assert ", oom at 1,024" in svg.read_text()
@@ -338,7 +464,13 @@ def test_tables_are_written_in_every_format(tmp_path: Path) -> None:
 
 
 def test_numbers_of_every_length_with_what_was_wrong_there() -> None:
-    (words,) = tables([a_speed(seconds=0.5), a_speed(length=64, status="oom", reason="too large", sides={}, first_call=None), a_speed("b", peer="fla")])
+    (words,) = tables(
+        [
+            a_speed(seconds=0.5),
+            a_speed(length=64, status="oom", reason="too large", sides={}, first_call=None),
+            a_speed("b", peer="fla"),
+        ]
+    )
     rows = {(row["layer"], row["length"]): row for row in words.numbers}
     assert [*rows] == [("b", 256), ("b, fla", 256), ("deltanet", 64), ("deltanet", 256)]
     failed, ours, theirs = rows["deltanet", 64], rows["deltanet", 256], rows["b, fla", 256]
@@ -348,14 +480,30 @@ def test_numbers_of_every_length_with_what_was_wrong_there() -> None:
     assert (theirs["first_call_seconds"], theirs["flops_per_token"]) == (None, None)
 
 
-@pytest.mark.parametrize(("value", "words"), [(1234.5, "1,234"), (123.4, "123"), (99.96, "100"), (12.34, "12.3"), (0.01234, "0.0123")])
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(1234.5, "1,234"), (123.4, "123"), (99.96, "100"), (12.34, "12.3"), (0.01234, "0.0123")],
+)
 def test_three_digits(value: float, words: str) -> None:
     assert three_digits(value) == words
 
 
 @pytest.mark.slow
 def test_the_verbs_draw_cells_and_speeds_alike(linbench: Callable[..., Any]) -> None:
-    shape = ["--models", "deltanet,linear_attention", "--d-model", "16", "--lengths", "4,8", "--tokens", "16", "--device", "cpu", "--repeat", "1"]
+    shape = [
+        "--models",
+        "deltanet,linear_attention",
+        "--d-model",
+        "16",
+        "--lengths",
+        "4,8",
+        "--tokens",
+        "16",
+        "--device",
+        "cpu",
+        "--repeat",
+        "1",
+    ]
     assert linbench("bench", "length", *shape, "--results", "kept").code == 0
     drawn = linbench("figures", "speed", "--results", "kept")
     assert drawn.code == 0, drawn.err

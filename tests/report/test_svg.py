@@ -28,7 +28,8 @@ def svg() -> str:
 
 
 def drawn(svg: str) -> Iterator[tuple[str, dict[str, object], str]]:
-    """All elements but groups that say nothing, with their styles written out and their paths as commands with numbers."""
+    """All elements but groups that say nothing, with their styles written out and their paths as commands
+    with numbers."""
     root = ElementTree.fromstring(svg)
     rules = "".join(style.text or "" for style in root.iter("{http://www.w3.org/2000/svg}style"))
     styles = dict(re.findall(r"\.(c[0-9a-f]+)\{([^}]*)\}", rules))
@@ -42,7 +43,11 @@ def drawn(svg: str) -> Iterator[tuple[str, dict[str, object], str]]:
             attributes["style"] = styles[name]
         for key, value in attributes.items():
             if isinstance(value, str):
-                attributes[key] = list(commands(value)) if key == "d" else re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):g}", value)
+                attributes[key] = (
+                    list(commands(value))
+                    if key == "d"
+                    else re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):g}", value)
+                )
         yield tag, attributes, (element.text or "").strip()
 
 

@@ -15,13 +15,26 @@ from linbench.results.record import Result
 from linbench.results.scores import above_chance
 
 Make = Callable[..., Result]
-SEARCH = {"accuracies": [[1e-3, 0.4], [3.16e-3, 0.9], [1e-2, 0.5]], "seeds": [1000, 1001], "best": 3.16e-3, "edge": False}
+SEARCH = {
+    "accuracies": [[1e-3, 0.4], [3.16e-3, 0.9], [1e-2, 0.5]],
+    "seeds": [1000, 1001],
+    "best": 3.16e-3,
+    "edge": False,
+}
 
 
 def test_a_searched_learning_rate_is_a_column_and_the_caption_says_how_it_was_chosen(a_result: Make) -> None:
-    (comparison,) = comparisons([a_result("deltanet", lr=3.16e-3, search=SEARCH), a_result("attention", lr=1e-3, search=SEARCH)])
-    assert dict(zip(table(comparison)["model"], table(comparison)["learning rate"], strict=True)) == {"attention": "0.001", "deltanet": "0.00316"}
-    assert "learning rate 0.001, 0.00316 (chosen by validation on seeds 1000, 1001 among 0.001 to 0.01), " in caption(comparison)
+    (comparison,) = comparisons(
+        [a_result("deltanet", lr=3.16e-3, search=SEARCH), a_result("attention", lr=1e-3, search=SEARCH)]
+    )
+    assert dict(zip(table(comparison)["model"], table(comparison)["learning rate"], strict=True)) == {
+        "attention": "0.001",
+        "deltanet": "0.00316",
+    }
+    assert (
+        "learning rate 0.001, 0.00316 (chosen by validation on seeds 1000, 1001 among 0.001 to 0.01), "
+        in caption(comparison)
+    )
     assert "| learning rate |" in markdown(comparison).replace("  ", "")
 
 
@@ -32,7 +45,9 @@ def test_without_a_search_there_is_no_such_column(a_result: Make) -> None:
 
 
 def test_what_was_run_to_choose_a_rate_is_no_row(a_result: Make) -> None:
-    (comparison,) = comparisons([a_result("deltanet"), a_result("deltanet", seed=1000, lr=0.5, purpose="tuning")])
+    (comparison,) = comparisons(
+        [a_result("deltanet"), a_result("deltanet", seed=1000, lr=0.5, purpose="tuning")]
+    )
     assert [len(row.results) for row in comparison.rows] == [1]
 
 
@@ -43,20 +58,30 @@ def test_the_caption_tells_a_token_budget_from_epochs_of_a_set(a_result: Make) -
     assert "3 epochs of 5,000 examples in batches of 4" in caption(comparisons([fixed])[0])
 
 
-PARTS: dict[str, Any] = {"test": [{"settings": {"kv_pairs": 4}}, {"settings": {"kv_pairs": 8}}], "train": [{"settings": {"kv_pairs": 2}, "examples": 5000}]}
+PARTS: dict[str, Any] = {
+    "test": [{"settings": {"kv_pairs": 4}}, {"settings": {"kv_pairs": 8}}],
+    "train": [{"settings": {"kv_pairs": 2}, "examples": 5000}],
+}
 
 
 def several(make: Make, label: str, *scores: float, **more: object) -> Result:
     """With an accuracy for each of two tests, trained on something else."""
     metrics = [{"accuracy": score} for score in scores] or [{}, {}]
-    tests = [{**part, "chance": 1 / part["settings"]["kv_pairs"], "metrics": one, "slices": {}} for part, one in zip(PARTS["test"], metrics, strict=True)]
+    tests = [
+        {**part, "chance": 1 / part["settings"]["kv_pairs"], "metrics": one, "slices": {}}
+        for part, one in zip(PARTS["test"], metrics, strict=True)
+    ]
     result = make(label, score=sum(scores) / 2, tests=tests, **more)
     result["cell"]["task"] |= PARTS
     return result
 
 
 def test_several_tests_have_a_table_of_their_own(a_result: Make, tmp_path: Path) -> None:
-    results = [several(a_result, "deltanet", 0.9, 0.5), several(a_result, "deltanet", 0.7, 0.7, seed=1), several(a_result, "attention", status="diverged")]
+    results = [
+        several(a_result, "deltanet", 0.9, 0.5),
+        several(a_result, "deltanet", 0.7, 0.7, seed=1),
+        several(a_result, "attention", status="diverged"),
+    ]
     (comparison,) = comparisons([*results, several(a_result, "gla", status="failed")])
     assert by_test(comparison).to_dict("records") == [
         {"model": "attention", "kv_pairs 4": "0.250", "kv_pairs 8": "0.125"},
@@ -79,8 +104,13 @@ def test_several_tests_have_a_table_of_their_own(a_result: Make, tmp_path: Path)
 
 
 def test_other_metrics_have_a_table_of_their_own(a_result: Make, tmp_path: Path) -> None:
-    results = [a_result("deltanet", seed, metrics={"accuracy": 0.5, "nll": 1.0, "stale": stale}) for seed, stale in ((0, 0.25), (1, 0.35))]
-    (comparison,) = comparisons([*results, a_result("attention"), a_result("gla", status="diverged", metrics={})])
+    results = [
+        a_result("deltanet", seed, metrics={"accuracy": 0.5, "nll": 1.0, "stale": stale})
+        for seed, stale in ((0, 0.25), (1, 0.35))
+    ]
+    (comparison,) = comparisons(
+        [*results, a_result("attention"), a_result("gla", status="diverged", metrics={})]
+    )
     assert by_metric(comparison).to_dict("records") == [
         {"model": "attention", "stale": "–"},
         {"model": "deltanet", "stale": "0.300"},
@@ -89,14 +119,25 @@ def test_other_metrics_have_a_table_of_their_own(a_result: Make, tmp_path: Path)
     assert "Other metrics:" in markdown(comparison)
     assert (tmp_path / "mqar-quick-native-metrics.csv") in save_tables([comparison], tmp_path)
     rows = (tmp_path / "mqar-quick-native-metrics.csv").read_text().splitlines()
-    assert rows == ["model,metric,mean,sd", "attention,stale,,", "deltanet,stale,0.3,0.0707107", "gla,stale,,"]
+    assert rows == [
+        "model,metric,mean,sd",
+        "attention,stale,,",
+        "deltanet,stale,0.3,0.0707107",
+        "gla,stale,,",
+    ]
     assert by_metric(comparisons([a_result("attention")])[0]).empty
 
 
 def test_of_a_long_curve_the_beginning_and_powers_of_two_are_shown(a_result: Make) -> None:
     curve = {f"weight_on_old_{j}": 0.5 for j in range(33)}
-    (comparison,) = comparisons([a_result("deltanet", metrics={"accuracy": 0.5, "stale_previous": 0.1, **curve})])
-    assert list(by_metric(comparison)) == ["model", "stale_previous", *(f"weight_on_old_{j}" for j in (0, 1, 2, 3, 4, 5, 6, 7, 8, 16, 32))]
+    (comparison,) = comparisons(
+        [a_result("deltanet", metrics={"accuracy": 0.5, "stale_previous": 0.1, **curve})]
+    )
+    assert list(by_metric(comparison)) == [
+        "model",
+        "stale_previous",
+        *(f"weight_on_old_{j}" for j in (0, 1, 2, 3, 4, 5, 6, 7, 8, 16, 32)),
+    ]
 
 
 def test_the_error_of_vectors_is_among_other_metrics(a_result: Make) -> None:
@@ -117,7 +158,10 @@ def test_the_caption_tells_what_was_trained_and_tested_on(a_result: Make) -> Non
     (comparison,) = comparisons([several(a_result, "deltanet", 0.9, 0.5)])
     told = caption(comparison)
     assert "mqar quick (; trained on kv_pairs 2 (5,000 examples); tested on kv_pairs 4, kv_pairs 8); " in told
-    assert "Accuracy on the test split of 2 tests, each counting as much, mean ± standard deviation over seeds; " in told
+    assert (
+        "Accuracy on the test split of 2 tests, each counting as much, mean ± standard deviation over seeds; "
+        in told
+    )
     assert "at the longest tested length" in told
 
 
@@ -133,11 +177,25 @@ def test_mixtures_and_tests_do_not_share_a_table_with_others(a_result: Make) -> 
     assert len(comparisons([a_result("deltanet"), several(a_result, "deltanet", 0.9, 0.5)])) == 2
 
 
-def test_latex_has_a_table_for_each_with_rules_and_nothing_that_it_would_take_for_a_command(a_result: Make) -> None:
+def test_latex_has_a_table_for_each_with_rules_and_nothing_that_it_would_take_for_a_command(
+    a_result: Make,
+) -> None:
     metrics = {"accuracy": 0.5, "stale_previous": 0.1}
-    (comparison,) = comparisons([a_result(name, seed, metrics=metrics) for name in ("rwkv_7", "50%&$#{}~^\\end<|>") for seed in (0, 1)])
+    (comparison,) = comparisons(
+        [
+            a_result(name, seed, metrics=metrics)
+            for name in ("rwkv_7", "50%&$#{}~^\\end<|>")
+            for seed in (0, 1)
+        ]
+    )
     text = latex(comparison)
-    assert text.count("\\begin{table}") == text.count("\\end{table}") == text.count("\\toprule") == text.count("\\bottomrule") == 2
+    assert (
+        text.count("\\begin{table}")
+        == text.count("\\end{table}")
+        == text.count("\\toprule")
+        == text.count("\\bottomrule")
+        == 2
+    )
     assert "rwkv\\_7 & 0.500 $\\pm$ 0.000 &" in text
     assert "stale\\_previous" in text
     assert "\\label{tab:mqar-quick-native-metrics}" in text
@@ -152,16 +210,27 @@ def test_latex_has_a_table_for_each_with_rules_and_nothing_that_it_would_take_fo
 
 def test_what_latex_has_no_letter_for() -> None:
     assert escaped("50%&$#_{}") == "50\\%\\&\\$\\#\\_\\{\\}"
-    assert escaped("a\\b~c^d<e>f|g\n h") == ("a\\textbackslash{}b\\textasciitilde{}c\\textasciicircum{}d\\textless{}e\\textgreater{}f\\textbar{}g h")
+    assert (
+        escaped("a\\b~c^d<e>f|g\n h")
+        == "a\\textbackslash{}b\\textasciitilde{}c\\textasciicircum{}d\\textless{}e\\textgreater{}f\\textbar{}g h"
+    )
 
 
 def test_csv_has_numbers_that_a_program_can_read(a_result: Make) -> None:
-    model = {"parameters": 123304, "flops_per_token": None, "state": {"total": 5760, "recurrent": 4608, "cache": 0, "convolution": 1152, "shift": 0}}
+    model = {
+        "parameters": 123304,
+        "flops_per_token": None,
+        "state": {"total": 5760, "recurrent": 4608, "cache": 0, "convolution": 1152, "shift": 0},
+    }
     learned = [a_result("deltanet", seed, 0.5 + 0.25 * seed, model=model) for seed in (0, 1)]
     (comparison,) = comparisons([*learned, a_result("gla", status="failed", metrics={}, model={})])
     read = pd.read_csv(StringIO(csv(comparison))).set_index("model")
     assert read["accuracy"].tolist() == [0.625, pytest.approx(float("nan"), nan_ok=True)]
-    assert read.loc["deltanet", ["parameters", "state_total", "state_convolution"]].tolist() == [123304, 5760, 1152]
+    assert read.loc["deltanet", ["parameters", "state_total", "state_convolution"]].tolist() == [
+        123304,
+        5760,
+        1152,
+    ]
     assert read.loc["deltanet", "accuracy_sd"] == pytest.approx(0.25 / 2**0.5, rel=1e-5)
     assert read["flops_per_token"].isna().all()
     assert table(comparison).loc[0, ["parameters", "state floats", "of them", "FLOPs/token"]].tolist() == [
@@ -174,17 +243,31 @@ def test_csv_has_numbers_that_a_program_can_read(a_result: Make) -> None:
 
 
 def test_accuracy_by_task_is_written_in_every_format(a_result: Make, tmp_path: Path) -> None:
-    found = comparisons([a_result("deltanet", score=0.5), a_result("deltanet", kv_pairs=4, score=0.75, marks=["undertrained"])])
-    written = {path.suffix: path.read_text() for path in save_tables(found, tmp_path) if path.name.startswith("by-task")}
+    found = comparisons(
+        [
+            a_result("deltanet", score=0.5),
+            a_result("deltanet", kv_pairs=4, score=0.75, marks=["undertrained"]),
+        ]
+    )
+    written = {
+        path.suffix: path.read_text()
+        for path in save_tables(found, tmp_path)
+        if path.name.startswith("by-task")
+    }
     assert "0.750 †" in written[".md"]
     assert "\\begin{table}" in written[".tex"]
     numbers = json.loads(written[".json"])["rows"]
-    assert [(row["task"], row["accuracy"], row["in_doubt"]) for row in numbers] == [(one.title, one.rows[0].mean, one.rows[0].mean == 0.75) for one in found]
+    assert [(row["task"], row["accuracy"], row["in_doubt"]) for row in numbers] == [
+        (one.title, one.rows[0].mean, one.rows[0].mean == 0.75) for one in found
+    ]
     assert len(written[".csv"].splitlines()) == 3
 
 
 def test_as_json_there_is_a_number_for_every_seed(a_result: Make) -> None:
-    (comparison,) = comparisons([a_result("deltanet", seed, 0.5 + 0.25 * seed) for seed in (0, 1)] + [a_result("gla", status="failed", metrics={})])
+    (comparison,) = comparisons(
+        [a_result("deltanet", seed, 0.5 + 0.25 * seed) for seed in (0, 1)]
+        + [a_result("gla", status="failed", metrics={})]
+    )
     found = plain(comparison)
     assert found["accuracies"] == {"deltanet": {"0": 0.5, "1": 0.75}, "gla": {"0": None}}
     assert [(row["model"], row["accuracy"]) for row in found["rows"]] == [("deltanet", 0.625), ("gla", None)]

@@ -11,10 +11,19 @@ from linbench.results.comparison import comparisons
 GRID = (1e-4, 1e-3, 1e-2, 1e-1)
 
 
-def searched(make: Any, label: str, *accuracies: float, seeds: tuple[int, ...] = (1000,), chosen: float = 1e-2) -> list[Any]:
-    """A report at the chosen rate, and tuning runs at every rate of which each seed is two hundredths worse than the one before."""
+def searched(
+    make: Any, label: str, *accuracies: float, seeds: tuple[int, ...] = (1000,), chosen: float = 1e-2
+) -> list[Any]:
+    """A report at the chosen rate, and tuning runs at every rate of which each seed is two hundredths worse
+    than the one before."""
     tuning = [
-        make(label, seed, lr=rate, purpose="tuning", curve=[{"step": 1, "tokens": 100, "accuracy": value - 0.02 * i, "loss": 1.0, "nll": 1.0}])
+        make(
+            label,
+            seed,
+            lr=rate,
+            purpose="tuning",
+            curve=[{"step": 1, "tokens": 100, "accuracy": value - 0.02 * i, "loss": 1.0, "nll": 1.0}],
+        )
         for rate, value in zip(GRID, accuracies, strict=False)
         for i, seed in enumerate(seeds)
     ]
@@ -22,13 +31,23 @@ def searched(make: Any, label: str, *accuracies: float, seeds: tuple[int, ...] =
 
 
 def test_tuning_runs_go_with_the_row_of_their_model_and_no_other(a_result: Any) -> None:
-    results = searched(a_result, "deltanet", 0.1, 0.95, 0.99, seeds=(1000, 1001)) + searched(a_result, "gla", 0.2)
+    results = searched(a_result, "deltanet", 0.1, 0.95, 0.99, seeds=(1000, 1001)) + searched(
+        a_result, "gla", 0.2
+    )
     (found,) = comparisons(results)
-    assert {row.label: (len(row.results), len(row.tuning)) for row in found.rows} == {"deltanet": (1, 6), "gla": (1, 1)}
-    assert tried(found.rows[0]) == [(rate, pytest.approx([value, value - 0.02])) for rate, value in zip(GRID, (0.1, 0.95, 0.99), strict=False)]
+    assert {row.label: (len(row.results), len(row.tuning)) for row in found.rows} == {
+        "deltanet": (1, 6),
+        "gla": (1, 1),
+    }
+    assert tried(found.rows[0]) == [
+        (rate, pytest.approx([value, value - 0.02]))
+        for rate, value in zip(GRID, (0.1, 0.95, 0.99), strict=False)
+    ]
 
 
-def test_a_rate_at_which_training_diverged_counts_as_chance_and_one_without_a_number_is_left_out(a_result: Any) -> None:
+def test_a_rate_at_which_training_diverged_counts_as_chance_and_one_without_a_number_is_left_out(
+    a_result: Any,
+) -> None:
     found = searched(a_result, "deltanet", 0.1, 0.95, 0.99)
     found[2] |= {"status": "diverged", "curve": []}
     found[3] |= {"status": "oom", "curve": []}
@@ -52,7 +71,9 @@ def test_the_window_is_as_wide_as_nine_tenths_are_reached(accuracies: tuple[floa
 
 
 def test_every_rate_has_a_strip_for_each_seed_the_chosen_a_line_and_the_window_a_frame(a_result: Any) -> None:
-    (found,) = comparisons([*searched(a_result, "deltanet", 0.1, 0.95, 0.99, 0.2, seeds=(1000, 1001)), a_result("gla")])
+    (found,) = comparisons(
+        [*searched(a_result, "deltanet", 0.1, 0.95, 0.99, 0.2, seeds=(1000, 1001)), a_result("gla")]
+    )
     figure = Figure()
     assert rates(figure, found)
     (axes,) = figure.axes
@@ -80,14 +101,18 @@ def test_every_rate_has_a_strip_for_each_seed_the_chosen_a_line_and_the_window_a
         ((0.1, 0.2, 0.95), ["undertrained"], ["0.95"]),
     ],
 )
-def test_a_choice_in_doubt_has_a_hollow_line(a_result: Any, accuracies: tuple[float, ...], marks: list[str], bold: list[str]) -> None:
+def test_a_choice_in_doubt_has_a_hollow_line(
+    a_result: Any, accuracies: tuple[float, ...], marks: list[str], bold: list[str]
+) -> None:
     report, *tuning = searched(a_result, "deltanet", *accuracies)
     (found,) = comparisons([{**report, "marks": marks}, *tuning])
     figure = Figure()
     assert rates(figure, found)
     (axes,) = figure.axes
     assert [text.get_text() for text in axes.texts if text.get_weight() == "bold"] == bold
-    assert [line.get_color() == "white" for line in axes.lines] == ([False] if bold else [False, True]), "white lies upon the colour"
+    assert [line.get_color() == "white" for line in axes.lines] == ([False] if bold else [False, True]), (
+        "white lies upon the colour"
+    )
     assert all(sum(line.get_xdata()) / 2 == pytest.approx(GRID.index(1e-2)) for line in axes.lines)  # type: ignore[arg-type]
 
 

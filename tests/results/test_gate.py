@@ -25,17 +25,23 @@ KEPT = ROOT / "results" / "ci"
 @pytest.fixture
 def runs(a_result: Callable[..., Any]) -> Callable[..., list[Any]]:
     """Six seeds of a model about a score."""
-    return lambda label="deltanet", score=0.8, seeds=SEEDS, **more: [a_result(label, seed, score + NOISE[seed % 6], **more) for seed in seeds]
+    return lambda label="deltanet", score=0.8, seeds=SEEDS, **more: [
+        a_result(label, seed, score + NOISE[seed % 6], **more) for seed in seeds
+    ]
 
 
 def draws(cells: int, fallen: int, rounds: int) -> list[list[Pair]]:
-    """Six seeds on each side, a noise of three points; the first `fallen` cells are ten points lower in the candidate."""
+    """Six seeds on each side, a noise of three points; the first `fallen` cells are ten points lower in the
+    candidate."""
     noise = random.Random(20)
 
     def side(mean: float) -> list[float]:
         return [noise.gauss(mean, 0.03) for _ in SEEDS]
 
-    return [[Pair(str(i), side(0.8), side(0.7 if i < fallen else 0.8)) for i in range(cells)] for _ in range(rounds)]
+    return [
+        [Pair(str(i), side(0.8), side(0.7 if i < fallen else 0.8)) for i in range(cells)]
+        for _ in range(rounds)
+    ]
 
 
 @pytest.mark.slow
@@ -84,7 +90,9 @@ def test_a_drop_is_red_and_a_rise_is_not(runs: Callable[..., Any]) -> None:
     assert gated(runs(), runs(score=0.9)).exit_code == 0
 
 
-def test_a_drop_within_two_points_is_never_red_and_one_without_spread_always(a_result: Callable[..., Any]) -> None:
+def test_a_drop_within_two_points_is_never_red_and_one_without_spread_always(
+    a_result: Callable[..., Any],
+) -> None:
     def flat(score: float) -> list[Any]:
         return [a_result(seed=seed, score=score) for seed in SEEDS]
 
@@ -92,7 +100,9 @@ def test_a_drop_within_two_points_is_never_red_and_one_without_spread_always(a_r
     assert gated(flat(0.8), flat(0.779)).exit_code == 4
     assert gated(flat(0.8), flat(0.779), drop=0.03).exit_code == 0
     assert gated(flat(0.8), flat(0.8)).exit_code == 0
-    assert gated(flat(0.9), flat(0.88)).exit_code == 0, "two points are not more than two, whatever floats make of them"
+    assert gated(flat(0.9), flat(0.88)).exit_code == 0, (
+        "two points are not more than two, whatever floats make of them"
+    )
     assert not gated(flat(0.9), flat(0.88)).judged[0].fell
 
 
@@ -103,7 +113,9 @@ def test_all_cells_are_counted_together(runs: Callable[..., Any]) -> None:
     assert gated(runs() + others, runs(score=0.775) + others).exit_code == 0
 
 
-def test_diverged_runs_count_as_chance_and_marks_excuse_nothing(runs: Callable[..., Any], a_result: Callable[..., Any]) -> None:
+def test_diverged_runs_count_as_chance_and_marks_excuse_nothing(
+    runs: Callable[..., Any], a_result: Callable[..., Any]
+) -> None:
     diverged = [a_result(seed=seed, status="diverged", metrics={}) for seed in SEEDS]
     found = gated(runs(), diverged)
     assert found.exit_code == 4
@@ -113,7 +125,9 @@ def test_diverged_runs_count_as_chance_and_marks_excuse_nothing(runs: Callable[.
     assert "got worse: 0 of 6 seeds diverged before, 6 of 6 do now (p " in in_words(worse)[0]
     assert gated(diverged, diverged).exit_code == 5, "nothing can get worse where nothing was learnt"
     once = [*runs(score=0.09, seeds=list(SEEDS)[1:]), diverged[0]]
-    assert [(one.red, one.diverges) for one in gated(runs(score=0.09), once).judged] == [(False, True)], "one of six may be luck"
+    assert [(one.red, one.diverges) for one in gated(runs(score=0.09), once).judged] == [(False, True)], (
+        "one of six may be luck"
+    )
     slower = gated(runs(), runs(score=0.6, marks=["undertrained"]))
     assert slower.exit_code == 4
     assert slower.judged[0].marks == ("candidate: undertrained 6/6",)
@@ -124,16 +138,31 @@ def test_what_is_missing_is_named(runs: Callable[..., Any], a_result: Callable[.
     assert sentences(runs() + kda, runs()) == (5, ("mqar quick native, kda is missing in the candidate.",))
     few = "mqar quick native, deltanet has {} with a number on both sides, and the policy asks for 6."
     left = "(left: {} with a number on both sides; the policy asks for 6)."
-    assert sentences(runs(), runs(seeds=range(4))) == (5, (f"mqar quick native, deltanet has no seed 4, 5 in the candidate {left.format('4 seeds')}",))
-    assert sentences(runs(seeds=range(7)), runs()) == (5, ("mqar quick native, deltanet has no seed 6 in the candidate.",))
+    assert sentences(runs(), runs(seeds=range(4))) == (
+        5,
+        (f"mqar quick native, deltanet has no seed 4, 5 in the candidate {left.format('4 seeds')}",),
+    )
+    assert sentences(runs(seeds=range(7)), runs()) == (
+        5,
+        ("mqar quick native, deltanet has no seed 6 in the candidate.",),
+    )
     assert sentences(runs(), runs(seeds=range(7))) == (0, ())
-    failed = [*runs(seeds=range(5)), a_result(seed=5, status="failed", metrics={}, reason="mine.py line 3: RuntimeError: no.")]
+    failed = [
+        *runs(seeds=range(5)),
+        a_result(seed=5, status="failed", metrics={}, reason="mine.py line 3: RuntimeError: no."),
+    ]
     said = "mqar quick native, deltanet, seed 5: failed in the {}, mine.py line 3: RuntimeError: no."
-    assert sentences(runs(), failed) == (5, (f"{said.format('candidate').removesuffix('.')} {left.format('5 seeds')}",))
+    assert sentences(runs(), failed) == (
+        5,
+        (f"{said.format('candidate').removesuffix('.')} {left.format('5 seeds')}",),
+    )
     assert sentences(failed, runs(), seeds=5) == (5, (said.format("baseline"),))
     assert sentences(runs(seeds=[0]), runs(seeds=[0])) == (5, (few.format("1 seed"),))
     assert sentences(runs(seeds=range(3)), runs(seeds=range(3)), seeds=3) == (0, ())
-    assert sentences([], runs()) == (5, ("The baseline holds no result that was run to be reported, so there is nothing to gate.",))
+    assert sentences([], runs()) == (
+        5,
+        ("The baseline holds no result that was run to be reported, so there is nothing to gate.",),
+    )
 
 
 def test_a_seed_that_is_there_twice_is_named(runs: Callable[..., Any]) -> None:
@@ -164,7 +193,9 @@ def test_runs_that_chose_a_rate_are_not_gated(runs: Callable[..., Any]) -> None:
 BIMODAL = {"task": "mqar", "model": "deltanet", "learnt": 0.75}
 
 
-def test_seeds_that_learn_are_counted_where_the_policy_says_so(runs: Callable[..., Any], a_result: Callable[..., Any]) -> None:
+def test_seeds_that_learn_are_counted_where_the_policy_says_so(
+    runs: Callable[..., Any], a_result: Callable[..., Any]
+) -> None:
     """The mean of what learns may fall, as long as it is learnt."""
     lower = runs(score=0.77)
     assert gated(runs(), lower).exit_code == 4
@@ -178,16 +209,24 @@ def test_seeds_that_learn_are_counted_where_the_policy_says_so(runs: Callable[..
     ("policy", "sentence"),
     [
         ({"drops": 0.1}, "unknown setting 'policy.drops'; did you mean 'policy.drop'?"),
-        ({"bimodal": [BIMODAL | {"learned": 0.5}]}, "unknown setting 'policy.bimodal.0.learned'; did you mean 'policy.bimodal.0.learnt'?"),
+        (
+            {"bimodal": [BIMODAL | {"learned": 0.5}]},
+            "unknown setting 'policy.bimodal.0.learned'; did you mean 'policy.bimodal.0.learnt'?",
+        ),
         ({"bimodal": [{"task": "mqar", "model": "deltanet"}]}, "policy.bimodal.0.learnt must be given."),
         ({"bimodal": {"task": "mqar"}}, "each bimodal cell is a mapping with task, model and learnt"),
-        ({"bimodal": [BIMODAL | {"model": "deltanat"}]}, "unknown bimodal cell of the policy 'mqar deltanat'; did you mean 'mqar deltanet'?"),
+        (
+            {"bimodal": [BIMODAL | {"model": "deltanat"}]},
+            "unknown bimodal cell of the policy 'mqar deltanat'; did you mean 'mqar deltanet'?",
+        ),
         ({"seeds": 1}, "policy.seeds = 1"),
         ({"drop": -1}, "policy.drop = -1"),
         ({"may_differ": ["python"]}, "policy.may_differ.0 = python"),
     ],
 )
-def test_a_policy_that_is_wrong_is_refused_in_a_sentence(runs: Callable[..., Any], policy: Any, sentence: str) -> None:
+def test_a_policy_that_is_wrong_is_refused_in_a_sentence(
+    runs: Callable[..., Any], policy: Any, sentence: str
+) -> None:
     with pytest.raises(UserError) as refused:
         gated(runs(), runs(), **policy)
     assert sentence in str(refused.value)
@@ -215,9 +254,15 @@ def test_the_kept_baseline_can_be_gated_and_would_show_a_fall() -> None:
     rule = load(ROOT / ".ci" / "gate.yaml").model_dump()
     assert gated(kept, kept, **rule).exit_code == 0
     assert all(one.can_be_red for one in gated(kept, kept, **rule).judged)
-    fallen = [{**result, "metrics": {**result["metrics"], "accuracy": result["metrics"]["accuracy"] - 0.1}} for result in kept]
+    fallen = [
+        {**result, "metrics": {**result["metrics"], "accuracy": result["metrics"]["accuracy"] - 0.1}}
+        for result in kept
+    ]
     assert len(gated(kept, fallen).red) == 8, "ten points are shown in each of them"
     for label in {result["label"] for result in kept}:
-        collapsed = [{**result, "metrics": {"accuracy": result["chance"]}} if result["label"] == label else result for result in kept]
+        collapsed = [
+            {**result, "metrics": {"accuracy": result["chance"]}} if result["label"] == label else result
+            for result in kept
+        ]
         found = gated(kept, collapsed, **rule)
         assert (found.exit_code, [one.pair.name.rpartition(", ")[2] for one in found.red]) == (4, [label])

@@ -18,8 +18,15 @@ GPU = "NVIDIA H200"
 
 
 def fox(label: str = "fox", device: str = GPU, settings: dict[str, Any] | None = None, **more: Any) -> Result:
-    found = a_speed(label, settings={"forget_bias": 8.0, "window": None, "positions": "none"} if settings is None else settings, **more)
-    found["bench"] |= {"device": device, "layer": {**found["bench"]["layer"], "kernel": {"attention": 2, "norms": 2}}}
+    found = a_speed(
+        label,
+        settings={"forget_bias": 8.0, "window": None, "positions": "none"} if settings is None else settings,
+        **more,
+    )
+    found["bench"] |= {
+        "device": device,
+        "layer": {**found["bench"]["layer"], "kernel": {"attention": 2, "norms": 2}},
+    }
     return found
 
 
@@ -57,7 +64,9 @@ def test_an_outdated_speed_stands_in_its_table_without_a_number_and_says_why() -
     assert rows["fox"]["256"] != "–" != rows["deltanet"]["256"]
     old = rows["fox[forget_bias=8]"]
     assert (old["256"], old["growth"], old["roofline"], old["first call, s"]) == ("–", "–", "–", "–")
-    assert old["notes"].startswith("of an older kernel (attention with gates, slopes or a window, commit abcdef0123)")
+    assert old["notes"].startswith(
+        "of an older kernel (attention with gates, slopes or a window, commit abcdef0123)"
+    )
     assert rows["fox[forget_bias=8], fla"]["256"] != "–", "a peer has no kernel of ours"
     assert "older kernel" not in rows["fox"]["notes"] + rows["deltanet"]["notes"]
 
@@ -68,4 +77,6 @@ def test_an_outdated_speed_is_no_point_beside_recall() -> None:
     way = best_way(speeds(results), "train", layers, length=256)
     assert way is not None
     assert [way.why_not(layer) for layer in layers] == [None, "older kernel"]
-    assert [series.rate(256, AS_CALLED) is None for series in speeds(results)[0].series if series.side == OURS].count(True) == 1
+    assert [
+        series.rate(256, AS_CALLED) is None for series in speeds(results)[0].series if series.side == OURS
+    ].count(True) == 1

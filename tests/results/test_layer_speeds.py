@@ -45,14 +45,20 @@ def test_another_layer_a_peer_and_a_sequence_alone_do_not_count() -> None:
     other = [a_speed(settings={"heads": 9}), a_speed("kda"), a_speed(question="decode", batch=1)]
     assert best_way(speeds(other), "train", LAYERS, length=256) is None
     assert best_way(speeds(other), "decode", LAYERS, length=256) is None
-    assert named(found([a_speed(peer="fla")])) == {"deltanet": pytest.approx(1024)}, "the peer took twice as long"
+    assert named(found([a_speed(peer="fla")])) == {"deltanet": pytest.approx(1024)}, (
+        "the peer took twice as long"
+    )
 
 
 def test_what_was_not_measured_soundly_has_a_word_and_no_rate() -> None:
     results = [a_speed(), a_speed("gla", marks=["busy"]), a_speed("attention", status="oom", sides={})]
     way = found(results)
     assert named(way) == {"deltanet": pytest.approx(1024)}
-    assert {label: way.why_not(layer) for layer, label in LAYERS.items()} == {"deltanet": None, "gla": "busy", "attention": "oom"}
+    assert {label: way.why_not(layer) for layer, label in LAYERS.items()} == {
+        "deltanet": None,
+        "gla": "busy",
+        "attention": "oom",
+    }
     (only,) = found(results[1:2]).results.values()
     assert only["label"] == "gla", "a way in which nothing was sound says so, if there is no other"
 
@@ -60,9 +66,15 @@ def test_what_was_not_measured_soundly_has_a_word_and_no_rate() -> None:
 def test_all_are_timed_alike() -> None:
     both, called = [a_speed("gla", gpu=True), a_speed("deltanet", gpu=True)], a_speed("attention")
     assert (found(both).timing, named(found(both))["gla"]) == (REPLAYED, pytest.approx(2048))
-    assert (found([*both, called]).timing, named(found([*both, called]))["gla"]) == (AS_CALLED, pytest.approx(1024))
+    assert (found([*both, called]).timing, named(found([*both, called]))["gla"]) == (
+        AS_CALLED,
+        pytest.approx(1024),
+    )
 
 
 def test_what_was_measured_is_said() -> None:
-    assert found([a_speed()]).about == "training at T 256, 1,024 tokens a batch, as called, fp32, a CPU, 2 threads"
+    assert (
+        found([a_speed()]).about
+        == "training at T 256, 1,024 tokens a batch, as called, fp32, a CPU, 2 threads"
+    )
     assert found([a_speed(question="decode")], "decode").words == "decoding after 256 tokens, 4 sequences"

@@ -11,7 +11,9 @@ from tests.results.gating import NOISE, SEEDS, gated, sentences
 @pytest.fixture
 def runs(a_result: Callable[..., Any]) -> Callable[..., list[Any]]:
     """Six seeds of a model about a score."""
-    return lambda label="deltanet", score=0.8, seeds=SEEDS, **more: [a_result(label, seed, score + NOISE[seed % 6], **more) for seed in seeds]
+    return lambda label="deltanet", score=0.8, seeds=SEEDS, **more: [
+        a_result(label, seed, score + NOISE[seed % 6], **more) for seed in seeds
+    ]
 
 
 def changed(results: list[Any], change: Callable[[Any], None]) -> list[Any]:
@@ -54,8 +56,14 @@ def test_code_may_differ(runs: Callable[..., Any], change: Callable[[Any], None]
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (in_cell("device", value="NVIDIA H200"), "Device is cpu in the baseline and NVIDIA H200 in the candidate"),
-        (lambda r: r["environment"].update(packages={"torch": "2.9.0+cpu"}), "Torch is unknown in the baseline and 2.9.0 in the candidate"),
+        (
+            in_cell("device", value="NVIDIA H200"),
+            "Device is cpu in the baseline and NVIDIA H200 in the candidate",
+        ),
+        (
+            lambda r: r["environment"].update(packages={"torch": "2.9.0+cpu"}),
+            "Torch is unknown in the baseline and 2.9.0 in the candidate",
+        ),
         (
             in_cell("task", "version", value=2),
             "Task mqar is version 1, of draws 0 in the baseline and version 2, of draws 0 in the candidate",
@@ -66,7 +74,10 @@ def test_code_may_differ(runs: Callable[..., Any], change: Callable[[Any], None]
         ),
         (
             in_cell("task", "source", value="ab" * 32),
-            "Task mqar is version 1, of draws 0 in the baseline and version 1, source abababab, of draws 0 in the candidate",
+            (
+                "Task mqar is version 1, of draws 0 in the baseline and version 1, source abababab, of draws"
+                " 0 in the candidate"
+            ),
         ),
     ],
 )
@@ -77,18 +88,30 @@ def test_what_matters_must_agree(runs: Callable[..., Any], change: Callable[[Any
     assert sentences(runs() + others[0], changed(runs(score=0.5), change) + others[1]) == (5, (said,))
 
 
-def test_builds_of_one_torch_and_a_cpus_triton_do_not_matter_but_a_gpus_does(runs: Callable[..., Any]) -> None:
+def test_builds_of_one_torch_and_a_cpus_triton_do_not_matter_but_a_gpus_does(
+    runs: Callable[..., Any],
+) -> None:
     def on(device: str, **packages: str) -> list[Any]:
         return changed(runs(device=device), lambda result: result["environment"].update(packages=packages))
 
-    assert gated(on("cpu", torch="2.9.0+cpu", triton="3.4"), on("cpu", torch="2.9.0", triton="3.5")).exit_code == 0
+    assert (
+        gated(on("cpu", torch="2.9.0+cpu", triton="3.4"), on("cpu", torch="2.9.0", triton="3.5")).exit_code
+        == 0
+    )
     card = "NVIDIA H200"
     assert sentences(on(card, torch="2.9.0", triton="3.4"), on(card, torch="2.9.0", triton="3.5"))[0] == 5
-    assert sentences(on(card, torch="2.9.0", triton="3.4"), on(card, torch="2.9.1", triton="3.5"), may_differ=["torch", "triton"]) == (0, ())
+    assert sentences(
+        on(card, torch="2.9.0", triton="3.4"),
+        on(card, torch="2.9.1", triton="3.5"),
+        may_differ=["torch", "triton"],
+    ) == (0, ())
 
 
 def test_another_setting_is_another_cell_and_a_new_one_is_not(runs: Callable[..., Any]) -> None:
-    assert sentences(runs(), runs(heads=4)) == (5, ("mqar quick native, deltanet (heads 2) is missing in the candidate.",))
+    assert sentences(runs(), runs(heads=4)) == (
+        5,
+        ("mqar quick native, deltanet (heads 2) is missing in the candidate.",),
+    )
     added = changed(runs(), in_cell(*LAYER, "settings", "gate", value="none"))
     assert gated(runs(), added) == gated(added, runs()) == gated(runs(), runs())
     code, problems = sentences(runs() + runs("kda"), added)
@@ -96,7 +119,12 @@ def test_another_setting_is_another_cell_and_a_new_one_is_not(runs: Callable[...
 
 
 def test_a_mixture_is_not_the_task_alone(runs: Callable[..., Any]) -> None:
-    assert gated(runs(), changed(runs(), in_cell("task", "test", value=[{"settings": {"kv_pairs": 8}}]))).exit_code == 5
+    assert (
+        gated(
+            runs(), changed(runs(), in_cell("task", "test", value=[{"settings": {"kv_pairs": 8}}]))
+        ).exit_code
+        == 5
+    )
 
 
 def test_which_of_two_a_new_setting_belongs_to_is_not_guessed(runs: Callable[..., Any]) -> None:
@@ -105,7 +133,9 @@ def test_which_of_two_a_new_setting_belongs_to_is_not_guessed(runs: Callable[...
     assert sentences(two, added)[0] == 5
 
 
-def test_a_rate_that_was_searched_for_is_an_answer_and_one_that_was_given_a_question(runs: Callable[..., Any]) -> None:
+def test_a_rate_that_was_searched_for_is_an_answer_and_one_that_was_given_a_question(
+    runs: Callable[..., Any],
+) -> None:
     found = {"seeds": [1000], "best": 0.01, "edge": False, "accuracies": []}
     assert gated(runs(search=found, lr=0.01), runs(search=found, lr=0.003)).exit_code == 0
     assert gated(runs(lr=0.01), runs(lr=0.003)).exit_code == 5

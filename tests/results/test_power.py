@@ -29,7 +29,9 @@ NOISES = {
 def runs(a_result: Callable[..., Any]) -> Runs:
     """Seeds of models about a score; noise: by seed."""
     return lambda score, seeds, noise=(0.0,) * 8, labels=("deltanet",), **more: [
-        a_result(label, seed, max(0.0, score + noise[seed]), **more) for label in labels for seed in range(seeds)
+        a_result(label, seed, max(0.0, score + noise[seed]), **more)
+        for label in labels
+        for seed in range(seeds)
     ]
 
 
@@ -37,20 +39,28 @@ def runs(a_result: Callable[..., Any]) -> Runs:
 @pytest.mark.parametrize("seeds", range(2, 9))
 @pytest.mark.parametrize("alpha", [0.05, 0.01, 0.001])
 def test_a_total_collapse_never_passes(runs: Runs, seeds: int, alpha: float) -> None:
-    """From .99 to .01, in one cell of several, by either test, with any noise on either side, or as every seed diverges."""
+    """From .99 to .01, in one cell of several, by either test, with any noise on either side, or as every
+    seed diverges."""
     codes = set()
-    for cells, bimodal, (before, after) in product((1, 2, 8), (False, True), product(NOISES.values(), repeat=2)):
+    for cells, bimodal, (before, after) in product(
+        (1, 2, 8), (False, True), product(NOISES.values(), repeat=2)
+    ):
         others = runs(0.9, seeds, NOISES["little"], [f"other{i}" for i in range(cells - 1)])
         policy = {"seeds": seeds, "alpha": alpha, "bimodal": [BIMODAL] if bimodal else []}
         base = runs(0.99, seeds, before)
-        for fallen in (runs(0.01, seeds, [abs(noise) for noise in after]), runs(0, seeds, status="diverged", metrics={})):
+        for fallen in (
+            runs(0.01, seeds, [abs(noise) for noise in after]),
+            runs(0, seeds, status="diverged", metrics={}),
+        ):
             found = gated(base + others, fallen + others, **policy)
             codes.add(found.exit_code)
             told = {one.pair.name: one.verdict for one in found.judged}["mqar quick native, deltanet"]
             assert found.exit_code in (4, 5), (cells, bimodal, before, after)
             assert told in {Verdict.red, Verdict.powerless, Verdict.collapsed, Verdict.noisy}
             same = gated(base + others, base + others, **policy)
-            assert same.exit_code == (5 if told is Verdict.powerless else same.exit_code), "it is told before anything fell, too"
+            assert same.exit_code == (5 if told is Verdict.powerless else same.exit_code), (
+                "it is told before anything fell, too"
+            )
     assert codes <= {4, 5}
     assert 4 in codes
 
@@ -69,8 +79,11 @@ def test_a_total_collapse_never_passes(runs: Runs, seeds: int, alpha: float) -> 
         (7, 0.001, 1, None),
     ],
 )
-def test_a_bimodal_cell_says_how_many_seeds_it_would_take(runs: Runs, seeds: int, alpha: float, cells: int, needed: int | None) -> None:
-    """Of n and n seeds the most extreme outcome has p 1 / C(2n, n); 1/20 itself is not below .05, whatever rounding makes of it."""
+def test_a_bimodal_cell_says_how_many_seeds_it_would_take(
+    runs: Runs, seeds: int, alpha: float, cells: int, needed: int | None
+) -> None:
+    """Of n and n seeds the most extreme outcome has p 1 / C(2n, n); 1/20 itself is not below .05, whatever
+    rounding makes of it."""
     labels = ["deltanet", *(f"other{i}" for i in range(cells - 1))]
     base = runs(0.99, seeds, NOISES["little"], labels)
     found = gated(base, base, seeds=seeds, alpha=alpha, bimodal=[BIMODAL])
@@ -80,8 +93,11 @@ def test_a_bimodal_cell_says_how_many_seeds_it_would_take(runs: Runs, seeds: int
         assert cells / comb(2 * needed, needed) < alpha <= cells / comb(2 * (needed - 1), needed - 1)
         among = f"{cells} cell{'s' if cells > 1 else ''}"
         assert found.problems == (
-            f"mqar quick native, deltanet cannot be red: with {seeds} seeds on each side not even a fall of all to chance is shown at {alpha:g} among {among}; "
-            f"{needed} seeds on each side would do.",
+            (
+                f"mqar quick native, deltanet cannot be red: with {seeds} seeds on each side not even a fall"
+                f" of all to chance is shown at {alpha:g} among {among}; {needed} seeds on each side"
+                " would do."
+            ),
         )
 
 
@@ -91,7 +107,12 @@ def test_it_is_shown_in_the_table_in_json_and_in_markdown(runs: Runs) -> None:
     (row,) = rows(found)
     assert row[6] == "cannot be red with fewer than 4 seeds"
     (cell,) = plain(found, Policy())["cells"]
-    assert (cell["verdict"], cell["can_be_red"], cell["seeds_needed"], cell["red"]) == ("cannot be red", False, 4, False)
+    assert (cell["verdict"], cell["can_be_red"], cell["seeds_needed"], cell["red"]) == (
+        "cannot be red",
+        False,
+        4,
+        False,
+    )
     assert "| cannot be red with fewer than 4 seeds |" in page(found, Policy())
     assert outcome(found) == "1 cell gated, 1 reason why it is not comparable."
 
@@ -108,9 +129,15 @@ def test_by_the_means_it_depends_on_the_spread_of_the_baseline(runs: Runs) -> No
 def test_what_no_number_of_seeds_would_show_says_why(runs: Runs) -> None:
     base = runs(0.5, 6)
     said = "mqar quick native, deltanet cannot be red: "
-    assert gated(base, base, bimodal=[BIMODAL]).problems == (f"{said}no seed of the baseline has learnt it by the policy, 0.9, so that none can stop to.",)
-    assert gated(base, base, drop=0.4).problems == (f"{said}from 0.500 to chance, 0.125, is no more than the policy lets fall, 0.4.",)
-    assert gated(base, base, bimodal=[BIMODAL | {"learnt": 0.1}]).problems == (f"{said}chance, 0.125, counts as learnt by the policy, 0.1.",)
+    assert gated(base, base, bimodal=[BIMODAL]).problems == (
+        f"{said}no seed of the baseline has learnt it by the policy, 0.9, so that none can stop to.",
+    )
+    assert gated(base, base, drop=0.4).problems == (
+        f"{said}from 0.500 to chance, 0.125, is no more than the policy lets fall, 0.4.",
+    )
+    assert gated(base, base, bimodal=[BIMODAL | {"learnt": 0.1}]).problems == (
+        f"{said}chance, 0.125, counts as learnt by the policy, 0.1.",
+    )
     assert gated(base, base, bimodal=[BIMODAL | {"learnt": 0.49}]).exit_code == 0
 
 
@@ -132,25 +159,47 @@ def test_at_chance_on_both_sides_is_uninformative(runs: Runs) -> None:
     alone = gated(idle, idle)
     assert alone.exit_code == 5
     assert alone.problems == (
-        "Both sides are at chance in all that is gated, where nothing can get worse: mqar quick native, deltanet; gate a task that the baseline learns.",
+        (
+            "Both sides are at chance in all that is gated, where nothing can get worse: mqar quick native,"
+            " deltanet; gate a task that the baseline learns."
+        ),
     )
-    assert gated(idle, runs(0.9, 6)).judged[0].verdict is Verdict.ok, "what rose from chance has not got worse"
+    assert gated(idle, runs(0.9, 6)).judged[0].verdict is Verdict.ok, (
+        "what rose from chance has not got worse"
+    )
 
 
 def test_that_all_seeds_diverge_where_nothing_was_learnt_is_shown_or_told(runs: Runs) -> None:
     well = runs(0.9, 3, NOISES["little"], ["gla"])
     diverged = runs(0, 3, status="diverged", metrics={})
     found = gated(runs(0.1, 3) + well, diverged + well, seeds=3)
-    assert (found.exit_code, found.judged[0].verdict, found.judged[0].seeds_needed) == (5, Verdict.diverged, 4)
-    said = "mqar quick native, deltanet: all 3 seeds diverge now and 0 did, which is not shown at 0.05 among 2 cells; 4 seeds on each side would do."
+    assert (found.exit_code, found.judged[0].verdict, found.judged[0].seeds_needed) == (
+        5,
+        Verdict.diverged,
+        4,
+    )
+    said = (
+        "mqar quick native, deltanet: all 3 seeds diverge now and 0 did, which is not shown at 0.05 among 2"
+        " cells; 4 seeds on each side would do."
+    )
     assert found.problems == (said,)
-    assert gated(runs(0.1, 4) + runs(0.9, 4, labels=["gla"]), runs(0, 4, status="diverged", metrics={}) + runs(0.9, 4, labels=["gla"]), seeds=4).exit_code == 4
+    assert (
+        gated(
+            runs(0.1, 4) + runs(0.9, 4, labels=["gla"]),
+            runs(0, 4, status="diverged", metrics={}) + runs(0.9, 4, labels=["gla"]),
+            seeds=4,
+        ).exit_code
+        == 4
+    )
 
 
 def test_a_fall_to_chance_that_noise_hides_says_how_many_seeds_would_show_it(runs: Runs) -> None:
     (one,) = (found := gated(runs(0.99, 2), runs(0.135, 2, [0.1, -0.1]), seeds=2, alpha=0.01)).judged
     assert (one.verdict, found.exit_code, one.seeds_needed) == (Verdict.collapsed, 5, 3)
-    said = "mqar quick native, deltanet is at chance now, and 2 seeds do not show at 0.01 among 1 cell that it fell; 3 seeds on each side would do."
+    said = (
+        "mqar quick native, deltanet is at chance now, and 2 seeds do not show at 0.01 among 1 cell that it"
+        " fell; 3 seeds on each side would do."
+    )
     assert found.problems == (said,)
 
 
@@ -158,8 +207,10 @@ def test_a_fall_whose_noise_would_hide_a_fall_to_chance_is_told(runs: Runs) -> N
     (one,) = (found := gated(runs(0.99, 2), runs(0.3, 2, [0.3, -0.3]), seeds=2)).judged
     assert (one.verdict, found.exit_code, one.seeds_needed) == (Verdict.noisy, 5, 3)
     assert found.problems == (
-        "mqar quick native, deltanet fell, and its 2 seeds lie so far apart that not even a mean at chance would be shown at 0.05 among 1 cell; "
-        "3 seeds on each side would do.",
+        (
+            "mqar quick native, deltanet fell, and its 2 seeds lie so far apart that not even a mean at"
+            " chance would be shown at 0.05 among 1 cell; 3 seeds on each side would do."
+        ),
     )
     half = gated(runs(0.99, 6), runs(0.99, 6, [0, 0, 0, 0, 0, -0.5]))
     assert (half.exit_code, half.judged[0].verdict) == (0, Verdict.fell), "six seeds would show more"
@@ -172,7 +223,10 @@ def test_no_candidate_at_chance_has_a_lower_p(baseline: Sequence[float]) -> None
     lowest = collapse_p(baseline, chance=0.125, learnt=None, seeds=seeds)
     spread = [1.0, -1.0, *[0.0] * (seeds - 2)]
     tried = [
-        ttest_ind([0.125 + reach * step for step in spread], baseline, equal_var=False, alternative="less").pvalue for reach in [i / 500 for i in range(1, 200)]
+        ttest_ind(
+            [0.125 + reach * step for step in spread], baseline, equal_var=False, alternative="less"
+        ).pvalue
+        for reach in [i / 500 for i in range(1, 200)]
     ]
     assert 0.75 * min(tried) < lowest < 1.01 * min(tried)
 
@@ -188,6 +242,9 @@ def test_the_seeds_it_takes_are_enough_and_one_fewer_are_not() -> None:
 
 
 def test_the_correction_is_that_of_a_cell_that_falls_alone() -> None:
-    pairs = [Pair("mine", [0.99] * 5, [0.99] * 5, 0.9), *[Pair(str(i), [0.9] * 5, [0.9] * 5) for i in range(12)]]
+    pairs = [
+        Pair("mine", [0.99] * 5, [0.99] * 5, 0.9),
+        *[Pair(str(i), [0.9] * 5, [0.9] * 5) for i in range(12)],
+    ]
     assert judge(pairs, Policy())[0].verdict is Verdict.powerless, "13 / C(10, 5) is more than .05"
     assert judge(pairs[:12], Policy())[0].verdict is Verdict.ok

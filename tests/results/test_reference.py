@@ -38,8 +38,12 @@ def test_every_store_that_is_shipped_is_in_the_wheel_and_no_table() -> None:
     patterns = settings["tool"]["setuptools"]["package-data"]["linbench"]
     package = Path(linbench.__file__).parent
     stores = [store.folder.relative_to(package).as_posix() for store in stores_at(REFERENCE)]
-    assert sorted(stores) == sorted(Path(pattern).parent.as_posix() for pattern in patterns if pattern.startswith(REFERENCE))
-    assert all(any(fnmatch.fnmatch(f"{folder}/{IDS[0]}.json", pattern) for pattern in patterns) for folder in stores)
+    assert sorted(stores) == sorted(
+        Path(pattern).parent.as_posix() for pattern in patterns if pattern.startswith(REFERENCE)
+    )
+    assert all(
+        any(fnmatch.fnmatch(f"{folder}/{IDS[0]}.json", pattern) for pattern in patterns) for folder in stores
+    )
     assert {Path(folder).parts[1] for folder in stores} == set(SHIPPED)
 
 
@@ -55,7 +59,11 @@ def test_they_are_one_store_in_the_order_of_their_ids() -> None:
     assert [result["id"] for result in store.all()] == IDS
     assert [store.get(name) for name in IDS] == store.all()
     assert store.get("d" * 64) is None
-    assert [result["id"] for one in stores_below(REFERENCE) for result in one.all(CELL)] == [IDS[1], IDS[0], IDS[2]]
+    assert [result["id"] for one in stores_below(REFERENCE) for result in one.all(CELL)] == [
+        IDS[1],
+        IDS[0],
+        IDS[2],
+    ]
 
 
 def test_what_cannot_be_trusted_is_set_aside_wherever_it_stands(shipped: Path) -> None:
@@ -73,7 +81,10 @@ def test_nothing_is_added_to_them() -> None:
     with store.claim(IDS[0]) as ours:
         assert ours
     for cell in (IDS[2], "d" * 64):
-        with pytest.raises(UserError, match="which are only read; name a folder of yours with --into"), store.claim(cell):
+        with (
+            pytest.raises(UserError, match="which are only read; name a folder of yours with --into"),
+            store.claim(cell),
+        ):
             pass
     with pytest.raises(UserError, match="only read"):
         store.put({"id": "d" * 64})
@@ -84,7 +95,9 @@ def test_nothing_is_added_to_them() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shipped")
-def test_every_verb_that_takes_a_folder_of_results_knows_the_name(linbench: Callable[..., Any], tmp_path: Path) -> None:
+def test_every_verb_that_takes_a_folder_of_results_knows_the_name(
+    linbench: Callable[..., Any], tmp_path: Path
+) -> None:
     assert "deltanet" in linbench("table", "--results", REFERENCE).out
     for verb in ("figures", "report"):
         assert "say with --save where to write" in linbench(verb, "--results", REFERENCE).err
@@ -94,15 +107,30 @@ def test_every_verb_that_takes_a_folder_of_results_knows_the_name(linbench: Call
     assert linbench("gate", "--baseline", REFERENCE, "--candidate", REFERENCE).code in (0, 5)
     assert linbench("claims", "C1", "--results", REFERENCE).code == 0
     assert linbench("sweep", "quick", "--dry-run", "--results", REFERENCE).code == 0
-    ended = linbench("bench", "length", "--preset", "tiny", "--models", "deltanet", "--device", "cpu", "--results", REFERENCE)
+    ended = linbench(
+        "bench",
+        "length",
+        "--preset",
+        "tiny",
+        "--models",
+        "deltanet",
+        "--device",
+        "cpu",
+        "--results",
+        REFERENCE,
+    )
     assert (ended.code, "are only read" in ended.err) == (2, True)
     ended = linbench("run", "mqar", "--model", "deltanet", "--device", "cpu", "--results", REFERENCE)
     assert (ended.code, "are only read" in ended.err) == (2, True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["drawn", "package", "page.html"], "nothing is written beside"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["drawn", "package", "page.html"], (
+        "nothing is written beside"
+    )
 
 
 @pytest.mark.usefixtures("shipped")
-def test_claims_are_held_against_ones_own_results_and_those_that_come_with_linbench(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claims_are_held_against_ones_own_results_and_those_that_come_with_linbench(
+    linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     read: list[str] = []
     below = reference.stores_below
     monkeypatch.setattr(reference, "stores_below", lambda folder: read.append(str(folder)) or below(folder))

@@ -1,4 +1,5 @@
-"""The tables and pictures in the repository, its README and its docs say what the stored results say, and none is missing."""
+"""The tables and pictures in the repository, its README and its docs say what the stored results say, and
+none is missing."""
 
 import itertools
 import json
@@ -33,7 +34,9 @@ STORES = {name: ROOT / "results" / name for name in ("cpu", "cpu/zoo-quick", "h1
 DEVICES = {"h100": "NVIDIA H100 80GB HBM3", "h200": "NVIDIA H200"}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 REDRAW = "`make figures RESULTS=results/cpu`, and so for each of the stores, makes them anew"
-each_store = pytest.mark.parametrize("store", [pytest.param(name, marks=pytest.mark.slow if name in DEVICES else ()) for name in STORES])
+each_store = pytest.mark.parametrize(
+    "store", [pytest.param(name, marks=pytest.mark.slow if name in DEVICES else ()) for name in STORES]
+)
 """Those of GPUs are a thousand results each, and more."""
 
 
@@ -56,7 +59,11 @@ def compared(store: str) -> list[Comparison]:
 
 
 def test_there_are_reference_results() -> None:
-    assert {found.slug for found in compared("cpu")} == {"mqar-quick-native", "mqar-quick-hard-controlled", "variable_overwrite-quick-controlled"}
+    assert {found.slug for found in compared("cpu")} == {
+        "mqar-quick-native",
+        "mqar-quick-hard-controlled",
+        "variable_overwrite-quick-controlled",
+    }
 
 
 @pytest.mark.slow
@@ -67,21 +74,32 @@ def test_there_are_those_of_a_gpu() -> None:
 @each_store
 def test_they_are_of_one_kind_of_device(store: str) -> None:
     devices = {result["cell"]["device"] for found in compared(store) for result in found.results}
-    devices |= {result["bench"]["device"] for kind, results in kept(store).items() if kind != CELL for result in results if store in DEVICES}
+    devices |= {
+        result["bench"]["device"]
+        for kind, results in kept(store).items()
+        if kind != CELL
+        for result in results
+        if store in DEVICES
+    }
     assert devices == {DEVICES.get(store, "cpu")}
 
 
 @each_store
 def test_they_are_of_committed_code(store: str) -> None:
     results = itertools.chain(*kept(store).values())
-    assert all(result["environment"]["commit"] and result["environment"]["dirty"] is False for result in results)
+    assert all(
+        result["environment"]["commit"] and result["environment"]["dirty"] is False for result in results
+    )
 
 
 @pytest.mark.slow
 @each_store
 def test_kept_tables_are_those_of_the_kept_results(store: str, tmp_path: Path) -> None:
     """Byte for byte; none is missing and none is left over."""
-    written = [*save_tables(compared(store), tmp_path), *save_words([*speed_tables(kept(store)[SPEED]), *bench_tables(benched(kept(store)))], tmp_path)]
+    written = [
+        *save_tables(compared(store), tmp_path),
+        *save_words([*speed_tables(kept(store)[SPEED]), *bench_tables(benched(kept(store)))], tmp_path),
+    ]
     made = {path.name: path.read_bytes() for path in written}
     there = {path.name: path.read_bytes() for path in (STORES[store] / "tables").iterdir()}
     assert sorted(there) == sorted(made), REDRAW
@@ -96,29 +114,46 @@ def test_kept_figures_were_drawn_from_the_kept_results(store: str) -> None:
         every = drawings(comparison)
         there = [drawing for drawing in every if (folder / f"{drawing.slug}.txt").exists()]
         assert f"{comparison.slug}-learning-curves" in [drawing.slug for drawing in there]
-        assert [drawing.slug for drawing in every if drawing not in there and drawing.draw(Figure())] == [], REDRAW
+        assert [drawing.slug for drawing in every if drawing not in there and drawing.draw(Figure())] == [], (
+            REDRAW
+        )
         assert_kept(there, folder)
 
 
 @each_store
 def test_kept_figures_of_speeds_were_drawn_from_the_kept_results(store: str) -> None:
-    assert_kept([*speed_drawings(kept(store)[SPEED], compared(store)), *bench_drawings(benched(kept(store)))], STORES[store] / "figures")
+    assert_kept(
+        [*speed_drawings(kept(store)[SPEED], compared(store)), *bench_drawings(benched(kept(store)))],
+        STORES[store] / "figures",
+    )
 
 
 def assert_kept(found: list[Drawing], folder: Path, formats: Sequence[str] = USUAL) -> None:
     """Each with the hash of its results inside and their caption beside."""
     for drawing in found:
-        assert (folder / f"{drawing.slug}.txt").read_text(encoding="utf-8") == f"{drawing.caption}\n{drawing.about}.\n", REDRAW
-        assert all(drawing.about.encode() in (folder / f"{drawing.slug}.{suffix}").read_bytes() for suffix in formats), REDRAW
+        assert (folder / f"{drawing.slug}.txt").read_text(
+            encoding="utf-8"
+        ) == f"{drawing.caption}\n{drawing.about}.\n", REDRAW
+        assert all(
+            drawing.about.encode() in (folder / f"{drawing.slug}.{suffix}").read_bytes() for suffix in formats
+        ), REDRAW
 
 
 @pytest.mark.slow
 @each_store
 def test_no_figure_is_kept_without_results(store: str) -> None:
     slugs = {drawing.slug for comparison in compared(store) for drawing in drawings(comparison)}
-    slugs |= {drawing.slug for drawing in [*speed_drawings(kept(store)[SPEED], compared(store)), *bench_drawings(benched(kept(store)))]}
+    slugs |= {
+        drawing.slug
+        for drawing in [
+            *speed_drawings(kept(store)[SPEED], compared(store)),
+            *bench_drawings(benched(kept(store))),
+        ]
+    }
     wanted = {f"{slug}.{suffix}" for slug in slugs for suffix in ("txt", *USUAL)}
-    assert [path.name for path in (STORES[store] / "figures").iterdir() if path.name not in wanted] == [], REDRAW
+    assert [path.name for path in (STORES[store] / "figures").iterdir() if path.name not in wanted] == [], (
+        REDRAW
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -129,8 +164,12 @@ def test_every_picture_that_is_shown_is_there(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_table_that_is_shown_is_a_kept_one(page: Path) -> None:
-    for name, table in re.findall(r"<!-- (results/\S+\.md) -->\n((?:\|.*\n)+)", page.read_text(encoding="utf-8")):
-        assert (ROOT / name).read_text(encoding="utf-8").split("\n\n")[1] == table.rstrip("\n"), f"{page.name} does not show {name}"
+    for name, table in re.findall(
+        r"<!-- (results/\S+\.md) -->\n((?:\|.*\n)+)", page.read_text(encoding="utf-8")
+    ):
+        assert (ROOT / name).read_text(encoding="utf-8").split("\n\n")[1] == table.rstrip("\n"), (
+            f"{page.name} does not show {name}"
+        )
 
 
 def cpu_pages() -> str:
@@ -146,7 +185,8 @@ def test_the_readme_and_the_guide_show_tables_and_pictures_of_every_result_of_th
 
 
 def test_the_numbers_of_these_tables_are_those_of_the_kept_results_by_todays_chance() -> None:
-    """Worked out from the files alone: the mean over seeds, and how far it lies above the chance that the task has now."""
+    """Worked out from the files alone: the mean over seeds, and how far it lies above the chance that the
+    task has now."""
     text = cpu_pages()
     for comparison in compared("cpu"):
         (shown,) = re.findall(rf"<!-- results/cpu/tables/{comparison.slug}.md -->\n((?:\|.*\n)+)", text)
@@ -154,7 +194,10 @@ def test_the_numbers_of_these_tables_are_those_of_the_kept_results_by_todays_cha
         names, told = rows[0], {row[0]: row for row in rows[2:]}
         cls = registry("task").find(comparison.task).cls
         for row in comparison.rows:
-            files = [json.loads((STORES["cpu"] / f"{result['id']}.json").read_text(encoding="utf-8")) for result in row.results]
+            files = [
+                json.loads((STORES["cpu"] / f"{result['id']}.json").read_text(encoding="utf-8"))
+                for result in row.results
+            ]
             accuracy = fmean(one["metrics"]["accuracy"] for one in files)
             chance = cls(cls.Settings.parse(files[0]["cell"]["task"]["settings"], where="task")).chance()
             words = dict(zip(names, told.pop(row.label), strict=True))
@@ -169,14 +212,19 @@ def test_the_page_of_claims_says_and_shows_what_the_kept_results_do(monkeypatch:
     monkeypatch.chdir(ROOT)
     stored, path = Stored(below(Path("results"))), Path("docs/claims.md")
     verdicts = [verdict(claim, stored) for claim in claims().values()]
-    assert path.read_text(encoding="utf-8") == page(verdicts, stored, command="linbench claims --save docs/claims.md", beside=path)
+    assert path.read_text(encoding="utf-8") == page(
+        verdicts, stored, command="linbench claims --save docs/claims.md", beside=path
+    )
     drawn = [drawing for found in verdicts for drawing in claim_drawings(found)]
     assert_kept(drawn, pictures(path), ["png"])
-    assert sorted(one.name for one in pictures(path).iterdir()) == sorted(f"{one.slug}.{suffix}" for one in drawn for suffix in ("png", "txt"))
+    assert sorted(one.name for one in pictures(path).iterdir()) == sorted(
+        f"{one.slug}.{suffix}" for one in drawn for suffix in ("png", "txt")
+    )
 
 
 def test_hard_tells_the_four_models_apart() -> None:
-    """In the mean every model is a twentieth from the next; the sum is below, and softmax above, every seed of all others."""
+    """In the mean every model is a twentieth from the next; the sum is below, and softmax above, every seed
+    of all others."""
     (hard,) = (found for found in compared("cpu") if found.slug == "mqar-quick-hard-controlled")
     ranked = sorted(hard.rows, key=lambda row: row.mean or 0.0)
     assert [row.label for row in ranked] == ["linear_attention", "gated_deltanet", "deltanet", "attention"]

@@ -28,7 +28,13 @@ def scored() -> Iterator[None]:
     rescore._chance.cache_clear()
 
 
-def a_result(name: str = "mqar", version: int = MQAR.version, source: str | None = None, settings: dict[str, Any] = OLD, **more: Any) -> Result:
+def a_result(
+    name: str = "mqar",
+    version: int = MQAR.version,
+    source: str | None = None,
+    settings: dict[str, Any] = OLD,
+    **more: Any,
+) -> Result:
     task = {"name": name, "version": version, "source": source, "settings": settings, **more.pop("task", {})}
     whole = a_record("a" * 64, chance=0.125)
     del whole["scoring"]
@@ -49,15 +55,23 @@ def test_an_older_result_is_read_with_todays_chance_and_its_file_stays(tmp_path:
 
 def test_each_test_has_the_chance_of_its_own_settings_and_the_whole_their_mean() -> None:
     parts = [{**OLD, "kv_pairs": pairs} for pairs in (2, 8)]
-    tests = [{"settings": part, "chance": 1 / part["kv_pairs"], "metrics": {"accuracy": 1.0}} for part in parts]
+    tests = [
+        {"settings": part, "chance": 1 / part["kv_pairs"], "metrics": {"accuracy": 1.0}} for part in parts
+    ]
     found = rescored(a_result(task={"test": [{"settings": part} for part in parts]}, tests=tests))
-    assert [test["chance"] for test in found["tests"]] == pytest.approx([chance(kv_pairs=2), chance(kv_pairs=8)])
+    assert [test["chance"] for test in found["tests"]] == pytest.approx(
+        [chance(kv_pairs=2), chance(kv_pairs=8)]
+    )
     assert found["chance"] == pytest.approx((chance(kv_pairs=2) + chance(kv_pairs=8)) / 2)
     assert [test["metrics"] for test in found["tests"]] == [test["metrics"] for test in tests]
 
 
 def test_what_is_scored_as_today_or_comes_to_the_same_stays_the_very_object() -> None:
-    for result in (a_result(scoring=MQAR.scoring), a_result(chance=chance() * (1 + 1e-15)), {"schema": 3, "id": "a" * 64, "kind": "speed"}):
+    for result in (
+        a_result(scoring=MQAR.scoring),
+        a_result(chance=chance() * (1 + 1e-15)),
+        {"schema": 3, "id": "a" * 64, "kind": "speed"},
+    ):
         assert rescored(result) is result
 
 
@@ -80,7 +94,15 @@ def test_who_raises_scoring_has_every_older_result_rescored(monkeypatch: pytest.
         {"tests": [{"settings": OLD, "chance": 0.125}] * 2},
         {"settings": {**OLD, "seq_len": 1 << 40, "kv_pairs": 1 << 20, "vocab_size": 1 << 30}},
     ],
-    ids=["gone", "by path", "another version", "another source", "settings that are refused", "tests that its cell has not", "settings without end"],
+    ids=[
+        "gone",
+        "by path",
+        "another version",
+        "another source",
+        "settings that are refused",
+        "tests that its cell has not",
+        "settings without end",
+    ],
 )
 def test_what_cannot_be_made_again_keeps_its_chance_and_says_so(other: dict[str, Any]) -> None:
     found = rescored(a_result(**other))
@@ -104,5 +126,13 @@ def test_no_file_that_a_result_names_is_run(tmp_path: Path) -> None:
 def test_reading_loads_no_compiler(tmp_path: Path) -> None:
     Store(tmp_path).put(a_result())
     seen = "print(*{'triton', 'torch._dynamo'} & {*sys.modules})"
-    code = f"import sys; from linbench.results.store import Store; assert Store({str(tmp_path)!r}).all()[0]['scoring']; {seen}"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""
+    code = (
+        "import sys; from linbench.results.store import Store; assert"
+        f" Store({str(tmp_path)!r}).all()[0]['scoring']; {seen}"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == ""
+    )

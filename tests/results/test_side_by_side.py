@@ -9,16 +9,27 @@ from linbench.results.side_by_side import SideBySide, side_by_side, titles
 from linbench.results.speeds import speeds
 from tests.speeds import a_speed, layer_of
 
-TINY = {"task.seq_len": 16, "task.kv_pairs": 2, "task.vocab_size": 16, "model.d_model": 16, "model.heads": 2, "model.layers": 1}
+TINY = {
+    "task.seq_len": 16,
+    "task.kv_pairs": 2,
+    "task.vocab_size": 16,
+    "model.d_model": 16,
+    "model.heads": 2,
+    "model.layers": 1,
+}
 
 
 def tiny(models: Sequence[Any], **more: Any) -> Suite:
-    return Suite.parse({"about": "a test", "tasks": ["mqar"], "models": models, "seeds": "0-5", "set": TINY} | more, where="suite")
+    return Suite.parse(
+        {"about": "a test", "tasks": ["mqar"], "models": models, "seeds": "0-5", "set": TINY} | more,
+        where="suite",
+    )
 
 
 @pytest.fixture
 def tables(a_result: Callable[..., Any]) -> Callable[..., list[SideBySide]]:
-    """Of models with their scores about which seeds lie, and what else is said of their results: (label, score, more)."""
+    """Of models with their scores about which seeds lie, and what else is said of their results: (label,
+    score, more)."""
 
     def make(*models: Any, measured: Sequence[Any] = (), **suite: Any) -> list[SideBySide]:
         found, missing = blocks(tiny([name for name, *_ in models], **suite), device="cpu")
@@ -31,7 +42,10 @@ def tables(a_result: Callable[..., Any]) -> Callable[..., list[SideBySide]]:
                     result = a_result(cell.model.label, cell.seed, score + 0.01 * (i % 3), **said)
                     results[cell.id] = result | {"cell": cell.identity, "preset": cell.preset}
         layers = {result["label"]: layer_of(result) for result in results.values()}
-        known = [a_speed(label, seconds=seconds, bench={"layer": layers[label], **more.pop("bench", {})}, **more) for label, seconds, more in measured]
+        known = [
+            a_speed(label, seconds=seconds, bench={"layer": layers[label], **more.pop("bench", {})}, **more)
+            for label, seconds, more in measured
+        ]
         return side_by_side(found, results, speeds(known))
 
     return make
@@ -61,7 +75,11 @@ def test_all_verdicts_of_a_table_are_counted(tables: Callable[..., Any]) -> None
 
 
 def test_what_has_no_verdict_does_not_count(tables: Callable[..., Any]) -> None:
-    (table,) = tables(("deltanet", 0.6, {}), ("gla", 0.6125, {}), *((name, 0.6, {"recurrent": 200}) for name in ("retnet", "comba", "kda", "mamba2", "rwkv6")))
+    (table,) = tables(
+        ("deltanet", 0.6, {}),
+        ("gla", 0.6125, {}),
+        *((name, 0.6, {"recurrent": 200}) for name in ("retnet", "comba", "kda", "mamba2", "rwkv6")),
+    )
     assert verdicts(table)[1] == "better"
     assert [line.p for line in table.lines][2:] == [None] * 5
 
@@ -85,16 +103,27 @@ def test_what_is_not_comparable_is_said(tables: Callable[..., Any], more: Any, v
     assert table.lines[1].verdict == verdict
     assert table.lines[1].difference is not None, "the numbers stand there all the same"
     (turned,) = tables(("gla", 0.8, more), ("deltanet", 0.6, {}))
-    assert turned.lines[1].verdict.partition(":")[0] == {"better": "worse"}.get(verdict, verdict.partition(":")[0])
+    assert turned.lines[1].verdict.partition(":")[0] == {"better": "worse"}.get(
+        verdict, verdict.partition(":")[0]
+    )
 
 
 def test_a_state_that_is_undeclared_is_said_beside_the_verdict(tables: Callable[..., Any]) -> None:
     plain_module = {"model": {"parameters": 1000, "state": None}}
-    (table,) = tables(("deltanet", 0.6, {}), ("gla", 0.8, plain_module), ("kda", 0.8, {}), ("retnet", 0.6, plain_module))
+    (table,) = tables(
+        ("deltanet", 0.6, {}), ("gla", 0.8, plain_module), ("kda", 0.8, {}), ("retnet", 0.6, plain_module)
+    )
     said = "at equal parameters; the state of {} is undeclared"
-    assert verdicts(table)[1:] == [f"better {said.format('gla')}", "better", f"no difference shown {said.format('retnet')}"]
+    assert verdicts(table)[1:] == [
+        f"better {said.format('gla')}",
+        "better",
+        f"no difference shown {said.format('retnet')}",
+    ]
     (turned,) = tables(("gla", 0.8, plain_module), ("deltanet", 0.6, {}), ("retnet", 0.6, plain_module))
-    assert verdicts(turned)[1:] == [f"worse {said.format('gla')}", f"worse {said.format('retnet and of gla')}"]
+    assert verdicts(turned)[1:] == [
+        f"worse {said.format('gla')}",
+        f"worse {said.format('retnet and of gla')}",
+    ]
 
 
 def test_two_growing_states_are_compared_at_the_tested_length(tables: Callable[..., Any]) -> None:
@@ -123,7 +152,10 @@ def test_who_diverges_is_not_better_than_who_is_below_chance(tables: Callable[..
 def test_forms_have_tables_of_their_own(tables: Callable[..., Any]) -> None:
     found = tables(("deltanet", 0.6, {}), ("gla", 0.8, {}), tasks=["mqar/quick", "mqar/quick-hard"], set={})
     assert [table.form for table in found] == ["native", "controlled"]
-    assert [[line.task for line in table.lines] for table in found] == [["mqar quick"] * 2, ["mqar quick-hard"] * 2]
+    assert [[line.task for line in table.lines] for table in found] == [
+        ["mqar quick"] * 2,
+        ["mqar quick-hard"] * 2,
+    ]
 
 
 def test_a_model_that_is_trained_otherwise_is_not_comparable(tables: Callable[..., Any]) -> None:
@@ -140,7 +172,9 @@ def test_points_of_a_grid_are_compared_each_by_itself(tables: Callable[..., Any]
 
 def test_tasks_of_one_name_are_told_apart() -> None:
     longer = {"task": "mqar", "set": {"task.seq_len": 32}}
-    found, _ = blocks(tiny(["deltanet"], tasks=["mqar", longer, {"task": "mqar", "test_lengths": "1x,2x"}]), device="cpu")
+    found, _ = blocks(
+        tiny(["deltanet"], tasks=["mqar", longer, {"task": "mqar", "test_lengths": "1x,2x"}]), device="cpu"
+    )
     assert titles(found) == ["mqar", "mqar task.seq_len 32", "mqar test_lengths 1x,2x"]
 
 
@@ -152,7 +186,9 @@ def test_models_of_one_name_are_told_apart(tables: Callable[..., Any]) -> None:
 
 def test_speeds_stand_beside_where_the_very_layers_were_measured(tables: Callable[..., Any]) -> None:
     measured = [("deltanet", 0.01, {}), ("gla", 0.02, {}), ("retnet", 0.02, {"marks": ["busy"]})]
-    (table,) = tables(*((name, 0.6, {}) for name in ("deltanet", "gla", "retnet", "comba")), measured=measured)
+    (table,) = tables(
+        *((name, 0.6, {}) for name in ("deltanet", "gla", "retnet", "comba")), measured=measured
+    )
     assert [column for column in columns(table) if "tokens/s" in column] == ["training, thousand tokens/s"]
     at = columns(table).index("training, thousand tokens/s")
     assert [row[at] for row in rows(table)] == ["102 ± 10%", "51.2 ± 10%", "busy", "–"]
@@ -166,7 +202,9 @@ def test_speeds_stand_beside_where_the_very_layers_were_measured(tables: Callabl
 
 
 def test_no_speed_of_another_device_and_no_column_of_none(tables: Callable[..., Any]) -> None:
-    (table,) = tables(("deltanet", 0.6, {}), ("gla", 0.6, {}), measured=[("deltanet", 0.01, {"bench": {"device": "a GPU"}})])
+    (table,) = tables(
+        ("deltanet", 0.6, {}), ("gla", 0.6, {}), measured=[("deltanet", 0.01, {"bench": {"device": "a GPU"}})]
+    )
     assert not [column for column in columns(table) if "tokens/s" in column]
     assert "Speeds" not in caption(table)
     assert len(table.unmeasured("train")) == 2

@@ -10,7 +10,13 @@ from linbench.results.gate_policy import Policy
 from linbench.results.record import Result
 from tests.speeds import a_speed
 
-TORCH = {"packages": {"torch": "2.9.0+cpu"}, "device": {"name": "a CPU"}, "threads": 2, "commit": "ab", "dirty": False}
+TORCH = {
+    "packages": {"torch": "2.9.0+cpu"},
+    "device": {"name": "a CPU"},
+    "threads": 2,
+    "commit": "ab",
+    "dirty": False,
+}
 
 
 def timed(seconds: float = 1.0, **more: Any) -> Result:
@@ -21,7 +27,9 @@ def timed(seconds: float = 1.0, **more: Any) -> Result:
 def gated(a_result: Callable[..., Any]) -> Callable[..., Gate]:
     """With a cell that did not change beside the speeds."""
     cells = [a_result(seed=seed, score=0.8) for seed in range(6)]
-    return lambda before, after, **policy: gate(cells, cells, Policy.parse(policy, where="policy"), speeds=(before, after))
+    return lambda before, after, **policy: gate(
+        cells, cells, Policy.parse(policy, where="policy"), speeds=(before, after)
+    )
 
 
 def test_speeds_are_shown_and_never_red_by_themselves(gated: Callable[..., Gate]) -> None:
@@ -31,7 +39,14 @@ def test_speeds_are_shown_and_never_red_by_themselves(gated: Callable[..., Gate]
     assert one.times == pytest.approx(3.0)
     assert one.between == pytest.approx((2.7 / 1.1, 3.3 / 0.9))
     assert speeds(found) == [
-        ["deltanet native, training at T 256, 4 sequences, fp32, as called", "1.02 ± 10%", "0.341 ± 10%", "3.00 [2.45, 3.67]", "slower", ""]
+        [
+            "deltanet native, training at T 256, 4 sequences, fp32, as called",
+            "1.02 ± 10%",
+            "0.341 ± 10%",
+            "3.00 [2.45, 3.67]",
+            "slower",
+            "",
+        ]
     ]
     assert "Speeds are shown and never red" in page(found, Policy())
 
@@ -41,8 +56,8 @@ def test_what_takes_longer_than_the_policy_lets_pass_is_red(gated: Callable[...,
     found = gated([timed()], [timed(1.6)], slower=1.5)
     assert (found.exit_code, len(found.slower), len(found.red)) == (4, 1, 0)
     assert sentences(found) == [
-        "deltanet native, training at T 256, 4 sequences, fp32 got slower: it takes 1.60 times as long (1.31 to 1.96 by the fifths), "
-        "and the policy lets 1.5 pass."
+        "deltanet native, training at T 256, 4 sequences, fp32 got slower: it takes 1.60 times as long (1.31"
+        " to 1.96 by the fifths), and the policy lets 1.5 pass."
     ]
     assert outcome(found) == "1 cell and 1 speed gated, 1 speed lower than allowed."
     assert speeds(found)[0][4] == "RED"
@@ -59,7 +74,9 @@ def test_what_the_fifths_do_not_show_is_not_red(gated: Callable[..., Gate]) -> N
 
 @pytest.mark.parametrize("mark", ["busy", "throttled"])
 @pytest.mark.parametrize("side", ["baseline", "candidate"])
-def test_what_was_not_measured_soundly_is_never_red_and_is_said(gated: Callable[..., Gate], mark: str, side: str) -> None:
+def test_what_was_not_measured_soundly_is_never_red_and_is_said(
+    gated: Callable[..., Gate], mark: str, side: str
+) -> None:
     marks = {name: [mark] if name == side else [] for name in ("baseline", "candidate")}
     found = gated([timed(marks=marks["baseline"])], [timed(9.0, marks=marks["candidate"])], slower=1.5)
     assert found.exit_code == 5, "what can never be red does not pass"
@@ -98,19 +115,36 @@ NAME = "deltanet native, training at T 256, 4 sequences, fp32"
         ([], f"The speed of {NAME} is missing in the candidate."),
         ([timed(length=512)], f"The speed of {NAME} is missing in the candidate."),
         ([timed(bench={"version": 2})], f"The speed of {NAME} is missing in the candidate."),
-        ([timed(), timed(2.0)], f"The speed of {NAME} is there 2 times in the candidate, of different code; give folders that hold one run each."),
-        ([timed(status="failed", reason="no.", sides={})], f"The speed of {NAME} could not be measured in the candidate: failed, no."),
+        (
+            [timed(), timed(2.0)],
+            (
+                f"The speed of {NAME} is there 2 times in the candidate, of different code; give folders that"
+                " hold one run each."
+            ),
+        ),
+        (
+            [timed(status="failed", reason="no.", sides={})],
+            f"The speed of {NAME} could not be measured in the candidate: failed, no.",
+        ),
         (
             [timed(environment={**TORCH, "threads": 1})],
-            f"The speed of {NAME} cannot be compared: device is a CPU, 2 threads in the baseline and a CPU, 1 thread in the candidate.",
+            (
+                f"The speed of {NAME} cannot be compared: device is a CPU, 2 threads in the baseline and a"
+                " CPU, 1 thread in the candidate."
+            ),
         ),
         (
             [timed(environment={**TORCH, "packages": {"torch": "2.9.1"}})],
-            f"The speed of {NAME} cannot be compared: torch is 2.9.0 in the baseline and 2.9.1 in the candidate.",
+            (
+                f"The speed of {NAME} cannot be compared: torch is 2.9.0 in the baseline and 2.9.1 in the"
+                " candidate."
+            ),
         ),
     ],
 )
-def test_what_cannot_be_compared_is_said_and_counts_where_speeds_are_gated(gated: Callable[..., Gate], after: Sequence[Result], sentence: str) -> None:
+def test_what_cannot_be_compared_is_said_and_counts_where_speeds_are_gated(
+    gated: Callable[..., Gate], after: Sequence[Result], sentence: str
+) -> None:
     shown = gated([timed()], after)
     assert (shown.exit_code, shown.speeds, shown.untimed) == (0, (), (sentence,))
     assert sentences(shown) == [f"Of the baseline 1 speed cannot be compared; the first: {sentence}"]
@@ -130,7 +164,10 @@ def test_speeds_alone_can_be_gated_but_not_without_any() -> None:
     policy = Policy(slower=1.5)
     assert gate([], [], policy, speeds=([timed()], [timed()])).exit_code == 0
     assert gate([], [], Policy(), speeds=([timed()], [timed()])).exit_code == 5
-    assert gate([], [], policy).problems[0] == "The policy gates speeds, and the baseline holds none; `linbench bench` measures them."
+    assert (
+        gate([], [], policy).problems[0]
+        == "The policy gates speeds, and the baseline holds none; `linbench bench` measures them."
+    )
 
 
 def test_the_device_alone_counts_where_both_have_it(gated: Callable[..., Gate]) -> None:
@@ -142,7 +179,10 @@ def test_the_device_alone_counts_where_both_have_it(gated: Callable[..., Gate]) 
 
 def test_a_speed_that_the_baseline_could_not_measure_does_not_pass(gated: Callable[..., Gate]) -> None:
     found = gated([timed(status="failed", reason="no.", sides={})], [timed()], slower=1.5)
-    assert (found.exit_code, found.problems) == (5, (f"The speed of {NAME} was not measured in the baseline: failed, no.",))
+    assert (found.exit_code, found.problems) == (
+        5,
+        (f"The speed of {NAME} was not measured in the baseline: failed, no.",),
+    )
 
 
 def test_what_has_no_time_is_no_row(gated: Callable[..., Gate]) -> None:

@@ -16,9 +16,14 @@ def test_a_difference_is_what_scipy_says(alternative: str) -> None:
     from scipy.stats import ttest_ind
 
     found = welch(SHORT, LONG, alternative=alternative, confidence=0.9)  # type: ignore[arg-type]
-    assert found.p == pytest.approx(ttest_ind(SHORT, LONG, equal_var=False, alternative=alternative).pvalue, rel=1e-12)
+    assert found.p == pytest.approx(
+        ttest_ind(SHORT, LONG, equal_var=False, alternative=alternative).pvalue, rel=1e-12
+    )
     interval = ttest_ind(SHORT, LONG, equal_var=False).confidence_interval(0.9)
-    assert (found.low, found.high) == (pytest.approx(interval.low, rel=1e-12), pytest.approx(interval.high, rel=1e-12))
+    assert (found.low, found.high) == (
+        pytest.approx(interval.low, rel=1e-12),
+        pytest.approx(interval.high, rel=1e-12),
+    )
     assert found.mean == pytest.approx(sum(SHORT) / 6 - sum(LONG) / 8)
 
 
@@ -95,4 +100,7 @@ def test_holm_rejects_what_its_own_definition_does() -> None:
 
 def test_to_import_it_needs_no_scipy() -> None:
     program = "import sys, linbench.results.statistics; print('scipy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "False\n"
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+        == "False\n"
+    )

@@ -26,7 +26,9 @@ def store(tmp_path: Path) -> Store:
 
 
 def a_result(**more: Any) -> Result:
-    return a_record(ID, metrics={"accuracy": 0.123456789012345678}, curve=[a_point() | {"loss": 1e-17}], **more)
+    return a_record(
+        ID, metrics={"accuracy": 0.123456789012345678}, curve=[a_point() | {"loss": 1e-17}], **more
+    )
 
 
 def test_what_is_put_comes_back_to_the_bit(store: Store) -> None:
@@ -66,7 +68,9 @@ def test_whoever_reads_alone_changes_nothing_and_names_what_is_unreadable_every_
     assert (sorted(store.folder.iterdir()), path.read_bytes()) == (before, b"{")
 
 
-def test_of_two_writers_over_a_torn_file_one_keeps_it_and_neither_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_writers_over_a_torn_file_one_keeps_it_and_neither_fails(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = store.put(a_result())
     path.write_bytes(b"{")
     other, read = Store(store.folder), stores.read_regular
@@ -117,9 +121,16 @@ def test_a_newer_schema_is_refused_with_a_sentence(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "code", "reason"), [("fsync", errno.ENOSPC, "disk is full"), ("fdopen", errno.EROFS, "read-only"), ("fsync", errno.EDQUOT, "quota")]
+    ("call", "code", "reason"),
+    [
+        ("fsync", errno.ENOSPC, "disk is full"),
+        ("fdopen", errno.EROFS, "read-only"),
+        ("fsync", errno.EDQUOT, "quota"),
+    ],
 )
-def test_a_refusal_of_the_system_is_one_sentence_and_leaves_nothing(store: Store, monkeypatch: pytest.MonkeyPatch, call: str, code: int, reason: str) -> None:
+def test_a_refusal_of_the_system_is_one_sentence_and_leaves_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch, call: str, code: int, reason: str
+) -> None:
     store.put(a_result())
 
     def refuse(*_: object, **__: object) -> None:
@@ -135,7 +146,9 @@ def test_a_refusal_of_the_system_is_one_sentence_and_leaves_nothing(store: Store
     assert sorted(path.name for path in store.folder.iterdir()) == sorted([".locks", f"{ID}.json"])
 
 
-def test_a_folder_that_cannot_be_written_is_found_before_anything_is_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written_is_found_before_anything_is_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError):
         Store(tmp_path / "file" / "results").prepare()
@@ -182,7 +195,9 @@ def test_results_of_before_say_by_their_reasons_what_came_from_outside(result: R
     assert from_outside(result) is outside
 
 
-def test_what_another_writer_has_done_with_meanwhile_is_no_leftover(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_writer_has_done_with_meanwhile_is_no_leftover(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     there = Path.glob
     monkeypatch.setattr(Path, "glob", lambda self, pattern: [*there(self, pattern), self / ".writing-gone"])
     store.prepare()

@@ -1,4 +1,5 @@
-"""Guesses that are blind to the question, or to the sequence: what `Task.chance` promises is measured by them, example by example."""
+"""Guesses that are blind to the question, or to the sequence: what `Task.chance` promises is measured by
+them, example by example."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -25,17 +26,28 @@ def by_row(guess: Row) -> Guesser:
 
     def answers(task: Task, _: Batch, batch: Batch) -> Tensor:
         positions = batch.positions.masked_fill(~batch.due, -1)
-        return torch.tensor([guess(task, tokens, at) for tokens, at in zip(batch.inputs.tolist(), positions.tolist(), strict=True)])
+        return torch.tensor(
+            [
+                guess(task, tokens, at)
+                for tokens, at in zip(batch.inputs.tolist(), positions.tolist(), strict=True)
+            ]
+        )
 
     return answers
 
 
 def by_place(*names: str, token: bool = False) -> Guesser:
-    """The target that was commonest in other examples at this place and position; or where these slices, and the token there, were the same."""
+    """The target that was commonest in other examples at this place and position; or where these slices, and
+    the token there, were the same."""
 
     def features(batch: Batch) -> Tensor:
-        found = [batch.slices[name] for name in names] + ([batch.inputs.gather(1, batch.positions)] if token else [])
-        return torch.stack(found or [torch.arange(batch.positions.shape[1]).expand_as(batch.positions), batch.positions], dim=2)
+        found = [batch.slices[name] for name in names] + (
+            [batch.inputs.gather(1, batch.positions)] if token else []
+        )
+        return torch.stack(
+            found or [torch.arange(batch.positions.shape[1]).expand_as(batch.positions), batch.positions],
+            dim=2,
+        )
 
     def answers(_: Task, learnt: Batch, batch: Batch) -> Tensor:
         size = int(learnt.targets.max()) + 1
@@ -44,7 +56,9 @@ def by_place(*names: str, token: bool = False) -> Guesser:
         seen, asked = ((features(x) * strides).sum(dim=2) for x in (learnt, batch))
         places, at = torch.unique(torch.cat([seen.flatten(), asked.flatten()]), return_inverse=True)
         due = learnt.due.flatten()
-        pairs, counts = torch.unique(at[: seen.numel()][due] * size + learnt.targets.flatten()[due], return_counts=True)
+        pairs, counts = torch.unique(
+            at[: seen.numel()][due] * size + learnt.targets.flatten()[due], return_counts=True
+        )
         pairs = pairs[counts.sort(stable=True).indices]  # so that of each place the commonest is written last
         best = dict(zip((pairs // size).tolist(), (pairs % size).tolist(), strict=True))
         found = torch.tensor([best.get(place, 0) for place in range(len(places))])
@@ -54,17 +68,24 @@ def by_place(*names: str, token: bool = False) -> Guesser:
 
 
 def by_slot(_: Task, learnt: Batch, batch: Batch) -> Tensor:
-    """The value, in the end, of the pair that was asked for most often in this position. Places are in the order of the pairs."""
+    """The value, in the end, of the pair that was asked for most often in this position. Places are in the
+    order of the pairs."""
     count = learnt.positions.shape[1]
     pair = torch.arange(count).expand_as(learnt.positions)
     size = int(learnt.positions.max().maximum(batch.positions.max())) + 1
-    counts = torch.zeros(size * count).index_add_(0, (learnt.positions * count + pair).flatten(), torch.ones(pair.numel()))
+    counts = torch.zeros(size * count).index_add_(
+        0, (learnt.positions * count + pair).flatten(), torch.ones(pair.numel())
+    )
     return batch.targets.gather(1, counts.view(size, count).argmax(dim=1)[batch.positions])
 
 
 def agreeing(candidates: Iterable[Sequence[int]], said: Sequence[int]) -> int:
     """The token that is commonest after `said`."""
-    return commonest(tokens[len(said)] for tokens in candidates if len(tokens) > len(said) and list(tokens[: len(said)]) == list(said))
+    return commonest(
+        tokens[len(said)]
+        for tokens in candidates
+        if len(tokens) > len(said) and list(tokens[: len(said)]) == list(said)
+    )
 
 
 def associative(task: Task, tokens: list[int], at: list[int]) -> list[int]:
@@ -85,7 +106,8 @@ def in_context(task: Task, tokens: list[int], at: list[int]) -> list[int]:
 def fuzzy(task: Task, tokens: list[int], at: list[int]) -> list[int]:
     s, key, value, found = task.settings, (), (), dict.fromkeys(at, 0)
     known: dict[tuple[int, ...], tuple[int, ...]] = {}
-    many = perm(s.keys, s.k_motif_size) > len(tokens)  # so that the first pair, unless it is noise, does not come again as the last
+    # so that the first pair, unless it is noise, does not come again as the last
+    many = perm(s.keys, s.k_motif_size) > len(tokens)
     opens = next(token for token in tokens if token != s.pad_token)
     for t, token in enumerate(tokens):
         if s.keys <= token < s.keys + s.values:
@@ -161,7 +183,12 @@ def stack(task: Task, tokens: list[int], at: list[int]) -> list[int]:
     for t in range(len(tokens) % 3, len(tokens), 3):
         what, name, element = tokens[t : t + 3]
         if t + 1 in found:
-            found[t + 1] = commonest(top for elements in held.values() if elements for top in elements[-1:] * (1 + (len(elements) == s.depth)))
+            found[t + 1] = commonest(
+                top
+                for elements in held.values()
+                if elements
+                for top in elements[-1:] * (1 + (len(elements) == s.depth))
+            )
         if what == 1:
             held[name].append(element)
         else:
@@ -176,7 +203,11 @@ def after_ngram(task: Task, tokens: list[int], at: list[int]) -> list[int]:
     string = tokens[start:end]
     grams = [tuple(string[i : i + s.ngram]) for i in range(len(string) - s.ngram + 1)]
     alone = Counter(grams)
-    windows = [string[i + s.ngram : i + s.ngram + s.answer] for i in range(len(string) - s.ngram - s.answer + 1) if alone[grams[i]] == 1]
+    windows = [
+        string[i + s.ngram : i + s.ngram + s.answer]
+        for i in range(len(string) - s.ngram - s.answer + 1)
+        if alone[grams[i]] == 1
+    ]
     said = tokens[at[0] + 1 : at[0] + 1 + s.answer]
     return [agreeing(windows, said[:n]) for n in range(s.answer)]
 
@@ -187,7 +218,8 @@ def copying(task: Task, learnt: Batch, batch: Batch) -> Tensor:
 
 
 def overwritten(task: Task, tokens: list[Any], at: list[int]) -> list[int]:
-    """What the first key that was written holds, or the first that was given as many values as are asked for."""
+    """What the first key that was written holds, or the first that was given as many values as are asked
+    for."""
     s = task.settings
     ids = [token if isinstance(token, list) else [token] for token in tokens]
     written, reset = [], 0
@@ -200,7 +232,9 @@ def overwritten(task: Task, tokens: list[Any], at: list[int]) -> list[int]:
     answers = []
     for t in at:
         mark = ids[t][1] if s.width == 2 else ids[t - 1][0]
-        back = {"none": 0, "n_back": s.n - 1, "return_all": max(0, mark - s.marks[-1] + len(s.marks) - 1)}[s.control]
+        back = {"none": 0, "n_back": s.n - 1, "return_all": max(0, mark - s.marks[-1] + len(s.marks) - 1)}[
+            s.control
+        ]
         held: dict[int, list[int]] = defaultdict(list)
         for when, key, value in written:
             if reset <= when < t:
@@ -227,7 +261,19 @@ GUESSERS: dict[str, Guesser] = {
     **dict.fromkeys(("mqar", "compositional_mqar", "forgetting_mqar", "stacked_mqar"), by_slot),
     **dict.fromkeys(("in_context_recall", "noisy_recall"), by_row(in_context)),
     **dict.fromkeys(("copy", "palindrome"), copying),
-    **dict.fromkeys(("parity", "dyck", "flip_flop", "compression", "selective_copy", "induction", "memorization", "reachability"), by_place()),
+    **dict.fromkeys(
+        (
+            "parity",
+            "dyck",
+            "flip_flop",
+            "compression",
+            "selective_copy",
+            "induction",
+            "memorization",
+            "reachability",
+        ),
+        by_place(),
+    ),
     "associative_recall": by_row(associative),
     "capacity": capacity,
     "formal_language": by_place("word"),

@@ -19,15 +19,32 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "sequential": {"schedule": "sequential", "overwrites": (1, 2)},
     "decoys": {"noise": 0.75, "noise_kind": "decoy", "keys": 6, "seq_len": 96},
     "mentions": {"noise": 0.75, "noise_kind": "mention", "seq_len": 96},
-    "fused mentions": {"statement": "fused", "noise": 0.75, "noise_kind": "mention", "seq_len": 32, "noises": 0},
+    "fused mentions": {
+        "statement": "fused",
+        "noise": 0.75,
+        "noise_kind": "mention",
+        "seq_len": 32,
+        "noises": 0,
+    },
     "midstream": {"midstream": 9, "seq_len": 80},
-    "midstream fused among decoys": {"midstream": 5, "statement": "fused", "noise": 0.5, "noise_kind": "decoy"},
+    "midstream fused among decoys": {
+        "midstream": 5,
+        "statement": "fused",
+        "noise": 0.5,
+        "noise_kind": "decoy",
+    },
     "few values": {"values": 5, "midstream": 3, "noise": 0.5, "noise_kind": "decoy", "seq_len": 80},
     "n-back": {"control": "n_back", "n": 3, "overwrites": (0, 2, 2, 4)},
     "return all": {"control": "return_all", "seq_len": 80},
     "return all fused": {"control": "return_all", "statement": "fused", "seq_len": 40},
     "reset": {"reset": 2, "seq_len": 128},
-    "reset, return all, sequential, sets": {"reset": 1, "control": "return_all", "statement": "set", "schedule": "sequential", "seq_len": 160},
+    "reset, return all, sequential, sets": {
+        "reset": 1,
+        "control": "return_all",
+        "statement": "set",
+        "schedule": "sequential",
+        "seq_len": 160,
+    },
     "reset fused blockwise": {"reset": 1, "statement": "fused", "schedule": "blockwise", "seq_len": 64},
 }
 
@@ -41,7 +58,8 @@ def sample(task: VariableOverwrite, count: int, **more: Any) -> Batch:
 
 
 class Said(NamedTuple):
-    """A statement as it is read: where its key stands, its kind, its key and its value or, of a question, how far back."""
+    """A statement as it is read: where its key stands, its kind, its key and its value or, of a question, how
+    far back."""
 
     at: int
     kind: str
@@ -57,8 +75,15 @@ def read(task: VariableOverwrite, inputs: Tensor) -> list[Said]:
     older = {mark: back for back, mark in enumerate(s.marks) if back}
 
     def of(token: int) -> str:
-        bounds = ((FIRST_KEY, s.first_value, "key"), (s.first_value, s.first_noise, "value"), (s.first_noise, s.first_noise + s.noises, "filler"))
-        return next((name for low, high, name in bounds if low <= token < high), "filler" if token == PAD and not s.noises else "mark")
+        bounds = (
+            (FIRST_KEY, s.first_value, "key"),
+            (s.first_value, s.first_noise, "value"),
+            (s.first_noise, s.first_noise + s.noises, "filler"),
+        )
+        return next(
+            (name for low, high, name in bounds if low <= token < high),
+            "filler" if token == PAD and not s.noises else "mark",
+        )
 
     def fused(t: int) -> Said | None:
         a, b = tokens[t]

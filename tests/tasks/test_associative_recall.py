@@ -24,7 +24,9 @@ def sample(task: AssociativeRecall, count: int) -> Batch:
     return task.sample(torch.arange(count), seed=0, split="train")
 
 
-@pytest.mark.parametrize("values", [{}, {"seq_len": 4, "vocab_size": 4}, {"vocab_size": 21}, {"seq_len": 256, "vocab_size": 256}])
+@pytest.mark.parametrize(
+    "values", [{}, {"seq_len": 4, "vocab_size": 4}, {"vocab_size": 21}, {"seq_len": 256, "vocab_size": 256}]
+)
 def test_structure(values: dict[str, Any]) -> None:
     task = build(**values)
     s, T, count = task.settings, task.seq_len, 200
@@ -32,7 +34,9 @@ def test_structure(values: dict[str, Any]) -> None:
     assert batch.inputs.shape == (count, T)
     assert s.keys + s.values == s.vocab_size - 1
     assert s.values - s.keys in (0, 1)
-    for row, (tokens, target) in enumerate(zip(batch.inputs.tolist(), batch.targets.flatten().tolist(), strict=True)):
+    for row, (tokens, target) in enumerate(
+        zip(batch.inputs.tolist(), batch.targets.flatten().tolist(), strict=True)
+    ):
         means: dict[int, int] = {}
         for key, value in zip(tokens[:-2:2], tokens[1:-2:2], strict=True):
             assert 1 <= key <= s.keys < value < s.vocab_size
@@ -63,7 +67,9 @@ def test_keys_may_share_a_value(chi_squared: Probability) -> None:
     batch = sample(build(vocab_size=9, seq_len=6), N)
     different = batch.inputs[:, 0] != batch.inputs[:, 2]
     shared = (batch.inputs[:, 1] == batch.inputs[:, 3])[different]
-    assert chi_squared(shared.long().bincount(minlength=2), len(shared) * torch.tensor([3 / 4, 1 / 4])) > ALPHA
+    assert (
+        chi_squared(shared.long().bincount(minlength=2), len(shared) * torch.tensor([3 / 4, 1 / 4])) > ALPHA
+    )
 
 
 def test_every_key_that_was_there_is_as_likely_to_be_asked(chi_squared: Probability) -> None:
@@ -74,7 +80,10 @@ def test_every_key_that_was_there_is_as_likely_to_be_asked(chi_squared: Probabil
     rank = (there * (torch.arange(1, 4) < batch.inputs[:, -1:])).sum(dim=1)
     for count in (2, 3):
         of_these = rank[there.sum(dim=1) == count]
-        assert chi_squared(of_these.bincount(minlength=count), torch.full((count,), len(of_these) / count)) > ALPHA
+        assert (
+            chi_squared(of_these.bincount(minlength=count), torch.full((count,), len(of_these) / count))
+            > ALPHA
+        )
 
 
 @pytest.mark.parametrize(("vocab_size", "seq_len"), [(6, 8), (7, 8), (8, 10)])
@@ -107,9 +116,15 @@ def test_tokens() -> None:
 
 @pytest.mark.parametrize(
     ("values", "said"),
-    [({"seq_len": 41}, ["even", "41 is odd", "42"]), ({"vocab_size": 3}, ["task.vocab_size = 3", "4"]), ({"seq_len": 2}, ["task.seq_len = 2", "4"])],
+    [
+        ({"seq_len": 41}, ["even", "41 is odd", "42"]),
+        ({"vocab_size": 3}, ["task.vocab_size = 3", "4"]),
+        ({"seq_len": 2}, ["task.seq_len = 2", "4"]),
+    ],
 )
-def test_impossible_settings_are_refused_with_what_is_allowed(values: dict[str, Any], said: list[str]) -> None:
+def test_impossible_settings_are_refused_with_what_is_allowed(
+    values: dict[str, Any], said: list[str]
+) -> None:
     with pytest.raises(UserError) as refused:
         build(**values)
     assert all(part in str(refused.value) for part in said), str(refused.value)

@@ -34,7 +34,15 @@ def accuracy(task: Capacity, batch: Batch, answers: torch.Tensor) -> float:
     return float(value / weight)
 
 
-@pytest.mark.parametrize("values", [{"keys": 5}, {"keys": 5, "values": 3, "delay": 2}, {"keys": 6, "writes": "replaced"}, {"keys": 3, "writes": "replaced"}])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"keys": 5},
+        {"keys": 5, "values": 3, "delay": 2},
+        {"keys": 6, "writes": "replaced"},
+        {"keys": 3, "writes": "replaced"},
+    ],
+)
 def test_the_last_value_of_a_written_key_is_due(values: dict[str, Any]) -> None:
     task = build(**values)
     s, batch = task.settings, sample(task, 60)
@@ -64,7 +72,12 @@ def test_unique_keys_are_each_written_and_asked_for_once() -> None:
 
 def test_order_of_keys_of_values_and_of_queries_is_random(chi_squared: Probability) -> None:
     batch = sample(build(keys=4, values=5), N)
-    for x, cells in ((batch.inputs[:, 1, 0] - 1, 4), (batch.inputs[:, 6, 0] - 1, 4), (batch.slices["age"][:, 0], 4), (batch.inputs[:, 2, 1] - 5, 5)):
+    for x, cells in (
+        (batch.inputs[:, 1, 0] - 1, 4),
+        (batch.inputs[:, 6, 0] - 1, 4),
+        (batch.slices["age"][:, 0], 4),
+        (batch.inputs[:, 2, 1] - 5, 5),
+    ):
         assert chi_squared(x.bincount(minlength=cells), torch.full((cells,), N / cells)) > ALPHA
     pairs = 4 * (batch.inputs[:, 0, 0] - 1) + batch.inputs[:, 1, 0] - 1
     possible = [4 * a + b for a in range(4) for b in range(4) if a != b]
@@ -75,10 +88,16 @@ def test_replaced_keys_are_drawn_independently(chi_squared: Probability) -> None
     task = build(keys=4, writes="replaced")
     batch = sample(task, N)
     keys = batch.inputs[:, :8, 0] - 1
-    assert chi_squared((4 * keys[:, 2] + keys[:, 7]).bincount(minlength=16), torch.full((16,), N / 16)) > ALPHA
+    assert (
+        chi_squared((4 * keys[:, 2] + keys[:, 7]).bincount(minlength=16), torch.full((16,), N / 16)) > ALPHA
+    )
     values = batch.inputs[:, :8, 1] - 5
-    assert chi_squared((4 * values[:, 0] + values[:, 1]).bincount(minlength=16), torch.full((16,), N / 16)) > ALPHA
-    asked = batch.slices["writes"][:, 0]  # of the key of a random write: itself and seven others, each of the same key in a quarter of cases
+    assert (
+        chi_squared((4 * values[:, 0] + values[:, 1]).bincount(minlength=16), torch.full((16,), N / 16))
+        > ALPHA
+    )
+    # of the key of a random write: itself and seven others, each of the same key in a quarter of cases
+    asked = batch.slices["writes"][:, 0]
     law = torch.distributions.Binomial(7, torch.tensor(0.25)).log_prob(torch.arange(8.0)).exp()
     law = torch.cat([law[:5], law[5:].sum().view(1)])
     counts = (asked - 1).clamp(max=5).bincount(minlength=6)
@@ -114,11 +133,16 @@ def written(task: Capacity, tokens: list[list[int]], key: int) -> list[int]:
 
 @pytest.mark.parametrize("loss", ["tokens", "squared"])
 def test_how_much_of_the_last_value_and_of_the_one_before_is_in_the_answer(loss: str) -> None:
-    """Answers are noise; what the new and the old value have of it is looked up by hand, where the two differ."""
+    """Answers are noise; what the new and the old value have of it is looked up by hand, where the two
+    differ."""
     task = build(keys=6, values=4, writes="replaced", delay=2, loss=loss)
     batch = sample(task, 40)
     noise = torch.randn(40, 6, 4, generator=torch.Generator().manual_seed(0))
-    prediction = Prediction(noise, torch.zeros(40, 6)) if loss == "squared" else Prediction(noise.argmax(dim=2), torch.zeros(40, 6), noise)
+    prediction = (
+        Prediction(noise, torch.zeros(40, 6))
+        if loss == "squared"
+        else Prediction(noise.argmax(dim=2), torch.zeros(40, 6), noise)
+    )
     shares, found = noise if loss == "squared" else noise.softmax(dim=2), task.means(batch, prediction)
     repeated = 0
     for row, tokens in enumerate(batch.inputs.tolist()):
@@ -145,9 +169,17 @@ def test_a_sum_has_as_much_of_the_old_as_of_the_new_and_a_delta_rule_nothing() -
             read = (at[:, :, None] * memory).sum(dim=1)
             answers.append(read)
             told = torch.nn.functional.one_hot((value - 9).clamp(min=0), 60) * (value > 0)[:, None]
-            change = {"sum": told, "delta": told - read, "half a delta": (told - read) / 2}[rule] * (value > 0)[:, None]
+            change = {"sum": told, "delta": told - read, "half a delta": (told - read) / 2}[rule] * (
+                value > 0
+            )[:, None]
             memory = memory + at[:, :, None] * change[:, None]
-        found = task.score(batch, Prediction(torch.stack(answers, dim=1).gather(1, batch.positions[:, :, None].expand(-1, -1, 60)), torch.zeros(50, 8)))
+        found = task.score(
+            batch,
+            Prediction(
+                torch.stack(answers, dim=1).gather(1, batch.positions[:, :, None].expand(-1, -1, 60)),
+                torch.zeros(50, 8),
+            ),
+        )
         weights = [float(found[f"weight_on_old_{j}"][0] / found[f"weight_on_old_{j}"][1]) for j in (0, 1)]
         assert weights == pytest.approx(expected, abs=0.05), rule  # values come back now and then
 
@@ -166,7 +198,11 @@ def test_chance_is_the_commonest_value_of_all_writes() -> None:
     """Over all examples there can be."""
     once = [max(Counter(values).values()) / 4 for values in product(range(3), repeat=4)]
     assert build(keys=4, values=3).chance() == pytest.approx(fmean(once))
-    again = [max(Counter(values[key] for key in keys).values()) / 4 for values in product(range(3), repeat=2) for keys in product(range(2), repeat=4)]
+    again = [
+        max(Counter(values[key] for key in keys).values()) / 4
+        for values in product(range(3), repeat=2)
+        for keys in product(range(2), repeat=4)
+    ]
     assert build(keys=2, values=3, writes="replaced").chance() == pytest.approx(fmean(again))
 
 
@@ -176,7 +212,9 @@ def test_the_solver_reads_the_writes_alone() -> None:
     bare = unanswered(batch)
     assert torch.equal(task.solve(bare), batch.targets)
     swapped = batch.inputs.clone()
-    swapped[:, :16, 1] = torch.where(swapped[:, :16, 1] == 9, 10, torch.where(swapped[:, :16, 1] == 10, 9, swapped[:, :16, 1]))
+    swapped[:, :16, 1] = torch.where(
+        swapped[:, :16, 1] == 9, 10, torch.where(swapped[:, :16, 1] == 10, 9, swapped[:, :16, 1])
+    )
     expected = torch.where(batch.targets == 0, 1, torch.where(batch.targets == 1, 0, batch.targets))
     assert torch.equal(task.solve(bare._replace(inputs=swapped)), expected)
 
@@ -190,12 +228,25 @@ def test_longer_sequences_delay_the_queries() -> None:
 
 
 def test_published_sizes() -> None:
-    for name, (keys, writes, length) in {"schlag-1-60": (60, "unique", 120), "schlag-2-100": (100, "replaced", 300)}.items():
+    for name, (keys, writes, length) in {
+        "schlag-1-60": (60, "unique", 120),
+        "schlag-2-100": (100, "replaced", 300),
+    }.items():
         preset = Capacity.presets[name]
         task = build(**preset.task)
-        assert (task.settings.keys, task.settings.writes, task.seq_len, task.io.d_out) == (keys, writes, length, keys)
+        assert (task.settings.keys, task.settings.writes, task.seq_len, task.io.d_out) == (
+            keys,
+            writes,
+            length,
+            keys,
+        )
         protocol = Protocol.parse({**default_protocol(), **preset.protocol}, where="protocol")
-        assert (task.settings.loss, protocol.steps(task.seq_len), protocol.evaluations, protocol.validation_examples) == ("squared", 100_000, 1000, 20)
+        assert (
+            task.settings.loss,
+            protocol.steps(task.seq_len),
+            protocol.evaluations,
+            protocol.validation_examples,
+        ) == ("squared", 100_000, 1000, 20)
 
 
 @pytest.mark.parametrize("preset", [name for name in Capacity.presets if name.startswith("schlag")])
@@ -212,7 +263,8 @@ def test_published_sizes_have_keys_of_64_dimensions_and_room_for_all_values(pres
 
 
 def test_out_of_few_dimensions_come_few_values() -> None:
-    """The best that 3 dimensions can do for 5 one-hot values, each due once: any projection onto them, right to 3 / 5."""
+    """The best that 3 dimensions can do for 5 one-hot values, each due once: any projection onto them, right
+    to 3 / 5."""
     task = build(keys=5, loss="squared")
     batch = sample(task, 1)._replace(targets=torch.eye(5)[None])
     onto, _ = torch.linalg.qr(torch.randn(5, 3, generator=torch.Generator().manual_seed(0)))
@@ -221,10 +273,17 @@ def test_out_of_few_dimensions_come_few_values() -> None:
 
 def test_vectors_wider_than_the_model_are_refused() -> None:
     settings = {"task.loss": "squared", "task.keys": 65}
-    with pytest.raises(UserError, match=r"^vectors of 65 numbers do not come out of linear_attention with model\.d_model = 64; let it be 65 or more\.$"):
+    with pytest.raises(
+        UserError,
+        match=(
+            r"^vectors of 65 numbers do not come out of linear_attention with model\.d_model = 64; let it be"
+            r" 65 or more\.$"
+        ),
+    ):
         plan("capacity", ["linear_attention"], settings=settings, device="cpu")
     assert plan("capacity", ["linear_attention"], settings={**settings, "model.d_model": 66}, device="cpu")
-    assert plan("capacity", ["linear_attention"], settings={"task.keys": 65}, device="cpu")  # tokens are told apart in far fewer dimensions
+    # tokens are told apart in far fewer dimensions
+    assert plan("capacity", ["linear_attention"], settings={"task.keys": 65}, device="cpu")
 
 
 def test_training_stops_at_the_published_loss() -> None:
@@ -234,7 +293,9 @@ def test_training_stops_at_the_published_loss() -> None:
     error = torch.zeros_like(batch.targets)
     error[0, :, 3], error[1, :, 5] = 0.06, 0.02
     assert float(error.square().sum(dim=2).mean()) / 2 == pytest.approx(0.001)
-    assert accuracy(task, batch, batch.targets + error) == pytest.approx(Capacity.presets["schlag-2-20"].protocol["stop_at"])
+    assert accuracy(task, batch, batch.targets + error) == pytest.approx(
+        Capacity.presets["schlag-2-20"].protocol["stop_at"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -262,5 +323,11 @@ def test_explain_names_writes_and_answers(loss: str) -> None:
     for key, value in batch.inputs[0, :3].tolist():
         assert f"key {key} gets value {value - 4}" in text
     for n in range(3):
-        assert f"at position {3 + n} key {int(batch.inputs[0, 3 + n, 0])} is asked for, the answer there is {int(ids.targets[0, n])}" in text
-    assert len(build(keys=600, writes="replaced").explain(sample(build(keys=600, writes="replaced"), 1), 0)) < 1500
+        assert (
+            f"at position {3 + n} key {int(batch.inputs[0, 3 + n, 0])} is asked for, the answer there is"
+            f" {int(ids.targets[0, n])}" in text
+        )
+    assert (
+        len(build(keys=600, writes="replaced").explain(sample(build(keys=600, writes="replaced"), 1), 0))
+        < 1500
+    )

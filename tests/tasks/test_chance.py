@@ -10,7 +10,9 @@ from linbench.tasks.base import Batch, Prediction, Task
 from tests.tasks.guessers import GUESSERS, Guesser, by_place
 
 EXAMPLES, TOKENS = 10_000, 1 << 17
-SHIPPED_TASKS = {name: entry.cls for name, entry in registry("task").entries.items() if entry.source == SHIPPED}
+SHIPPED_TASKS = {
+    name: entry.cls for name, entry in registry("task").entries.items() if entry.source == SHIPPED
+}
 
 OTHERS: dict[str, list[dict[str, Any]]] = {
     "associative_recall": [{"seq_len": 4}, {"seq_len": 60, "vocab_size": 9}],
@@ -20,7 +22,10 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
         {"keys": 5, "writes": "replaced", "values": 3},
         {"keys": 5, "writes": "replaced", "loss": "squared"},
     ],
-    "copy": [{"variant": "suffix", "letters": 5, "min_length": 8, "max_length": 12}, {"variant": "prefix", "min_length": 6, "max_length": 6}],
+    "copy": [
+        {"variant": "suffix", "letters": 5, "min_length": 8, "max_length": 12},
+        {"variant": "prefix", "min_length": 6, "max_length": 6},
+    ],
     "forgetting_mqar": [{"kv_pairs": 4, "updates": 1, "power_a": 1.0}],
     "fuzzy_recall": [
         {"multi_query": False},
@@ -44,9 +49,18 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
         {"facts": 2, "noise": 30, "kind": "decoys", "decoy_pool": "words", "words": 8},
         {"facts": 2, "noise": 0, "kind": "decoys"},
     ],
-    "noisy_recall": [{"frac_noise": 0.9, "seq_len": 12}, {"multi_query": False, "seq_len": 12, "frac_noise": 0.9}],
-    "phonebook": [{"entries": 3, "demonstrations": 2, "digits": 3}, {"entries": 40, "demonstrations": 0, "digits": 3}],
-    "stack": [{"stacks": 2, "depth": 1, "elements": 4}, {"stacks": 3, "depth": 2, "elements": 2, "seq_len": 60}],
+    "noisy_recall": [
+        {"frac_noise": 0.9, "seq_len": 12},
+        {"multi_query": False, "seq_len": 12, "frac_noise": 0.9},
+    ],
+    "phonebook": [
+        {"entries": 3, "demonstrations": 2, "digits": 3},
+        {"entries": 40, "demonstrations": 0, "digits": 3},
+    ],
+    "stack": [
+        {"stacks": 2, "depth": 1, "elements": 4},
+        {"stacks": 3, "depth": 2, "elements": 2, "seq_len": 60},
+    ],
     "stack_manipulation": [{"length": 2, "shortest": 1}],
     "stacked_mqar": [{"kv_pairs": 1}],
     "variable_overwrite": [
@@ -67,15 +81,20 @@ PRESETS = [
     for which, preset in cls.presets.items()
 ]
 SETTINGS = PRESETS + [
-    pytest.param(name, values, id=f"{name}-{i}", marks=pytest.mark.slow if i else ()) for name, others in OTHERS.items() for i, values in enumerate(others)
+    pytest.param(name, values, id=f"{name}-{i}", marks=pytest.mark.slow if i else ())
+    for name, others in OTHERS.items()
+    for i, values in enumerate(others)
 ]
 
 
 def examples(task: Task) -> tuple[Batch, Batch]:
     """Some to learn from, and others."""
-    count = max(100, min(EXAMPLES, TOKENS // task.seq_len, 16 * TOKENS // (task.answers * (task.io.d_out or 1))))
+    count = max(
+        100, min(EXAMPLES, TOKENS // task.seq_len, 16 * TOKENS // (task.answers * (task.io.d_out or 1)))
+    )
     split = "train" if task.name == "formal_language" else "test"  # of which there are more languages
-    indices = torch.arange(5 * count).split((count, 4 * count))  # a guess is only as good as what it was learnt from
+    # a guess is only as good as what it was learnt from
+    indices = torch.arange(5 * count).split((count, 4 * count))
     guessed, learnt = (task.sample(which, seed=1, split=split) for which in indices)  # type: ignore[arg-type]
     return learnt, guessed
 
@@ -83,7 +102,9 @@ def examples(task: Task) -> tuple[Batch, Batch]:
 def measured(task: Task, guesser: Guesser) -> tuple[float, float]:
     """Its accuracy, and the standard error over examples."""
     learnt, batch = examples(task)
-    mean = task.means(batch, Prediction(guesser(task, learnt, batch), torch.zeros(batch.positions.shape)))["accuracy"]
+    mean = task.means(batch, Prediction(guesser(task, learnt, batch), torch.zeros(batch.positions.shape)))[
+        "accuracy"
+    ]
     right = mean.value.double().masked_fill(~batch.due, 0).sum(dim=1)
     due = (batch.due.double() if mean.weight is None else mean.weight.double()).sum(dim=1)
     accuracy = right.sum() / due.sum()

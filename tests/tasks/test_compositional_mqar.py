@@ -34,7 +34,9 @@ def sample(task: CompositionalMQAR, count: int) -> Batch:
 def by_hand() -> tuple[CompositionalMQAR, Batch]:
     """First tokens 1 and 2, second tokens 5 and 6."""
     task = build(seq_len=26, kv_pairs=4, vocab_size=15, filler="zero")
-    inputs = torch.tensor([[2, 5, 10, 1, 5, 13, 1, 6, 12, 2, 6, 14, 1, 6, 0, 2, 6, 0, 2, 5, 0, 1, 5, 0, 0, 0]])
+    inputs = torch.tensor(
+        [[2, 5, 10, 1, 5, 13, 1, 6, 12, 2, 6, 14, 1, 6, 0, 2, 6, 0, 2, 5, 0, 1, 5, 0, 0, 0]]
+    )
     slices = {"distance": torch.tensor([[18, 18, 6, 6]]), "slot": torch.tensor([[2, 3, 0, 1]])}
     return task, Batch(inputs, torch.tensor([[19, 22, 13, 16]]), torch.tensor([[10, 13, 12, 14]]), slices)
 
@@ -57,7 +59,18 @@ def test_a_sequence_is_all_cells_of_a_grid_then_queries(task: CompositionalMQAR)
         firsts, seconds, values = (set(part) for part in zip(*pairs, strict=True))
         assert len(firsts) == len(seconds) == side
         assert len({pair[:2] for pair in pairs}) == len(values) == s.kv_pairs
-        assert 1 <= min(firsts) <= max(firsts) < third <= min(seconds) <= max(seconds) < 2 * third <= min(values) <= max(values) < s.vocab_size
+        assert (
+            1
+            <= min(firsts)
+            <= max(firsts)
+            < third
+            <= min(seconds)
+            <= max(seconds)
+            < 2 * third
+            <= min(values)
+            <= max(values)
+            < s.vocab_size
+        )
         for place, (first, second, value) in enumerate(pairs):
             at, slot = int(batch.positions[row, place]), int(batch.slices["slot"][row, place])
             assert tokens[at - 1 : at + 1] == [first, second]
@@ -70,7 +83,9 @@ def test_a_sequence_is_all_cells_of_a_grid_then_queries(task: CompositionalMQAR)
 def test_keys_stand_in_any_order(chi_squared: Probability) -> None:
     inputs = sample(build(kv_pairs=4, seq_len=24), N).inputs
     firsts, seconds = inputs[:, :12:3], inputs[:, 1:12:3]
-    cells = 2 * (firsts > firsts.min(dim=1, keepdim=True).values) + (seconds > seconds.min(dim=1, keepdim=True).values)
+    cells = 2 * (firsts > firsts.min(dim=1, keepdim=True).values) + (
+        seconds > seconds.min(dim=1, keepdim=True).values
+    )
     codes = (cells * torch.tensor([64, 16, 4, 1])).sum(dim=1).bincount(minlength=256)
     orders = [64 * a + 16 * b + 4 * c + d for a, b, c, d in permutations(range(4))]
     assert chi_squared(codes[orders], torch.full((24,), N / 24)) > ALPHA
@@ -118,7 +133,10 @@ def test_the_solver_follows_an_example_by_hand() -> None:
 
 
 def test_lengths_and_squares_of_presets() -> None:
-    found = [(length := dict(preset.task).get("seq_len"), dict(preset.task).get("kv_pairs")) for preset in CompositionalMQAR.presets.values()]
+    found = [
+        (length := dict(preset.task).get("seq_len"), dict(preset.task).get("kv_pairs"))
+        for preset in CompositionalMQAR.presets.values()
+    ]
     assert length == 2048
     assert found == [(None, None), (64, 4), (128, 9), (256, 16), (256, 25), (256, 36), (2048, 256)]
 
@@ -133,7 +151,9 @@ def test_lengths_and_squares_of_presets() -> None:
         ({"power_a": 0}, ["task.power_a = 0", "greater than 0"]),
     ],
 )
-def test_impossible_settings_are_refused_with_what_is_allowed(values: dict[str, Any], said: list[str]) -> None:
+def test_impossible_settings_are_refused_with_what_is_allowed(
+    values: dict[str, Any], said: list[str]
+) -> None:
     with pytest.raises(UserError) as refused:
         build(**values)
     assert all(part in str(refused.value) for part in said), refused.value
@@ -145,11 +165,12 @@ def test_what_is_said_to_be_allowed_is() -> None:
 
 def test_explain_tells_pairs_and_answers() -> None:
     task, batch = by_hand()
-    assert task.explain(batch, 0) == (
-        "In this sequence 2 5 means 10; 1 5 means 13; 1 6 means 12; 2 6 means 14. "
-        "Then at positions 12 and 13 stand 1 6, the answer at 13 is 12; at positions 15 and 16 stand 2 6, the answer at 16 is 14; "
-        "at positions 18 and 19 stand 2 5, the answer at 19 is 10; at positions 21 and 22 stand 1 5, the answer at 22 is 13. "
-        "All other tokens after position 11 are filler."
+    assert (
+        task.explain(batch, 0)
+        == "In this sequence 2 5 means 10; 1 5 means 13; 1 6 means 12; 2 6 means 14. Then at positions 12 and"
+        " 13 stand 1 6, the answer at 13 is 12; at positions 15 and 16 stand 2 6, the answer at 16 is 14;"
+        " at positions 18 and 19 stand 2 5, the answer at 19 is 10; at positions 21 and 22 stand 1 5, the"
+        " answer at 22 is 13. All other tokens after position 11 are filler."
     )
 
 

@@ -22,7 +22,9 @@ def sample(task: Compression, count: int) -> Batch:
     return task.sample(torch.arange(count), seed=0, split="train")
 
 
-@pytest.mark.parametrize("values", [{}, {"vocab_size": 3, "seq_len": 2}, {"vocab_size": 128}, {"seq_len": 256}])
+@pytest.mark.parametrize(
+    "values", [{}, {"vocab_size": 3, "seq_len": 2}, {"vocab_size": 128}, {"seq_len": 256}]
+)
 def test_every_token_is_due_of_the_last_ones_vector(values: dict[str, Any]) -> None:
     task = build(**values)
     s, batch = task.settings, sample(task, 100)
@@ -36,7 +38,10 @@ def test_every_token_is_due_of_the_last_ones_vector(values: dict[str, Any]) -> N
 
 def test_tokens_are_uniform(chi_squared: Probability) -> None:
     tokens = sample(build(vocab_size=6, seq_len=3), N).inputs
-    assert chi_squared((tokens[:, 0] * 5 + tokens[:, 1]).bincount(minlength=25), torch.full((25,), N / 25)) > ALPHA
+    assert (
+        chi_squared((tokens[:, 0] * 5 + tokens[:, 1]).bincount(minlength=25), torch.full((25,), N / 25))
+        > ALPHA
+    )
 
 
 def test_chance_is_any_token_and_the_last_one() -> None:
@@ -53,7 +58,9 @@ def test_the_solver_names_the_token_at_its_place() -> None:
     task = build(vocab_size=6, seq_len=4)
     batch = Batch(torch.tensor([[3, 0, 4, 5]]), torch.tensor([[2, 0, 3]]), torch.full((1, 3), -100), {})
     assert task.solve(batch).tolist() == [[4, 3, 5]]
-    scores = build().score(sample(build(), 200), Prediction(build().solve(sample(build(), 200)), torch.zeros(200, 32)))
+    scores = build().score(
+        sample(build(), 200), Prediction(build().solve(sample(build(), 200)), torch.zeros(200, 32))
+    )
     assert scores["accuracy"] == (6400, 6400)
     assert scores["macro_accuracy"] == (2, 2)
 

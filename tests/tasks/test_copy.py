@@ -30,7 +30,9 @@ def sample(task: Copy | Palindrome, count: int, *, split: Split = "train") -> Ba
 
 
 def written(tokens: Tensor) -> str:
-    return "".join(".|$"[token] if token < LETTERS else chr(ord("a") + token - LETTERS) for token in tokens.tolist())
+    return "".join(
+        ".|$"[token] if token < LETTERS else chr(ord("a") + token - LETTERS) for token in tokens.tolist()
+    )
 
 
 def padded(text: str, length: int) -> str:
@@ -39,14 +41,18 @@ def padded(text: str, length: int) -> str:
 
 
 def check_places(batch: Batch, row: int, first: int, answer: str, sources: list[int]) -> None:
-    """That the answer is due from position `first` on, its letters standing at `sources`, and nothing else is."""
+    """That the answer is due from position `first` on, its letters standing at `sources`, and nothing else
+    is."""
     due = len(answer)
     unused = batch.positions.shape[1] - due
     assert batch.positions[row].tolist() == [*range(first, first + due), *[0] * unused]
     assert written(batch.targets[row, :due]) == answer
     assert batch.targets[row, due:].tolist() == [IGNORE] * unused
     assert batch.slices["place"][row].tolist() == [*range(due), *[0] * unused]
-    assert batch.slices["distance"][row].tolist() == [*(first + j - source for j, source in enumerate(sources)), *[0] * unused]
+    assert batch.slices["distance"][row].tolist() == [
+        *(first + j - source for j, source in enumerate(sources)),
+        *[0] * unused,
+    ]
     assert written(batch.inputs[row, sources]) == answer
 
 
@@ -111,7 +117,9 @@ def test_an_n_gram_stands_once_where_it_could_repeat_itself() -> None:
     stream = Stream(torch.zeros(1, dtype=torch.int64))
     assert task._once(stream, string, first, torch.tensor([[0]])).tolist() == [[1, 0, 1, 1, 1, 1]]
     task = copy(letters=3, ngram=2, answer=1, min_length=6, max_length=6, variant="suffix")
-    (once,) = task._once(stream, torch.zeros(1, 6, dtype=torch.int64), torch.tensor([[2]]), torch.tensor([[0, 0]])).tolist()
+    (once,) = task._once(
+        stream, torch.zeros(1, 6, dtype=torch.int64), torch.tensor([[2]]), torch.tensor([[0, 0]])
+    ).tolist()
     assert once[2:4] == [0, 0]
     assert 0 not in (once[1], once[4])
 
@@ -129,24 +137,35 @@ def test_lengths_letters_and_n_grams_are_uniform(chi_squared: Probability) -> No
 def test_repairs_are_rare_in_the_published_alphabet() -> None:
     task = copy(min_length=50, max_length=50, variant="suffix")
     plain = copy(min_length=50, max_length=50)
-    changed = (sample(task, 5000).inputs[:, 1:51] != sample(plain, 5000).inputs[:, 1:51]).any(dim=1).double().mean()
+    changed = (
+        (sample(task, 5000).inputs[:, 1:51] != sample(plain, 5000).inputs[:, 1:51]).any(dim=1).double().mean()
+    )
     assert 0 < changed < 0.006  # 47 other n-grams, each alike once in 26^3
 
 
 @pytest.mark.parametrize("make", [copy, palindrome])
 @pytest.mark.parametrize(("length", "trained", "tested", "shared"), [(2, 9, 9, 9), (4, 41, 20, 0)])
-def test_splits_share_strings_where_there_are_few(make: Any, length: int, trained: int, tested: int, shared: int) -> None:
-    """Of 9 strings all are everybody's; of 81 half, with the one that four does not divide, are train's and a quarter is the test's."""
+def test_splits_share_strings_where_there_are_few(
+    make: Any, length: int, trained: int, tested: int, shared: int
+) -> None:
+    """Of 9 strings all are everybody's; of 81 half, with the one that four does not divide, are train's and a
+    quarter is the test's."""
     task = make(min_length=length, max_length=length, letters=3)
-    train, test = ({tuple(row) for row in sample(task, 800, split=split).inputs.tolist()} for split in ("train", "test"))
+    train, test = (
+        {tuple(row) for row in sample(task, 800, split=split).inputs.tolist()} for split in ("train", "test")
+    )
     assert (len(train), len(test), len(train & test)) == (trained, tested, shared)
 
 
 def test_solvers_read_the_sequence_alone() -> None:
     def solved(task: Copy | Palindrome, tokens: str, positions: list[int]) -> str:
-        ids = torch.tensor([[".|$".index(sign) if sign in ".|$" else LETTERS + ord(sign) - ord("a") for sign in tokens]])
+        ids = torch.tensor(
+            [[".|$".index(sign) if sign in ".|$" else LETTERS + ord(sign) - ord("a") for sign in tokens]]
+        )
         assert ids.shape[1] == task.seq_len
-        return written(task.solve(Batch(ids, torch.tensor([positions]), torch.full((1, len(positions)), IGNORE), {}))[0])
+        return written(
+            task.solve(Batch(ids, torch.tensor([positions]), torch.full((1, len(positions)), IGNORE), {}))[0]
+        )
 
     strings = {"min_length": 5, "max_length": 6}
     assert solved(copy(**strings), "$abcde|abcde.", [6, 7, 8, 9, 10]) == "abcde"
@@ -175,9 +194,18 @@ def test_longer_is_longer_strings() -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"min_length": 9, "max_length": 8}, "task: the shortest string has 9 letters, more than the 8 of the longest."),
-        ({"variant": "prefix", "answer": 6}, "task: an n-gram of 3 and the 6 letters after it need strings of 9; min_length is 8."),
-        ({"variant": "suffix", "letters": 3}, "task: an n-gram of 3 letters stands once for sure where there is another letter; there are 3."),
+        (
+            {"min_length": 9, "max_length": 8},
+            "task: the shortest string has 9 letters, more than the 8 of the longest.",
+        ),
+        (
+            {"variant": "prefix", "answer": 6},
+            "task: an n-gram of 3 and the 6 letters after it need strings of 9; min_length is 8.",
+        ),
+        (
+            {"variant": "suffix", "letters": 3},
+            "task: an n-gram of 3 letters stands once for sure where there is another letter; there are 3.",
+        ),
         ({"variant": "backwards"}, "task.variant = backwards: input should be 'copy', 'prefix' or 'suffix'."),
     ],
 )
@@ -191,7 +219,10 @@ def test_impossible_settings_are_refused_in_a_sentence(values: dict[str, Any], s
 def test_the_two_tasks_of_kimi_linear_are_trained_alike(length: int) -> None:
     for task in (Palindrome, Stack):
         preset = task.presets[f"kimi-{length}"]
-        assert Protocol.parse({**default_protocol(), **preset.protocol}, where="protocol").steps(length) == 20_000
+        assert (
+            Protocol.parse({**default_protocol(), **preset.protocol}, where="protocol").steps(length)
+            == 20_000
+        )
     assert palindrome(**Palindrome.presets[f"kimi-{length}"].task).seq_len == length
 
 
@@ -199,7 +230,10 @@ def test_explain_writes_the_example() -> None:
     task = copy(min_length=4, max_length=4)
     batch = sample(task, 1)
     string = written(batch.targets[0])
-    expected = f"The sequence is `${string}|{string[:3]}`; from position 5 on, where `|` stands, the letters `{string}` are due"
+    expected = (
+        f"The sequence is `${string}|{string[:3]}`; from position 5 on, where `|` stands, the letters"
+        f" `{string}` are due"
+    )
     assert task.explain(batch, 0).startswith(expected)
     long = palindrome(min_length=900, max_length=900, letters=300)
     assert len(long.explain(sample(long, 1), 0)) < 1500

@@ -29,7 +29,13 @@ def depths(task: Dyck, batch: Batch) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    "values", [{}, {"kinds": 3, "max_depth": 5, "min_length": 2, "max_length": 30}, {"max_depth": 1, "min_length": 6, "max_length": 8}, {"max_depth": 40}]
+    "values",
+    [
+        {},
+        {"kinds": 3, "max_depth": 5, "min_length": 2, "max_length": 30},
+        {"max_depth": 1, "min_length": 6, "max_length": 8},
+        {"max_depth": 40},
+    ],
 )
 def test_brackets_match_and_every_closing_one_is_due(values: dict[str, Any]) -> None:
     task = build(**values)
@@ -52,7 +58,8 @@ def test_brackets_match_and_every_closing_one_is_due(values: dict[str, Any]) -> 
             else:
                 opened, kind = stack.pop()
                 assert token == s.kinds + kind
-                expected.append((at, token, len(stack) + 1, at - opened))  # token `at` of the word is token at + 1 of the inputs
+                # token `at` of the word is token at + 1 of the inputs
+                expected.append((at, token, len(stack) + 1, at - opened))
         assert not stack
         unused = task.answers - len(expected)
         assert sorted(zip(*places, strict=True)) == sorted([*expected, *[(0, IGNORE, 0, 0)] * unused])
@@ -69,7 +76,12 @@ def test_the_walk_is_fair_between_its_walls(chi_squared: Callable[..., float]) -
         assert not up[before == 3].any()
         between = (before == 1) | (before == 2)
         if between.any():
-            assert chi_squared(up[between].long().bincount(minlength=2), torch.full((2,), int(between.sum()) / 2)) > ALPHA / 15
+            assert (
+                chi_squared(
+                    up[between].long().bincount(minlength=2), torch.full((2,), int(between.sum()) / 2)
+                )
+                > ALPHA / 15
+            )
     assert not depth[:, 20].any()
 
 
@@ -80,7 +92,10 @@ def test_at_the_end_only_closing_is_left_once_it_is_due(chi_squared: Callable[..
     for at in range(6, 12):
         assert (depth[forced[:, at], at + 1] == depth[forced[:, at], at] - 1).all()
     free = (depth[:, 8] == 2) & ~forced[:, 8]
-    assert chi_squared((depth[free, 9] > 2).long().bincount(minlength=2), torch.full((2,), int(free.sum()) / 2)) > ALPHA
+    assert (
+        chi_squared((depth[free, 9] > 2).long().bincount(minlength=2), torch.full((2,), int(free.sum()) / 2))
+        > ALPHA
+    )
 
 
 def test_kinds_and_lengths_are_uniform(chi_squared: Callable[..., float]) -> None:
@@ -88,7 +103,10 @@ def test_kinds_and_lengths_are_uniform(chi_squared: Callable[..., float]) -> Non
     batch = sample(task, 8000)
     assert chi_squared(batch.inputs[:, 1].bincount(minlength=8), torch.full((8,), 1000)) > ALPHA
     second = batch.inputs[:, 2]
-    assert chi_squared(second[second < 8].bincount(minlength=8), torch.full((8,), int((second < 8).sum()) / 8)) > ALPHA
+    assert (
+        chi_squared(second[second < 8].bincount(minlength=8), torch.full((8,), int((second < 8).sum()) / 8))
+        > ALPHA
+    )
     lengths = (batch.inputs < 16).sum(dim=1)
     assert chi_squared(lengths.bincount(minlength=19)[10::2], torch.full((5,), 1600)) > ALPHA
 
@@ -100,7 +118,10 @@ def test_splits_share_the_shortest_words_alone(which: str, shared: int) -> None:
     task = build(**Dyck.presets[which].task)
     trained = set(map(tuple, sample(task, 20_000).inputs.tolist()))
     tested = sample(task, 4000, "test")
-    known, lengths = torch.tensor([row in trained for row in map(tuple, tested.inputs.tolist())]), 2 * tested.due.sum(dim=1)
+    known, lengths = (
+        torch.tensor([row in trained for row in map(tuple, tested.inputs.tolist())]),
+        2 * tested.due.sum(dim=1),
+    )
     assert known[lengths <= shared].all()
     assert not known[lengths > shared].any()
 
@@ -111,9 +132,15 @@ def test_longer_words_are_longer_at_both_ends() -> None:
 
 def test_explain_says_what_is_due() -> None:
     task = build(min_length=4, max_length=4)
-    batch = sample(task, 1)._replace(inputs=torch.tensor([[4, 0, 1, 3, 2]]), positions=torch.tensor([[4 - 1, 2]]), targets=torch.tensor([[2, 3]]))
+    batch = sample(task, 1)._replace(
+        inputs=torch.tensor([[4, 0, 1, 3, 2]]),
+        positions=torch.tensor([[4 - 1, 2]]),
+        targets=torch.tensor([[2, 3]]),
+    )
     assert "([])" in task.explain(batch, 0)
-    assert task.explain(batch, 0).endswith("each of the 2 that close, that one is due: the last at position 3, 2.")
+    assert task.explain(batch, 0).endswith(
+        "each of the 2 that close, that one is due: the last at position 3, 2."
+    )
     many = build(kinds=9, min_length=600, max_length=600)
     assert len(many.explain(sample(many, 1), 0)) < 1500
 
@@ -121,8 +148,14 @@ def test_explain_says_what_is_due() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"min_length": 31}, "task: min_length must be even, for every bracket is closed; 31 is odd, 32 would do."),
-        ({"max_length": 65}, "task: max_length must be even, for every bracket is closed; 65 is odd, 66 would do."),
+        (
+            {"min_length": 31},
+            "task: min_length must be even, for every bracket is closed; 31 is odd, 32 would do.",
+        ),
+        (
+            {"max_length": 65},
+            "task: max_length must be even, for every bracket is closed; 65 is odd, 66 would do.",
+        ),
         ({"min_length": 80}, "task: min_length 80 is above max_length 64; it may be at most that."),
         ({"kinds": 1}, "task.kinds = 1: input should be greater than or equal to 2."),
     ],

@@ -43,7 +43,12 @@ def test_every_read_is_due_and_shows_the_bit_last_written(ignore: float) -> None
                 assert (positions[place - 1], targets[place - 1]) == (2 * place, bit)
                 assert (distances[place - 1], writes[place - 1]) == (2 * place - at, written)
             else:
-                assert (positions[place - 1], targets[place - 1], distances[place - 1], writes[place - 1]) == (0, IGNORE, 0, 0)
+                assert (
+                    positions[place - 1],
+                    targets[place - 1],
+                    distances[place - 1],
+                    writes[place - 1],
+                ) == (0, IGNORE, 0, 0)
 
 
 @pytest.mark.parametrize("ignore", [0.1, 0.8, 0.98])
@@ -61,7 +66,8 @@ def test_bits_are_uniform_whatever_the_instruction(chi_squared: Callable[..., fl
     for place in range(4):
         assert chi_squared(inputs[:, 2 * place + 1].bincount(minlength=2), torch.full((2,), 3000)) > ALPHA
     skipped = inputs[:, 2] == SKIP
-    same = (inputs[skipped, 3] == inputs[skipped, 1]).long()  # an ignored bit says nothing of what was written
+    # an ignored bit says nothing of what was written
+    same = (inputs[skipped, 3] == inputs[skipped, 1]).long()
     assert chi_squared(same.bincount(minlength=2), torch.full((2,), len(same) / 2)) > ALPHA
 
 
@@ -75,7 +81,9 @@ def test_explain_says_what_is_due() -> None:
     task = build(seq_len=8)
     batch = sample(task, 1)
     batch = batch._replace(
-        inputs=torch.tensor([[WRITE, 1, SKIP, 0, READ, 1, READ, 1]]), positions=torch.tensor([[0, 4, 6]]), targets=torch.tensor([[IGNORE, 1, 1]])
+        inputs=torch.tensor([[WRITE, 1, SKIP, 0, READ, 1, READ, 1]]),
+        positions=torch.tensor([[0, 4, 6]]),
+        targets=torch.tensor([[IGNORE, 1, 1]]),
     )
     assert "bits: w1 i0 r1 r1. At each of the 2 reads" in task.explain(batch, 0)
     assert task.explain(batch, 0).endswith("at position 4 it is 1.")
@@ -86,7 +94,10 @@ def test_explain_says_what_is_due() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"seq_len": 63}, "task: seq_len must be even, for every instruction is followed by a bit; 63 is odd, 64 would do."),
+        (
+            {"seq_len": 63},
+            "task: seq_len must be even, for every instruction is followed by a bit; 63 is odd, 64 would do.",
+        ),
         ({"seq_len": 2}, "task.seq_len = 2: input should be greater than or equal to 4."),
         ({"ignore": 1.1}, "task.ignore = 1.1: input should be less than or equal to 1."),
     ],

@@ -36,9 +36,15 @@ def by_hand() -> tuple[ForgettingMQAR, Batch]:
     """Keys 3, 1, 2 mean 10, 11, 12; then 2 means 13 and 3 means 9; all are asked for, the last first."""
     task = build(seq_len=18, kv_pairs=3, updates=2, vocab_size=16, filler="zero")
     inputs = torch.tensor([[3, 10, 1, 11, 2, 12, 2, 13, 3, 9, 2, 0, 1, 0, 0, 0, 3, 0]])
-    slices = {"updated": torch.tensor([[1, 0, 1]]), "distance": torch.tensor([[8, 10, 4]]), "slot": torch.tensor([[3, 1, 0]])}
+    slices = {
+        "updated": torch.tensor([[1, 0, 1]]),
+        "distance": torch.tensor([[8, 10, 4]]),
+        "slot": torch.tensor([[3, 1, 0]]),
+    }
     old = torch.tensor([[10, IGNORE, 12]])
-    return task, Batch(inputs, torch.tensor([[16, 12, 10]]), torch.tensor([[9, 11, 13]]), slices, {"old": old})
+    return task, Batch(
+        inputs, torch.tensor([[16, 12, 10]]), torch.tensor([[9, 11, 13]]), slices, {"old": old}
+    )
 
 
 @pytest.fixture(params=SETTINGS)
@@ -100,7 +106,9 @@ def test_the_first_slot_follows_the_power_law(chi_squared: Probability) -> None:
     slots = sample(build(seq_len=26, kv_pairs=2, updates=1, power_a=0.3), N).slices["slot"][:, 1]
     p = torch.arange(1, 11, dtype=torch.float64) ** -0.7
     p = p / p.sum()
-    second = torch.stack([sum((p[i] * p[j] / (1 - p[i]) for i in range(10) if i != j), torch.zeros(())) for j in range(10)])
+    second = torch.stack(
+        [sum((p[i] * p[j] / (1 - p[i]) for i in range(10) if i != j), torch.zeros(())) for j in range(10)]
+    )
     assert chi_squared(slots.bincount(minlength=10), N * second) > ALPHA
 
 
@@ -143,15 +151,27 @@ def test_stale_answers_are_the_old_values_of_updated_keys() -> None:
         assert [float(x) for x in scores["stale"]] == [stale, 2]
         assert scores["stale/updated"][0].tolist() == [0, stale]
         assert scores["stale/updated"][1].tolist() == [0, 2]
-    assert scores.keys() == {"nll"} | {f"{name}{slice_}" for name in ("accuracy", "stale") for slice_ in ("", "/updated", "/distance", "/slot")}
+    assert scores.keys() == {"nll"} | {
+        f"{name}{slice_}"
+        for name in ("accuracy", "stale")
+        for slice_ in ("", "/updated", "/distance", "/slot")
+    }
 
 
 def test_presets_are_the_published_settings() -> None:
     published = [(64, 4), (128, 9), (256, 16), (256, 25), (256, 36), (2048, 256)]
-    assert list(ForgettingMQAR.presets) == ["quick", *(f"zoology-{length}-{pairs}" for length, pairs in published)]
+    assert list(ForgettingMQAR.presets) == [
+        "quick",
+        *(f"zoology-{length}-{pairs}" for length, pairs in published),
+    ]
     for length, pairs in published:
         task, _, preset = make_task("forgetting_mqar", preset=f"zoology-{length}-{pairs}")
-        assert (task.settings.seq_len, task.settings.kv_pairs, task.settings.updates, task.settings.vocab_size) == (length, pairs, 4, 8192)
+        assert (
+            task.settings.seq_len,
+            task.settings.kv_pairs,
+            task.settings.updates,
+            task.settings.vocab_size,
+        ) == (length, pairs, 4, 8192)
         assert preset.protocol.get("examples") == {64: 100_000, 2048: None}.get(length, 20_000)
 
 
@@ -166,7 +186,9 @@ def test_presets_are_the_published_settings() -> None:
         ({"filler": "noise"}, ["task.filler = noise", "'random'"]),
     ],
 )
-def test_impossible_settings_are_refused_with_what_is_allowed(values: dict[str, Any], said: list[str]) -> None:
+def test_impossible_settings_are_refused_with_what_is_allowed(
+    values: dict[str, Any], said: list[str]
+) -> None:
     with pytest.raises(UserError) as refused:
         build(**values)
     assert all(part in str(refused.value) for part in said), refused.value
@@ -178,10 +200,12 @@ def test_what_is_said_to_be_allowed_is() -> None:
 
 def test_explain_tells_pairs_updates_and_answers() -> None:
     task, batch = by_hand()
-    assert task.explain(batch, 0) == (
-        "In this sequence first 3 means 10; 1 means 11; 2 means 12. From position 6 on it is otherwise: 2 means 13; 3 means 9. "
-        "Then at position 10 stands 2, the answer there is 13, no longer 12; at position 12 stands 1, the answer there is 11; "
-        "at position 16 stands 3, the answer there is 9, no longer 10. All other tokens after position 9 are filler."
+    assert (
+        task.explain(batch, 0)
+        == "In this sequence first 3 means 10; 1 means 11; 2 means 12. From position 6 on it is otherwise: 2"
+        " means 13; 3 means 9. Then at position 10 stands 2, the answer there is 13, no longer 12; at"
+        " position 12 stands 1, the answer there is 11; at position 16 stands 3, the answer there is 9, no"
+        " longer 10. All other tokens after position 9 are filler."
     )
 
 

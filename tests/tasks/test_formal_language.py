@@ -105,7 +105,8 @@ def test_all_letters_that_may_come_next_are_as_likely(chi_squared: Probability) 
     task = build(out_degree=3)
     batch = sample(task, 300)
     legal, target = batch.facts["legal"][batch.due], batch.targets[batch.due]
-    below = sum((legal >> letter) & (letter < target).long() & 1 for letter in range(8))  # the target's rank among the legal letters
+    # the target's rank among the legal letters
+    below = sum((legal >> letter) & (letter < target).long() & 1 for letter in range(8))
     degree = sum((legal >> letter) & 1 for letter in range(8))
     assert isinstance(below, Tensor)
     assert isinstance(degree, Tensor)
@@ -146,9 +147,17 @@ def test_any_legal_letter_is_right_and_nothing_else() -> None:
 def test_tvd_is_the_distance_from_the_uniform_distribution_over_legal_letters() -> None:
     task = build(letters=4, automata=20, held_out=4, seq_len=8)
     places = torch.arange(3)[None]
-    batch = Batch(torch.zeros(1, 8, dtype=torch.int64), places, torch.tensor([[0, 3, IGNORE]]), {"visits": 0 * places, "word": 0 * places}, {})
+    batch = Batch(
+        torch.zeros(1, 8, dtype=torch.int64),
+        places,
+        torch.tensor([[0, 3, IGNORE]]),
+        {"visits": 0 * places, "word": 0 * places},
+        {},
+    )
     batch = batch._replace(facts={"legal": torch.tensor([[0b0011, 0b1000, 0]])})
-    shares = torch.tensor([[[0.5, 0.25, 0.0, 0.0, 0.25, 0.0], [0.0, 0.0, 0.25, 0.75, 0.0, 0.0], [1.0, 0, 0, 0, 0, 0]]])
+    shares = torch.tensor(
+        [[[0.5, 0.25, 0.0, 0.0, 0.25, 0.0], [0.0, 0.0, 0.25, 0.75, 0.0, 0.0], [1.0, 0, 0, 0, 0, 0]]]
+    )
     prediction = Prediction(shares.argmax(dim=2), torch.zeros(1, 3), shares.log())
     means = task.means(batch, prediction)
     assert means["tvd"].value[0, :2].tolist() == pytest.approx([0.25, 0.25])
@@ -160,7 +169,11 @@ def test_tvd_is_the_distance_from_the_uniform_distribution_over_legal_letters() 
 def by_hand(task: FormalLanguage, tokens: list[int]) -> list[dict[int, float]]:
     """After every token, how probable each letter is to be legal next."""
     k = known(task)
-    states, weights, found = dict.fromkeys(range(len(k.degree)), 0), dict.fromkeys(range(len(k.degree)), 1.0), []
+    states, weights, found = (
+        dict.fromkeys(range(len(k.degree)), 0),
+        dict.fromkeys(range(len(k.degree)), 1.0),
+        [],
+    )
     for token in tokens:
         for a in list(states):
             if token == task.settings.letters:
@@ -174,7 +187,12 @@ def by_hand(task: FormalLanguage, tokens: list[int]) -> list[dict[int, float]]:
             weights[a] /= len(edges)
             states[a] = edges[token]
         total = sum(weights[a] for a in states)
-        found.append({x: sum(weights[a] for a in states if int(k.legal[a, states[a]]) >> x & 1) / total for x in range(task.settings.letters)})
+        found.append(
+            {
+                x: sum(weights[a] for a in states if int(k.legal[a, states[a]]) >> x & 1) / total
+                for x in range(task.settings.letters)
+            }
+        )
     return found
 
 
@@ -206,7 +224,9 @@ def test_chance_is_a_random_letter() -> None:
     task = build(**REGBENCH)
     batch = sample(task, 400)
     guess = torch.randint(18, batch.targets.shape, generator=torch.Generator().manual_seed(0))
-    assert mean(task, batch, Prediction(guess, torch.zeros(guess.shape))) == pytest.approx(task.chance(), abs=0.01)
+    assert mean(task, batch, Prediction(guess, torch.zeros(guess.shape))) == pytest.approx(
+        task.chance(), abs=0.01
+    )
     assert task.chance() == pytest.approx(2 / 18, abs=0.002)
 
 
@@ -231,8 +251,10 @@ def test_shapes_follow_from_settings() -> None:
         ({"min_words": 5, "max_words": 4}, "task: max_words must be min_words or more; 4 is fewer than 5."),
         (
             {"letters": 4, "automata": 400},
-            "task: automata and held_out languages must be 300 at most together, so that no two are alike with 4 letters and out_degree 2; "
-            "400 and 500 are too many.",
+            (
+                "task: automata and held_out languages must be 300 at most together, so that no two are alike"
+                " with 4 letters and out_degree 2; 400 and 500 are too many."
+            ),
         ),
         ({"out_degree": 4}, "task.out_degree = 4: input should be less than or equal to 3."),
         ({"nodes": 3}, "task.nodes = 3: input should be greater than or equal to 4."),

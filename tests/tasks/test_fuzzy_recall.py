@@ -22,7 +22,8 @@ Probability = Callable[..., float]
 
 
 class Pair(NamedTuple):
-    """Where it begins, the tokens of its key (none: noise) and of its value, how often its key was shown before, how far away last."""
+    """Where it begins, the tokens of its key (none: noise) and of its value, how often its key was shown
+    before, how far away last."""
 
     begins: int
     key: tuple[int, ...]
@@ -71,7 +72,9 @@ def test_sequences_and_labels_are_as_published(values: dict[str, Any], split: Sp
     s = task.settings
     batch, everything = sample(task, count, split=split), sample(build(**values), count, split="train")
     assert batch.inputs.shape == (count, s.seq_len) == (count, task.seq_len)
-    assert torch.equal(everything.targets[:, :-1], everything.inputs[:, 1:]), "training learns every next token"
+    assert torch.equal(everything.targets[:, :-1], everything.inputs[:, 1:]), (
+        "training learns every next token"
+    )
     assert s.multi_query or task.answers == s.v_motif_size
     whole = torch.cat([batch.inputs, batch.targets[:, -1:]], dim=1).tolist()
     places = list(task.answered)
@@ -83,7 +86,18 @@ def test_sequences_and_labels_are_as_published(values: dict[str, Any], split: Sp
         expected = {
             pair.begins + len(pair.key) + i - 1: (token, pair.seen, pair.distance, i) for pair in asked for i, token in enumerate(pair.value)
         }  # fmt: skip
-        labels = zip(*(x[row].tolist() for x in (batch.targets, batch.slices["seen"], batch.slices["distance"], batch.slices["token"])), strict=True)
+        labels = zip(
+            *(
+                x[row].tolist()
+                for x in (
+                    batch.targets,
+                    batch.slices["seen"],
+                    batch.slices["distance"],
+                    batch.slices["token"],
+                )
+            ),
+            strict=True,
+        )
         found = dict(zip(places, labels, strict=True))
         assert {at: label for at, label in found.items() if label[0] != IGNORE} == expected
         assert {label[1:] for label in found.values() if label[0] == IGNORE} <= {(0, 0, 0)}
@@ -92,7 +106,9 @@ def test_sequences_and_labels_are_as_published(values: dict[str, Any], split: Sp
 def test_ordered_draws_without_replacement() -> None:
     for size, width in ((4, 3), (5, 2), (3, 3), (6, 1)):
         draws = torch.tensor(list(product(*(range(size - i) for i in range(width)))))
-        assert sorted(map(tuple, _distinct(draws, size).tolist())) == sorted(permutations(range(size), width)), "each exactly once"
+        assert sorted(map(tuple, _distinct(draws, size).tolist())) == sorted(
+            permutations(range(size), width)
+        ), "each exactly once"
 
 
 def firsts(task: FuzzyRecall, split: Split, count: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -112,7 +128,8 @@ def firsts(task: FuzzyRecall, split: Split, count: int) -> list[tuple[tuple[int,
 
 
 def test_groups_of_tokens_are_uniform(chi_squared: Probability) -> None:
-    task, count = build(vocab_size=9, k_motif_size=2, v_motif_size=2, seq_len=16), 10_000  # 4 tokens for keys, 4 for values
+    # 4 tokens for keys, 4 for values
+    task, count = build(vocab_size=9, k_motif_size=2, v_motif_size=2, seq_len=16), 10_000
     singles, doubles = [(i,) for i in range(4)], list(permutations(range(4), 2))
     for split, keys in (("train", [*singles, *doubles]), ("test", doubles)):
         drawn = firsts(task, split, count)  # type: ignore[arg-type]
@@ -122,7 +139,10 @@ def test_groups_of_tokens_are_uniform(chi_squared: Probability) -> None:
         assert chi_squared(torch.tensor([sum(key == k for k, _ in drawn) for key in keys]), expected) > ALPHA
         values = [tuple(token + 4 for token in value) for value in (*singles, *doubles)]
         expected = torch.tensor([count / 2 / as_many[len(value), split] for value in values])
-        assert chi_squared(torch.tensor([sum(value == v for _, v in drawn) for value in values]), expected) > ALPHA
+        assert (
+            chi_squared(torch.tensor([sum(value == v for _, v in drawn) for value in values]), expected)
+            > ALPHA
+        )
 
 
 def test_two_keys_have_values_of_their_own(chi_squared: Probability) -> None:
@@ -137,27 +157,38 @@ def test_two_keys_have_values_of_their_own(chi_squared: Probability) -> None:
 
 
 def test_noise_takes_its_share_and_is_uniform(chi_squared: Probability) -> None:
-    task = build(vocab_size=13, noise_vocab_size=4, frac_noise=0.3, k_motif_size=1, v_motif_size=1, seq_len=22)
+    task = build(
+        vocab_size=13, noise_vocab_size=4, frac_noise=0.3, k_motif_size=1, v_motif_size=1, seq_len=22
+    )
     batch = sample(task, N)
     begin = (batch.inputs == 12).sum(dim=1, keepdim=True)
     first, second = batch.inputs.gather(1, begin + torch.arange(2)).T
     noise = first >= 8
-    # the asked pair stands first when it is put there, which it is for one of the 18 places that it may be wanted at
+    # the asked pair stands first when it is put there, which it is for one of the 18 places that it may be
+    # wanted at
     share = 0.3 * (1 - 1 / 18)
-    assert chi_squared(torch.tensor([int(noise.sum()), int((~noise).sum())]), N * torch.tensor([share, 1 - share], dtype=torch.float64)) > ALPHA
+    assert (
+        chi_squared(
+            torch.tensor([int(noise.sum()), int((~noise).sum())]),
+            N * torch.tensor([share, 1 - share], dtype=torch.float64),
+        )
+        > ALPHA
+    )
     counts = ((first - 8) * 4 + second - 8)[noise].bincount(minlength=16)
     assert chi_squared(counts, torch.full((16,), int(noise.sum()) / 16)) > ALPHA
 
 
 def published(s: FuzzyRecallSettings, draw: random.Random, *, split: Split) -> tuple[int, int, int, int]:
-    """The published generator, token by token: how many tokens are asked for, how often the last key was shown before, pairs but noise,
-    filler."""
+    """The published generator, token by token: how many tokens are asked for, how often the last key was
+    shown before, pairs but noise, filler."""
 
     def group(tokens: range, size: int) -> tuple[int, ...]:
         return tuple(draw.sample(tokens, size))
 
     def sizes() -> tuple[int, int]:
-        return draw.randint(1, s.k_motif_size) if split == "train" else s.k_motif_size, draw.randint(1, s.v_motif_size)
+        return draw.randint(1, s.k_motif_size) if split == "train" else s.k_motif_size, draw.randint(
+            1, s.v_motif_size
+        )
 
     keys, values = range(s.keys), range(s.keys, s.keys + s.values)
     size, value_size = sizes()
@@ -205,7 +236,9 @@ def statistics(task: FuzzyRecall, batch: Batch, split: Split) -> Tensor:
         {"vocab_size": 10, "k_motif_size": 2, "seq_len": 40},
     ],
 )
-def test_sequences_are_those_of_the_published_generator(chi_squared: Probability, values: dict[str, Any], split: Split) -> None:
+def test_sequences_are_those_of_the_published_generator(
+    chi_squared: Probability, values: dict[str, Any], split: Split
+) -> None:
     """What there is to count of a sequence is distributed alike."""
     task, draw = build(**values, train_on="answers"), random.Random(0)
     theirs = torch.tensor([published(task.settings, draw, split=split) for _ in range(N)])
@@ -217,7 +250,10 @@ def test_sequences_are_those_of_the_published_generator(chi_squared: Probability
         counts = torch.cat([counts[:, often], counts[:, ~often].sum(dim=1, keepdim=True)], dim=1)
         counts = counts[:, counts.sum(dim=0) >= 10]
         if counts.shape[1] > 1:  # two samples of one size: each count is as large in both, in expectation
-            assert chi_squared(counts, counts.double().mean(dim=0).expand(2, -1), degrees=counts.shape[1] - 1) > ALPHA
+            assert (
+                chi_squared(counts, counts.double().mean(dim=0).expand(2, -1), degrees=counts.shape[1] - 1)
+                > ALPHA
+            )
 
 
 def test_the_baseline_is_as_the_published_one() -> None:
@@ -234,17 +270,43 @@ def test_most_tokens_cost_no_more_than_few() -> None:
     sample(task, 256)
     began = time.perf_counter()
     sample(task, 256)
-    assert (time.perf_counter() - began) / 256 < 2.2 / 1000, "a thousandth of what listing all groups of tokens takes"
+    assert (time.perf_counter() - began) / 256 < 2.2 / 1000, (
+        "a thousandth of what listing all groups of tokens takes"
+    )
 
 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"k_motif_size": 8}, "keys of 8 and values of 3 tokens do not fit in a vocabulary of 7 tokens for keys and 8 for values."),
-        ({"v_motif_size": 9}, "keys of 3 and values of 9 tokens do not fit in a vocabulary of 7 tokens for keys and 8 for values."),
-        ({"seq_len": 12}, "a pair of up to 6 tokens stands in a sequence twice; seq_len = 12 is too short, 13 would do."),
-        ({"vocab_size": 128, "k_motif_size": 11}, "keys of 11 tokens out of 63 are too many to number; (tokens + 1) ** k_motif_size must stay below 2^63."),
-        ({"frac_noise": 0.2}, "task: frac_noise = 0.2 needs tokens for noise; noise_vocab_size is 0, at least 1 would do."),
+        (
+            {"k_motif_size": 8},
+            (
+                "keys of 8 and values of 3 tokens do not fit in a vocabulary of 7 tokens for keys and 8 for"
+                " values."
+            ),
+        ),
+        (
+            {"v_motif_size": 9},
+            (
+                "keys of 3 and values of 9 tokens do not fit in a vocabulary of 7 tokens for keys and 8 for"
+                " values."
+            ),
+        ),
+        (
+            {"seq_len": 12},
+            "a pair of up to 6 tokens stands in a sequence twice; seq_len = 12 is too short, 13 would do.",
+        ),
+        (
+            {"vocab_size": 128, "k_motif_size": 11},
+            (
+                "keys of 11 tokens out of 63 are too many to number; (tokens + 1) ** k_motif_size must stay"
+                " below 2^63."
+            ),
+        ),
+        (
+            {"frac_noise": 0.2},
+            "task: frac_noise = 0.2 needs tokens for noise; noise_vocab_size is 0, at least 1 would do.",
+        ),
         ({"vocab_size": 4}, "need a vocabulary of at least 5, not 4."),
         ({"k_motif_size": 0}, "task.k_motif_size = 0: input should be greater than or equal to 1."),
     ],

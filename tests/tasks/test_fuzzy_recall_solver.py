@@ -20,7 +20,8 @@ def solved(task: FuzzyRecall, batch: Batch) -> float:
 
 
 def test_the_solver_by_hand() -> None:
-    task = build(vocab_size=9, k_motif_size=2, v_motif_size=2, seq_len=16)  # keys 0 to 3, values 4 to 7, filler 8
+    # keys 0 to 3, values 4 to 7, filler 8
+    task = build(vocab_size=9, k_motif_size=2, v_motif_size=2, seq_len=16)
     tokens = torch.tensor([[8, 0, 1, 6, 4, 1, 0, 7, 0, 1, 6, 4, 2, 0, 4, 1]])
     answers = task.solve(Batch(tokens, torch.arange(16)[None], torch.full((1, 16), IGNORE), {}))[0].tolist()
     assert answers[9:11] == [6, 4], "the value of 0 1"
@@ -41,7 +42,8 @@ def test_the_solver_is_right_wherever_the_key_was_shown(values: dict[str, Any]) 
 
 @pytest.mark.slow
 def test_how_often_the_last_value_cannot_be_known_at_the_published_baseline() -> None:
-    """In 2.3 % of sequences, as a generator written after the published one, a decision at a time, has it: 18,610 of 800,000."""
+    """In 2.3 % of sequences, as a generator written after the published one, a decision at a time, has it:
+    18,610 of 800,000."""
     task, rows = build(**FuzzyRecall.presets["mad"].task), 40_000
     batch = sample(task, rows)
     last = batch.positions.masked_fill(~batch.due, -1).argmax(dim=1, keepdim=True)
@@ -58,12 +60,22 @@ def test_where_there_is_always_room_everything_can_be_known() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "values", [{}, {"vocab_size": 128}, {"multi_query": False}, {"seq_len": 32}, {"vocab_size": 24, "noise_vocab_size": 6, "frac_noise": 0.4}]
+    "values",
+    [
+        {},
+        {"vocab_size": 128},
+        {"multi_query": False},
+        {"seq_len": 32},
+        {"vocab_size": 24, "noise_vocab_size": 6, "frac_noise": 0.4},
+    ],
 )
 def test_the_optimum_is_what_the_solver_attains(values: dict[str, Any]) -> None:
     task, rows = build(**values), N
     batch = sample(task, rows)
-    lost = (1 - 1 / (task.settings.values - batch.slices["token"])) * (batch.due & (batch.slices["seen"] == 0))  # a guess finds the rest
+    # a guess finds the rest
+    lost = (1 - 1 / (task.settings.values - batch.slices["token"])) * (
+        batch.due & (batch.slices["seen"] == 0)
+    )
     due = batch.due.sum(dim=1).double()
     ratio = float(lost.sum() / due.sum())
     error = float((lost.sum(dim=1) - ratio * due).std()) / float(due.mean()) / rows**0.5

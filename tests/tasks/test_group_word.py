@@ -23,14 +23,21 @@ def sample(task: GroupWord, count: int, split: Any = "train") -> Batch:
 
 @pytest.mark.parametrize(
     "values",
-    [{}, {"group": "A5", "min_length": 3, "max_length": 9, "bos": True}, {"group": "S5", "moves": 2}, {"group": "D5", "min_length": 1, "max_length": 5}],
+    [
+        {},
+        {"group": "A5", "min_length": 3, "max_length": 9, "bos": True},
+        {"group": "S5", "moves": 2},
+        {"group": "D5", "min_length": 1, "max_length": 5},
+    ],
 )
 def test_targets_are_products_from_the_right_of_all_so_far(values: dict[str, Any]) -> None:
     task = build(**values)
     s, elements = task.settings, group(task.settings.group).elements
     batch = sample(task, 60)
     lengths = set()
-    for tokens, positions, targets, slices in zip(*(x.tolist() for x in (*batch[:3], batch.slices["position"])), strict=True):
+    for tokens, positions, targets, slices in zip(
+        *(x.tolist() for x in (*batch[:3], batch.slices["position"])), strict=True
+    ):
         word = [token for token in tokens if token < len(elements)]
         lengths.add(len(word))
         assert tokens == [len(elements) + 1] * s.bos + word + [len(elements)] * (s.max_length - len(word))
@@ -47,7 +54,8 @@ def test_targets_are_products_from_the_right_of_all_so_far(values: dict[str, Any
 
 
 def test_a_word_by_hand() -> None:
-    """In S3 as numbered here 1 swaps points 1 and 2, and 2 swaps 0 and 1: one after the other, from the right, they send 0 to 2, 1 to 0 and 2 to 1."""
+    """In S3 as numbered here 1 swaps points 1 and 2, and 2 swaps 0 and 1: one after the other, from the
+    right, they send 0 to 2, 1 to 0 and 2 to 1."""
     task = build(min_length=3, max_length=3)
     assert group("S3").elements[4] == (2, 0, 1)
     batch = sample(task, 1)._replace(inputs=torch.tensor([[1, 2, 2]]))
@@ -70,11 +78,15 @@ def test_only_letters_that_move_few_points(chi_squared: Callable[..., float]) ->
 
 
 @pytest.mark.parametrize("values", [{}, {"bos": True, "tokens_per_element": 2}])
-def test_half_of_the_words_are_the_identity_when_that_is_asked(chi_squared: Callable[..., float], values: dict[str, Any]) -> None:
+def test_half_of_the_words_are_the_identity_when_that_is_asked(
+    chi_squared: Callable[..., float], values: dict[str, Any]
+) -> None:
     task = build(group="S3", answer="identity", min_length=2, max_length=5, **values)
     batch = sample(task, 4000)
     first, step = int(task.settings.bos), task.settings.tokens_per_element
-    for tokens, (position,), (target,), (length,) in zip(*(x[:50].tolist() for x in (*batch[:3], batch.slices["position"])), strict=True):
+    for tokens, (position,), (target,), (length,) in zip(
+        *(x[:50].tolist() for x in (*batch[:3], batch.slices["position"])), strict=True
+    ):
         word = [token for token in tokens[first::step] if token < 6]
         state = (0, 1, 2)
         for letter in word:
@@ -85,9 +97,16 @@ def test_half_of_the_words_are_the_identity_when_that_is_asked(chi_squared: Call
     assert chi_squared(batch.targets.flatten().bincount(minlength=2), torch.full((2,), 2000)) > ALPHA
     # all letters but one are uniform whatever the answer is, so that who misses one knows nothing
     for answer in (0, 1):
-        words = batch.inputs[(batch.slices["position"] == 3)[:, 0] & (batch.targets[:, 0] == answer)][:, first::step]
+        words = batch.inputs[(batch.slices["position"] == 3)[:, 0] & (batch.targets[:, 0] == answer)][
+            :, first::step
+        ]
         for a, b in ((0, 1), (1, 2), (0, 2)):
-            assert chi_squared((6 * words[:, a] + words[:, b]).bincount(minlength=36), torch.full((36,), len(words) / 36)) > ALPHA
+            assert (
+                chi_squared(
+                    (6 * words[:, a] + words[:, b]).bincount(minlength=36), torch.full((36,), len(words) / 36)
+                )
+                > ALPHA
+            )
 
 
 def test_no_split_asks_whether_the_same_words_are_the_identity() -> None:
@@ -126,7 +145,9 @@ def test_chance_is_naming_the_likeliest_product() -> None:
                 x, y, z = elements[a], elements[b], elements[c]
                 counts[elements.index(tuple(x[y[z[i]]] for i in range(5)))] += 1
     third = float(counts.max()) / 11**3
-    assert build(group="S5", moves=2, min_length=2, max_length=3).chance() == pytest.approx((2 / 11 + third / 2) / 2.5)
+    assert build(group="S5", moves=2, min_length=2, max_length=3).chance() == pytest.approx(
+        (2 / 11 + third / 2) / 2.5
+    )
 
 
 def test_the_quick_presets_test_nothing_that_was_trained_on() -> None:
@@ -152,15 +173,20 @@ def test_longer_words_are_longer_at_both_ends() -> None:
 
 def test_explain_says_what_is_due() -> None:
     task = build(min_length=3, max_length=3, tokens_per_element=2, bos=True)
-    batch = sample(task, 1)._replace(inputs=torch.tensor([[7, 1, 6, 2, 6, 2, 6]]), targets=torch.tensor([[1, 4, 1]]))
+    batch = sample(task, 1)._replace(
+        inputs=torch.tensor([[7, 1, 6, 2, 6, 2, 6]]), targets=torch.tensor([[1, 4, 1]])
+    )
     assert "1, for one, sends 1 to 2, 2 to 1" in task.explain(batch, 0)
-    assert "each of 2 tokens and asked for at the last of them, with the product of all so far that is due there: 1 -> 1, 2 -> 4, 2 -> 1." in task.explain(
-        batch, 0
+    assert (
+        "each of 2 tokens and asked for at the last of them, with the product of all so far that is due"
+        " there: 1 -> 1, 2 -> 4, 2 -> 1." in task.explain(batch, 0)
     )
     assert task.explain(batch, 0).endswith("The first is due at position 2.")
     asked = build(min_length=3, max_length=3, answer="identity")
     batch = sample(asked, 1)._replace(inputs=torch.tensor([[1, 2, 2]]), targets=torch.tensor([[1]]))
-    assert asked.explain(batch, 0).endswith("Elements: 1, 2, 2. At position 2 the answer is 1: multiplied from the right, it is not the identity.")
+    assert asked.explain(batch, 0).endswith(
+        "Elements: 1, 2, 2. At position 2 the answer is 1: multiplied from the right, it is not the identity."
+    )
     long = build(group="A5", min_length=300, max_length=300)
     assert len(long.explain(sample(long, 1), 0)) < 1500
 
@@ -169,14 +195,25 @@ def test_explain_says_what_is_due() -> None:
     ("values", "said"),
     [
         ({"group": "S7"}, "task: S7 has too many elements; groups may have at most 120."),
-        ({"group": "A5", "moves": 2}, "task: no element of A5 but the identity moves 2 points or fewer; with more moves, or null, there would be letters."),
+        (
+            {"group": "A5", "moves": 2},
+            (
+                "task: no element of A5 but the identity moves 2 points or fewer; with more moves, or null,"
+                " there would be letters."
+            ),
+        ),
         ({"moves": 1}, "task.moves = 1: input should be greater than or equal to 2."),
         ({"min_length": 30}, "task: min_length 30 is above max_length 24; it may be at most that."),
-        ({"tokens_per_element": 0}, "task.tokens_per_element = 0: input should be greater than or equal to 1."),
+        (
+            {"tokens_per_element": 0},
+            "task.tokens_per_element = 0: input should be greater than or equal to 1.",
+        ),
         (
             {"answer": "identity", "group": "S5", "moves": 2},
-            "task: whether a word is the identity is asked of words of two elements or more, of which any may be the last; min_length must be at least 2 and "
-            "moves null.",
+            (
+                "task: whether a word is the identity is asked of words of two elements or more, of which any"
+                " may be the last; min_length must be at least 2 and moves null."
+            ),
         ),
         ({"spread": "zero"}, "task.spread = zero: input should be 'empty' or 'repeat'."),
     ],

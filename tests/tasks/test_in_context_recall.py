@@ -21,7 +21,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "noisy": {"vocab_size": 32, "noise_vocab_size": 16, "frac_noise": 0.2},
     "much noise": {"vocab_size": 11, "noise_vocab_size": 3, "frac_noise": 0.8, "seq_len": 20},
     "one query": {"multi_query": False, "seq_len": 20},
-    "one query, noisy": {"multi_query": False, "vocab_size": 13, "noise_vocab_size": 3, "frac_noise": 0.5, "seq_len": 24},
+    "one query, noisy": {
+        "multi_query": False,
+        "vocab_size": 13,
+        "noise_vocab_size": 3,
+        "frac_noise": 0.5,
+        "seq_len": 24,
+    },
     "many keys": {"vocab_size": 200, "seq_len": 32},
     "smallest": {"vocab_size": 4, "seq_len": 6},
     "odd vocabulary": {"vocab_size": 9, "seq_len": 16},
@@ -54,7 +60,11 @@ def pairs_of(task: InContextRecall, count: int) -> Tensor:
 def test_sequences_and_labels_are_as_published(values: dict[str, Any]) -> None:
     task, count = build(**values), 200
     s = task.settings
-    train, test, answers = sample(task, count, split="train"), sample(task, count), sample(build(**values, train_on="answers"), count)
+    train, test, answers = (
+        sample(task, count, split="train"),
+        sample(task, count),
+        sample(build(**values, train_on="answers"), count),
+    )
     assert task.io == IO(s.vocab_size, s.vocab_size)
     assert train.inputs.shape == (count, s.seq_len - s.multi_query) == (count, task.seq_len)
     assert torch.equal(train.targets[:, :-1], train.inputs[:, 1:]), "training learns every next token"
@@ -62,16 +72,25 @@ def test_sequences_and_labels_are_as_published(values: dict[str, Any]) -> None:
         assert torch.equal(batch.positions, torch.tensor(places).repeat(count, 1))
         sequence = torch.cat([batch.inputs, batch.targets[:, -1:]], dim=1).tolist()
         for row, targets, seen, distance in zip(
-            sequence, batch.targets.tolist(), batch.slices["seen"].tolist(), batch.slices["distance"].tolist(), strict=True
+            sequence,
+            batch.targets.tolist(),
+            batch.slices["seen"].tolist(),
+            batch.slices["distance"].tolist(),
+            strict=True,
         ):
             expected = labels(task, row)
-            found = {at: (t, n, d) for at, t, n, d in zip(places, targets, seen, distance, strict=True) if t != IGNORE}
+            found = {
+                at: (t, n, d)
+                for at, t, n, d in zip(places, targets, seen, distance, strict=True)
+                if t != IGNORE
+            }
             assert found == expected
             assert not any(n + d for t, n, d in zip(targets, seen, distance, strict=True) if t == IGNORE)
 
 
 def labels(task: InContextRecall, tokens: list[int]) -> dict[int, tuple[int, int, int]]:
-    """By position: the answer, how often its key was shown before, and how far away last. Checks the sequence on the way."""
+    """By position: the answer, how often its key was shown before, and how far away last. Checks the sequence
+    on the way."""
     s = task.settings
     due, shown = {}, dict[int, tuple[int, int, int]]()
     if not s.multi_query:
@@ -97,7 +116,10 @@ def test_only_training_learns_more_than_is_asked_for(split: Split) -> None:
     everything = split == "train"
     assert bool(sample(build(), 50, split=split).due.all()) == everything
     for values in ({"multi_query": True}, {"multi_query": False}):
-        asked, other = sample(build(**values, train_on="answers"), 50, split="train"), sample(build(**values), 50, split="train")
+        asked, other = (
+            sample(build(**values, train_on="answers"), 50, split="train"),
+            sample(build(**values), 50, split="train"),
+        )
         assert torch.equal(asked.inputs, other.inputs)
         assert not asked.due.all() or not values["multi_query"]
     assert build(train_on="answers").answers == 64
@@ -121,7 +143,12 @@ def test_two_keys_have_values_of_their_own_which_may_be_equal(chi_squared: Proba
     pairs = pairs_of(build(vocab_size=8, seq_len=8), N)
     (a, x), (b, y) = pairs[:, 0].T, pairs[:, 1].T
     other = a != b
-    assert chi_squared(((x - 4) * 4 + y - 4)[other].bincount(minlength=16), torch.full((16,), int(other.sum()) / 16)) > ALPHA
+    assert (
+        chi_squared(
+            ((x - 4) * 4 + y - 4)[other].bincount(minlength=16), torch.full((16,), int(other.sum()) / 16)
+        )
+        > ALPHA
+    )
     assert torch.equal(x[~other], y[~other])
 
 
@@ -152,10 +179,18 @@ def test_each_key_that_was_shown_is_as_likely_to_be_the_last(chi_squared: Probab
     first, second, third, last = pairs.T
     distinct = (first != second) & (second != third) & (first != third)
     which = (pairs[:, :3] == last[:, None]).long().argmax(dim=1)
-    assert chi_squared(which[distinct].bincount(minlength=3), torch.full((3,), int(distinct.sum()) / 3)) > ALPHA
+    assert (
+        chi_squared(which[distinct].bincount(minlength=3), torch.full((3,), int(distinct.sum()) / 3)) > ALPHA
+    )
     twice = (first == second) & (second != third)
     asked_twice = int((last == first)[twice].sum())
-    assert chi_squared(torch.tensor([asked_twice, int(twice.sum()) - asked_twice]), torch.full((2,), int(twice.sum()) / 2)) > ALPHA, "not by how often it was"
+    assert (
+        chi_squared(
+            torch.tensor([asked_twice, int(twice.sum()) - asked_twice]),
+            torch.full((2,), int(twice.sum()) / 2),
+        )
+        > ALPHA
+    ), "not by how often it was"
 
 
 @pytest.mark.parametrize(
@@ -168,7 +203,9 @@ def test_each_key_that_was_shown_is_as_likely_to_be_the_last(chi_squared: Probab
         (NoisyRecall, {"frac_noise": 0.8}, 7.6),
     ],
 )
-def test_as_many_answers_as_the_published_generator_asks_for(task: type[InContextRecall], values: dict[str, Any], measured: float) -> None:
+def test_as_many_answers_as_the_published_generator_asks_for(
+    task: type[InContextRecall], values: dict[str, Any], measured: float
+) -> None:
     s = build(task, **values).settings
     expected, pairs = 1.0, s.seq_len // 2
     for kept in range(pairs if s.multi_query else 0):
@@ -204,8 +241,14 @@ def test_the_solver_is_always_right(values: dict[str, Any]) -> None:
 
 def test_noise_as_published_and_none() -> None:
     plain, noisy = build(), build(NoisyRecall)
-    assert (noisy.settings.vocab_size, noisy.settings.noise_vocab_size, noisy.settings.frac_noise) == (32, 16, 0.2)
-    assert (noisy.settings.keys, noisy.settings.values) == (plain.settings.keys, plain.settings.values) == (8, 8)
+    assert (noisy.settings.vocab_size, noisy.settings.noise_vocab_size, noisy.settings.frac_noise) == (
+        32,
+        16,
+        0.2,
+    )
+    assert (
+        (noisy.settings.keys, noisy.settings.values) == (plain.settings.keys, plain.settings.values) == (8, 8)
+    )
     assert (plain.asks, noisy.asks) == ("remember", "filter")
 
 
@@ -219,8 +262,14 @@ def test_longer_ones_have_the_same_keys() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"seq_len": 63}, "task: seq_len must be even, for a sequence is made of pairs; 63 is odd, 64 would do."),
-        ({"frac_noise": 0.5}, "task: frac_noise = 0.5 needs tokens for noise; noise_vocab_size is 0, at least 1 would do."),
+        (
+            {"seq_len": 63},
+            "task: seq_len must be even, for a sequence is made of pairs; 63 is odd, 64 would do.",
+        ),
+        (
+            {"frac_noise": 0.5},
+            "task: frac_noise = 0.5 needs tokens for noise; noise_vocab_size is 0, at least 1 would do.",
+        ),
         ({"noise_vocab_size": 13, "vocab_size": 16}, "need a vocabulary of at least 17, not 16."),
         ({"vocab_size": 4, "multi_query": False}, "need a vocabulary of at least 5, not 4."),
         ({"frac_noise": 1.0, "noise_vocab_size": 4}, "task.frac_noise = 1.0: input should be less than 1."),
@@ -238,9 +287,15 @@ def test_an_example_in_words() -> None:
     task = build(vocab_size=12, noise_vocab_size=4, frac_noise=0.3, seq_len=16)
     test, train = (sample(task, 1, split=split) for split in ("test", "train"))
     text = task.explain(test, 0)
-    assert text.startswith("Tokens 0 to 3 make keys, 4 to 7 values, 8 to 11 mean nothing. The sequence is " + " ".join(map(str, test.inputs[0].tolist())))
+    assert text.startswith(
+        "Tokens 0 to 3 make keys, 4 to 7 values, 8 to 11 mean nothing. The sequence is "
+        + " ".join(map(str, test.inputs[0].tolist()))
+    )
     for at in test.due[0].nonzero().flatten().tolist():
-        assert f"at position {at} stands {int(test.inputs[0, at])}, the answer there is {int(test.targets[0, at])}" in text
+        assert (
+            f"at position {at} stands {int(test.inputs[0, at])}, the answer there is"
+            f" {int(test.targets[0, at])}" in text
+        )
     assert "as well" not in text
     assert "the next token is due as well" in task.explain(train, 0)
     assert len(task.explain(sample(build(seq_len=1024), 1), 0)) < 1500
@@ -257,4 +312,6 @@ def test_chance_is_the_commonest_value_of_the_keys_shown(multi_query: bool) -> N
                 asked = 1.0 if pair == 3 else float(keys[pair] in shown)
                 right += asked * max(Counter(values[key] for key in shown).values()) / len(shown)
                 due += asked
-    assert build(vocab_size=4 + (not multi_query), seq_len=8, multi_query=multi_query).chance() == pytest.approx(right / due)
+    assert build(
+        vocab_size=4 + (not multi_query), seq_len=8, multi_query=multi_query
+    ).chance() == pytest.approx(right / due)

@@ -22,7 +22,10 @@ def sample(task: Induction, count: int) -> Batch:
     return task.sample(torch.arange(count), seed=0, split="train")
 
 
-@pytest.mark.parametrize("values", [{}, {"seq_len": 4, "vocab_size": 3}, {"seq_len": 256}, {"early": 1.0, "seq_len": 9}, {"early": 0.01}])
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"seq_len": 4, "vocab_size": 3}, {"seq_len": 256}, {"early": 1.0, "seq_len": 9}, {"early": 0.01}],
+)
 def test_the_special_token_stands_twice(values: dict[str, Any]) -> None:
     task = build(**values)
     batch = sample(task, 500)
@@ -73,7 +76,12 @@ def test_the_published_preset_is_as_published() -> None:
 
 @pytest.mark.parametrize(
     ("values", "said"),
-    [({"seq_len": 3}, "task.seq_len = 3"), ({"vocab_size": 2}, "task.vocab_size = 2"), ({"early": 0}, "task.early = 0"), ({"early": 1.5}, "task.early = 1.5")],
+    [
+        ({"seq_len": 3}, "task.seq_len = 3"),
+        ({"vocab_size": 2}, "task.vocab_size = 2"),
+        ({"early": 0}, "task.early = 0"),
+        ({"early": 1.5}, "task.early = 1.5"),
+    ],
 )
 def test_impossible_settings_are_refused(values: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):

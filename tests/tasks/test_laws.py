@@ -1,4 +1,5 @@
-"""What holds for every task, shipped presets and other settings alike. `pytest tests/tasks/test_laws.py --write-digests` notes new digests."""
+"""What holds for every task, shipped presets and other settings alike. `pytest tests/tasks/test_laws.py
+--write-digests` notes new digests."""
 
 import hashlib
 import inspect
@@ -27,7 +28,9 @@ MANY = 10_000
 LONG, NUMBERS = 2**22, 2**28  # tokens, and numbers of answers with vectors, that a solver is given at most
 TOKENS = 1 << 21
 """That a solver works on at a time."""
-SHIPPED_TASKS = {name: entry.cls for name, entry in registry("task").entries.items() if entry.source == SHIPPED}
+SHIPPED_TASKS = {
+    name: entry.cls for name, entry in registry("task").entries.items() if entry.source == SHIPPED
+}
 PRESETS = [
     pytest.param(name, preset, marks=() if preset == next(iter(cls.presets)) else pytest.mark.slow)
     for name, cls in SHIPPED_TASKS.items()
@@ -57,7 +60,13 @@ def sample(task: Task, count: int, *, first: int = 0, seed: int = 0, split: Spli
 
 
 def tensors(batch: Batch) -> dict[str, Tensor]:
-    return {"inputs": batch.inputs, "positions": batch.positions, "targets": batch.targets, **batch.slices, **batch.facts}
+    return {
+        "inputs": batch.inputs,
+        "positions": batch.positions,
+        "targets": batch.targets,
+        **batch.slices,
+        **batch.facts,
+    }
 
 
 def rows(batch: Batch, where: Tensor | slice) -> dict[str, Tensor]:
@@ -109,10 +118,13 @@ def accuracy(task: Task, batches: Iterable[Batch]) -> float:
 
 
 def check_solver(task: Task, examples: int) -> None:
-    """Right wherever the task can be, and where it cannot within four standard errors, were every example one answer, of what it says."""
+    """Right wherever the task can be, and where it cannot within four standard errors, were every example one
+    answer, of what it says."""
     at_once = max(1, TOKENS // max(task.seq_len, task.answers * (task.io.d_out or 1)))
     firsts = range(0, examples, at_once)
-    found = accuracy(task, (sample(task, min(at_once, examples - first), first=first, split="test") for first in firsts))
+    found = accuracy(
+        task, (sample(task, min(at_once, examples - first), first=first, split="test") for first in firsts)
+    )
     optimum = task.optimum()
     slack = 0.0 if optimum == 1 else 4 * (optimum * (1 - optimum) / examples) ** 0.5
     assert abs(found - optimum) <= slack, f"{found} is not {optimum}"
@@ -126,9 +138,13 @@ def test_a_task_says_what_it_is(name: str) -> None:
     card = (cls.__doc__ or "").strip()
     assert len(card.splitlines()[0]) < 120
     assert "arXiv" in card or "linbench's own" in card, "a card names its source"
-    question, explained = (re.sub("`[^`]+`", "code", " ".join(part.split())) for part in inspect.cleandoc(card).split("\n\n")[:2])
+    question, explained = (
+        re.sub("`[^`]+`", "code", " ".join(part.split())) for part in inspect.cleandoc(card).split("\n\n")[:2]
+    )
     assert re.fullmatch(r"[^.?!]+\?", question)
-    assert len(re.findall(r"[.?!](?= |$)", explained)) == 2, "a question and two sentences: what makes it hard, and what it does not tell"
+    assert len(re.findall(r"[.?!](?= |$)", explained)) == 2, (
+        "a question and two sentences: what makes it hard, and what it does not tell"
+    )
     assert re.search(r"[.] (Like [^.]+, it|It) does not tell [^.]+[.]$", explained)
     for field_name, field in cls.Settings.model_fields.items():
         assert field.description, field_name
@@ -150,13 +166,16 @@ def check_rows(task: Task, whole: Batch) -> None:
     """The first rows of the training split are the same alone and in another order."""
     count = len(whole.positions)
     for row in {0, count // 2, count - 1}:
-        assert same(tensors(task.sample(torch.tensor([row]), seed=0, split="train")), rows(whole, slice(row, row + 1)))
+        assert same(
+            tensors(task.sample(torch.tensor([row]), seed=0, split="train")), rows(whole, slice(row, row + 1))
+        )
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
     assert same(tensors(task.sample(order, seed=0, split="train")), rows(whole, order))
 
 
 def check_nothing_later_is_needed(task: Task, batch: Batch) -> None:
-    """The solver answers the same when all after a place is that of other examples; the answers of a code are due after the last token."""
+    """The solver answers the same when all after a place is that of other examples; the answers of a code are
+    due after the last token."""
     if task.io.readout == "code":
         return
     expected = task.solve(unanswered(batch))
@@ -176,7 +195,10 @@ def test_a_row_depends_on_its_own_index_only(name: str) -> None:
     whole = sample(task, 12)
     check_rows(task, whole)
     assert same(tensors(task.sample(torch.arange(12), seed=torch.tensor(0), split="train")), tensors(whole))
-    assert same(tensors(task.sample(torch.arange(12), seed=torch.zeros(12, dtype=torch.int64), split="train")), tensors(whole))
+    assert same(
+        tensors(task.sample(torch.arange(12), seed=torch.zeros(12, dtype=torch.int64), split="train")),
+        tensors(whole),
+    )
 
 
 @pytest.mark.parametrize("name", SHIPPED_TASKS)
@@ -205,13 +227,17 @@ def test_an_answer_needs_nothing_that_comes_after_it_is_due(name: str) -> None:
     check_nothing_later_is_needed(task, sample(task, 4))
 
 
-@pytest.mark.parametrize("name", [name for name, cls in SHIPPED_TASKS.items() if cls.baselines is not Task.baselines])
+@pytest.mark.parametrize(
+    "name", [name for name, cls in SHIPPED_TASKS.items() if cls.baselines is not Task.baselines]
+)
 def test_baselines_know_no_more_than_a_model_and_do_no_better_than_the_best(name: str) -> None:
     """Not the targets, and nothing that comes after an answer is due."""
     task = preset(name, next(iter(SHIPPED_TASKS[name].presets)))
     batch, other = sample(task, 64, split="test"), sample(task, 64, first=100).inputs
     at = task.answers // 2
-    late = (torch.arange(task.seq_len) > batch.positions[:, at, None]).view(64, task.seq_len, *[1] * (batch.inputs.dim() - 2))
+    late = (torch.arange(task.seq_len) > batch.positions[:, at, None]).view(
+        64, task.seq_len, *[1] * (batch.inputs.dim() - 2)
+    )
     cut = task.baselines(unanswered(batch._replace(inputs=torch.where(late, other, batch.inputs))))
     for which, baseline in task.baselines(batch).items():
         assert baseline.answers.shape == batch.targets.shape
@@ -232,17 +258,27 @@ def test_longer_sequences_ask_as_much(name: str) -> None:
 
 
 def test_what_longer_sequences_hold_is_told_of_every_task() -> None:
-    """Each in one of three lists; those of which it is said that there is as much to hold have as many answers."""
-    section = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text().partition("## Longer than trained")[2].partition("\n## ")[0]
+    """Each in one of three lists; those of which it is said that there is as much to hold have as many
+    answers."""
+    section = (
+        (Path(__file__).parents[2] / "docs" / "tasks.md")
+        .read_text()
+        .partition("## Longer than trained")[2]
+        .partition("\n## ")[0]
+    )
     told = [
-        [name for name in re.findall(r"`(\w+)`", item) if name in SHIPPED_TASKS] for item in re.findall(r"^- (.*?)[;.]$", section, re.DOTALL | re.MULTILINE)
+        [name for name in re.findall(r"`(\w+)`", item) if name in SHIPPED_TASKS]
+        for item in re.findall(r"^- (.*?)[;.]$", section, re.DOTALL | re.MULTILINE)
     ]
     assert sorted(name for names in told for name in names) == sorted(SHIPPED_TASKS)
     as_much, *_ = told
     for name in as_much:
         first = next(iter(SHIPPED_TASKS[name].presets))
         task = preset(name, first)
-        assert build(name, **{**SHIPPED_TASKS[name].presets[first].task, **task.longer(2)}).answers == task.answers, name
+        assert (
+            build(name, **{**SHIPPED_TASKS[name].presets[first].task, **task.longer(2)}).answers
+            == task.answers
+        ), name
 
 
 @pytest.mark.slow
@@ -258,20 +294,32 @@ def digest(task: Task, device: str = "cpu") -> str:
     for split in ("train", "validation", "test"):
         batch = task.sample(torch.arange(DIGESTED, device=device), seed=0, split=split)  # type: ignore[arg-type]
         for name, x in sorted(tensors(batch).items()):
-            exact = x if not x.is_floating_point() else (x * 2**16).round().long()  # devices may round the last bits otherwise
+            # devices may round the last bits otherwise
+            exact = x if not x.is_floating_point() else (x * 2**16).round().long()
             found.update(name.encode() + exact.long().cpu().contiguous().numpy().tobytes())
     return found.hexdigest()
 
 
 @pytest.mark.parametrize(("name", "which"), PRESETS)
 def test_examples_are_those_of_this_version(name: str, which: str, request: pytest.FixtureRequest) -> None:
-    """What every preset draws is written down: to change it is to raise the version of the task, or that of `random`, which all draw with."""
-    versions, found = {"draws": random.VERSION, "version": SHIPPED_TASKS[name].version}, digest(preset(name, which))
+    """What every preset draws is written down: to change it is to raise the version of the task, or that of
+    `random`, which all draw with."""
+    versions, found = (
+        {"draws": random.VERSION, "version": SHIPPED_TASKS[name].version},
+        digest(preset(name, which)),
+    )
     path = DIGESTS / f"{name}.json"
     noted = json.loads(path.read_text()) if path.exists() else {}
     if request.config.getoption("--write-digests"):
         kept = noted["presets"] if versions.items() <= noted.items() else {}
-        noted = {**versions, "presets": {one: kept.get(one, found) for one in SHIPPED_TASKS[name].presets if one in kept or one == which}}
+        noted = {
+            **versions,
+            "presets": {
+                one: kept.get(one, found)
+                for one in SHIPPED_TASKS[name].presets
+                if one in kept or one == which
+            },
+        }
         path.write_text(json.dumps(noted, indent=2) + "\n")
     assert versions.items() <= noted.items()
     assert noted["presets"][which] == found
@@ -279,14 +327,19 @@ def test_examples_are_those_of_this_version(name: str, which: str, request: pyte
 
 @pytest.mark.parametrize("name", SHIPPED_TASKS)
 def test_examples_of_every_preset_and_of_no_other_are_written_down(name: str) -> None:
-    assert json.loads((DIGESTS / f"{name}.json").read_text())["presets"].keys() == SHIPPED_TASKS[name].presets.keys()
+    assert (
+        json.loads((DIGESTS / f"{name}.json").read_text())["presets"].keys()
+        == SHIPPED_TASKS[name].presets.keys()
+    )
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("name", "which"), PRESETS)
 def test_a_gpu_draws_the_same(name: str, which: str) -> None:
     task = preset(name, which)
-    here, there = (task.sample(torch.arange(DIGESTED, device=device), seed=0, split="test") for device in ("cpu", "cuda"))
+    here, there = (
+        task.sample(torch.arange(DIGESTED, device=device), seed=0, split="test") for device in ("cpu", "cuda")
+    )
     for key, x in tensors(here).items():
         y = tensors(there)[key].cpu()
         assert torch.allclose(x, y, rtol=0, atol=1e-6) if x.is_floating_point() else torch.equal(x, y), key
@@ -305,7 +358,9 @@ def _values(default: Any, annotation: Any) -> st.SearchStrategy[Any] | None:
     if default is None:
         return st.sampled_from([None, 0.0, 0.5, 1, 3])
     options = get_args(annotation)
-    return st.sampled_from(options) if options and all(isinstance(option, str) for option in options) else None
+    return (
+        st.sampled_from(options) if options and all(isinstance(option, str) for option in options) else None
+    )
 
 
 FEW = 5
@@ -313,15 +368,27 @@ FEW = 5
 
 
 @pytest.mark.parametrize(
-    ("name", "settings_tried"), [*((name, FEW) for name in SHIPPED_TASKS), *(pytest.param(name, 25, marks=pytest.mark.slow) for name in SHIPPED_TASKS)]
+    ("name", "settings_tried"),
+    [
+        *((name, FEW) for name in SHIPPED_TASKS),
+        *(pytest.param(name, 25, marks=pytest.mark.slow) for name in SHIPPED_TASKS),
+    ],
 )
 def test_other_settings_are_refused_in_a_sentence_or_sound(name: str, settings_tried: int) -> None:
     cls = SHIPPED_TASKS[name]
     base = cls.Settings.parse(next(iter(cls.presets.values())).task, where="task").model_dump()
-    strategies = {field: _values(base[field], info.annotation) for field, info in cls.Settings.model_fields.items()}
+    strategies = {
+        field: _values(base[field], info.annotation) for field, info in cls.Settings.model_fields.items()
+    }
     strategies = {field: strategy for field, strategy in strategies.items() if strategy is not None}
 
-    @settings(max_examples=settings_tried, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=settings_tried,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(st.fixed_dictionaries({}, optional=strategies))
     def holds(values: dict[str, Any]) -> None:
         assume(len(values) <= 3)

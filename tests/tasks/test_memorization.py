@@ -22,7 +22,9 @@ def sample(task: Memorization, count: int, *, seed: int = 0, split: Split = "tra
     return task.sample(torch.arange(count), seed=seed, split=split)
 
 
-@pytest.mark.parametrize("values", [{}, {"vocab_size": 5, "seq_len": 2}, {"vocab_size": 10}, {"vocab_size": 8192}])
+@pytest.mark.parametrize(
+    "values", [{}, {"vocab_size": 5, "seq_len": 2}, {"vocab_size": 10}, {"vocab_size": 8192}]
+)
 def test_sequences_and_labels_are_as_published(values: dict[str, Any]) -> None:
     task = build(**values)
     s, batch = task.settings, sample(task, 300)
@@ -47,7 +49,9 @@ def facts(task: Memorization, batch: Batch) -> dict[int, int]:
 
 def test_facts_are_the_same_in_all_sequences_splits_and_seeds() -> None:
     task = build()
-    known = [facts(task, sample(task, 200, seed=seed, split=split)) for seed in (0, 1) for split in get_args(Split)]
+    known = [
+        facts(task, sample(task, 200, seed=seed, split=split)) for seed in (0, 1) for split in get_args(Split)
+    ]
     assert all(found == known[0] for found in known)
     longer = build(**task.longer(3))
     assert longer.seq_len == 96
@@ -59,11 +63,16 @@ def test_facts_are_the_same_in_all_sequences_splits_and_seeds() -> None:
 def test_keys_are_uniform(chi_squared: Probability) -> None:
     task = build(vocab_size=11)
     keys = sample(task, N).inputs[:, ::2]
-    assert chi_squared((keys[:, 0] * 5 + keys[:, 15]).bincount(minlength=25), torch.full((25,), N / 25)) > ALPHA
+    assert (
+        chi_squared((keys[:, 0] * 5 + keys[:, 15]).bincount(minlength=25), torch.full((25,), N / 25)) > ALPHA
+    )
 
 
 def test_any_value_may_go_with_any_key(chi_squared: Probability) -> None:
-    maps = [tuple(build(vocab_size=6, map_seed=seed)._facts(torch.device("cpu")).tolist()) for seed in range(120)]  # 2 keys, 3 values
+    # 2 keys, 3 values
+    maps = [
+        tuple(build(vocab_size=6, map_seed=seed)._facts(torch.device("cpu")).tolist()) for seed in range(120)
+    ]
     possible = list(permutations((2, 3, 4), 2))
     assert set(maps) == set(possible)
     assert chi_squared(torch.tensor([maps.count(each) for each in possible]), torch.full((6,), 20.0)) > ALPHA
@@ -83,14 +92,20 @@ def test_the_solver_knows_the_facts_and_reads_the_key() -> None:
 def test_chance_is_any_value() -> None:
     assert build().chance() == 1 / 127
     task = build(vocab_size=10)
-    assert float((sample(task, 2000).targets == 7).double().mean()) in (0.0, pytest.approx(1 / 4, abs=0.02)), "one of five values goes with no key"
+    assert float((sample(task, 2000).targets == 7).double().mean()) in (
+        0.0,
+        pytest.approx(1 / 4, abs=0.02),
+    ), "one of five values goes with no key"
     assert task.chance() == 1 / 4
 
 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"seq_len": 31}, "task: seq_len must be even, for each key has its answer after it; 31 is odd, 32 would do."),
+        (
+            {"seq_len": 31},
+            "task: seq_len must be even, for each key has its answer after it; 31 is odd, 32 would do.",
+        ),
         ({"vocab_size": 4}, "task.vocab_size = 4: input should be greater than or equal to 5."),
         ({"map_seed": -1}, "task.map_seed = -1: input should be greater than or equal to 0."),
     ],

@@ -55,7 +55,9 @@ def test_answers_are_what_the_expressions_are_worth(values: dict[str, Any]) -> N
     batch = sample(task, 100)
     vocabulary = s.modulus + (7 if s.brackets else 5)
     assert (task.io, task.answers, task.chance()) == (IO(vocabulary, vocabulary), 1, 1 / s.modulus)
-    for tokens, (at,), (target,), (length,) in zip(*(x.tolist() for x in (*batch[:3], batch.slices["length"])), strict=True):
+    for tokens, (at,), (target,), (length,) in zip(
+        *(x.tolist() for x in (*batch[:3], batch.slices["length"])), strict=True
+    ):
         text = written(task, tokens)
         expression, rest = text.split("=")
         assert rest == " " * (s.max_length - len(expression) - 1)
@@ -69,11 +71,19 @@ def test_answers_are_what_the_expressions_are_worth(values: dict[str, Any]) -> N
 
 def test_products_come_before_sums_and_signs_before_both() -> None:
     task = build(min_length=9, max_length=9)
-    tokens = torch.tensor([[8, 2, 7, 3, 9, 1, 6, 4, 0], [8, 3, 7, 2, 9, 3, 9, 4, 0]])  # 3 - 2 * 4 + 1 and 3 * 2 - 4 * 4
-    assert task.solve(sample(task, 2)._replace(inputs=tokens, positions=torch.tensor([[8], [8]]))).tolist() == [[5 + 1], [5 + 0]]
+    # 3 - 2 * 4 + 1 and 3 * 2 - 4 * 4
+    tokens = torch.tensor([[8, 2, 7, 3, 9, 1, 6, 4, 0], [8, 3, 7, 2, 9, 3, 9, 4, 0]])
+    assert task.solve(
+        sample(task, 2)._replace(inputs=tokens, positions=torch.tensor([[8], [8]]))
+    ).tolist() == [[5 + 1], [5 + 0]]
     task = build(**BRACKETS, min_length=13, max_length=13)
-    tokens = torch.tensor([[8, 3, 7, 8, 6, 4, 9, 9, 10, 11, 11, 11, 11], [8, 8, 2, 5, 3, 9, 6, 6, 1, 9, 10, 11, 11]])  # (3 * (-4)) and ((2 + 3) - -1)
-    assert task.solve(sample(task, 2)._replace(inputs=tokens, positions=torch.tensor([[9], [11]]))).tolist() == [[3], [1]]
+    # (3 * (-4)) and ((2 + 3) - -1)
+    tokens = torch.tensor(
+        [[8, 3, 7, 8, 6, 4, 9, 9, 10, 11, 11, 11, 11], [8, 8, 2, 5, 3, 9, 6, 6, 1, 9, 10, 11, 11]]
+    )
+    assert task.solve(
+        sample(task, 2)._replace(inputs=tokens, positions=torch.tensor([[9], [11]]))
+    ).tolist() == [[3], [1]]
 
 
 def test_digits_operators_and_lengths_are_uniform_in_a_row(chi_squared: Callable[..., float]) -> None:
@@ -83,14 +93,20 @@ def test_digits_operators_and_lengths_are_uniform_in_a_row(chi_squared: Callable
     assert lengths.sum() == lengths[21::2].sum()
     for at in (0, 8, 18):
         assert chi_squared(batch.inputs[:, at].bincount(minlength=10)[5:], torch.full((5,), 1200)) > ALPHA
-        assert at == 18 or chi_squared(batch.inputs[:, at + 1].bincount(minlength=10)[1:4], torch.full((3,), 2000)) > ALPHA
+        assert (
+            at == 18
+            or chi_squared(batch.inputs[:, at + 1].bincount(minlength=10)[1:4], torch.full((3,), 2000))
+            > ALPHA
+        )
 
 
 def halves(tokens: Tensor, length: int) -> Tensor:
     """[B] tokens of the left half of (left op right), found by counting brackets."""
     depth = ((tokens == 8).long() - (tokens == 9).long()).cumsum(dim=1)
     operator = (tokens >= 5) & (tokens <= 7)
-    digit_before = torch.cat([torch.zeros_like(operator[:, :1]), (tokens[:, :-1] < 5) | (tokens[:, :-1] == 9)], dim=1)
+    digit_before = torch.cat(
+        [torch.zeros_like(operator[:, :1]), (tokens[:, :-1] < 5) | (tokens[:, :-1] == 9)], dim=1
+    )
     middle = operator & digit_before & (depth == 1) & (torch.arange(tokens.shape[1]) < length)
     assert (middle.sum(dim=1) == 1).all()
     return middle.long().argmax(dim=1) - 1
@@ -119,7 +135,9 @@ def test_digits_and_operators_are_uniform_in_brackets(chi_squared: Callable[...,
 
 def test_short_expressions_in_brackets_have_their_four_forms() -> None:
     task = build(**BRACKETS, min_length=4, max_length=7)
-    forms = {re.sub("[a-e]", "d", written(task, row).split("=")[0]) for row in sample(task, 200).inputs.tolist()}
+    forms = {
+        re.sub("[a-e]", "d", written(task, row).split("=")[0]) for row in sample(task, 200).inputs.tolist()
+    }
     assert forms == {"-d", "(d)", "(-d)"}
 
 
@@ -163,11 +181,19 @@ def test_splits_share_nothing_in_brackets_but_single_digits() -> None:
 def test_every_split_has_every_form_and_operator_in_brackets(split: str) -> None:
     """Of (d op d), whose words are divided, each split still has all digits and operators."""
     tokens = sample(build(**BRACKETS, min_length=8, max_length=8), 1000, split).inputs
-    assert [sorted(set(tokens[:, at].tolist())) for at in (1, 2, 3)] == [[0, 1, 2, 3, 4], [5, 6, 7], [0, 1, 2, 3, 4]]
+    assert [sorted(set(tokens[:, at].tolist())) for at in (1, 2, 3)] == [
+        [0, 1, 2, 3, 4],
+        [5, 6, 7],
+        [0, 1, 2, 3, 4],
+    ]
 
 
 def test_every_published_setting_has_its_test_which_differs_in_lengths_alone() -> None:
-    trained = [which for which in ModularArithmetic.presets if which.startswith("grazzi") and not which.endswith("-test")]
+    trained = [
+        which
+        for which in ModularArithmetic.presets
+        if which.startswith("grazzi") and not which.endswith("-test")
+    ]
     assert len(trained) == 3
     for which in trained:
         train, judged = (ModularArithmetic.presets[name] for name in (which, f"{which}-test"))
@@ -181,20 +207,36 @@ def test_longer_sequences_are_longer_at_both_ends() -> None:
 
 def test_explain_says_what_is_due() -> None:
     task = build(min_length=5, max_length=7)
-    batch = sample(task, 1)._replace(inputs=torch.tensor([[8, 3, 9, 4, 0, 0, 0]]), positions=torch.tensor([[4]]), targets=torch.tensor([[7]]))
-    assert task.explain(batch, 0).startswith("3*4 = 2 modulo 5. At position 4, the empty token after the sign of equality, the answer is token 7;")
+    batch = sample(task, 1)._replace(
+        inputs=torch.tensor([[8, 3, 9, 4, 0, 0, 0]]),
+        positions=torch.tensor([[4]]),
+        targets=torch.tensor([[7]]),
+    )
+    assert task.explain(batch, 0).startswith(
+        "3*4 = 2 modulo 5. At position 4, the empty token after the sign of equality, the answer is token 7;"
+    )
     task = build(**BRACKETS, min_length=9, max_length=9)
-    batch = sample(task, 1)._replace(inputs=torch.tensor([[8, 3, 5, 6, 4, 9, 10, 11, 11]]), positions=torch.tensor([[7]]), targets=torch.tensor([[4]]))
+    batch = sample(task, 1)._replace(
+        inputs=torch.tensor([[8, 3, 5, 6, 4, 9, 10, 11, 11]]),
+        positions=torch.tensor([[7]]),
+        targets=torch.tensor([[4]]),
+    )
     assert task.explain(batch, 0).startswith("(3+-4) = 4 modulo 5. At position 7,")
 
 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({**BRACKETS, "min_length": 3, "max_length": 4}, "task: with brackets no sequence is shorter than 5, and max_length is 4; it must be at least 5."),
+        (
+            {**BRACKETS, "min_length": 3, "max_length": 4},
+            "task: with brackets no sequence is shorter than 5, and max_length is 4; it must be at least 5.",
+        ),
         (
             {"min_length": 8, "max_length": 8},
-            "task: without brackets lengths are odd, and there is no odd one from 8 to 8; give another of the two.",
+            (
+                "task: without brackets lengths are odd, and there is no odd one from 8 to 8; give another of"
+                " the two."
+            ),
         ),
         ({"min_length": 2}, "task.min_length = 2: input should be greater than or equal to 3."),
         ({"min_length": 20}, "task: min_length 20 is above max_length 19; it may be at most that."),

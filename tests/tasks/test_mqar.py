@@ -39,12 +39,18 @@ def sample(task: MQAR, count: int, *, seed: int = 0, split: Any = "train") -> Ba
 
 def same(a: Batch, b: Batch) -> bool:
     return a.slices.keys() == b.slices.keys() and all(
-        torch.equal(x, y) for x, y in zip((*a[:3], *a.slices.values()), (*b[:3], *b.slices.values()), strict=True)
+        torch.equal(x, y)
+        for x, y in zip((*a[:3], *a.slices.values()), (*b[:3], *b.slices.values()), strict=True)
     )
 
 
 def rows(batch: Batch, where: Tensor | slice) -> Batch:
-    return Batch(batch.inputs[where], batch.positions[where], batch.targets[where], {name: x[where] for name, x in batch.slices.items()})
+    return Batch(
+        batch.inputs[where],
+        batch.positions[where],
+        batch.targets[where],
+        {name: x[where] for name, x in batch.slices.items()},
+    )
 
 
 @pytest.fixture(params=SETTINGS)
@@ -63,7 +69,11 @@ def test_a_row_depends_on_its_own_index_only(task: MQAR) -> None:
 
 def test_seeds_and_splits_differ() -> None:
     task = build()
-    batches = [sample(task, 8, seed=seed, split=split) for seed in (0, 1) for split in ("train", "validation", "test")]
+    batches = [
+        sample(task, 8, seed=seed, split=split)
+        for seed in (0, 1)
+        for split in ("train", "validation", "test")
+    ]
     inputs = torch.cat([batch.inputs for batch in batches])
     assert len(inputs.unique(dim=0)) == len(inputs) == 48
 
@@ -100,7 +110,9 @@ def test_chance_knows_the_slot() -> None:
     """Of two pairs in two slots the first gets the first one with its share of the weights."""
     assert build(kv_pairs=2, seq_len=8, power_a=0.5).chance() == pytest.approx(1 / (1 + 0.5**0.5), rel=1e-4)
     assert build(kv_pairs=5, power_a=1).chance() == pytest.approx(1 / 5)
-    assert build(kv_pairs=1, vocab_size=20).chance() == 1 / 10, "there is one answer in the sequence, so it must not be read"
+    assert build(kv_pairs=1, vocab_size=20).chance() == 1 / 10, (
+        "there is one answer in the sequence, so it must not be read"
+    )
 
 
 def test_all_keys_values_and_slots_are_used() -> None:
@@ -133,7 +145,9 @@ def test_the_second_slot_is_drawn_from_those_that_are_left(chi_squared: Probabil
 def filler_of(task: MQAR, batch: Batch) -> tuple[Tensor, Tensor]:
     """Tokens of the query region, and which of them are filler."""
     context = 2 * task.settings.kv_pairs
-    is_filler = torch.ones_like(batch.inputs, dtype=torch.bool).scatter(1, batch.positions, False)[:, context:]
+    is_filler = torch.ones_like(batch.inputs, dtype=torch.bool).scatter(1, batch.positions, False)[
+        :, context:
+    ]
     return batch.inputs[:, context:], is_filler
 
 
@@ -143,7 +157,9 @@ def first_filler(task: MQAR, batch: Batch) -> Tensor:
     return tokens.gather(1, is_filler.long().argmax(dim=1, keepdim=True)).flatten()
 
 
-@pytest.mark.parametrize("name", [name for name, values in SETTINGS.items() if values.get("filler") == "zero"])
+@pytest.mark.parametrize(
+    "name", [name for name, values in SETTINGS.items() if values.get("filler") == "zero"]
+)
 def test_zero_filler_is_zero(name: str) -> None:
     task = build(**SETTINGS[name])
     tokens, is_filler = filler_of(task, sample(task, 200))
@@ -152,7 +168,10 @@ def test_zero_filler_is_zero(name: str) -> None:
     assert tokens[~is_filler].all()
 
 
-@pytest.mark.parametrize("values", [{}, {"vocab_size": 10, "kv_pairs": 4, "seq_len": 24}, {"vocab_size": 11, "kv_pairs": 3, "seq_len": 16}])
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"vocab_size": 10, "kv_pairs": 4, "seq_len": 24}, {"vocab_size": 11, "kv_pairs": 3, "seq_len": 16}],
+)
 def test_random_filler_repeats_no_queried_key(values: dict[str, Any]) -> None:
     task = build(**values, filler="random") if values else build()
     assert task.settings.filler == "random"
@@ -162,8 +181,13 @@ def test_random_filler_repeats_no_queried_key(values: dict[str, Any]) -> None:
     assert (seen == 2).all()
 
 
-@pytest.mark.parametrize("values", [{"vocab_size": 10, "kv_pairs": 4, "seq_len": 24}, {"vocab_size": 21, "kv_pairs": 3, "seq_len": 16}])
-def test_random_filler_is_uniform_over_all_other_tokens(chi_squared: Probability, values: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "values",
+    [{"vocab_size": 10, "kv_pairs": 4, "seq_len": 24}, {"vocab_size": 21, "kv_pairs": 3, "seq_len": 16}],
+)
+def test_random_filler_is_uniform_over_all_other_tokens(
+    chi_squared: Probability, values: dict[str, Any]
+) -> None:
     task = build(**values)
     s = task.settings
     keys = s.vocab_size // 2 - 1
@@ -212,7 +236,10 @@ def test_scores_of_batches_add_up() -> None:
     prediction = Prediction(guess, torch.rand(60, 4, generator=noise))
     whole = task.score(batch, prediction)
     assert whole.keys() == {"accuracy", "nll", "accuracy/distance", "accuracy/slot"}
-    parts = [task.score(rows(batch, part), Prediction(guess[part], prediction.loss[part])) for part in (slice(0, 1), slice(1, 33), slice(33, 60))]
+    parts = [
+        task.score(rows(batch, part), Prediction(guess[part], prediction.loss[part]))
+        for part in (slice(0, 1), slice(1, 33), slice(33, 60))
+    ]
     for name, sums in whole.items():
         for place, expected in enumerate(sums):
             torch.testing.assert_close(sum(part[name][place] for part in parts), expected, rtol=1e-12, atol=0)
@@ -253,7 +280,9 @@ def test_places_that_are_not_due_do_not_count() -> None:
         ({"kv_pair": 8}, ["task.kv_pair", "task.kv_pairs"]),
     ],
 )
-def test_impossible_settings_are_refused_with_what_is_allowed(values: dict[str, Any], said: list[str]) -> None:
+def test_impossible_settings_are_refused_with_what_is_allowed(
+    values: dict[str, Any], said: list[str]
+) -> None:
     with pytest.raises(UserError) as refused:
         build(**values)
     message = str(refused.value)
@@ -263,7 +292,10 @@ def test_impossible_settings_are_refused_with_what_is_allowed(values: dict[str, 
 
 
 def test_strings_from_a_command_line_are_understood() -> None:
-    assert build(seq_len="32", kv_pairs="4", power_a="0.5").settings == build(seq_len=32, kv_pairs=4, power_a=0.5).settings
+    assert (
+        build(seq_len="32", kv_pairs="4", power_a="0.5").settings
+        == build(seq_len=32, kv_pairs=4, power_a=0.5).settings
+    )
 
 
 def test_explain_names_every_pair_and_every_answer(task: MQAR) -> None:

@@ -62,9 +62,15 @@ def test_several_values_of_several_keys(haystack: str) -> None:
         for key in asked:
             expected += [ASK, key, *told[key][0], AND, *told[key][1]]
         assert question == expected[:-1]
-        assert batch.targets[row].tolist() == [digit for key in asked for value in told[key] for digit in value]
+        assert batch.targets[row].tolist() == [
+            digit for key in asked for value in told[key] for digit in value
+        ]
         for n, at in enumerate(batch.positions[row].tolist()):
-            before = ([asked[n // 14]] if n // 7 % 2 == 0 else [AND]) if n % 7 == 0 else [int(batch.targets[row, n - 1])]
+            before = (
+                ([asked[n // 14]] if n // 7 % 2 == 0 else [AND])
+                if n % 7 == 0
+                else [int(batch.targets[row, n - 1])]
+            )
             assert [int(batch.inputs[row, at])] == before
         found = batch.slices["depth"][row].view(4, 7)
         assert (found == found[:, :1]).all()
@@ -99,7 +105,9 @@ def test_a_chain_goes_on_behind_needles(chi_squared: Probability) -> None:
     assert chi_squared(new.bincount(minlength=5), N * weights / weights.sum()) > ALPHA
 
 
-@pytest.mark.parametrize(("key", "value"), [("word", "number"), ("uuid", "uuid"), ("word", "uuid"), ("uuid", "number")])
+@pytest.mark.parametrize(
+    ("key", "value"), [("word", "number"), ("uuid", "uuid"), ("word", "uuid"), ("uuid", "number")]
+)
 def test_a_haystack_of_needles_is_of_keys_nobody_asks_for(key: str, value: str) -> None:
     task = build(seq_len=400, haystack="needles", key=key, value=value, keys=5, needles=2, queries=2)
     s = task.settings
@@ -117,13 +125,20 @@ def test_a_haystack_of_needles_is_of_keys_nobody_asks_for(key: str, value: str) 
         for i, one in enumerate(asked):
             digits = needles[keys.index(one)][1 + key_length :]
             assert digits == batch.targets[row].view(2, -1)[i].tolist()
-            assert all(DIGITS <= digit < DIGITS + (16 if value == "uuid" else 10) for needle in needles for digit in needle[1 + key_length :])
+            assert all(
+                DIGITS <= digit < DIGITS + (16 if value == "uuid" else 10)
+                for needle in needles
+                for digit in needle[1 + key_length :]
+            )
 
 
 def test_digits_keys_and_depths_are_uniform(chi_squared: Probability) -> None:
     batch = sample(build(seq_len=27, keys=5), N)
     for place in (0, 6):
-        assert chi_squared((batch.targets[:, place] - DIGITS).bincount(minlength=10), torch.full((10,), N / 10)) > ALPHA
+        assert (
+            chi_squared((batch.targets[:, place] - DIGITS).bincount(minlength=10), torch.full((10,), N / 10))
+            > ALPHA
+        )
     key = batch.inputs.gather(1, batch.positions[:, :1])[:, 0]
     assert chi_squared((key - DIGITS - 10).bincount(minlength=5), torch.full((5,), N / 5)) > ALPHA
     assert chi_squared(batch.slices["depth"][:, 0].bincount(minlength=11), torch.full((11,), N / 11)) > ALPHA
@@ -175,9 +190,15 @@ def test_longer_is_more_hay() -> None:
         ({"needles": 4, "keys": 3}, "task: 4 needles need as many different keys; there are 3."),
         (
             {"keys": 1, "haystack": "needles"},
-            "task: a haystack of needles needs keys that nobody asks for, and 1 needles have all 1; more keys would do.",
+            (
+                "task: a haystack of needles needs keys that nobody asks for, and 1 needles have all 1; more"
+                " keys would do."
+            ),
         ),
-        ({"haystack": "essay"}, "task.haystack = essay: input should be 'repeat', 'zipf', 'markov' or 'needles'."),
+        (
+            {"haystack": "essay"},
+            "task.haystack = essay: input should be 'repeat', 'zipf', 'markov' or 'needles'.",
+        ),
     ],
 )
 def test_impossible_settings_are_refused_in_a_sentence(values: dict[str, Any], sentence: str) -> None:
@@ -193,12 +214,17 @@ def test_the_tightest_sequence_has_no_hay() -> None:
     assert torch.equal(task.solve(batch), batch.targets)
 
 
-@pytest.mark.parametrize("values", [{}, {"key": "uuid", "value": "uuid", "seq_len": 256}, {"needles": 8, "queries": 8, "seq_len": 256}])
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"key": "uuid", "value": "uuid", "seq_len": 256}, {"needles": 8, "queries": 8, "seq_len": 256}],
+)
 def test_explain_names_values_keys_and_places(values: dict[str, Any]) -> None:
     task = build(**values)
     batch = sample(task, 2)
     text = task.explain(batch, 1)
-    value = "".join(f"{digit - DIGITS:x}" for digit in batch.targets[1, : 32 if "value" in values else 7].tolist())
+    value = "".join(
+        f"{digit - DIGITS:x}" for digit in batch.targets[1, : 32 if "value" in values else 7].tolist()
+    )
     assert f"from position {int(batch.positions[1, 0])} on, {value} is due" in text
     assert len(text) < 1500
     assert ("2 more" in text) == ("needles" in values)

@@ -25,7 +25,12 @@ def sample(task: NoiseRecall, count: int, *, split: Any = "train") -> Batch:
 
 def facts_of(task: NoiseRecall, tokens: list[int], batch: Batch, row: int) -> list[tuple[int, int, int]]:
     """(start, key, value) of the facts that are asked for, found by where `distance` says that they stand."""
-    starts = [at - back - 1 for at, back in zip(batch.positions[row].tolist(), batch.slices["distance"][row].tolist(), strict=True)]
+    starts = [
+        at - back - 1
+        for at, back in zip(
+            batch.positions[row].tolist(), batch.slices["distance"][row].tolist(), strict=True
+        )
+    ]
     assert all(tokens[start] == SET for start in starts)
     return [(start, tokens[start + 1], tokens[start + 2]) for start in starts]
 
@@ -49,18 +54,23 @@ def test_facts_then_questions_in_any_order(kind: str, depth: float | None) -> No
     for row in range(200):
         tokens = batch.inputs[row].tolist()
         facts = facts_of(task, tokens, batch, row)
-        assert sorted(start for start, _, _ in facts) == [facts[batch.slices["fact"][row].tolist().index(j)][0] for j in range(3)]
+        assert sorted(start for start, _, _ in facts) == [
+            facts[batch.slices["fact"][row].tolist().index(j)][0] for j in range(3)
+        ]
         assert len({key for _, key, _ in facts}) == 3
         assert tokens[-6:] == [token for _, key, _ in facts for token in (ASK, key)]
         assert batch.positions[row].tolist() == [30, 32, 34]
         assert batch.targets[row].tolist() == [value for _, _, value in facts]
         assert all(KEYS <= key < KEYS + 5 <= value < KEYS + 11 for _, key, value in facts)
         if depth == 0:
-            assert min(start for start, _, _ in facts) == (2 if kind in {"decoys", "marked"} else 0)  # 20 = 2 + 6 * 3
+            # 20 = 2 + 6 * 3
+            assert min(start for start, _, _ in facts) == (2 if kind in {"decoys", "marked"} else 0)
         if depth == 1:
             assert max(start for start, _, _ in facts) == 20 + 6
         units, rest = (6, 2) if kind in {"decoys", "marked"} else (20, 0)
-        for (start, _, _), fact, tenth in zip(facts, batch.slices["fact"][row].tolist(), batch.slices["depth"][row].tolist(), strict=True):
+        for (start, _, _), fact, tenth in zip(
+            facts, batch.slices["fact"][row].tolist(), batch.slices["depth"][row].tolist(), strict=True
+        ):
             assert tenth == int(10 * (start - 3 * fact - rest) / (20 - rest) + 0.5)
             assert (start - 3 * fact - rest) % (20 // units) == 0
 
@@ -75,7 +85,10 @@ def test_random_words_follow_the_power_law(chi_squared: Probability) -> None:
     noise = noise_of(task, sample(task, N))
     weights = torch.arange(1, 10, dtype=torch.float64) ** -1.2
     for place in range(3):
-        assert chi_squared((noise[:, place] - KEYS - 7).bincount(minlength=9), N * weights / weights.sum()) > ALPHA
+        assert (
+            chi_squared((noise[:, place] - KEYS - 7).bincount(minlength=9), N * weights / weights.sum())
+            > ALPHA
+        )
 
 
 @pytest.mark.parametrize("kind", ["decoys", "marked"])
@@ -98,7 +111,12 @@ def test_decoys_are_uniform_over_what_is_left(chi_squared: Probability) -> None:
     decoy = noise_of(task, batch)
     asked = batch.inputs.gather(1, batch.positions)[:, 0]
     pairs = [4 * int(a) + int(b) for a in range(4) for b in range(4) if a != b]
-    assert chi_squared((4 * (asked - KEYS) + decoy[:, 1] - KEYS).bincount(minlength=16)[pairs], torch.full((12,), N / 12)) > ALPHA
+    assert (
+        chi_squared(
+            (4 * (asked - KEYS) + decoy[:, 1] - KEYS).bincount(minlength=16)[pairs], torch.full((12,), N / 12)
+        )
+        > ALPHA
+    )
     assert chi_squared((decoy[:, 2] - KEYS - 4).bincount(minlength=3), torch.full((3,), N / 3)) > ALPHA
 
 
@@ -114,7 +132,9 @@ def test_keys_values_questions_and_depths_are_uniform(chi_squared: Probability) 
     batch = sample(build(kind="inert", facts=3, noise=8, keys=5, values=4), N)
     keys = batch.inputs.gather(1, batch.positions)[:, 0] - KEYS
     assert chi_squared(keys.bincount(minlength=5), torch.full((5,), N / 5)) > ALPHA
-    assert chi_squared((batch.targets[:, 0] - KEYS - 5).bincount(minlength=4), torch.full((4,), N / 4)) > ALPHA
+    assert (
+        chi_squared((batch.targets[:, 0] - KEYS - 5).bincount(minlength=4), torch.full((4,), N / 4)) > ALPHA
+    )
     assert chi_squared(batch.slices["fact"][:, 0].bincount(minlength=3), torch.full((3,), N / 3)) > ALPHA
     batch = sample(build(kind="inert", facts=1, noise=10, keys=2), N)
     assert chi_squared(batch.slices["depth"][:, 0].bincount(minlength=11), torch.full((11,), N / 11)) > ALPHA
@@ -132,7 +152,9 @@ def test_longer_is_more_noise_and_the_same_facts() -> None:
 
 def test_a_few_examples_are_all_that_one_fact_in_inert_noise_leaves() -> None:
     task = build(kind="inert", facts=1, keys=2, values=3, noise=4)
-    train, test = ({tuple(row) for row in sample(task, 1000, split=split).inputs.tolist()} for split in ("train", "test"))
+    train, test = (
+        {tuple(row) for row in sample(task, 1000, split=split).inputs.tolist()} for split in ("train", "test")
+    )
     assert train == test
     assert len(train) == 2 * 3 * 5
 
@@ -161,9 +183,18 @@ def test_accuracy_by_depth_distance_and_fact() -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"facts": 2, "asked": 3}, "task: 3 questions need as many facts, for each fact is asked for once; there are 2."),
+        (
+            {"facts": 2, "asked": 3},
+            "task: 3 questions need as many facts, for each fact is asked for once; there are 2.",
+        ),
         ({"facts": 9, "keys": 8}, "task: 9 facts need as many different keys; there are 8."),
-        ({"facts": 8, "keys": 8}, "task: decoys need keys that no fact has, and 8 facts have all 8; more keys would do, or decoy_pool words."),
+        (
+            {"facts": 8, "keys": 8},
+            (
+                "task: decoys need keys that no fact has, and 8 facts have all 8; more keys would do, or"
+                " decoy_pool words."
+            ),
+        ),
         ({"depth": 1.5}, "task.depth = 1.5: input should be less than or equal to 1."),
         ({"kind": "white"}, "task.kind = white: input should be 'inert', 'zipf', 'decoys' or 'marked'."),
     ],
@@ -180,6 +211,9 @@ def test_explain_names_facts_and_answers(facts: int) -> None:
     batch = sample(task, 2)
     text = task.explain(batch, 1)
     key, value = int(batch.inputs[1, batch.positions[1, 0]]), int(batch.targets[1, 0])
-    assert f"at position {int(batch.positions[1, 0])} ends `ASK {key}`, and {value} is due, for `SET {key} {value}` begins at " in text
+    assert (
+        f"at position {int(batch.positions[1, 0])} ends `ASK {key}`, and {value} is due, for `SET {key}"
+        f" {value}` begins at " in text
+    )
     assert len(text) < 1500
     assert ("18 more" in text) == (facts == 30)

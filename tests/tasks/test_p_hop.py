@@ -55,20 +55,26 @@ def test_answers_are_where_the_hops_lead(task: PHop) -> None:
         assert batch.positions[row].tolist() == chain[: s.questions]
         assert batch.targets[row].tolist() == [tokens[chain[q + hops]] for q in range(s.questions)]
         assert batch.slices["hops"][row].tolist() == [hops] * s.questions
-        assert batch.slices["distance"][row].tolist() == [chain[q] - chain[q + hops] for q in range(s.questions)]
+        assert batch.slices["distance"][row].tolist() == [
+            chain[q] - chain[q + hops] for q in range(s.questions)
+        ]
     assert torch.equal(task.solve(batch), batch.targets)
 
 
 def test_a_hand_made_sequence() -> None:
     task = build(hops=2, questions=2, seq_len=12)
     inputs = torch.tensor([[3, 1, 2, 2, 0, 1, 3, 3, 0, 2, 0, 1]])
-    # 1 at 11 stood at 5, so to 3 at 6; 3 stood at 0, so to 1 at 1. From 2 at 9: it stood at 3, so to 0 at 4, which stood nowhere
+    # 1 at 11 stood at 5, so to 3 at 6; 3 stood at 0, so to 1 at 1. From 2 at 9: it stood at 3, so to 0 at 4,
+    # which stood nowhere
     batch = Batch(inputs, torch.tensor([[11, 6]]), torch.zeros(1, 2, dtype=torch.int64), {})
     assert task.solve(batch)[0, 0] == 1
     varied = build(hops=3, varied=True, seq_len=13, gap=2)
     for asked, answer in ((1, 3), (2, 1)):
         told = torch.cat([torch.tensor([[3 + asked]]), inputs], dim=1)
-        assert varied.solve(Batch(told, torch.tensor([[12]]), torch.zeros(1, 1, dtype=torch.int64), {})) == answer
+        assert (
+            varied.solve(Batch(told, torch.tensor([[12]]), torch.zeros(1, 1, dtype=torch.int64), {}))
+            == answer
+        )
 
 
 def places_of(task: PHop, batch: Batch) -> list[tuple[int, ...]]:
@@ -104,7 +110,8 @@ def test_what_stands_between_is_even_over_what_may(chi_squared: Probability) -> 
     crossed = (batch.inputs[:, -2] - batch.inputs[:, -1]) % 4
     assert chi_squared(crossed.bincount(minlength=4)[1:], torch.full((3,), N / 3)) > ALPHA
     assert not (crossed == 0).any()
-    free = batch.inputs[batch.slices["distance"][:, 0] < 14, 0]  # the first place is not the one before the first of the chain
+    # the first place is not the one before the first of the chain
+    free = batch.inputs[batch.slices["distance"][:, 0] < 14, 0]
     assert chi_squared(free.bincount(minlength=4), torch.full((4,), len(free) / 4)) > ALPHA
 
 
@@ -114,7 +121,9 @@ def test_varied_hops_are_even(chi_squared: Probability) -> None:
     assert torch.equal(batch.inputs[:, 0], 3 + batch.slices["hops"][:, 0])
 
 
-@pytest.mark.parametrize(("name", "chance"), [("one hop", 1 / 3), ("quick", 1 / 3), ("three symbols", 3 / 8), ("looped-32", 0.25)])
+@pytest.mark.parametrize(
+    ("name", "chance"), [("one hop", 1 / 3), ("quick", 1 / 3), ("three symbols", 3 / 8), ("looped-32", 0.25)]
+)
 def test_chance_is_the_likeliest_answer_to_a_symbol(name: str, chance: float) -> None:
     task = build(**SETTINGS[name])
     assert task.chance() == pytest.approx(chance)
@@ -131,7 +140,8 @@ def test_chance_of_varied_hops_is_their_mean() -> None:
 
 
 def linear_probe(task: PHop) -> float:
-    """How often the answer is the symbol that stands most in a few first places: what a chain that ends there gives away."""
+    """How often the answer is the symbol that stands most in a few first places: what a chain that ends there
+    gives away."""
     batch = sample(task, 4000)
     votes = torch.nn.functional.one_hot(batch.inputs[:, 1:12], 4).sum(dim=1)
     return float((votes.argmax(dim=1) == batch.targets[:, 0]).double().mean())
@@ -156,7 +166,9 @@ def test_tokens() -> None:
         ({"gap": 1}, ["task.gap = 1", "greater than or equal to 2"]),
     ],
 )
-def test_impossible_settings_are_refused_with_what_is_allowed(values: dict[str, Any], said: list[str]) -> None:
+def test_impossible_settings_are_refused_with_what_is_allowed(
+    values: dict[str, Any], said: list[str]
+) -> None:
     with pytest.raises(UserError) as refused:
         build(**values)
     assert all(part in str(refused.value) for part in said), str(refused.value)
@@ -167,7 +179,9 @@ def test_explain_follows_the_hops(task: PHop) -> None:
     text = task.explain(batch, 1)
     tokens = batch.inputs[1].tolist()
     at = task.seq_len - 1
-    assert f"{tokens[at]} at {at} stood last at {hop(tokens, at) - 1}, before {tokens[hop(tokens, at)]}" in text
+    assert (
+        f"{tokens[at]} at {at} stood last at {hop(tokens, at) - 1}, before {tokens[hop(tokens, at)]}" in text
+    )
     assert f"{int(batch.targets[1, 0])} at position {at}" in text
     assert len(text) < 1500
     first: Tensor = batch.inputs[1, 0]

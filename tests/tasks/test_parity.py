@@ -24,7 +24,9 @@ def test_at_the_end_the_parity_of_all_bits_is_due_where_nothing_stands() -> None
     task = build(min_length=3, max_length=12, answer="last")
     batch = sample(task, 400)
     assert (task.seq_len, task.answers, task.io, task.chance()) == (12, 1, IO(3, 3), 0.5)
-    for tokens, (at,), (target,), (length,) in zip(*(x.tolist() for x in (*batch[:3], batch.slices["length"])), strict=True):
+    for tokens, (at,), (target,), (length,) in zip(
+        *(x.tolist() for x in (*batch[:3], batch.slices["length"])), strict=True
+    ):
         assert 2 <= length == at <= 11
         assert all(token in (1, 2) for token in tokens[:at])
         assert tokens[at:] == [0] * (12 - at)
@@ -33,7 +35,9 @@ def test_at_the_end_the_parity_of_all_bits_is_due_where_nothing_stands() -> None
 
 def test_at_every_bit_the_parity_up_to_it_is_due() -> None:
     batch = sample(build(min_length=2, max_length=9, answer="cumulative"), 300)
-    for tokens, positions, targets, lengths in zip(*(x.tolist() for x in (*batch[:3], batch.slices["length"])), strict=True):
+    for tokens, positions, targets, lengths in zip(
+        *(x.tolist() for x in (*batch[:3], batch.slices["length"])), strict=True
+    ):
         bits = [token - 1 for token in tokens if token]
         count = len(bits)
         assert tokens[count:] == [0] * (9 - count)
@@ -63,12 +67,16 @@ def test_scores_tell_how_many_sequences_are_right_so_far() -> None:
     task = build(min_length=4, max_length=4)
     batch = sample(task, 2)
     wrong = torch.tensor([[0, 0, 1, 0], [0, 0, 0, 0]], dtype=torch.bool)
-    found = task.score(batch, Prediction(torch.where(wrong, 3 - batch.targets, batch.targets), torch.zeros(2, 4)))
+    found = task.score(
+        batch, Prediction(torch.where(wrong, 3 - batch.targets, batch.targets), torch.zeros(2, 4))
+    )
     assert [float(x) for x in found["accuracy"]] == [7, 8]
     assert [float(x) for x in found["sequence"]] == [6, 8]
     assert found["sequence/length"][0].tolist() == [0, 2, 2, 1, 1]
     last = build(min_length=4, max_length=4, answer="last")
-    assert "sequence" not in last.score(sample(last, 2), Prediction(torch.ones(2, 1, dtype=torch.int64), torch.zeros(2, 1)))
+    assert "sequence" not in last.score(
+        sample(last, 2), Prediction(torch.ones(2, 1, dtype=torch.int64), torch.zeros(2, 1))
+    )
 
 
 def test_longer_sequences_are_longer_at_both_ends() -> None:
@@ -79,7 +87,9 @@ def test_explain_says_what_is_due() -> None:
     task = build(min_length=6, max_length=6, answer="last")
     batch = sample(task, 1)._replace(inputs=torch.tensor([[2, 1, 2, 2, 1, 0]]), targets=torch.tensor([[2]]))
     assert "10110" in task.explain(batch, 0)
-    assert "At position 5, which is empty, the answer is 2: 3 ones are an odd number." in task.explain(batch, 0)
+    assert "At position 5, which is empty, the answer is 2: 3 ones are an odd number." in task.explain(
+        batch, 0
+    )
     task = build(min_length=3, max_length=3)
     batch = sample(task, 1)._replace(inputs=torch.tensor([[2, 1, 2]]), targets=torch.tensor([[2, 2, 1]]))
     assert task.explain(batch, 0).endswith("coded likewise: 110.")
@@ -88,7 +98,10 @@ def test_explain_says_what_is_due() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"min_length": 9, "max_length": 8}, "task: min_length 9 is above max_length 8; it may be at most that."),
+        (
+            {"min_length": 9, "max_length": 8},
+            "task: min_length 9 is above max_length 8; it may be at most that.",
+        ),
         ({"min_length": 1}, "task.min_length = 1: input should be greater than or equal to 2."),
         ({"answer": "first"}, "task.answer = first: input should be 'last' or 'cumulative'."),
     ],

@@ -58,7 +58,9 @@ def test_names_digits_and_what_is_asked_are_uniform(chi_squared: Probability) ->
 def test_the_solver_needs_both_names() -> None:
     task = build(entries=3, demonstrations=0, digits=2)
     inputs = torch.tensor([[ENTRY, 20, 80, 2, 3, ENTRY, 20, 81, 4, 5, ENTRY, 21, 81, 6, 7, ASK, 20, 81, 4]])
-    assert task.solve(Batch(inputs, torch.tensor([[17, 18]]), torch.full((1, 2), IGNORE), {})).tolist() == [[4, 5]]
+    assert task.solve(Batch(inputs, torch.tensor([[17, 18]]), torch.full((1, 2), IGNORE), {})).tolist() == [
+        [4, 5]
+    ]
 
 
 def test_a_number_is_right_when_all_its_digits_are() -> None:
@@ -75,8 +77,12 @@ def test_a_number_is_right_when_all_its_digits_are() -> None:
 def test_chance_knows_which_entries_agree_with_the_digits_said() -> None:
     either = (1 + 1 / 10) / 2
     assert build(entries=3, demonstrations=1, digits=1).chance() == pytest.approx(either)
-    assert build(entries=3, demonstrations=1, digits=2).chance() == pytest.approx((either + either / 10 + 9 / 10) / 2)
-    assert build(entries=3, demonstrations=2).chance() == 1 / 10, "one entry is left, so that the sequence must not be read"
+    assert build(entries=3, demonstrations=1, digits=2).chance() == pytest.approx(
+        (either + either / 10 + 9 / 10) / 2
+    )
+    assert build(entries=3, demonstrations=2).chance() == 1 / 10, (
+        "one entry is left, so that the sequence must not be read"
+    )
 
 
 def test_longer_is_a_longer_book() -> None:
@@ -87,7 +93,10 @@ def test_longer_is_a_longer_book() -> None:
     ("values", "sentence"),
     [
         ({"entries": 2}, "task: 2 demonstrations and a question need 3 entries; there are 2."),
-        ({"entries": 7, "first_names": 2, "last_names": 3}, "task: 7 entries need as many names; there are 6 of a first and a last name."),
+        (
+            {"entries": 7, "first_names": 2, "last_names": 3},
+            "task: 7 entries need as many names; there are 6 of a first and a last name.",
+        ),
     ],
 )
 def test_impossible_settings_are_refused_in_a_sentence(values: dict[str, Any], sentence: str) -> None:
@@ -103,6 +112,9 @@ def test_explain_says_who_is_asked_for_and_the_number(demonstrations: int) -> No
     text = task.explain(batch, 1)
     number = "".join(str(digit - DIGITS) for digit in batch.targets[1].tolist())
     first, last = batch.inputs[1, task.seq_len - 11 : task.seq_len - 9].tolist()
-    assert f"Then {first} {last} is asked for: from position {task.seq_len - 10} on its number {number} is due" in text
+    assert (
+        f"Then {first} {last} is asked for: from position {task.seq_len - 10} on its number {number} is due"
+        in text
+    )
     assert ("demonstrations" in text) == (demonstrations > 0)
     assert len(text) < 1500

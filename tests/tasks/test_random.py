@@ -40,10 +40,18 @@ def test_a_row_depends_on_its_own_index_only(draw: Callable[[Stream], Tensor]) -
 
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
 def test_seed_split_and_name_make_streams_of_their_own(draw: Callable[[Stream], Tensor]) -> None:
-    streams = {(seed, split): stream(50, seed=seed, split=split) for seed in (0, 1, 2) for split in ("train", "validation", "test")}
-    draws = [draw(s) for s in streams.values()] + [draw(streams[0, "train"].child(name)) for name in ("keys", "values")]
+    streams = {
+        (seed, split): stream(50, seed=seed, split=split)
+        for seed in (0, 1, 2)
+        for split in ("train", "validation", "test")
+    }
+    draws = [draw(s) for s in streams.values()] + [
+        draw(streams[0, "train"].child(name)) for name in ("keys", "values")
+    ]
     assert not any(torch.equal(a, b) for a, b in itertools.combinations(draws, 2))
-    assert torch.equal(draw(Stream.of(torch.arange(50), seed=torch.tensor(2), split="test")), draw(streams[2, "test"]))
+    assert torch.equal(
+        draw(Stream.of(torch.arange(50), seed=torch.tensor(2), split="test")), draw(streams[2, "test"])
+    )
 
 
 def test_nothing_reads_or_moves_the_global_random_state() -> None:
@@ -83,7 +91,9 @@ def test_every_bit_is_fair() -> None:
     ],
     ids=["neighbouring examples", "neighbouring draws", "seeds", "splits", "children"],
 )
-def test_neighbours_are_independent(chi_squared: Probability, pair: Callable[[], tuple[Tensor, Tensor]]) -> None:
+def test_neighbours_are_independent(
+    chi_squared: Probability, pair: Callable[[], tuple[Tensor, Tensor]]
+) -> None:
     first, second = pair()
     counts = (8 * first + second).flatten().bincount(minlength=64)
     assert chi_squared(counts, torch.full((64,), len(first) / 64)) > ALPHA
@@ -100,7 +110,8 @@ def test_a_permutation_is_a_bijection(size: int) -> None:
 def test_every_image_of_a_permutation_is_equally_likely(chi_squared: Probability, size: int) -> None:
     images = stream().permutation(size)(torch.arange(size))
     counts = (images + size * torch.arange(size)).flatten().bincount(minlength=size * size)
-    # rows and columns of a sum of permutation matrices are fixed: (size - 1)^2 free cells, each of variance N / (size - 1)
+    # rows and columns of a sum of permutation matrices are fixed: (size - 1)^2 free cells, each of variance N
+    # / (size - 1)
     shrunk = N / size + (counts - N / size) * ((size - 1) / size) ** 0.5
     assert chi_squared(shrunk, torch.full((size * size,), N / size), degrees=(size - 1) ** 2) > ALPHA
 
@@ -187,7 +198,9 @@ def test_weighted_order_is_a_permutation() -> None:
         (3, -0.99, [1, 2**0.99, 3**0.99]),
     ],
 )
-def test_inverse_powers_are_rounded_to_the_last_place(count: int, exponent: float, expected: list[float]) -> None:
+def test_inverse_powers_are_rounded_to_the_last_place(
+    count: int, exponent: float, expected: list[float]
+) -> None:
     assert inverse_powers(count, exponent) == tuple(round(2**14 * x) for x in expected)
 
 

@@ -38,7 +38,11 @@ def edges_of(task: Reachability, tokens: list[int]) -> list[tuple[int, int]]:
     listed = tokens[: task.seq_len - 3 * task.answers]
     if task.settings.arrows:
         return [(listed[at - 1], listed[at + 1]) for at, token in enumerate(listed) if token == 1]
-    return [(u, v) for u, v in zip(listed[len(listed) % 2 :: 2], listed[len(listed) % 2 + 1 :: 2], strict=True) if u]
+    return [
+        (u, v)
+        for u, v in zip(listed[len(listed) % 2 :: 2], listed[len(listed) % 2 + 1 :: 2], strict=True)
+        if u
+    ]
 
 
 def distances(edges: list[tuple[int, int]], start: int, *, directed: bool = True) -> dict[int, int]:
@@ -125,7 +129,8 @@ def test_answers_and_hops_are_balanced(chi_squared: Probability) -> None:
 
 
 def test_parents_are_even(chi_squared: Probability) -> None:
-    """In a tree of two levels the two children of a part fall to its two roots like coins, and in its twin just so."""
+    """In a tree of two levels the two children of a part fall to its two roots like coins, and in its twin
+    just so."""
     batch = sample(build(hops=1, nodes=8, edges=4, questions=1, seq_len=15), N)
     sources = batch.inputs[:, :12:3]
     same = (sources[:, :, None] == sources[:, None, :]).sum(dim=(1, 2))  # 2 or 4 roots with children: 8 or 4
@@ -135,20 +140,28 @@ def test_parents_are_even(chi_squared: Probability) -> None:
 
 @pytest.mark.parametrize("which", Reachability.presets)
 def test_degrees_do_not_tell_the_answer(which: str) -> None:
-    """The best guess by how many edges leave and enter s and t, and by hops, learned from as many questions as it is tried on, is a coin."""
+    """The best guess by how many edges leave and enter s and t, and by hops, learned from as many questions
+    as it is tried on, is a coin."""
     task = build(**Reachability.presets[which].task)
     batch = sample(task, 100_000 // task.answers)
     edges = read_statements(batch.inputs[:, : -3 * task.answers], 3)
     ends = [batch.inputs.gather(1, batch.positions - back) for back in (2, 0)]
     kind = batch.slices["hops"]
     for of_edge in (0, 2):
-        degree = torch.zeros(len(kind), task.io.vocab_in or 0, dtype=torch.int64).scatter_add(1, edges[:, :, of_edge], (edges[:, :, of_edge] > 0).long())
+        degree = torch.zeros(len(kind), task.io.vocab_in or 0, dtype=torch.int64).scatter_add(
+            1, edges[:, :, of_edge], (edges[:, :, of_edge] > 0).long()
+        )
         for end in ends:
             kind = kind * 100 + degree.gather(1, end)
-    (known, tried), (said, right) = (x.flatten().unique(return_inverse=True)[1].chunk(2) for x in (kind, batch.targets))
-    yes = torch.zeros(int(max(known.max(), tried.max())) + 1, dtype=torch.int64).index_add(0, known, 2 * said - 1)
+    (known, tried), (said, right) = (
+        x.flatten().unique(return_inverse=True)[1].chunk(2) for x in (kind, batch.targets)
+    )
+    yes = torch.zeros(int(max(known.max(), tried.max())) + 1, dtype=torch.int64).index_add(
+        0, known, 2 * said - 1
+    )
     found = ((yes > 0)[tried] == (right == 1)).double().mean()
-    assert abs(found - 0.5) < 5 * (0.25 / len(tried)) ** 0.5  # questions about one graph are not quite independent
+    # questions about one graph are not quite independent
+    assert abs(found - 0.5) < 5 * (0.25 / len(tried)) ** 0.5
 
 
 def test_further_edges_are_even(chi_squared: Probability) -> None:
@@ -159,18 +172,24 @@ def test_further_edges_are_even(chi_squared: Probability) -> None:
     start, end = tokens[:, 18], tokens[:, 20]
     out_degree = (tokens[:, 0:18:3] == start[:, None]).sum(dim=1)
     in_degree = (tokens[:, 2:18:3] == end[:, None]).sum(dim=1)
-    # t is either node of the lower level, so it lacks an edge in half of the cases; s is its first parent, itself one of those it has
+    # t is either node of the lower level, so it lacks an edge in half of the cases; s is its first parent,
+    # itself one of those it has
     assert chi_squared(in_degree.bincount(minlength=3)[1:], N * torch.tensor([1 / 2, 1 / 2])) > ALPHA
     yes = batch.slices["reachable"][:, 0] == 1
     for of_these in (yes, ~yes):
-        # if t has both parents, s is one of them, and one of them lacks an edge; else s is the only parent, which has both children
+        # if t has both parents, s is one of them, and one of them lacks an edge; else s is the only parent,
+        # which has both children
         total = int(of_these.sum())
-        assert chi_squared(out_degree[of_these].bincount(minlength=3)[1:], total * torch.tensor([1 / 4, 3 / 4])) > ALPHA
+        assert (
+            chi_squared(out_degree[of_these].bincount(minlength=3)[1:], total * torch.tensor([1 / 4, 3 / 4]))
+            > ALPHA
+        )
 
 
 @pytest.mark.parametrize("name", ["quick", "a tree"])
 def test_neither_node_alone_tells_the_answer(chi_squared: Probability, name: str) -> None:
-    """How many edges lead from s and to t, and where the first of them stands, is as likely for yes as for no."""
+    """How many edges lead from s and to t, and where the first of them stands, is as likely for yes as for
+    no."""
     task = build(**SETTINGS[name])
     batch = sample(task, N)
     tokens, at = batch.inputs, batch.positions[:, 0]
@@ -207,7 +226,9 @@ def test_chance_is_a_coin() -> None:
         ({"hops": 0}, ["task.hops = 0"]),
     ],
 )
-def test_impossible_settings_are_refused_with_what_is_allowed(values: dict[str, Any], said: list[str]) -> None:
+def test_impossible_settings_are_refused_with_what_is_allowed(
+    values: dict[str, Any], said: list[str]
+) -> None:
     with pytest.raises(UserError) as refused:
         build(**values)
     assert all(part in str(refused.value) for part in said), str(refused.value)

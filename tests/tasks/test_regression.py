@@ -84,13 +84,15 @@ def test_a_condition_stretches_points_along_axes_turned_at_random() -> None:
     expected = 100.0 ** (torch.arange(4) / 3 - 1)
     expected = 4 * expected / expected.sum()
     assert torch.allclose(variances.mean(dim=0), expected.double(), rtol=0.03)
-    first = axes[:, :, -1].square()  # a direction of unit length has squares of mean 1 / d, and of variance 2 (d - 1) / (d^2 (d + 2))
+    # a direction of unit length has squares of mean 1 / d, and of variance 2 (d - 1) / (d^2 (d + 2))
+    first = axes[:, :, -1].square()
     assert (first.mean(dim=0) - 1 / 4).abs().max() < 4 * (6 / (16 * 6) / 60) ** 0.5
 
 
 def test_axes_are_turned_uniformly(chi_squared: Probability) -> None:
-    """With nearly all variance on one axis a point's direction is that axis, and two points are at right angles to the axis of least variance.
-    In three dimensions each coordinate of a random direction is uniform in [-1, 1]."""
+    """With nearly all variance on one axis a point's direction is that axis, and two points are at right
+    angles to the axis of least variance. In three dimensions each coordinate of a random direction is uniform
+    in [-1, 1]."""
     task = build(dimension=3, points=2, condition=1e8)
     x = task.told(sample(task, N)).x
     for axis in (x[:, 0], torch.linalg.cross(x[:, 0], x[:, 1])):
@@ -119,7 +121,9 @@ def test_without_noise_the_solver_is_exact_from_as_many_points_as_dimensions() -
     assert task.optimum() == pytest.approx(1 - 3 / 9)  # 1 - (d + 1) / (2 N)
 
 
-@pytest.mark.parametrize(("which", "expected"), [("quick", 1 - 4.5 / 32), ("garg-20-41", 1 - 10.5 / 41), ("drift", 1 - 9 / 32)])
+@pytest.mark.parametrize(
+    ("which", "expected"), [("quick", 1 - 4.5 / 32), ("garg-20-41", 1 - 10.5 / 41), ("drift", 1 - 9 / 32)]
+)
 def test_without_noise_the_optimum_is_exact(which: str, expected: float) -> None:
     task = build(**Regression.presets[which].task)
     assert task.optimum() == pytest.approx(expected, abs=1e-12)
@@ -127,7 +131,13 @@ def test_without_noise_the_optimum_is_exact(which: str, expected: float) -> None
 
 
 @pytest.mark.parametrize(
-    "values", [{"points": 3, "drift": True}, {"dimension": 1, "points": 2}, {"dimension": 6, "points": 5}, {"dimension": 3, "points": 21, "drift": True}]
+    "values",
+    [
+        {"points": 3, "drift": True},
+        {"dimension": 1, "points": 2},
+        {"dimension": 6, "points": 5},
+        {"dimension": 3, "points": 21, "drift": True},
+    ],
 )
 def test_the_exact_optimum_is_that_of_simulated_points(values: dict[str, Any]) -> None:
     """A hair of noise, with which there is no closed form, changes it by next to nothing."""
@@ -137,8 +147,13 @@ def test_the_exact_optimum_is_that_of_simulated_points(values: dict[str, Any]) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("values", [{"noise": 1.0}, {"condition": 100.0}, {"dimension": 2, "points": 3, "noise": 0.5, "drift": True}])
-def test_an_estimated_optimum_is_as_good_as_its_places(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "values",
+    [{"noise": 1.0}, {"condition": 100.0}, {"dimension": 2, "points": 3, "noise": 0.5, "drift": True}],
+)
+def test_an_estimated_optimum_is_as_good_as_its_places(
+    values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A second estimate from eight times as many sequences agrees in all of them."""
     task = build(**values)
     first, places = task.optimum(), task.optimum_places
@@ -153,14 +168,28 @@ def test_an_estimated_optimum_is_as_good_as_its_places(values: dict[str, Any], m
 
 
 @pytest.mark.parametrize(
-    "values", [{}, {"noise": 1.0}, {"condition": 100.0}, {"drift": True}, {"noise": 0.25, "condition": 10.0, "drift": True}, {"dimension": 1, "noise": 1.0}]
+    "values",
+    [
+        {},
+        {"noise": 1.0},
+        {"condition": 100.0},
+        {"drift": True},
+        {"noise": 0.25, "condition": 10.0, "drift": True},
+        {"dimension": 1, "noise": 1.0},
+    ],
 )
 def test_no_estimator_beats_the_solver(values: dict[str, Any]) -> None:
     task = build(**{"dimension": 4, "points": 12, **values})
     batch = sample(task, 1500)
     told, best = task.told(batch), scores(task, batch, task.solve(batch))
     assert float(best["accuracy"]) == pytest.approx(task.optimum(), abs=0.02)
-    others = [averaging(told), least_mean_squares(told), least_mean_squares(told, beta=0.5), ridge(told, penalty=0.1), ridge(told, penalty=3.0)]
+    others = [
+        averaging(told),
+        least_mean_squares(told),
+        least_mean_squares(told, beta=0.5),
+        ridge(told, penalty=0.1),
+        ridge(told, penalty=3.0),
+    ]
     for answers in others:
         found = scores(task, batch, answers)
         assert found["accuracy"] < best["accuracy"] + 1e-9
@@ -179,7 +208,10 @@ def errors(**values: Any) -> dict[str, Tensor]:
     """Mean squared errors of all baselines by place, without their settings in their names."""
     task = build(**values)
     batch = sample(task, 300)
-    return {name.partition(", penalty")[0]: scores(task, batch, found.answers)["mse/place"] for name, found in task.baselines(batch).items()}
+    return {
+        name.partition(", penalty")[0]: scores(task, batch, found.answers)["mse/place"]
+        for name, found in task.baselines(batch).items()
+    }
 
 
 def test_unequal_variances_part_one_pass_from_least_squares() -> None:
@@ -212,8 +244,17 @@ def test_more_points_are_told_where_sequences_are_longer() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"points": 2, "drift": True}, "task: with drift each of 2 points is of another function, of which nothing was told; points must be at least 3."),
-        ({"dimension": 1, "condition": 10.0}, "task: points of one dimension have one axis, and condition must be 1, not 10."),
+        (
+            {"points": 2, "drift": True},
+            (
+                "task: with drift each of 2 points is of another function, of which nothing was told; points"
+                " must be at least 3."
+            ),
+        ),
+        (
+            {"dimension": 1, "condition": 10.0},
+            "task: points of one dimension have one axis, and condition must be 1, not 10.",
+        ),
         ({"condition": 0.5}, "task.condition = 0.5: input should be greater than or equal to 1."),
         ({"noise": -1}, "task.noise = -1: input should be greater than or equal to 0."),
         ({"points": 1}, "task.points = 1: input should be greater than or equal to 2."),
@@ -232,7 +273,9 @@ def test_explain_shows_points_and_values() -> None:
     batch = sample(task, 2)
     text = task.explain(batch, 1)
     for place in (0, 1, 5):
-        assert f"at position {2 * place} stands the point ({float(batch.inputs[1, 2 * place, 0]):.2f}, " in text
+        assert (
+            f"at position {2 * place} stands the point ({float(batch.inputs[1, 2 * place, 0]):.2f}, " in text
+        )
         assert f"the answer there is {float(batch.targets[1, place, 0]):.3f} " in text
     assert "From point 3 on it is another function." in text
     assert "another function" not in build().explain(sample(build(), 1), 0)

@@ -90,11 +90,17 @@ def test_labels_slices_and_facts_are_those_of_the_sequence_as_it_is_read(task: R
         assert max(event.at for event in events) < min(asked.at for asked in questions)
         for n, asked in enumerate(questions):
             role, verb, name = asked.words
-            did, suffered = ([x for x in events if x.verb == verb and who(x) == name] for who in (lambda x: x.agent, lambda x: x.patient))
+            did, suffered = (
+                [x for x in events if x.verb == verb and who(x) == name]
+                for who in (lambda x: x.agent, lambda x: x.patient)
+            )
             assert (len(did), len(suffered)) == (1, 1)
             event, other = (suffered[0], did[0].patient) if role == WHO else (did[0], suffered[0].agent)
             labels = {name: int(x[row, n]) for name, x in batch.slices.items()}
-            assert (asked.at, event.agent if role == WHO else event.patient) == (int(batch.positions[row, n]), int(batch.targets[row, n]))
+            assert (asked.at, event.agent if role == WHO else event.patient) == (
+                int(batch.positions[row, n]),
+                int(batch.targets[row, n]),
+            )
             assert int(batch.facts["swapped"][row, n]) == other != int(batch.targets[row, n])
             assert labels == {
                 "role": role - WHO,
@@ -129,7 +135,9 @@ def test_rings_go_round_either_way_alike(chi_squared: Probability) -> None:
         assert chi_squared(torch.tensor(list(found.values())), torch.full((rings,), 1600 / rings)) > ALPHA
 
 
-def test_told_the_other_way_round_every_event_has_the_same_words_and_every_question_the_other_answer(task: RoleBinding) -> None:
+def test_told_the_other_way_round_every_event_has_the_same_words_and_every_question_the_other_answer(
+    task: RoleBinding,
+) -> None:
     batch = sample(task, 50)
     turned = batch.inputs.clone()
     for row in range(50):
@@ -162,15 +170,32 @@ def bag(words: tuple[int, ...]) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("passive", [0.0, 0.5])
 def test_the_best_reader_of_bags_of_words_is_right_by_chance(passive: float) -> None:
-    """It knows how often every bag of events and of the question came with every answer; who keeps the order of words is always right."""
+    """It knows how often every bag of events and of the question came with every answer; who keeps the order
+    of words is always right."""
     task = build(names=3, verbs=1, rings=1, parties=3, questions=1, passive=passive, seq_len=16)
     examples = 2000
     spread = 4 * (0.25 / examples) ** 0.5
-    unordered = read_by(lambda events, asked: (frozenset(Counter(bag(x.words) for x in events).items()), bag(asked.words)), task, examples)
+    unordered = read_by(
+        lambda events, asked: (frozenset(Counter(bag(x.words) for x in events).items()), bag(asked.words)),
+        task,
+        examples,
+    )
     assert abs(unordered - task.chance()) < spread
-    told_in_order = read_by(lambda events, asked: (tuple(bag((x.agent, x.patient)) for x in events), asked.words), task, examples)
+    told_in_order = read_by(
+        lambda events, asked: (tuple(bag((x.agent, x.patient)) for x in events), asked.words), task, examples
+    )
     assert abs(told_in_order - task.chance()) < spread, "nor does the order of events help"
-    assert read_by(lambda events, asked: (frozenset(x.words for x in events if asked.words[2] in x.words), asked.words), task, examples) == 1
+    assert (
+        read_by(
+            lambda events, asked: (
+                frozenset(x.words for x in events if asked.words[2] in x.words),
+                asked.words,
+            ),
+            task,
+            examples,
+        )
+        == 1
+    )
 
 
 def test_any_question_may_be_asked(chi_squared: Probability) -> None:
@@ -191,9 +216,22 @@ def test_where_answers_come_from() -> None:
     a, b, c, absent, verb = FIRST_NAME, FIRST_NAME + 1, FIRST_NAME + 2, FIRST_NAME + 3, FIRST_NAME + 4
     tokens = [a, verb, b, b, verb, c, c, verb, a, WHO, verb, c, PAD, PAD, PAD, PAD]
     slices = {name: torch.zeros(1, 1, dtype=torch.int64) for name in task.slice_sizes()}
-    batch = Batch(torch.tensor([tokens]), torch.tensor([[11]]), torch.tensor([[b]]), slices, {"swapped": torch.tensor([[a]])})
+    batch = Batch(
+        torch.tensor([tokens]),
+        torch.tensor([[11]]),
+        torch.tensor([[b]]),
+        slices,
+        {"swapped": torch.tensor([[a]])},
+    )
     assert task.solve(batch).item() == b
-    for answer, kind in ((b, "accuracy"), (a, "swapped"), (c, "other"), (absent, "alien"), (verb, "alien"), (PAD, "alien")):
+    for answer, kind in (
+        (b, "accuracy"),
+        (a, "swapped"),
+        (c, "other"),
+        (absent, "alien"),
+        (verb, "alien"),
+        (PAD, "alien"),
+    ):
         means = task.means(batch, Prediction(torch.tensor([[answer]]), torch.zeros(1, 1)))
         assert {name for name, mean in means.items() if name != "nll" and mean.value.item()} == {kind}
 
@@ -205,11 +243,16 @@ def test_where_answers_come_from() -> None:
         ({"parties": 2}, ["task.parties = 2", "greater than or equal to 3"]),
         ({"rings": 9}, ["9 rings", "verbs must be at least 9, not 8"]),
         ({"questions": 25, "seq_len": 200}, ["24 different questions", "not 25"]),
-        ({"seq_len": 59}, ["12 events and 6 questions take 60 tokens", "seq_len must be at least 60, not 59"]),
+        (
+            {"seq_len": 59},
+            ["12 events and 6 questions take 60 tokens", "seq_len must be at least 60, not 59"],
+        ),
         ({"passive": 0.1, "seq_len": 71}, ["seq_len must be at least 72, not 71"]),
     ],
 )
-def test_impossible_settings_are_refused_with_what_is_allowed(values: dict[str, Any], said: list[str]) -> None:
+def test_impossible_settings_are_refused_with_what_is_allowed(
+    values: dict[str, Any], said: list[str]
+) -> None:
     with pytest.raises(UserError) as refused:
         build(**values)
     message = str(refused.value)

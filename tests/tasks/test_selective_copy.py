@@ -37,7 +37,19 @@ def test_sequences_and_labels_are_as_published(values: dict[str, Any]) -> None:
     task = build(**values)
     s = task.settings
     batch, count, blank = sample(task, 200), s.num_tokens_to_copy, s.vocab_size - 2
-    labels = zip(*(x.tolist() for x in (batch.inputs, batch.targets, batch.positions, batch.slices["order"], batch.slices["distance"])), strict=True)
+    labels = zip(
+        *(
+            x.tolist()
+            for x in (
+                batch.inputs,
+                batch.targets,
+                batch.positions,
+                batch.slices["order"],
+                batch.slices["distance"],
+            )
+        ),
+        strict=True,
+    )
     for tokens, targets, positions, order, distance in labels:
         first, rest = tokens[: -count - 1], tokens[-count - 1 :]
         assert rest == [blank + 1] + [blank] * count
@@ -52,7 +64,10 @@ def test_sequences_and_labels_are_as_published(values: dict[str, Any]) -> None:
 
 def test_tokens_are_uniform(chi_squared: Probability) -> None:
     targets = sample(build(vocab_size=7, seq_len=9, num_tokens_to_copy=2), N).targets
-    assert chi_squared((targets[:, 0] * 5 + targets[:, 1]).bincount(minlength=25), torch.full((25,), N / 25)) > ALPHA
+    assert (
+        chi_squared((targets[:, 0] * 5 + targets[:, 1]).bincount(minlength=25), torch.full((25,), N / 25))
+        > ALPHA
+    )
 
 
 def test_each_blank_is_put_before_any_token_alike(chi_squared: Probability) -> None:
@@ -98,10 +113,22 @@ def test_longer_ones_have_as_much_to_copy() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"seq_len": 33}, "16 tokens, a copy token and as many answers leave no blank in 33 places; seq_len = 34 would do, or num_tokens_to_copy = 15."),
-        ({"num_tokens_to_copy": 128}, "leave no blank in 256 places; seq_len = 258 would do, or num_tokens_to_copy = 127."),
+        (
+            {"seq_len": 33},
+            (
+                "16 tokens, a copy token and as many answers leave no blank in 33 places; seq_len = 34 would"
+                " do, or num_tokens_to_copy = 15."
+            ),
+        ),
+        (
+            {"num_tokens_to_copy": 128},
+            "leave no blank in 256 places; seq_len = 258 would do, or num_tokens_to_copy = 127.",
+        ),
         ({"vocab_size": 3}, "task.vocab_size = 3: input should be greater than or equal to 4."),
-        ({"num_tokens_to_copy": 0}, "task.num_tokens_to_copy = 0: input should be greater than or equal to 1."),
+        (
+            {"num_tokens_to_copy": 0},
+            "task.num_tokens_to_copy = 0: input should be greater than or equal to 1.",
+        ),
     ],
 )
 def test_impossible_settings_are_refused_with_what_would_do(values: dict[str, Any], said: str) -> None:
@@ -117,7 +144,10 @@ def test_impossible_settings_are_refused_with_what_would_do(values: dict[str, An
 
 def test_mambas_setting_is_the_published_one() -> None:
     preset = SelectiveCopy.presets["mamba"]
-    s, protocol = build(**preset.task).settings, Protocol.parse({**default_protocol(), **preset.protocol}, where="protocol")
+    s, protocol = (
+        build(**preset.task).settings,
+        Protocol.parse({**default_protocol(), **preset.protocol}, where="protocol"),
+    )
     assert (s.seq_len, s.vocab_size, s.num_tokens_to_copy) == (4096, 16, 16)
     assert preset.model == {"layers": 2, "d_model": 64}
     assert (protocol.steps(s.seq_len), protocol.batch_size, protocol.lr) == (400_000, 64, 1e-4)
@@ -130,4 +160,11 @@ def test_an_example_in_words() -> None:
     for at, target in enumerate(batch.targets[0].tolist()):
         assert f"{target} at position {9 + at}" in text
         assert f"{target} at position {int(batch.positions[0, at] - batch.slices['distance'][0, at])}" in text
-    assert len(build(seq_len=1024, num_tokens_to_copy=96).explain(sample(build(seq_len=1024, num_tokens_to_copy=96), 1), 0)) < 1500
+    assert (
+        len(
+            build(seq_len=1024, num_tokens_to_copy=96).explain(
+                sample(build(seq_len=1024, num_tokens_to_copy=96), 1), 0
+            )
+        )
+        < 1500
+    )

@@ -59,7 +59,11 @@ def test_structure(task: Stack) -> None:
                 depth = len(here)
                 element, since = here.pop()
                 due.append((at + 1, element, depth, at + 1 - since, opened))
-        parts = (batch.positions, batch.targets, *(batch.slices[name] for name in ("depth", "distance", "open")))
+        parts = (
+            batch.positions,
+            batch.targets,
+            *(batch.slices[name] for name in ("depth", "distance", "open")),
+        )
         found = list(zip(*(x[row].tolist() for x in parts), strict=True))
         assert found == due + [(0, IGNORE, 0, 0, 0)] * (task.answers - len(due))
     assert torch.equal(task.solve(batch)[batch.due], batch.targets[batch.due])
@@ -112,7 +116,8 @@ def test_heights_are_a_walk_between_walls(chi_squared: Probability) -> None:
 
 
 def test_stacks_do_not_share_their_walks(chi_squared: Probability) -> None:
-    """Second operations on two stacks, after a push each: both pushes, both pops, and one of each are as likely."""
+    """Second operations on two stacks, after a push each: both pushes, both pops, and one of each are as
+    likely."""
     task = build(stacks=2, seq_len=30)
     push, stack, _ = operations(task, sample(task, N))
     second = [((stack == k).cumsum(dim=1) == 2) & (stack == k) for k in (0, 1)]
@@ -137,7 +142,9 @@ def test_longer_sequences_have_more_operations() -> None:
         ({"seq_len": 9}, ["task.seq_len = 9"]),
     ],
 )
-def test_impossible_settings_are_refused_with_what_is_allowed(values: dict[str, Any], said: list[str]) -> None:
+def test_impossible_settings_are_refused_with_what_is_allowed(
+    values: dict[str, Any], said: list[str]
+) -> None:
     with pytest.raises(UserError) as refused:
         build(**values)
     assert all(part in str(refused.value) for part in said), str(refused.value)

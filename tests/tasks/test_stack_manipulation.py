@@ -89,7 +89,10 @@ def test_lengths_initial_stacks_bits_and_actions_are_even(chi_squared: Probabili
     bits = ((batch.inputs == 2) | (batch.inputs == 3)).sum(dim=1)
     for n in (5, 8):
         of_these = bits[length == n]
-        assert chi_squared(of_these.bincount(minlength=n)[1:], torch.full((n - 1,), len(of_these) / (n - 1))) > ALPHA
+        assert (
+            chi_squared(of_these.bincount(minlength=n)[1:], torch.full((n - 1,), len(of_these) / (n - 1)))
+            > ALPHA
+        )
     assert chi_squared(batch.inputs[:, 0].bincount(minlength=4)[2:], torch.full((2,), N / 2)) > ALPHA
     action = batch.inputs[:, 4][bits < 5]
     action = action[action >= 4]
@@ -97,7 +100,8 @@ def test_lengths_initial_stacks_bits_and_actions_are_even(chi_squared: Probabili
 
 
 def test_chance_by_hand() -> None:
-    """One bit, then a pop in a third of the cases and a push in the others: the end, or two bits and the end."""
+    """One bit, then a pop in a third of the cases and a push in the others: the end, or two bits and the
+    end."""
     assert build(length=2, shortest=2).chance() == pytest.approx((1 / 3 + 2 / 3 / 2 + 2 / 3) / (7 / 3))
     assert build(length=1, shortest=1).chance() == pytest.approx((1 / 2 + 1) / 2)
 
@@ -112,7 +116,10 @@ def test_no_test_example_of_the_first_preset_is_seen_in_training() -> None:
 def test_splits_share_the_shortest_inputs_alone() -> None:
     """Up to two bits and actions, or two bits and an action."""
     task = build(length=9, shortest=1)
-    trained, tested = (task.sample(torch.arange(count), seed=0, split=split) for count, split in ((30_000, "train"), (3000, "test")))  # type: ignore[arg-type]
+    trained, tested = (
+        task.sample(torch.arange(count), seed=0, split=split)
+        for count, split in ((30_000, "train"), (3000, "test"))
+    )  # type: ignore[arg-type]
     known = set(map(tuple, trained.inputs.tolist()))
     shared = torch.tensor([row in known for row in map(tuple, tested.inputs.tolist())])
     length, bits = tested.slices["length"][:, 0], ((tested.inputs == 2) | (tested.inputs == 3)).sum(dim=1)

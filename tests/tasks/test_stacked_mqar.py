@@ -46,7 +46,9 @@ def test_a_sequence_is_pairs_then_zeros_then_keys(task: StackedMQAR) -> None:
     assert not keys[:, s.kv_pairs : s.seq_len - s.kv_pairs].any()
     asked = keys.gather(1, batch.positions[:, :, None].expand(-1, -1, s.dim))
     assert torch.equal(asked, keys[:, : s.kv_pairs])
-    assert torch.equal(batch.positions.sort(dim=1).values, torch.arange(s.seq_len - s.kv_pairs, s.seq_len).expand(100, -1))
+    assert torch.equal(
+        batch.positions.sort(dim=1).values, torch.arange(s.seq_len - s.kv_pairs, s.seq_len).expand(100, -1)
+    )
     assert torch.equal(batch.slices["distance"], batch.positions - torch.arange(s.kv_pairs))
     assert all(len(set(row)) == s.kv_pairs for row in batch.targets.tolist())
     assert all(len(row.unique(dim=0)) == s.kv_pairs for row in asked)
@@ -66,7 +68,10 @@ def test_a_value_has_one_vector_and_a_vector_one_number() -> None:
 
 
 def test_embeddings_choose_another_table() -> None:
-    tables = [sample(build(vocab_size=32, embeddings=number), 50).inputs[:, :16].flatten(0, 1).unique(dim=0) for number in (0, 1)]
+    tables = [
+        sample(build(vocab_size=32, embeddings=number), 50).inputs[:, :16].flatten(0, 1).unique(dim=0)
+        for number in (0, 1)
+    ]
     assert not any((row == tables[1]).all(dim=1).any() for row in tables[0])
     first, second = (sample(build(embeddings=number), 50) for number in (0, 1))
     assert torch.equal(first.targets, second.targets)
@@ -109,8 +114,11 @@ def test_the_solver_reads_the_pairs_alone() -> None:
     assert torch.equal(task.solve(batch._replace(inputs=swapped)), batch.targets.flip(1))
     swapped = batch.inputs.clone()
     swapped[:, 8:] = swapped[:, 8:].flip(1)
-    other = (19 - batch.positions)[:, None, :] == batch.positions[:, :, None]  # whose key now stands where a pair's did
-    assert torch.equal(task.solve(batch._replace(inputs=swapped)), batch.targets.gather(1, other.long().argmax(dim=1)))
+    # whose key now stands where a pair's did
+    other = (19 - batch.positions)[:, None, :] == batch.positions[:, :, None]
+    assert torch.equal(
+        task.solve(batch._replace(inputs=swapped)), batch.targets.gather(1, other.long().argmax(dim=1))
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,7 +130,9 @@ def test_the_solver_reads_the_pairs_alone() -> None:
         ({"embeddings": -1}, ["task.embeddings = -1", "greater than or equal to 0"]),
     ],
 )
-def test_impossible_settings_are_refused_with_what_is_allowed(values: dict[str, Any], said: list[str]) -> None:
+def test_impossible_settings_are_refused_with_what_is_allowed(
+    values: dict[str, Any], said: list[str]
+) -> None:
     with pytest.raises(UserError) as refused:
         build(**values)
     assert all(part in str(refused.value) for part in said), refused.value
@@ -137,12 +147,20 @@ def test_explain_names_every_pair_and_every_answer() -> None:
     batch = sample(task, 20)
     for row in range(20):
         at, target = batch.positions[row].tolist(), batch.targets[row].tolist()
-        keys = [0, 1] if f"First come key 0 with value {target[0]}; key 1 with value {target[1]}. " in task.explain(batch, row) else [1, 0]
+        keys = (
+            [0, 1]
+            if f"First come key 0 with value {target[0]}; key 1 with value {target[1]}. "
+            in task.explain(batch, row)
+            else [1, 0]
+        )
         asked = sorted((at[i], keys[i], target[i]) for i in range(2))
         assert task.explain(batch, row) == (
-            "Each token is two vectors, here named by their numbers. "
-            f"First come key {keys[0]} with value {target[0]}; key {keys[1]} with value {target[1]}. Then come 3 tokens of zeros. At the end, "
-            + "; ".join(f"at position {where} stands key {key}, the answer there is {value}" for where, key, value in asked)
+            f"Each token is two vectors, here named by their numbers. First come key {keys[0]} with value"
+            f" {target[0]}; key {keys[1]} with value {target[1]}. Then come 3 tokens of zeros. At the end, "
+            + "; ".join(
+                f"at position {where} stands key {key}, the answer there is {value}"
+                for where, key, value in asked
+            )
             + "."
         )
     assert "zeros" not in build(kv_pairs=8, seq_len=16).explain(sample(build(kv_pairs=8, seq_len=16), 1), 0)

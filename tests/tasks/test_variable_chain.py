@@ -30,8 +30,13 @@ def sample(task: VariableChain, count: int) -> Batch:
 
 
 def statements(tokens: list[int], names: int) -> list[tuple[int, int, int]]:
-    """Where each statement begins, what it is about and what it says: whatever has a name at its left and 1 in its middle."""
-    return [(at, tokens[at], tokens[at + 2]) for at in range(len(tokens) - 2) if tokens[at + 1] == 1 and 3 <= tokens[at] < 3 + names]
+    """Where each statement begins, what it is about and what it says: whatever has a name at its left and 1
+    in its middle."""
+    return [
+        (at, tokens[at], tokens[at + 2])
+        for at in range(len(tokens) - 2)
+        if tokens[at + 1] == 1 and 3 <= tokens[at] < 3 + names
+    ]
 
 
 @pytest.fixture(params=SETTINGS)
@@ -102,8 +107,13 @@ def test_chains_interleave_in_any_way(chi_squared: Probability, order: str) -> N
     ends = [*combinations(range(4), 2)]
     patterns = torch.tensor([[i in end for i in range(4)] for end in ends])
     counts = (is_constant[:, None] == patterns).all(dim=2).sum(dim=0)
-    # of the six ways to interleave, two chains' constants are at 0, 1 in four and at 0, 2 in two; reversed likewise from the end
-    two, one = (ends.index((0, 1)), ends.index((0, 2))) if order == "topological" else (ends.index((2, 3)), ends.index((1, 3)))
+    # of the six ways to interleave, two chains' constants are at 0, 1 in four and at 0, 2 in two; reversed
+    # likewise from the end
+    two, one = (
+        (ends.index((0, 1)), ends.index((0, 2)))
+        if order == "topological"
+        else (ends.index((2, 3)), ends.index((1, 3)))
+    )
     assert counts.sum() == counts[two] + counts[one] == N
     assert chi_squared(counts[[two, one]], N * torch.tensor([2 / 3, 1 / 3])) > ALPHA
 
@@ -118,16 +128,28 @@ def test_questions_names_and_constants_are_even(chi_squared: Probability) -> Non
 
 
 def test_errors_are_told_apart() -> None:
-    """Of x = 9, y = x, z = y, and 10 elsewhere: for z are named 9, 10, z, y, x, filler; for x is named y, which is not on its way."""
+    """Of x = 9, y = x, z = y, and 10 elsewhere: for z are named 9, 10, z, y, x, filler; for x is named y,
+    which is not on its way."""
     targets = torch.tensor([[9] * 6 + [9]])
     way = torch.tensor([[[4, 3]] * 6 + [[IGNORE, IGNORE]]])
     constants = torch.tensor([[[10]] * 7])
     hops = torch.tensor([[2] * 6 + [0]])
     task = build(chains=2, hops=2, questions=7, seq_len=40)
-    batch = Batch(torch.zeros(1, 40), torch.zeros_like(targets), targets, {"hops": hops, "distance": hops}, {"way": way, "constants": constants})
+    batch = Batch(
+        torch.zeros(1, 40),
+        torch.zeros_like(targets),
+        targets,
+        {"hops": hops, "distance": hops},
+        {"way": way, "constants": constants},
+    )
     answers = torch.tensor([[9, 10, 5, 4, 3, 0, 4]])
     scores = task.score(batch, Prediction(answers, torch.zeros(1, 7)))
-    assert {name: float(value) for name, (value, _) in scores.items() if "/" not in name} == {"accuracy": 1, "nll": 0, "wrong_chain": 1, "partial_hop": 2}
+    assert {name: float(value) for name, (value, _) in scores.items() if "/" not in name} == {
+        "accuracy": 1,
+        "nll": 0,
+        "wrong_chain": 1,
+        "partial_hop": 2,
+    }
     assert scores["partial_hop/hops"][0].tolist() == [0, 0, 2]
     assert scores["partial_hop/hops"][1].tolist() == [1, 0, 6]
 
@@ -142,7 +164,9 @@ def test_errors_are_told_apart() -> None:
         ({"order": "sorted"}, ["task.order = sorted", "'topological'"]),
     ],
 )
-def test_impossible_settings_are_refused_with_what_is_allowed(values: dict[str, Any], said: list[str]) -> None:
+def test_impossible_settings_are_refused_with_what_is_allowed(
+    values: dict[str, Any], said: list[str]
+) -> None:
     with pytest.raises(UserError) as refused:
         build(**values)
     assert all(part in str(refused.value) for part in said), str(refused.value)

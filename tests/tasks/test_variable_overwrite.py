@@ -26,27 +26,39 @@ def test_labels_slices_and_facts_are_those_of_the_sequence_as_it_is_read(task: V
     batch = sample(task, 16)
     for row in range(16):
         said = read(task, batch.inputs[row])
-        assert Counter(x.kind for x in said if x.kind not in {"write", "mention"}) == Counter({"ask": task.answers, **({"reset": s.reset} if s.reset else {})})
+        assert Counter(x.kind for x in said if x.kind not in {"write", "mention"}) == Counter(
+            {"ask": task.answers, **({"reset": s.reset} if s.reset else {})}
+        )
         assert sum(x.kind == "write" for x in said) == s.writes + s.decoys
-        assert sum(x.kind == "mention" for x in said) == (s.noise_statements if s.noise_kind == "mention" else 0)
+        assert sum(x.kind == "mention" for x in said) == (
+            s.noise_statements if s.noise_kind == "mention" else 0
+        )
         found = {}
         for number, question in enumerate(said):
             if question.kind == "ask":
                 before = [x for x in said[:number] if x.kind in {"write", "reset"}]
                 own = [x for x in before if x.kind == "write" and x.key == question.key][::-1]
                 back = s.n - 1 if s.control == "n_back" else question.other
-                assert not any(x.kind == "reset" and x.at > own[-1].at for x in before), "asked for is what was written after the last reset"
+                assert not any(x.kind == "reset" and x.at > own[-1].at for x in before), (
+                    "asked for is what was written after the last reset"
+                )
                 found[question.at] = {
                     "target": own[back].other,
                     "overwrites": len(own) - 1,
                     "doublings": (question.at - own[back].at).bit_length() - 1,
-                    "writes_between": sum(x.kind == "write" and x.key != question.key and x.at > own[back].at for x in before),
+                    "writes_between": sum(
+                        x.kind == "write" and x.key != question.key and x.at > own[back].at for x in before
+                    ),
                     "history": [x.other for x in own] + [IGNORE] * (max(s.overwrites) + 1 - len(own)),
                 }
         assert sorted(found) == sorted(batch.positions[row].tolist())
         for n, at in enumerate(batch.positions[row].tolist()):
             labels = {name: int(x[row, n]) for name, x in batch.slices.items()}
-            assert {"target": int(batch.targets[row, n]), **labels, "history": batch.facts["history"][row, n].tolist()} == found[at]
+            assert {
+                "target": int(batch.targets[row, n]),
+                **labels,
+                "history": batch.facts["history"][row, n].tolist(),
+            } == found[at]
 
 
 def written(task: VariableOverwrite, batch: Batch) -> list[list[Said]]:
@@ -64,7 +76,10 @@ def test_where_values_are_too_few_those_of_a_key_differ(chi_squared: Probability
     task = build(variables=2, overwrites=(1, 2), values=3, seq_len=32)
     triples: Counter[tuple[int, ...]] = Counter()
     for writes in written(task, sample(task, 1200)):
-        of = {key: [x.other - task.settings.first_value for x in writes if x.key == key] for key in {x.key for x in writes}}
+        of = {
+            key: [x.other - task.settings.first_value for x in writes if x.key == key]
+            for key in {x.key for x in writes}
+        }
         two, three = sorted(of.values(), key=len)
         assert len(set(two)) == 2
         assert len(set(three)) == 3
@@ -88,14 +103,23 @@ def test_schedules(chi_squared: Probability, schedule: str, orders: set[str]) ->
         times = Counter(x.key for x in writes)
         found["".join("ab"[times[x.key] - 1] for x in writes)] += 1
     assert found.keys() == orders
-    assert chi_squared(torch.tensor(list(found.values())), torch.full((len(orders),), 1200 / len(orders))) > ALPHA
+    assert (
+        chi_squared(torch.tensor(list(found.values())), torch.full((len(orders),), 1200 / len(orders)))
+        > ALPHA
+    )
 
 
 def test_any_key_is_overwritten_often_and_asked_for_at_any_time(chi_squared: Probability) -> None:
     task = build(variables=2, overwrites=(0, 3), keys=5, seq_len=24)
     batch = sample(task, 4000)
     keys = batch.inputs.gather(1, batch.positions) - FIRST_KEY
-    assert chi_squared((5 * keys[:, 0] + keys[:, 1]).bincount(minlength=25)[[i for i in range(25) if i % 6]], torch.full((20,), 200.0)) > ALPHA
+    assert (
+        chi_squared(
+            (5 * keys[:, 0] + keys[:, 1]).bincount(minlength=25)[[i for i in range(25) if i % 6]],
+            torch.full((20,), 200.0),
+        )
+        > ALPHA
+    )
     first = batch.positions.argmin(dim=1)
     assert chi_squared(first.bincount(minlength=2), torch.full((2,), 2000.0)) > ALPHA
 
@@ -103,12 +127,19 @@ def test_any_key_is_overwritten_often_and_asked_for_at_any_time(chi_squared: Pro
 def test_filler_is_noise_and_inert_noise_is_more_of_it(chi_squared: Probability) -> None:
     task = build(noises=7, noise=1.0, seq_len=64)
     tokens = sample(task, 300).inputs
-    assert chi_squared(tokens[tokens >= task.settings.first_noise].bincount()[-7:], torch.full((7,), 300 * 34 / 7)) > ALPHA
+    assert (
+        chi_squared(
+            tokens[tokens >= task.settings.first_noise].bincount()[-7:], torch.full((7,), 300 * 34 / 7)
+        )
+        > ALPHA
+    )
     assert build(noise=1.0).settings.needed == build().settings.needed + 2 * 11
 
 
 @pytest.mark.parametrize(("which", "inert"), [("base", 196), ("hard", 870)])
-def test_how_much_noise_there_is_follows_from_the_length_and_inert_statements_move_it_to_the_writes(which: str, inert: int) -> None:
+def test_how_much_noise_there_is_follows_from_the_length_and_inert_statements_move_it_to_the_writes(
+    which: str, inert: int
+) -> None:
     moved = []
     for noise in (0.0, 0.25, 1.0):
         task = build(**{**VariableOverwrite.presets[which].task, "noise": noise})
@@ -116,10 +147,14 @@ def test_how_much_noise_there_is_follows_from_the_length_and_inert_statements_mo
         is_noise = batch.inputs >= task.settings.first_noise
         assert (is_noise.sum(dim=1) == inert).all()
         first_question = batch.positions.min(dim=1, keepdim=True).values
-        moved.append(float((is_noise & (torch.arange(task.seq_len) < first_question)).sum(dim=1).double().mean()))
+        moved.append(
+            float((is_noise & (torch.arange(task.seq_len) < first_question)).sum(dim=1).double().mean())
+        )
     assert moved[0] + 5 < moved[1] < moved[2] - 5
     decoys = build(**{**VariableOverwrite.presets[which].task, "noise": 1.0, "noise_kind": "decoy"})
-    assert (sample(decoys, 64).inputs >= decoys.settings.first_noise).sum(dim=1).max() == inert - 2 * decoys.settings.decoys
+    assert (sample(decoys, 64).inputs >= decoys.settings.first_noise).sum(
+        dim=1
+    ).max() == inert - 2 * decoys.settings.decoys
 
 
 def test_decoys_are_keys_that_nobody_asks_for_and_mentions_are_of_those_asked() -> None:
@@ -150,7 +185,9 @@ def test_questions_between_writes_are_of_any_variable_written_by_then(chi_square
         before = list(dict.fromkeys(x.key for x in said if x.kind == "write" and x.at < at))
         after[sum(x.kind == "write" and x.at < at for x in said)] += 1
         which[len(before)][before.index(question.key)] += 1
-    assert chi_squared(torch.tensor([after[1], after[2], after[3]]), torch.full((3,), 400.0)) > ALPHA, "between, so not after the last"
+    assert chi_squared(torch.tensor([after[1], after[2], after[3]]), torch.full((3,), 400.0)) > ALPHA, (
+        "between, so not after the last"
+    )
     for known in (2, 3):
         counts = torch.tensor([which[known][i] for i in range(known)])
         assert chi_squared(counts, torch.full((known,), float(counts.sum()) / known)) > ALPHA
@@ -181,7 +218,9 @@ def test_chance_is_what_the_last_value_of_all_gets(control: dict[str, Any]) -> N
         said = read(task, batch.inputs[row])
         backs = [next(x.other for x in said if x.at == at) for at in batch.positions[row].tolist()]
         for back in set(backs):
-            due = [target for target, its in zip(batch.targets[row].tolist(), backs, strict=True) if its == back]
+            due = [
+                target for target, its in zip(batch.targets[row].tolist(), backs, strict=True) if its == back
+            ]
             latest = max((x for x in said if x.kind == "write" and x.other in due), key=lambda x: x.at)
             right += due.count(latest.other)
     assert right / batch.targets.numel() == pytest.approx(task.chance())
@@ -197,17 +236,25 @@ def test_chance_is_what_the_last_value_of_all_gets(control: dict[str, Any]) -> N
         ({"variables": 1, "overwrites": (3,)}, ["task.variables = 1", "greater than or equal to 2"]),
         ({"values": 4}, ["5 different values", "values must be at least 5, not 4"]),
         ({"keys": 3}, ["4 variables have", "keys must be at least 4, not 3"]),
-        ({"keys": 4, "noise": 1.0, "noise_kind": "decoy"}, ["4 variables and a decoy", "keys must be at least 5, not 4"]),
+        (
+            {"keys": 4, "noise": 1.0, "noise_kind": "decoy"},
+            ["4 variables and a decoy", "keys must be at least 5, not 4"],
+        ),
         ({"keys": 4, "reset": 1}, ["8 variables", "keys must be at least 8"]),
         ({"noises": 0, "noise": 0.5}, ["noises must be at least 1 or noise 0"]),
         ({"midstream": 1, "reset": 1}, ["control none and reset 0"]),
         ({"midstream": 1, "control": "n_back"}, ["control none and reset 0"]),
         ({"control": "n_back", "n": 5}, ["n = 5", "at least two variables with 5 values", "leave 1"]),
-        ({"seq_len": 33}, ["11 writes", "4 questions", "take 34 places", "seq_len must be at least 34, not 33"]),
+        (
+            {"seq_len": 33},
+            ["11 writes", "4 questions", "take 34 places", "seq_len must be at least 34, not 33"],
+        ),
         ({"schedule": "random"}, ["task.schedule = random", "'blockwise'"]),
     ],
 )
-def test_impossible_settings_are_refused_with_what_is_allowed(values: dict[str, Any], said: list[str]) -> None:
+def test_impossible_settings_are_refused_with_what_is_allowed(
+    values: dict[str, Any], said: list[str]
+) -> None:
     with pytest.raises(UserError) as refused:
         build(**values)
     message = str(refused.value)

@@ -23,10 +23,18 @@ def hand_made() -> tuple[VariableOverwrite, Batch]:
     history = torch.tensor([[[21, 20, IGNORE, IGNORE], [23, 22, 21, 20], [35, IGNORE, IGNORE, IGNORE]]])
     slices = {"overwrites": [1, 3, 0], "doublings": [2, 1, 3], "writes_between": [1, 0, 2]}
     targets = torch.tensor([[21, 23, 35]])
-    return task, Batch(torch.tensor([tokens]), torch.tensor([[7, 14, 17]]), targets, {k: torch.tensor([v]) for k, v in slices.items()}, {"history": history})
+    return task, Batch(
+        torch.tensor([tokens]),
+        torch.tensor([[7, 14, 17]]),
+        targets,
+        {k: torch.tensor([v]) for k, v in slices.items()},
+        {"history": history},
+    )
 
 
-def means_of(task: VariableOverwrite, batch: Batch, answers: list[int], logits: Tensor | None = None) -> dict[str, list[float]]:
+def means_of(
+    task: VariableOverwrite, batch: Batch, answers: list[int], logits: Tensor | None = None
+) -> dict[str, list[float]]:
     prediction = Prediction(torch.tensor([answers]), torch.zeros(1, 3), logits)
     return {name: mean.value.double()[0].tolist() for name, mean in task.means(batch, prediction).items()}
 
@@ -46,7 +54,11 @@ def test_every_answer_has_an_origin(answers: list[int], kinds: list[str]) -> Non
     assert torch.equal(task.solve(batch), batch.targets)
     found = means_of(task, batch, answers)
     for n, kind in enumerate(kinds):
-        true = {name for name in ("accuracy", "stale_previous", "stale_first", "stale_middle", "cross", "alien") if found[name][n]}
+        true = {
+            name
+            for name in ("accuracy", "stale_previous", "stale_first", "stale_middle", "cross", "alien")
+            if found[name][n]
+        }
         assert true == set(kind.split())
         assert found["stale"][n] == ("stale" in kind)
 
@@ -56,15 +68,30 @@ def test_origins_add_up(task: VariableOverwrite) -> None:
     noise = torch.Generator().manual_seed(0)
     answers = torch.randint(task.io.vocab_out or 0, batch.targets.shape, generator=noise)
     history = batch.facts["history"]
-    old = history.gather(2, torch.randint(history.shape[2], (*batch.targets.shape, 1), generator=noise))[:, :, 0].clamp(min=0)
+    old = history.gather(2, torch.randint(history.shape[2], (*batch.targets.shape, 1), generator=noise))[
+        :, :, 0
+    ].clamp(min=0)
     which = torch.randint(3, batch.targets.shape, generator=noise)
-    answers = torch.where(which == 0, old, torch.where(which == 1, batch.targets[:, torch.randperm(task.answers, generator=noise)], answers))
+    answers = torch.where(
+        which == 0,
+        old,
+        torch.where(which == 1, batch.targets[:, torch.randperm(task.answers, generator=noise)], answers),
+    )
     means = task.means(batch, Prediction(answers, torch.zeros(answers.shape)))
-    assert torch.equal(sum(means[name].value.long() for name in ("accuracy", "stale", "cross", "alien")), torch.ones_like(answers))
+    assert torch.equal(
+        sum(means[name].value.long() for name in ("accuracy", "stale", "cross", "alien")),
+        torch.ones_like(answers),
+    )
     assert ("stale_newer" in means) == (task.settings.control != "none")
-    parts = sum(mean.value.long() for name, mean in means.items() if name.startswith("stale_") and name != "stale_excess")
+    parts = sum(
+        mean.value.long()
+        for name, mean in means.items()
+        if name.startswith("stale_") and name != "stale_excess"
+    )
     assert torch.equal(parts.clamp(max=1), means["stale"].value.long())
-    assert {"accuracy", "stale", "cross", "alien"} <= {name.partition("/")[0] for name in task.score(batch, Prediction(answers, torch.zeros(answers.shape)))}
+    assert {"accuracy", "stale", "cross", "alien"} <= {
+        name.partition("/")[0] for name in task.score(batch, Prediction(answers, torch.zeros(answers.shape)))
+    }
 
 
 def ratio(mean: Mean) -> float:
@@ -81,11 +108,16 @@ def test_errors_at_random_have_no_excess_of_stale_values(name: str) -> None:
         batch = task.sample(torch.tensor([row]), seed=0, split="test")
         candidates = {x.other for x in read(task, batch.inputs[0]) if x.kind == "write"}
         for candidate in sorted(candidates):
-            means = task.means(batch, Prediction(torch.full_like(batch.targets, candidate), torch.zeros(batch.targets.shape)))
+            means = task.means(
+                batch, Prediction(torch.full_like(batch.targets, candidate), torch.zeros(batch.targets.shape))
+            )
             counts = ~means["alien"].value & (batch.targets != candidate)  # by then
             excess = means["stale_excess"]
             assert excess.weight is not None
-            stale, weight = stale + float(excess.value[counts].double().sum()), weight + float(excess.weight[counts].sum())
+            stale, weight = (
+                stale + float(excess.value[counts].double().sum()),
+                weight + float(excess.weight[counts].sum()),
+            )
     assert stale / weight == pytest.approx(1)
 
 
@@ -120,7 +152,9 @@ def test_weight_on_old_values_and_margin_by_hand() -> None:
 def test_the_curve_of_old_values_reaches_as_far_as_there_are_overwrites() -> None:
     task = build(variables=2, overwrites=(0, 17), seq_len=64)
     batch = sample(task, 5)
-    logits = torch.full((*batch.targets.shape, task.io.vocab_out or 0), -50.0).scatter(2, batch.facts["history"][:, :, 17:].clamp(min=0), 50.0)
+    logits = torch.full((*batch.targets.shape, task.io.vocab_out or 0), -50.0).scatter(
+        2, batch.facts["history"][:, :, 17:].clamp(min=0), 50.0
+    )
     found = task.score(batch, Prediction(logits.argmax(dim=2), torch.zeros(batch.targets.shape), logits))
     curve = {j: (round(float(x), 6), float(n)) for j in range(18) for x, n in [found[f"weight_on_old_{j}"]]}
     assert curve == {0: (0.0, 10.0), **dict.fromkeys(range(1, 17), (0.0, 5.0)), 17: (5.0, 5.0)}
@@ -134,7 +168,11 @@ def test_values_known_without_their_order_are_recalled() -> None:
     oldest_first = torch.arange(1.0, 6.0).expand(held.shape)
     logits = torch.zeros(*batch.targets.shape, task.io.vocab_out or 0).scatter(2, held, oldest_first)
     logits[:, :, PAD] = 0
-    known = task.score(batch, Prediction(logits.argmax(dim=2), torch.zeros(batch.targets.shape), logits))["recalled"]
-    none = task.score(batch, Prediction(logits.argmax(dim=2), torch.zeros(batch.targets.shape), -logits))["recalled"]
+    known = task.score(batch, Prediction(logits.argmax(dim=2), torch.zeros(batch.targets.shape), logits))[
+        "recalled"
+    ]
+    none = task.score(batch, Prediction(logits.argmax(dim=2), torch.zeros(batch.targets.shape), -logits))[
+        "recalled"
+    ]
     assert float(known[0]) == float(known[1]) == 20 * 11
     assert float(none[0]) == 0

@@ -7,7 +7,9 @@ from linbench.verify.baselines import baselines, has_baselines
 
 
 def task_of(name: str, **settings: str) -> Task:
-    return make_task(name, preset=None, settings={f"task.{knob}": value for knob, value in settings.items()})[0]
+    return make_task(name, preset=None, settings={f"task.{knob}": value for knob, value in settings.items()})[
+        0
+    ]
 
 
 def test_baselines_are_scored_on_the_test_split_of_the_seed() -> None:
@@ -16,7 +18,10 @@ def test_baselines_are_scored_on_the_test_split_of_the_seed() -> None:
     found = baselines(task, examples=300, seed=4)
     batch = task.sample(torch.arange(300), seed=4, split="test")
     assert list(found) == [*task.baselines(batch), "optimum"]
-    for name, prediction in {**task.baselines(batch), "optimum": Prediction(task.solve(batch), torch.zeros(300, 6))}.items():
+    for name, prediction in {
+        **task.baselines(batch),
+        "optimum": Prediction(task.solve(batch), torch.zeros(300, 6)),
+    }.items():
         value, weight = task.score(batch, prediction)["mse"]
         assert found[name].metrics["mse"] == pytest.approx(float(value / weight))
         by_place = found[name].slices["place"]

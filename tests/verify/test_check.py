@@ -26,7 +26,9 @@ def mine(tmp_path: Path) -> Callable[[str], str]:
 
 
 def findings(model: str, form: str = "native", **settings: Any) -> list[Finding]:
-    (cell,) = plan("mqar", [model], preset=BARE, form=form, device="cpu", settings={"model.d_model": 32, **settings})
+    (cell,) = plan(
+        "mqar", [model], preset=BARE, form=form, device="cpu", settings={"model.d_model": 32, **settings}
+    )
     return check(Subject(cell))
 
 
@@ -77,7 +79,9 @@ def test_each_fault_is_found_by_its_law(asked: Callable[[str, str], Finding], cl
     ("FormsDiffer", "chunkwise form", "in the second layer"), ("Forgets", "streaming", "token by token"), ("Decodes", "streaming", "by prefill and decode"),
     ("Writes", "streaming", "forward writes into the state"), ("Leaks", "causality", "before 1 of 70"),
 ])  # fmt: skip
-def test_a_fault_is_told_with_the_plainest_place_where_it_shows(asked: Callable[[str, str], Finding], cls: str, law: str, where: str) -> None:
+def test_a_fault_is_told_with_the_plainest_place_where_it_shows(
+    asked: Callable[[str, str], Finding], cls: str, law: str, where: str
+) -> None:
     found = asked(cls, law).found
     assert where in found
     assert ("second layer" in found) == ("Behind" in cls or cls == "FormsDiffer")
@@ -94,7 +98,9 @@ def test_what_leaks_in_training_alone_is_found_and_nothing_else_is_blamed(mine: 
     ("InHalf", "3 shapes, 3 dtypes; judged as bfloat16, in which it computes"), ("Plain", "3 shapes, 3 dtypes"),
     ("Convolves", "3 shapes, float32; not bfloat16"),
 ])  # fmt: skip
-def test_a_layer_is_judged_at_the_precision_that_it_computes_in(mine: Callable[[str], str], cls: str, noted: str) -> None:
+def test_a_layer_is_judged_at_the_precision_that_it_computes_in(
+    mine: Callable[[str], str], cls: str, noted: str
+) -> None:
     found = {finding.law: finding for finding in findings(mine(cls))}
     assert {law: finding.found for law, finding in found.items() if finding.verdict == "WRONG"} == {}
     assert found["shapes and dtypes"].found.startswith(noted)
@@ -107,8 +113,17 @@ def test_a_parameter_without_gradient_is_noted(mine: Callable[[str], str]) -> No
 
 
 @pytest.mark.parametrize("model", ["s4d[modes=inv]", "Swings"])
-def test_steep_gradients_are_measured_with_a_step_that_suits_them(mine: Callable[[str], str], model: str) -> None:
-    (cell,) = plan("mqar", [mine(model) if model[0].isupper() else model], preset=BARE, form="native", device="cpu", settings={"model.d_model": 32})
+def test_steep_gradients_are_measured_with_a_step_that_suits_them(
+    mine: Callable[[str], str], model: str
+) -> None:
+    (cell,) = plan(
+        "mqar",
+        [mine(model) if model[0].isupper() else model],
+        preset=BARE,
+        form="native",
+        device="cpu",
+        settings={"model.d_model": 32},
+    )
     held, found = LAWS["gradients"](Subject(cell))
     assert held, found
 
@@ -116,7 +131,9 @@ def test_steep_gradients_are_measured_with_a_step_that_suits_them(mine: Callable
 def test_one_exception_is_told_once(mine: Callable[[str], str]) -> None:
     found = findings(mine("Raises"))
     wrong = [finding for finding in found if finding.verdict == "WRONG"]
-    assert [(finding.law, finding.found.count("no such luck")) for finding in wrong] == [("shapes and dtypes", 1)]
+    assert [(finding.law, finding.found.count("no such luck")) for finding in wrong] == [
+        ("shapes and dtypes", 1)
+    ]
     told = {finding.found for finding in found if finding.verdict == "not judged"}
     assert told == {"raises what it raised for shapes and dtypes"}
 
@@ -126,7 +143,9 @@ def test_dropout_and_running_statistics_are_no_fault(mine: Callable[[str], str],
     assert "WRONG" not in verdicts(mine(cls)).values()
 
 
-def test_a_constructor_that_raises_is_said_once(linbench: Callable[..., Any], mine: Callable[[str], str]) -> None:
+def test_a_constructor_that_raises_is_said_once(
+    linbench: Callable[..., Any], mine: Callable[[str], str]
+) -> None:
     ended = linbench("check", mine("Unbuildable"), "--learn", "--json")
     assert ended.code == 1
     (found,) = json.loads(ended.out)["laws"]
@@ -136,12 +155,18 @@ def test_a_constructor_that_raises_is_said_once(linbench: Callable[..., Any], mi
 
 def test_what_a_module_does_not_declare_is_no_fault(mine: Callable[[str], str]) -> None:
     found = verdicts(mine("Plain"))
-    assert {law for law, verdict in found.items() if verdict == "not declared"} == {"streaming", "chunkwise form", "state size"}
+    assert {law for law, verdict in found.items() if verdict == "not declared"} == {
+        "streaming",
+        "chunkwise form",
+        "state size",
+    }
     assert "WRONG" not in found.values()
 
 
 @pytest.mark.slow
-def test_the_command_says_which_laws_are_broken_and_ends_with_1(linbench: Callable[..., Any], mine: Callable[[str], str]) -> None:
+def test_the_command_says_which_laws_are_broken_and_ends_with_1(
+    linbench: Callable[..., Any], mine: Callable[[str], str]
+) -> None:
     ended = linbench("check", mine("Touches"))
     assert ended.code == 1
     assert "batch neighbours" in ended.out
@@ -151,7 +176,9 @@ def test_the_command_says_which_laws_are_broken_and_ends_with_1(linbench: Callab
     assert json.loads(ended.out)["ok"]
 
 
-def test_an_exception_is_shown_as_theirs_with_its_line(linbench: Callable[..., Any], mine: Callable[[str], str]) -> None:
+def test_an_exception_is_shown_as_theirs_with_its_line(
+    linbench: Callable[..., Any], mine: Callable[[str], str]
+) -> None:
     ended = linbench("check", mine("Raises"), "--json")
     assert ended.code == 1
     line = FRAME.splitlines().index('        raise ValueError("no such luck")') + 1
@@ -196,8 +223,17 @@ BRIEF = {"protocol.tokens": 4096, "protocol.validation_examples": 32, "protocol.
     ("Forgets", "native", {}, "WRONG", " s$"),
     ("Plain", "native", {}, "not declared", "it declares no state"),
 ])  # fmt: skip
-def test_what_sees_no_neighbours_need_not_learn(mine: Callable[[str], str], model: str, form: str, settings: dict[str, Any], verdict: str, says: str) -> None:
-    (cell,) = plan("mqar", [mine(model) if model[0].isupper() else model], preset="quick", form=form, device="cpu", settings=BRIEF | settings)
+def test_what_sees_no_neighbours_need_not_learn(
+    mine: Callable[[str], str], model: str, form: str, settings: dict[str, Any], verdict: str, says: str
+) -> None:
+    (cell,) = plan(
+        "mqar",
+        [mine(model) if model[0].isupper() else model],
+        preset="quick",
+        form=form,
+        device="cpu",
+        settings=BRIEF | settings,
+    )
     finding = learns(cell)
     assert (finding.verdict, finding.ok) == (verdict, verdict != "WRONG")
     assert re.search(says, finding.found)
@@ -205,7 +241,13 @@ def test_what_sees_no_neighbours_need_not_learn(mine: Callable[[str], str], mode
 
 @pytest.mark.slow
 def test_learning_is_a_law_when_asked_for(linbench: Callable[..., Any], mine: Callable[[str], str]) -> None:
-    ended = linbench("check", mine("Forgets"), "--learn", "--json", *(word for name, value in BRIEF.items() for word in ("--set", f"{name}={value}")))
+    ended = linbench(
+        "check",
+        mine("Forgets"),
+        "--learn",
+        "--json",
+        *(word for name, value in BRIEF.items() for word in ("--set", f"{name}={value}")),
+    )
     assert ended.code == 1
     learned = json.loads(ended.out)["laws"][-1]
     assert (learned["law"], learned["verdict"]) == ("learning", "WRONG")

@@ -41,7 +41,9 @@ def test_every_recurrence_and_small_kernel_has_rows_in_both_precisions() -> None
     for case in ("decays of 1e-6 and 1", "resets between packed sequences"):
         assert cases[case] == {name for name, instance in INSTANCES.items() if instance.decay != "none"}
     for case in ("near-parallel keys, beta 1.99", "beta below 1, from a state"):
-        assert cases[case] == {name for name, instance in INSTANCES.items() if instance.update in ("delta", "erase")}
+        assert cases[case] == {
+            name for name, instance in INSTANCES.items() if instance.update in ("delta", "erase")
+        }
 
 
 @pytest.mark.parametrize("name", ["scalar_decay", "gla", "gated_deltanet", "kda", "rwkv7"])
@@ -50,13 +52,24 @@ def test_every_recurrence_and_small_kernel_has_rows_in_both_precisions() -> None
 def test_on_a_gpu_the_sizes_reach_every_tile_that_walks(name: str, dim: int, wide: bool) -> None:
     launch = pytest.importorskip("linbench.kernels.matrix_state.triton.launch", reason="Triton is for Linux")
     instance = INSTANCES[name]
-    switches = {"wide": wide, "fine": False, "update": instance.update, "decay": instance.decay, "processors": 132, "gradient": True}
+    switches = {
+        "wide": wide,
+        "fine": False,
+        "update": instance.update,
+        "decay": instance.decay,
+        "processors": 132,
+        "gradient": True,
+    }
 
     def tile(rows: int, length: int) -> tuple[int, int] | None:
         rule = launch.rule(rows=rows, length=length, key_dim=dim, value_dim=dim, **switches)
         return (rule.walk_keys, rule.walk_values) if rule.schedule == "split" else None
 
-    chosen = [case.gpu for case in CASES.values() if case.suits(name, instance) and case.gpu.key_dim == case.gpu.value_dim == dim]
+    chosen = [
+        case.gpu
+        for case in CASES.values()
+        if case.suits(name, instance) and case.gpu.key_dim == case.gpu.value_dim == dim
+    ]
     reached = {tile(sizes.batch * sizes.heads, sizes.length) for sizes in chosen}
     assert {tile(rows, 4096) for rows in range(1, 300)} <= reached | {None}
 
@@ -71,14 +84,20 @@ def test_extreme_inputs_are_extreme() -> None:
     assert torch.allclose(inputs["erase_key"], 0.7 * k)
 
 
-def wrong(kernel: str, monkeypatch: pytest.MonkeyPatch, change: Callable[[Callable[..., object]], Callable[..., object]]) -> None:
+def wrong(
+    kernel: str,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Callable[..., object]], Callable[..., object]],
+) -> None:
     """Let trials of a family be made with a changed kernel."""
     made = doctor.all_trials
 
     def changed(device: str) -> object:
         found = made(device)
         for case, make in found[kernel].items():
-            found[kernel][case] = lambda dtype, make=make: (trial := make(dtype))._replace(kernel=change(trial.kernel))
+            found[kernel][case] = lambda dtype, make=make: (trial := make(dtype))._replace(
+                kernel=change(trial.kernel)
+            )
         return found
 
     monkeypatch.setattr(doctor, "all_trials", changed)
@@ -131,7 +150,9 @@ def test_a_row_that_raises_is_wrong_and_the_others_run(monkeypatch: pytest.Monke
 
     wrong("rms_norm", monkeypatch, change)
     heard: list[str] = []
-    found = examine(rows("cpu", ["rms_norm", "l2_norm"]), workers=0, tell=lambda verdict: heard.append(verdict.row.kernel))
+    found = examine(
+        rows("cpu", ["rms_norm", "l2_norm"]), workers=0, tell=lambda verdict: heard.append(verdict.row.kernel)
+    )
     assert [verdict.ok for verdict in found] == [False] * 6 + [True] * 2
     assert found[0].reason == "RuntimeError: illegal memory access in two lines"
     assert len(heard) == 8
@@ -139,14 +160,20 @@ def test_a_row_that_raises_is_wrong_and_the_others_run(monkeypatch: pytest.Monke
 
 def test_errors_know_a_kernel_from_another() -> None:
     inputs = {"x": torch.linspace(-1, 1, 30), "y": torch.linspace(2, 3, 30)}
-    found = errors_of(lambda given: (given["x"] * given["y"],), lambda given: (given["x"] * given["y"],), inputs)
+    found = errors_of(
+        lambda given: (given["x"] * given["y"],), lambda given: (given["x"] * given["y"],), inputs
+    )
     assert found.output < 1e-7
     assert found.gradient < 1e-7
-    found = errors_of(lambda given: (given["x"] * given["y"].detach(),), lambda given: (given["x"] * given["y"],), inputs)
+    found = errors_of(
+        lambda given: (given["x"] * given["y"].detach(),), lambda given: (given["x"] * given["y"],), inputs
+    )
     assert (found.output < 1e-7, found.gradient, found.worst) == (True, 1.0, "y")
     with pytest.raises(RuntimeError, match="does not require grad"):  # of one that has lost its gradients
         errors_of(lambda given: (given["x"].detach(),), lambda given: (given["x"],), inputs)
-    found = errors_of(lambda given: (2 * given["x"],), lambda given: (given["x"],), inputs, differentiable=False)
+    found = errors_of(
+        lambda given: (2 * given["x"],), lambda given: (given["x"],), inputs, differentiable=False
+    )
     assert (found.output, found.gradient) == (1.0, None)
 
 
@@ -179,7 +206,9 @@ def test_rows_of_one_kernel_are_handed_out_far_apart() -> None:
     assert sorted(places) == list(range(len(these)))
     for kernel in {row.kernel for row in these}:
         turns = [turn for turn, place in enumerate(places) if these[place].kernel == kernel]
-        assert [places[turn] for turn in turns] == [place for place, row in enumerate(these) if row.kernel == kernel]
+        assert [places[turn] for turn in turns] == [
+            place for place, row in enumerate(these) if row.kernel == kernel
+        ]
     for first in range(len(places) - 11):
         assert max(Counter(these[place].kernel for place in places[first : first + 12]).values()) <= 3
     assert handed_out([]) == []

@@ -19,9 +19,17 @@ FEW = {
 def test_a_task_is_trained_on_and_judged(name: str) -> None:
     task = registry("task").find(name).cls
     length = task(task.Settings.parse(next(iter(task.presets.values())).task, where="task")).seq_len
-    cells = plan(name, ["deltanet"], seeds=[0, 1], settings=FEW | {"protocol.tokens": 30 * 4 * length, "protocol.lr": 1e-2}, device="cpu")
+    cells = plan(
+        name,
+        ["deltanet"],
+        seeds=[0, 1],
+        settings=FEW | {"protocol.tokens": 30 * 4 * length, "protocol.lr": 1e-2},
+        device="cpu",
+    )
     results = list(measure(cells, lambda report: None))
-    assert [(result["status"], result["stack"]["size"]) for result in results] == [("ok", 2)] * 2, [result["reason"] for result in results]
+    assert [(result["status"], result["stack"]["size"]) for result in results] == [("ok", 2)] * 2, [
+        result["reason"] for result in results
+    ]
     for result in results:
         loss = cells[0].task.loss
         assert {"accuracy", loss} <= result["metrics"].keys()

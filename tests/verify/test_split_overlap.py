@@ -13,15 +13,23 @@ from linbench.verify.split_overlap import Collisions, collisions
 
 def found(name: str, preset: str | None = None, *, most: int = 1 << 16, **protocol: Any) -> Collisions:
     task, _, chosen = make_task(name, preset=preset)
-    return collisions(task, Protocol.parse({**default_protocol(), **chosen.protocol, **protocol}, where="protocol"), most=most)
+    return collisions(
+        task,
+        Protocol.parse({**default_protocol(), **chosen.protocol, **protocol}, where="protocol"),
+        most=most,
+    )
 
 
 def test_what_is_counted() -> None:
-    """Sequences of three tokens in `grazzi` have two bits, so that all four are soon seen; whoever is not tested is not shared."""
+    """Sequences of three tokens in `grazzi` have two bits, so that all four are soon seen; whoever is not
+    tested is not shared."""
     task, _, _ = make_task("parity", preset="grazzi", settings={"task.max_length": 3})
     protocol = Protocol.parse({**default_protocol(), "examples": 64, "test_examples": 16}, where="protocol")
     assert collisions(task, protocol) == Collisions(16, 16, 64, 64)
-    batches = {split: task.sample(torch.arange(2), seed=3, split=split).inputs.tolist() for split in ("train", "test")}  # type: ignore[arg-type]
+    batches = {
+        split: task.sample(torch.arange(2), seed=3, split=split).inputs.tolist()
+        for split in ("train", "test")
+    }  # type: ignore[arg-type]
     shared = sum(row in batches["train"] for row in batches["test"])
     assert collisions(task, protocol, seed=3, most=2) == Collisions(2, shared, 2, 64)
 
@@ -31,12 +39,20 @@ def test_fresh_examples_are_as_many_as_the_budget_buys() -> None:
 
 
 def test_the_words() -> None:
-    assert str(Collisions(2048, 0, 19200, 19200)) == "none of 2,048 test examples is among the 19,200 to train on"
-    assert str(Collisions(1000, 96, 65536, 198019)) == "9.6% of 1,000 test examples are among the first 65,536 of 198,019 to train on"
+    assert (
+        str(Collisions(2048, 0, 19200, 19200))
+        == "none of 2,048 test examples is among the 19,200 to train on"
+    )
+    assert (
+        str(Collisions(1000, 96, 65536, 198019))
+        == "9.6% of 1,000 test examples are among the first 65,536 of 198,019 to train on"
+    )
 
 
 @pytest.mark.parametrize("most", [1 << 11, pytest.param(1 << 13, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", [name for name, entry in registry("task").entries.items() if entry.source == SHIPPED])
+@pytest.mark.parametrize(
+    "name", [name for name, entry in registry("task").entries.items() if entry.source == SHIPPED]
+)
 def test_what_is_tested_by_default_is_new(name: str, most: int) -> None:
     counted = found(name, most=most)
     assert counted.shared <= counted.tested // 100

@@ -10,16 +10,37 @@ from linbench.verify.update_rules import DECAYS, RULES, DeltaRule, LeastSquares,
 
 PAIRS = (16, 32, 48, 64, 96, 128, 256)
 CAPACITY: dict[tuple[float, Rule], dict[str, tuple[float, ...]]] = {
-    (0.0, Sum()): {"accuracy": (1, 1, 1, 1, 0.99, 0.96, 0.75), "error": (0.23, 0.48, 0.74, 0.97, 1.49, 1.99, 3.96)},
-    (0.0, DeltaRule()): {"accuracy": (1, 1, 0.97, 0.91, 0.70, 0.53, 0.27), "error": (0.13, 0.28, 0.44, 0.59, 0.87, 1.06, 1.49)},
-    (0.0, DeltaRule(beta=0.5)): {"accuracy": (1, 1, 1, 0.99, 0.93, 0.83, 0.45), "error": (0.32, 0.37, 0.43, 0.49, 0.59, 0.67, 0.89)},
+    (0.0, Sum()): {
+        "accuracy": (1, 1, 1, 1, 0.99, 0.96, 0.75),
+        "error": (0.23, 0.48, 0.74, 0.97, 1.49, 1.99, 3.96),
+    },
+    (0.0, DeltaRule()): {
+        "accuracy": (1, 1, 0.97, 0.91, 0.70, 0.53, 0.27),
+        "error": (0.13, 0.28, 0.44, 0.59, 0.87, 1.06, 1.49),
+    },
+    (0.0, DeltaRule(beta=0.5)): {
+        "accuracy": (1, 1, 1, 0.99, 0.93, 0.83, 0.45),
+        "error": (0.32, 0.37, 0.43, 0.49, 0.59, 0.67, 0.89),
+    },
     (0.0, LeastSquares()): {"accuracy": (1, 1, 1, 1, 1, 1, 0.89), "error": (0, 0, 0, 0.05, 0.34, 0.50, 0.75)},
-    (0.3, Sum()): {"accuracy": (1, 0.74, 0.53, 0.44, 0.22, 0.14, 0.05), "error": (1.35, 3.05, 4.93, 6.40, 8.68, 12.2, 22.9)},
-    (0.3, DeltaRule()): {"accuracy": (0.99, 0.94, 0.84, 0.77, 0.62, 0.38, 0.22), "error": (0.39, 0.56, 0.69, 0.80, 0.95, 1.18, 1.51)},
-    (0.3, LeastSquares()): {"accuracy": (1, 1, 1, 1, 1, 1, 0.88), "error": (0, 0, 0.01, 0.06, 0.34, 0.50, 0.75)},
+    (0.3, Sum()): {
+        "accuracy": (1, 0.74, 0.53, 0.44, 0.22, 0.14, 0.05),
+        "error": (1.35, 3.05, 4.93, 6.40, 8.68, 12.2, 22.9),
+    },
+    (0.3, DeltaRule()): {
+        "accuracy": (0.99, 0.94, 0.84, 0.77, 0.62, 0.38, 0.22),
+        "error": (0.39, 0.56, 0.69, 0.80, 0.95, 1.18, 1.51),
+    },
+    (0.3, LeastSquares()): {
+        "accuracy": (1, 1, 1, 1, 1, 1, 0.88),
+        "error": (0, 0, 0.01, 0.06, 0.34, 0.50, 0.75),
+    },
     (0.6, Sum()): {"accuracy": (0.36, 0.11, 0.07, 0.06, 0.03, 0.02, 0.01)},
     (0.6, DeltaRule()): {"accuracy": (0.12, 0.09, 0.06, 0.04, 0.04, 0.02, 0.02)},
-    (0.6, LeastSquares()): {"accuracy": (1, 1, 1, 1, 1, 1, 0.88), "error": (0, 0, 0.01, 0.08, 0.34, 0.50, 0.75)},
+    (0.6, LeastSquares()): {
+        "accuracy": (1, 1, 1, 1, 1, 1, 0.88),
+        "error": (0, 0, 0.01, 0.08, 0.34, 0.50, 0.75),
+    },
 }
 """Found once with an independent loop in numpy, from few sequences: 64 dimensions."""
 
@@ -53,7 +74,11 @@ RETENTION: dict[Rule, tuple[float, float]] = {
 
 
 def by_rule(rows: list[dict[str, Any]], rule: Rule, name: str, **where: Any) -> list[float]:
-    return [row[name] for row in rows if row["rule"] == str(rule) and all(row[key] == value for key, value in where.items())]
+    return [
+        row[name]
+        for row in rows
+        if row["rule"] == str(rule) and all(row[key] == value for key, value in where.items())
+    ]
 
 
 @pytest.mark.slow
@@ -63,7 +88,9 @@ def test_pairs_are_recalled_as_expected(correlation: float, rule: Rule) -> None:
     assert [row["pairs"] for row in rows] == list(PAIRS)
     for name, expected in CAPACITY[correlation, rule].items():
         for found, value in zip((row[name] for row in rows), expected, strict=True):
-            assert found == pytest.approx(value, abs=0.1 if name == "accuracy" else 0.03, rel=0 if name == "accuracy" else 0.16), (name, rows)
+            assert found == pytest.approx(
+                value, abs=0.1 if name == "accuracy" else 0.03, rel=0 if name == "accuracy" else 0.16
+            ), (name, rows)
 
 
 @pytest.mark.slow
@@ -72,7 +99,10 @@ def test_keys_are_overwritten_as_expected() -> None:
     for rule, (accuracy, stale) in OVERWRITING.items():
         assert by_rule(rows, rule, "accuracy") == pytest.approx(accuracy, abs=0.08), rule
         assert by_rule(rows, rule, "stale") == pytest.approx(stale, abs=0.08), rule
-        assert all(a + s <= 1 + 1e-12 for a, s in zip(by_rule(rows, rule, "accuracy"), by_rule(rows, rule, "stale"), strict=True))
+        assert all(
+            a + s <= 1 + 1e-12
+            for a, s in zip(by_rule(rows, rule, "accuracy"), by_rule(rows, rule, "stale"), strict=True)
+        )
 
 
 @pytest.mark.parametrize("rule", RETENTION)
@@ -107,8 +137,12 @@ def test_a_single_key_blends_as_computed_by_hand() -> None:
 
 
 def test_the_weights_on_old_values_of_a_delta_rule_fall_by_one_minus_beta_and_of_a_decay_by_itself() -> None:
-    delta, decaying = untrained.blend([DeltaRule(beta=0.25), Sum(decay=0.9)], values=(1.0, 2.0, 3.0), trials=Trials(dim=2))
-    assert [delta[f"weight_on_old_{j}"] for j in range(3)] == pytest.approx([0.25, 0.25 * 0.75, 0.25 * 0.75**2])
+    delta, decaying = untrained.blend(
+        [DeltaRule(beta=0.25), Sum(decay=0.9)], values=(1.0, 2.0, 3.0), trials=Trials(dim=2)
+    )
+    assert [delta[f"weight_on_old_{j}"] for j in range(3)] == pytest.approx(
+        [0.25, 0.25 * 0.75, 0.25 * 0.75**2]
+    )
     assert [decaying[f"weight_on_old_{j}"] for j in range(3)] == pytest.approx([1.0, 0.9, 0.81])
     assert delta["recalled"] == pytest.approx(0.25 * (3.0 + 0.75 * 2.0 + 0.75**2))
 
@@ -120,7 +154,9 @@ def test_a_sum_errs_as_theory_says() -> None:
 
 
 def test_least_squares_errs_in_what_the_keys_cannot_span() -> None:
-    (row,) = untrained.capacity([LeastSquares(penalty=1e-6)], pairs=(64,), correlations=[0.0], trials=Trials(20, dim=32))
+    (row,) = untrained.capacity(
+        [LeastSquares(penalty=1e-6)], pairs=(64,), correlations=[0.0], trials=Trials(20, dim=32)
+    )
     assert row["error"] == pytest.approx(1 - 32 / 64, rel=0.03)
 
 
@@ -142,7 +178,11 @@ def test_a_rule_is_its_recurrence(rule: Rule) -> None:
         memory, gram = torch.zeros(8, 8, dtype=torch.float64), torch.zeros(8, 8, dtype=torch.float64)
         for key, value in zip(k[b], v[b], strict=True):
             memory, gram = rule.decay * memory, rule.decay * gram + torch.outer(key, key)
-            memory = memory + (rule.beta * torch.outer(key, value - memory.T @ key) if isinstance(rule, DeltaRule) else torch.outer(key, value))
+            memory = memory + (
+                rule.beta * torch.outer(key, value - memory.T @ key)
+                if isinstance(rule, DeltaRule)
+                else torch.outer(key, value)
+            )
         if isinstance(rule, LeastSquares):
             memory = torch.linalg.inv(gram + rule.penalty * torch.eye(8, dtype=torch.float64)) @ memory
         assert torch.allclose(read[b], k[b] @ memory, rtol=0, atol=1e-10)
@@ -151,7 +191,12 @@ def test_a_rule_is_its_recurrence(rule: Rule) -> None:
 def test_a_normalised_sum_is_a_mean_weighted_by_products() -> None:
     k, v = Trials(2, dim=8).directions("keys", 5).abs(), Trials(2, dim=8).directions("values", 5)
     weights = k @ k.mT * 0.9 ** torch.arange(4, -1, -1.0, dtype=torch.float64)
-    assert torch.allclose(Sum(decay=0.9, normalised=True)(k, v, k), weights @ v / weights.sum(dim=2, keepdim=True), rtol=0, atol=1e-12)
+    assert torch.allclose(
+        Sum(decay=0.9, normalised=True)(k, v, k),
+        weights @ v / weights.sum(dim=2, keepdim=True),
+        rtol=0,
+        atol=1e-12,
+    )
 
 
 def test_rules_and_rows_have_plain_names() -> None:
@@ -176,12 +221,25 @@ def test_rules_and_rows_have_plain_names() -> None:
     }
 
 
-@pytest.mark.parametrize("rule", [*RULES, *DECAYS, Sum(normalised=True), Sum(decay=0.5, normalised=True), LeastSquares(1e-6, 0.25)])
+@pytest.mark.parametrize(
+    "rule", [*RULES, *DECAYS, Sum(normalised=True), Sum(decay=0.5, normalised=True), LeastSquares(1e-6, 0.25)]
+)
 def test_a_rule_is_found_by_its_name(rule: Rule) -> None:
     assert untrained.named(str(rule)) == rule
 
 
-@pytest.mark.parametrize("name", ["sums", "delta, gamma 3", "delta, beta", "delta, beta x", "delta,beta 1", "sum, normalised 1, decay x", ""])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sums",
+        "delta, gamma 3",
+        "delta, beta",
+        "delta, beta x",
+        "delta,beta 1",
+        "sum, normalised 1, decay x",
+        "",
+    ],
+)
 def test_no_other_rule_is_found(name: str) -> None:
     with pytest.raises(UserError, match=r"is no update rule; they are called sum; sum, decay 0\.98; "):
         untrained.named(name)
@@ -189,12 +247,21 @@ def test_no_other_rule_is_found(name: str) -> None:
 
 def test_the_lesser_of_what_is_kept_and_overwritten_stands_beside_both() -> None:
     for row in untrained.retention([Sum(), Sum(decay=0.8)], trials=Trials(8)):
-        assert row["least"] == min(row["retained"], row["overwritten"]) < max(row["retained"], row["overwritten"])
+        assert (
+            row["least"]
+            == min(row["retained"], row["overwritten"])
+            < max(row["retained"], row["overwritten"])
+        )
 
 
 def test_seeds_differ_and_repeat() -> None:
     def errors(seed: int) -> list[float]:
-        return [row["error"] for row in untrained.capacity([Sum()], pairs=(4,), correlations=(0.0, 0.3), trials=Trials(3, seed=seed))]
+        return [
+            row["error"]
+            for row in untrained.capacity(
+                [Sum()], pairs=(4,), correlations=(0.0, 0.3), trials=Trials(3, seed=seed)
+            )
+        ]
 
     assert errors(0) == errors(0) != errors(1)
     assert all(math.isfinite(error) for error in errors(0))
@@ -203,7 +270,10 @@ def test_seeds_differ_and_repeat() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("rule", RULES)
 def test_a_gpu_recalls_as_much(rule: Rule) -> None:
-    here, there = (untrained.capacity([rule], pairs=(64,), trials=Trials(8, device=device, dtype=torch.float32)) for device in ("cpu", "cuda"))
+    here, there = (
+        untrained.capacity([rule], pairs=(64,), trials=Trials(8, device=device, dtype=torch.float32))
+        for device in ("cpu", "cuda")
+    )
     for a, b in zip(here, there, strict=True):
         assert (b["accuracy"], b["error"]) == pytest.approx((a["accuracy"], a["error"]), abs=0.02, rel=0.01)
 
@@ -216,7 +286,8 @@ def test_paths_scores_are_the_weights_of_a_delta_rule_and_beta_2_reflects() -> N
     assert rows[2]["reflection"] < 1e-14
     k = Trials(4, dim=16).directions("keys", 64)
     largest = float((k[..., :, None] * k[..., None, :]).abs().max())
-    assert [row["reflection"] for row in rows[:2]] == pytest.approx([0.75 * largest, largest])  # (I - b kk')^2 = I - b (2 - b) kk'
+    # (I - b kk')^2 = I - b (2 - b) kk'
+    assert [row["reflection"] for row in rows[:2]] == pytest.approx([0.75 * largest, largest])
     q, beta = Trials(4, dim=16).directions("queries", 5), 0.5
     product = q[:, 4]
     for t in (4, 3):

@@ -1,7 +1,9 @@
-"""Softmax attention of one more token over a cache, on a GPU, in one launch or two: a head reads what is there once.
+"""Softmax attention of one more token over a cache, on a GPU, in one launch or two: a head reads what is
+there once.
 
-A program has a part of the places of one head; where several share a head, a second kernel joins what they found (2205.14135, section 3.1, and as
-flash-decoding does). Scores and sums are computed without products of matrices, which one query would not fill, in float32.
+A program has a part of the places of one head; where several share a head, a second kernel joins what they
+found (2205.14135, section 3.1, and as flash-decoding does). Scores and sums are computed without products of
+matrices, which one query would not fill, in float32.
 """
 
 from typing import Any
@@ -24,15 +26,20 @@ def _part(
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PARTS: tl.constexpr,
     NOTHING: tl.constexpr, WINDOW: tl.constexpr, SLOPES: tl.constexpr, GATED: tl.constexpr,
 ):  # fmt: skip
-    """Grid (PARTS of every B H). q [B, 1, H, K], k [B, S, HK, K], v [B, S, HK, V], here [B, 1], there [B, S], slopes [B, H], c_q [B, 1, H], c_k [B, S, H] ->
-    of every part the largest score to base 2 and the sum of weights [B, H, PARTS], and what it found [B, H, PARTS, V], divided by that sum."""
+    """Grid (PARTS of every B H). q [B, 1, H, K], k [B, S, HK, K], v [B, S, HK, V], here [B, 1], there [B, S],
+    slopes [B, H], c_q [B, 1, H], c_k [B, S, H] -> of every part the largest score to base 2 and the sum of
+    weights [B, H, PARTS], and what it found [B, H, PARTS, V], divided by that sum."""
     part, bh = place_in_grid(PARTS)
     batch, head = bh // H, bh % H
     i, ks, vs = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
     q_m = tl.load(q + bh * K + ks, mask=ks < K, other=0.0).to(tl.float32) * to_base_2(scale)
     now = tl.load(here + batch)
     k_at, v_at = k + batch * k_b + (head // (H // HK)) * k_h, v + batch * v_b + (head // (H // HK)) * v_h
-    most_m, total_m, out = tl.full([1], float("-inf"), tl.float32), tl.zeros([1], tl.float32), tl.zeros([BV], tl.float32)
+    most_m, total_m, out = (
+        tl.full([1], float("-inf"), tl.float32),
+        tl.zeros([1], tl.float32),
+        tl.zeros([BV], tl.float32),
+    )
     share = tl.cdiv(tl.cdiv(S, C), PARTS) * C
     for n in range(part * share, tl.minimum(part * share + share, S), C):
         place = batch * S + n
@@ -48,7 +55,9 @@ def _part(
             left = tl.load(c_q + bh) - tl.load(c_k + (place + i) * H + head, mask=seen, other=0.0)
             s += to_base_2(left.to(tl.float32))
         if SLOPES:
-            s -= to_base_2(tl.load(slopes + batch * slopes_b + head).to(tl.float32) * (now - at).to(tl.float32))
+            s -= to_base_2(
+                tl.load(slopes + batch * slopes_b + head).to(tl.float32) * (now - at).to(tl.float32)
+            )
         s = tl.where(seen, s, float("-inf"))
         more = tl.maximum(most_m, tl.max(s, axis=0))
         above = tl.where(more == float("-inf"), 0.0, more)  # where no key has been seen yet
@@ -107,7 +116,8 @@ def decode(
     window: int | None,
     scale: float,
 ) -> Tensor:
-    """o [B, 1, H, V] of arguments as in `attention`, but slopes for every sequence [B, H]; Hk may be less than H."""
+    """o [B, 1, H, V] of arguments as in `attention`, but slopes for every sequence [B, H]; Hk may be less
+    than H."""
     (batch, _, heads, key_dim), (places, key_heads, value_dim) = q.shape, v.shape[1:]
     q, here, there = q.contiguous(), here.contiguous(), there.contiguous()
     k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (k, v))
@@ -118,7 +128,9 @@ def decode(
     o = v.new_empty((batch, 1, heads, value_dim))
     found = most = total = o
     if parts > 1:
-        found, most, total = (v.new_empty((rows, parts, *more), dtype=torch.float32) for more in ((value_dim,), (), ()))
+        found, most, total = (
+            v.new_empty((rows, parts, *more), dtype=torch.float32) for more in ((value_dim,), (), ())
+        )
     sizes: dict[str, Any] = {"V": value_dim, "BV": power_of_two(value_dim), "PARTS": parts}
     keys = power_of_two(key_dim)
     _part[(parts * rows,)](

@@ -1,8 +1,9 @@
-"""Softmax attention with forget gates or a window on a GPU: one launch forward, with gates two, two backward, and no matrix of all queries and keys in memory.
+"""Softmax attention with forget gates or a window on a GPU: one launch forward, with gates two, two backward,
+and no matrix of all queries and keys in memory.
 
-A program has a block of queries and goes through the keys that they see, a block at a time, with the largest score and the sum of weights so far
-(2205.14135, 2307.08691); backward a second one has a block of keys. Gates come as sums c of their logarithms, best in float64, of which differences
-count (FoX 2503.02130).
+A program has a block of queries and goes through the keys that they see, a block at a time, with the largest
+score and the sum of weights so far (2205.14135, 2307.08691); backward a second one has a block of keys. Gates
+come as sums c of their logarithms, best in float64, of which differences count (FoX 2503.02130).
 """
 
 from typing import Any
@@ -22,8 +23,9 @@ from linbench.kernels.wide import widened
 
 @triton.jit
 def _place(T, H, C: tl.constexpr, LAST_FIRST: tl.constexpr):
-    """Where the block of this program begins in its sequence, where that does among all tokens [B T], the head, and which of [B, H] that is. What takes
-    longest begins first: the LAST queries, which see most keys, or the first keys."""
+    """Where the block of this program begins in its sequence, where that does among all tokens [B T], the
+    head, and which of [B, H] that is. What takes longest begins first: the LAST queries, which see most keys,
+    or the first keys."""
     blocks = tl.cdiv(T, C)
     block, bh = place_in_grid(blocks)
     return (blocks - 1 - block if LAST_FIRST else block) * C, bh // H * T, bh % H, bh
@@ -31,10 +33,13 @@ def _place(T, H, C: tl.constexpr, LAST_FIRST: tl.constexpr):
 
 @triton.jit
 def _split(c, sums, T, by_sequence, by_token, by_head, H: tl.constexpr, C: tl.constexpr):
-    """Grid (T / C of every B H): c [B, T, H] to base 2 as two float32 [B, H, 2, T], whose differences are good where they are large."""
+    """Grid (T / C of every B H): c [B, T, H] to base 2 as two float32 [B, H, 2, T], whose differences are
+    good where they are large."""
     first, _, head, bh = _place(T, H, C, False)
     t = first + tl.arange(0, C)
-    exact = to_base_2(tl.load(c + bh // H * by_sequence + t * by_token + head * by_head, mask=t < T, other=0.0))
+    exact = to_base_2(
+        tl.load(c + bh // H * by_sequence + t * by_token + head * by_head, mask=t < T, other=0.0)
+    )
     high = exact.to(tl.float32)
     tl.store(sums + bh * 2 * T + t, high, mask=t < T)
     tl.store(sums + (bh * 2 + 1) * T + t, (exact - high).to(tl.float32), mask=t < T)
@@ -55,11 +60,14 @@ def _scores(
     a, high_a, low_a, b, sums, bh, first, n, T, i, ks, scale, window,
     STRIDE: tl.constexpr, K: tl.constexpr, BY_KEYS: tl.constexpr, MASKED: tl.constexpr, GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """To base 2, of queries a, a block that begins at `first`, with keys b of the one at n, rows STRIDE apart; or BY_KEYS of keys a with queries b.
+    """To base 2, of queries a, a block that begins at `first`, with keys b of the one at n, rows STRIDE
+    apart; or BY_KEYS of keys a with queries b.
     MASKED: without those of keys that a query does not see."""
     high_b, low_b = _sums(sums, bh, n, T, i, GATED)
     left = (high_a[:, None] - high_b[None, :]) + (low_a[:, None] - low_b[None, :])
-    s = dot(a, load_transposed(b, i, T - n, STRIDE, ks, K), DT) * to_base_2(scale) + (-left if BY_KEYS else left)
+    s = dot(a, load_transposed(b, i, T - n, STRIDE, ks, K), DT) * to_base_2(scale) + (
+        -left if BY_KEYS else left
+    )
     if MASKED:
         distance = first - n + i[:, None] - i[None, :]
         distance = -distance if BY_KEYS else distance
@@ -73,8 +81,8 @@ def _forward(
     H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, SQ: tl.constexpr, SK: tl.constexpr, SV: tl.constexpr,
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (T / C of every B H). q, k [B, T, H, K], v [B, T, H, V], tokens SQ, SK and SV apart, sums [B, H, 2, T] -> o [B, T, H, V], and lse [B, H, T], the
-    logarithm to base 2 of the sum of weights."""
+    """Grid (T / C of every B H). q, k [B, T, H, K], v [B, T, H, V], tokens SQ, SK and SV apart, sums [B, H,
+    2, T] -> o [B, T, H, V], and lse [B, H, T], the logarithm to base 2 of the sum of weights."""
     first, sequence, head, bh = _place(T, H, C, True)
     i, ks, vs = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
     here, end = sequence + first, T - first
@@ -83,15 +91,42 @@ def _forward(
     most = tl.full([C], float("-inf"), tl.float32)
     total, out = tl.zeros([C], tl.float32), tl.zeros([C, BV], tl.float32)
     earliest = tl.maximum(first - window + 1, 0) // C * C if WINDOW else 0
-    for OWN in tl.static_range(2):  # keys of blocks before, which without a window are all seen, and of the queries' own
+    # keys of blocks before, which without a window are all seen, and of the queries' own
+    for OWN in tl.static_range(2):
         for n in range(first if OWN else earliest, first + C if OWN else first, C):
             k_n = k + (sequence + n) * SK + head * K
-            s = _scores(q_m, high_m, low_m, k_n, sums, bh, first, n, T, i, ks, scale, window, SK, K, False, OWN or WINDOW, GATED, WINDOW, DT)
+            s = _scores(
+                q_m,
+                high_m,
+                low_m,
+                k_n,
+                sums,
+                bh,
+                first,
+                n,
+                T,
+                i,
+                ks,
+                scale,
+                window,
+                SK,
+                K,
+                False,
+                OWN or WINDOW,
+                GATED,
+                WINDOW,
+                DT,
+            )
             more = tl.maximum(most, tl.max(s, axis=1))
             above = tl.where(more == float("-inf"), 0.0, more)  # of a query that has seen no key yet
             p, kept = tl.exp2(s - above[:, None]), tl.exp2(most - above)
             total = total * kept + tl.sum(p, axis=1)
-            out = dot(p.to(DT), load_rows(v + (sequence + n) * SV + head * V, i, T - n, SV, vs, V), DT, out * kept[:, None])
+            out = dot(
+                p.to(DT),
+                load_rows(v + (sequence + n) * SV + head * V, i, T - n, SV, vs, V),
+                DT,
+                out * kept[:, None],
+            )
             most = more
     store_rows(o + (here * H + head) * V, i, end, H * V, vs, V, out / total[:, None])
     tl.store(lse + bh * T + first + i, most + tl.log2(total), mask=i < end)
@@ -103,14 +138,18 @@ def _query_gradients(
     H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, SQ: tl.constexpr, SK: tl.constexpr, SV: tl.constexpr,
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid as `_forward`: dq, delta [B, H, T] = o . do, which every score's gradient is less by, and what queries give to dc: nothing, as c shifts all scores
-    of a query alike, but for delta's rounding, which is then not left to the keys alone."""
+    """Grid as `_forward`: dq, delta [B, H, T] = o . do, which every score's gradient is less by, and what
+    queries give to dc: nothing, as c shifts all scores of a query alike, but for delta's rounding, which is
+    then not left to the keys alone."""
     first, sequence, head, bh = _place(T, H, C, True)
     i, ks, vs = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
     here, end, row = sequence + first, T - first, bh * T + first
     q_m = load_rows(q + here * SQ + head * K, i, end, SQ, ks, K)
     do_m = load_rows(do + (here * H + head) * V, i, end, H * V, vs, V)
-    delta_m = tl.sum(load_rows(o + (here * H + head) * V, i, end, H * V, vs, V).to(tl.float32) * do_m.to(tl.float32), axis=1)
+    delta_m = tl.sum(
+        load_rows(o + (here * H + head) * V, i, end, H * V, vs, V).to(tl.float32) * do_m.to(tl.float32),
+        axis=1,
+    )
     tl.store(delta + row + i, delta_m, mask=i < end)
     lse_m = tl.load(lse + row + i, mask=i < end, other=float("inf"))
     high_m, low_m = _sums(sums, bh, first, T, i, GATED)
@@ -119,9 +158,33 @@ def _query_gradients(
     for OWN in tl.static_range(2):  # as in `_forward`
         for n in range(first if OWN else earliest, first + C if OWN else first, C):
             k_n = k + (sequence + n) * SK + head * K
-            s = _scores(q_m, high_m, low_m, k_n, sums, bh, first, n, T, i, ks, scale, window, SK, K, False, OWN or WINDOW, GATED, WINDOW, DT)
+            s = _scores(
+                q_m,
+                high_m,
+                low_m,
+                k_n,
+                sums,
+                bh,
+                first,
+                n,
+                T,
+                i,
+                ks,
+                scale,
+                window,
+                SK,
+                K,
+                False,
+                OWN or WINDOW,
+                GATED,
+                WINDOW,
+                DT,
+            )
             p = tl.exp2(s - lse_m[:, None])
-            ds = p * (dot(do_m, load_transposed(v + (sequence + n) * SV + head * V, i, T - n, SV, vs, V), DT) - delta_m[:, None])
+            ds = p * (
+                dot(do_m, load_transposed(v + (sequence + n) * SV + head * V, i, T - n, SV, vs, V), DT)
+                - delta_m[:, None]
+            )
             dq_m = dot(ds.to(DT), load_rows(k_n, i, T - n, SK, ks, K), DT, dq_m)
             dc_m += tl.sum(ds, axis=1)
     store_rows(dq + (here * H + head) * K, i, end, H * K, ks, K, dq_m * scale)
@@ -146,10 +209,35 @@ def _key_gradients(
     latest = tl.minimum(first + C + window - 1, T) if WINDOW else T
     for OWN in tl.static_range(2):  # queries of blocks after, and of the keys' own
         for m in range(first if OWN else first + C, first + C if OWN else latest, C):
-            q_m, do_m, row = q + (sequence + m) * SQ + head * K, do + ((sequence + m) * H + head) * V, bh * T + m
+            q_m, do_m, row = (
+                q + (sequence + m) * SQ + head * K,
+                do + ((sequence + m) * H + head) * V,
+                bh * T + m,
+            )
             lse_m = tl.load(lse + row + i, mask=i < T - m, other=float("inf"))
             delta_m = tl.load(delta + row + i, mask=i < T - m, other=0.0)
-            s = _scores(k_n, high_n, low_n, q_m, sums, bh, first, m, T, i, ks, scale, window, SQ, K, True, OWN or WINDOW, GATED, WINDOW, DT)
+            s = _scores(
+                k_n,
+                high_n,
+                low_n,
+                q_m,
+                sums,
+                bh,
+                first,
+                m,
+                T,
+                i,
+                ks,
+                scale,
+                window,
+                SQ,
+                K,
+                True,
+                OWN or WINDOW,
+                GATED,
+                WINDOW,
+                DT,
+            )
             p = tl.exp2(s - lse_m[None, :])
             dv_n = dot(p.to(DT), load_rows(do_m, i, T - m, H * V, vs, V), DT, dv_n)
             ds = p * (dot(v_n, load_transposed(do_m, i, T - m, H * V, vs, V), DT) - delta_m[None, :])
@@ -162,23 +250,36 @@ def _key_gradients(
         tl.store(at, tl.load(at, mask=i < end, other=0.0) + dc_n, mask=i < end)
 
 
-def _launch(q: Tensor, v: Tensor, window: int | None, *, gated: bool, back: bool = False) -> tuple[tuple[int], dict[str, Any]]:
-    """Blocks of 64 queries and keys, fewer where a head is wide or its products are of float32. With 16-bit heads of 128 forward loads two blocks
-    ahead, and backward, whose tiles fill the registers, none (measured on an H200)."""
+def _launch(
+    q: Tensor, v: Tensor, window: int | None, *, gated: bool, back: bool = False
+) -> tuple[tuple[int], dict[str, Any]]:
+    """Blocks of 64 queries and keys, fewer where a head is wide or its products are of float32. With 16-bit
+    heads of 128 forward loads two blocks ahead, and backward, whose tiles fill the registers, none (measured
+    on an H200)."""
     batch, length, heads, key_dim = q.shape
     keys, values = power_of_two(key_dim), power_of_two(v.shape[3])
     wide, widest = q.dtype == torch.float32, max(keys, values)
-    block = min(power_of_two(length), 64 if widest <= 64 or (widest <= 128 and not wide) else 32 if widest <= 128 or not wide else 16)
+    block = min(
+        power_of_two(length),
+        64 if widest <= 64 or (widest <= 128 and not wide) else 32 if widest <= 128 or not wide else 16,
+    )
     stages = 2 if widest != 128 or wide else 1 if back else 3
     sizes = {"H": heads, "K": key_dim, "V": v.shape[3], "C": block, "BK": keys, "BV": values}
     switches = {"GATED": gated, "WINDOW": window is not None, "DT": TYPES[q.dtype]}
-    return (-(-length // block) * batch * heads,), {**sizes, **switches, "num_warps": 2 if block == 16 else 4, "num_stages": stages}
+    return (-(-length // block) * batch * heads,), {
+        **sizes,
+        **switches,
+        "num_warps": 2 if block == 16 else 4,
+        "num_stages": stages,
+    }
 
 
 def _rows(x: Tensor) -> tuple[Tensor, int]:
-    """[B, T, H, D] as it lies, or a copy, and how far apart its tokens lie: all alike, the heads of each side by side."""
+    """[B, T, H, D] as it lies, or a copy, and how far apart its tokens lie: all alike, the heads of each side
+    by side."""
     apart, width = x.stride(1), x.shape[2] * x.shape[3]
-    if x.stride() == (x.shape[1] * apart, apart, x.shape[3], 1):  # as a part of what one map gives for all three has them
+    # as a part of what one map gives for all three has them
+    if x.stride() == (x.shape[1] * apart, apart, x.shape[3], 1):
         return x, apart
     return x.contiguous(), width
 
@@ -198,23 +299,45 @@ def _sums_of(q: Tensor, c: Tensor | None) -> Tensor:
 
 
 @operator("gated_attention")
-def forward(q: Tensor, k: Tensor, v: Tensor, c: Tensor | None, window: int | None, scale: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Arguments as of `triton_attention` -> o, and for `backward` the logarithms of the sums of weights [B, H, T] and what the kernels read of c."""
+def forward(
+    q: Tensor, k: Tensor, v: Tensor, c: Tensor | None, window: int | None, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Arguments as of `triton_attention` -> o, and for `backward` the logarithms of the sums of weights [B,
+    H, T] and what the kernels read of c."""
     (q, apart_q), (k, apart_k), (v, apart_v) = map(_rows, (q, k, v))
-    o, lse, sums = v.new_empty(v.shape), v.new_empty((v.shape[0], v.shape[2], v.shape[1]), dtype=torch.float32), _sums_of(q, c)
+    o, lse, sums = (
+        v.new_empty(v.shape),
+        v.new_empty((v.shape[0], v.shape[2], v.shape[1]), dtype=torch.float32),
+        _sums_of(q, c),
+    )
     grid, shape = _launch(q, v, window, gated=c is not None)
-    _forward[grid](q, k, v, sums, o, lse, q.shape[1], scale, window or 0, SQ=apart_q, SK=apart_k, SV=apart_v, **shape)
+    _forward[grid](
+        q, k, v, sums, o, lse, q.shape[1], scale, window or 0, SQ=apart_q, SK=apart_k, SV=apart_v, **shape
+    )
     return o, lse, sums
 
 
 @operator("gated_attention_backward", differentiable=False)
 def backward(
-    q: Tensor, k: Tensor, v: Tensor, sums: Tensor, o: Tensor, lse: Tensor, do: Tensor, window: int | None, scale: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sums: Tensor,
+    o: Tensor,
+    lse: Tensor,
+    do: Tensor,
+    window: int | None,
+    scale: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of q, k and v, and of c in float32; [B, 0] for a c that was not given."""
     (q, apart_q), (k, apart_k), (v, apart_v) = map(_rows, (q, k, v))
     do, gated, length = do.contiguous(), sums.ndim == 4, q.shape[1]
-    dq, dk, dv, delta = q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape), torch.empty_like(lse)
+    dq, dk, dv, delta = (
+        q.new_empty(q.shape),
+        k.new_empty(k.shape),
+        v.new_empty(v.shape),
+        torch.empty_like(lse),
+    )
     dc = _gradient_of_sums(q, sums)
     grid, shape = _launch(q, v, window, gated=gated, back=True)
     shape |= {"SQ": apart_q, "SK": apart_k, "SV": apart_v}
@@ -229,9 +352,13 @@ def _gradient_of_sums(q: Tensor, sums: Tensor) -> Tensor:
 
 
 @forward.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, c: Tensor | None, window: int | None, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+def _(
+    q: Tensor, k: Tensor, v: Tensor, c: Tensor | None, window: int | None, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
     batch, length, heads, _ = v.shape
-    sums = q.new_empty((batch, 0)) if c is None else q.new_empty((batch, heads, 2, length), dtype=torch.float32)
+    sums = (
+        q.new_empty((batch, 0)) if c is None else q.new_empty((batch, heads, 2, length), dtype=torch.float32)
+    )
     return v.new_empty(v.shape), v.new_empty((batch, heads, length), dtype=torch.float32), sums
 
 
@@ -258,10 +385,14 @@ fold_replicas(forward)
 fold_replicas(backward)
 
 
-def triton_attention(q: Tensor, k: Tensor, v: Tensor, c: Tensor | None, window: int | None, scale: float) -> Tensor:
-    """o_i = sum_j softmax_j(scale q_i . k_j + c_i - c_j) v_j over the keys j <= i, with a window i - window < j.
+def triton_attention(
+    q: Tensor, k: Tensor, v: Tensor, c: Tensor | None, window: int | None, scale: float
+) -> Tensor:
+    """o_i = sum_j softmax_j(scale q_i . k_j + c_i - c_j) v_j over the keys j <= i, with a window i - window <
+    j.
 
-    q, k [B, T, H, K], v [B, T, H, V]; c [B, T, H], sums of logarithms of gates, or None -> [B, T, H, V] in the type of v.
+    q, k [B, T, H, K], v [B, T, H, V]; c [B, T, H], sums of logarithms of gates, or None -> [B, T, H, V] in
+    the type of v.
     """
     if window is not None and window >= q.shape[1]:
         window = None  # who sees all is asked for no distance

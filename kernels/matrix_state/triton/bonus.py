@@ -1,4 +1,5 @@
-"""The bonus u of what a token itself writes (RWKV-5/6 2404.05892), and its gradient: a part from every chunk, always added in the same order."""
+"""The bonus u of what a token itself writes (RWKV-5/6 2404.05892), and its gradient: a part from every chunk,
+always added in the same order."""
 
 import triton
 import triton.language as tl
@@ -7,7 +8,9 @@ import triton.language as tl
 @triton.jit
 def load_bonus(u, bh, group, H, ks, K):
     """[1, K]: that of recurrence bh, of u [B / group, H, K]."""
-    return tl.load(u + (bh // H // group * H + bh % H) * K + ks, mask=ks < K, other=0.0).to(tl.float32)[None, :]
+    return tl.load(u + (bh // H // group * H + bh % H) * K + ks, mask=ks < K, other=0.0).to(tl.float32)[
+        None, :
+    ]
 
 
 @triton.jit
@@ -17,7 +20,9 @@ def place_of_parts(bh, n, N, H, K):
 
 
 @triton.jit
-def bonus_gradient(du, dbonus, parts, H: tl.constexpr, K: tl.constexpr, KEYS: tl.constexpr, AT_A_TIME: tl.constexpr):
+def bonus_gradient(
+    du, dbonus, parts, H: tl.constexpr, K: tl.constexpr, KEYS: tl.constexpr, AT_A_TIME: tl.constexpr
+):
     """Grid (R H, K / KEYS). du [R, parts, H, K] -> dbonus [R H, K], of R replicas."""
     replica, head = tl.program_id(0) // H, tl.program_id(0) % H
     ks = tl.program_id(1) * KEYS + tl.arange(0, KEYS)
@@ -26,4 +31,6 @@ def bonus_gradient(du, dbonus, parts, H: tl.constexpr, K: tl.constexpr, KEYS: tl
     for first in range(0, parts, AT_A_TIME):
         part = first + tl.arange(0, AT_A_TIME)[:, None]
         total += tl.load(du + part.to(tl.int64) * H * K, mask=(part < parts) & (ks < K)[None, :], other=0.0)
-    tl.store(dbonus + tl.program_id(0) * K + ks, tl.sum(total, axis=0).to(dbonus.dtype.element_ty), mask=ks < K)
+    tl.store(
+        dbonus + tl.program_id(0) * K + ks, tl.sum(total, axis=0).to(dbonus.dtype.element_ty), mask=ks < K
+    )

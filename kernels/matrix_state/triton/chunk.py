@@ -1,7 +1,9 @@
-"""What happens to one chunk, in the terms of `linbench.kernels.matrix_state.chunkwise`: the same for both schedules.
+"""What happens to one chunk, in the terms of `linbench.kernels.matrix_state.chunkwise`: the same for both
+schedules.
 
-Readers are q and, where what is written depends on the state, p (the erase key of the delta rule, a of a low-rank update). Writes z go
-in under `key`: k, or b of a low-rank update, which also writes v under k. The inverse X is that of I + beta A_pk or of I - A_ab:
+Readers are q and, where what is written depends on the state, p (the erase key of the delta rule, a of a
+low-rank update). Writes z go in under `key`: k, or b of a low-rank update, which also writes v under k. The
+inverse X is that of I + beta A_pk or of I - A_ab:
 
     delta       z = X beta (v - e^G p S)
     low rank    z = X (A_ak v + e^G a S)
@@ -19,13 +21,28 @@ from linbench.kernels.matrix_state.triton.decay import (
     values_to_end,
     without_floor,
 )
-from linbench.kernels.matrix_state.triton.scores import key_gradients, own_gradients, transposed_inverse_dot, unit_triangular_inverse
-from linbench.kernels.matrix_state.triton.tiles import dot, fine_dot, load_rows, load_square, load_square_transposed, rounded, store_rows, token_of
+from linbench.kernels.matrix_state.triton.scores import (
+    key_gradients,
+    own_gradients,
+    transposed_inverse_dot,
+    unit_triangular_inverse,
+)
+from linbench.kernels.matrix_state.triton.tiles import (
+    dot,
+    fine_dot,
+    load_rows,
+    load_square,
+    load_square_transposed,
+    rounded,
+    store_rows,
+    token_of,
+)
 
 
 @triton.jit
 def place_in_grid(count):
-    """Which of so many programs of a recurrence this is, and of which recurrence. They all lie on the grid's first axis: there are 65,535 on the others."""
+    """Which of so many programs of a recurrence this is, and of which recurrence. They all lie on the grid's
+    first axis: there are 65,535 on the others."""
     program = tl.program_id(0)
     return program % count, (program // count).to(tl.int64)
 
@@ -52,14 +69,16 @@ def place_of_decays(gates, H, K, DECAY: tl.constexpr):
 
 @triton.jit
 def stored_scores(squares, chunk, which, C: tl.constexpr, UPDATE: tl.constexpr):
-    """Where those of a chunk are, scaled where q's: 0 of q and key; of a low-rank update also 1 of q and k, 2 of p and k."""
+    """Where those of a chunk are, scaled where q's: 0 of q and key; of a low-rank update also 1 of q and k, 2
+    of p and k."""
     COUNT: tl.constexpr = 3 if UPDATE == "low_rank" else 1
     return squares + (chunk * COUNT + which) * C * C
 
 
 @triton.jit
 def stored_gradients(dsquares, chunk, which, C: tl.constexpr, UPDATE: tl.constexpr):
-    """Where the gradients of a chunk's scores are: 0 of q and key, 1 of p and key, 2 of q and k, 3 of p and k."""
+    """Where the gradients of a chunk's scores are: 0 of q and key, 1 of p and key, 2 of q and k, 3 of p and
+    k."""
     COUNT: tl.constexpr = 4 if UPDATE == "low_rank" else 2 if UPDATE == "delta" else 1
     return dsquares + (chunk * COUNT + which) * C * C
 
@@ -72,7 +91,9 @@ def stored_both(dsquares, chunk, which, C: tl.constexpr, UPDATE: tl.constexpr):
 
 
 @triton.jit
-def inverse_of_writes(a_p, beta, t, LEVELS: tl.constexpr, UPDATE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr):
+def inverse_of_writes(
+    a_p, beta, t, LEVELS: tl.constexpr, UPDATE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr
+):
     """X [C, C], from the scores of p and key."""
     return unit_triangular_inverse(beta[:, None] * a_p if UPDATE == "delta" else -a_p, t, LEVELS, FINE, DT)
 
@@ -80,13 +101,20 @@ def inverse_of_writes(a_p, beta, t, LEVELS: tl.constexpr, UPDATE: tl.constexpr, 
 @triton.jit
 def recalled(x, state, g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
     """[C, V]: factor times what x_i [C, K] reads of the state that the chunk starts with."""
-    return values_from_start(dot(keys_from_start(x, g, t, DECAY, BEFORE, False, DT), state, DT), g, factor, DECAY, BEFORE, DT)
+    return values_from_start(
+        dot(keys_from_start(x, g, t, DECAY, BEFORE, False, DT), state, DT), g, factor, DECAY, BEFORE, DT
+    )
 
 
 @triton.jit
 def handed_on(state, x_t, y, g, g_t, t, DECAY: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr):
     """The state [K, V] that the chunk ends with, with what writes y [C, V] under keys x [K, C] add to it."""
-    return fine_dot(keys_to_end(x_t, g_t, t, DECAY, True, DT).to(DT), rounded(values_to_end(y, g, DECAY, DT), FINE, DT), DT, state)
+    return fine_dot(
+        keys_to_end(x_t, g_t, t, DECAY, True, DT).to(DT),
+        rounded(values_to_end(y, g, DECAY, DT), FINE, DT),
+        DT,
+        state,
+    )
 
 
 @triton.jit
@@ -96,38 +124,67 @@ def taken_over(x, dstate, g, t, DECAY: tl.constexpr, DT: tl.constexpr):
 
 
 @triton.jit
-def later_readings(key, stride, dstate, g, rows, vs, T, K, V, BK: tl.constexpr, DECAY: tl.constexpr, DT: tl.constexpr):
-    """[C, BV]: what later chunks give to values that were written under `key`, from the gradient of the state at the chunk's end."""
+def later_readings(
+    key, stride, dstate, g, rows, vs, T, K, V, BK: tl.constexpr, DECAY: tl.constexpr, DT: tl.constexpr
+):
+    """[C, BV]: what later chunks give to values that were written under `key`, from the gradient of the state
+    at the chunk's end."""
     dv = tl.zeros([rows.shape[0], vs.shape[0]], tl.float32)
     for block in range(0, tl.cdiv(K, BK)):
         ks = block * BK + tl.arange(0, BK)
-        dv += taken_over(load_rows(key, rows, T, stride, ks, K).to(DT), load_rows(dstate, ks, K, V, vs, V), g, rows, DECAY, DT)
+        dv += taken_over(
+            load_rows(key, rows, T, stride, ks, K).to(DT),
+            load_rows(dstate, ks, K, V, vs, V),
+            g,
+            rows,
+            DECAY,
+            DT,
+        )
     return dv
 
 
 @triton.jit
-def looked_at(dstate, x_t, y, g, g_t, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr):
-    """The gradient of the state [K, V] at the chunk's start, with what comes from the gradient y [C, V] of factor times what x [K, C] read of it."""
+def looked_at(
+    dstate,
+    x_t,
+    y,
+    g,
+    g_t,
+    factor,
+    t,
+    DECAY: tl.constexpr,
+    BEFORE: tl.constexpr,
+    FINE: tl.constexpr,
+    DT: tl.constexpr,
+):
+    """The gradient of the state [K, V] at the chunk's start, with what comes from the gradient y [C, V] of
+    factor times what x [K, C] read of it."""
     y = rounded(values_from_start(y, g, factor, DECAY, BEFORE, DT), FINE, DT)
     return fine_dot(keys_from_start(x_t, g_t, t, DECAY, BEFORE, True, DT).to(DT), y, DT, dstate)
 
 
 @triton.jit
-def solved_gradients(dz, do, later, beta, squares, inverses, chunk, C: tl.constexpr, UPDATE: tl.constexpr, DT: tl.constexpr):
-    """From the gradient dz [C, V] of writes that depend on the state: that of what they are solved from, and that of values, whose part from `later`
-    chunks it comes on top of where values are also written as they are."""
+def solved_gradients(
+    dz, do, later, beta, squares, inverses, chunk, C: tl.constexpr, UPDATE: tl.constexpr, DT: tl.constexpr
+):
+    """From the gradient dz [C, V] of writes that depend on the state: that of what they are solved from, and
+    that of values, whose part from `later` chunks it comes on top of where values are also written as they
+    are."""
     dr = transposed_inverse_dot(inverses, chunk, dz, C, DT)
     if UPDATE == "delta":
         dv = beta[:, None] * dr
     else:
         dv = fine_dot(load_square_transposed(stored_scores(squares, chunk, 1, C, UPDATE), C), do, DT, later)
-        dv = fine_dot(load_square_transposed(stored_scores(squares, chunk, 2, C, UPDATE), C), dr.to(DT), DT, dv)
+        dv = fine_dot(
+            load_square_transposed(stored_scores(squares, chunk, 2, C, UPDATE), C), dr.to(DT), DT, dv
+        )
     return dr, dv
 
 
 @triton.jit
 def kept_gradient(product, decay, DECAY: tl.constexpr):
-    """Gradient of the log of a chunk's `whole_decay`, from state . gradient by row [K]: [1, K] for a vector decay, else one number."""
+    """Gradient of the log of a chunk's `whole_decay`, from state . gradient by row [K]: [1, K] for a vector
+    decay, else one number."""
     if DECAY == "vector":
         kept = (product * decay)[None, :]
     else:
@@ -137,7 +194,8 @@ def kept_gradient(product, decay, DECAY: tl.constexpr):
 
 @triton.jit
 def state_products(do, v, z, seen, state_t, dstate_t, UPDATE: tl.constexpr, DT: tl.constexpr):
-    """Gradients of q, p, key and k [C, K] through the states [BV, K], but for scale and decay, from one block of values; sums over blocks."""
+    """Gradients of q, p, key and k [C, K] through the states [BV, K], but for scale and decay, from one block
+    of values; sums over blocks."""
     dq, dkey = dot(do, state_t, DT), dot(z, dstate_t, DT)
     dp, dk = dq, dkey
     if UPDATE != "add":
@@ -176,21 +234,28 @@ def store_key_gradients(
     LEVELS: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, ERASE: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of q, k, key, p, beta and the log decay, from those through the states (`state_products`) and of the chunk's scores.
+    """Gradients of q, k, key, p, beta and the log decay, from those through the states (`state_products`) and
+    of the chunk's scores.
 
-    da and dl: gradients of q's and p's scores of key (the delta rule subtracts what p reads, and dl is that of beta p); da_k and dl_k of k,
-    where this is another key; each with its transpose. dbeta_n: [C], its part from the values, or what over the last axis sums to it, in the shape
-    of keys; kept: as from `kept_gradient`; u: [1, K], or None where a token's own write counts as others do, or not at all. Where k is also the erase key,
-    what p gets is k's.
+    da and dl: gradients of q's and p's scores of key (the delta rule subtracts what p reads, and dl is that
+    of beta p); da_k and dl_k of k, where this is another key; each with its transpose. dbeta_n: [C], its part
+    from the values, or what over the last axis sums to it, in the shape of keys; kept: as from
+    `kept_gradient`; u: [1, K], or None where a token's own write counts as others do, or not at all. Where k
+    is also the erase key, what p gets is k's.
 
-    A log decay acts between a write and a reading. So its gradient sums reader . gradient over the readers from it on (after it, if
-    they read before the decay) less the same of the chunk's writes, and writer . gradient over the writes before it that reach the next
+    A log decay acts between a write and a reading. So its gradient sums reader . gradient over the readers
+    from it on (after it, if they read before the decay) less the same of the chunk's writes, and writer .
+    gradient over the writes before it that reach the next
     chunk: differences only of what belongs to the same pair.
     """
     base = gates * K
     reader = (beta[:, None] * p if UPDATE == "delta" else p).to(DT)
-    dq_n = values_from_start(keys_from_start(dq_n, g, rows, DECAY, Q_BEFORE, False, DT), g, scale, DECAY, Q_BEFORE, DT)
-    dp_n = values_from_start(keys_from_start(dp_n, g, rows, DECAY, P_BEFORE, False, DT), g, 1.0, DECAY, P_BEFORE, DT)
+    dq_n = values_from_start(
+        keys_from_start(dq_n, g, rows, DECAY, Q_BEFORE, False, DT), g, scale, DECAY, Q_BEFORE, DT
+    )
+    dp_n = values_from_start(
+        keys_from_start(dp_n, g, rows, DECAY, P_BEFORE, False, DT), g, 1.0, DECAY, P_BEFORE, DT
+    )
     dkey = values_to_end(keys_to_end(dkey, g, rows, DECAY, False, DT), g, DECAY, DT)
     passed_on = key * dkey
     dq_n, dp_n, own, own_k = key_gradients(

@@ -1,15 +1,22 @@
 """What decays inside a chunk: since its start, to its end, and between a write and a reading.
 
-A chunk has C tokens, a power of two, of numbers t [C] that begin with a multiple of C. g is its log decay to base 2: [C, K] with DECAY
-"vector", None with "none". With "scalar" it is a place in memory, where `sum_decays` has left the sums since the chunk began: there every
-use loads them in the layout that it needs, while a value in registers would have to be summed and moved between threads each time. What
-must hold for any decay is in the torch form, `linbench.kernels.matrix_state.decay`. Compile-time switches are in capitals.
+A chunk has C tokens, a power of two, of numbers t [C] that begin with a multiple of C. g is its log decay to
+base 2: [C, K] with DECAY "vector", None with "none". With "scalar" it is a place in memory, where
+`sum_decays` has left the sums since the chunk began: there every use loads them in the layout that it needs,
+while a value in registers would have to be summed and moved between threads each time. What must hold for any
+decay is in the torch form, `linbench.kernels.matrix_state.decay`. Compile-time switches are in capitals.
 """
 
 import triton
 import triton.language as tl
 
-from linbench.kernels.matrix_state.triton.tiles import load_rows, load_transposed, sum_dot, sum_dot_transposed, token_of
+from linbench.kernels.matrix_state.triton.tiles import (
+    load_rows,
+    load_transposed,
+    sum_dot,
+    sum_dot_transposed,
+    token_of,
+)
 
 
 @triton.jit
@@ -20,23 +27,39 @@ def to_base_2(x):
 
 @triton.jit
 def decay_to_base_2(g):
-    """Log decays to base 2 in float32, each at least the floor of float32 in `linbench.kernels.decays`: nothing is left there, and what is summed with it
-    keeps its digits, as do products with zeros and ones, which an infinity would make NaN. NaN stays NaN."""
-    return to_base_2(tl.where(g < -128.0, -128.0, g).to(tl.float32))  # in its own type first: float64 goes beyond float32
+    """Log decays to base 2 in float32, each at least the floor of float32 in `linbench.kernels.decays`:
+    nothing is left there, and what is summed with it keeps its digits, as do products with zeros and ones,
+    which an infinity would make NaN. NaN stays NaN."""
+    # in its own type first: float64 goes beyond float32
+    return to_base_2(tl.where(g < -128.0, -128.0, g).to(tl.float32))
 
 
 @triton.jit
 def without_floor(dg, g):
-    """Gradients dg of log decays, zero where g, as from `decay_to_base_2`, is at its floor: nothing is left there to be changed."""
+    """Gradients dg of log decays, zero where g, as from `decay_to_base_2`, is at its floor: nothing is left
+    there to be changed."""
     return tl.where(g <= to_base_2(-127.99), 0.0, dg)
 
 
 @triton.jit
-def sum_decays(g, sums, bh, block, N, T, stride, C: tl.constexpr, AT_ONCE: tl.constexpr, STEPS: tl.constexpr, DT: tl.constexpr):
-    """For `AT_ONCE` chunks of recurrence bh: its log decays g, to base 2, summed since the chunk began; sums [B, H, N, C].
+def sum_decays(
+    g,
+    sums,
+    bh,
+    block,
+    N,
+    T,
+    stride,
+    C: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+    STEPS: tl.constexpr,
+    DT: tl.constexpr,
+):
+    """For `AT_ONCE` chunks of recurrence bh: its log decays g, to base 2, summed since the chunk began; sums
+    [B, H, N, C].
 
-    For float32 [B, H, N, 2, C], with what rounding the sums lost: after a token that forgets all, their differences would keep little of
-    the small decays that follow. That is enough beside 16-bit factors.
+    For float32 [B, H, N, 2, C], with what rounding the sums lost: after a token that forgets all, their
+    differences would keep little of the small decays that follow. That is enough beside 16-bit factors.
     """
     n = block * AT_ONCE + tl.arange(0, AT_ONCE)[:, None]
     i = tl.arange(0, C)[None, :]
@@ -55,23 +78,33 @@ def sum_decays(g, sums, bh, block, N, T, stride, C: tl.constexpr, AT_ONCE: tl.co
 
 @triton.jit
 def lay_out(gate, laid, bh, block, N, T, stride, C: tl.constexpr, AT_ONCE: tl.constexpr):
-    """For `AT_ONCE` chunks of recurrence bh: a gate of every token in float32, zero past the end; laid [B, H, N, C], where the next chunk's can
-    be loaded while a kernel works on one: of 16 bits that do not lie in a row they cannot."""
+    """For `AT_ONCE` chunks of recurrence bh: a gate of every token in float32, zero past the end; laid [B, H,
+    N, C], where the next chunk's can be loaded while a kernel works on one: of 16 bits that do not lie in a
+    row they cannot."""
     n = block * AT_ONCE + tl.arange(0, AT_ONCE)[:, None]
     i = tl.arange(0, C)[None, :]
     t = n * C + i
-    tl.store(laid + (bh * N + n) * C + i, tl.load(gate + t * stride, mask=t < T, other=0.0).to(tl.float32), mask=n < N)
+    tl.store(
+        laid + (bh * N + n) * C + i,
+        tl.load(gate + t * stride, mask=t < T, other=0.0).to(tl.float32),
+        mask=n < N,
+    )
 
 
 @triton.jit
 def decay_gradients(
     g, dsums, dg, bh, block, P, stride_p, N, T, stride, C: tl.constexpr, AT_ONCE: tl.constexpr, STEPS: tl.constexpr, BEFORE: tl.constexpr
 ):  # fmt: skip
-    """For `AT_ONCE` chunks of recurrence bh: the gradient dg of its log decay g, from dsums [P, B, H, N, 3, C] as `store_decay_parts` left them."""
+    """For `AT_ONCE` chunks of recurrence bh: the gradient dg of its log decay g, from dsums [P, B, H, N, 3,
+    C] as `store_decay_parts` left them."""
     n = block * AT_ONCE + tl.arange(0, AT_ONCE)[:, None]
     i = tl.arange(0, C)[None, :]
     at = dsums + (bh * N + n) * 3 * C + i
-    later, earlier, own = tl.zeros([AT_ONCE, C], tl.float32), tl.zeros([AT_ONCE, C], tl.float32), tl.zeros([AT_ONCE, C], tl.float32)
+    later, earlier, own = (
+        tl.zeros([AT_ONCE, C], tl.float32),
+        tl.zeros([AT_ONCE, C], tl.float32),
+        tl.zeros([AT_ONCE, C], tl.float32),
+    )
     for _ in range(0, P):
         later += tl.load(at, mask=n < N, other=0.0)
         earlier += tl.load(at + C, mask=n < N, other=0.0)
@@ -85,9 +118,10 @@ def decay_gradients(
 
 @triton.jit
 def store_decay_parts(dsums, chunk, kept, later, earlier, after, BEFORE: tl.constexpr, C: tl.constexpr):
-    """What the log decay of a token gets: later [C] of itself and the tokens after it, `after` [C, K] (if any reads BEFORE its decay) of
-    those after it, `earlier` [C] of those before it, and kept whatever the token. To be summed by `decay_gradients`, which takes out again
-    what was not the token's own: `earlier`, but where any reads BEFORE."""
+    """What the log decay of a token gets: later [C] of itself and the tokens after it, `after` [C, K] (if any
+    reads BEFORE its decay) of those after it, `earlier` [C] of those before it, and kept whatever the token.
+    To be summed by `decay_gradients`, which takes out again what was not the token's own: `earlier`, but
+    where any reads BEFORE."""
     i = tl.arange(0, C)
     dsums += chunk * 3 * C
     if BEFORE:
@@ -95,7 +129,11 @@ def store_decay_parts(dsums, chunk, kept, later, earlier, after, BEFORE: tl.cons
         own = earlier + after_n
         later += after_n
         tl.store(dsums + 2 * C + i, own)
-    tl.store(dsums + i[:, None] + tl.arange(0, 2)[None, :] * C, tl.join(later + tl.where(i == C - 1, kept, 0.0), earlier))  # to other threads at once
+    # to other threads at once
+    tl.store(
+        dsums + i[:, None] + tl.arange(0, 2)[None, :] * C,
+        tl.join(later + tl.where(i == C - 1, kept, 0.0), earlier),
+    )
 
 
 @triton.jit
@@ -126,7 +164,8 @@ def load_decay(
 
 @triton.jit
 def running_sums(g, C: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
-    """Of a scalar decay, the sums [C] up to and with each token (BEFORE: without it), and for float32 what rounding them lost."""
+    """Of a scalar decay, the sums [C] up to and with each token (BEFORE: without it), and for float32 what
+    rounding them lost."""
     i = tl.arange(0, C) - BEFORE
     if BEFORE:
         sums = tl.load(g + i, mask=i >= 0, other=0.0)
@@ -149,8 +188,11 @@ def sums_after(g, C: tl.constexpr, DT: tl.constexpr):
 
 
 @triton.jit
-def keys_from_start(x, g, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr):
-    """x_i [C, K] (TRANSPOSED: [K, C], and g too) with what a vector decay left since the chunk began: up to i's own, or just BEFORE it."""
+def keys_from_start(
+    x, g, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr
+):
+    """x_i [C, K] (TRANSPOSED: [K, C], and g too) with what a vector decay left since the chunk began: up to
+    i's own, or just BEFORE it."""
     if DECAY == "vector":
         i, j = t[:, None], t[None, :]
         if TRANSPOSED:
@@ -162,7 +204,8 @@ def keys_from_start(x, g, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, TRANSPOS
 
 @triton.jit
 def values_from_start(x, g, factor, DECAY: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
-    """factor x_i [C, V] likewise, for a scalar decay: one number per token commutes past the state, and is cheaper on that side."""
+    """factor x_i [C, V] likewise, for a scalar decay: one number per token commutes past the state, and is
+    cheaper on that side."""
     if DECAY == "scalar":
         sums, lost = running_sums(g, x.shape[0], BEFORE, DT)
         x = x * (factor * tl.exp2(sums + lost))[:, None]
@@ -173,7 +216,8 @@ def values_from_start(x, g, factor, DECAY: tl.constexpr, BEFORE: tl.constexpr, D
 
 @triton.jit
 def keys_to_end(x, g, t, DECAY: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr):
-    """x_j [C, K] (TRANSPOSED: [K, C], and g too) with what a vector decay leaves of it when the chunk ends."""
+    """x_j [C, K] (TRANSPOSED: [K, C], and g too) with what a vector decay leaves of it when the chunk
+    ends."""
     if DECAY == "vector":
         i, j = t[:, None], t[None, :]
         if TRANSPOSED:
@@ -193,7 +237,8 @@ def values_to_end(x, g, DECAY: tl.constexpr, DT: tl.constexpr):
 
 @triton.jit
 def whole_decay(sums, kept, chunk, ks, K, C: tl.constexpr, DECAY: tl.constexpr, DT: tl.constexpr):
-    """All that decays in a chunk: the log [] of a scalar decay; of a vector decay, where it is known, what it keeps of rows ks [K]."""
+    """All that decays in a chunk: the log [] of a scalar decay; of a vector decay, where it is known, what it
+    keeps of rows ks [K]."""
     if DECAY == "scalar":
         decay = tl.load(scalar_decay(sums, chunk, C, DECAY, DT) + C - 1)
     elif DECAY == "vector" and kept is not None:
@@ -229,12 +274,23 @@ def sees(t, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr):
 
 
 @triton.jit
-def between(g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr):
-    """[C, C]: factor > 0 times what of a write at j is left when i reads, without or with one decay per token; zero where i does not see j."""
+def between(
+    g,
+    factor,
+    t,
+    DECAY: tl.constexpr,
+    BEFORE: tl.constexpr,
+    STRICT: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
+    DT: tl.constexpr,
+):
+    """[C, C]: factor > 0 times what of a write at j is left when i reads, without or with one decay per
+    token; zero where i does not see j."""
     if DECAY == "scalar":
         written, written_lost = running_sums(g, t.shape[0], False, DT)
         read, read_lost = running_sums(g, t.shape[0], BEFORE, DT)
-        BY_TOKEN: tl.constexpr = t.shape[0] > 16  # where a thread has more pairs than tokens, the factor's logarithm is less work than the factor
+        # where a thread has more pairs than tokens, the factor's logarithm is less work than the factor
+        BY_TOKEN: tl.constexpr = t.shape[0] > 16
         if BY_TOKEN:
             by = tl.log2(tl.full([], factor, tl.float32))
             if DT == tl.float32:  # the sums' own differences stay exact
@@ -243,7 +299,11 @@ def between(g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.
                 read += by
         sums = (read[None, :] - written[:, None]) if TRANSPOSED else (read[:, None] - written[None, :])
         if DT == tl.float32:  # of every pair of tokens: beside 16-bit factors not even zeros are added
-            lost = (read_lost[None, :] - written_lost[:, None]) if TRANSPOSED else (read_lost[:, None] - written_lost[None, :])
+            lost = (
+                (read_lost[None, :] - written_lost[:, None])
+                if TRANSPOSED
+                else (read_lost[:, None] - written_lost[None, :])
+            )
             sums += lost
         left = tl.exp2(tl.where(sees(t, STRICT, TRANSPOSED), sums, float("-inf")))
         if not BY_TOKEN:
@@ -270,12 +330,15 @@ def pairs(level, t):
 
 @triton.jit
 def to_middle(g, level, t, BEFORE: tl.constexpr, DT: tl.constexpr):
-    """[C, K]: what decays between a token and the middle of the 2^(level + 1) it belongs to; at most one, whatever the decay.
+    """[C, K]: what decays between a token and the middle of the 2^(level + 1) it belongs to; at most one,
+    whatever the decay.
 
-    A token of the later half reads: from the middle up to itself (to just BEFORE it). One of the earlier half was written: from after
-    itself up to the middle. Beside 16-bit inputs it goes into both factors of a `wide_dot`, or into one and what comes out, and each gets back what TF32
-    takes of it: a factor is cut off after eleven bits, by 2^-11 / m of a mantissa m on average; over all mantissas, as common as 1 / m, by 1 / (2 ln 2) of
-    2^-11. So errors of many tokens do not add up; what has eight bits is cut off to what it was.
+    A token of the later half reads: from the middle up to itself (to just BEFORE it). One of the earlier half
+    was written: from after itself up to the middle. Beside 16-bit inputs it goes into both factors of a
+    `wide_dot`, or into one and what comes out, and each gets back what TF32 takes of it: a factor is cut off
+    after eleven bits, by 2^-11 / m of a mantissa m on average; over all mantissas, as common as 1 / m, by 1 /
+    (2 ln 2) of 2^-11. So errors of many tokens do not add up; what has eight bits is cut off to what it
+    was.
     """
     i, u, later = t[:, None], t[None, :], later_half(level, t)
     if BEFORE:

@@ -1,4 +1,5 @@
-"""The fused schedule: one program per batch row and head walks the chunks, with the state in registers. One launch each way."""
+"""The fused schedule: one program per batch row and head walks the chunks, with the state in registers. One
+launch each way."""
 
 import triton
 import triton.language as tl
@@ -18,8 +19,23 @@ from linbench.kernels.matrix_state.triton.chunk import (
     stored_scores,
     taken_over,
 )
-from linbench.kernels.matrix_state.triton.decay import decay_gradients, kept_rows, lay_out, load_decay, sum_decays, whole, whole_decay
-from linbench.kernels.matrix_state.triton.scores import decayed, inverse_dot, own_scores, score_gradient, scores, store_inverse
+from linbench.kernels.matrix_state.triton.decay import (
+    decay_gradients,
+    kept_rows,
+    lay_out,
+    load_decay,
+    sum_decays,
+    whole,
+    whole_decay,
+)
+from linbench.kernels.matrix_state.triton.scores import (
+    decayed,
+    inverse_dot,
+    own_scores,
+    score_gradient,
+    scores,
+    store_inverse,
+)
 from linbench.kernels.matrix_state.triton.tiles import (
     dot,
     fine_dot,
@@ -35,8 +51,8 @@ from linbench.kernels.matrix_state.triton.tiles import (
 
 @triton.jit
 def begun(n, K: tl.constexpr, UPDATE: tl.constexpr, STATE: tl.constexpr):
-    """Rows of the state that chunk n starts with which are kept: of a sum's all, or none where it starts with nothing. Other updates have no registers to
-    spare for that."""
+    """Rows of the state that chunk n starts with which are kept: of a sum's all, or none where it starts with
+    nothing. Other updates have no registers to spare for that."""
     if STATE or UPDATE != "add":
         rows = K
     else:
@@ -52,7 +68,8 @@ def forward(
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, STATE: tl.constexpr, ALONE: tl.constexpr,
     SAVE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (B H). Tensors as the operator has them; SAVE keeps what `backward` needs. A chunk that is ALONE starts with nothing, and hands nothing on."""
+    """Grid (B H). Tensors as the operator has them; SAVE keeps what `backward` needs. A chunk that is ALONE
+    starts with nothing, and hands nothing on."""
     bh = tl.program_id(0).to(tl.int64)
     keys, gates = place(bh, T, H, HK, K)
     queries, outputs = place(bh, T // STEPS, H, HK, K)
@@ -95,7 +112,22 @@ def forward(
             beta_n = tl.load(betas + chunk * C + tl.arange(0, C))
 
         a_q, a_p, a_qk, a_pk = scores(
-            q_n, p_n, key, k_n, g_n, scale, rows, C, LEVELS, DECAY, True, UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT
+            q_n,
+            p_n,
+            key,
+            k_n,
+            g_n,
+            scale,
+            rows,
+            C,
+            LEVELS,
+            DECAY,
+            True,
+            UPDATE != "add",
+            UPDATE == "low_rank",
+            Q_BEFORE,
+            P_BEFORE,
+            DT,
         )
         if u is not None:
             a_q += scale * own_scores(q_n, k_n * load_bonus(u, bh, group, H, ks, K), rows)
@@ -122,13 +154,17 @@ def forward(
                 store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, a_q)
             if not ALONE:
                 store_rows(states + chunk * K * V, ks, begun(n, K, UPDATE, STATE), V, vs, V, state)
-        if UPDATE == "delta" and DECAY != "vector":  # from one copy for all its uses k could not be loaded ahead
+        # from one copy for all its uses k could not be loaded ahead
+        if UPDATE == "delta" and DECAY != "vector":
             key_t = load_transposed(k + keys, rows, T, HK * K, ks, K).to(DT)
-        decay = kept_rows(g_t, 1) if DECAY == "vector" else whole_decay(sums, None, chunk, ks, K, C, DECAY, DT)
+        decay = (
+            kept_rows(g_t, 1) if DECAY == "vector" else whole_decay(sums, None, chunk, ks, K, C, DECAY, DT)
+        )
         state = handed_on(whole(state, decay, DECAY), key_t, z, g_n, g_t, rows, DECAY, FINE, DT)
         if UPDATE == "low_rank":
             state = handed_on(state, k_t, v_n, g_n, g_t, rows, DECAY, False, DT)
-        # the chain's last product, as Triton lays all of it out by that one: by the state, both warps would compute every other alike
+        # the chain's last product, as Triton lays all of it out by that one: by the state, both warps would
+        # compute every other alike
         o_n = fine_dot(rounded(a_q, FINE, DT), z, DT, o_n)
         if UPDATE == "low_rank":
             o_n = dot(a_qk, v_n, DT, o_n)
@@ -166,7 +202,8 @@ def backward(
         rows = n * C + tl.arange(0, C)
         tokens = token_of(rows, T, Q_BEFORE, STEPS)
         chunk = bh * N + n
-        # what is loaded ahead stands where it is first used, so that it takes no registers before, and what is not stands here
+        # what is loaded ahead stands where it is first used, so that it takes no registers before, and what
+        # is not stands here
         decay = whole_decay(sums, None, chunk, ks, K, C, DECAY, DT)
         v_n, beta_n = load_rows(v + values, rows, T, H * V, vs, V).to(DT), tl.zeros([C], tl.float32)
         if UPDATE == "delta":
@@ -185,7 +222,9 @@ def backward(
 
         if squares is None:
             q_n = load_rows(q + queries, tokens, T // STEPS, HK * K, ks, K).to(DT)
-            a_t = decayed(dot(key, tl.trans(q_n), DT), g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, True, DT).to(DT)
+            a_t = decayed(
+                dot(key, tl.trans(q_n), DT), g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, True, DT
+            ).to(DT)
         else:
             a_t = load_square_transposed(stored_scores(squares, chunk, 0, C, UPDATE), C)
         if ALONE:
@@ -196,7 +235,9 @@ def backward(
         if UPDATE != "add":
             z = load_rows(writes + values, rows, T, H * V, vs, V)
             later = taken_over(k_n, dstate, g_n, rows, DECAY, DT) if UPDATE == "low_rank" else None
-            dr, dv_n = solved_gradients(rounded(dz, FINE_BACK, DT), do_n, later, beta_n, squares, inverses, chunk, C, UPDATE, DT)
+            dr, dv_n = solved_gradients(
+                rounded(dz, FINE_BACK, DT), do_n, later, beta_n, squares, inverses, chunk, C, UPDATE, DT
+            )
         # before dv is stored: what is left `between` tokens is then computed once, for a_t and for it
         da_t = score_gradient(do_n, z, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, True, False, DT)
         store_rows(dv + values, rows, T, H * V, vs, V, dv_n)
@@ -205,7 +246,8 @@ def backward(
         seen = (-dr if UPDATE == "delta" else dr).to(DT)
         dbeta_n = beta_n
         if UPDATE == "delta":
-            dbeta_n = dr * v_n if BV == BK and DT != tl.float32 else tl.sum(dr * v_n, axis=1)  # one order of float32's sums whatever the sizes
+            # one order of float32's sums whatever the sizes
+            dbeta_n = dr * v_n if BV == BK and DT != tl.float32 else tl.sum(dr * v_n, axis=1)
         if ALONE:
             dq_n = tl.zeros([C, BK], tl.float32)
             dp_n, dkey, dk_n = dq_n, dq_n, dq_n
@@ -213,13 +255,17 @@ def backward(
             state_t = load_transposed(states + chunk * K * V, ks, begun(n, K, UPDATE, STATE), V, vs, V)
             if DECAY != "none":
                 kept = kept_gradient(tl.sum(state_t * tl.trans(dstate), axis=0), decay, DECAY)
-            dq_n, dp_n, dkey, dk_n = state_products(do_n, v_n, z, seen, state_t, tl.trans(dstate.to(DT)), UPDATE, DT)
+            dq_n, dp_n, dkey, dk_n = state_products(
+                do_n, v_n, z, seen, state_t, tl.trans(dstate.to(DT)), UPDATE, DT
+            )
         da = score_gradient(do_n, z, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, False, FINE_BACK, DT)
         dl, dl_t, da_k, da_kt, dl_k, dl_kt = da, da_t, da, da_t, da, da_t
         if UPDATE != "add":
             dl = score_gradient(seen, z, g_n, 1.0, rows, DECAY, P_BEFORE, True, False, FINE, DT)
             # a decay gets the difference of what dl and dl_t give: only alike do they cancel within a pair
-            dl_t = score_gradient(seen, z, g_n, 1.0, rows, DECAY, P_BEFORE, True, True, FINE and DECAY == "scalar", DT)
+            dl_t = score_gradient(
+                seen, z, g_n, 1.0, rows, DECAY, P_BEFORE, True, True, FINE and DECAY == "scalar", DT
+            )
         if UPDATE == "low_rank":
             da_k = score_gradient(do_n, v_n, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, False, False, DT)
             da_kt = score_gradient(do_n, v_n, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, True, False, DT)
@@ -241,7 +287,9 @@ def backward(
             LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, STEPS, DT,
         )  # fmt: skip
         if not ALONE:
-            dstate = looked_at(whole(dstate, decay, DECAY), q_t, do_n, g_n, g_t, scale, rows, DECAY, Q_BEFORE, False, DT)
+            dstate = looked_at(
+                whole(dstate, decay, DECAY), q_t, do_n, g_n, g_t, scale, rows, DECAY, Q_BEFORE, False, DT
+            )
         if UPDATE == "delta":
             dstate = looked_at(dstate, p_t, dv_n, g_n, g_t, -1.0, rows, DECAY, P_BEFORE, FINE_BACK, DT)
         elif UPDATE == "low_rank":
@@ -249,6 +297,21 @@ def backward(
     if DECAY == "scalar":
         tl.debug_barrier()
         for block in range(0, tl.cdiv(N, AT_ONCE)):
-            decay_gradients(g, dsums, dg + decays, bh, block, 1, 0, N, T, g_stride, C, AT_ONCE, STEPS, Q_BEFORE or P_BEFORE)
+            decay_gradients(
+                g,
+                dsums,
+                dg + decays,
+                bh,
+                block,
+                1,
+                0,
+                N,
+                T,
+                g_stride,
+                C,
+                AT_ONCE,
+                STEPS,
+                Q_BEFORE or P_BEFORE,
+            )
     if STATE:
         store_rows(dfirst + bh * K * V, ks, K, V, vs, V, dstate)

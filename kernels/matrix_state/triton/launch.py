@@ -1,4 +1,5 @@
-"""How the kernels are launched: by a rule from shapes and device, never a timing at run time; and again in less time than Triton takes to launch."""
+"""How the kernels are launched: by a rule from shapes and device, never a timing at run time; and again in
+less time than Triton takes to launch."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -26,18 +27,24 @@ REGISTERS, ALL = 65536, 255
 """Of a processor, and that a thread may have."""
 
 FEW_KEYS, FEW_VALUES = 32, 64
-"""Keys that `prepare` takes at a time where they have a vector decay, and values, so that its tiles stay in registers."""
+"""Keys that `prepare` takes at a time where they have a vector decay, and values, so that its tiles stay in
+registers."""
 
 
 class Launch(NamedTuple):
-    """chunk: tokens per chunk. key_block, value_block: tile widths, but for `FEW_KEYS` and `FEW_VALUES`; walk_keys, walk_values: what one program of a walk
-    takes of them.
+    """chunk: tokens per chunk. key_block, value_block: tile widths, but for `FEW_KEYS` and `FEW_VALUES`;
+    walk_keys, walk_values: what one program of a walk takes of them.
 
-    warps per program: of the fused schedule (forward, backward, none), of the split one (what walks, what does not, `gradients`).
-    stages: in how many a kernel loads that goes from chunk to chunk, forward and backward, so that the next comes while it works on one.
-    registers: of a thread at most, of the split schedule (what walks, what does not, `gradients`): few, so that more programs run side by side; in a walk all,
-    where its programs have room for that: told nothing, the assembler of Triton 3.6 spares registers, and its loops are longer.
-    joined: whether `gradients` has all keys of a chunk, and does what else takes kernels before and after the walk back: what they would hand to each other
+    warps per program: of the fused schedule (forward, backward, none), of the split one (what walks, what
+    does not, `gradients`).
+    stages: in how many a kernel loads that goes from chunk to chunk, forward and backward, so that the next
+        comes while it works on one.
+    registers: of a thread at most, of the split schedule (what walks, what does not, `gradients`): few, so
+        that more programs run side by side; in a walk all,
+    where its programs have room for that: told nothing, the assembler of Triton 3.6 spares registers, and its
+    loops are longer.
+    joined: whether `gradients` has all keys of a chunk, and does what else takes kernels before and after the
+        walk back: what they would hand to each other
     stays in registers.
     """
 
@@ -54,14 +61,27 @@ class Launch(NamedTuple):
 
 
 @cache
-def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, fine: bool, update: str, decay: str, processors: int, gradient: bool) -> Launch:
-    """The launch for `rows` = B H recurrences over `length` tokens; `wide` is float32 instead of 16 bits, `fine` whether writes count to 16 bits beside
-    inputs of 16, `gradient` whether one will be asked for.
+def rule(
+    *,
+    rows: int,
+    length: int,
+    key_dim: int,
+    value_dim: int,
+    wide: bool,
+    fine: bool,
+    update: str,
+    decay: str,
+    processors: int,
+    gradient: bool,
+) -> Launch:
+    """The launch for `rows` = B H recurrences over `length` tokens; `wide` is float32 instead of 16 bits,
+    `fine` whether writes count to 16 bits beside inputs of 16, `gradient` whether one will be asked for.
 
-    Fused when states are small enough for one program to hold state and gradient in registers, and there are enough rows to fill the
-    device's `processors`, or no second chunk to hand to; otherwise split over chunks. The more is done per chunk (a solve; a decay for
-    every row of the state; two keys), the shorter it is, so that its tiles stay in registers, and small tiles go to few warps: with more,
-    parts of a tile would be computed twice, which Triton 3.6 was seen to get wrong. Warps and chunks were measured on an H200 with
+    Fused when states are small enough for one program to hold state and gradient in registers, and there are
+    enough rows to fill the device's `processors`, or no second chunk to hand to; otherwise split over chunks.
+    The more is done per chunk (a solve; a decay for every row of the state; two keys), the shorter it is, so
+    that its tiles stay in registers, and small tiles go to few warps: with more, parts of a tile would be
+    computed twice, which Triton 3.6 was seen to get wrong. Warps and chunks were measured on an H200 with
     Triton 3.6.
     """
     key_block, value_block = power_of_two(key_dim), power_of_two(value_dim)
@@ -69,18 +89,42 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, fi
     two_keys = update == "low_rank"
     heavy = decay == "vector" or two_keys
     light = update == "add" and not heavy and not wide
-    exact = wide and update != "add"  # near-parallel keys with beta near two: the shorter the chunk, the less rounding it amplifies
+    # near-parallel keys with beta near two: the shorter the chunk, the less rounding it amplifies
+    exact = wide and update != "add"
     shortest = power_of_two(length)
     if length <= FEW and not gradient:
         walk_values = min(value_block, max(16, 4096 // key_block))
-        return Launch("recurrent", shortest, key_block, value_block, key_block, walk_values, (2 if key_block * walk_values <= 2048 else 4, 0, 0), stages=(2, 2))
+        return Launch(
+            "recurrent",
+            shortest,
+            key_block,
+            value_block,
+            key_block,
+            walk_values,
+            (2 if key_block * walk_values <= 2048 else 4, 0, 0),
+            stages=(2, 2),
+        )
     if widest <= (32 if heavy or wide else 64) and (rows >= processors or length <= 64):
         chunk = min(shortest, narrowest, 64 if light else 32 if update == "add" and not heavy else 16)
         few = 1 if narrowest == 16 or (widest == 32 and not wide) else 2
         warps = (4, 4, 0) if narrowest == 64 and light else (2, 4, 0) if narrowest == 64 else (few, few, 0)
-        stages = (1, 1) if narrowest < 64 or length <= chunk else (3, 2) if light and decay == "none" else (2, 3) if fine else (3, 3)
+        stages = (
+            (1, 1)
+            if narrowest < 64 or length <= chunk
+            else (3, 2)
+            if light and decay == "none"
+            else (2, 3)
+            if fine
+            else (3, 3)
+        )
         return Launch("fused", chunk, key_block, value_block, key_block, value_block, warps, stages)
-    if key_block > 128 or (wide and value_block > 128) or exact or two_keys or (heavy and (wide or widest <= 64)):
+    if (
+        key_block > 128
+        or (wide and value_block > 128)
+        or exact
+        or two_keys
+        or (heavy and (wide or widest <= 64))
+    ):
         chunk = 16
     else:
         chunk = 32 if heavy or wide or narrowest < 64 else 64
@@ -88,7 +132,14 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, fi
     narrowed = walk_keys < key_block or walk_values < min(value_block, 64)
     few = 4 if not heavy else 1 if chunk == 16 and (two_keys or not wide) else 2
     joined = heavy and widest <= 64 and not wide
-    warps = (2 if (joined and update != "add" and rows > processors) or (update == "add" and walk_keys * walk_values <= 1024) else 4, few, 4)
+    warps = (
+        2
+        if (joined and update != "add" and rows > processors)
+        or (update == "add" and walk_keys * walk_values <= 1024)
+        else 4,
+        few,
+        4,
+    )
     ahead = 2 if wide or not (heavy or narrowed) else 4 if update == "add" and narrowed else 3
     three, four = 168, 128  # registers with which three programs of four warps fit where two did, and four
     most = three if two_keys and not wide else four if joined else None
@@ -97,11 +148,23 @@ def rule(*, rows: int, length: int, key_dim: int, value_dim: int, wide: bool, fi
     registers = (ALL if roomy else None, three if chunk == 64 and update != "add" else None, most)
     padded = value_block > 64 and (value_dim - 1) // 64 % 2 == 0  # half of the last 128 values would be none
     values = min(value_block, 64 if wide or key_block > 128 or padded else 128)
-    return Launch("split", min(shortest, chunk), min(key_block, 64), values, walk_keys, walk_values, warps, (ahead, ahead), registers, joined)
+    return Launch(
+        "split",
+        min(shortest, chunk),
+        min(key_block, 64),
+        values,
+        walk_keys,
+        walk_values,
+        warps,
+        (ahead, ahead),
+        registers,
+        joined,
+    )
 
 
 def _walked(rows: int, keys: int, values: int, apart: bool, processors: int) -> tuple[int, int]:
-    """What one program of a walk takes of the keys and of the values: the less, the fewer rows there are to fill the device, as its steps are shorter then.
+    """What one program of a walk takes of the keys and of the values: the less, the fewer rows there are to
+    fill the device, as its steps are shorter then.
 
     apart: whether rows of the state have nothing to do with each other, as those of a sum.
     """
@@ -121,7 +184,11 @@ def _walked(rows: int, keys: int, values: int, apart: bool, processors: int) -> 
 @cache
 def processors(device: torch.device) -> int:
     """How many programs the device runs side by side at the least."""
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else FALLBACK_PROCESSORS
+    return (
+        torch.cuda.get_device_properties(device).multi_processor_count
+        if device.type == "cuda"
+        else FALLBACK_PROCESSORS
+    )
 
 
 def power_of_two(n: int) -> int:
@@ -129,25 +196,41 @@ def power_of_two(n: int) -> int:
     return max(16, 1 << (n - 1).bit_length())
 
 
-_HOOKS: Any = triton.knobs.runtime if hasattr(triton, "knobs") else triton.compiler.CompiledKernel  # before Triton 3.4
+# before Triton 3.4
+_HOOKS: Any = triton.knobs.runtime if hasattr(triton, "knobs") else triton.compiler.CompiledKernel
 
 
 class Step:
-    """A launch of a Triton kernel that is repeated, from the second time on in a tenth of the time that Triton takes to find what it compiled.
+    """A launch of a Triton kernel that is repeated, from the second time on in a tenth of the time that
+    Triton takes to find what it compiled.
 
-    values: those of the kernel's parameters, by name, that are no tensors. warps, stages, registers: as in `Launch`; None is as many as it takes.
-    All that Triton may compile for is the same every time: these, and which tensors there are, of which types.
+    values: those of the kernel's parameters, by name, that are no tensors. warps, stages, registers: as in
+        `Launch`; None is as many as it takes.
+    All that Triton may compile for is the same every time: these, and which tensors there are, of which
+    types.
     """
 
-    def __init__(self, kernel: Any, grid: tuple[int, ...], values: Mapping[str, Any], *, warps: int, stages: int = 1, registers: int | None = None) -> None:
+    def __init__(
+        self,
+        kernel: Any,
+        grid: tuple[int, ...],
+        values: Mapping[str, Any],
+        *,
+        warps: int,
+        stages: int = 1,
+        registers: int | None = None,
+    ) -> None:
         self.kernel, self.values = kernel, values
         self.grid = (*grid, 1, 1)[:3]
         self.options = {"num_warps": warps, "num_stages": stages, "maxnreg": registers}
         self.compiled: _Compiled | None = None
 
-    def launch(self, addresses: Mapping[str, int], tensors: Callable[[], Mapping[str, Any]], aligned: bool) -> None:
-        """Addresses of tensors by the names of the kernel's parameters, which take Triton's launcher less time than the tensors, which are asked for the first
-        time; aligned, whether all begin with a multiple of `ALIGNMENT`: if not, Triton launches what it compiles for them."""
+    def launch(
+        self, addresses: Mapping[str, int], tensors: Callable[[], Mapping[str, Any]], aligned: bool
+    ) -> None:
+        """Addresses of tensors by the names of the kernel's parameters, which take Triton's launcher less
+        time than the tensors, which are asked for the first time; aligned, whether all begin with a multiple
+        of `ALIGNMENT`: if not, Triton launches what it compiles for them."""
         compiled = self.compiled
         if compiled is not None and aligned:
             compiled.launch(self.grid, addresses)
@@ -183,4 +266,6 @@ class _Compiled:
         if getattr(before, "calls", before) or getattr(after, "calls", after):  # such as Triton's profiler
             self.kernel[grid](*arguments)
         else:
-            self.run(*grid, self.stream_of(self.device), self.function, self.metadata, None, None, None, *arguments)
+            self.run(
+                *grid, self.stream_of(self.device), self.function, self.metadata, None, None, None, *arguments
+            )

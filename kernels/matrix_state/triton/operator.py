@@ -1,4 +1,5 @@
-"""The recurrence as torch operators: they differentiate, stack under vmap, compile, and are captured by CUDA graphs."""
+"""The recurrence as torch operators: they differentiate, stack under vmap, compile, and are captured by CUDA
+graphs."""
 
 from typing import Any, cast
 
@@ -33,9 +34,12 @@ def forward(
     save: bool,
     final: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """o, the final state, empty if not wanted, and what `backward` needs if asked to `save` it. u: [H, K], or of several replicas one below the other."""
+    """o, the final state, empty if not wanted, and what `backward` needs if asked to `save` it. u: [H, K], or
+    of several replicas one below the other."""
     tensors = (q, k, v, g, beta, p, b, u, state)
-    o, last, saved = schedules.forward(tensors, form_of(tensors, Switches(scale, update, q_before, p_before, neg_eigval), save, final).plan())
+    o, last, saved = schedules.forward(
+        tensors, form_of(tensors, Switches(scale, update, q_before, p_before, neg_eigval), save, final).plan()
+    )
     return o, _none(v) if last is None else last, saved
 
 
@@ -78,14 +82,26 @@ def backward(
 @forward.register_fake
 def _(*args: Any) -> Any:
     *tensors, scale, update, q_before, p_before, neg_eigval, save, final = args
-    plan = form_of(cast("Tensors", tuple(tensors)), Switches(scale, update, q_before, p_before, neg_eigval), save, final).of_numbers().plan()
+    plan = (
+        form_of(
+            cast("Tensors", tuple(tensors)),
+            Switches(scale, update, q_before, p_before, neg_eigval),
+            save,
+            final,
+        )
+        .of_numbers()
+        .plan()
+    )
     o, last = results(tensors[2], plan)
     return o, _none(tensors[2]) if last is None else last, plan.saved.empty(o)
 
 
 @backward.register_fake
 def _(*args: Any) -> Any:
-    return tuple(_none(args[2]) if x is None else torch.empty_like(x, memory_format=torch.contiguous_format) for x in args[:9])
+    return tuple(
+        _none(args[2]) if x is None else torch.empty_like(x, memory_format=torch.contiguous_format)
+        for x in args[:9]
+    )
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -112,7 +128,8 @@ fold_replicas(backward)
 
 
 class _Unseen(Function):  # type: ignore[misc]
-    """The same where nothing of torch's looks on: what passes between forward and backward, and what was not given, needs no tensors, nor a plan made anew."""
+    """The same where nothing of torch's looks on: what passes between forward and backward, and what was not
+    given, needs no tensors, nor a plan made anew."""
 
     @staticmethod
     def forward(ctx: Any, plan: Plan, *tensors: Any) -> Tensor | tuple[Tensor, Tensor]:
@@ -134,7 +151,8 @@ class _Unseen(Function):  # type: ignore[misc]
 
 
 def unseen(tensors: Tensors, plan: Plan) -> tuple[Tensor, Tensor | None]:
-    """o, and the final state if it is wanted: where nothing is `looked_on`, of tensors for which the plan is made."""
+    """o, and the final state if it is wanted: where nothing is `looked_on`, of tensors for which the plan is
+    made."""
     if plan.gradient:
         made = _Unseen.apply(plan, *tensors)
         return made if plan.final else (made, None)

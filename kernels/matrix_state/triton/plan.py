@@ -1,4 +1,5 @@
-"""What all calls of one form have in common, worked out once: their launch, their sizes, and room for what they keep."""
+"""What all calls of one form have in common, worked out once: their launch, their sizes, and room for what
+they keep."""
 
 from collections.abc import Hashable, Mapping
 from functools import cache
@@ -41,8 +42,9 @@ class Switches(NamedTuple):
 
 
 class Form(NamedTuple):
-    """All that a plan depends on: sizes of q, k and v, dimensions of g, of how many replicas u is, 0 where there is none, types of what is `GIVEN` and of
-    `COTANGENTS`; whether a gradient is, or will be, asked for, and whether the final state is."""
+    """All that a plan depends on: sizes of q, k and v, dimensions of g, of how many replicas u is, 0 where
+    there is none, types of what is `GIVEN` and of `COTANGENTS`; whether a gradient is, or will be, asked for,
+    and whether the final state is."""
 
     queries: tuple[int, ...]
     keys: tuple[int, ...]
@@ -74,16 +76,30 @@ def form_of(tensors: Tensors, switches: Switches, gradient: bool, final: bool) -
     q, k, v, g, _, _, _, u, _ = tensors
     types = (*(None if x is None else x.dtype for x in tensors), None, None)
     replicas = 0 if u is None else u.shape[0] // v.shape[2]
-    return Form(q.shape, k.shape, v.shape, 0 if g is None else g.dim(), replicas, types, v.device, switches, gradient, final)
+    return Form(
+        q.shape,
+        k.shape,
+        v.shape,
+        0 if g is None else g.dim(),
+        replicas,
+        types,
+        v.device,
+        switches,
+        gradient,
+        final,
+    )
 
 
 class Room:
-    """Several arrays one after the other in one allocation, since each takes the host about as long as half a launch.
+    """Several arrays one after the other in one allocation, since each takes the host about as long as half a
+    launch.
 
     contents: shape and type of each by name; None what is not needed.
     """
 
-    def __init__(self, batch: int, contents: Mapping[str, tuple[tuple[int, ...], torch.dtype] | None]) -> None:
+    def __init__(
+        self, batch: int, contents: Mapping[str, tuple[tuple[int, ...], torch.dtype] | None]
+    ) -> None:
         self.contents = {name: content for name, content in contents.items() if content is not None}
         self.offsets: dict[str, int] = {}
         end = 0
@@ -105,16 +121,20 @@ class Room:
 
 
 class Plan:
-    """Of a form: sizes, `launch`, the `values` of the kernels' parameters that are no tensors, and two rooms. T are steps, of which a token may have several.
+    """Of a form: sizes, `launch`, the `values` of the kernels' parameters that are no tensors, and two rooms.
+    T are steps, of which a token may have several.
 
-    saved: what the kernels of forward hand to each other and to backward. sums: of a scalar decay, as from `decay.sum_decays`. betas
-    [B, H, N, C]: in the fused schedule, as from `decay.lay_out`. states [B, H, N, K, V]: at the start of chunks. writes [B, T, H, V]: z.
-    squares [B, H, N, S, C, C]: scores. inverses [B, H, N, 1, C, C], or of 16 bits twice. In the split schedule also erasers [B, T, H, K]: W;
-    and for a vector decay q_start [B, tokens, H, K], key_end and k_end [B, T, H, K], and kept [B, H, N, K].
+    saved: what the kernels of forward hand to each other and to backward. sums: of a scalar decay, as from
+        `decay.sum_decays`. betas
+    [B, H, N, C]: in the fused schedule, as from `decay.lay_out`. states [B, H, N, K, V]: at the start of
+    chunks. writes [B, T, H, V]: z. squares [B, H, N, S, C, C]: scores. inverses [B, H, N, 1, C, C], or of 16
+    bits twice. In the split schedule also erasers [B, T, H, K]: W; and for a vector decay q_start [B, tokens,
+    H, K], key_end and k_end [B, T, H, K], and kept [B, H, N, K].
 
-    scratch: what the kernels of backward hand to each other. du [B, N, H, K]: of the bonus, a part from each chunk. dsums [P, B, H, N, 3, C]: of a
-    scalar decay, a part from each of P blocks of keys. In the split schedule also dstates, dsquares and dwrites, and dbeta [P + 1, B, T, H]: a
-    part from each block, and of the values.
+    scratch: what the kernels of backward hand to each other. du [B, N, H, K]: of the bonus, a part from each
+        chunk. dsums [P, B, H, N, 3, C]: of a
+    scalar decay, a part from each of P blocks of keys. In the split schedule also dstates, dsquares and
+    dwrites, and dbeta [P + 1, B, T, H]: a part from each block, and of the values.
     """
 
     def __init__(self, form: Form) -> None:
@@ -133,12 +153,20 @@ class Plan:
         self.solves, self.gradient, self.final = self.update != "add", form.gradient, form.final
         self.decay = "none" if given["g"] is None else "vector" if form.decays == 4 else "scalar"
         self.dtype = given["v"] if given["v"] in launch.TYPES else torch.float32
-        self.fine = self.update == "delta" and switches.neg_eigval and self.decay != "vector" and self.dtype != torch.float32
-        """Whether writes, and gradients of scores that they were made with, count to 16 bits: those of near-parallel keys cancel."""
+        self.fine = (
+            self.update == "delta"
+            and switches.neg_eigval
+            and self.decay != "vector"
+            and self.dtype != torch.float32
+        )
+        """Whether writes, and gradients of scores that they were made with, count to 16 bits: those of
+        near-parallel keys cancel."""
         self.fine_back = self.fine and self.decay == "none"
-        """Whether gradients of writes do, too, and writes on the way back: where nothing decays, all later tokens add to them."""
+        """Whether gradients of writes do, too, and writes on the way back: where nothing decays, all later
+        tokens add to them."""
         self.scores = torch.float32 if self.decay == "vector" else self.dtype
-        """Of scores and their gradients: where every row of the state forgets, few tokens count, and so does every rounding of what they are to each other."""
+        """Of scores and their gradients: where every row of the state forgets, few tokens count, and so does
+        every rounding of what they are to each other."""
         self.launch = launch.rule(
             rows=self.rows,
             length=self.length,
@@ -169,7 +197,8 @@ class Plan:
         self.saved, self.scratch = self._saved(), self._scratch()
 
     def backward(self, do: torch.dtype, dlast: torch.dtype | None) -> "Plan":
-        """Of the way back, given the types of the gradients of o and of the final state: looked up in less time than by its whole form."""
+        """Of the way back, given the types of the gradients of o and of the final state: looked up in less
+        time than by its whole form."""
         types = do, dlast
         plan = self.backwards.get(types)
         if plan is None:
@@ -178,27 +207,38 @@ class Plan:
 
     def types(self) -> dict[str, torch.dtype]:
         """Of all tensors that its kernels are given, by the names of their parameters."""
-        given = {name: dtype for name, dtype in zip((*GIVEN, *COTANGENTS), self.form.types, strict=True) if dtype is not None}
+        given = {
+            name: dtype
+            for name, dtype in zip((*GIVEN, *COTANGENTS), self.form.types, strict=True)
+            if dtype is not None
+        }
         if not self.back:
             made = {"o": given["v"]} | ({"last": torch.float32} if self.final else {})
             rooms = [self.saved]
         else:
-            made = {gradient: self.gradient_type(name, given[name]) for name, gradient in zip(GIVEN, GRADIENTS, strict=True) if name in given}
+            made = {
+                gradient: self.gradient_type(name, given[name])
+                for name, gradient in zip(GIVEN, GRADIENTS, strict=True)
+                if name in given
+            }
             made |= {} if self.solves else {"dwrites": made["dv"]}
             rooms = [self.saved, self.scratch]
         return given | made | {name: dtype for room in rooms for name, (_, dtype) in room.contents.items()}
 
     def gradient_type(self, name: str, dtype: torch.dtype) -> torch.dtype:
-        """In which kernels write the gradient of what is `GIVEN` in this one: exactly, where it is a part that other value heads add to."""
+        """In which kernels write the gradient of what is `GIVEN` in this one: exactly, where it is a part
+        that other value heads add to."""
         return torch.float32 if self.grouped and name in PER_KEY_HEAD else dtype
 
     def _saved(self) -> Room:
         chunk, by_chunk = self.launch.chunk, (self.batch, self.heads, self.chunks)
         exact, chunked = self.dtype == torch.float32, self.launch.schedule != "recurrent"
-        kept = chunked and (self.gradient or self.split)  # one kernel of the split schedule hands it to the next
+        # one kernel of the split schedule hands it to the next
+        kept = chunked and (self.gradient or self.split)
         decays = self.split and self.decay == "vector"
         wide_writes = self.fine_back or (self.fine and self.split)
-        again = not (self.split or self.solves or exact or self.decay == "vector")  # one product, cheaper than to write and read what came of it
+        # one product, cheaper than to write and read what came of it
+        again = not (self.split or self.solves or exact or self.decay == "vector")
 
         def keys(wanted: bool, length: int = self.length) -> tuple[tuple[int, ...], torch.dtype] | None:
             return ((self.batch, length, self.heads, self.key_dim), self.dtype) if wanted else None
@@ -206,12 +246,32 @@ class Plan:
         return Room(
             self.batch,
             {
-                "sums": ((*by_chunk, 2 if exact else 1, chunk), torch.float32) if self.decay == "scalar" and chunked else None,
-                "betas": ((*by_chunk, chunk), torch.float32) if self.update == "delta" and self.launch.schedule == "fused" else None,
+                "sums": (
+                    ((*by_chunk, 2 if exact else 1, chunk), torch.float32)
+                    if self.decay == "scalar" and chunked
+                    else None
+                ),
+                "betas": (
+                    ((*by_chunk, chunk), torch.float32)
+                    if self.update == "delta" and self.launch.schedule == "fused"
+                    else None
+                ),
                 "states": ((*by_chunk, self.key_dim, self.value_dim), self.dtype) if kept else None,
-                "writes": (self.values_shape, torch.float32 if wide_writes else self.dtype) if kept and self.solves else None,
-                "squares": ((*by_chunk, SQUARES[self.update][0], chunk, chunk), self.scores) if kept and not again else None,
-                "inverses": ((*by_chunk, 1 if exact else 2, chunk, chunk), self.dtype) if kept and self.solves and self.gradient else None,
+                "writes": (
+                    (self.values_shape, torch.float32 if wide_writes else self.dtype)
+                    if kept and self.solves
+                    else None
+                ),
+                "squares": (
+                    ((*by_chunk, SQUARES[self.update][0], chunk, chunk), self.scores)
+                    if kept and not again
+                    else None
+                ),
+                "inverses": (
+                    ((*by_chunk, 1 if exact else 2, chunk, chunk), self.dtype)
+                    if kept and self.solves and self.gradient
+                    else None
+                ),
                 "erasers": keys(self.solves and self.split),
                 "q_start": keys(decays, self.tokens),
                 "key_end": keys(decays),
@@ -226,12 +286,35 @@ class Plan:
         return Room(
             self.batch,
             {
-                "du": ((self.batch, self.chunks, self.heads, self.key_dim), torch.float32) if self.replicas else None,
-                "dsums": ((self.key_blocks, *by_chunk, 3, chunk), torch.float32) if self.decay == "scalar" else None,
+                "du": (
+                    ((self.batch, self.chunks, self.heads, self.key_dim), torch.float32)
+                    if self.replicas
+                    else None
+                ),
+                "dsums": (
+                    ((self.key_blocks, *by_chunk, 3, chunk), torch.float32)
+                    if self.decay == "scalar"
+                    else None
+                ),
                 "dstates": ((*by_chunk, self.key_dim, self.value_dim), self.dtype) if self.split else None,
-                "dsquares": ((*by_chunk, SQUARES[self.update][1], chunk, chunk), torch.float32 if self.fine else self.scores) if apart else None,
-                "dwrites": (self.values_shape, torch.float32 if self.fine_back else self.dtype) if self.split and self.solves else None,
-                "dbeta": ((self.key_blocks + 1, self.batch, self.length, self.heads), torch.float32) if apart and self.update == "delta" else None,
+                "dsquares": (
+                    (
+                        (*by_chunk, SQUARES[self.update][1], chunk, chunk),
+                        torch.float32 if self.fine else self.scores,
+                    )
+                    if apart
+                    else None
+                ),
+                "dwrites": (
+                    (self.values_shape, torch.float32 if self.fine_back else self.dtype)
+                    if self.split and self.solves
+                    else None
+                ),
+                "dbeta": (
+                    ((self.key_blocks + 1, self.batch, self.length, self.heads), torch.float32)
+                    if apart and self.update == "delta"
+                    else None
+                ),
             },
         )
 
@@ -244,4 +327,5 @@ class Plan:
 planned = cache(Plan)
 
 known: dict[Hashable, Plan] = {}
-"""For problems that were found right and are as kernels take them, by what they have in common: `Problem.signature`, and whether gradients are recorded."""
+"""For problems that were found right and are as kernels take them, by what they have in common:
+`Problem.signature`, and whether gradients are recorded."""

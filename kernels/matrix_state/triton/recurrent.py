@@ -1,4 +1,5 @@
-"""The recurrence as it is defined, token by token in one launch: for decoding, where there is no chunk to speak of and no gradient."""
+"""The recurrence as it is defined, token by token in one launch: for decoding, where there is no chunk to
+speak of and no gradient."""
 
 import triton
 import triton.language as tl
@@ -43,7 +44,9 @@ def recurrent(
                 state *= tl.exp2(decay_to_base_2(tl.load(g + decays + t // STEPS * g_stride)))
         k_t, write = row(k + keys, HK * K, t, ks, K), row(v + gates * V, H * V, t, vs, V)
         if UPDATE != "add":
-            recalled = tl.sum((before if P_BEFORE else state) * row(erase + keys, HK * K, t, ks, K)[:, None], axis=0)
+            recalled = tl.sum(
+                (before if P_BEFORE else state) * row(erase + keys, HK * K, t, ks, K)[:, None], axis=0
+            )
             if UPDATE == "delta":
                 write = tl.load(beta + gates + t * H).to(tl.float32) * (write - recalled)
             else:
@@ -53,7 +56,11 @@ def recurrent(
             q_t = row(q + queries, HK * K, t // STEPS, ks, K)
             o_t = scale * tl.sum((before if Q_BEFORE else state) * q_t[:, None], axis=0)
             if u is not None:
-                o_t += scale * tl.sum(q_t * k_t * tl.sum(load_bonus(u, bh, group, H, ks, K), axis=0), axis=0) * write
+                o_t += (
+                    scale
+                    * tl.sum(q_t * k_t * tl.sum(load_bonus(u, bh, group, H, ks, K), axis=0), axis=0)
+                    * write
+                )
             tl.store(o + outputs * V + t // STEPS * H * V + vs, o_t.to(o.dtype.element_ty), mask=vs < V)
     if last is not None:
         store_rows(last + bh * K * V, ks, K, V, vs, V, state)

@@ -1,4 +1,5 @@
-"""From tensors to launches. A kernel's parameters are looked up by name: a name means the same thing in all of them."""
+"""From tensors to launches. A kernel's parameters are looked up by name: a name means the same thing in all
+of them."""
 
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -9,13 +10,21 @@ from torch import Tensor
 
 from linbench.kernels.ahead import Launched, compile_together
 from linbench.kernels.matrix_state.problem import Tensors
-from linbench.kernels.matrix_state.triton import fused, launch, recurrent, split, split_backward, split_gradients
+from linbench.kernels.matrix_state.triton import (
+    fused,
+    launch,
+    recurrent,
+    split,
+    split_backward,
+    split_gradients,
+)
 from linbench.kernels.matrix_state.triton.bonus import bonus_gradient
 from linbench.kernels.matrix_state.triton.launch import Step
 from linbench.kernels.matrix_state.triton.plan import COTANGENTS, GIVEN, GRADIENTS, PER_KEY_HEAD, Plan, Room
 
 BONUS_KEYS, BONUS_PARTS, BONUS_WARPS = 16, 512, 4
-"""That one program adds up, that it reads at once, and that it has: few programs, so that each has much on its way."""
+"""That one program adds up, that it reads at once, and that it has: few programs, so that each has much on
+its way."""
 
 
 class Call:
@@ -47,7 +56,9 @@ class Call:
 
     def views(self) -> dict[str, Tensor]:
         """All tensors, for a kernel that is not compiled yet."""
-        return self.tensors | {name: room.view(memory, name) for room, memory in self.rooms for name in room.contents}
+        return self.tensors | {
+            name: room.view(memory, name) for room, memory in self.rooms for name in room.contents
+        }
 
     def run(self, steps: Iterable[Step]) -> None:
         """Launch one after the other."""
@@ -57,17 +68,30 @@ class Call:
 
 def by_row(plan: Plan, kernel: Any, *, back: bool = False) -> Step:
     """What goes through all tokens for every row."""
-    return Step(kernel, (plan.rows,), plan.values, warps=plan.launch.warps[back], stages=plan.launch.stages[back])
+    return Step(
+        kernel, (plan.rows,), plan.values, warps=plan.launch.warps[back], stages=plan.launch.stages[back]
+    )
 
 
 def by_chunk(plan: Plan, kernel: Any, **values: Any) -> Step:
     """What goes through all chunks side by side."""
-    return Step(kernel, (plan.chunks * plan.rows,), plan.values | values, warps=plan.launch.warps[1], registers=plan.launch.registers[1])
+    return Step(
+        kernel,
+        (plan.chunks * plan.rows,),
+        plan.values | values,
+        warps=plan.launch.warps[1],
+        registers=plan.launch.registers[1],
+    )
 
 
 def by_chunks(plan: Plan, kernel: Any, **values: Any) -> Step:
     """What goes through the tokens of several chunks of a scalar decay side by side."""
-    return Step(kernel, (-(-plan.chunks // plan.at_once) * plan.rows,), plan.values | values, warps=plan.launch.warps[1])
+    return Step(
+        kernel,
+        (-(-plan.chunks // plan.at_once) * plan.rows,),
+        plan.values | values,
+        warps=plan.launch.warps[1],
+    )
 
 
 def by_block(plan: Plan, kernel: Any, *, back: bool = False) -> Step:
@@ -75,7 +99,14 @@ def by_block(plan: Plan, kernel: Any, *, back: bool = False) -> Step:
     keys, values = plan.launch.walk_keys, plan.launch.walk_values
     grid = -(-plan.value_dim // values) * plan.rows, -(-plan.key_dim // keys)
     blocks = plan.values | {"BK": keys, "BV": values}
-    return Step(kernel, grid, blocks, warps=plan.launch.warps[0], stages=plan.launch.stages[back], registers=plan.launch.registers[0])
+    return Step(
+        kernel,
+        grid,
+        blocks,
+        warps=plan.launch.warps[0],
+        stages=plan.launch.stages[back],
+        registers=plan.launch.registers[0],
+    )
 
 
 @cache
@@ -90,7 +121,15 @@ def forward_steps(plan: Plan) -> tuple[Step, ...]:
     steps = [by_chunks(plan, split.decay_sums)] if plan.decay == "scalar" else []
     if decays or plan.solves:
         keys = min(plan.launch.key_block, launch.FEW_KEYS) if decays else plan.launch.key_block
-        steps.append(by_chunk(plan, split.prepare, BK=keys, BV=min(plan.launch.value_block, launch.FEW_VALUES), PREPARED=prepared))
+        steps.append(
+            by_chunk(
+                plan,
+                split.prepare,
+                BK=keys,
+                BV=min(plan.launch.value_block, launch.FEW_VALUES),
+                PREPARED=prepared,
+            )
+        )
     return *steps, by_block(plan, split.walk), by_chunk(plan, split.read, PREPARED=prepared)
 
 
@@ -99,8 +138,19 @@ def backward_steps(plan: Plan) -> tuple[Step, ...]:
     """The launches of backward."""
     steps = list(_split_backward(plan)) if plan.split else [by_row(plan, fused.backward, back=True)]
     if plan.replicas:
-        values = plan.values | {"parts": plan.batch // plan.replicas * plan.chunks, "KEYS": BONUS_KEYS, "AT_A_TIME": BONUS_PARTS}
-        steps.append(Step(bonus_gradient, (plan.replicas * plan.heads, -(-plan.key_dim // BONUS_KEYS)), values, warps=BONUS_WARPS))
+        values = plan.values | {
+            "parts": plan.batch // plan.replicas * plan.chunks,
+            "KEYS": BONUS_KEYS,
+            "AT_A_TIME": BONUS_PARTS,
+        }
+        steps.append(
+            Step(
+                bonus_gradient,
+                (plan.replicas * plan.heads, -(-plan.key_dim // BONUS_KEYS)),
+                values,
+                warps=BONUS_WARPS,
+            )
+        )
     return tuple(steps)
 
 
@@ -115,13 +165,20 @@ def _split_backward(plan: Plan) -> Iterator[Step]:
         yield by_block(plan, split_backward.walk_back, back=True)
         yield by_chunk(plan, split_backward.write_gradients)
     grid = plan.chunks * plan.rows, plan.key_blocks
-    yield Step(split_gradients.gradients, grid, plan.values, warps=plan.launch.warps[2], registers=plan.launch.registers[2])
+    yield Step(
+        split_gradients.gradients,
+        grid,
+        plan.values,
+        warps=plan.launch.warps[2],
+        registers=plan.launch.registers[2],
+    )
     if plan.decay == "scalar":
         yield by_chunks(plan, split_gradients.summed_gradients, P=plan.key_blocks)
 
 
 def compile_steps(plan: Plan) -> None:
-    """What the plan launches, side by side; and what the way back will from a gradient of o alone, if one is asked for."""
+    """What the plan launches, side by side; and what the way back will from a gradient of o alone, if one is
+    asked for."""
     plans = [plan]
     if plan.gradient and not plan.back:
         plans.append(plan.backward(plan.types()["o"], None))
@@ -136,11 +193,14 @@ def compile_steps(plan: Plan) -> None:
 def results(v: Tensor, plan: Plan) -> tuple[Tensor, Tensor | None]:
     """Places for o and, if it is wanted, for the final state."""
     o = v.new_empty((plan.batch, plan.tokens, plan.heads, plan.value_dim))
-    return o, v.new_empty((plan.batch, plan.heads, plan.key_dim, plan.value_dim), dtype=torch.float32) if plan.final else None
+    return o, v.new_empty(
+        (plan.batch, plan.heads, plan.key_dim, plan.value_dim), dtype=torch.float32
+    ) if plan.final else None
 
 
 def forward(tensors: Tensors, plan: Plan) -> tuple[Tensor, Tensor | None, Tensor]:
-    """o, the final state if it is wanted, and what `backward` needs if the plan is for a gradient: the room that it calls `saved`."""
+    """o, the final state if it is wanted, and what `backward` needs if the plan is for a gradient: the room
+    that it calls `saved`."""
     if not plan.compiled:
         compile_steps(plan)
     call = Call()
@@ -153,14 +213,19 @@ def forward(tensors: Tensors, plan: Plan) -> tuple[Tensor, Tensor | None, Tensor
     return o, last, saved
 
 
-def backward(tensors: Tensors, saved: Tensor, do: Tensor, dlast: Tensor | None, plan: Plan) -> list[Tensor | None]:
+def backward(
+    tensors: Tensors, saved: Tensor, do: Tensor, dlast: Tensor | None, plan: Plan
+) -> list[Tensor | None]:
     """Gradients of the tensors, None for what was not given. The plan is one for `backward`."""
     if not plan.compiled:
         compile_steps(plan)
     call = Call()
     call.place(GIVEN, tensors)
     call.place(COTANGENTS, (do, dlast))
-    made = [None if x is None else _place_of_gradient(name, call.tensors[name], plan) for name, x in zip(GIVEN, tensors, strict=True)]
+    made = [
+        None if x is None else _place_of_gradient(name, call.tensors[name], plan)
+        for name, x in zip(GIVEN, tensors, strict=True)
+    ]
     call.place(GRADIENTS, made)
     if not plan.solves:
         call.place(("dwrites",), (made[2],))
@@ -174,7 +239,10 @@ def backward(tensors: Tensors, saved: Tensor, do: Tensor, dlast: Tensor | None, 
         torch.sum(plan.scratch.view(scratch, "dbeta"), dim=0, dtype=dbeta.dtype, out=dbeta)
     if plan.grouped:
         shared = [x if name in PER_KEY_HEAD else None for name, x in zip(GIVEN, tensors, strict=True)]
-        made = [dx if x is None or dx is None else _per_key_head(dx, x) for x, dx in zip(shared, made, strict=True)]
+        made = [
+            dx if x is None or dx is None else _per_key_head(dx, x)
+            for x, dx in zip(shared, made, strict=True)
+        ]
     return made
 
 

@@ -1,10 +1,21 @@
-"""What tokens of a chunk are to each other: scores, their gradients, and the triangular inverse. A chunk has C = 2^LEVELS tokens, t [C]."""
+"""What tokens of a chunk are to each other: scores, their gradients, and the triangular inverse. A chunk has
+C = 2^LEVELS tokens, t [C]."""
 
 import triton
 import triton.language as tl
 
 from linbench.kernels.matrix_state.triton.decay import between, later_half, pairs, to_middle
-from linbench.kernels.matrix_state.triton.tiles import dot, exact_dot, fine_dot, halved, load_square_transposed, product_onto, rounded, store_square, wide_dot
+from linbench.kernels.matrix_state.triton.tiles import (
+    dot,
+    exact_dot,
+    fine_dot,
+    halved,
+    load_square_transposed,
+    product_onto,
+    rounded,
+    store_square,
+    wide_dot,
+)
 
 
 @triton.jit
@@ -20,7 +31,9 @@ def exact_scores(p, y_t, DT: tl.constexpr):
 @triton.jit
 def own_scores(q, key, t):
     """[C, C]: q_i . key_i, on the diagonal."""
-    return tl.where(t[:, None] == t[None, :], tl.sum(q.to(tl.float32) * key.to(tl.float32), axis=1)[:, None], 0.0)
+    return tl.where(
+        t[:, None] == t[None, :], tl.sum(q.to(tl.float32) * key.to(tl.float32), axis=1)[:, None], 0.0
+    )
 
 
 @triton.jit
@@ -34,11 +47,18 @@ def scores(
     q, p, key, k, g, scale, t, C: tl.constexpr, LEVELS: tl.constexpr, DECAY: tl.constexpr, Q: tl.constexpr, P: tl.constexpr, TWO: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """[C, C] four times: scale q_i . key_j and p_i . key_j, scale q_i . k_j and p_i . k_j, with what has decayed from j to i, zero where i does not see j.
+    """[C, C] four times: scale q_i . key_j and p_i . key_j, scale q_i . k_j and p_i . k_j, with what has
+    decayed from j to i, zero where i does not see j.
 
-    Q and P say which readers are wanted, TWO whether k is another key. q sees its own token unless it reads BEFORE it, p never does.
+    Q and P say which readers are wanted, TWO whether k is another key. q sees its own token unless it reads
+    BEFORE it, p never does.
     """
-    a_q, a_p, a_qk, a_pk = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
+    a_q, a_p, a_qk, a_pk = (
+        tl.zeros([C, C], tl.float32),
+        tl.zeros([C, C], tl.float32),
+        tl.zeros([C, C], tl.float32),
+        tl.zeros([C, C], tl.float32),
+    )
     if DECAY == "vector":
         if Q and not Q_BEFORE:
             a_q += own_scores(q, key, t)
@@ -80,9 +100,11 @@ def scores(
 def score_gradient(
     x, z, g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr
 ):  # fmt: skip
-    """[C, C] (TRANSPOSED: its transpose): factor times the gradient of the products under `scores`, but for a vector decay, which has its part in every level.
+    """[C, C] (TRANSPOSED: its transpose): factor times the gradient of the products under `scores`, but for a
+    vector decay, which has its part in every level.
 
-    x: [C, V], gradient of what was read; z: [C, V], what was written, which counts to 16 bits if it is not transposed and has them.
+    x: [C, V], gradient of what was read; z: [C, V], what was written, which counts to 16 bits if it is not
+        transposed and has them.
     """
     if TRANSPOSED:
         a = dot(z, tl.trans(x), DT)
@@ -95,8 +117,19 @@ def score_gradient(
 
 
 @triton.jit
-def decayed(a, g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr):
-    """factor a [C, C] (TRANSPOSED: its transpose), but for a vector decay with what is left `between` tokens, and zero where i does not see j."""
+def decayed(
+    a,
+    g,
+    factor,
+    t,
+    DECAY: tl.constexpr,
+    BEFORE: tl.constexpr,
+    STRICT: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
+    DT: tl.constexpr,
+):
+    """factor a [C, C] (TRANSPOSED: its transpose), but for a vector decay with what is left `between` tokens,
+    and zero where i does not see j."""
     if DECAY == "vector":
         a = factor * a
     else:
@@ -109,7 +142,10 @@ def both_decayed(
     a, a_t, g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr, FINE: tl.constexpr, FINE_T: tl.constexpr, DT: tl.constexpr
 ):  # fmt: skip
     """a [C, C] and its transpose, each `decayed` and, but for a vector decay, `rounded`."""
-    a, a_t = decayed(a, g, factor, t, DECAY, BEFORE, STRICT, False, DT), decayed(a_t, g, factor, t, DECAY, BEFORE, STRICT, True, DT)
+    a, a_t = (
+        decayed(a, g, factor, t, DECAY, BEFORE, STRICT, False, DT),
+        decayed(a_t, g, factor, t, DECAY, BEFORE, STRICT, True, DT),
+    )
     return rounded(a, FINE or DECAY == "vector", DT), rounded(a_t, FINE_T or DECAY == "vector", DT)
 
 
@@ -121,7 +157,8 @@ def with_transposed(a, b_t, t):
 
 @triton.jit
 def met(reader, written, left, level, t):
-    """[C, K]: what tokens are to those of the other half of a level: of the later half what reads, of the earlier what is written.
+    """[C, K]: what tokens are to those of the other half of a level: of the later half what reads, of the
+    earlier what is written.
 
     left: what decays `to_middle`.
     """
@@ -130,14 +167,16 @@ def met(reader, written, left, level, t):
 
 @triton.jit
 def with_pairs(of_reader, of_written, more, left, level, t):
-    """Gradients [C, K] of what reads and of what is written, with those `more` [C, K] from the pairs of one level."""
+    """Gradients [C, K] of what reads and of what is written, with those `more` [C, K] from the pairs of one
+    level."""
     later, more = later_half(level, t), left * more
     return tl.where(later, of_reader + more, of_reader), tl.where(later, of_written, of_written + more)
 
 
 @triton.jit
 def from_pairs(da, factor, level, t, DT: tl.constexpr, onto=None):
-    """[C, K]: what the pairs of one level give with gradients da [C, C] of their scores, those of later tokens below the diagonal, to a `met` factor."""
+    """[C, K]: what the pairs of one level give with gradients da [C, C] of their scores, those of later
+    tokens below the diagonal, to a `met` factor."""
     return wide_dot(tl.where(pairs(level, t), da, 0.0), factor, DT, onto)
 
 
@@ -146,7 +185,8 @@ def key_gradients(
     q, p, key, k, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, dq, dp, g, t, LEVELS: tl.constexpr, DECAY: tl.constexpr, P: tl.constexpr, TWO: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """dq and dp [C, K] with what comes through `scores`, and what comes to key and k. Each da, dl is a `score_gradient`, each _t its transpose."""
+    """dq and dp [C, K] with what comes through `scores`, and what comes to key and k. Each da, dl is a
+    `score_gradient`, each _t its transpose."""
     dkey, dk = tl.zeros(dq.shape, tl.float32), tl.zeros(dq.shape, tl.float32)
     if DECAY == "vector":
         if not Q_BEFORE:
@@ -158,8 +198,14 @@ def key_gradients(
                 dq += own * k
                 dk += own * q
         da = with_transposed(da, da_t, t)
-        if TWO:  # q and key fill one factor, p and k the other: what gives to both p and key, or to q and k, is of two scores
-            dl, da_k, dl_k = with_transposed(dl, da_kt, t), with_transposed(da_k, dl_t, t), with_transposed(dl_k, dl_kt, t)
+        # q and key fill one factor, p and k the other: what gives to both p and key, or to q and k, is of two
+        # scores
+        if TWO:
+            dl, da_k, dl_k = (
+                with_transposed(dl, da_kt, t),
+                with_transposed(da_k, dl_t, t),
+                with_transposed(dl_k, dl_kt, t),
+            )
         else:
             dl = with_transposed(dl, dl_t, t)
         for level in range(0, LEVELS):
@@ -171,10 +217,19 @@ def key_gradients(
             if TWO:
                 second = met(p, k, left_p, level, t)
                 more = from_pairs(da_k, second, level, t, DT, more)
-                dp, dk = with_pairs(dp, dk, from_pairs(dl, first, level, t, DT, from_pairs(dl_k, second, level, t, DT)), left_p, level, t)
+                dp, dk = with_pairs(
+                    dp,
+                    dk,
+                    from_pairs(dl, first, level, t, DT, from_pairs(dl_k, second, level, t, DT)),
+                    left_p,
+                    level,
+                    t,
+                )
             dq, dkey = with_pairs(dq, dkey, more, left, level, t)
             if P and not TWO:
-                dp, dkey = with_pairs(dp, dkey, from_pairs(dl, met(p, key, left_p, level, t), level, t, DT), left_p, level, t)
+                dp, dkey = with_pairs(
+                    dp, dkey, from_pairs(dl, met(p, key, left_p, level, t), level, t, DT), left_p, level, t
+                )
     else:
         dq, dkey = fine_dot(da, key, DT, dq), dot(da_t, q, DT, dkey)
         if P:
@@ -187,9 +242,11 @@ def key_gradients(
 
 @triton.jit
 def unit_triangular_inverse(lower, t, LEVELS: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr):
-    """(I + lower)^-1 for a strictly lower triangular [C, C], by blockwise substitution; up to 16 tokens in the diagonal blocks alone.
+    """(I + lower)^-1 for a strictly lower triangular [C, C], by blockwise substitution; up to 16 tokens in
+    the diagonal blocks alone.
 
-    Every factor is a true inverse, so near-parallel keys with beta near two lose nothing, as they do by repeated squaring.
+    Every factor is a true inverse, so near-parallel keys with beta near two lose nothing, as they do by
+    repeated squaring.
     """
     i, blocks = tl.arange(0, 16), diagonal_blocks(lower)
     apart = i[:, None] ^ i[None, :]
@@ -199,11 +256,14 @@ def unit_triangular_inverse(lower, t, LEVELS: tl.constexpr, FINE: tl.constexpr, 
 
 
 @triton.jit
-def substituted(x, lower, apart, FIRST: tl.constexpr, END: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr):
+def substituted(
+    x, lower, apart, FIRST: tl.constexpr, END: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr
+):
     """x [.., S, S], which inverts diagonal blocks of 2^FIRST tokens of I + lower, taken to those of 2^END.
 
-    With X the inverse of the blocks of s tokens and M what `lower` holds between the two of each 2s, that of 2s is X - X M X. The left
-    product comes first: what comes out of it stays in its warp to be a left factor, and M can be read before X is known.
+    With X the inverse of the blocks of s tokens and M what `lower` holds between the two of each 2s, that of
+    2s is X - X M X. The left product comes first: what comes out of it stays in its warp to be a left factor,
+    and M can be read before X is known.
     """
     for level in tl.static_range(FIRST, END):
         x -= exact_dot(exact_dot(x, tl.where((apart >> level) == 1, lower, 0.0), FINE, DT), x, FINE, DT)
@@ -212,10 +272,13 @@ def substituted(x, lower, apart, FIRST: tl.constexpr, END: tl.constexpr, FINE: t
 
 @triton.jit
 def diagonal_blocks(a):
-    """[C / 16, 16, 16] of a [C, C]: tensor cores are given a warp for every block, which waits for no other."""
+    """[C / 16, 16, 16] of a [C, C]: tensor cores are given a warp for every block, which waits for no
+    other."""
     N: tl.constexpr = a.shape[0] // 16
     n = tl.arange(0, N)[:, None, None, None]
-    return tl.sum(tl.where(n == tl.arange(0, N)[None, None, :, None], tl.reshape(a, [N, 16, N, 16]), 0.0), axis=2)
+    return tl.sum(
+        tl.where(n == tl.arange(0, N)[None, None, :, None], tl.reshape(a, [N, 16, N, 16]), 0.0), axis=2
+    )
 
 
 @triton.jit
@@ -223,12 +286,15 @@ def block_diagonal(blocks):
     """[C, C] with `diagonal_blocks` [C / 16, 16, 16], and zeros."""
     N: tl.constexpr = blocks.shape[0]
     n = tl.arange(0, N)[:, None, None, None]
-    return tl.reshape(tl.where(n == tl.arange(0, N)[None, None, :, None], blocks[:, :, None, :], 0.0), [N * 16, N * 16])
+    return tl.reshape(
+        tl.where(n == tl.arange(0, N)[None, None, :, None], blocks[:, :, None, :], 0.0), [N * 16, N * 16]
+    )
 
 
 @triton.jit
 def inverse_dot(x, b, DT: tl.constexpr):
-    """x @ b for an inverse x [C, C] in float32, whose rounding would be amplified when keys are near-parallel: to 16 bits beside 16-bit inputs."""
+    """x @ b for an inverse x [C, C] in float32, whose rounding would be amplified when keys are
+    near-parallel: to 16 bits beside 16-bit inputs."""
     if DT == tl.float32:
         product = exact_dot(x, b.to(DT), False, DT)
     else:

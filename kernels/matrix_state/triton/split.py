@@ -1,8 +1,10 @@
-"""The split schedule, forward: what needs no state runs for all chunks at once, and only the state itself is handed from chunk to chunk.
+"""The split schedule, forward: what needs no state runs for all chunks at once, and only the state itself is
+handed from chunk to chunk.
 
-`prepare`, `walk`, `read`. With neither a vector decay nor two keys `read`, which has q at hand, computes its scores; then, unless writes depend
-on the state, there is nothing to prepare. Solving ahead of the state takes its part of the writes out: z = U - W S with U = X beta v, W = X beta e^G p
-(delta), or U = X A_ak v, W = -X e^G a. What is handed on and read has its vector decay by then, so that for the state itself there is
+`prepare`, `walk`, `read`. With neither a vector decay nor two keys `read`, which has q at hand, computes its
+scores; then, unless writes depend on the state, there is nothing to prepare. Solving ahead of the state takes
+its part of the writes out: z = U - W S with U = X beta v, W = X beta e^G p (delta), or U = X A_ak v, W = -X
+e^G a. What is handed on and read has its vector decay by then, so that for the state itself there is
 none: INSIDE is the decay that is left.
 """
 
@@ -31,7 +33,17 @@ from linbench.kernels.matrix_state.triton.decay import (
     whole_decay,
 )
 from linbench.kernels.matrix_state.triton.scores import inverse_dot, own_scores, scores, store_inverse
-from linbench.kernels.matrix_state.triton.tiles import dot, fine_dot, load_rows, load_square, load_transposed, rounded, store_rows, store_square, token_of
+from linbench.kernels.matrix_state.triton.tiles import (
+    dot,
+    fine_dot,
+    load_rows,
+    load_square,
+    load_transposed,
+    rounded,
+    store_rows,
+    store_square,
+    token_of,
+)
 
 
 @triton.jit
@@ -39,14 +51,17 @@ def query_scores(
     q, y, g, sums, scale, chunk, rows, T, stride, g_stride, K,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, DECAY: tl.constexpr, Q_BEFORE: tl.constexpr, STEPS: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """[C, C]: q's scores of y, times scale. Of one key at a time: with two in a loop, Triton 3.6 was seen to get float32 wrong."""
+    """[C, C]: q's scores of y, times scale. Of one key at a time: with two in a loop, Triton 3.6 was seen to
+    get float32 wrong."""
     a = tl.zeros([C, C], tl.float32)
     for block in range(0, tl.cdiv(K, BK)):
         ks = block * BK + tl.arange(0, BK)
         q_n = load_rows(q, token_of(rows, T, Q_BEFORE, STEPS), T // STEPS, stride, ks, K).to(DT)
         y_n = load_rows(y, rows, T, stride, ks, K).to(DT)
         g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, STEPS, DT)
-        part, _p, _qk, _pk = scores(q_n, q_n, y_n, y_n, g_n, scale, rows, C, LEVELS, DECAY, True, False, False, Q_BEFORE, Q_BEFORE, DT)
+        part, _p, _qk, _pk = scores(
+            q_n, q_n, y_n, y_n, g_n, scale, rows, C, LEVELS, DECAY, True, False, False, Q_BEFORE, Q_BEFORE, DT
+        )
         a += part
     return a
 
@@ -72,11 +87,13 @@ def prepare(
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, PREPARED: tl.constexpr, SAVE: tl.constexpr,
     FINE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N of every B H), for a vector decay, or where writes depend on the state: all of a chunk that needs no state.
+    """Grid (N of every B H), for a vector decay, or where writes depend on the state: all of a chunk that
+    needs no state.
 
-    q's scores if they are to be PREPARED, and of a low-rank update p's of k (in `squares`). Of a vector decay q since the chunk's start and
-    keys up to its end [B, T, H, K], and what it keeps [B, H, N, K]. Of writes that depend on the state the inverse (SAVE: only backward reads
-    it), and U [B, T, H, V] (in `writes`) and W [B, T, H, K].
+    q's scores if they are to be PREPARED, and of a low-rank update p's of k (in `squares`). Of a vector decay
+    q since the chunk's start and keys up to its end [B, T, H, K], and what it keeps [B, H, N, K]. Of writes
+    that depend on the state the inverse (SAVE: only backward reads it), and U [B, T, H, V] (in `writes`) and
+    W [B, T, H, K].
     """
     n, bh = place_in_grid(tl.cdiv(T, C))
     keys, gates = place(bh, T, H, HK, K)
@@ -88,7 +105,12 @@ def prepare(
     if DECAY != "none":
         g += decays
     TOGETHER: tl.constexpr = UPDATE != "low_rank" or DT != tl.float32  # as for `query_scores`
-    a_q, a_p, a_qk, a_pk = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
+    a_q, a_p, a_qk, a_pk = (
+        tl.zeros([C, C], tl.float32),
+        tl.zeros([C, C], tl.float32),
+        tl.zeros([C, C], tl.float32),
+        tl.zeros([C, C], tl.float32),
+    )
     for block in range(0, tl.cdiv(K, BK)):
         ks = block * BK + tl.arange(0, BK)
         q_n = load_rows(q + queries, tokens, T // STEPS, HK * K, ks, K).to(DT)
@@ -100,11 +122,24 @@ def prepare(
         if ERASE:
             p_n = load_rows(p + keys, rows, T, HK * K, ks, K).to(DT)
         if DECAY == "vector":
-            store_rows(q_start + outputs * K, tokens, T // STEPS, H * K, ks, K, keys_from_start(q_n, g_n, rows, DECAY, Q_BEFORE, False, DT))
-            store_rows(key_end + gates * K, rows, T, H * K, ks, K, keys_to_end(key, g_n, rows, DECAY, False, DT))
+            store_rows(
+                q_start + outputs * K,
+                tokens,
+                T // STEPS,
+                H * K,
+                ks,
+                K,
+                keys_from_start(q_n, g_n, rows, DECAY, Q_BEFORE, False, DT),
+            )
+            store_rows(
+                key_end + gates * K, rows, T, H * K, ks, K, keys_to_end(key, g_n, rows, DECAY, False, DT)
+            )
             if UPDATE == "low_rank":
-                store_rows(k_end + gates * K, rows, T, H * K, ks, K, keys_to_end(k_n, g_n, rows, DECAY, False, DT))
-            tl.store(kept + chunk * K + ks, kept_rows(g_n, 0), mask=ks < K, eviction_policy="evict_last")  # every step of a walk waits for it
+                store_rows(
+                    k_end + gates * K, rows, T, H * K, ks, K, keys_to_end(k_n, g_n, rows, DECAY, False, DT)
+                )
+            # every step of a walk waits for it
+            tl.store(kept + chunk * K + ks, kept_rows(g_n, 0), mask=ks < K, eviction_policy="evict_last")
         of_q, of_p, of_qk, of_pk = scores(
             q_n, p_n, key, k_n, g_n, scale, rows, C, LEVELS, DECAY,
             PREPARED and TOGETHER, UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT,
@@ -113,8 +148,46 @@ def prepare(
         if u is not None:
             a_q += scale * own_scores(q_n, k_n * load_bonus(u, bh, group, H, ks, K), rows)
     if not TOGETHER:
-        a_q = query_scores(q + queries, b + keys, g, sums, scale, chunk, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, STEPS, DT)
-        a_qk = query_scores(q + queries, k + keys, g, sums, scale, chunk, rows, T, HK * K, g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, STEPS, DT)
+        a_q = query_scores(
+            q + queries,
+            b + keys,
+            g,
+            sums,
+            scale,
+            chunk,
+            rows,
+            T,
+            HK * K,
+            g_stride,
+            K,
+            C,
+            LEVELS,
+            BK,
+            DECAY,
+            Q_BEFORE,
+            STEPS,
+            DT,
+        )
+        a_qk = query_scores(
+            q + queries,
+            k + keys,
+            g,
+            sums,
+            scale,
+            chunk,
+            rows,
+            T,
+            HK * K,
+            g_stride,
+            K,
+            C,
+            LEVELS,
+            BK,
+            DECAY,
+            Q_BEFORE,
+            STEPS,
+            DT,
+        )
     if UPDATE == "low_rank":
         store_square(stored_scores(squares, chunk, 1, C, UPDATE), C, a_qk)
         store_square(stored_scores(squares, chunk, 2, C, UPDATE), C, a_pk)
@@ -132,7 +205,9 @@ def prepare(
             ks = block * BK + tl.arange(0, BK)
             p_n = load_rows((p if ERASE else k) + keys, rows, T, HK * K, ks, K).to(DT)
             g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, STEPS, DT)
-            recall = values_from_start(keys_from_start(p_n, g_n, rows, DECAY, P_BEFORE, False, DT), g_n, 1.0, DECAY, P_BEFORE, DT)
+            recall = values_from_start(
+                keys_from_start(p_n, g_n, rows, DECAY, P_BEFORE, False, DT), g_n, 1.0, DECAY, P_BEFORE, DT
+            )
             store_rows(erasers + gates * K, rows, T, H * K, ks, K, inverse_dot(x, recall.to(DT), DT))
         for block in range(0, tl.cdiv(V, BV)):
             vs = block * BV + tl.arange(0, BV)
@@ -149,8 +224,8 @@ def walk(
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, STATE: tl.constexpr,
     FINE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (V / BV of every B H, K / BK): the state at the start of every chunk. Where writes depend on the state, writes z where U was, too, and
-    BK is all of K."""
+    """Grid (V / BV of every B H, K / BK): the state at the start of every chunk. Where writes depend on the
+    state, writes z where U was, too, and BK is all of K."""
     block, bh = place_in_grid(tl.cdiv(V, BV))
     vs = block * BV + tl.arange(0, BV)
     keys, gates = place(bh, T, H, HK, K)
@@ -166,12 +241,17 @@ def walk(
     if STATE:
         state += load_rows(first + bh * K * V, ks, K, V, vs, V)
     if DECAY == "vector":  # loaded two chunks ahead: what multiplies a sum, Triton does not load ahead
-        ahead = tl.join(whole_decay(sums, kept, bh * N, ks, K, C, DECAY, DT), whole_decay(sums, kept, bh * N + tl.minimum(1, N - 1), ks, K, C, DECAY, DT))
+        ahead = tl.join(
+            whole_decay(sums, kept, bh * N, ks, K, C, DECAY, DT),
+            whole_decay(sums, kept, bh * N + tl.minimum(1, N - 1), ks, K, C, DECAY, DT),
+        )
     for n in range(0, N):
         rows = n * C + tl.arange(0, C)
         if DECAY == "vector":
             decay, later = tl.split(ahead)
-            ahead = tl.join(later, whole_decay(sums, kept, bh * N + tl.minimum(n + 2, N - 1), ks, K, C, DECAY, DT))
+            ahead = tl.join(
+                later, whole_decay(sums, kept, bh * N + tl.minimum(n + 2, N - 1), ks, K, C, DECAY, DT)
+            )
         else:
             decay = whole_decay(sums, kept, bh * N + n, ks, K, C, DECAY, DT)
         store_rows(states + (bh * N + n) * K * V, ks, K, V, vs, V, state)
@@ -212,7 +292,26 @@ def read(
     if PREPARED:
         a_q = load_square(stored_scores(squares, chunk, 0, C, UPDATE), C)
     else:
-        a_q = query_scores(q + queries, k + keys, sums, sums, scale, chunk, rows, T, HK * K, 0, K, C, LEVELS, BK, DECAY, Q_BEFORE, STEPS, DT)
+        a_q = query_scores(
+            q + queries,
+            k + keys,
+            sums,
+            sums,
+            scale,
+            chunk,
+            rows,
+            T,
+            HK * K,
+            0,
+            K,
+            C,
+            LEVELS,
+            BK,
+            DECAY,
+            Q_BEFORE,
+            STEPS,
+            DT,
+        )
         if SAVE:
             store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, a_q)
     g_n = scalar_decay(sums, chunk, C, DECAY, DT)
@@ -226,7 +325,12 @@ def read(
             else:
                 q_n = load_rows(q + queries, tokens, T // STEPS, HK * K, ks, K).to(DT)
             o_n += recalled(q_n, load_rows(states, ks, K, V, vs, V), g_n, scale, rows, INSIDE, Q_BEFORE, DT)
-        o_n = fine_dot(rounded(a_q, FINE, DT), load_rows((v if UPDATE == "add" else writes) + gates * V, rows, T, H * V, vs, V), DT, o_n)
+        o_n = fine_dot(
+            rounded(a_q, FINE, DT),
+            load_rows((v if UPDATE == "add" else writes) + gates * V, rows, T, H * V, vs, V),
+            DT,
+            o_n,
+        )
         if UPDATE == "low_rank":
             a_qk = load_square(stored_scores(squares, chunk, 1, C, UPDATE), C)
             o_n = dot(a_qk, load_rows(v + gates * V, rows, T, H * V, vs, V), DT, o_n)

@@ -1,5 +1,6 @@
-"""The split schedule, backward: `write_gradients`, `walk_back`, `value_gradients`; where writes do not depend on the state, nor then the gradient of the state
-on theirs: `walk_back`, `write_gradients`. Then comes `split_gradients`; JOINED, that does the rest for all keys of a chunk, after `walk_back` alone."""
+"""The split schedule, backward: `write_gradients`, `walk_back`, `value_gradients`; where writes do not depend
+on the state, nor then the gradient of the state on theirs: `walk_back`, `write_gradients`. Then comes
+`split_gradients`; JOINED, that does the rest for all keys of a chunk, after `walk_back` alone."""
 
 import triton
 import triton.language as tl
@@ -37,9 +38,11 @@ def write_gradients(
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr, STEPS: tl.constexpr,
     FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N of every B H): what the outputs of their own chunk give to the writes z, and to q's scores of key and of k.
+    """Grid (N of every B H): what the outputs of their own chunk give to the writes z, and to q's scores of
+    key and of k.
 
-    Where writes do not depend on the state, after `walk_back`, and with what outputs of later chunks give: all of dv.
+    Where writes do not depend on the state, after `walk_back`, and with what outputs of later chunks give:
+    all of dv.
     """
     n, bh = place_in_grid(tl.cdiv(T, C))
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
@@ -59,15 +62,27 @@ def write_gradients(
         do_n = load_rows(do + outputs * V, tokens, T // STEPS, H * V, vs, V).to(DT)
         dz = fine_dot(a_t, do_n, DT)
         if UPDATE == "add":
-            dz += later_readings(key, key_stride, dstates + chunk * K * V, g_n, rows, vs, T, K, V, BK, INSIDE, DT)
+            dz += later_readings(
+                key, key_stride, dstates + chunk * K * V, g_n, rows, vs, T, K, V, BK, INSIDE, DT
+            )
         store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dz)
-        z = rounded(load_rows((v if UPDATE == "add" else writes) + gates * V, rows, T, H * V, vs, V), FINE_BACK, DT)
+        z = rounded(
+            load_rows((v if UPDATE == "add" else writes) + gates * V, rows, T, H * V, vs, V), FINE_BACK, DT
+        )
         da = fine_dot(do_n, tl.trans(z), DT, da)
         if UPDATE == "low_rank":
             da_k = dot(do_n, tl.trans(load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)), DT, da_k)
-    store_square(stored_gradients(dsquares, chunk, 0, C, UPDATE), C, decayed(da, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, False, DT))
+    store_square(
+        stored_gradients(dsquares, chunk, 0, C, UPDATE),
+        C,
+        decayed(da, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, False, DT),
+    )
     if UPDATE == "low_rank":
-        store_square(stored_gradients(dsquares, chunk, 2, C, UPDATE), C, decayed(da_k, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, False, DT))
+        store_square(
+            stored_gradients(dsquares, chunk, 2, C, UPDATE),
+            C,
+            decayed(da_k, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, False, DT),
+        )
 
 
 @triton.jit
@@ -77,8 +92,8 @@ def walk_back(
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr,
     STEPS: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr, JOINED: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (V / BV of every B H, K / BK): the gradient of the state at the end of every chunk. Where writes depend on the state, all of the
-    gradient of the writes z, too, and BK is all of K."""
+    """Grid (V / BV of every B H, K / BK): the gradient of the state at the end of every chunk. Where writes
+    depend on the state, all of the gradient of the writes z, too, and BK is all of K."""
     block, bh = place_in_grid(tl.cdiv(V, BV))
     vs = block * BV + tl.arange(0, BV)
     keys, gates = place(bh, T, H, HK, K)
@@ -94,7 +109,10 @@ def walk_back(
         dstate += load_rows(dlast + bh * K * V, ks, K, V, vs, V)
     if DECAY == "vector":  # loaded two chunks ahead: what multiplies a sum, Triton does not load ahead
         last = bh * N + N - 1
-        ahead = tl.join(whole_decay(sums, kept, last, ks, K, C, DECAY, DT), whole_decay(sums, kept, last - tl.minimum(1, N - 1), ks, K, C, DECAY, DT))
+        ahead = tl.join(
+            whole_decay(sums, kept, last, ks, K, C, DECAY, DT),
+            whole_decay(sums, kept, last - tl.minimum(1, N - 1), ks, K, C, DECAY, DT),
+        )
     if UPDATE != "add":  # nor what a product is added to, nor what has to be rounded for one
         if JOINED:
             next_a_t = load_square_transposed(stored_scores(squares, bh * N + N - 1, 0, C, UPDATE), C)
@@ -106,14 +124,26 @@ def walk_back(
         tokens = token_of(rows, T, Q_BEFORE, STEPS)
         if DECAY == "vector":
             decay, later = tl.split(ahead)
-            ahead = tl.join(later, whole_decay(sums, kept, bh * N + tl.maximum(n - 2, 0), ks, K, C, DECAY, DT))
+            ahead = tl.join(
+                later, whole_decay(sums, kept, bh * N + tl.maximum(n - 2, 0), ks, K, C, DECAY, DT)
+            )
         else:
             decay = whole_decay(sums, kept, bh * N + n, ks, K, C, DECAY, DT)
         if UPDATE != "add":
             if JOINED:
-                a_t, next_a_t = next_a_t, load_square_transposed(stored_scores(squares, bh * N + tl.maximum(n - 1, 0), 0, C, UPDATE), C)
+                a_t, next_a_t = (
+                    next_a_t,
+                    load_square_transposed(
+                        stored_scores(squares, bh * N + tl.maximum(n - 1, 0), 0, C, UPDATE), C
+                    ),
+                )
             else:
-                dwrite, next_dwrite = next_dwrite, load_rows(dwrites + gates * V, tl.maximum(n - 1, 0) * C + tl.arange(0, C), T, H * V, vs, V)
+                dwrite, next_dwrite = (
+                    next_dwrite,
+                    load_rows(
+                        dwrites + gates * V, tl.maximum(n - 1, 0) * C + tl.arange(0, C), T, H * V, vs, V
+                    ),
+                )
         store_rows(dstates + (bh * N + n) * K * V, ks, K, V, vs, V, dstate)
         q_t = load_transposed(q, tokens, T // STEPS, key_stride, ks, K).to(DT)
         do_n = load_rows(do + outputs * V, tokens, T // STEPS, H * V, vs, V)
@@ -124,9 +154,13 @@ def walk_back(
                 dwrite = fine_dot(a_t, do_n.to(DT), DT)
             dz = dwrite + taken_over(key_n, dstate, g_n, rows, INSIDE, DT)
             store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dz)
-        dstate = looked_at(whole(dstate, decay, DECAY), q_t, do_n, g_n, g_n, scale, rows, INSIDE, Q_BEFORE, False, DT)
+        dstate = looked_at(
+            whole(dstate, decay, DECAY), q_t, do_n, g_n, g_n, scale, rows, INSIDE, Q_BEFORE, False, DT
+        )
         if UPDATE != "add":
-            dstate -= fine_dot(load_transposed(erasers + gates * K, rows, T, H * K, ks, K), rounded(dz, FINE_BACK, DT), DT)
+            dstate -= fine_dot(
+                load_transposed(erasers + gates * K, rows, T, H * K, ks, K), rounded(dz, FINE_BACK, DT), DT
+            )
     if STATE:
         store_rows(dfirst + bh * K * V, ks, K, V, vs, V, dstate)
 
@@ -138,9 +172,11 @@ def value_gradients(
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr,
     STEPS: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N of every B H), where writes depend on the state: what the gradient of the writes gives to the values, and to p's scores of key and of k.
+    """Grid (N of every B H), where writes depend on the state: what the gradient of the writes gives to the
+    values, and to p's scores of key and of k.
 
-    Leaves the gradient of what p reads where that of the writes was, and the values' part of that of beta beside those of blocks of keys.
+    Leaves the gradient of what p reads where that of the writes was, and the values' part of that of beta
+    beside those of blocks of keys.
     """
     n, bh = place_in_grid(tl.cdiv(T, C))
     keys, gates = place(bh, T, H, HK, K)
@@ -154,7 +190,12 @@ def value_gradients(
     if DECAY == "vector" and UPDATE == "low_rank":
         plain, key_stride = k_end + gates * K, H * K
     g_n = scalar_decay(sums, chunk, C, DECAY, DT)
-    dl, dl_k, dbeta_n, beta_n = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C], tl.float32), tl.zeros([C], tl.float32)
+    dl, dl_k, dbeta_n, beta_n = (
+        tl.zeros([C, C], tl.float32),
+        tl.zeros([C, C], tl.float32),
+        tl.zeros([C], tl.float32),
+        tl.zeros([C], tl.float32),
+    )
     if UPDATE == "delta":
         beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
     for block in range(0, tl.cdiv(V, BV)):
@@ -175,8 +216,20 @@ def value_gradients(
         else:
             dl_k = dot(seen, tl.trans(v_n), DT, dl_k)
         store_rows(dv + gates * V, rows, T, H * V, vs, V, dv_n)
-    store_square(stored_gradients(dsquares, chunk, 1, C, UPDATE), C, decayed(dl, g_n, 1.0, rows, DECAY, P_BEFORE, True, False, DT))
+    store_square(
+        stored_gradients(dsquares, chunk, 1, C, UPDATE),
+        C,
+        decayed(dl, g_n, 1.0, rows, DECAY, P_BEFORE, True, False, DT),
+    )
     if UPDATE == "delta":
-        tl.store(dbeta + tl.cdiv(K, BK) * rows_of_grid(tl.cdiv(T, C)) * T + gates + rows * H, dbeta_n, mask=rows < T)
+        tl.store(
+            dbeta + tl.cdiv(K, BK) * rows_of_grid(tl.cdiv(T, C)) * T + gates + rows * H,
+            dbeta_n,
+            mask=rows < T,
+        )
     else:
-        store_square(stored_gradients(dsquares, chunk, 3, C, UPDATE), C, decayed(dl_k, g_n, 1.0, rows, DECAY, P_BEFORE, True, False, DT))
+        store_square(
+            stored_gradients(dsquares, chunk, 3, C, UPDATE),
+            C,
+            decayed(dl_k, g_n, 1.0, rows, DECAY, P_BEFORE, True, False, DT),
+        )

@@ -19,7 +19,16 @@ from linbench.kernels.matrix_state.triton.chunk import (
 )
 from linbench.kernels.matrix_state.triton.decay import decay_gradients, load_decay, whole_decay
 from linbench.kernels.matrix_state.triton.scores import both_decayed
-from linbench.kernels.matrix_state.triton.tiles import dot, fine_dot, load_rows, load_square_transposed, load_transposed, rounded, store_rows, token_of
+from linbench.kernels.matrix_state.triton.tiles import (
+    dot,
+    fine_dot,
+    load_rows,
+    load_square_transposed,
+    load_transposed,
+    rounded,
+    store_rows,
+    token_of,
+)
 
 
 @triton.jit
@@ -31,9 +40,11 @@ def gradients(
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, JOINED: tl.constexpr, FINE: tl.constexpr,
     FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N of every B H, K / BK): all that is left to do once the states, the scores and their gradients are known; JOINED, the latter, too, and dv.
+    """Grid (N of every B H, K / BK): all that is left to do once the states, the scores and their gradients
+    are known; JOINED, the latter, too, and dv.
 
-    Every block of keys leaves its part of the gradient of beta, and of what `summed_gradients` sums for a scalar decay, in a place of its own.
+    Every block of keys leaves its part of the gradient of beta, and of what `summed_gradients` sums for a
+    scalar decay, in a place of its own.
     """
     n, bh = place_in_grid(tl.cdiv(T, C))
     block_k = tl.program_id(1)
@@ -66,8 +77,18 @@ def gradients(
 
     decay = whole_decay(sums, kept, chunk, ks, K, C, DECAY, DT)
     kept_n = tl.zeros([1, BK], tl.float32) if DECAY == "vector" else 0.0
-    dq_n, dp_n, dkey, dk_n = tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32)
-    da, da_t, dl, dl_t = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
+    dq_n, dp_n, dkey, dk_n = (
+        tl.zeros([C, BK], tl.float32),
+        tl.zeros([C, BK], tl.float32),
+        tl.zeros([C, BK], tl.float32),
+        tl.zeros([C, BK], tl.float32),
+    )
+    da, da_t, dl, dl_t = (
+        tl.zeros([C, C], tl.float32),
+        tl.zeros([C, C], tl.float32),
+        tl.zeros([C, C], tl.float32),
+        tl.zeros([C, C], tl.float32),
+    )
     da_k, da_kt, dl_k, dl_kt = da, da, da, da
     dbeta_n = tl.zeros([C], tl.float32)
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
@@ -89,9 +110,13 @@ def gradients(
             if UPDATE != "delta":
                 later = later_readings(plain, key_stride, dstates, g_n, rows, vs, T, K, V, BK, INSIDE, DT)
             if UPDATE == "add":
-                dv_n = fine_dot(load_square_transposed(stored_scores(squares, chunk, 0, C, UPDATE), C), do_n, DT, later)
+                dv_n = fine_dot(
+                    load_square_transposed(stored_scores(squares, chunk, 0, C, UPDATE), C), do_n, DT, later
+                )
             else:
-                dr, dv_n = solved_gradients(seen, do_n, later, beta_n, squares, inverses, chunk, C, UPDATE, DT)
+                dr, dv_n = solved_gradients(
+                    seen, do_n, later, beta_n, squares, inverses, chunk, C, UPDATE, DT
+                )
                 seen = (-dr if UPDATE == "delta" else dr).to(DT)
                 if UPDATE == "delta":
                     dbeta_n += tl.sum(dr * v_n, axis=1)
@@ -102,7 +127,10 @@ def gradients(
             if UPDATE == "low_rank":
                 da_k, da_kt = dot(do_n, tl.trans(v_n), DT, da_k), dot(v_n, tl.trans(do_n), DT, da_kt)
                 dl_k, dl_kt = dot(seen, tl.trans(v_n), DT, dl_k), dot(v_n, tl.trans(seen), DT, dl_kt)
-        state_t, dstate_t = load_transposed(states, ks, K, V, vs, V), load_transposed(dstates, ks, K, V, vs, V)
+        state_t, dstate_t = (
+            load_transposed(states, ks, K, V, vs, V),
+            load_transposed(dstates, ks, K, V, vs, V),
+        )
         if DECAY != "none":
             kept_n += kept_gradient(tl.sum(state_t.to(tl.float32) * dstate_t, axis=0), decay, DECAY)
         through = state_products(do_n, v_n, z, seen, state_t, dstate_t, UPDATE, DT)
@@ -113,7 +141,9 @@ def gradients(
             dk_n += through[3]
     if JOINED:
         da, da_t = both_decayed(da, da_t, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, FINE_BACK, False, DT)
-        dl, dl_t = both_decayed(dl, dl_t, g_n, 1.0, rows, DECAY, P_BEFORE, True, FINE, FINE and DECAY != "none", DT)
+        dl, dl_t = both_decayed(
+            dl, dl_t, g_n, 1.0, rows, DECAY, P_BEFORE, True, FINE, FINE and DECAY != "none", DT
+        )
         da_k, da_kt = both_decayed(da_k, da_kt, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, False, False, DT)
         dl_k, dl_kt = both_decayed(dl_k, dl_kt, g_n, 1.0, rows, DECAY, P_BEFORE, True, False, False, DT)
     else:
@@ -146,4 +176,19 @@ def summed_gradients(
     _, outputs = place(bh, T // STEPS, H, HK, K)
     decays, g_stride = place_of_decays(outputs, H, K, DECAY)
     stride_p = rows_of_grid(tl.cdiv(N, AT_ONCE)) * N * 3 * C
-    decay_gradients(g + decays, dsums, dg + decays, bh, several, P, stride_p, N, T, g_stride, C, AT_ONCE, STEPS, Q_BEFORE or P_BEFORE)
+    decay_gradients(
+        g + decays,
+        dsums,
+        dg + decays,
+        bh,
+        several,
+        P,
+        stride_p,
+        N,
+        T,
+        g_stride,
+        C,
+        AT_ONCE,
+        STEPS,
+        Q_BEFORE or P_BEFORE,
+    )

@@ -1,7 +1,7 @@
 """Tiles: read, written and multiplied. DT, here and everywhere, is the type in which matrices are multiplied.
 
-What comes out of a product is never transposed to be the left factor of another: Triton 3.4 to 3.7.0 miscompile that on Hopper. What is
-needed transposed is computed, or loaded, transposed.
+What comes out of a product is never transposed to be the left factor of another: Triton 3.4 to 3.7.0
+miscompile that on Hopper. What is needed transposed is computed, or loaded, transposed.
 """
 
 import triton
@@ -10,7 +10,8 @@ import triton.language as tl
 
 @triton.jit
 def dot(a, b, DT: tl.constexpr, onto=None):
-    """a @ b, accumulated in float32 `onto` what is given. float32 factors have 22 bits, in three products of TF32."""
+    """a @ b, accumulated in float32 `onto` what is given. float32 factors have 22 bits, in three products of
+    TF32."""
     if DT == tl.float32:
         high_a, low_a = rounded_tf32(a.to(DT))
         high_b, low_b = rounded_tf32(b.to(DT))
@@ -35,7 +36,8 @@ def product_onto(a, b, onto):
 def rounded_tf32(x):
     """x [.., ..] in float32 as one of the 11 bits that a TF32 product reads, and the rest.
 
-    Triton's own "tf32x3" does as much, but also looks for infinities, in a quarter more instructions and twice the shared memory.
+    Triton's own "tf32x3" does as much, but also looks for infinities, in a quarter more instructions and
+    twice the shared memory.
     """
     high = ((x.to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True)
     return high, x - high
@@ -50,13 +52,23 @@ def halved(x):
 
 @triton.jit
 def sum_dot(ones, x, DT: tl.constexpr):
-    """ones @ x for a matrix of zeros and ones: sums of log decays, in float32; to 16 bits and more where the factors have 8."""
+    """ones @ x for a matrix of zeros and ones: sums of log decays, in float32; to 16 bits and more where the
+    factors have 8."""
     if DT == tl.float32:
         high, low = rounded_tf32(x)
-        summed = tl.dot(tl.where(ones, 1.0, 0.0), high, tl.dot(tl.where(ones, 1.0, 0.0), low, input_precision="tf32"), input_precision="tf32")
+        summed = tl.dot(
+            tl.where(ones, 1.0, 0.0),
+            high,
+            tl.dot(tl.where(ones, 1.0, 0.0), low, input_precision="tf32"),
+            input_precision="tf32",
+        )
     else:
         high, low = halved(x)
-        summed = tl.dot(tl.where(ones, 1.0, 0.0).to(tl.bfloat16), high, tl.dot(tl.where(ones, 1.0, 0.0).to(tl.bfloat16), low))
+        summed = tl.dot(
+            tl.where(ones, 1.0, 0.0).to(tl.bfloat16),
+            high,
+            tl.dot(tl.where(ones, 1.0, 0.0).to(tl.bfloat16), low),
+        )
     return summed
 
 
@@ -65,16 +77,26 @@ def sum_dot_transposed(x, ones, DT: tl.constexpr):
     """x @ ones, as `sum_dot`."""
     if DT == tl.float32:
         high, low = rounded_tf32(x)
-        summed = tl.dot(high, tl.where(ones, 1.0, 0.0), tl.dot(low, tl.where(ones, 1.0, 0.0), input_precision="tf32"), input_precision="tf32")
+        summed = tl.dot(
+            high,
+            tl.where(ones, 1.0, 0.0),
+            tl.dot(low, tl.where(ones, 1.0, 0.0), input_precision="tf32"),
+            input_precision="tf32",
+        )
     else:
         high, low = halved(x)
-        summed = tl.dot(high, tl.where(ones, 1.0, 0.0).to(tl.bfloat16), tl.dot(low, tl.where(ones, 1.0, 0.0).to(tl.bfloat16)))
+        summed = tl.dot(
+            high,
+            tl.where(ones, 1.0, 0.0).to(tl.bfloat16),
+            tl.dot(low, tl.where(ones, 1.0, 0.0).to(tl.bfloat16)),
+        )
     return summed
 
 
 @triton.jit
 def fine_dot(a, b, DT: tl.constexpr, onto=None):
-    """`dot`, but that beside 16-bit inputs a float32 factor counts to 16 bits, as the sum of two halves; one of DT is taken as it is."""
+    """`dot`, but that beside 16-bit inputs a float32 factor counts to 16 bits, as the sum of two halves; one
+    of DT is taken as it is."""
     if DT == tl.float32:
         product = dot(a, b, DT, onto)
     elif a.dtype == tl.float32:
@@ -112,7 +134,8 @@ def rounded(x, FINE: tl.constexpr, DT: tl.constexpr):
 
 @triton.jit
 def exact_dot(a, b, FINE: tl.constexpr, DT: tl.constexpr):
-    """a @ b of two float32 matrices, of which a triangular inverse is made: in float32, or beside 16-bit inputs with factors of 11 bits, of 16 if FINE."""
+    """a @ b of two float32 matrices, of which a triangular inverse is made: in float32, or beside 16-bit
+    inputs with factors of 11 bits, of 16 if FINE."""
     if FINE:
         product = fine_dot(a, b, tl.bfloat16)
     else:
@@ -122,10 +145,11 @@ def exact_dot(a, b, FINE: tl.constexpr, DT: tl.constexpr):
 
 @triton.jit
 def token_of(t, T, FIRST: tl.constexpr, STEPS: tl.constexpr):
-    """Of steps t, STEPS for every token and T in all, the token that each is the FIRST or the last of; T where it is neither.
+    """Of steps t, STEPS for every token and T in all, the token that each is the FIRST or the last of; T
+    where it is neither.
 
-    Keys, values and beta have a row for every step. A decay, which comes with the first, and q and o, which come with the last or, read before the write,
-    with the first, have one for every token.
+    Keys, values and beta have a row for every step. A decay, which comes with the first, and q and o, which
+    come with the last or, read before the write, with the first, have one for every token.
     """
     if STEPS == 1:
         token = t
@@ -137,19 +161,31 @@ def token_of(t, T, FIRST: tl.constexpr, STEPS: tl.constexpr):
 @triton.jit
 def load_rows(base, rows, T, stride, columns, width):
     """[len(rows), len(columns)] of a row-major matrix with T rows; zero outside."""
-    return tl.load(base + rows[:, None] * stride + columns[None, :], mask=(rows[:, None] < T) & (columns[None, :] < width), other=0.0)
+    return tl.load(
+        base + rows[:, None] * stride + columns[None, :],
+        mask=(rows[:, None] < T) & (columns[None, :] < width),
+        other=0.0,
+    )
 
 
 @triton.jit
 def load_transposed(base, rows, T, stride, columns, width):
     """The transpose of `load_rows`: [len(columns), len(rows)]."""
-    return tl.load(base + rows[None, :] * stride + columns[:, None], mask=(rows[None, :] < T) & (columns[:, None] < width), other=0.0)
+    return tl.load(
+        base + rows[None, :] * stride + columns[:, None],
+        mask=(rows[None, :] < T) & (columns[:, None] < width),
+        other=0.0,
+    )
 
 
 @triton.jit
 def store_rows(base, rows, T, stride, columns, width, x):
     """Where `load_rows` would read."""
-    tl.store(base + rows[:, None] * stride + columns[None, :], x.to(base.dtype.element_ty), mask=(rows[:, None] < T) & (columns[None, :] < width))
+    tl.store(
+        base + rows[:, None] * stride + columns[None, :],
+        x.to(base.dtype.element_ty),
+        mask=(rows[:, None] < T) & (columns[None, :] < width),
+    )
 
 
 @triton.jit

@@ -29,8 +29,9 @@ class LacksError(Exception):
 
 
 class Peer(NamedTuple):
-    """package: what is imported, and the extra of linbench that brings it; its distribution; the module here that calls it; on which kinds of device
-    it runs; a note that belongs beside every number; and of what it is a peer."""
+    """package: what is imported, and the extra of linbench that brings it; its distribution; the module here
+    that calls it; on which kinds of device it runs; a note that belongs beside every number; and of what it
+    is a peer."""
 
     package: str
     distribution: str
@@ -46,8 +47,9 @@ PEERS = {
         "flash-linear-attention",
         "linbench.bench.peers.fla",
         ("cuda",),
-        "fla refuses scalar gates on Hopper with Triton 3.4 to 3.7.0, where their gradients may be wrong (its issue 640); the guard is lifted, for timing "
-        "only. It tunes with 20 ms for each configuration instead of 100.",
+        "fla refuses scalar gates on Hopper with Triton 3.4 to 3.7.0, where their gradients may be wrong (its"
+        " issue 640); the guard is lifted, for timing only. It tunes with 20 ms for each configuration"
+        " instead of 100.",
         ("operations", "layers"),
     ),
     "transformers": Peer(
@@ -55,7 +57,8 @@ PEERS = {
         "transformers",
         "linbench.bench.peers.transformers",
         ("cpu", "cuda"),
-        "transformers: the torch form of Qwen3-Next's gated delta rule, which it uses where flash-linear-attention is not installed.",
+        "transformers: the torch form of Qwen3-Next's gated delta rule, which it uses where"
+        " flash-linear-attention is not installed.",
         ("operations", "layers"),
     ),
     "sdpa": Peer(
@@ -63,7 +66,8 @@ PEERS = {
         "torch",
         "linbench.bench.peers.sdpa",
         ("cpu", "cuda"),
-        "sdpa: softmax attention of torch's own parts, without positions, convolution or norms; decoding writes its cache in place.",
+        "sdpa: softmax attention of torch's own parts, without positions, convolution or norms; decoding"
+        " writes its cache in place.",
         ("layers",),
     ),
     "zoology-style": Peer(
@@ -71,9 +75,10 @@ PEERS = {
         "flash-linear-attention",
         "linbench.bench.peers.zoology_style",
         ("cuda",),
-        "zoology-style: a step as recall benchmarks usually take it, with layers of flash-linear-attention 0.6 (softmax: torch's) and the same widths, heads "
-        "and layers: eager, autocast, logits at every position, batches made beforehand on the host, two looks at the loss. fla's guard against scalar "
-        "gates on Hopper is lifted, for timing only.",
+        "zoology-style: a step as recall benchmarks usually take it, with layers of flash-linear-attention"
+        " 0.6 (softmax: torch's) and the same widths, heads and layers: eager, autocast, logits at every"
+        " position, batches made beforehand on the host, two looks at the loss. fla's guard against scalar"
+        " gates on Hopper is lifted, for timing only.",
         ("training steps",),
     ),
     "numpy": Peer(
@@ -81,14 +86,16 @@ PEERS = {
         "numpy",
         "linbench.bench.peers.numpy_draws",
         ("cpu",),
-        "numpy: MQAR as it is usually drawn, an example at a time, its keys, its values and its places by a call of numpy.random.choice each.",
+        "numpy: MQAR as it is usually drawn, an example at a time, its keys, its values and its places by a"
+        " call of numpy.random.choice each.",
         ("draws",),
     ),
 }
 
 
 def named(name: str | None, device: str, measures: Measured) -> tuple[str, str | None] | None:
-    """A peer with its version, None where it is not installed. Raises UserError: there is no such peer for what is measured."""
+    """A peer with its version, None where it is not installed. Raises UserError: there is no such peer for
+    what is measured."""
     if name is None:
         return None
     lacking(name, device, measures)
@@ -108,7 +115,9 @@ def lacking(name: str, device: str, measures: Measured) -> str | None:
     return None
 
 
-def made_by(name: str, device: str, measures: Measured, make: Callable[[], Made]) -> tuple[Made | None, dict[str, str]]:
+def made_by(
+    name: str, device: str, measures: Measured, make: Callable[[], Made]
+) -> tuple[Made | None, dict[str, str]]:
     """What `make` makes of the peer; or None, and the reason why as its side of a result has it."""
     if (missing := lacking(name, device, measures)) is not None:
         return None, {"reason": missing}
@@ -158,6 +167,7 @@ def layer(name: str, case: "Case", *, compiling: bool = False) -> "Side":
 
 
 def calls(name: str, *, compiling: bool = False) -> Calls:
-    """By operation, the peer's output from our inputs. compiling: to fill caches in many processes at once, where timing means nothing."""
+    """By operation, the peer's output from our inputs. compiling: to fill caches in many processes at once,
+    where timing means nothing."""
     found: Calls = import_module(PEERS[name].module).calls(compiling)
     return found

@@ -1,4 +1,5 @@
-"""flash-linear-attention 0.6: log decays in float32, q and k normalised before, no final state; and its layers, as published."""
+"""flash-linear-attention 0.6: log decays in float32, q and k normalised before, no final state; and its
+layers, as published."""
 
 import inspect
 import os
@@ -20,7 +21,9 @@ def calls(compiling: bool) -> Calls:
     prepare(compiling)
     from fla import ops
 
-    def output(function: Callable[..., Any], *names: str, **more: Any) -> Callable[[dict[str, Tensor]], Tensor]:
+    def output(
+        function: Callable[..., Any], *names: str, **more: Any
+    ) -> Callable[[dict[str, Tensor]], Tensor]:
         def call(x: dict[str, Tensor]) -> Tensor:
             o: Tensor = function(*(x[name] for name in names), **more)[0]
             return o
@@ -28,7 +31,9 @@ def calls(compiling: bool) -> Calls:
         return call
 
     def rwkv7(x: dict[str, Tensor]) -> Tensor:
-        o: Tensor = ops.chunk_rwkv7(x["q"], x["log_decay"], x["k"], x["v"], x["a"], x["b"], scale=x["q"].shape[-1] ** -0.5)[0]
+        o: Tensor = ops.chunk_rwkv7(
+            x["q"], x["log_decay"], x["k"], x["v"], x["a"], x["b"], scale=x["q"].shape[-1] ** -0.5
+        )[0]
         return o
 
     qkv = ("q", "k", "v")
@@ -61,7 +66,8 @@ LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
     "kda": ("KimiDeltaAttention", {}),
     "fox": ("ForgettingAttention", {}),
 }
-"""Its class for a model of ours, with what is not its default. Its Mamba-2 needs mamba_ssm, its softmax flash-attn."""
+"""Its class for a model of ours, with what is not its default. Its Mamba-2 needs mamba_ssm, its softmax
+flash-attn."""
 
 _GROWING = ("fox",)
 """Layers with a cache, which every call makes longer; no state of the others grows."""
@@ -80,11 +86,25 @@ def layer(case: Case, compiling: bool) -> Side:
     name, more = LAYERS[case.mixer]
     settings: Any = case.settings
     key_dim, value_dim = head_dims(settings, case.width)
-    sizes = {"hidden_size": case.width, "num_heads": settings.heads, "head_dim": key_dim, "expand_k": settings.heads * key_dim / case.width}
-    ratios = {"expand_v": settings.heads * value_dim / case.width, "expand_v of head_dim": value_dim / key_dim, "expand_ratio": key_dim}
-    own = {ours: getattr(settings, theirs, None) for ours, theirs in (("allow_neg_eigval", "neg_eigval"), ("num_householder", "steps"))}
+    sizes = {
+        "hidden_size": case.width,
+        "num_heads": settings.heads,
+        "head_dim": key_dim,
+        "expand_k": settings.heads * key_dim / case.width,
+    }
+    ratios = {
+        "expand_v": settings.heads * value_dim / case.width,
+        "expand_v of head_dim": value_dim / key_dim,
+        "expand_ratio": key_dim,
+    }
+    own = {
+        ours: getattr(settings, theirs, None)
+        for ours, theirs in (("allow_neg_eigval", "neg_eigval"), ("num_householder", "steps"))
+    }
     given = {argument: value for argument, value in own.items() if value is not None}
-    module = built(name, **sizes, **ratios, **given, **_normalised(settings), layer_idx=0, num_hidden_layers=2, **more)
+    module = built(
+        name, **sizes, **ratios, **given, **_normalised(settings), layer_idx=0, num_hidden_layers=2, **more
+    )
 
     def carried(x: Tensor, cache: Any) -> Tensor:
         y: Tensor = module(x, past_key_values=cache, use_cache=True)[0]
@@ -97,24 +117,33 @@ def layer(case: Case, compiling: bool) -> Side:
 
     def after(batch: int, context: int) -> Callable[[Tensor], Any]:
         if case.mixer in _GROWING:
-            raise LacksError("has a cache that every token makes longer: it cannot be asked again and again from the same")
+            raise LacksError(
+                "has a cache that every token makes longer: it cannot be asked again and again from the same"
+            )
         cache = empty()
-        carried(random_tokens(batch, min(context, _LONG_ENOUGH), case.width, like=next(module.parameters())), cache)
+        carried(
+            random_tokens(batch, min(context, _LONG_ENOUGH), case.width, like=next(module.parameters())),
+            cache,
+        )
         return lambda x: carried(x, cache)
 
     return Side(module, lambda x: module(x)[0], lambda x: carried(x, empty()), after)
 
 
 def _normalised(settings: Any) -> dict[str, Any]:
-    """What its linear attention divides by, and the norm that it has in its place unless it is told otherwise."""
+    """What its linear attention divides by, and the norm that it has in its place unless it is told
+    otherwise."""
     if not hasattr(settings, "normalise"):
         return {}
-    return {"do_feature_map_norm": settings.normalise, "output_norm": "rmsnorm" if settings.output_norm == "rms" else "identity"}
+    return {
+        "do_feature_map_norm": settings.normalise,
+        "output_norm": "rmsnorm" if settings.output_norm == "rms" else "identity",
+    }
 
 
 def built(name: str, **offered: Any) -> nn.Module:
-    """A layer with those of the arguments that its constructor names. Where heads have a dimension of their own and no `expand_k`, values are as many times as
-    wide as `expand_v of head_dim` says."""
+    """A layer with those of the arguments that its constructor names. Where heads have a dimension of their
+    own and no `expand_k`, values are as many times as wide as `expand_v of head_dim` says."""
     from fla import layers
 
     cls = getattr(layers, name)
@@ -128,7 +157,8 @@ def built(name: str, **offered: Any) -> nn.Module:
 
 def prepare(compiling: bool) -> None:
     """Before fla is first used: what it refuses here is timed all the same, and tuning is short."""
-    os.environ["FLA_CACHE_RESULTS"] = "0"  # read when fla is imported: what was tuned beside other work must not be believed later
+    # read when fla is imported: what was tuned beside other work must not be believed later
+    os.environ["FLA_CACHE_RESULTS"] = "0"
     _lift_guard()
     _tune_briefly(compiling)
 
@@ -140,7 +170,8 @@ def _delta_product() -> Any:
 
 
 def _lift_guard() -> None:
-    """`chunk_bwd_dqkwg` raises for scalar gates on Hopper with Triton 3.4 to 3.7.0; this constant decides it."""
+    """`chunk_bwd_dqkwg` raises for scalar gates on Hopper with Triton 3.4 to 3.7.0; this constant decides
+    it."""
     from fla.ops.common import chunk_o
 
     chunk_o.TRITON_ABOVE_3_7_1 = True

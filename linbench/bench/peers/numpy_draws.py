@@ -1,4 +1,5 @@
-"""Drawing MQAR as its generators usually do (zoology, 2312.04927): an example at a time, each of its three draws without replacement a call of numpy."""
+"""Drawing MQAR as its generators usually do (zoology, 2312.04927): an example at a time, each of its three
+draws without replacement a call of numpy."""
 
 from collections.abc import Callable
 
@@ -10,7 +11,8 @@ from linbench.tasks.mqar import MQAR
 
 
 def draw(task: Task, count: int) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
-    """Each call makes so many examples: inputs and, for every position, a target or `IGNORE`. Raises LacksError: another task than MQAR."""
+    """Each call makes so many examples: inputs and, for every position, a target or `IGNORE`. Raises
+    LacksError: another task than MQAR."""
     if not isinstance(task, MQAR):
         raise LacksError("draws MQAR only")
     s, random = task.settings, np.random.RandomState(0)
@@ -20,7 +22,9 @@ def draw(task: Task, count: int) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
     shares /= shares.sum()
 
     def without_replacement(choices: np.ndarray, shares: np.ndarray | None = None) -> np.ndarray:
-        return np.stack([random.choice(choices, size=s.kv_pairs, replace=False, p=shares) for _ in range(count)])
+        return np.stack(
+            [random.choice(choices, size=s.kv_pairs, replace=False, p=shares) for _ in range(count)]
+        )
 
     def examples() -> tuple[np.ndarray, np.ndarray]:
         keys, values = without_replacement(keys_from), without_replacement(values_from)

@@ -1,5 +1,5 @@
-"""Softmax attention as torch has it: one product for q, k and v, `scaled_dot_product_attention`, one for the output; no positions, nothing around the heads.
-Decoding attends to a cache that is written in place."""
+"""Softmax attention as torch has it: one product for q, k and v, `scaled_dot_product_attention`, one for the
+output; no positions, nothing around the heads. Decoding attends to a cache that is written in place."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,9 @@ def layer(case: Case, compiling: bool) -> Side:
 
     def after(batch: int, context: int) -> Callable[[Tensor], Any]:
         weight = softmax.out.weight
-        keys, values = (weight.new_zeros(batch, softmax.heads, context + 1, softmax.head_dim) for _ in range(2))
+        keys, values = (
+            weight.new_zeros(batch, softmax.heads, context + 1, softmax.head_dim) for _ in range(2)
+        )
 
         def one(x: Tensor) -> Tensor:
             q, k, v = softmax.projected(x)
@@ -39,7 +41,10 @@ class Softmax(nn.Module):
     def __init__(self, width: int, heads: int, head_dim: int | None = None) -> None:
         super().__init__()
         self.heads, self.head_dim = heads, head_dim or width // heads
-        self.qkv, self.out = nn.Linear(width, 3 * heads * self.head_dim), nn.Linear(heads * self.head_dim, width)
+        self.qkv, self.out = (
+            nn.Linear(width, 3 * heads * self.head_dim),
+            nn.Linear(heads * self.head_dim, width),
+        )
 
     def projected(self, x: Tensor) -> list[Tensor]:
         """q, k and v [B, H, T, K]."""
@@ -58,4 +63,8 @@ class Softmax(nn.Module):
     def prompt(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """y, and the keys and values that are kept."""
         q, k, v = self.projected(x)
-        return self.joined(F.scaled_dot_product_attention(q, k, v, is_causal=True)), k.contiguous(), v.contiguous()
+        return (
+            self.joined(F.scaled_dot_product_attention(q, k, v, is_causal=True)),
+            k.contiguous(),
+            v.contiguous(),
+        )

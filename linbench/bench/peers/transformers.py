@@ -13,7 +13,8 @@ from linbench.models.blocks.heads import head_dims
 
 
 def calls(compiling: bool) -> Calls:
-    """Gated DeltaNet. The function itself, not the wrapper that would prefer flash-linear-attention where that is installed."""
+    """Gated DeltaNet. The function itself, not the wrapper that would prefer flash-linear-attention where
+    that is installed."""
     from transformers.models.qwen3_next import modeling_qwen3_next
 
     chunked: Any = inspect.unwrap(modeling_qwen3_next.torch_chunk_gated_delta_rule)
@@ -26,7 +27,8 @@ def calls(compiling: bool) -> Calls:
 
 
 def layer(case: Case, compiling: bool) -> Side:
-    """Qwen3-Next's Gated DeltaNet of the case's sizes, in its torch form. Raises LacksError: another model, or not as published."""
+    """Qwen3-Next's Gated DeltaNet of the case's sizes, in its torch form. Raises LacksError: another model,
+    or not as published."""
     if case.mixer != "gated_deltanet" or case.cell.model.form != "native":
         raise LacksError("has Gated DeltaNet only, as published")
     from transformers import DynamicCache, Qwen3NextConfig

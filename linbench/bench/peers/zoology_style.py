@@ -1,5 +1,6 @@
-"""A training step as recall benchmarks are usually written (zoology, 2312.04927): eager, logits over the whole vocabulary at every position,
-batches from the host, two looks at the loss a step. Its layers are flash-linear-attention's, softmax is torch's own."""
+"""A training step as recall benchmarks are usually written (zoology, 2312.04927): eager, logits over the
+whole vocabulary at every position, batches from the host, two looks at the loss a step. Its layers are
+flash-linear-attention's, softmax is torch's own."""
 
 from collections.abc import Callable
 from itertools import cycle
@@ -19,13 +20,20 @@ BATCHES = 16
 
 
 def train_step(cell: Cell, compiling: bool) -> Callable[[], None]:
-    """One step on the cell's task, with a model of its width, layers and heads. Raises KeyError: there is no such layer there."""
+    """One step on the cell's task, with a model of its width, layers and heads. Raises KeyError: there is no
+    such layer there."""
     (name,) = {layer.entry.name for layer in cell.model.layers}
     fla.prepare(compiling)
     settings: Any = cell.model.layers[0].settings
     width, heads = cell.model.backbone.d_model, settings.heads
-    model = _Model([_LAYERS[name](width, heads, i) for i in range(len(cell.model.layers))], cell.task.settings.vocab_size, width).to(cell.device)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=cell.protocol.lr, weight_decay=cell.protocol.weight_decay)
+    model = _Model(
+        [_LAYERS[name](width, heads, i) for i in range(len(cell.model.layers))],
+        cell.task.settings.vocab_size,
+        width,
+    ).to(cell.device)
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=cell.protocol.lr, weight_decay=cell.protocol.weight_decay
+    )
     batches = cycle([_batch(cell, i) for i in range(BATCHES)])
     bf16 = cell.protocol.precision == "bf16"
     heard: dict[str, float] = {}
@@ -63,7 +71,15 @@ class _Model(nn.Module):
 
 
 def _fla(name: str, **settings: Any) -> Callable[[int, int, int], nn.Module]:
-    return lambda width, heads, index: fla.built(name, hidden_size=width, num_heads=heads, head_dim=width // heads, expand_v=1, layer_idx=index, **settings)
+    return lambda width, heads, index: fla.built(
+        name,
+        hidden_size=width,
+        num_heads=heads,
+        head_dim=width // heads,
+        expand_v=1,
+        layer_idx=index,
+        **settings,
+    )
 
 
 _LAYERS: dict[str, Callable[[int, int, int], nn.Module]] = {

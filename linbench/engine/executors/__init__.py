@@ -32,17 +32,23 @@ def executor(
 ) -> Iterator[Executor]:
     """As `--executor`, `--device`, `--devices`, `--workers`, `--address`, `--gpus` and `--timeout` say.
 
-    Raises UserError: options that do not go together, more GPUs than there are, or a cluster that cannot be used.
+    Raises UserError: options that do not go together, more GPUs than there are, or a cluster that cannot be
+    used.
     """
     if name not in EXECUTORS:
         raise unknown("executor", name, EXECUTORS)
     if name == "local":
         if address is not None or gpus is not None:
-            raise UserError(f"{'--address' if gpus is None else '--gpus'} is of a cluster: it goes with --executor ray.")
+            raise UserError(
+                f"{'--address' if gpus is None else '--gpus'} is of a cluster: it goes with --executor ray."
+            )
         yield _of_this_host(device, devices, workers, silence)
         return
     if devices is not None or workers is not None:
-        raise UserError(f"{'--workers' if devices is None else '--devices'} is of this host; a cluster runs as many groups as it has room for.")
+        raise UserError(
+            f"{'--workers' if devices is None else '--devices'} is of this host; a cluster runs as many"
+            " groups as it has room for."
+        )
     with connected(address or "auto", gpus=_share(device, gpus), silence=silence) as cluster:
         yield cluster
 
@@ -55,7 +61,9 @@ def _of_this_host(device: str, devices: str | None, workers: int | None, silence
     if devices is None:
         if device.startswith("cuda:"):
             if workers not in {None, 1}:
-                raise UserError(f"--device {device} is for one worker; --devices 1 is one GPU for as many as you like.")
+                raise UserError(
+                    f"--device {device} is for one worker; --devices 1 is one GPU for as many as you like."
+                )
             return local_pool(device, 1, silence=silence)
         return local_pool("cpu" if pick_device(device) == "cpu" else "cuda", workers, silence=silence)
     count = whole(devices, 1, _MOST_DEVICES)
@@ -64,7 +72,9 @@ def _of_this_host(device: str, devices: str | None, workers: int | None, silence
     if device not in {"auto", "cuda"}:
         raise UserError("--devices is so many GPUs; leave --device out.")
     if not torch.cuda.device_count():
-        raise UserError("--devices is so many GPUs, and there is none here; leave it out, and each CPU core has a worker.")
+        raise UserError(
+            "--devices is so many GPUs, and there is none here; leave it out, and each CPU core has a worker."
+        )
     return local_pool("cuda", workers, gpus=count, silence=silence)
 
 
@@ -77,5 +87,8 @@ def _share(device: str, gpus: float | None) -> float:
     if pick_device(device) != "cpu":
         return gpus or 1.0
     if gpus is not None:
-        raise UserError("--gpus is for cells on a GPU, and these are on the CPU; start the run where there is a GPU of the cluster's kind.")
+        raise UserError(
+            "--gpus is for cells on a GPU, and these are on the CPU; start the run where there is a GPU of"
+            " the cluster's kind."
+        )
     return 0.0

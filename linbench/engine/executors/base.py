@@ -26,9 +26,12 @@ class Executor(Protocol):
     def alone(self) -> "Executor":
         """One with which none has to share."""
 
-    def __call__(self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
-        """As `workers.outcomes`: takes a job whenever it has a place for one, tells what is found of its cells as it comes, and gives the
-        job's number when it is over, with a failure for what has no result then. None: there is no job now, but may be when one is over."""
+    def __call__(
+        self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]
+    ) -> Iterator[tuple[int, Outcome]]:
+        """As `workers.outcomes`: takes a job whenever it has a place for one, tells what is found of its
+        cells as it comes, and gives the job's number when it is over, with a failure for what has no result
+        then. None: there is no job now, but may be when one is over."""
 
 
 class Here:
@@ -41,15 +44,27 @@ class Here:
         """It is."""
         return self
 
-    def __call__(self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
-        """An executor. A job of shipped layers is not done where something has changed torch itself, since its numbers would be others."""
+    def __call__(
+        self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]
+    ) -> Iterator[tuple[int, Outcome]]:
+        """An executor. A job of shipped layers is not done where something has changed torch itself, since
+        its numbers would be others."""
         for place, job in enumerate(each for each in jobs if each is not None):
             changed = None if kind(job) else tampered()
             if changed is None:
                 work(job, tell)
                 yield place, Outcome()
             else:
-                yield place, Outcome(failure=f"{changed} in this process is not torch's own; run it in a worker process (without --workers 0)", outside=True)
+                yield (
+                    place,
+                    Outcome(
+                        failure=(
+                            f"{changed} in this process is not torch's own; run it in a worker process"
+                            " (without --workers 0)"
+                        ),
+                        outside=True,
+                    ),
+                )
 
 
 HERE = Here()

@@ -18,7 +18,8 @@ SILENCE = 1800.0
 
 
 class Pool(NamedTuple):
-    """environments: variables for every worker. threads: of each. silence: seconds after which one that says nothing is ended."""
+    """environments: variables for every worker. threads: of each. silence: seconds after which one that says
+    nothing is ended."""
 
     environments: tuple[Mapping[str, str], ...]
     threads: int
@@ -27,7 +28,9 @@ class Pool(NamedTuple):
     @property
     def sharing(self) -> int:
         """How many workers have a GPU between them."""
-        places = Counter(each["CUDA_VISIBLE_DEVICES"] for each in self.environments if "CUDA_VISIBLE_DEVICES" in each)
+        places = Counter(
+            each["CUDA_VISIBLE_DEVICES"] for each in self.environments if "CUDA_VISIBLE_DEVICES" in each
+        )
         return max(places.values(), default=1)
 
     @property
@@ -38,19 +41,26 @@ class Pool(NamedTuple):
     def alone(self) -> "Pool":
         """One worker for every GPU."""
         gpus = {each.get("CUDA_VISIBLE_DEVICES"): each for each in self.environments}
-        return self if self.sharing == 1 else self._replace(environments=tuple(gpus.values()), threads=self.threads * self.sharing)
+        return (
+            self
+            if self.sharing == 1
+            else self._replace(environments=tuple(gpus.values()), threads=self.threads * self.sharing)
+        )
 
-    def __call__(self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
-        """An executor. A group that is silent for too long is ended with all that it started. One with code of other people has a process to itself, and to
-        later groups with the same."""
+    def __call__(
+        self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]
+    ) -> Iterator[tuple[int, Outcome]]:
+        """An executor. A group that is silent for too long is ended with all that it started. One with code
+        of other people has a process to itself, and to later groups with the same."""
         function = partial(_work, threads=self.threads)
         more: dict[str, Any] = {"environments": self.environments, "kind": kind}
         return outcomes(function, jobs, workers=self.places, seconds=self.silence, tell=tell, **more)
 
 
 def pool(device: str, workers: int | None, *, gpus: int | None = None, silence: float = SILENCE) -> Pool:
-    """So many workers for cells on `device` ("cpu", "cuda" or one GPU), as many as GPUs or CPU cores if None, on so many `gpus`, all there are if None. One
-    alone is a process, too, which may hang or die. Workers that share a GPU compile for it, and read and write, while others compute.
+    """So many workers for cells on `device` ("cpu", "cuda" or one GPU), as many as GPUs or CPU cores if None,
+    on so many `gpus`, all there are if None. One alone is a process, too, which may hang or die. Workers that
+    share a GPU compile for it, and read and write, while others compute.
 
     Raises UserError: more GPUs than there are.
     """
@@ -67,7 +77,11 @@ def pool(device: str, workers: int | None, *, gpus: int | None = None, silence: 
         raise UserError(f"{gpus} GPUs are asked for; there {'is' if there == 1 else 'are'} {there} here.")
     count = workers or gpus
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(there)))).split(",")
-    return Pool(tuple({"CUDA_VISIBLE_DEVICES": visible[i % gpus]} for i in range(count)), _threads(max(1, cores // count)), silence)
+    return Pool(
+        tuple({"CUDA_VISIBLE_DEVICES": visible[i % gpus]} for i in range(count)),
+        _threads(max(1, cores // count)),
+        silence,
+    )
 
 
 def _threads(most: int) -> int:

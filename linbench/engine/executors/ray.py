@@ -1,4 +1,5 @@
-"""Groups of cells on the nodes of a Ray cluster, which need not share a folder with this machine: results come back one by one."""
+"""Groups of cells on the nodes of a Ray cluster, which need not share a folder with this machine: results
+come back one by one."""
 
 import logging
 import os
@@ -27,14 +28,17 @@ from linbench.experiments.loading import theirs
 _POLL_SECONDS = 1.0
 _ANSWER_SECONDS = 10.0
 _HEAD_SECONDS = 15.0
-"""Without an answer, after which the head of a cluster counts as lost: a fifth of a minute is enough for one that is busy."""
+"""Without an answer, after which the head of a cluster counts as lost: a fifth of a minute is enough for one
+that is busy."""
 
 
 @contextmanager
 def connected(address: str, *, gpus: float, silence: float) -> Iterator["Cluster"]:
-    """The cluster that this machine is part of: `auto`, or HOST:PORT. Each group takes so much of a GPU, or with 0 a CPU core.
+    """The cluster that this machine is part of: `auto`, or HOST:PORT. Each group takes so much of a GPU, or
+    with 0 a CPU core.
 
-    Raises UserError: Ray is not installed, there is no such cluster, or no node of it that could run a group.
+    Raises UserError: Ray is not installed, there is no such cluster, or no node of it that could run a
+    group.
     """
     ended_by = signal.getsignal(signal.SIGTERM)
     try:
@@ -45,9 +49,15 @@ def connected(address: str, *, gpus: float, silence: float) -> Iterator["Cluster
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError as error:
-        raise UserError(f"there is no Ray cluster at {address}; on one of its nodes give auto or HOST:PORT, or start one: ray start --head.") from error
-    except Exception as error:  # of half a dozen classes, for versions that differ, a machine that is no node, and so on
-        raise UserError(f"there is no Ray cluster at {address} that this machine can use: {one_line(error)}.") from error
+        raise UserError(
+            f"there is no Ray cluster at {address}; on one of its nodes give auto or HOST:PORT, or start one:"
+            " ray start --head."
+        ) from error
+    # of half a dozen classes, for versions that differ, a machine that is no node, and so on
+    except Exception as error:
+        raise UserError(
+            f"there is no Ray cluster at {address} that this machine can use: {one_line(error)}."
+        ) from error
     try:
         with suppress(ValueError):  # not the main thread
             signal.signal(signal.SIGTERM, ended_by)  # Ray put its own there
@@ -55,7 +65,8 @@ def connected(address: str, *, gpus: float, silence: float) -> Iterator["Cluster
         if not any(node["Alive"] and node["Resources"].get(resource, 0.0) >= needed for node in ray.nodes()):
             raise UserError(f"no node of the Ray cluster at {address} has {needed:g} {resource} for a group.")
         yield Cluster(gpus, silence)
-    except ClusterLostError:  # to take leave of it takes a minute, after which Ray ends the process with words of its own
+    # to take leave of it takes a minute, after which Ray ends the process with words of its own
+    except ClusterLostError:
         hurry()
         raise
     finally:
@@ -71,11 +82,15 @@ def _require_answer(address: str) -> None:
         return
     number = whole(port, 1, 65535)
     if not host or number is None or "/" in host:
-        raise UserError(f"--address takes auto or HOST:PORT of a cluster that this machine is a node of, not '{where}'.")
+        raise UserError(
+            f"--address takes auto or HOST:PORT of a cluster that this machine is a node of, not '{where}'."
+        )
     try:
         socket.create_connection((host, number), timeout=_ANSWER_SECONDS).close()
     except (OSError, OverflowError) as error:
-        raise UserError(f"nothing answers at {where}, where a Ray cluster was to be: {one_line(error)}.") from error
+        raise UserError(
+            f"nothing answers at {where}, where a Ray cluster was to be: {one_line(error)}."
+        ) from error
 
 
 @dataclass
@@ -87,7 +102,8 @@ class _Group:
 
 
 class Cluster(NamedTuple):
-    """gpus: how much of one each group takes; 0 for a CPU core. silence: seconds after which one that says nothing is ended."""
+    """gpus: how much of one each group takes; 0 for a CPU core. silence: seconds after which one that says
+    nothing is ended."""
 
     gpus: float
     silence: float
@@ -101,8 +117,11 @@ class Cluster(NamedTuple):
         """Each group has a GPU of its own."""
         return self if self.sharing == 1 else self._replace(gpus=1.0)
 
-    def __call__(self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]) -> Iterator[tuple[int, Outcome]]:
-        """An executor. Which node a group runs on, and when, is left to Ray; it is handed as many as it has room for, and one to wait.
+    def __call__(
+        self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]
+    ) -> Iterator[tuple[int, Outcome]]:
+        """An executor. Which node a group runs on, and when, is left to Ray; it is handed as many as it has
+        room for, and one to wait.
 
         Ray itself repeats nothing: a group whose worker, its GPU or node is lost is over, and lost.
         """
@@ -147,9 +166,12 @@ class Cluster(NamedTuple):
         import ray
 
         cells = [cell for cell in job.cells if cell.id in job.wanted]
-        alone = {"max_calls": 1} if kind(job) else {}  # what is not shipped may change the process that it runs in, which others would be given, too
+        # what is not shipped may change the process that it runs in, which others would be given, too
+        alone = {"max_calls": 1} if kind(job) else {}
         speaking = ray.remote(**alone)(_speaking) if alone else ray.remote(_speaking)
-        task = speaking.options(num_cpus=1, num_gpus=self.gpus, max_retries=0, num_returns="streaming", name="linbench")
+        task = speaking.options(
+            num_cpus=1, num_gpus=self.gpus, max_retries=0, num_returns="streaming", name="linbench"
+        )
         return task.remote(pickle.dumps(Job(cells, job.wanted, None)), job.wanted, self.gpus)
 
     def _heard(self, stream: Any, group: _Group, tell: Callable[[Message], None]) -> Outcome | None:
@@ -161,9 +183,17 @@ class Cluster(NamedTuple):
             message: Message | None = ray.get(next(stream))
         except StopIteration:
             return Outcome()
-        except (exceptions.WorkerCrashedError, exceptions.NodeDiedError, exceptions.ObjectLostError, exceptions.OutOfMemoryError) as error:
+        except (
+            exceptions.WorkerCrashedError,
+            exceptions.NodeDiedError,
+            exceptions.ObjectLostError,
+            exceptions.OutOfMemoryError,
+        ) as error:
             ray.cancel(stream, force=True)  # where only something that it said was lost
-            return Outcome(failure=f"its worker was lost with {type(error).__name__}", lost=True, outside=True)  # what Ray says of it names machines
+            # what Ray says of it names machines
+            return Outcome(
+                failure=f"its worker was lost with {type(error).__name__}", lost=True, outside=True
+            )
         except exceptions.RayTaskError as error:  # on a GPU a worker of Ray serves one task alone
             lost = isinstance(error.cause, DeviceLostError)
             return Outcome(failure=theirs(error.cause), lost=lost, outside=lost)
@@ -184,7 +214,8 @@ class Cluster(NamedTuple):
 
 
 class _Head:
-    """The head of the cluster, which is asked for an answer from time to time. Ray itself would wait for a minute and then end this process."""
+    """The head of the cluster, which is asked for an answer from time to time. Ray itself would wait for a
+    minute and then end this process."""
 
     def __init__(self, address: str) -> None:
         self._address, self._last, self.answers = address, time.monotonic(), True
@@ -201,8 +232,9 @@ class _Head:
             self._last, self.answers = time.monotonic(), True
         if (silent := time.monotonic() - self._last) > _HEAD_SECONDS:
             raise ClusterLostError(
-                f"the head of the Ray cluster at {self._address} has answered nothing for {silent:.0f} s. What is finished is kept; the same command goes on "
-                "from there when the cluster is back, or without --executor ray on this host."
+                f"the head of the Ray cluster at {self._address} has answered nothing for {silent:.0f} s."
+                " What is finished is kept; the same command goes on from there when the cluster is back, or"
+                " without --executor ray on this host."
             )
 
 
@@ -216,8 +248,8 @@ def _looked_at(running: dict[Any, _Group]) -> list[tuple[Any, bool]]:
 
 
 def _speaking(packed: bytes, names: list[str], gpus: float) -> Iterator[Message | None]:
-    """On a node: None when it begins, then all that is told of the job. Plugins come with it, as the source that they were made of; nothing of them is
-    written here, so that no name of theirs is a path.
+    """On a node: None when it begins, then all that is told of the job. Plugins come with it, as the source
+    that they were made of; nothing of them is written here, so that no name of theirs is a path.
 
     Raises UserError: the node lacks a plugin, or would measure something else.
     """
@@ -225,9 +257,12 @@ def _speaking(packed: bytes, names: list[str], gpus: float) -> Iterator[Message 
     with TemporaryDirectory() as folder, chdir(folder):
         job: Job = pickle.loads(packed)
         if [cell.id for cell in job.cells] != names:
-            raise UserError("the node has another kind of GPU or another linbench than the machine that planned the run")
+            raise UserError(
+                "the node has another kind of GPU or another linbench than the machine that planned the run"
+            )
         if 0 < gpus < 1:
-            torch.cuda.set_per_process_memory_fraction(gpus)  # what does not fit is halved, and neighbours keep theirs
+            # what does not fit is halved, and neighbours keep theirs
+            torch.cuda.set_per_process_memory_fraction(gpus)
         said = SimpleQueue[Message | None]()
         with ThreadPoolExecutor(1) as thread:
             working = thread.submit(partial(work, job, said.put))

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 SHARED = frozenset(sys.stdlib_module_names) | {"linbench", "torch", "triton", "numpy"}
-"""Packages that every process has once: a file of a user's with such a name is never imported in their place."""
+"""Packages that every process has once: a file of a user's with such a name is never imported in their
+place."""
 
 
 class File(NamedTuple):
-    """A module's file as it was read. content: None for a folder without `__init__.py`, which is a package of its own kind."""
+    """A module's file as it was read. content: None for a folder without `__init__.py`, which is a package of
+    its own kind."""
 
     path: str
     content: bytes | None
@@ -33,12 +35,17 @@ class File(NamedTuple):
 def find(name: str, folders: Sequence[Path]) -> File | None:
     """Read the file that `import name` means to code in these folders; None if they have none.
 
-    The first folder with the top of the name wins. A folder without `__init__.py` counts only where nothing installed has its name.
+    The first folder with the top of the name wins. A folder without `__init__.py` counts only where nothing
+    installed has its name.
     """
     path = _locate(name, folders)
     if path is None:
         return None
-    return File(str(path), None, package=True) if path.is_dir() else File(str(path), path.read_bytes(), path.name == "__init__.py")
+    return (
+        File(str(path), None, package=True)
+        if path.is_dir()
+        else File(str(path), path.read_bytes(), path.name == "__init__.py")
+    )
 
 
 def _locate(name: str, folders: Sequence[Path]) -> Path | None:

@@ -21,7 +21,8 @@ class Import(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def imports_of(source: bytes) -> tuple[Import, ...]:
-    """Return every import of a source, wherever it stands; none of a source that cannot be parsed, which cannot be imported either."""
+    """Return every import of a source, wherever it stands; none of a source that cannot be parsed, which
+    cannot be imported either."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -34,7 +35,12 @@ def _imports(node: ast.AST) -> Iterator[Import]:
         yield from (Import(0, alias.name) for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
         yield Import(node.level, node.module or "", tuple(alias.name for alias in node.names))
-    elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str):
+    elif (
+        isinstance(node, ast.Call)
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+        and isinstance(node.args[0].value, str)
+    ):
         called = getattr(node.func, "id", getattr(node.func, "attr", ""))
         if called in _CALLS:
             bare = node.args[0].value.lstrip(".")
@@ -47,7 +53,8 @@ def is_relative(source: bytes) -> bool:
 
 
 def named_by(name: str, file: File) -> set[str]:
-    """Return the names of all modules that a module's imports may mean, whether there are such modules or not."""
+    """Return the names of all modules that a module's imports may mean, whether there are such modules or
+    not."""
     if file.content is None or file.compiled:
         return set()
     package = name if file.package else name.rpartition(".")[0]
@@ -71,7 +78,11 @@ def _candidates(found: Import, package: str) -> list[str]:
     return candidates(".".join([*parts[:kept], *([found.module] if found.module else [])]), found.names)
 
 
-def reach(files: Mapping[str, File], lookup: Callable[[str], File | None], more: Mapping[str, set[str]] | None = None) -> dict[str, File]:
+def reach(
+    files: Mapping[str, File],
+    lookup: Callable[[str], File | None],
+    more: Mapping[str, set[str]] | None = None,
+) -> dict[str, File]:
     """Return these modules and all of a user's that they may import in turn, by name.
 
     Args:
@@ -84,7 +95,11 @@ def reach(files: Mapping[str, File], lookup: Callable[[str], File | None], more:
         here = todo.pop()
         for target in sorted(named_by(here, found[here]) | (more or {}).get(here, set())):
             for each in _children(target, found) if target.endswith(".*") or target == "*" else [target]:
-                if each not in found and each.partition(".")[0] not in SHARED and (file := lookup(each)) is not None:
+                if (
+                    each not in found
+                    and each.partition(".")[0] not in SHARED
+                    and (file := lookup(each)) is not None
+                ):
                     found[each] = file
                     todo.append(each)
     return found
@@ -96,4 +111,6 @@ def _children(star: str, found: Mapping[str, File]) -> list[str]:
     if package is None or not package.package:
         return []
     prefix = star.removesuffix("*")
-    return sorted(f"{prefix}{path.stem}" for path in Path(package.folder).glob("*.py") if path.stem != "__init__")
+    return sorted(
+        f"{prefix}{path.stem}" for path in Path(package.folder).glob("*.py") if path.stem != "__init__"
+    )

@@ -1,7 +1,9 @@
-"""Modules made of a user's files, in a space of names of their own: plugins of two folders never meet, and what was read is what runs.
+"""Modules made of a user's files, in a space of names of their own: plugins of two folders never meet, and
+what was read is what runs.
 
-In a space `import helper` means the helper beside the file that says so. It is loaded as `linbench_plugin_HASH.helper`, from the bytes that were read when
-the plugin was: an edit in the middle of a run changes nothing that runs. A plugin travels to another process as these bytes.
+In a space `import helper` means the helper beside the file that says so. It is loaded as
+`linbench_plugin_HASH.helper`, from the bytes that were read when the plugin was: an edit in the middle of a
+run changes nothing that runs. A plugin travels to another process as these bytes.
 """
 
 import builtins
@@ -29,7 +31,8 @@ _PYTHON = builtins.__import__
 
 
 class Plugin(NamedTuple):
-    """A module of a user's that is loaded, with every file of theirs that it imports, by the name that it imports it by."""
+    """A module of a user's that is loaded, with every file of theirs that it imports, by the name that it
+    imports it by."""
 
     space: str
     name: str
@@ -43,8 +46,13 @@ class Plugin(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the file where there is but one; else of all files that hold anything, with their names."""
-        held = {name: file.content for name, file in self.files.items() if file.content is not None and file.content.strip()}
+        """SHA-256 of the file where there is but one; else of all files that hold anything, with their
+        names."""
+        held = {
+            name: file.content
+            for name, file in self.files.items()
+            if file.content is not None and file.content.strip()
+        }
         if held.keys() <= {self.name}:
             return digest_of(held.get(self.name, b""))
         names = [self.name, *sorted(held.keys() - {self.name})]
@@ -57,7 +65,8 @@ def digest_of(content: bytes) -> str:
 
 
 def load(name: str, files: Mapping[str, File], folders: Sequence[Path]) -> Plugin:
-    """Load a module of a user's as its files are now; one whose files are all as they were is not loaded again.
+    """Load a module of a user's as its files are now; one whose files are all as they were is not loaded
+    again.
 
     Args:
         name: of the module, as code beside it would import it.
@@ -69,7 +78,8 @@ def load(name: str, files: Mapping[str, File], folders: Sequence[Path]) -> Plugi
 
 
 def arrive(plugin: Plugin) -> ModuleType:
-    """Load a plugin that came from another process, from the bytes that it came with. Nothing is read or written here."""
+    """Load a plugin that came from another process, from the bytes that it came with. Nothing is read or
+    written here."""
     space = _SPACES.get(plugin.space)
     if space is None or not space.agrees(plugin.files):
         name = plugin.space if space is None else _fresh(plugin.folders)
@@ -118,7 +128,11 @@ class Space:
 
     def is_current(self, name: str) -> bool:
         """Whether what a loaded module imported besides is still as it was."""
-        return all(find(each, [*map(Path, self.folders)]) == self.files[each] for each in self.loaded.get(name, ()) if each in self._besides())
+        return all(
+            find(each, [*map(Path, self.folders)]) == self.files[each]
+            for each in self.loaded.get(name, ())
+            if each in self._besides()
+        )
 
     def _besides(self) -> set[str]:
         return {each for names in self._seen.values() for each in names}
@@ -133,7 +147,9 @@ class Space:
                 self._loading = before
             began = {each: self.files[each] for each in candidates(name)}
             self.loaded[name] = frozenset(reach(began, self.files.get, self._seen))
-        return Plugin(self.name, name, self.folders, {each: self.files[each] for each in sorted(self.loaded[name])})
+        return Plugin(
+            self.name, name, self.folders, {each: self.files[each] for each in sorted(self.loaded[name])}
+        )
 
     def has(self, top: str) -> bool:
         """Whether `import top` means a module of this space."""
@@ -165,14 +181,26 @@ class Space:
         elif self._loading is not None:
             self._seen.setdefault(self._loading, set()).add(name)
         elif any(name not in known for known in self.loaded.values() if not importer or importer in known):
-            sentence = "its results would not be told from those of another version of it; import it at the top of the file"
-            raise PluginError(f"{importer or 'a plugin'} imports {name} while it runs, by a name that is made up there: {sentence}.")
+            sentence = (
+                "its results would not be told from those of another version of it; import it at the top of"
+                " the file"
+            )
+            raise PluginError(
+                f"{importer or 'a plugin'} imports {name} while it runs, by a name that is made up there:"
+                f" {sentence}."
+            )
 
     def importer(self, module: str) -> Callable[..., ModuleType]:
         """Return what `import` does in a module of this space."""
 
         # the names of its arguments are Python's: code may give them by name
-        def imported(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> ModuleType:  # noqa: A002
+        def imported(
+            name: str,
+            globals: Any = None,  # noqa: A002
+            locals: Any = None,  # noqa: A002
+            fromlist: Any = (),
+            level: int = 0,
+        ) -> ModuleType:
             asked = self._asked(name, level, globals or {})
             if asked is None:
                 found = _PYTHON(name, globals, locals, fromlist, level)
@@ -183,13 +211,18 @@ class Space:
             found = _PYTHON(f"{self.name}.{name}", globals, locals, fromlist, 0)
             return found if fromlist else sys.modules[f"{self.name}.{name.partition('.')[0]}"]
 
-        vars(imported)["_torchdynamo_disable"] = True  # a compiled function that imports calls this, and is not to be compiled with it
+        # a compiled function that imports calls this, and is not to be compiled with it
+        vars(imported)["_torchdynamo_disable"] = True
         return imported
 
     def _asked(self, name: str, level: int, where: Mapping[str, Any]) -> str | None:
         """A module of this space by its name here; None: another one is meant."""
         if level:
-            return resolve_name("." * level + name, where.get("__package__")).removeprefix(self.name).removeprefix(".")
+            return (
+                resolve_name("." * level + name, where.get("__package__"))
+                .removeprefix(self.name)
+                .removeprefix(".")
+            )
         return name if self.has(name.partition(".")[0]) else None
 
 
@@ -221,7 +254,11 @@ _SPACES: dict[str, Space] = {}
 
 def _space(folders: tuple[str, ...], name: str, files: dict[str, File]) -> Space:
     """The latest space of these folders that has the files as they are now, a new one if there is none."""
-    alike = [space for space in _SPACES.values() if space.folders == folders and space.agrees(files) and space.is_current(name)]
+    alike = [
+        space
+        for space in _SPACES.values()
+        if space.folders == folders and space.agrees(files) and space.is_current(name)
+    ]
     space = next((space for space in alike if name in space.loaded), alike[-1] if alike else None)
     if space is None:
         new = _fresh(folders)
@@ -259,7 +296,11 @@ def _spec(fullname: str, name: str, file: File, space: Space) -> ModuleSpec | No
         spec = ModuleSpec(fullname, None, is_package=True)
         spec.submodule_search_locations = folders
         return spec
-    loader = ExtensionFileLoader(fullname, file.path) if file.compiled else _Loader(fullname, file, space.importer(name))
+    loader = (
+        ExtensionFileLoader(fullname, file.path)
+        if file.compiled
+        else _Loader(fullname, file, space.importer(name))
+    )
     return spec_from_file_location(fullname, file.path, loader=loader, submodule_search_locations=folders)
 
 
@@ -279,7 +320,8 @@ class _Loader(SourceFileLoader):
         return self.source_to_code(self._source, self.path)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the source with imports of the space; what asks for the source later, as Triton does, is given the same."""
+        """Run the source with imports of the space; what asks for the source later, as Triton does, is given
+        the same."""
         module.__dict__["__builtins__"] = {**vars(builtins), "__import__": self._importer}
         super().exec_module(module)
 

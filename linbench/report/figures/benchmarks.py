@@ -1,4 +1,5 @@
-"""Stored speeds of kernels, training steps and the drawing of examples as figures: a row for each, ours beside a peer's."""
+"""Stored speeds of kernels, training steps and the drawing of examples as figures: a row for each, ours
+beside a peer's."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -26,7 +27,8 @@ ROW_INCHES = 0.22
 
 
 class Row(NamedTuple):
-    """Of ours and of peers by name what is drawn, each with its fifths, of a task at all its presets; nothing where it was not measured."""
+    """Of ours and of peers by name what is drawn, each with its fifths, of a task at all its presets; nothing
+    where it was not measured."""
 
     name: str
     mixer: str
@@ -41,7 +43,11 @@ def bench_drawings(results: Sequence[Result], names: Sequence[str] = BENCH_NAMES
 
 
 def _drawing(bench: Bench) -> Drawing:
-    timing = REPLAYED if any(seconds_of(result, OURS, *_path(bench, REPLAYED)) for result in bench.results) else AS_CALLED
+    timing = (
+        REPLAYED
+        if any(seconds_of(result, OURS, *_path(bench, REPLAYED)) for result in bench.results)
+        else AS_CALLED
+    )
     by_name: dict[str, list[Result]] = {}
     for result in bench.results:
         by_name.setdefault(_name(result), []).append(result)
@@ -55,8 +61,15 @@ def _drawing(bench: Bench) -> Drawing:
         return True
 
     each = " A dot for each preset of a task." if bench.kind == DRAW else ""
-    sides = f" Hollow: {', '.join(bench.peers)}, in turn with ours." if any(set(row.rates) - {OURS} for row in rows) else ""
-    caption = f"{_TITLE[bench.kind]}: {about}. Bars lie between the fifths.{each}{sides} At {bench.about}; {commits(bench.results)}."
+    sides = (
+        f" Hollow: {', '.join(bench.peers)}, in turn with ours."
+        if any(set(row.rates) - {OURS} for row in rows)
+        else ""
+    )
+    caption = (
+        f"{_TITLE[bench.kind]}: {about}. Bars lie between the fifths.{each}{sides} At {bench.about};"
+        f" {commits(bench.results)}."
+    )
     return Drawing(bench.slug, draw, caption, fingerprint(bench.results))
 
 
@@ -78,10 +91,19 @@ def _name(result: Result) -> str:
 
 def _row(name: str, members: Sequence[Result], bench: Bench, timing: str) -> Row:
     path, first = _path(bench, timing), members[0]
-    every = {side: [rate_of(seconds_of(result, side, *path), tokens_of(result)) for result in members] for side in (OURS, *bench.peers)}
-    rates = {side: found for side, these in every.items() if (found := [rate for rate in these if rate is not None])}
+    every = {
+        side: [rate_of(seconds_of(result, side, *path), tokens_of(result)) for result in members]
+        for side in (OURS, *bench.peers)
+    }
+    rates = {
+        side: found
+        for side, these in every.items()
+        if (found := [rate for rate in these if rate is not None])
+    }
     mixer = first["bench"]["model"]["layers"][0]["mixer"] if bench.kind == STEP else first["label"]
-    return Row(name, mixer, rates, next((result["status"] for result in members if result["status"] != "ok"), ""))
+    return Row(
+        name, mixer, rates, next((result["status"] for result in members if result["status"] != "ok"), "")
+    )
 
 
 def _best(row: Row) -> float:
@@ -95,8 +117,19 @@ def _dots(axes: Axes, rows: Sequence[Row], peers: Sequence[str], label: str) -> 
         for side, rate in ((side, rate) for side, rates in row.rates.items() for rate in rates):
             mark = "o" if side == OURS else _PEER_MARKS[peers.index(side) % len(_PEER_MARKS)]
             axes.plot([rate.low, rate.high], [height] * 2, color=colour, linewidth=0.9)
-            axes.plot([rate.median], [height], marker=mark, markersize=5, color=colour, markerfacecolor=colour if side == OURS else "white")
-    axes.set_yticks(range(len(rows)), [f"{row.name}: {row.why or 'not measured'}" if OURS not in row.rates else row.name for row in rows], fontsize=8)
+            axes.plot(
+                [rate.median],
+                [height],
+                marker=mark,
+                markersize=5,
+                color=colour,
+                markerfacecolor=colour if side == OURS else "white",
+            )
+    axes.set_yticks(
+        range(len(rows)),
+        [f"{row.name}: {row.why or 'not measured'}" if OURS not in row.rates else row.name for row in rows],
+        fontsize=8,
+    )
     for tick, row in zip(axes.get_yticklabels(), rows, strict=True):
         tick.set_color("#222222" if OURS in row.rates else MISSING)
     axes.set_ylim(-0.6, len(rows) - 0.4)
@@ -106,7 +139,15 @@ def _dots(axes: Axes, rows: Sequence[Row], peers: Sequence[str], label: str) -> 
     if shown:
         own = Line2D([], [], marker="o", linestyle="", color=GUIDE, label=OURS)
         theirs = [
-            Line2D([], [], marker=_PEER_MARKS[peers.index(side) % len(_PEER_MARKS)], linestyle="", color=GUIDE, markerfacecolor="white", label=side)
+            Line2D(
+                [],
+                [],
+                marker=_PEER_MARKS[peers.index(side) % len(_PEER_MARKS)],
+                linestyle="",
+                color=GUIDE,
+                markerfacecolor="white",
+                label=side,
+            )
             for side in shown
         ]
         axes.legend(handles=[own, *theirs], loc="lower right", fontsize=8)

@@ -1,4 +1,5 @@
-"""What stands below figures of comparisons: what is drawn, and what a reader might take it for that it is not."""
+"""What stands below figures of comparisons: what is drawn, and what a reader might take it for that it is
+not."""
 
 from linbench.common.text import counted
 from linbench.report.figures import FIGURES, OVER_ALL
@@ -27,17 +28,33 @@ def words(comparison: Comparison, name: str, *, settings: bool = True) -> str:
 
 
 def over_answers(comparison: Comparison) -> str:
-    """Of what answers an accuracy is the mean, by the slices that they have; nothing where these do not tell them apart."""
+    """Of what answers an accuracy is the mean, by the slices that they have; nothing where these do not tell
+    them apart."""
     found = next((one for result in comparison.results if (one := slices(result))), {})
-    of_accuracy = {name: zip(one["at"], one["accuracy"]["weight"], strict=True) for name, one in found.items() if "accuracy" in one}
+    of_accuracy = {
+        name: zip(one["at"], one["accuracy"]["weight"], strict=True)
+        for name, one in found.items()
+        if "accuracy" in one
+    }
     ranges = {name: [at for at, weight in each if weight > 0] for name, each in of_accuracy.items()}
-    said = [f"{slice_words(comparison.task, name)}, from {at[0]:,} to {at[-1]:,}" for name, at in ranges.items() if len(at) > 1]
+    said = [
+        f"{slice_words(comparison.task, name)}, from {at[0]:,} to {at[-1]:,}"
+        for name, at in ranges.items()
+        if len(at) > 1
+    ]
     if not said:
         return ""
-    return f"An accuracy is the mean over all answers of a test alike ({'; '.join(said)}): right at some and at chance at others stands in between."
+    return (
+        f"An accuracy is the mean over all answers of a test alike ({'; '.join(said)}): right at some and at"
+        " chance at others stands in between."
+    )
 
 
 def of_diverged(comparison: Comparison) -> str:
     """What runs that diverged count as, if any did."""
     count = sum(result["status"] == "diverged" for result in comparison.results)
-    return f"{counted(count, 'run')} diverged, which counts as chance in accuracy and nowhere else." if count else ""
+    return (
+        f"{counted(count, 'run')} diverged, which counts as chance in accuracy and nowhere else."
+        if count
+        else ""
+    )

@@ -1,4 +1,5 @@
-"""Comparisons as lines: learning curves, and a metric against a slice of the test or the length tested. Each says whether there was anything."""
+"""Comparisons as lines: learning curves, and a metric against a slice of the test or the length tested. Each
+says whether there was anything."""
 
 import math
 from bisect import bisect_left
@@ -21,7 +22,8 @@ BINS, APART = 8, 12
 """A slice of more than `APART` values is drawn in so many bins."""
 
 FEW_SEEDS, FEW_MODELS = 5, 4
-"""So many seeds are drawn each, more as a band alone; the seeds of more models in one panel as lines alone, as bands would cover each other."""
+"""So many seeds are drawn each, more as a band alone; the seeds of more models in one panel as lines alone,
+as bands would cover each other."""
 
 WORDS = {
     "distance": "tokens between what is asked and its answer",
@@ -33,7 +35,8 @@ WORDS = {
     "accuracy": "test accuracy",
     "stale": "answers that are an older value",
 }
-"""Of slices and metrics, where the name does not say it; with its task before it a slice whose name says something else there."""
+"""Of slices and metrics, where the name does not say it; with its task before it a slice whose name says
+something else there."""
 
 Point = tuple[float, float]
 
@@ -48,12 +51,21 @@ def face(row: Row, colour: str) -> str:
     return colour if row.in_verdicts else "white"
 
 
-def over_seeds(axes: Axes, at: Sequence[float], seeds: Sequence[Sequence[float]], colour: str, *, models: int) -> list[float]:
-    """The mean at every point. Drawn are a band from the worst to the best seed and each of them thin, or, by how many seeds and `models` there are, one of
-    the two."""
+def over_seeds(
+    axes: Axes, at: Sequence[float], seeds: Sequence[Sequence[float]], colour: str, *, models: int
+) -> list[float]:
+    """The mean at every point. Drawn are a band from the worst to the best seed and each of them thin, or, by
+    how many seeds and `models` there are, one of the two."""
     by_point = list(zip(*seeds, strict=True))
     if len(seeds) > 1 and (models <= FEW_MODELS or len(seeds) > FEW_SEEDS):
-        axes.fill_between(at, [min(values) for values in by_point], [max(values) for values in by_point], color=colour, alpha=0.1, linewidth=0)
+        axes.fill_between(
+            at,
+            [min(values) for values in by_point],
+            [max(values) for values in by_point],
+            color=colour,
+            alpha=0.1,
+            linewidth=0,
+        )
     for values in seeds if 1 < len(seeds) <= FEW_SEEDS else ():
         axes.plot(at, values, color=colour, linewidth=0.6, alpha=0.5)
     return [fmean(values) for values in by_point]
@@ -89,7 +101,11 @@ def by_length(axes: Axes, comparison: Comparison) -> bool:
 
     def of(result: Result) -> list[Point] | None:
         values = accuracies_by_test(result)
-        return None if values is None else sorted(zip((test["seq_len"] for test in result["tests"]), values, strict=True))
+        return (
+            None
+            if values is None
+            else sorted(zip((test["seq_len"] for test in result["tests"]), values, strict=True))
+        )
 
     drawn = _against(axes, comparison, of, "accuracy")
     axes.set_xscale("log", base=2)
@@ -99,8 +115,11 @@ def by_length(axes: Axes, comparison: Comparison) -> bool:
     return drawn
 
 
-def _against(axes: Axes, comparison: Comparison, of: Callable[[Result], list[Point] | None], metric: str) -> bool:
-    """A line for every row through what its results have there. Where accuracy was not measured because a run diverged it is chance."""
+def _against(
+    axes: Axes, comparison: Comparison, of: Callable[[Result], list[Point] | None], metric: str
+) -> bool:
+    """A line for every row through what its results have there. Where accuracy was not measured because a run
+    diverged it is chance."""
     ends, missing = [], []
     for row, (colour, dash, mark) in styled(comparison.rows):
         found = [points for result in row.results if (points := of(result))]
@@ -111,9 +130,21 @@ def _against(axes: Axes, comparison: Comparison, of: Callable[[Result], list[Poi
             diverged = [result for result in row.results if result["status"] == "diverged" and not of(result)]
             found += [[(at, result["chance"]) for at, _ in found[0]] for result in diverged]
         at = [fmean(x for x, _ in points) for points in zip(*found, strict=True)]
-        mean = over_seeds(axes, at, [[y for _, y in points] for points in found], colour, models=len(comparison.rows))
-        axes.plot(at, mean, color=colour, linestyle=dash, marker=mark, markersize=3.2, markerfacecolor=face(row, colour))
-        ends += [Named(y, x, row.label, colour) for x, y in zip(at, mean, strict=True) if math.isfinite(y)][-1:]
+        mean = over_seeds(
+            axes, at, [[y for _, y in points] for points in found], colour, models=len(comparison.rows)
+        )
+        axes.plot(
+            at,
+            mean,
+            color=colour,
+            linestyle=dash,
+            marker=mark,
+            markersize=3.2,
+            markerfacecolor=face(row, colour),
+        )
+        ends += [Named(y, x, row.label, colour) for x, y in zip(at, mean, strict=True) if math.isfinite(y)][
+            -1:
+        ]
     axes.set(ylabel=WORDS.get(metric, metric.replace("_", " ")), ylim=(-0.02, 1.04))
     if metric == "accuracy":
         chance(axes, comparison.results[0]["chance"])
@@ -123,10 +154,13 @@ def _against(axes: Axes, comparison: Comparison, of: Callable[[Result], list[Poi
 
 
 def _edges(found: Sequence[dict[str, Any]], metric: str = "accuracy") -> list[int]:
-    """The last value of each bin: of every value where there are few, else of `BINS` with about as many answers in every one."""
+    """The last value of each bin: of every value where there are few, else of `BINS` with about as many
+    answers in every one."""
     counts: Counter[int] = Counter()
     for one in found:
-        counts.update({at: weight for at, weight in zip(one["at"], one[metric]["weight"], strict=True) if weight > 0})
+        counts.update(
+            {at: weight for at, weight in zip(one["at"], one[metric]["weight"], strict=True) if weight > 0}
+        )
     if len(counts) <= APART:
         return sorted(counts)
     seen, edges = 0.0, list[int]()
@@ -145,6 +179,13 @@ def _binned(one: dict[str, Any], edges: Sequence[int], metric: str = "accuracy")
         parts = zip(one["at"], one[metric]["sum"], one[metric]["weight"], where, strict=True)
         inside = [(at, sum_, weight) for at, sum_, weight, bin_ in parts if bin_ == i]
         weighed = sum(weight for *_, weight in inside)
-        mean = (sum(at * weight for at, _, weight in inside) / weighed, sum(sum_ for _, sum_, _ in inside) / weighed) if weighed else (math.nan, math.nan)
+        mean = (
+            (
+                sum(at * weight for at, _, weight in inside) / weighed,
+                sum(sum_ for _, sum_, _ in inside) / weighed,
+            )
+            if weighed
+            else (math.nan, math.nan)
+        )
         found.append(mean)
     return found

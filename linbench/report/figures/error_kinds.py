@@ -1,4 +1,5 @@
-"""What wrong answers are: shares of the right value, older values, other keys' values and values of nowhere."""
+"""What wrong answers are: shares of the right value, older values, other keys' values and values of
+nowhere."""
 
 from statistics import fmean
 from typing import Any
@@ -40,40 +41,77 @@ THICK = 0.78
 
 
 def shares(result: Result) -> dict[str, float] | None:
-    """Of all answers, by `KINDS`; they add up to one. Older values that are both the one before and the first count as the one before. None for a task or
-    run without them."""
+    """Of all answers, by `KINDS`; they add up to one. Older values that are both the one before and the first
+    count as the one before. None for a task or run without them."""
     found = result["metrics"]
-    if result["status"] != "ok" or not {"accuracy", "stale", "stale_previous", "stale_middle", "cross", "alien"} <= found.keys():
+    if (
+        result["status"] != "ok"
+        or not {"accuracy", "stale", "stale_previous", "stale_middle", "cross", "alien"} <= found.keys()
+    ):
         return None
     newer = found.get("stale_newer", 0.0)
     first = max(0.0, found["stale"] - found["stale_previous"] - found["stale_middle"] - newer)
-    values = (found["accuracy"], found["stale_previous"], found["stale_middle"], first, newer, found["cross"], found["alien"])
+    values = (
+        found["accuracy"],
+        found["stale_previous"],
+        found["stale_middle"],
+        first,
+        newer,
+        found["cross"],
+        found["alien"],
+    )
     return dict(zip(KINDS, values, strict=True))
 
 
 def by_kind(axes: Axes, comparison: Comparison) -> bool:
-    """A bar for every model, the best above, with a strip for each seed, blank and below the others for one that diverged; below, in grey, those that have
-    none."""
-    found = [(row, style, [one for result in row.results if (one := shares(result))]) for row, style in styled(comparison.rows)]
+    """A bar for every model, the best above, with a strip for each seed, blank and below the others for one
+    that diverged; below, in grey, those that have none."""
+    found = [
+        (row, style, [one for result in row.results if (one := shares(result))])
+        for row, style in styled(comparison.rows)
+    ]
     found.sort(key=lambda one: fmean(each[RIGHT] for each in one[2]) if one[2] else -1.0)
     if not any(each for *_, each in found):
         return False
-    blanks = [sum(result["status"] == DIVERGED for result in row.results) if each else 0 for row, _, each in found]
+    blanks = [
+        sum(result["status"] == DIVERGED for result in row.results) if each else 0 for row, _, each in found
+    ]
     for height, ((row, _, each), blank) in enumerate(zip(found, blanks, strict=True)):
         if not each:
-            axes.text(0.5, height, became_of(row), color=MISSING, style="italic", fontsize=7.5, ha="center", va="center")
+            axes.text(
+                0.5,
+                height,
+                became_of(row),
+                color=MISSING,
+                style="italic",
+                fontsize=7.5,
+                ha="center",
+                va="center",
+            )
         thick = THICK / max(1, blank + len(each))
-        axes.barh([height - THICK / 2 + thick * strip for strip in range(blank)], 1, thick, align="edge", **BLANK)
+        axes.barh(
+            [height - THICK / 2 + thick * strip for strip in range(blank)], 1, thick, align="edge", **BLANK
+        )
         for strip, one in enumerate(sorted(each, key=lambda one: one[RIGHT]), blank):
             _strip(axes, one, height - THICK / 2 + thick * strip, thick)
     axes.set_yticks(range(len(found)), [row.label for row, *_ in found], fontsize=7.5)
     for (_, style, each), tick in zip(found, axes.get_yticklabels(), strict=True):
         tick.set_color(ink(style.colour) if each else MISSING)
     kinds = [kind for kind in KINDS if any(one[kind] > WORTH for *_, each in found for one in each)]
-    handles = [Patch(facecolor=KINDS[kind][0], hatch=KINDS[kind][1], edgecolor="white", linewidth=0, label=kind) for kind in kinds]
+    handles = [
+        Patch(facecolor=KINDS[kind][0], hatch=KINDS[kind][1], edgecolor="white", linewidth=0, label=kind)
+        for kind in kinds
+    ]
     if any(blanks):
         handles.append(Patch(**BLANK, label=DIVERGED))
-    whole_figure(axes).legend(handles=handles, loc="outside lower left", ncols=min(len(handles), ACROSS), fontsize=7.5, columnspacing=1.1, handlelength=1.2)
+    whole_figure(axes).legend(
+        handles=handles,
+        loc="outside lower left",
+        ncols=min(len(handles), ACROSS),
+        fontsize=7.5,
+        columnspacing=1.1,
+        handlelength=1.2,
+    )
     axes.grid(False)
     axes.set(xlabel="share of answers", xlim=(0, 1), ylim=(-0.6, len(found) - 0.4))
     return True
@@ -83,5 +121,15 @@ def _strip(axes: Axes, shares_: dict[str, float], bottom: float, thick: float) -
     left = 0.0
     for kind, (colour, hatch) in KINDS.items():
         if shares_[kind] > 0:
-            axes.barh(bottom, shares_[kind], thick, left=left, align="edge", color=colour, hatch=hatch, edgecolor="white", linewidth=0)
+            axes.barh(
+                bottom,
+                shares_[kind],
+                thick,
+                left=left,
+                align="edge",
+                color=colour,
+                hatch=hatch,
+                edgecolor="white",
+                linewidth=0,
+            )
         left += shares_[kind]

@@ -1,4 +1,5 @@
-"""Stored speeds of layers as figures: against length, by the form of their kernels, and recall against them."""
+"""Stored speeds of layers as figures: against length, by the form of their kernels, and recall against
+them."""
 
 from collections.abc import Iterable, Sequence
 
@@ -24,7 +25,9 @@ NAMES = ("speed", "forms", "recall-speed")
 """Of the figures that are drawn of speeds."""
 
 
-def speed_drawings(results: Sequence[Result], comparisons: Sequence[Comparison], names: Sequence[str] = NAMES) -> list[Drawing]:
+def speed_drawings(
+    results: Sequence[Result], comparisons: Sequence[Comparison], names: Sequence[str] = NAMES
+) -> list[Drawing]:
     """All that can be drawn."""
     found: list[Drawing] = []
     if "speed" in names:
@@ -37,12 +40,20 @@ def speed_drawings(results: Sequence[Result], comparisons: Sequence[Comparison],
 
 
 def _of(these: Speeds) -> Iterable[Drawing]:
-    """Of one question, against length: every way it was timed; of memory, the peak and the state side by side."""
+    """Of one question, against length: every way it was timed; of memory, the peak and the state side by
+    side."""
     about = f"{NOTES[these.question]}"
     if these.question == "memory":
-        sizes = {"peak of training, MiB": (("sides", OURS, "peak_bytes"), 2**20), "state of one sequence, KiB": (("state", "bytes"), 2**10)}
+        sizes = {
+            "peak of training, MiB": (("sides", OURS, "peak_bytes"), 2**20),
+            "state of one sequence, KiB": (("state", "bytes"), 2**10),
+        }
         panels = {
-            title: [_sizes(series, pick, unit) for series in these.series if not all(map(series.outdated, series.results))]
+            title: [
+                _sizes(series, pick, unit)
+                for series in these.series
+                if not all(map(series.outdated, series.results))
+            ]
             for title, (pick, unit) in sizes.items()
         }
         yield _drawing(these, "bytes", panels, f"{about} {_where(these)}")
@@ -50,18 +61,31 @@ def _of(these: Speeds) -> Iterable[Drawing]:
     for timing in these.timings:
         title = f"{TITLES[these.question].lower()}, tokens per second\n{HOW[timing]}"
         panels = {title: [_line(series, timing) for series in these.series if series.rates(timing)]}
-        yield _drawing(these, timing, panels, f"{about} {TIMING[timing]} Bands lie between the fifths. {GROWTH} It stands beside each name. {_where(these)}")
+        yield _drawing(
+            these,
+            timing,
+            panels,
+            f"{about} {TIMING[timing]} Bands lie between the fifths. {GROWTH} It stands beside each name."
+            f" {_where(these)}",
+        )
 
 
 def _line(series: Series, timing: str) -> Line:
     rates, growth = series.rates(timing), series.growth(timing)
     exponent = "" if growth is None else f"  T^{growth:z.2f}"
-    points, bands = {at: rate.median for at, rate in rates.items()}, {at: (rate.low, rate.high) for at, rate in rates.items()}
+    points, bands = (
+        {at: rate.median for at, rate in rates.items()},
+        {at: (rate.low, rate.high) for at, rate in rates.items()},
+    )
     return Line(f"{series.name}{exponent}{_cut_short(series)}", series.mixer, points, bands)
 
 
 def _sizes(series: Series, pick: tuple[str, ...], unit: int) -> Line:
-    return Line(f"{series.name}{_cut_short(series)}", series.mixer, {at: value / unit for at, value in series.numbers(pick).items()})
+    return Line(
+        f"{series.name}{_cut_short(series)}",
+        series.mixer,
+        {at: value / unit for at, value in series.numbers(pick).items()},
+    )
 
 
 def _cut_short(series: Series) -> str:
@@ -79,7 +103,11 @@ def _drawing(these: Speeds, of: str, panels: dict[str, list[Line]], caption: str
         columns = max(len(panels), min(2, count))
         rows = -(-count // columns)
         figure.set_size_inches((PANEL_INCHES + 1.6) * columns, 3.3 * rows)
-        axes = list(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey="col" if len(panels) > 1 else "all").flat)
+        axes = list(
+            figure.subplots(
+                rows, columns, squeeze=False, sharex=True, sharey="col" if len(panels) > 1 else "all"
+            ).flat
+        )
         for empty in axes[count:]:
             figure.delaxes(empty)
         ends, places = [], iter(axes)
@@ -88,8 +116,11 @@ def _drawing(these: Speeds, of: str, panels: dict[str, list[Line]], caption: str
                 own = [line for line in lines if line.mixer in mixers]
                 place = next(places)
                 place.set_title(name, fontsize="medium", loc="left")
-                place.tick_params(labelbottom=True, labelleft=True)  # there may be no panel below; panels of a row stand far apart
-                ends.append((place, against_length(place, own, styles_of([line.mixer for line in own]), title)))
+                # there may be no panel below; panels of a row stand far apart
+                place.tick_params(labelbottom=True, labelleft=True)
+                ends.append(
+                    (place, against_length(place, own, styles_of([line.mixer for line in own]), title))
+                )
         for place, of_lines in ends:
             beside(place, of_lines)
         titled(figure, f"{TITLES[these.question]}: {these.about}")
@@ -103,10 +134,14 @@ def _parts(mixers: Sequence[str]) -> dict[str, set[str]]:
     if len(mixers) <= CROWD:
         return {"": set(mixers)}
     own = {mixer: generations().get(mixer, "of your own") for mixer in mixers}
-    order = [name for name in [*GENERATIONS, *sorted(set(own.values()) - set(GENERATIONS))] if name in own.values()]
+    order = [
+        name for name in [*GENERATIONS, *sorted(set(own.values()) - set(GENERATIONS))] if name in own.values()
+    ]
     small = [name for name in order if sum(own[mixer] == name for mixer in mixers) <= CROWD // 2]
     parts = {", ".join(small): {mixer for mixer in mixers if own[mixer] in small}} if small else {}
-    return parts | {name: {mixer for mixer in mixers if own[mixer] == name} for name in order if name not in small}
+    return parts | {
+        name: {mixer for mixer in mixers if own[mixer] == name} for name in order if name not in small
+    }
 
 
 def _where(these: Speeds) -> str:

@@ -10,7 +10,8 @@ from linbench.results.record import FINAL
 
 
 def learning_curves(axes: Axes, comparison: Comparison) -> bool:
-    """Validation accuracy against tokens seen. A run that diverged counts as chance from there on. A hollow end: in no verdict."""
+    """Validation accuracy against tokens seen. A run that diverged counts as chance from there on. A hollow
+    end: in no verdict."""
     ends, missing = [], []
     for row, (colour, dash, mark) in styled(comparison.rows):
         counted = [result for result in row.results if result["status"] in FINAL]
@@ -19,11 +20,21 @@ def learning_curves(axes: Axes, comparison: Comparison) -> bool:
             missing.append(unmeasured(row))
             continue
         curves = [[point["accuracy"] for point in result["curve"]] for result in counted]
-        padded = [curve + [result["chance"]] * (len(longest) - len(curve)) for curve, result in zip(curves, counted, strict=True)]
+        padded = [
+            curve + [result["chance"]] * (len(longest) - len(curve))
+            for curve, result in zip(curves, counted, strict=True)
+        ]
         tokens = [point["tokens"] for point in longest]
         mean = over_seeds(axes, tokens, padded, colour, models=len(comparison.rows))
         axes.plot(tokens, mean, color=colour, linestyle=dash)
-        axes.plot(tokens[-1:], mean[-1:], marker=mark, markersize=4.5, color=colour, markerfacecolor=face(row, colour))
+        axes.plot(
+            tokens[-1:],
+            mean[-1:],
+            marker=mark,
+            markersize=4.5,
+            color=colour,
+            markerfacecolor=face(row, colour),
+        )
         ends.append(Named(mean[-1], tokens[-1], row.label, colour))
     axes.set(xlabel="tokens seen in training", ylabel="validation accuracy", ylim=(-0.02, 1.04))
     chance(axes, comparison.results[0]["chance"])

@@ -35,8 +35,9 @@ GUESSED = 0.05
 
 
 class Window(NamedTuple):
-    """The learning rates around the best at which `LEARNED` is reached in the mean, as powers of ten: crossings of straight lines between rates
-    that were tried, or the last of them where the window is open there."""
+    """The learning rates around the best at which `LEARNED` is reached in the mean, as powers of ten:
+    crossings of straight lines between rates that were tried, or the last of them where the window is open
+    there."""
 
     low: float
     high: float
@@ -48,9 +49,10 @@ class Window(NamedTuple):
 
 
 def by_rate(axes: Axes, comparison: Comparison) -> bool:
-    """A row for every model that was searched for, the widest window above: a cell for every rate tried, the darker the better, with a strip for each tuning
-    seed and their mean in words, bold and underlined for the rate that was chosen, or with a hollow line where it is in doubt; a frame around the window,
-    its width in decades beside it."""
+    """A row for every model that was searched for, the widest window above: a cell for every rate tried, the
+    darker the better, with a strip for each tuning seed and their mean in words, bold and underlined for the
+    rate that was chosen, or with a hollow line where it is in doubt; a frame around the window, its width in
+    decades beside it."""
     every = [(row, style, tried(row)) for row, style in styled(comparison.rows)]
     found = sorted((one for one in every if one[2]), key=lambda one: _rank(one[2]))
     missing = [row for row, _, of in every if not of]
@@ -65,14 +67,36 @@ def by_rate(axes: Axes, comparison: Comparison) -> bool:
         if chosen in dict(of):
             _underline(axes, rates.index(chosen), height, style.colour, hollow=doubted)
         _frame(axes, rates, height, of, style)
-    axes.text(len(rates) - 0.3, len(found) - 0.35, "width of the frame\nin decades", fontsize=7.5, color=GUIDE, va="bottom")
+    axes.text(
+        len(rates) - 0.3,
+        len(found) - 0.35,
+        "width of the frame\nin decades",
+        fontsize=7.5,
+        color=GUIDE,
+        va="bottom",
+    )
     for height in range(-len(missing), 0):
-        axes.text(len(rates) / 2 - 0.5, height, "not searched for", color=MISSING, style="italic", fontsize=7.5, ha="center", va="center")
-    axes.set_yticks(range(-len(missing), len(found)), [row.label for row in [*missing, *(row for row, *_ in found)]], fontsize=7.5)
+        axes.text(
+            len(rates) / 2 - 0.5,
+            height,
+            "not searched for",
+            color=MISSING,
+            style="italic",
+            fontsize=7.5,
+            ha="center",
+            va="center",
+        )
+    axes.set_yticks(
+        range(-len(missing), len(found)),
+        [row.label for row in [*missing, *(row for row, *_ in found)]],
+        fontsize=7.5,
+    )
     colours = [*[MISSING] * len(missing), *(ink(style.colour) for _, style, _ in found)]
     for colour, tick in zip(colours, axes.get_yticklabels(), strict=True):
         tick.set_color(colour)
-    axes.set_xticks(range(len(rates)), [_power(rate) for rate in rates], fontsize=7.5 if len(rates) <= WIDE else 6.5)
+    axes.set_xticks(
+        range(len(rates)), [_power(rate) for rate in rates], fontsize=7.5 if len(rates) <= WIDE else 6.5
+    )
     axes.grid(False)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
@@ -96,9 +120,13 @@ def _cell(axes: Axes, place: int, height: int, values: Sequence[float], *, bold:
     for strip, value in enumerate(sorted(values)):
         grey = PALEST + (DARKEST - PALEST) * value
         bottom = height - 0.45 + 0.9 * strip / len(values)
-        axes.add_patch(Rectangle((place - 0.47, bottom), 0.94, 0.9 / len(values), facecolor=(grey,) * 3, linewidth=0))
+        axes.add_patch(
+            Rectangle((place - 0.47, bottom), 0.94, 0.9 / len(values), facecolor=(grey,) * 3, linewidth=0)
+        )
     said, weight = _rounded(sum(values) / len(values)), "bold" if bold else "normal"
-    axes.text(place, height, said, fontsize=6.5, ha="center", va="center_baseline", color="#222222", weight=weight)
+    axes.text(
+        place, height, said, fontsize=6.5, ha="center", va="center_baseline", color="#222222", weight=weight
+    )
 
 
 def _underline(axes: Axes, place: int, height: int, colour: str, *, hollow: bool) -> None:
@@ -111,9 +139,19 @@ def _frame(axes: Axes, rates: Sequence[float], height: int, of: Tried, style: St
     found = window(of)
     axes.text(len(rates) - 0.3, height, str(found or "–"), fontsize=7.5, va="center", color=ink(style.colour))
     if found:
-        inside = [rates.index(rate) for rate, _ in of if found.low - 1e-9 <= math.log10(rate) <= found.high + 1e-9]
+        inside = [
+            rates.index(rate) for rate, _ in of if found.low - 1e-9 <= math.log10(rate) <= found.high + 1e-9
+        ]
         axes.add_patch(
-            Rectangle((inside[0] - 0.48, height - 0.45), inside[-1] - inside[0] + 0.96, 0.9, facecolor="none", edgecolor=style.colour, linewidth=1.3, zorder=3)
+            Rectangle(
+                (inside[0] - 0.48, height - 0.45),
+                inside[-1] - inside[0] + 0.96,
+                0.9,
+                facecolor="none",
+                edgecolor=style.colour,
+                linewidth=1.3,
+                zorder=3,
+            )
         )
 
 
@@ -132,8 +170,9 @@ def tried(row: Row) -> Tried:
 
 
 def in_doubt(row: Row, of: Tried) -> bool:
-    """Whether the rate that was chosen is not known to be the best: it is marked as one on an edge or beside one that could not be tried, or a guess, as no
-    rate led far from chance. A guess takes part in verdicts: what learns at no rate that was tried has been given its chance."""
+    """Whether the rate that was chosen is not known to be the best: it is marked as one on an edge or beside
+    one that could not be tried, or a guess, as no rate led far from chance. A guess takes part in verdicts:
+    what learns at no rate that was tried has been given its chance."""
     best = max(sum(values) / len(values) for _, values in of)
     marked = any(mark in (EDGE, UNTRIED) for result in row.results for mark in result["marks"])
     return marked or above_chance(best, row.results[0]["chance"]) <= GUESSED

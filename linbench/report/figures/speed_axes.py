@@ -25,7 +25,8 @@ class Line(NamedTuple):
 
 
 def against_length(axes: Axes, lines: Sequence[Line], styled: Sequence[Style], title: str) -> list[Named]:
-    """Both axes logarithmic, a tick for every length. The ends stand `beside` when all panels of one scale are drawn."""
+    """Both axes logarithmic, a tick for every length. The ends stand `beside` when all panels of one scale
+    are drawn."""
     ends = []
     for line, (colour, dash, mark) in zip(lines, styled, strict=True):
         if not line.points:
@@ -33,7 +34,14 @@ def against_length(axes: Axes, lines: Sequence[Line], styled: Sequence[Style], t
         at, values = list(line.points), list(line.points.values())
         axes.plot(at, values, color=colour, linestyle=dash, marker=mark, markersize=3.2)
         if line.bands:
-            axes.fill_between(at, [line.bands[x][0] for x in at], [line.bands[x][1] for x in at], color=colour, alpha=0.15, linewidth=0)
+            axes.fill_between(
+                at,
+                [line.bands[x][0] for x in at],
+                [line.bands[x][1] for x in at],
+                color=colour,
+                alpha=0.15,
+                linewidth=0,
+            )
         ends.append(Named(values[-1], at[-1], line.name, colour))
     _scales(axes, sorted({at for line in lines for at in line.points}))
     axes.set_ylabel(title)
@@ -43,7 +51,9 @@ def against_length(axes: Axes, lines: Sequence[Line], styled: Sequence[Style], t
 def rate_ticks(axes: Axes) -> None:
     """Of a logarithmic axis across, whose limits are set."""
     slowest, fastest = axes.get_xlim()
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if fastest > DECADE * slowest else (1, 1.5, 2, 3, 4, 5, 7)))
+    axes.xaxis.set_major_locator(
+        LogLocator(subs=(1, 2, 5) if fastest > DECADE * slowest else (1, 1.5, 2, 3, 4, 5, 7))
+    )
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     axes.minorticks_off()
 

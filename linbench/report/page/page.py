@@ -44,8 +44,9 @@ class Picture(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """What results say of a claim. row: its name, verdict, what it says, why it is undecided; about: more of it, by name; figures: every measure, for each kind
-    of device with a heading; ids: of the results that it rests on."""
+    """What results say of a claim. row: its name, verdict, what it says, why it is undecided; about: more of
+    it, by name; figures: every measure, for each kind of device with a heading; ids: of the results that it
+    rests on."""
 
     row: Sequence[str]
     about: Mapping[str, str]
@@ -73,13 +74,20 @@ def page(
     benched: Sequence[Result] = (),
     claims: Sequence[Claimed] = (),
 ) -> str:
-    """HTML; the same for the same results. `aside`: names of files that could not be read; `speeds`: results of what benchmarks measured of layers, `benched`:
-    of kernels, steps and drawing."""
+    """HTML; the same for the same results. `aside`: names of files that could not be read; `speeds`: results
+    of what benchmarks measured of layers, `benched`: of kernels, steps and drawing."""
     found, every = comparisons(results), [*results, *speeds, *benched]
     timed = {drawing.slug: drawing for drawing in [*speed_drawings(speeds, found), *bench_drawings(benched)]}
-    pictures = _pictures([*(drawing for comparison in found for drawing in drawings(comparison)), *timed.values()])
+    pictures = _pictures(
+        [*(drawing for comparison in found for drawing in drawings(comparison)), *timed.values()]
+    )
     room = Environment(
-        loader=PackageLoader("linbench.report", "page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_visible
+        loader=PackageLoader("linbench.report", "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_visible,
     )
     return room.get_template("page.html").render(
         title=title,
@@ -92,13 +100,24 @@ def page(
             "speeds": len(speeds) + len(benched),
         },
         drawn_from=fingerprint(every),
-        overviews=[{"title": name, "table": _table(one.frame), "about": OVERVIEW} for name, one in overviews(found).items()],
-        claims=_claims(claims, {**{(one.slug, one.title): one.results for one in found}, ("speed", "Speed"): speeds}),
+        overviews=[
+            {"title": name, "table": _table(one.frame), "about": OVERVIEW}
+            for name, one in overviews(found).items()
+        ],
+        claims=_claims(
+            claims, {**{(one.slug, one.title): one.results for one in found}, ("speed", "Speed"): speeds}
+        ),
         comparisons=[_section(one, pictures) for one in found],
-        speeds=[{"title": words.title, "table": _table(words.frame), "caption": words.caption} for words in [*speed_tables(speeds), *bench_tables(benched)]],
-        speed_figures=[_shown(pictures[slug], slug, timed[slug].caption) for slug in timed if slug in pictures],
+        speeds=[
+            {"title": words.title, "table": _table(words.frame), "caption": words.caption}
+            for words in [*speed_tables(speeds), *bench_tables(benched)]
+        ],
+        speed_figures=[
+            _shown(pictures[slug], slug, timed[slug].caption) for slug in timed if slug in pictures
+        ],
         cards=_cards(
-            {layer["mixer"] for result in results for layer in result["cell"]["model"]["layers"]} | {one["bench"]["layer"]["mixer"] for one in speeds}
+            {layer["mixer"] for result in results for layer in result["cell"]["model"]["layers"]}
+            | {one["bench"]["layer"]["mixer"] for one in speeds}
         ),
         environments=_table(_environments(every)),
         failures=_table(_failures(results)),
@@ -118,9 +137,15 @@ def _raw(name: str) -> Markup:
 
 
 def _table(frame: pd.DataFrame, left: Collection[str] = LEFT) -> dict[str, Any]:
-    """Its columns, each with whether it holds words, and its rows; without marks or notes where there are none."""
-    shown = frame.drop(columns=[name for name in frame.columns if name in {"marks", "notes"} and not frame[name].any()])
-    return {"columns": [(str(name), name in left) for name in shown.columns], "rows": shown.astype(str).to_numpy().tolist()}
+    """Its columns, each with whether it holds words, and its rows; without marks or notes where there are
+    none."""
+    shown = frame.drop(
+        columns=[name for name in frame.columns if name in {"marks", "notes"} and not frame[name].any()]
+    )
+    return {
+        "columns": [(str(name), name in left) for name in shown.columns],
+        "rows": shown.astype(str).to_numpy().tolist(),
+    }
 
 
 def _shown(picture: Picture, name: str, words: str) -> dict[str, Any]:
@@ -128,8 +153,11 @@ def _shown(picture: Picture, name: str, words: str) -> dict[str, Any]:
     return {**picture._asdict(), "name": name.replace("-", " "), "words": words}
 
 
-def _claims(claims: Sequence[Claimed], sections: Mapping[tuple[str, str], Sequence[Result]]) -> dict[str, Any]:
-    """A table of all, then each with what it rests on. sections: of the page, by anchor and title, with what is shown there."""
+def _claims(
+    claims: Sequence[Claimed], sections: Mapping[tuple[str, str], Sequence[Result]]
+) -> dict[str, Any]:
+    """A table of all, then each with what it rests on. sections: of the page, by anchor and title, with what
+    is shown there."""
     columns = ["claim", "verdict", "says", "why"]
     ids = {section: {result["id"] for result in results} for section, results in sections.items()}
     each = [
@@ -141,7 +169,10 @@ def _claims(claims: Sequence[Claimed], sections: Mapping[tuple[str, str], Sequen
         }
         for claim in claims
     ]
-    return {"table": _table(pd.DataFrame([claim.row for claim in claims], columns=columns), columns), "each": each}
+    return {
+        "table": _table(pd.DataFrame([claim.row for claim in claims], columns=columns), columns),
+        "each": each,
+    }
 
 
 def _section(comparison: Comparison, pictures: dict[str, Picture]) -> dict[str, Any]:
@@ -151,7 +182,10 @@ def _section(comparison: Comparison, pictures: dict[str, Picture]) -> dict[str, 
         "title": f"{comparison.title}, {comparison.form} form",
         "table": {**_table(table(comparison)), "colours": colours},
         "caption": caption(comparison),
-        "more": [(MORE[name], {**_table(frame), "colours": colours}) for name, frame in more_tables(comparison).items()],
+        "more": [
+            (MORE[name], {**_table(frame), "colours": colours})
+            for name, frame in more_tables(comparison).items()
+        ],
         "figures": [
             _shown(pictures[f"{comparison.slug}-{name}"], name, words(comparison, name, settings=False))
             for name in FIGURES
@@ -163,11 +197,19 @@ def _section(comparison: Comparison, pictures: dict[str, Picture]) -> dict[str, 
 def _pictures(drawn: Iterable[Drawing]) -> dict[str, Picture]:
     """By the names of their files: lines where there is room for them, else dots."""
     every = {drawing.slug: drawing for drawing in drawn}
-    pictures = {slug: _as_lines(svg["svg"].decode()) for slug, drawing in every.items() if (svg := drawing.pictures(["svg"]))}
+    pictures = {
+        slug: _as_lines(svg["svg"].decode())
+        for slug, drawing in every.items()
+        if (svg := drawing.pictures(["svg"]))
+    }
     for slug, lines in sorted(pictures.items(), key=lambda item: len(item[1].source), reverse=True):
         if sum(len(one.source) for one in pictures.values()) > PICTURES_BYTES:
             png = base64.b64encode(every[slug].pictures(["png"], dots=COARSE)["png"]).decode()
-            pictures[slug] = min(lines, lines._replace(source=Markup(f"data:image/png;base64,{png}")), key=lambda one: len(one.source))
+            pictures[slug] = min(
+                lines,
+                lines._replace(source=Markup(f"data:image/png;base64,{png}")),
+                key=lambda one: len(one.source),
+            )
     return pictures
 
 
@@ -184,12 +226,24 @@ def _as_lines(svg: str) -> Picture:
 def _cards(mixers: Collection[str]) -> list[dict[str, Any]]:
     """Of every mixer that occurs and is found here; of others their names alone."""
     entries = registry("model").entries
-    absent = {"text": "It is not installed where this page was made.", "generation": "", "settings": [], "controlled": []}
-    return [{"name": name, **(_card(entries[name].cls) if name in entries else absent)} for name in sorted(mixers)]
+    absent = {
+        "text": "It is not installed where this page was made.",
+        "generation": "",
+        "settings": [],
+        "controlled": [],
+    }
+    return [
+        {"name": name, **(_card(entries[name].cls) if name in entries else absent)} for name in sorted(mixers)
+    ]
 
 
 def _card(cls: Any) -> dict[str, Any]:
-    return {"text": card(cls), "generation": getattr(cls, "generation", ""), "settings": model_settings(cls), "controlled": controlled(cls)}
+    return {
+        "text": card(cls),
+        "generation": getattr(cls, "generation", ""),
+        "settings": model_settings(cls),
+        "controlled": controlled(cls),
+    }
 
 
 def _environments(results: Sequence[Result]) -> pd.DataFrame:
@@ -208,7 +262,10 @@ def _environment(result: Result) -> dict[str, str]:
         "threads": told.get("threads"),
     }
     more = {"python": told.get("python"), "platform": told.get("platform"), **told["packages"]}
-    return {"commit": commit, **{name: "–" if value is None else str(value) for name, value in {**where, **more}.items()}}
+    return {
+        "commit": commit,
+        **{name: "–" if value is None else str(value) for name, value in {**where, **more}.items()},
+    }
 
 
 def _failures(results: Sequence[Result]) -> pd.DataFrame:
@@ -232,5 +289,12 @@ def _failures(results: Sequence[Result]) -> pd.DataFrame:
 
 def _marks(found: Sequence[Comparison]) -> pd.DataFrame:
     """Models that take part in no verdict, or of which runs did not end well."""
-    marked: list[tuple[Comparison, Row]] = [(comparison, row) for comparison in found for row in comparison.rows if row.marks]
-    return pd.DataFrame([{"comparison": f"{one.title}, {one.form}", "model": row.label, "marks": ", ".join(row.marks)} for one, row in marked])
+    marked: list[tuple[Comparison, Row]] = [
+        (comparison, row) for comparison in found for row in comparison.rows if row.marks
+    ]
+    return pd.DataFrame(
+        [
+            {"comparison": f"{one.title}, {one.form}", "model": row.label, "marks": ", ".join(row.marks)}
+            for one, row in marked
+        ]
+    )

@@ -1,4 +1,5 @@
-"""One colour family for each generation, with a shade for each of its variants: the same model has the same colour in every figure."""
+"""One colour family for each generation, with a shade for each of its variants: the same model has the same
+colour in every figure."""
 
 import colorsys
 from collections.abc import Sequence
@@ -10,7 +11,9 @@ from linbench.models.base import GENERATIONS
 from linbench.results.record import Result
 
 # Okabe and Ito's colours, told apart by colour-blind readers; dashes and marks tell variants apart in grey
-FAMILIES = dict(zip(GENERATIONS, ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#7F7F7F"), strict=True))
+FAMILIES = dict(
+    zip(GENERATIONS, ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#7F7F7F"), strict=True)
+)
 OF_YOUR_OWN = "#CC79A7"
 """A generation that is none of these."""
 
@@ -19,15 +22,17 @@ DASHES: tuple[Dash, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.
 MARKS = ("o", "s", "^", "D", "v")
 
 VARIANT = 9
-"""From a model to another of its mixer, in pairs of dash and mark, of which there are as many as the two numbers multiplied: far enough to miss those of the
-other mixers of its generation, which stand next to each other."""
+"""From a model to another of its mixer, in pairs of dash and mark, of which there are as many as the two
+numbers multiplied: far enough to miss those of the other mixers of its generation, which stand next to each
+other."""
 
 CAME = (
     "attention", "fox", "linear_attention", "transnormer", "performer", "rfa", "retnet", "lightning", "gla", "hgrn2", "mamba2", "mlstm", "dfw", "rwkv4",
     "rwkv5", "rwkv6", "deltanet", "gated_deltanet", "comba", "deltaproduct", "gated_deltaproduct", "kda", "normalised_deltanet", "rwkv7", "base_conv", "lstm",
     "mamba", "s4d", "h3",
 )  # fmt: skip
-"""The shipped mixers. A new one stands at the end, so that the others keep their shades, and every picture that is kept stays as it is."""
+"""The shipped mixers. A new one stands at the end, so that the others keep their shades, and every picture
+that is kept stays as it is."""
 
 DARKER, LIGHTER, TURN = 0.14, 0.08, 0.01
 """How far shades of a family go from its colour: in lightness either way, and in hue."""
@@ -67,15 +72,21 @@ def styles(results: Sequence[Result]) -> list[Style]:
 
 
 def styles_of(mixers: Sequence[str]) -> list[Style]:
-    """Of models by their mixers. A shade is a mixer's own, by its place among all of its generation as they came, whoever stands beside it; models of
-    one mixer differ in dash and mark."""
+    """Of models by their mixers. A shade is a mixer's own, by its place among all of its generation as they
+    came, whoever stands beside it; models of one mixer differ in dash and mark."""
     elsewhere = sorted(set(mixers) - generations().keys())
     styled = []
     for index, name in enumerate(mixers):
         own = generations().get(name, "")
         place = (_of_generation(own) if name in generations() else elsewhere).index(name)
         turn = place + VARIANT * mixers[:index].count(name)
-        styled.append(Style(_shade(FAMILIES.get(own, OF_YOUR_OWN), place), DASHES[turn % len(DASHES)], MARKS[turn % len(MARKS)]))
+        styled.append(
+            Style(
+                _shade(FAMILIES.get(own, OF_YOUR_OWN), place),
+                DASHES[turn % len(DASHES)],
+                MARKS[turn % len(MARKS)],
+            )
+        )
     return styled
 
 
@@ -120,5 +131,7 @@ def _rgb(colour: str) -> tuple[float, float, float]:
 
 def _luminance(colour: str) -> float:
     """Relative, as WCAG 2 has it."""
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in _rgb(colour))
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in _rgb(colour)
+    )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue

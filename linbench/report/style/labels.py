@@ -37,7 +37,8 @@ AXES_SHARE = 0.76
 """Of a panel's height, about what its axes have."""
 
 MOST_LINES, LONGEST = 10, 120
-"""Lines of a title, and characters of any line, at most: what is longer is cut, so that it leaves room for the figure."""
+"""Lines of a title, and characters of any line, at most: what is longer is cut, so that it leaves room for
+the figure."""
 
 HIGHEST, LOWEST = 0.99, 0.01
 """Where names may stand, as shares of the height of the axes."""
@@ -59,23 +60,43 @@ def colours_of(mixers: Sequence[str]) -> list[str]:
 
 
 def beside(axes: Axes, found: Sequence[Named], missing: Sequence[str] = ()) -> None:
-    """Names in a column beside axes whose scales and limits are set, as near as may be to the height of what they name and with a line to it; below them, in
-    grey, what is missing."""
+    """Names in a column beside axes whose scales and limits are set, as near as may be to the height of what
+    they name and with a line to it; below them, in grey, what is missing."""
     place = axes.transScale + axes.transLimits
-    rising = sorted(((place.transform((one.at, one.value)), one) for one in found), key=lambda pair: float(pair[0][1]))
-    heights = spaced([*[LOWEST] * len(missing), *(float(up) for (_, up), _ in rising)], LINE_INCHES / (panel_inches(axes) * AXES_SHARE))
-    common: dict[str, Any] = {"transform": axes.transAxes, "va": "center", "fontsize": 8.5 if len(heights) <= CROWD else 7.5}
+    rising = sorted(
+        ((place.transform((one.at, one.value)), one) for one in found), key=lambda pair: float(pair[0][1])
+    )
+    heights = spaced(
+        [*[LOWEST] * len(missing), *(float(up) for (_, up), _ in rising)],
+        LINE_INCHES / (panel_inches(axes) * AXES_SHARE),
+    )
+    common: dict[str, Any] = {
+        "transform": axes.transAxes,
+        "va": "center",
+        "fontsize": 8.5 if len(heights) <= CROWD else 7.5,
+    }
     for height, name in zip(heights, missing, strict=False):
         axes.text(1.05, height, name, color=MISSING, style="italic", **common)
     for height, ((across, up), one) in zip(heights[len(missing) :], rising, strict=True):
         axes.text(1.05, height, one.name, color=ink(one.colour), **common)
-        # an arrow of matplotlib's would be cut at what it joins, which takes a third of all the time of drawing
-        line = Line2D([across, 1.045], [up, height], transform=axes.transAxes, clip_on=False, color=one.colour, linewidth=0.5, alpha=0.65, zorder=1.5)
+        # an arrow of matplotlib's would be cut at what it joins, which takes a third of all the time of
+        # drawing
+        line = Line2D(
+            [across, 1.045],
+            [up, height],
+            transform=axes.transAxes,
+            clip_on=False,
+            color=one.colour,
+            linewidth=0.5,
+            alpha=0.65,
+            zorder=1.5,
+        )
         axes.add_artist(line)
 
 
 def whole_figure(axes: Axes) -> Figure:
-    """Return the figure that these axes are in, whether directly or in a part of it. matplotlib 3.9 has no `get_figure(root=True)`."""
+    """Return the figure that these axes are in, whether directly or in a part of it. matplotlib 3.9 has no
+    `get_figure(root=True)`."""
     part = axes.figure
     assert part is not None
     whole = part.figure
@@ -90,14 +111,17 @@ def panel_inches(axes: Axes) -> float:
 
 
 def spaced(heights: Sequence[float], gap: float) -> list[float]:
-    """Rising heights, moved as little as may be (the sum of squares) so that they are `gap` apart and between `LOWEST` and `HIGHEST`, closer where there are
-    too many."""
+    """Rising heights, moved as little as may be (the sum of squares) so that they are `gap` apart and between
+    `LOWEST` and `HIGHEST`, closer where there are too many."""
     if len(heights) < 2:
         return list(heights)
     gap = min(gap, (HIGHEST - LOWEST) / (len(heights) - 1))
     steps = [gap * i for i in range(len(heights))]
     level = isotonic_regression([height - step for height, step in zip(heights, steps, strict=True)]).x
-    return [min(max(float(own), LOWEST), HIGHEST - steps[-1]) + step for own, step in zip(level, steps, strict=True)]
+    return [
+        min(max(float(own), LOWEST), HIGHEST - steps[-1]) + step
+        for own, step in zip(level, steps, strict=True)
+    ]
 
 
 def chance(axes: Axes, level: float) -> None:
@@ -109,12 +133,18 @@ def chance(axes: Axes, level: float) -> None:
 def titled(figure: Figure, title: str, size: float | str = "medium") -> None:
     """Over all panels, in as many lines as the width asks for; `size` as matplotlib has it of fonts."""
     letter = LETTER_SHARE * FontProperties(size=size).get_size_in_points() / 72
-    figure.suptitle(fill(title, int(figure.get_figwidth() / letter), max_lines=MOST_LINES, placeholder=" ..."), x=0.01, ha="left", fontsize=size)
+    figure.suptitle(
+        fill(title, int(figure.get_figwidth() / letter), max_lines=MOST_LINES, placeholder=" ..."),
+        x=0.01,
+        ha="left",
+        fontsize=size,
+    )
 
 
 def footnote(figure: Figure, *, tests: int, hollow: bool, lawless: bool) -> None:
-    """Write what readers need who see the picture alone: of how many `tests` a number is the mean, if of several, and what `hollow` marks are, where there are
-    any. lawless: some of these because a law of layers is broken, as their names say."""
+    """Write what readers need who see the picture alone: of how many `tests` a number is the mean, if of
+    several, and what `hollow` marks are, where there are any. lawless: some of these because a law of layers
+    is broken, as their names say."""
     parts = [f"accuracy: the mean of {tests} tests"] if tests > 1 else []
     parts += [HOLLOW_BY_NAME if lawless else HOLLOW] if hollow else []
     if parts:

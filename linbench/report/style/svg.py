@@ -10,24 +10,31 @@ LINES = re.compile(r"[ML][^A-Za-z\"]*(?:L[^A-Za-z\"]*)+")
 
 
 def plain(svg: str) -> str:
-    """Without comments, and with hundredths of a point and no finer. Between tags stand words, which keep their digits."""
+    """Without comments, and with hundredths of a point and no finer. Between tags stand words, which keep
+    their digits."""
     return TAG.sub(lambda tag: FINER.sub("", tag[0]), COMMENT.sub("", svg))
 
 
 def short(svg: str) -> str:
-    """The same picture in two thirds of the space: a style that recurs has a name, points of a line follow one another without a letter each, and what
-    groups nothing is gone."""
+    """The same picture in two thirds of the space: a style that recurs has a name, points of a line follow
+    one another without a letter each, and what groups nothing is gone."""
     classes: dict[str, str] = {}
     groups: list[bool] = []  # of those that are open, whether they are kept
 
     def shortened(found: re.Match[str]) -> str:
-        tag = STYLE.sub(lambda style: f' class="{classes.setdefault(style[1], f"c{len(classes):x}")}"', NAMED_GROUP.sub("<g", found[0]))
+        tag = STYLE.sub(
+            lambda style: f' class="{classes.setdefault(style[1], f"c{len(classes):x}")}"',
+            NAMED_GROUP.sub("<g", found[0]),
+        )
         if tag.startswith("<g") and not tag.endswith("/>"):
             groups.append(tag != "<g>")
             return tag if groups[-1] else ""
         if tag == "</g>":
             return tag if groups.pop() else ""
-        return LINES.sub(lambda lines: lines[0][0] + lines[0][1:].replace("L", ""), ZEROS.sub(lambda zeros: zeros[1] or "", tag))
+        return LINES.sub(
+            lambda lines: lines[0][0] + lines[0][1:].replace("L", ""),
+            ZEROS.sub(lambda zeros: zeros[1] or "", tag),
+        )
 
     told = TAG.sub(shortened, svg[svg.index("<svg") :])
     named = "".join(f".{name}{{{style}}}" for style, name in classes.items())

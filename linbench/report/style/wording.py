@@ -19,8 +19,11 @@ NOTES = {
     "train": "Forward and backward of one layer, to the gradients of its input and of every parameter.",
     "prefill": "Forward from an empty state, which is kept; no gradients.",
     "decode": "One token for every sequence, after so many tokens, from a carried state; no gradients.",
-    "memory": "Peak: what forward and backward take at most beyond weights and input; on a CPU bytes of tensors that torch holds, without what its "
-    "operators use while they work. State: what one sequence leaves behind at that length, by its tensors.",
+    "memory": (
+        "Peak: what forward and backward take at most beyond weights and input; on a CPU bytes of tensors"
+        " that torch holds, without what its operators use while they work. State: what one sequence leaves"
+        " behind at that length, by its tensors."
+    ),
 }
 
 TIMING = {
@@ -28,17 +31,22 @@ TIMING = {
     AS_CALLED: "Wall clock around the call until the device is done, a GPU's caches overwritten before.",
 }
 
-GROWTH = "Growth is e where the time of a sequence grows as its length to the power e, fitted over all lengths; of decoding, where that of a token does."
+GROWTH = (
+    "Growth is e where the time of a sequence grows as its length to the power e, fitted over all lengths; of"
+    " decoding, where that of a token does."
+)
 
 ROOFLINE = (
-    "Of the longest: the operations and bytes that a token takes at the least, and the roofline, the time that these take at the rates of a matrix product "
-    "and of a copy in the same run, whichever is longer, over the time measured. First call: the longest, with what had to be compiled, on a GPU beside others "
-    "that compiled."
+    "Of the longest: the operations and bytes that a token takes at the least, and the roofline, the time"
+    " that these take at the rates of a matrix product and of a copy in the same run, whichever is longer,"
+    " over the time measured. First call: the longest, with what had to be compiled, on a GPU beside others"
+    " that compiled."
 )
 
 
 class Words(NamedTuple):
-    """A table in words, with what stands above and below it, a name for files, and its numbers, a row for each layer and length."""
+    """A table in words, with what stands above and below it, a name for files, and its numbers, a row for
+    each layer and length."""
 
     title: str
     frame: pd.DataFrame

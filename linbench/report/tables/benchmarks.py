@@ -20,7 +20,12 @@ def bench_tables(results: Sequence[Result]) -> list[Words]:
     """One for each shape of kernels and of steps, and one of all tasks."""
     steps = benches(results, STEP)
     of_parts = [_parts(bench) for bench in steps if any(result.get("parts") for result in bench.results)]
-    return [*map(_kernels, benches(results, OPERATION)), *map(_steps, steps), *of_parts, *map(_draws, benches(results, DRAW))]
+    return [
+        *map(_kernels, benches(results, OPERATION)),
+        *map(_steps, steps),
+        *of_parts,
+        *map(_draws, benches(results, DRAW)),
+    ]
 
 
 Cells = dict[str, tuple[str, float | None]]
@@ -28,19 +33,34 @@ Cells = dict[str, tuple[str, float | None]]
 
 
 def _kernels(bench: Bench) -> Words:
-    rows = [{"operation": (result["label"], None)} | _of_kernel(result, bench.peers) for result in bench.results]
+    rows = [
+        {"operation": (result["label"], None)} | _of_kernel(result, bench.peers) for result in bench.results
+    ]
     note = (
-        f"{TIMING[AS_CALLED]} forward: with what backward needs; of a call: the share of both that a function of Python's takes which makes room for output "
-        f"and gradients and computes nothing, as stands before every kernel of Triton's, in turn with the others. device: {_lower(TIMING[REPLAYED])} Of bytes, "
-        "of arithmetic: how near both come to the floors, the inputs read by each, output and gradients written and read once at the bandwidth of a copy, and "
-        "the least matrix arithmetic at the rate of a matrix product, both measured in the same run. Peak: of both, beyond the inputs. x: the peer's over ours."
+        f"{TIMING[AS_CALLED]} forward: with what backward needs; of a call: the share of both that a function"
+        " of Python's takes which makes room for output and gradients and computes nothing, as stands before"
+        f" every kernel of Triton's, in turn with the others. device: {_lower(TIMING[REPLAYED])} Of bytes, of"
+        " arithmetic: how near both come to the floors, the inputs read by each, output and gradients"
+        " written and read once at the bandwidth of a copy, and the least matrix arithmetic at the rate of a"
+        " matrix product, both measured in the same run. Peak: of both, beyond the inputs. x: the peer's"
+        " over ours."
     )
     rates = [
-        f"Copy {best['bytes_per_second'] / 1e9:,.0f} GB/s, product {best['flops_per_second'] / 1e12:,.2f} TFLOP/s."
+        f"Copy {best['bytes_per_second'] / 1e9:,.0f} GB/s, product {best['flops_per_second'] / 1e12:,.2f}"
+        " TFLOP/s."
         for best in [result["ceilings"] for result in bench.results if result["ceilings"]][:1]
     ]
-    sums = [_summary(bench, peer, what, timing) for peer in bench.peers for what, timing in (("both", AS_CALLED), ("both", REPLAYED), ("peak_bytes", ""))]
-    return _words(f"Kernels, forward and backward, milliseconds: {bench.about}", rows, " ".join(filter(None, [note, *rates, *sums])), bench)
+    sums = [
+        _summary(bench, peer, what, timing)
+        for peer in bench.peers
+        for what, timing in (("both", AS_CALLED), ("both", REPLAYED), ("peak_bytes", ""))
+    ]
+    return _words(
+        f"Kernels, forward and backward, milliseconds: {bench.about}",
+        rows,
+        " ".join(filter(None, [note, *rates, *sums])),
+        bench,
+    )
 
 
 def _of_kernel(result: Result, peers: Sequence[str]) -> Cells:
@@ -63,7 +83,11 @@ def _of_kernel(result: Result, peers: Sequence[str]) -> Cells:
         "of bytes": _share(least.get("bytes"), alone),
         "of arithmetic": _share(least.get("flops"), alone),
         "peak MiB": of(OURS, "peak_bytes", _mib),
-        "first call, s": ("–", None) if result.get("cold_call") is None else (f"{result['cold_call']:.1f}", result["cold_call"]),
+        "first call, s": (
+            ("–", None)
+            if result.get("cold_call") is None
+            else (f"{result['cold_call']:.1f}", result["cold_call"])
+        ),
     }
     for peer in peers:
         shown |= {
@@ -75,7 +99,10 @@ def _of_kernel(result: Result, peers: Sequence[str]) -> Cells:
         }
     for side in (OURS, *peers):
         name = "" if side == OURS else f"{side} "
-        shown |= {f"{name}error": of(side, "error", _error), f"{name}gradients": of(side, "gradient_error", _error)}
+        shown |= {
+            f"{name}error": of(side, "error", _error),
+            f"{name}gradients": of(side, "gradient_error", _error),
+        }
     return shown | {"notes": (notes(result), None)}
 
 
@@ -93,22 +120,32 @@ def _steps(bench: Bench) -> Words:
         }
         for peer in bench.peers:
             theirs = seconds_of(result, peer, AS_CALLED)
-            row |= {f"{peer}, ms": _milliseconds(theirs), f"{peer}, M tokens/s": _millions(rate_of(theirs, tokens_of(result)))}
+            row |= {
+                f"{peer}, ms": _milliseconds(theirs),
+                f"{peer}, M tokens/s": _millions(rate_of(theirs, tokens_of(result))),
+            }
             row |= {"x": _ratio(result, peer, AS_CALLED)}
         rows.append(row | {"notes": (notes(result), None)})
     note = (
-        "Medians over windows of many steps, ± half of what lies between the fifths, wall clock until the device is done. A step: batch, forward, loss at the "
-        "labelled positions, backward, clipping, AdamW; on a GPU captured and replayed; drawing examples is included. MQAR with vocabulary 8192, T/16 pairs, "
-        "two layers, heads of 64, no channel mixer. x: the peer's over ours."
+        "Medians over windows of many steps, ± half of what lies between the fifths, wall clock until the"
+        " device is done. A step: batch, forward, loss at the labelled positions, backward, clipping, AdamW;"
+        " on a GPU captured and replayed; drawing examples is included. MQAR with vocabulary 8192, T/16"
+        " pairs, two layers, heads of 64, no channel mixer. x: the peer's over ours."
     )
     return _words(f"Training steps: {bench.about}", rows, note, bench)
 
 
 def _parts(bench: Bench) -> Words:
     measured = [result for result in bench.results if result.get("parts")]
-    kinds = sorted({kind for result in measured for kind in result["parts"]}, key=lambda kind: -sum(result["parts"].get(kind, 0.0) for result in measured))
+    kinds = sorted(
+        {kind for result in measured for kind in result["parts"]},
+        key=lambda kind: -sum(result["parts"].get(kind, 0.0) for result in measured),
+    )
     rows = [
-        {"model": (result["label"], None), "replicas": (str(result["bench"]["replicas"]), result["bench"]["replicas"])}
+        {
+            "model": (result["label"], None),
+            "replicas": (str(result["bench"]["replicas"]), result["bench"]["replicas"]),
+        }
         | {kind: _microseconds(result["parts"].get(kind)) for kind in kinds}
         | {"in all": _microseconds(sum(result["parts"].values()))}
         for result in measured
@@ -134,11 +171,15 @@ def _draws(bench: Bench) -> Words:
             "peak MiB": ("–" if peak is None else _mib(peak), peak),
         }
         for peer in bench.peers:
-            row |= {f"{peer}, 100k, s": _seconds(seconds_of(result, peer, timing), _HUNDRED_THOUSAND), "x": _ratio(result, peer, timing)}
+            row |= {
+                f"{peer}, 100k, s": _seconds(seconds_of(result, peer, timing), _HUNDRED_THOUSAND),
+                "x": _ratio(result, peer, timing),
+            }
         rows.append(row | {"notes": (notes(result), None)})
     note = (
-        "Medians, ± half of what lies between the fifths, in blocks as training draws them, of about 2^19 numbers by one thread of a CPU and 2^25 on a GPU, "
-        "there replayed from a graph, with the peak of a block; a batch alone: of 2^18 tokens. x: the peer's over ours."
+        "Medians, ± half of what lies between the fifths, in blocks as training draws them, of about 2^19"
+        " numbers by one thread of a CPU and 2^25 on a GPU, there replayed from a graph, with the peak of a"
+        " block; a batch alone: of 2^18 tokens. x: the peer's over ours."
     )
     return _words(f"Drawing examples: {bench.about}", rows, note, bench)
 
@@ -161,7 +202,11 @@ _WORDS = ("operation", "model", "task", "preset", "notes")
 
 def _summary(bench: Bench, peer: str, what: str, timing: str) -> str:
     """How many times as fast as the peer, over operations."""
-    found = {result["label"]: ratio for result in bench.results if (ratio := _ratio(result, peer, what, *filter(None, [timing]))[1]) is not None}
+    found = {
+        result["label"]: ratio
+        for result in bench.results
+        if (ratio := _ratio(result, peer, what, *filter(None, [timing]))[1]) is not None
+    }
     if not found:
         return ""
     least = min(found, key=found.__getitem__)
@@ -183,7 +228,11 @@ def _ratio(result: Result, peer: str, *path: str) -> tuple[str, float | None]:
 
 
 def _share(floor: float | None, seconds: Mapping[str, float] | None) -> tuple[str, float | None]:
-    return ("–", None) if not floor or seconds is None else (f"{floor / seconds['median']:.0%}", floor / seconds["median"])
+    return (
+        ("–", None)
+        if not floor or seconds is None
+        else (f"{floor / seconds['median']:.0%}", floor / seconds["median"])
+    )
 
 
 def _milliseconds(seconds: Mapping[str, float] | None) -> tuple[str, float | None]:
@@ -201,7 +250,11 @@ def _spread(seconds: Mapping[str, float]) -> str:
 
 
 def _millions(rate: Rate | None) -> tuple[str, float | None]:
-    return ("–", None) if rate is None else (f"{three_digits(rate.median / 1e6)} ± {rate.spread:.0%}", rate.median / 1e6)
+    return (
+        ("–", None)
+        if rate is None
+        else (f"{three_digits(rate.median / 1e6)} ± {rate.spread:.0%}", rate.median / 1e6)
+    )
 
 
 def _microseconds(seconds: float | None) -> tuple[str, float | None]:

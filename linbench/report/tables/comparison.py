@@ -20,13 +20,18 @@ from linbench.results.comparison import Comparison
 from linbench.results.record import STATE, Result, rate_of, seed_of
 
 NOTES = {
-    "native": "Native form: each model in its published parameterisation, so that more than the recurrence differs.",
-    "controlled": "Controlled form: the same convolution, norms and channel mixer for all; only the recurrence differs.",
+    "native": (
+        "Native form: each model in its published parameterisation, so that more than the recurrence differs."
+    ),
+    "controlled": (
+        "Controlled form: the same convolution, norms and channel mixer for all; only the recurrence differs."
+    ),
 }
 
 
 def table(comparison: Comparison) -> pd.DataFrame:
-    """One row per model: accuracy as mean and standard deviation over seeds, size, cost, and marks; and the learning rate if it was searched for."""
+    """One row per model: accuracy as mean and standard deviation over seeds, size, cost, and marks; and the
+    learning rate if it was searched for."""
     searched = any(result["search"] for result in comparison.results)
     return pd.DataFrame([_words(row, searched=searched) for row in numbers.models(comparison)])
 
@@ -55,14 +60,23 @@ def _words(row: Mapping[str, Any], *, searched: bool) -> dict[str, str]:
 
 
 def by_test(comparison: Comparison) -> pd.DataFrame:
-    """One row per model, a column for each of several tests: accuracy as in `table`. Empty where there is a single test."""
-    return _pivoted((row["model"], row["test"], accuracy_words(row["accuracy"], row["accuracy_sd"])) for row in numbers.tests(comparison))
+    """One row per model, a column for each of several tests: accuracy as in `table`. Empty where there is a
+    single test."""
+    return _pivoted(
+        (row["model"], row["test"], accuracy_words(row["accuracy"], row["accuracy_sd"]))
+        for row in numbers.tests(comparison)
+    )
 
 
 def by_metric(comparison: Comparison) -> pd.DataFrame:
-    """One row per model, a column for each metric that the task has beside accuracy and nll: means over seeds. Empty where it has none.
-    Of a metric that goes on by numbers, as weight_on_old_0 does, beyond 8 those of powers of two."""
-    return _pivoted((row["model"], row["metric"], _three(row["mean"])) for row in numbers.metrics(comparison) if _near_or_doubled(row["metric"]))
+    """One row per model, a column for each metric that the task has beside accuracy and nll: means over
+    seeds. Empty where it has none. Of a metric that goes on by numbers, as weight_on_old_0 does, beyond 8
+    those of powers of two."""
+    return _pivoted(
+        (row["model"], row["metric"], _three(row["mean"]))
+        for row in numbers.metrics(comparison)
+        if _near_or_doubled(row["metric"])
+    )
 
 
 def _pivoted(cells: Iterable[tuple[str, str, str]]) -> pd.DataFrame:
@@ -93,20 +107,27 @@ def matching(comparison: Comparison) -> str:
     if comparison.form != "controlled":
         return ""
     words = {"parameters": "parameters", "state floats": "state floats where the state does not grow"}
-    parts = [f"{words[name]} differ by {apart:.1%}{'' if apart <= TOLERANCE else ' and are NOT matched'}" for name, apart in comparison.mismatch.items()]
+    parts = [
+        f"{words[name]} differ by {apart:.1%}{'' if apart <= TOLERANCE else ' and are NOT matched'}"
+        for name, apart in comparison.mismatch.items()
+    ]
     return f" Between models of one width, at most, {'; '.join(parts)}." if parts else ""
 
 
 def caption(comparison: Comparison) -> str:
     """What was asked, how it was trained, on what, and what the columns mean."""
-    tests, tested = (f" of {len(comparison.tests)} tests, each counting as much", "longest tested") if comparison.tests else ("", "tested")
+    tests, tested = (
+        (f" of {len(comparison.tests)} tests, each counting as much", "longest tested")
+        if comparison.tests
+        else ("", "tested")
+    )
     return (
         f"{_trained(comparison)} "
         f"Accuracy on the test split{tests}, mean ± standard deviation over seeds; "
         f"chance is {comparison.results[0]['chance']:.3f}, and scaled is (accuracy - chance) / (1 - chance). "
         f"State floats are those of one sequence at the {tested} length, all layers. "
-        f"Steps to 0.9: of training, until validation accuracy is that high. "
-        f"Seconds: median wall time of a run, no measure of a layer's speed."
+        "Steps to 0.9: of training, until validation accuracy is that high. "
+        "Seconds: median wall time of a run, no measure of a layer's speed."
     )
 
 
@@ -120,23 +141,36 @@ def _trained(comparison: Comparison) -> str:
     first = comparison.results[0]
     protocol, task = first["cell"]["protocol"]["settings"], _task(first["cell"]["task"])
     model = ", ".join(f"{name} {value}" for name, value in comparison.shared_settings.items())
-    rates, seeds = (", ".join(map(str, sorted({pick(result) for result in comparison.results}))) for pick in (rate_of, seed_of))
+    rates, seeds = (
+        ", ".join(map(str, sorted({pick(result) for result in comparison.results})))
+        for pick in (rate_of, seed_of)
+    )
     return (
-        f"{comparison.title} ({task}); {_budget(protocol)} in batches of {protocol['batch_size']}, learning rate {rates}{_searched(comparison)}, "
-        f"{protocol['precision']}; models alike in {model}; seeds {seeds}; {comparison.device}; {commits(comparison.results)}. "
-        f"{NOTES.get(comparison.form, f'{comparison.form} form.')}{matching(comparison)}"
+        f"{comparison.title} ({task}); {_budget(protocol)} in batches of {protocol['batch_size']}, learning"
+        f" rate {rates}{_searched(comparison)}, {protocol['precision']}; models alike in {model}; seeds"
+        f" {seeds}; {comparison.device}; {commits(comparison.results)}."
+        f" {NOTES.get(comparison.form, f'{comparison.form} form.')}{matching(comparison)}"
     )
 
 
 def _task(task: Mapping[str, Any]) -> str:
-    """Its settings; of what is trained and tested on otherwise those that all parts share, then what each has of its own."""
+    """Its settings; of what is trained and tested on otherwise those that all parts share, then what each has
+    of its own."""
     train, test = (task.get(name, [task]) for name in ("train", "test"))
     parts = [part["settings"] for part in [*train, *test]]
-    shared = ", ".join(f"{name} {value}" for name, value in parts[0].items() if all(part.get(name) == value for part in parts))
+    shared = ", ".join(
+        f"{name} {value}"
+        for name, value in parts[0].items()
+        if all(part.get(name) == value for part in parts)
+    )
     words = told_apart(parts)
     examples = [f" ({part['examples']:,} examples)" if "examples" in part else "" for part in train]
     trained = [own + size for own, size in zip(words, examples, strict=False)]
-    return f"{shared}; trained on {', '.join(trained)}; tested on {', '.join(words[len(train) :])}" if words[0] else shared
+    return (
+        f"{shared}; trained on {', '.join(trained)}; tested on {', '.join(words[len(train) :])}"
+        if words[0]
+        else shared
+    )
 
 
 def _budget(protocol: Mapping[str, Any]) -> str:
@@ -151,7 +185,11 @@ def _searched(comparison: Comparison) -> str:
     found = [result["search"] for result in comparison.results if result["search"]]
     rates = sorted({rate for search in found for rate, _ in search["accuracies"]})
     seeds = sorted({seed for search in found for seed in search["seeds"]})
-    return f" (chosen by validation on seeds {', '.join(map(str, seeds))} among {rates[0]:g} to {rates[-1]:g})" if found else ""
+    return (
+        f" (chosen by validation on seeds {', '.join(map(str, seeds))} among {rates[0]:g} to {rates[-1]:g})"
+        if found
+        else ""
+    )
 
 
 def commits(results: Iterable[Result]) -> str:
@@ -208,7 +246,11 @@ class Drawn:
     below: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
-        shown = [str(name) for name in self.frame.columns if name != "of them" and (name != "marks" or self.frame[name].any())]
+        shown = [
+            str(name)
+            for name in self.frame.columns
+            if name != "of them" and (name != "marks" or self.frame[name].any())
+        ]
         spared = [name for start in LEAST for name in shown if name.startswith(start)]
         while not (fits := width(self._table(shown), console) <= options.max_width) and spared:
             shown.remove(spared.pop(0))
@@ -217,10 +259,17 @@ class Drawn:
     def _table(self, shown: Sequence[str], *, whole: bool = True) -> Table:
         """whole: without breaking words."""
         title, below = Text(escape.one_line(self.title)), self.below and Text(escape.one_line(self.below))
-        found = Table(title=title, caption=below, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
+        found = Table(
+            title=title, caption=below, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left"
+        )
         for name in shown:
             side: JustifyMethod = "left" if name in LEFT else "right"
-            found.add_column(Text(escape.one_line(name)), justify=side, no_wrap=whole and name not in {"marks", "notes"}, overflow="fold")
+            found.add_column(
+                Text(escape.one_line(name)),
+                justify=side,
+                no_wrap=whole and name not in {"marks", "notes"},
+                overflow="fold",
+            )
         for row in self.frame.to_dict("records"):
             found.add_row(*(Text(escape.one_line(row[name])) for name in shown))
         return found

@@ -25,9 +25,22 @@ def _row(one: Judged) -> list[str]:
     pair, difference = one.pair, one.difference
     before, after = (_side(side, pair.learnt) for side in (pair.baseline, pair.candidate))
     interval = f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
-    needed = f" with fewer than {one.seeds_needed} seeds" if one.verdict is Verdict.powerless and one.seeds_needed else ""
+    needed = (
+        f" with fewer than {one.seeds_needed} seeds"
+        if one.verdict is Verdict.powerless and one.seeds_needed
+        else ""
+    )
     verdict = f"{one.verdict}{needed}"
-    return [pair.name, before, after, interval, str(len(pair.candidate)), probability(one.counted), verdict, "; ".join(one.marks)]
+    return [
+        pair.name,
+        before,
+        after,
+        interval,
+        str(len(pair.candidate)),
+        probability(one.counted),
+        verdict,
+        "; ".join(one.marks),
+    ]
 
 
 SPEEDS = ["speed", "baseline", "candidate", "times as long", "verdict", "marks"]
@@ -44,7 +57,14 @@ def _speed(one: Pace) -> list[str]:
     least, most = one.between
     shown = "slower" if least > 1 else "faster" if most < 1 else "no difference shown"
     verdict = "RED" if one.red else "not judged" if one.marks else shown
-    return [f"{one.name}, {HOW[one.timing]}", before, after, f"{one.times:.2f} [{least:.2f}, {most:.2f}]", verdict, "; ".join(one.marks)]
+    return [
+        f"{one.name}, {HOW[one.timing]}",
+        before,
+        after,
+        f"{one.times:.2f} [{least:.2f}, {most:.2f}]",
+        verdict,
+        "; ".join(one.marks),
+    ]
 
 
 def _side(values: Any, learnt: float | None) -> str:
@@ -58,32 +78,50 @@ def sentences(found: Gate) -> list[str]:
     told = any(one.verdict is not Verdict.uninformative for one in found.judged)
     idle = [f"Uninformative, as both sides are at chance: {'; '.join(silent)}."] if silent and told else []
     left = [sentence for sentence in found.untimed if sentence not in found.problems]
-    others = [f"Of the baseline {counted(len(left), 'speed')} cannot be compared; the first: {left[0]}"] if left else []
+    others = (
+        [f"Of the baseline {counted(len(left), 'speed')} cannot be compared; the first: {left[0]}"]
+        if left
+        else []
+    )
     new = [f"Not gated, as the baseline does not have them: {'; '.join(found.new)}."] if found.new else []
     return [*map(_red, found.red), *map(_slow, found.slower), *found.problems, *idle, *others, *new]
 
 
 def _slow(one: Pace) -> str:
     least, most = one.between
-    return f"{one.name} got slower: it takes {one.times:.2f} times as long ({least:.2f} to {most:.2f} by the fifths), and the policy lets {one.allowed:g} pass."
+    return (
+        f"{one.name} got slower: it takes {one.times:.2f} times as long ({least:.2f} to {most:.2f} by the"
+        f" fifths), and the policy lets {one.allowed:g} pass."
+    )
 
 
 def _red(one: Judged) -> str:
     pair, gone = one.pair, f"p {equal(one.counted)} among all cells that are gated"
     if one.diverges:
         before, after = pair.diverged
-        return f"{pair.name} got worse: {before} of {len(pair.baseline)} seeds diverged before, {after} of {len(pair.candidate)} do now ({gone})."
+        return (
+            f"{pair.name} got worse: {before} of {len(pair.baseline)} seeds diverged before, {after} of"
+            f" {len(pair.candidate)} do now ({gone})."
+        )
     if pair.counts is not None:
         before, after = pair.counts
-        return f"{pair.name} got worse: {before} of {len(pair.baseline)} seeds learnt it before, {after} of {len(pair.candidate)} do now ({gone})."
+        return (
+            f"{pair.name} got worse: {before} of {len(pair.baseline)} seeds learnt it before, {after} of"
+            f" {len(pair.candidate)} do now ({gone})."
+        )
     was, now = (sum(side) / len(side) for side in (pair.baseline, pair.candidate))
-    return f"{pair.name} got worse: accuracy was {was:.3f} and is {now:.3f} over {len(pair.candidate)} seeds ({gone})."
+    return (
+        f"{pair.name} got worse: accuracy was {was:.3f} and is {now:.3f} over {len(pair.candidate)} seeds"
+        f" ({gone})."
+    )
 
 
 def outcome(found: Gate) -> str:
     """All in one sentence."""
     worse, slower, short = len(found.red), len(found.slower), len(found.problems)
-    parts = [f"{worse} worse than the baseline"] * bool(worse) + [f"{counted(slower, 'speed')} lower than allowed"] * bool(slower)
+    parts = [f"{worse} worse than the baseline"] * bool(worse) + [
+        f"{counted(slower, 'speed')} lower than allowed"
+    ] * bool(slower)
     parts += [f"{counted(short, 'reason')} why it is not comparable"] * bool(short)
     timed = [one for one in found.speeds if one.allowed is not None and not one.marks]
     silent = sum(one.verdict is Verdict.uninformative for one in found.judged)
@@ -95,10 +133,12 @@ def outcome(found: Gate) -> str:
 def caption(policy: Policy) -> str:
     """The rule."""
     return (
-        f"A cell is red if mean test accuracy falls by more than {policy.drop:.3g} and that is shown at {policy.alpha:g} among all cells that are gated: by "
-        "Welch's one-sided t, or where the policy says that seeds either learn or do not, by Fisher's exact test on how many do; p is by Holm's correction. "
-        "Difference: candidate less baseline, with its own 95 % interval. Marks excuse nothing, as both sides had the same budget. Diverged runs are chance. "
-        "Cannot be red: with these seeds not even a fall of all to chance would be shown. Uninformative: both sides are at chance."
+        f"A cell is red if mean test accuracy falls by more than {policy.drop:.3g} and that is shown at"
+        f" {policy.alpha:g} among all cells that are gated: by Welch's one-sided t, or where the policy says"
+        " that seeds either learn or do not, by Fisher's exact test on how many do; p is by Holm's"
+        " correction. Difference: candidate less baseline, with its own 95 % interval. Marks excuse nothing,"
+        " as both sides had the same budget. Diverged runs are chance. Cannot be red: with these seeds not"
+        " even a fall of all to chance would be shown. Uninformative: both sides are at chance."
     )
 
 
@@ -106,10 +146,14 @@ def speed_caption(policy: Policy) -> str:
     """The rule of speeds."""
     rule = "Speeds are shown and never red, as the policy does not gate them"
     if policy.slower is not None:
-        rule = f"A speed is red if the candidate takes more than {policy.slower:g} times as long and the fifths of both sides lie apart"
+        rule = (
+            f"A speed is red if the candidate takes more than {policy.slower:g} times as long and the fifths"
+            " of both sides lie apart"
+        )
     return (
-        f"{rule}. Thousand tokens per second of one layer alone as `linbench bench` stored them, the median ± half of what lies between the fifths; "
-        "times as long: by medians, and by the fifths at the least and at the most. What was busy or throttled on either side is not judged."
+        f"{rule}. Thousand tokens per second of one layer alone as `linbench bench` stored them, the median ±"
+        " half of what lies between the fifths; times as long: by medians, and by the fifths at the least"
+        " and at the most. What was busy or throttled on either side is not judged."
     )
 
 
@@ -117,7 +161,9 @@ def page(found: Gate, policy: Policy) -> str:
     """In Markdown."""
     table = markdown(COLUMNS, rows(found), left=LEFT) if found.judged else "No cell could be gated."
     said = "".join(f"- {escape.paragraph(sentence)}\n" for sentence in sentences(found))
-    timed = f"\n{markdown(SPEEDS, speeds(found), left=LEFT)}\n\n{speed_caption(policy)}\n" if found.speeds else ""
+    timed = (
+        f"\n{markdown(SPEEDS, speeds(found), left=LEFT)}\n\n{speed_caption(policy)}\n" if found.speeds else ""
+    )
     return f"### Gate: {escape.markdown(outcome(found))}\n\n{said}\n{table}\n\n{caption(policy)}\n{timed}"
 
 

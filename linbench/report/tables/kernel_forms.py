@@ -25,7 +25,8 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Ladder:
-    """One layer's training step in several forms of its kernels: tokens per second by form, head dimension and length."""
+    """One layer's training step in several forms of its kernels: tokens per second by form, head dimension
+    and length."""
 
     label: str
     about: str
@@ -64,9 +65,10 @@ class Ladder:
     def caption(self) -> str:
         """What was compared, and how."""
         return (
-            f"Training of one layer, {self.label}, {self.about}: forward and backward with every form of its kernels, relative to the recurrence as a loop "
-            f"over tokens in torch. The parallel scan joins tokens' transition matrices and was written for this comparison. {TIMING[self.timing]} Medians. "
-            f"{commits(self.results)}."
+            f"Training of one layer, {self.label}, {self.about}: forward and backward with every form of its"
+            " kernels, relative to the recurrence as a loop over tokens in torch. The parallel scan joins"
+            f" tokens' transition matrices and was written for this comparison. {TIMING[self.timing]}"
+            f" Medians. {commits(self.results)}."
         )
 
 
@@ -82,15 +84,29 @@ def ladders(results: Iterable[Result]) -> list[Ladder]:
 
 def _ladder(these: Speeds, label: str, timing: str) -> Ladder:
     own = [series for series in these.series if series.any["label"] == label and series.side == OURS]
-    rates = {(series.any["bench"]["backend"], _head_dim(series)): {at: rate.median for at, rate in series.rates(timing).items()} for series in own}
+    rates = {
+        (series.any["bench"]["backend"], _head_dim(series)): {
+            at: rate.median for at, rate in series.rates(timing).items()
+        }
+        for series in own
+    }
     results = tuple(result for series in own for result in series.results.values())
-    return Ladder(label, these.about, timing, {key: of for key, of in rates.items() if of}, results, these.slug(f"forms of {label}"))
+    return Ladder(
+        label,
+        these.about,
+        timing,
+        {key: of for key, of in rates.items() if of},
+        results,
+        these.slug(f"forms of {label}"),
+    )
 
 
 def _head_dim(series: Series) -> int:
     layer = series.any["bench"]["layer"]
     settings: dict[str, Any] = layer["settings"]
-    return int(settings.get("head_dim") or settings.get("expand_k", 1.0) * layer["d_model"] / settings["heads"])
+    return int(
+        settings.get("head_dim") or settings.get("expand_k", 1.0) * layer["d_model"] / settings["heads"]
+    )
 
 
 def table(ladder: Ladder) -> Words:
@@ -98,14 +114,30 @@ def table(ladder: Ladder) -> Words:
     rows, numbers = [], []
     for dim in ladder.head_dims:
         for form in ladder.forms:
-            rates, gains, notes = ladder.rates.get((form, dim), {}), ladder.gains(form, dim), _notes(ladder, form, dim)
-            cells = {f"{length:,}": _words(form, rates.get(length), gains.get(length)) for length in ladder.lengths}
+            rates, gains, notes = (
+                ladder.rates.get((form, dim), {}),
+                ladder.gains(form, dim),
+                _notes(ladder, form, dim),
+            )
+            cells = {
+                f"{length:,}": _words(form, rates.get(length), gains.get(length)) for length in ladder.lengths
+            }
             rows.append({"head dimension": str(dim), "layer": ladder.words[form], **cells, "notes": notes})
             numbers += [
-                {"head_dim": dim, "form": form, "length": length, "tokens_per_second": rates.get(length), "times": gains.get(length), "notes": notes}
+                {
+                    "head_dim": dim,
+                    "form": form,
+                    "length": length,
+                    "tokens_per_second": rates.get(length),
+                    "times": gains.get(length),
+                    "notes": notes,
+                }
                 for length in ladder.lengths
             ]
-    title = f"{ladder.label}, forward and backward {HOW[ladder.timing]}, times as fast as token by token: {ladder.about}"
+    title = (
+        f"{ladder.label}, forward and backward {HOW[ladder.timing]}, times as fast as token by token:"
+        f" {ladder.about}"
+    )
     return Words(title, pd.DataFrame(rows), ladder.caption, ladder.slug, numbers)
 
 
@@ -117,6 +149,13 @@ def _words(form: str, rate: float | None, gain: float | None) -> str:
 
 
 def _notes(ladder: Ladder, form: str, dim: int) -> str:
-    own = [one for one in ladder.results if one["bench"]["backend"] == form and _head_dim(Series("", OURS, {0: one})) == dim]
-    words = [*(mark for one in own for mark in one["marks"]), *(f"{one['status']}: {one['reason']}" for one in own if one["status"] != "ok")]
+    own = [
+        one
+        for one in ladder.results
+        if one["bench"]["backend"] == form and _head_dim(Series("", OURS, {0: one})) == dim
+    ]
+    words = [
+        *(mark for one in own for mark in one["marks"]),
+        *(f"{one['status']}: {one['reason']}" for one in own if one["status"] != "ok"),
+    ]
     return "; ".join(dict.fromkeys(words))

@@ -22,16 +22,22 @@ def tables(results: Iterable[Result]) -> list[Words]:
             found += [_memory(these, "Peak of training, MiB", ("sides", OURS, "peak_bytes"), 2**20, "peak")]
             found += [_memory(these, "State of one sequence, KiB", ("state", "bytes"), 2**10, "state")]
         else:
-            found += [_timed(these, timing) for timing in these.timings or [AS_CALLED]]  # what could not be timed says why
+            # what could not be timed says why
+            found += [_timed(these, timing) for timing in these.timings or [AS_CALLED]]
     return [*(words for words in found if not words.frame.empty), *map(forms.table, forms.ladders(results))]
 
 
 def _timed(these: Speeds, timing: str) -> Words:
     alone = these.question == "decode" and these.load == "one sequence"
-    unit, value = ("microseconds a token", _microseconds) if alone else ("thousand tokens per second", _thousands)
+    unit, value = (
+        ("microseconds a token", _microseconds) if alone else ("thousand tokens per second", _thousands)
+    )
     rows, numbers = [], []
     for series in these.series:
-        growth, of_lengths = series.growth(timing), {length: _numbers(series, length, timing) for length in sorted(series.results)}
+        growth, of_lengths = (
+            series.growth(timing),
+            {length: _numbers(series, length, timing) for length in sorted(series.results)},
+        )
         longest = of_lengths[max(of_lengths)]
         numbers += [{**one, "growth": growth} for one in of_lengths.values()]
         rows.append(
@@ -46,13 +52,19 @@ def _timed(these: Speeds, timing: str) -> Words:
                 "notes": _notes(series),
             }
         )
-    about = f"{NOTES[these.question]} {TIMING[timing]} Medians of {unit}, ± half of what lies between the fifths. {GROWTH} {ROOFLINE}"
+    about = (
+        f"{NOTES[these.question]} {TIMING[timing]} Medians of {unit}, ± half of what lies between the fifths."
+        f" {GROWTH} {ROOFLINE}"
+    )
     title = f"{TITLES[these.question]}, {unit}, {HOW[timing]}: {these.about}"
-    return Words(title, pd.DataFrame(rows), _caption(these, about), these.slug(timing.replace("_", "-")), numbers)
+    return Words(
+        title, pd.DataFrame(rows), _caption(these, about), these.slug(timing.replace("_", "-")), numbers
+    )
 
 
 def _numbers(series: Series, length: int, timing: str) -> dict[str, Any]:
-    """Of a layer at a length; what a token costs and how soon ours was called for the first time is no peer's."""
+    """Of a layer at a length; what a token costs and how soon ours was called for the first time is no
+    peer's."""
     result, rate, ours = series.results[length], series.rate(length, timing), series.side == OURS
     old = series.outdated(length)
     cost = (result["cost"] or {}) if ours else {}
@@ -60,7 +72,10 @@ def _numbers(series: Series, length: int, timing: str) -> dict[str, Any]:
         "layer": series.name,
         "length": length,
         **dict(zip(("tokens_per_second", "low", "high"), rate or (None,) * 3, strict=True)),
-        **{f"{what}_per_token": cost[what] / tokens(result) if cost.get(what) is not None else None for what in ("flops", "bytes")},
+        **{
+            f"{what}_per_token": cost[what] / tokens(result) if cost.get(what) is not None else None
+            for what in ("flops", "bytes")
+        },
         "roofline": roofline(result, series.side, timing) if ours and not old else None,
         "first_call_seconds": result["first_call"] if ours and not old else None,
         "notes": "; ".join(_said(series, length)),
@@ -72,12 +87,23 @@ def _memory(these: Speeds, title: str, pick: tuple[str, ...], unit: int, slug: s
     for series in these.series:
         known = series.numbers(pick)
         numbers += [
-            {"layer": series.name, "length": length, f"{slug}_bytes": known.get(length), "notes": "; ".join(_said(series, length))}
+            {
+                "layer": series.name,
+                "length": length,
+                f"{slug}_bytes": known.get(length),
+                "notes": "; ".join(_said(series, length)),
+            }
             for length in sorted(series.results)
         ]
         cells = {f"{length:,}": _digits(known.get(length), unit) for length in these.lengths}
         rows.append({"layer": series.name, **cells, "notes": _notes(series)})
-    return Words(f"{title}: {these.about}", pd.DataFrame(rows), _caption(these, NOTES["memory"]), these.slug(slug), numbers)
+    return Words(
+        f"{title}: {these.about}",
+        pd.DataFrame(rows),
+        _caption(these, NOTES["memory"]),
+        these.slug(slug),
+        numbers,
+    )
 
 
 def _cell(series: Series, length: int, timing: str, value: Callable[[float], str]) -> str:
@@ -109,7 +135,10 @@ def _notes(series: Series) -> str:
         for word in _said(series, length):
             said.setdefault(word, []).append(length)
     every = len(series.results)
-    return "; ".join(word if len(at) == every else f"{word} at {', '.join(f'{length:,}' for length in at)}" for word, at in said.items())
+    return "; ".join(
+        word if len(at) == every else f"{word} at {', '.join(f'{length:,}' for length in at)}"
+        for word, at in said.items()
+    )
 
 
 def _said(series: Series, length: int) -> list[str]:
@@ -117,8 +146,16 @@ def _said(series: Series, length: int) -> list[str]:
     result = series.results[length]
     side = result["sides"].get(series.side, {})
     old = series.outdated(length)
-    words = [*([old] if old else []), *result["marks"]] if result["status"] == "ok" else [f"{result['status']}: {result['reason']}"]
-    apart = [f"ours of another run, {commits([result])}"] if length in series.apart and "reason" not in side else []
+    words = (
+        [*([old] if old else []), *result["marks"]]
+        if result["status"] == "ok"
+        else [f"{result['status']}: {result['reason']}"]
+    )
+    apart = (
+        [f"ours of another run, {commits([result])}"]
+        if length in series.apart and "reason" not in side
+        else []
+    )
     return [*words, *apart, *(side[name] for name in ("reason", "note") if name in side)]
 
 

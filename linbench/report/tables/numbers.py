@@ -1,4 +1,5 @@
-"""Comparisons as numbers, for CSV and JSON: what readers find in one cell, as a mean with its spread, stands in columns of its own."""
+"""Comparisons as numbers, for CSV and JSON: what readers find in one cell, as a mean with its spread, stands
+in columns of its own."""
 
 from collections.abc import Sequence
 from math import inf
@@ -37,7 +38,8 @@ def _model(row: Row) -> dict[str, Any]:
 
 
 def _steps(row: Row) -> float | None:
-    """The median over seeds of the first step at which validation accuracy was as high; None where most never came so far."""
+    """The median over seeds of the first step at which validation accuracy was as high; None where most never
+    came so far."""
     reached = sorted(steps_to(result, LEARNED) for result in row.results)
     middle = reached[(len(reached) - 1) // 2]
     return None if middle == inf else middle
@@ -50,7 +52,14 @@ def tests(comparison: Comparison) -> Numbers:
         seeds = [found for result in row.results if (found := accuracies_by_test(result)) is not None]
         for i, test in enumerate(comparison.tests):
             values = [of_tests[i] for of_tests in seeds]
-            rows.append({"model": row.label, "test": test, "accuracy": _mean(values), "accuracy_sd": _deviation(values)})
+            rows.append(
+                {
+                    "model": row.label,
+                    "test": test,
+                    "accuracy": _mean(values),
+                    "accuracy_sd": _deviation(values),
+                }
+            )
     return rows
 
 
@@ -59,7 +68,12 @@ def metrics(comparison: Comparison) -> Numbers:
     of_rows = [row.metrics for row in comparison.rows]
     names = dict.fromkeys(name for found in of_rows for name in found)
     return [
-        {"model": row.label, "metric": name, "mean": _mean(found.get(name, ())), "sd": _deviation(found.get(name, ()))}
+        {
+            "model": row.label,
+            "metric": name,
+            "mean": _mean(found.get(name, ())),
+            "sd": _deviation(found.get(name, ())),
+        }
         for row, found in zip(comparison.rows, of_rows, strict=True)
         for name in names
     ]
@@ -76,5 +90,8 @@ def _deviation(values: Sequence[float]) -> float | None:
 
 def csv(numbers: Numbers) -> str:
     """Whole numbers as such, others to six digits, nothing for what there is not."""
-    plain = [{name: escape.csv(value) if isinstance(value, str) else value for name, value in row.items()} for row in numbers]
+    plain = [
+        {name: escape.csv(value) if isinstance(value, str) else value for name, value in row.items()}
+        for row in numbers
+    ]
     return pd.DataFrame(plain).convert_dtypes().to_csv(index=False, float_format="%.6g")

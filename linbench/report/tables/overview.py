@@ -12,11 +12,15 @@ from linbench.results.comparison import Comparison, Row
 IN_DOUBT = "†"
 """After an accuracy that takes part in no verdict."""
 
-OVERVIEW = f"Accuracy, mean ± standard deviation over seeds. {IN_DOUBT}: undertrained, or its learning rate in doubt. –: not there, or not measured."
+OVERVIEW = (
+    f"Accuracy, mean ± standard deviation over seeds. {IN_DOUBT}: undertrained, or its learning rate in"
+    " doubt. –: not there, or not measured."
+)
 
 
 class Overview(NamedTuple):
-    """Of one form and device: for readers one row per model, one column per comparison and, where it has several, width; and as numbers, a row for each."""
+    """Of one form and device: for readers one row per model, one column per comparison and, where it has
+    several, width; and as numbers, a row for each."""
 
     frame: pd.DataFrame
     numbers: Numbers
@@ -38,7 +42,12 @@ def _frame(comparisons: Sequence[Comparison]) -> pd.DataFrame:
             title = f"{comparison.title}, d_model {row.width}" if several else comparison.title
             columns.setdefault(title, {}).setdefault(row.results[0]["label"], []).append(row)
     labels = dict.fromkeys(label for rows in columns.values() for label in rows)
-    return pd.DataFrame([{"model": label, **{title: _each(rows.get(label, [])) for title, rows in columns.items()}} for label in labels])
+    return pd.DataFrame(
+        [
+            {"model": label, **{title: _each(rows.get(label, [])) for title, rows in columns.items()}}
+            for label in labels
+        ]
+    )
 
 
 def _numbers(comparisons: Sequence[Comparison]) -> Numbers:
@@ -58,4 +67,11 @@ def _numbers(comparisons: Sequence[Comparison]) -> Numbers:
 
 def _each(rows: Sequence[Row]) -> str:
     """Of one model; of several settings each."""
-    return " / ".join(accuracy_words(row.mean, row.spread) + ("" if row.mean is None or row.in_verdicts else f" {IN_DOUBT}") for row in rows) or "–"
+    return (
+        " / ".join(
+            accuracy_words(row.mean, row.spread)
+            + ("" if row.mean is None or row.in_verdicts else f" {IN_DOUBT}")
+            for row in rows
+        )
+        or "–"
+    )

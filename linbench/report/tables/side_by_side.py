@@ -20,7 +20,19 @@ LEFT = {"task", "model", "verdict", "marks"}
 def columns(found: SideBySide) -> list[str]:
     """Speeds stand there where any are known."""
     speeds = [f"{TITLES[question].lower()}, thousand tokens/s" for question in _known(found)]
-    return ["task", "model", "accuracy", "seeds", "difference", "p", "verdict", "state floats", "parameters", *speeds, "marks"]
+    return [
+        "task",
+        "model",
+        "accuracy",
+        "seeds",
+        "difference",
+        "p",
+        "verdict",
+        "state floats",
+        "parameters",
+        *speeds,
+        "marks",
+    ]
 
 
 def _known(found: SideBySide) -> list[str]:
@@ -35,11 +47,27 @@ def rows(found: SideBySide) -> list[list[str]]:
 def _row(found: SideBySide, line: Line) -> list[str]:
     row, difference = line.row, line.difference
     accuracy = accuracy_words(row.mean, row.spread)
-    interval = "–" if difference is None else f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
+    interval = (
+        "–"
+        if difference is None
+        else f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
+    )
     p = "–" if line.p is None else probability(line.p)
     state, parameters = ("undeclared" if value is None else f"{value:,.0f}" for value in _sizes(line))
     speeds = [_speed(found, line, question) for question in _known(found)]
-    return [line.task, row.label, accuracy, str(len(row.accuracies)), interval, p, line.verdict, state, parameters, *speeds, ", ".join(row.marks)]
+    return [
+        line.task,
+        row.label,
+        accuracy,
+        str(len(row.accuracies)),
+        interval,
+        p,
+        line.verdict,
+        state,
+        parameters,
+        *speeds,
+        ", ".join(row.marks),
+    ]
 
 
 def _speed(found: SideBySide, line: Line, question: str) -> str:
@@ -61,22 +89,30 @@ def caption(found: SideBySide) -> str:
     """Return in Markdown what the columns mean, and what a verdict is."""
     results = [result for line in found.lines for result in line.row.results]
     seeds = ", ".join(map(str, sorted({result["cell"]["seed"] for result in results})))
-    devices = ", ".join(escape.markdown(device) for device in sorted({result["cell"]["device"] for result in results}))
+    devices = ", ".join(
+        escape.markdown(device) for device in sorted({result["cell"]["device"] for result in results})
+    )
     about, first = NOTES.get(found.form, escape.markdown(f"{found.form} form.")), escape.markdown(found.first)
     words = (
-        f"{about} Test accuracy, mean ± standard deviation over seeds ({seeds}; {devices}); diverged runs count as chance. "
-        f"Difference: to {first}, with its own 95 % interval by Welch's t. Better and worse are shown at {ALPHA:g} among all verdicts of "
-        f"this table: p is by Holm's correction. Sizes that differ by more than {TOLERANCE:.0%} are not comparable, nor is a state that grows with "
-        "the length beside one that does not; where a state is undeclared parameters alone are compared. Results that are undertrained, or whose "
-        f"learning rate was the first or last of all tried, take part in no verdict.{_former(results)} State floats are those of one sequence at "
-        f"the longest tested length.{_speeds(found)} {laws_said([line.row for line in found.lines])}"
+        f"{about} Test accuracy, mean ± standard deviation over seeds ({seeds}; {devices}); diverged runs"
+        f" count as chance. Difference: to {first}, with its own 95 % interval by Welch's t. Better and worse"
+        f" are shown at {ALPHA:g} among all verdicts of this table: p is by Holm's correction. Sizes that"
+        f" differ by more than {TOLERANCE:.0%} are not comparable, nor is a state that grows with the length"
+        " beside one that does not; where a state is undeclared parameters alone are compared. Results that"
+        " are undertrained, or whose learning rate was the first or last of all tried, take part in no"
+        f" verdict.{_former(results)} State floats are those of one sequence at the longest tested"
+        f" length.{_speeds(found)} {laws_said([line.row for line in found.lines])}"
     )
     return words.rstrip()
 
 
 def _former(results: Sequence[Result]) -> str:
     """What the marks of rules of former days say, where there are any."""
-    return "".join(f" {rule.mark}: {rule.says}." for rule in formers() if any(rule.mark in result["marks"] for result in results))
+    return "".join(
+        f" {rule.mark}: {rule.says}."
+        for rule in formers()
+        if any(rule.mark in result["marks"] for result in results)
+    )
 
 
 def _speeds(found: SideBySide) -> str:
@@ -86,11 +122,15 @@ def _speeds(found: SideBySide) -> str:
         for way in ways.values():
             told.setdefault(way.about, []).append(task)
     every = len(found.ways)
-    words = "; ".join(escape.markdown(way if len(tasks) == every else f"{', '.join(tasks)}: {way}") for way, tasks in told.items())
+    words = "; ".join(
+        escape.markdown(way if len(tasks) == every else f"{', '.join(tasks)}: {way}")
+        for way, tasks in told.items()
+    )
     return words and (
-        " Speeds are of one such layer alone, as `linbench bench` measured it, not of these runs, which may have shared the machine: the median ± half of "
-        f"what lies between the fifths ({words}). Where others were at work meanwhile (busy) or a clock was held back (throttled), there is no number; "
-        "`--again` measures anew."
+        " Speeds are of one such layer alone, as `linbench bench` measured it, not of these runs, which may"
+        f" have shared the machine: the median ± half of what lies between the fifths ({words}). Where others"
+        " were at work meanwhile (busy) or a clock was held back (throttled), there is no number; `--again`"
+        " measures anew."
     )
 
 

@@ -1,4 +1,5 @@
-"""The record of a result: which fields a result file holds, and of which types. A file that does not fit is no result, whatever its checksum says."""
+"""The record of a result: which fields a result file holds, and of which types. A file that does not fit is
+no result, whatever its checksum says."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -12,11 +13,18 @@ from linbench.results.schema.benchmarks import DrawResult, OperationResult, Spee
 from linbench.results.schema.cells import BuiltModel, CellResult
 from linbench.results.schema.fields import CELL, DRAW, OPERATION, SPEED, STEP
 
-RECORDS: Mapping[str, Any] = {CELL: CellResult, SPEED: SpeedResult, OPERATION: OperationResult, STEP: StepResult, DRAW: DrawResult}
+RECORDS: Mapping[str, Any] = {
+    CELL: CellResult,
+    SPEED: SpeedResult,
+    OPERATION: OperationResult,
+    STEP: StepResult,
+    DRAW: DrawResult,
+}
 
 
 def misfit(result: Mapping[str, Any]) -> str | None:
-    """Return what the first field that does not fit the record of its kind should be, such as `curve.0.step should be a valid integer`; None: all fit."""
+    """Return what the first field that does not fit the record of its kind should be, such as `curve.0.step
+    should be a valid integer`; None: all fit."""
     kind = result.get("kind", CELL)
     if not isinstance(kind, str) or kind not in RECORDS:
         return f"kind should be one of {', '.join(RECORDS)}"
@@ -53,7 +61,9 @@ def _contradictions(result: Mapping[str, Any]) -> Iterator[str]:
         yield "search.accuracies should have a rate beside every accuracy"
     if result["status"] == "ok" and not result["curve"]:
         yield "curve should have a point"
-    if (result["model"] or result["status"] == "ok") and not BuiltModel.__annotations__.keys() <= result["model"].keys():
+    if (result["model"] or result["status"] == "ok") and not BuiltModel.__annotations__.keys() <= result[
+        "model"
+    ].keys():
         yield "model should have parameters, state and flops_per_token"
 
 
@@ -65,5 +75,7 @@ def _uneven(slices: Mapping[str, Any], where: str) -> Iterator[str]:
             yield f"{where}.{name!a} should have a list of values as at"
             return
         for metric, of in totals.items():
-            if metric != "at" and (not isinstance(of, dict) or not len(of["sum"]) == len(of["weight"]) == len(at)):
+            if metric != "at" and (
+                not isinstance(of, dict) or not len(of["sum"]) == len(of["weight"]) == len(at)
+            ):
                 yield f"{where}.{name!a} should have a sum and a weight for every value"

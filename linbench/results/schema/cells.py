@@ -5,9 +5,20 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from linbench.results.schema.fields import STATUSES, Count, Name, NotNegative, Number, Positive, Share, Size, Whole
+from linbench.results.schema.fields import (
+    STATUSES,
+    Count,
+    Name,
+    NotNegative,
+    Number,
+    Positive,
+    Share,
+    Size,
+    Whole,
+)
 
-# Of settings those that are calculated with have a type; all others are what a user's task or layer makes them.
+# Of settings those that are calculated with have a type; all others are what a user's task or layer makes
+# them.
 
 
 class TaskSettings(TypedDict, total=False):

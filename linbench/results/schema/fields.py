@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 CELL, SPEED, OPERATION, STEP, DRAW = "cell", "speed", "operation", "step", "draw"
-"""Kinds of results: of a cell, as one that does not say is; of a layer that was timed, a kernel, a whole training step, and the drawing of examples."""
+"""Kinds of results: of a cell, as one that does not say is; of a layer that was timed, a kernel, a whole
+training step, and the drawing of examples."""
 
 STATUSES = Literal["ok", "diverged", "oom", "timeout", "failed"]
 """How a cell ended."""

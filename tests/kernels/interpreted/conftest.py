@@ -1,4 +1,5 @@
-"""Kernels in Triton's interpreter, on the CPU. Triton reads the variable when it is first imported, so these tests want a process of their own."""
+"""Kernels in Triton's interpreter, on the CPU. Triton reads the variable when it is first imported, so these
+tests want a process of their own."""
 
 from collections.abc import Iterator
 

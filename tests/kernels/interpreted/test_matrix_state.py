@@ -1,4 +1,5 @@
-"""The Triton form is the reference, by either schedule and whatever the form of the recurrence, up to the rounding of its inputs."""
+"""The Triton form is the reference, by either schedule and whatever the form of the recurrence, up to the
+rounding of its inputs."""
 
 import importlib
 from typing import Any
@@ -59,12 +60,21 @@ def rows(**factors: Any) -> pytest.MarkDecorator:
     through=[("o", "state"), ("o",), ("state",)],
 )
 @pytest.mark.usefixtures("poisoned_memory")
-def test_outputs_state_and_gradients_equal_the_reference(monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]) -> None:
+def test_outputs_state_and_gradients_equal_the_reference(
+    monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]
+) -> None:
     name, schedule = row["instance"]
     batch, heads, key_heads = HEADS[row["heads"]]
     key_dim, value_dim = row["dims"]
     length, dtype = row["length"]
-    sizes = {"batch": batch, "length": length, "heads": heads, "key_heads": key_heads, "key_dim": key_dim, "value_dim": value_dim}
+    sizes = {
+        "batch": batch,
+        "length": length,
+        "heads": heads,
+        "key_heads": key_heads,
+        "key_dim": key_dim,
+        "value_dim": value_dim,
+    }
     inputs = random_inputs(INSTANCES[name], **sizes, state=row["state"], dtype=dtype)
     blocks = dict(zip(("key_block", "value_block", "walk_values"), row["blocks"], strict=True))
     force(monkeypatch, schedule, chunk=row["chunk"], **blocks)
@@ -88,27 +98,51 @@ def test_every_switch(monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize(("name", "schedule"), [("gated_deltanet", "fused"), ("gla", "split")])
-def test_several_sequences_of_several_key_heads(monkeypatch: pytest.MonkeyPatch, name: str, schedule: str) -> None:
+def test_several_sequences_of_several_key_heads(
+    monkeypatch: pytest.MonkeyPatch, name: str, schedule: str
+) -> None:
     force(monkeypatch, schedule)
-    inputs = random_inputs(INSTANCES[name], batch=2, length=2, heads=4, key_heads=2, key_dim=16, value_dim=16, state=True)
+    inputs = random_inputs(
+        INSTANCES[name], batch=2, length=2, heads=4, key_heads=2, key_dim=16, value_dim=16, state=True
+    )
     assert_parity(INSTANCES[name], inputs, "triton")
 
 
 @schedules
 @pytest.mark.parametrize("scale", [-0.3, 0.0])
 @pytest.mark.parametrize("name", ["linear_attention", "scalar_decay", "gla"])
-def test_a_scale_that_has_no_logarithm(monkeypatch: pytest.MonkeyPatch, name: str, scale: float, schedule: str) -> None:
+def test_a_scale_that_has_no_logarithm(
+    monkeypatch: pytest.MonkeyPatch, name: str, scale: float, schedule: str
+) -> None:
     force(monkeypatch, schedule, chunk=16)
     inputs = random_inputs(INSTANCES[name], **ONE, length=17, state=True)
 
     def scaled(_: Any, given: dict[str, Tensor], backend: Any) -> tuple[Tensor, Tensor]:
-        return matrix_state(given["q"], given["k"], given["v"], log_decay=given.get("log_decay"), state=given["state"], scale=scale, backend=backend)
+        return matrix_state(
+            given["q"],
+            given["k"],
+            given["v"],
+            log_decay=given.get("log_decay"),
+            state=given["state"],
+            scale=scale,
+            backend=backend,
+        )
 
-    expected = results(INSTANCES[name], {which: x.double() for which, x in inputs.items()}, "reference", run=scaled)
-    assert not excesses(results(INSTANCES[name], inputs, "triton", run=scaled), expected, LIMITS[torch.float32])
+    expected = results(
+        INSTANCES[name], {which: x.double() for which, x in inputs.items()}, "reference", run=scaled
+    )
+    assert not excesses(
+        results(INSTANCES[name], inputs, "triton", run=scaled), expected, LIMITS[torch.float32]
+    )
 
 
-@rows(instance=DECAYING, schedule=SCHEDULES, extreme=EXTREMES, chunk=[16, 32], dtype=[torch.float32, torch.bfloat16])
+@rows(
+    instance=DECAYING,
+    schedule=SCHEDULES,
+    extreme=EXTREMES,
+    chunk=[16, 32],
+    dtype=[torch.float32, torch.bfloat16],
+)
 def test_extreme_decays(monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]) -> None:
     instance = INSTANCES[row["instance"]]
     force(monkeypatch, row["schedule"], chunk=row["chunk"])
@@ -119,32 +153,60 @@ def test_extreme_decays(monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]) ->
 @rows(instance=RECALLING, schedule=SCHEDULES, state=[False, True])
 def test_near_parallel_keys_with_beta_near_two(monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]) -> None:
     instance = INSTANCES[row["instance"]]
-    force(monkeypatch, row["schedule"], chunk=16)  # as in float32 always: of longer ones it depends on the processor's matrix products who is within the limits
-    assert_parity(instance, near_parallel(random_inputs(instance, **ONE, length=65, state=row["state"])), "triton")
+    # as in float32 always: of longer ones it depends on the processor's matrix products who is within the
+    # limits
+    force(monkeypatch, row["schedule"], chunk=16)
+    assert_parity(
+        instance, near_parallel(random_inputs(instance, **ONE, length=65, state=row["state"])), "triton"
+    )
 
 
 @schedules
 @pytest.mark.parametrize("name", ["deltanet", "gated_deltanet", "gated_deltaproduct"])
-def test_so_do_bfloat16_keys_a_thousandth_apart(monkeypatch: pytest.MonkeyPatch, name: str, schedule: str) -> None:
-    """The inputs with which `linbench doctor` verifies a GPU, of one head of them, in the chunks that the launch rule chooses there."""
-    force(monkeypatch, schedule, chunk=32 if schedule == "fused" else 64, key_block=64, value_block=64, walk_values=64)
+def test_so_do_bfloat16_keys_a_thousandth_apart(
+    monkeypatch: pytest.MonkeyPatch, name: str, schedule: str
+) -> None:
+    """The inputs with which `linbench doctor` verifies a GPU, of one head of them, in the chunks that the
+    launch rule chooses there."""
+    force(
+        monkeypatch,
+        schedule,
+        chunk=32 if schedule == "fused" else 64,
+        key_block=64,
+        value_block=64,
+        walk_values=64,
+    )
     case = CASES["near-parallel keys, beta 1.99"]
     instance = INSTANCES[name]._replace(neg_eigval=case.neg_eigval)
-    inputs = case.change(random_inputs(instance, **case.gpu._replace(batch=1, heads=1)._asdict(), dtype=torch.float64))
-    assert_parity(instance, {which: x.to(torch.float32 if which in ("beta", "log_decay") else torch.bfloat16) for which, x in inputs.items()}, "triton")
+    inputs = case.change(
+        random_inputs(instance, **case.gpu._replace(batch=1, heads=1)._asdict(), dtype=torch.float64)
+    )
+    assert_parity(
+        instance,
+        {
+            which: x.to(torch.float32 if which in ("beta", "log_decay") else torch.bfloat16)
+            for which, x in inputs.items()
+        },
+        "triton",
+    )
 
 
 @pytest.mark.parametrize("name", INSTANCES)
 def test_decoding_token_by_token(name: str) -> None:
     inputs = random_inputs(INSTANCES[name], **ONE, length=3, state=True)
     expected = reference(INSTANCES[name], inputs).outputs
-    assert max(error(x, expected[which]) for which, x in decode(INSTANCES[name], inputs, "triton").items()) < 1e-5
+    assert (
+        max(error(x, expected[which]) for which, x in decode(INSTANCES[name], inputs, "triton").items())
+        < 1e-5
+    )
 
 
 @schedules
 @pytest.mark.parametrize("name", SOME)
 @pytest.mark.usefixtures("poisoned_memory")
-def test_without_gradients_the_results_are_the_same(monkeypatch: pytest.MonkeyPatch, name: str, schedule: str) -> None:
+def test_without_gradients_the_results_are_the_same(
+    monkeypatch: pytest.MonkeyPatch, name: str, schedule: str
+) -> None:
     force(monkeypatch, schedule, chunk=16)
     inputs = random_inputs(INSTANCES[name], **ONE, length=15)
     expected = results(INSTANCES[name], inputs, "triton").outputs
@@ -155,11 +217,21 @@ def test_without_gradients_the_results_are_the_same(monkeypatch: pytest.MonkeyPa
 
 
 @schedules
-@pytest.mark.parametrize(("name", "length"), [*((name, 17) for name in SOME), *((name, 9) for name, instance in INSTANCES.items() if instance.update == "add")])
+@pytest.mark.parametrize(
+    ("name", "length"),
+    [
+        *((name, 17) for name in SOME),
+        *((name, 9) for name, instance in INSTANCES.items() if instance.update == "add"),
+    ],
+)
 @pytest.mark.usefixtures("poisoned_memory")
-def test_without_a_final_state_outputs_and_gradients_are_the_same(monkeypatch: pytest.MonkeyPatch, name: str, length: int, schedule: str) -> None:
+def test_without_a_final_state_outputs_and_gradients_are_the_same(
+    monkeypatch: pytest.MonkeyPatch, name: str, length: int, schedule: str
+) -> None:
     force(monkeypatch, schedule, chunk=16)
-    inputs = {which: x.requires_grad_() for which, x in random_inputs(INSTANCES[name], **ONE, length=length).items()}
+    inputs = {
+        which: x.requires_grad_() for which, x in random_inputs(INSTANCES[name], **ONE, length=length).items()
+    }
     found = []
     for final in (True, False):
         o, state = apply(INSTANCES[name], inputs, final=final, backend="triton")
@@ -182,7 +254,9 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 @pytest.mark.parametrize("name", ["linear_attention", "rwkv6", "comba", "gated_deltaproduct", "rwkv7"])
 @pytest.mark.parametrize("looked_on", [False, True])
 @pytest.mark.usefixtures("poisoned_memory")
-def test_what_is_too_long_to_count_goes_in_pieces(monkeypatch: pytest.MonkeyPatch, given: list[Any], name: str, looked_on: bool) -> None:
+def test_what_is_too_long_to_count_goes_in_pieces(
+    monkeypatch: pytest.MonkeyPatch, given: list[Any], name: str, looked_on: bool
+) -> None:
     module = importlib.import_module("linbench.kernels.matrix_state.triton")
     monkeypatch.setattr(module, "looked_on", lambda: looked_on)
     monkeypatch.setattr(module, "_COUNTED", 24 * 8 * INSTANCES[name].steps + 1)
@@ -197,10 +271,24 @@ def test_what_is_too_long_to_count_goes_in_pieces(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("name", INSTANCES)
 @pytest.mark.parametrize(("key_dim", "value_dim"), [(17, 24), (16, 9), (13, 25)])
 @pytest.mark.usefixtures("poisoned_memory")
-def test_of_odd_heads_kernels_get_a_zero_more(given: list[Any], name: str, key_dim: int, value_dim: int) -> None:
-    inputs = random_inputs(INSTANCES[name], batch=2, length=19, heads=2, key_heads=1, key_dim=key_dim, value_dim=value_dim, state=True, dtype=torch.bfloat16)
+def test_of_odd_heads_kernels_get_a_zero_more(
+    given: list[Any], name: str, key_dim: int, value_dim: int
+) -> None:
+    inputs = random_inputs(
+        INSTANCES[name],
+        batch=2,
+        length=19,
+        heads=2,
+        key_heads=1,
+        key_dim=key_dim,
+        value_dim=value_dim,
+        state=True,
+        dtype=torch.bfloat16,
+    )
     assert_parity(INSTANCES[name], inputs, "triton")
-    assert {(problem.k.shape[3], problem.v.shape[3]) for problem in given} == {(key_dim + key_dim % 2, value_dim + value_dim % 2)}
+    assert {(problem.k.shape[3], problem.v.shape[3]) for problem in given} == {
+        (key_dim + key_dim % 2, value_dim + value_dim % 2)
+    }
 
 
 @pytest.mark.parametrize("shape", [(16,), (2, 1), (2, 16)])
@@ -213,7 +301,9 @@ def test_a_bonus_that_broadcasts(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_views_gates_that_broadcast_and_gates_in_the_dtype_of_the_rest(dtype: torch.dtype) -> None:
     instance = INSTANCES["gated_deltanet"]
-    inputs = random_inputs(instance, batch=2, length=5, heads=2, key_dim=16, value_dim=16, state=True, dtype=dtype)
+    inputs = random_inputs(
+        instance, batch=2, length=5, heads=2, key_dim=16, value_dim=16, state=True, dtype=dtype
+    )
     views = {name: x.transpose(0, 1).contiguous().transpose(0, 1) for name, x in inputs.items()}
     assert not any(x.is_contiguous() for x in views.values())
     gates = {"log_decay": inputs["log_decay"][:, :1], "beta": inputs["beta"][0, 0]}
@@ -235,8 +325,12 @@ def test_views_gates_that_broadcast_and_gates_in_the_dtype_of_the_rest(dtype: to
 def test_replicas_stack(name: str, shared: str | None, dtype: torch.dtype) -> None:
     """`shared`: the one input that all replicas have in common."""
     instance = INSTANCES[name]
-    replicas = [random_inputs(instance, **ONE, length=3, state=True, dtype=dtype, seed=seed) for seed in range(2)]
-    inputs = {name: x if name == shared else torch.stack([x, replicas[1][name]]) for name, x in replicas[0].items()}
+    replicas = [
+        random_inputs(instance, **ONE, length=3, state=True, dtype=dtype, seed=seed) for seed in range(2)
+    ]
+    inputs = {
+        name: x if name == shared else torch.stack([x, replicas[1][name]]) for name, x in replicas[0].items()
+    }
     given = results(instance, inputs, "triton", run=stacked(shared))
     expected = results(instance, inputs, "triton", run=unstacked(shared))
     assert not excesses(given, expected, (1e-6, 1e-6 if dtype == torch.float32 else 1e-2))
@@ -247,7 +341,9 @@ def test_it_compiles_whole(name: str) -> None:
     torch._dynamo.reset()
     inputs = random_inputs(INSTANCES[name], **ONE, length=3, state=True)
     expected = results(INSTANCES[name], inputs, "triton")
-    given = results(INSTANCES[name], inputs, "triton", run=torch.compile(apply, fullgraph=True, backend="aot_eager"))
+    given = results(
+        INSTANCES[name], inputs, "triton", run=torch.compile(apply, fullgraph=True, backend="aot_eager")
+    )
     assert not excesses(given, expected, (1e-6, 1e-6))
 
 
@@ -270,7 +366,9 @@ def test_what_was_compiled_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
-@pytest.mark.parametrize(("name", "heads"), [*((name, 1) for name in INSTANCES), ("gated_deltanet", 2), ("rwkv7", 2)])
+@pytest.mark.parametrize(
+    ("name", "heads"), [*((name, 1) for name in INSTANCES), ("gated_deltanet", 2), ("rwkv7", 2)]
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @schedules
 def test_what_a_call_launches_both_ways_is_compiled_with_the_first(
@@ -288,7 +386,17 @@ def test_what_a_call_launches_both_ways_is_compiled_with_the_first(
 
     monkeypatch.setattr(module, "compile_together", lambda calls, device: together.append(calls))
     monkeypatch.setattr(module.Call, "run", note)
-    inputs = random_inputs(INSTANCES[name], batch=1, length=19, heads=heads, key_heads=1, key_dim=16, value_dim=24, state=True, dtype=dtype)
+    inputs = random_inputs(
+        INSTANCES[name],
+        batch=1,
+        length=19,
+        heads=heads,
+        key_heads=1,
+        key_dim=16,
+        value_dim=24,
+        state=True,
+        dtype=dtype,
+    )
     results(INSTANCES[name], inputs, "triton", through=("o",))
     assert together == [launched]
 
@@ -296,7 +404,10 @@ def test_what_a_call_launches_both_ways_is_compiled_with_the_first(
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> dict[Any, tuple[Any, ...]]:
     """What the operators are last called with."""
-    triton, operator = map(importlib.import_module, ("linbench.kernels.matrix_state.triton", "linbench.kernels.matrix_state.triton.operator"))
+    triton, operator = map(
+        importlib.import_module,
+        ("linbench.kernels.matrix_state.triton", "linbench.kernels.matrix_state.triton.operator"),
+    )
     found = {}
 
     def watched(called: Any) -> Any:
@@ -313,20 +424,30 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[Any, tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(("name", "heads"), [("gated_deltanet", 2), ("rwkv7", 1)])
-def test_the_operators_keep_what_torch_asks_of_them(calls: dict[Any, tuple[Any, ...]], name: str, heads: int) -> None:
-    inputs = random_inputs(INSTANCES[name], batch=1, length=3, heads=heads, key_heads=1, key_dim=16, value_dim=16, state=True)
+def test_the_operators_keep_what_torch_asks_of_them(
+    calls: dict[Any, tuple[Any, ...]], name: str, heads: int
+) -> None:
+    inputs = random_inputs(
+        INSTANCES[name], batch=1, length=3, heads=heads, key_heads=1, key_dim=16, value_dim=16, state=True
+    )
     results(INSTANCES[name], inputs, "triton")
     assert len(calls) == 2
     for operator, args in dict(calls).items():  # checking one calls the other again
         differentiable = "backward" not in operator.name
-        leaves = [x.detach().clone().requires_grad_(differentiable) if isinstance(x, Tensor) else x for x in args]
+        leaves = [
+            x.detach().clone().requires_grad_(differentiable) if isinstance(x, Tensor) else x for x in args
+        ]
         torch.library.opcheck(operator.packet, tuple(leaves))
 
 
 def test_a_gradient_has_none() -> None:
     inputs = random_inputs(INSTANCES["gated_deltanet"], **ONE, length=3)
     leaf = inputs["v"].requires_grad_()
-    (gradient,) = torch.autograd.grad(apply(INSTANCES["gated_deltanet"], inputs, backend="triton")[0].square().sum(), leaf, create_graph=True)
+    (gradient,) = torch.autograd.grad(
+        apply(INSTANCES["gated_deltanet"], inputs, backend="triton")[0].square().sum(),
+        leaf,
+        create_graph=True,
+    )
     with pytest.raises(RuntimeError, match="has no derivative"):
         gradient.sum().backward()
 
@@ -337,13 +458,23 @@ def test_what_is_like_a_call_before_is_not_taken_for_it() -> None:
     o, _ = matrix_state(q, k, v, log_decay=log_decay, scale=1.0, backend="triton")
     half, _ = matrix_state(q, k, v, log_decay=log_decay, scale=0.5, backend="triton")
     assert torch.allclose(half, o / 2)
-    asked, _ = matrix_state(q, k.clone().requires_grad_(), v, log_decay=log_decay, scale=1.0, backend="triton")
+    asked, _ = matrix_state(
+        q, k.clone().requires_grad_(), v, log_decay=log_decay, scale=1.0, backend="triton"
+    )
     assert asked.requires_grad
     assert not o.requires_grad
     with torch.no_grad():
-        assert not matrix_state(q, k.clone().requires_grad_(), v, log_decay=log_decay, scale=1.0, backend="triton")[0].requires_grad
+        assert not matrix_state(
+            q, k.clone().requires_grad_(), v, log_decay=log_decay, scale=1.0, backend="triton"
+        )[0].requires_grad
     updates = [{"update": update} for update in (Delta(v), "add", None)]
-    wrong: list[dict[str, Any]] = [{"read": "sideways"}, {"steps": 2}, {"bonus": torch.ones(1, 16)}, {"state": v}, *updates]
+    wrong: list[dict[str, Any]] = [
+        {"read": "sideways"},
+        {"steps": 2},
+        {"bonus": torch.ones(1, 16)},
+        {"state": v},
+        *updates,
+    ]
     for given in wrong:
         with pytest.raises(ValueError, match=r"must|steps"):
             matrix_state(q, k, v, log_decay=log_decay, scale=1.0, backend="triton", **given)

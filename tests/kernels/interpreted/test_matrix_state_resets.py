@@ -1,4 +1,5 @@
-"""Tokens that reset the state, in the Triton form: right to the last finite log decay and at -inf, with gradients of exactly zero there."""
+"""Tokens that reset the state, in the Triton form: right to the last finite log decay and at -inf, with
+gradients of exactly zero there."""
 
 from typing import Any
 
@@ -42,7 +43,9 @@ def rows(**factors: Any) -> pytest.MarkDecorator:
 def test_tokens_reset_the_state(monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]) -> None:
     force(monkeypatch, row["schedule"], chunk=16)
     update, decay = row["form"]
-    instance, inputs = draw(decay, update, row["read"], row["steps"], **ONE, length=36 // row["steps"], dtype=row["dtype"])
+    instance, inputs = draw(
+        decay, update, row["read"], row["steps"], **ONE, length=36 // row["steps"], dtype=row["dtype"]
+    )
     assert_resets(instance, inputs, row["reset"], "triton")
 
 
@@ -56,7 +59,9 @@ def test_so_do_they_when_decoding(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("decay", DECAYS)
-def test_a_log_decay_that_is_not_a_number_is_not_taken_for_a_reset(monkeypatch: pytest.MonkeyPatch, decay: str, schedule: str) -> None:
+def test_a_log_decay_that_is_not_a_number_is_not_taken_for_a_reset(
+    monkeypatch: pytest.MonkeyPatch, decay: str, schedule: str
+) -> None:
     force(monkeypatch, schedule, chunk=16)
     instance = UPDATES["add"]._replace(decay=decay)
     inputs = random_inputs(instance, **ONE, length=9)

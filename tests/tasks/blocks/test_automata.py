@@ -19,7 +19,10 @@ def make(count: int, letters: int = 18, nodes: int = 12, out_degree: int = 3) ->
 
 def moves(letter: Tensor, target: Tensor, letters: int) -> list[dict[int, int]]:
     """By state, of one automaton."""
-    return [{a: b for a, b in zip(x, y, strict=True) if a < letters} for x, y in zip(letter.tolist(), target.tolist(), strict=True)]
+    return [
+        {a: b for a, b in zip(x, y, strict=True) if a < letters}
+        for x, y in zip(letter.tolist(), target.tolist(), strict=True)
+    ]
 
 
 def alike(a: list[dict[int, int]], b: list[dict[int, int]], start: tuple[int, int] = (0, 0)) -> bool:
@@ -89,7 +92,9 @@ def test_a_step_takes_every_edge_alike() -> None:
         for state, x in enumerate(moves(made.letter[a], made.target[a], 18)):
             assert int(made.degree[a, state]) == len(x)
             assert int(made.legal[a, state]) == sum(1 << letter for letter in x)
-            assert sorted(step[a, state].tolist()) == sorted(CHOICES // len(x) * [letter * 16 + to for letter, to in x.items()])
+            assert sorted(step[a, state].tolist()) == sorted(
+                CHOICES // len(x) * [letter * 16 + to for letter, to in x.items()]
+            )
 
 
 def test_edges_are_drawn_as_published(chi_squared: Probability) -> None:
@@ -101,7 +106,13 @@ def test_edges_are_drawn_as_published(chi_squared: Probability) -> None:
     assert not ((target == torch.arange(12)[:, None]) & used).any()
     for i, j in combinations(range(EDGES), 2):
         assert not ((target[..., i] == target[..., j]) & used[..., i] & used[..., j]).any()
-    assert chi_squared(letter[:, 0][degree[:, 0] == 1][:, 0].bincount(minlength=18), int((degree[:, 0] == 1).sum()) * torch.full((18,), 1 / 18)) > ALPHA
+    assert (
+        chi_squared(
+            letter[:, 0][degree[:, 0] == 1][:, 0].bincount(minlength=18),
+            int((degree[:, 0] == 1).sum()) * torch.full((18,), 1 / 18),
+        )
+        > ALPHA
+    )
     sizes = torch.arange(4, 13, dtype=torch.float64)
     reached = torch.stack([(torch.where(node < sizes, 1 / (sizes - 1), 0)).mean() for node in range(1, 12)])
     assert chi_squared(target[:, 0, 0].bincount(minlength=12)[1:], N * reached) > ALPHA
@@ -110,13 +121,16 @@ def test_edges_are_drawn_as_published(chi_squared: Probability) -> None:
     expected = (1 / torch.arange(4, 19, dtype=torch.float64)).mean()  # over the sizes of the alphabet
     assert chi_squared(same.bincount(minlength=2), len(same) * torch.stack([1 - expected, expected])) > ALPHA
     triple = letter[degree[:, 5] == 3, 5]
-    assert chi_squared(triple.flatten().bincount(minlength=18), torch.full((18,), triple.numel() / 18)) > ALPHA
+    assert (
+        chi_squared(triple.flatten().bincount(minlength=18), torch.full((18,), triple.numel() / 18)) > ALPHA
+    )
 
 
 def test_alphabets_reach_from_four_letters_to_all() -> None:
     letter, _ = _edges(2000, 5, 12, 3)
     used = torch.stack([(letter == x).flatten(1).any(dim=1) for x in range(5)], dim=1).sum(dim=1)
-    assert 0.45 < float((used == 5).double().mean()) < 0.53  # half of the alphabets have five letters, nearly all of which are used
+    # half of the alphabets have five letters, nearly all of which are used
+    assert 0.45 < float((used == 5).double().mean()) < 0.53
 
 
 def test_every_edge_of_a_triple_is_drawn_alike(chi_squared: Probability) -> None:
@@ -124,6 +138,8 @@ def test_every_edge_of_a_triple_is_drawn_alike(chi_squared: Probability) -> None
     stream = Stream.of(torch.arange(N), seed=3, split="train")
     drawn = _distinct(stream, 1, below=torch.full((N, 1), 4))[:, 0]
     codes = drawn @ torch.tensor([16, 4, 1])
-    triples = [16 * a + 4 * b + c for a in range(4) for b in range(4) for c in range(4) if len({a, b, c}) == 3]
+    triples = [
+        16 * a + 4 * b + c for a in range(4) for b in range(4) for c in range(4) if len({a, b, c}) == 3
+    ]
     assert set(codes.tolist()) == set(triples)
     assert chi_squared(codes.bincount(minlength=64)[triples], torch.full((24,), N / 24)) > ALPHA

@@ -25,7 +25,8 @@ def test_ridge_by_hand() -> None:
 def test_nearest_points_by_hand() -> None:
     """Points 0, 5, 1, 4, 2 with values 10, 20, 30, 40, 50."""
     told = Told(
-        torch.tensor([0.0, 5.0, 1.0, 4.1, 2.0], dtype=torch.float64)[None, :, None], torch.tensor([[10.0, 20.0, 30.0, 40.0, 50.0]], dtype=torch.float64)
+        torch.tensor([0.0, 5.0, 1.0, 4.1, 2.0], dtype=torch.float64)[None, :, None],
+        torch.tensor([[10.0, 20.0, 30.0, 40.0, 50.0]], dtype=torch.float64),
     )
     assert nearest(told, count=3)[0].tolist() == pytest.approx([0.0, 10.0, 15.0, 20.0, (30 + 10 + 40) / 3])
     assert nearest(told, count=1)[0].tolist() == pytest.approx([0.0, 10.0, 10.0, 20.0, 30.0])
@@ -33,7 +34,12 @@ def test_nearest_points_by_hand() -> None:
 
 
 def test_ridge_minimises_its_objective() -> None:
-    told = Told(*(torch.randn(20, 6, *size, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) for size in ((3,), ())))
+    told = Told(
+        *(
+            torch.randn(20, 6, *size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+            for size in ((3,), ())
+        )
+    )
     x, y, penalty = told.x[:, :5], told.y[:, :5], 0.7
     w = torch.linalg.inv(x.mT @ x + penalty * torch.eye(3)) @ x.mT @ y[:, :, None]
     assert torch.allclose(ridge(told, penalty=penalty)[:, 5], (told.x[:, 5:] @ w)[:, 0, 0])

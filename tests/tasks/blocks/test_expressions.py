@@ -14,7 +14,8 @@ MODULUS = 5
 
 
 class Halved(Stream):
-    """A stream by which every part is divided at one place, given by its key: at the first, at the last, or in the middle."""
+    """A stream by which every part is divided at one place, given by its key: at the first, at the last, or
+    in the middle."""
 
     def child(self, draw: str) -> Stream:
         return Same(self.key) if draw == "halves" else super().child(draw)
@@ -75,13 +76,31 @@ def test_parts_are_divided_as_in_a_queue(longest: int, operators: int, bits: int
     """Of all lengths, at random, and where every part is divided at its first, middle or last place."""
     length = 1 + torch.arange(longest)
     stream = Stream.of(length, seed=0, split="test") if bits is None else Halved(torch.full((longest,), bits))
-    found = nested(stream, length[:, None], longest=longest, modulus=MODULUS, operators=operators, seq_len=longest + 2, split="test")
+    found = nested(
+        stream,
+        length[:, None],
+        longest=longest,
+        modulus=MODULUS,
+        operators=operators,
+        seq_len=longest + 2,
+        split="test",
+    )
 
     most = 2 * ((longest - 1) // LEAF) + 1
-    trees = [queued(row, size) for row, size in zip(stream.child("halves").bits(most).tolist(), length.tolist(), strict=True)]
+    trees = [
+        queued(row, size)
+        for row, size in zip(stream.child("halves").bits(most).tolist(), length.tolist(), strict=True)
+    ]
     sizes = torch.tensor([[*(part.size for part in tree), *[0] * (most - len(tree))] for tree in trees])
     radices = tuple((MODULUS, operators)[i % 2] for i in range(most))
-    letters = words(stream, torch.tensor([[len(tree)] for tree in trees]), radices=radices, shortest=1, split="test", given=content(sizes))
+    letters = words(
+        stream,
+        torch.tensor([[len(tree)] for tree in trees]),
+        radices=radices,
+        shortest=1,
+        split="test",
+        given=content(sizes),
+    )
     for row, tree in enumerate(trees):
         tokens, value = told(tree, letters[row].tolist())
         assert torch.equal(found.tokens[row], pad(torch.tensor(tokens), (0, longest + 1 - row), value=EMPTY))

@@ -5,7 +5,19 @@ import torch
 
 from linbench.tasks.blocks.groups import Group, group, prefix_products
 
-NAMES = {"S3": 6, "S4": 24, "S5": 120, "A4": 12, "A5": 60, "Z2": 2, "Z60": 60, "D3": 6, "D5": 10, "A4xZ5": 60, "Z2xZ3xZ2": 12}
+NAMES = {
+    "S3": 6,
+    "S4": 24,
+    "S5": 120,
+    "A4": 12,
+    "A5": 60,
+    "Z2": 2,
+    "Z60": 60,
+    "D3": 6,
+    "D5": 10,
+    "A4xZ5": 60,
+    "Z2xZ3xZ2": 12,
+}
 
 
 def times(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
@@ -70,7 +82,13 @@ def test_prefix_products_are_products_one_by_one(name: str, length: int) -> None
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("Q8", "'Q8' names no group; S, A, Z or D with a number would do, or several of these with x between them, such as A4xZ5"),
+        (
+            "Q8",
+            (
+                "'Q8' names no group; S, A, Z or D with a number would do, or several of these with x between"
+                " them, such as A4xZ5"
+            ),
+        ),
         ("S", "'S' names no group"),
         ("S3x", "'S3x' names no group"),
         ("S6", "S6 has too many elements; groups may have at most 120"),

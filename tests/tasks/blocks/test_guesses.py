@@ -14,7 +14,9 @@ from linbench.tasks.random import inverse_powers
 
 @pytest.mark.parametrize(("facts", "values"), [(1, 5), (2, 2), (4, 3), (3, 8), (7, 3)])
 def test_the_share_of_the_commonest_value(facts: int, values: int) -> None:
-    assert commonest(facts, values) == pytest.approx(fmean(max(Counter(held).values()) / facts for held in product(range(values), repeat=facts)))
+    assert commonest(facts, values) == pytest.approx(
+        fmean(max(Counter(held).values()) / facts for held in product(range(values), repeat=facts))
+    )
 
 
 @pytest.mark.slow
@@ -24,14 +26,21 @@ def test_many_facts_with_few_values_have_even_shares() -> None:
 
 
 def test_facts_that_are_left() -> None:
-    assert left(3, share=0.25, values=4) == pytest.approx(9 / 16 + 6 / 16 * commonest(2, 4) + 1 / 16 * commonest(3, 4))
+    assert left(3, share=0.25, values=4) == pytest.approx(
+        9 / 16 + 6 / 16 * commonest(2, 4) + 1 / 16 * commonest(3, 4)
+    )
     assert left(1, share=1.0, values=4) == left(500, share=1e-30, values=4) == 1
     assert left(5, share=1.0, values=4) == pytest.approx(commonest(5, 4))
 
 
-@pytest.mark.parametrize(("count", "balls", "boxes"), [(1, 4, 3), (2, 5, 3), (1, 3, 1), (3, 3, 1), (1, 0, 4), (2, 6, 2)])
+@pytest.mark.parametrize(
+    ("count", "balls", "boxes"), [(1, 4, 3), (2, 5, 3), (1, 3, 1), (3, 3, 1), (1, 0, 4), (2, 6, 2)]
+)
 def test_boxes_with_so_many_balls(count: int, balls: int, boxes: int) -> None:
-    found = Counter(sum(thrown.count(box) == count for box in range(boxes)) for thrown in product(range(boxes), repeat=balls))
+    found = Counter(
+        sum(thrown.count(box) == count for box in range(boxes))
+        for thrown in product(range(boxes), repeat=balls)
+    )
     expected = [found[n] / boxes**balls for n in range(balls // count + 1)]
     assert exactly(count, balls, boxes) == pytest.approx(expected[: boxes + 1], abs=1e-12)
 
@@ -51,12 +60,17 @@ def test_the_share_of_writes_of_the_value_that_gets_most(keys: int, values: int,
     assert heaviest(keys, values, writes) == pytest.approx(fmean(every))
 
 
-@pytest.mark.parametrize(("count", "of", "power_a"), [(1, 1, 0.01), (2, 4, 0.5), (5, 5, 0.01), (3, 5, 2.0), (4, 6, 1.0)])
+@pytest.mark.parametrize(
+    ("count", "of", "power_a"), [(1, 1, 0.01), (2, 4, 0.5), (5, 5, 0.01), (3, 5, 2.0), (4, 6, 1.0)]
+)
 def test_draws_without_replacement(count: int, of: int, power_a: float) -> None:
     weights = [1 / x for x in inverse_powers(of, round(power_a - 1, 12))]
     expected = torch.zeros(of, count, dtype=torch.float64)
     for order in permutations(range(of), count):
-        p = prod(weights[slot] / (sum(weights) - sum(weights[earlier] for earlier in order[:n])) for n, slot in enumerate(order))
+        p = prod(
+            weights[slot] / (sum(weights) - sum(weights[earlier] for earlier in order[:n]))
+            for n, slot in enumerate(order)
+        )
         for n, slot in enumerate(order):
             expected[slot, n] += p
     assert torch.allclose(nth_draws(count, of=of, power_a=power_a), expected, atol=1e-7)

@@ -10,7 +10,10 @@ from linbench.tasks.random import Stream
 
 def test_every_length_is_as_likely(chi_squared: Callable[..., float]) -> None:
     stream = Stream.of(torch.arange(6000), seed=0, split="train")
-    assert chi_squared(between(stream, 3, 12).flatten().bincount(minlength=13)[3:], torch.full((10,), 600)) > 1e-3
+    assert (
+        chi_squared(between(stream, 3, 12).flatten().bincount(minlength=13)[3:], torch.full((10,), 600))
+        > 1e-3
+    )
     even = between(stream, 4, 10, step=2)
     assert even.shape == (6000, 1)
     assert chi_squared(even.flatten().bincount(minlength=11)[4::2], torch.full((4,), 1500)) > 1e-3
@@ -19,7 +22,10 @@ def test_every_length_is_as_likely(chi_squared: Callable[..., float]) -> None:
 
 
 def test_both_grow_and_the_shortest_is_no_longer_than_the_longest() -> None:
-    assert Lengths.parse({"min_length": 3, "max_length": 40}, where="task").longer(4) == {"min_length": 12, "max_length": 160}
+    assert Lengths.parse({"min_length": 3, "max_length": 40}, where="task").longer(4) == {
+        "min_length": 12,
+        "max_length": 160,
+    }
     with pytest.raises(UserError) as refused:
         Lengths.parse({"min_length": 9, "max_length": 8}, where="task")
     assert str(refused.value) == "task: min_length 9 is above max_length 8; it may be at most that."

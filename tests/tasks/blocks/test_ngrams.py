@@ -20,12 +20,28 @@ def shares(order: int) -> list[list[float]]:
 
 def test_one_gram_is_how_often_each_token_came_before() -> None:
     third = [1 / 3, 1 / 3, 1 / 3, 0]
-    expected = [third, [0, 1, 0, 0], [0.5, 0.5, 0, 0], third, [0.5, 0.25, 0.25, 0], [0.4, 0.4, 0.2, 0], [0.4, 0.4, 0.2, 0], [1 / 3, 1 / 2, 1 / 6, 0]]
+    expected = [
+        third,
+        [0, 1, 0, 0],
+        [0.5, 0.5, 0, 0],
+        third,
+        [0.5, 0.25, 0.25, 0],
+        [0.4, 0.4, 0.2, 0],
+        [0.4, 0.4, 0.2, 0],
+        [1 / 3, 1 / 2, 1 / 6, 0],
+    ]
     assert torch.allclose(torch.tensor(shares(1)), torch.tensor(expected), atol=1e-6)
 
 
 def test_two_grams_are_what_followed_the_last_token_and_back_off_where_nothing_did() -> None:
-    expected = {2: [0, 1, 0, 0], 4: [0, 0.5, 0.5, 0], 5: [1, 0, 0, 0], 6: [0.4, 0.4, 0.2, 0], 7: [1, 0, 0, 0], 1: [0, 1, 0, 0]}
+    expected = {
+        2: [0, 1, 0, 0],
+        4: [0, 0.5, 0.5, 0],
+        5: [1, 0, 0, 0],
+        6: [0.4, 0.4, 0.2, 0],
+        7: [1, 0, 0, 0],
+        1: [0, 1, 0, 0],
+    }
     found = shares(2)
     for place, share in expected.items():
         assert found[place] == pytest.approx(share), place
@@ -35,7 +51,8 @@ def test_three_grams_are_what_followed_the_last_two() -> None:
     found = shares(3)
     assert found[5] == pytest.approx([1, 0, 0, 0])  # 0 1 was followed by 0
     assert found[4] == pytest.approx([0, 0.5, 0.5, 0])  # 2 0 is new, 0 was followed by 1 and by 2
-    assert found[7] == pytest.approx([1, 0, 0, 0])  # 3 1 is new, 1 was followed by 0, and by 3, which does not count
+    # 3 1 is new, 1 was followed by 0, and by 3, which does not count
+    assert found[7] == pytest.approx([1, 0, 0, 0])
 
 
 def test_answers_and_nll_are_of_these_shares() -> None:

@@ -26,14 +26,22 @@ def test_later_slots_are_drawn_from_those_that_are_left(chi_squared: Probability
     slots = power_law_slots(stream(), 2, of=4, power_a=0.5)
     p = torch.arange(1, 5, dtype=torch.float64) ** -0.5
     p = p / p.sum()
-    expected = torch.stack([N * p[i] * p[j] / (1 - p[i]) if i != j else torch.zeros((), dtype=torch.float64) for i in range(4) for j in range(4)])
+    expected = torch.stack(
+        [
+            N * p[i] * p[j] / (1 - p[i]) if i != j else torch.zeros((), dtype=torch.float64)
+            for i in range(4)
+            for j in range(4)
+        ]
+    )
     counts = (4 * slots[:, 0] + slots[:, 1]).bincount(minlength=16)
     assert not counts[expected == 0].any()
     assert chi_squared(counts[expected > 0], expected[expected > 0]) > ALPHA
 
 
 @pytest.mark.parametrize("keys", [[3], [0, 6], [6, 2, 3], [5, 4, 3, 2, 1]])
-def test_random_filler_is_uniform_over_all_tokens_but_the_keys(chi_squared: Probability, keys: list[int]) -> None:
+def test_random_filler_is_uniform_over_all_tokens_but_the_keys(
+    chi_squared: Probability, keys: list[int]
+) -> None:
     tokens = filler_tokens("random", stream(), 3, vocab_size=7, keys=torch.tensor(keys).expand(N, -1))
     assert tokens.shape == (N, 3)
     for place in range(3):

@@ -35,7 +35,9 @@ def test_cumulative_powers_are_exact_to_half_a_unit(count: int, exponent: int) -
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 1.7])
-def test_words_are_as_frequent_as_powers_of_their_rank(chi_squared: Callable[..., float], exponent: float) -> None:
+def test_words_are_as_frequent_as_powers_of_their_rank(
+    chi_squared: Callable[..., float], exponent: float
+) -> None:
     draws = zipf(stream(N), 5, words=12, exponent=exponent)
     assert draws.shape == (N, 5)
     for place in (0, 4):
@@ -44,7 +46,10 @@ def test_words_are_as_frequent_as_powers_of_their_rank(chi_squared: Callable[...
 
 def test_words_of_different_places_are_independent(chi_squared: Callable[..., float]) -> None:
     a, b = zipf(stream(N), 2, words=4, exponent=1.0).T
-    assert chi_squared((4 * a + b).bincount(minlength=16), (law(4, 1.0)[:, None] * law(4, 1.0) / N).flatten()) > ALPHA
+    assert (
+        chi_squared((4 * a + b).bincount(minlength=16), (law(4, 1.0)[:, None] * law(4, 1.0) / N).flatten())
+        > ALPHA
+    )
 
 
 @pytest.mark.parametrize("words", [1, 2, 7, 2048])
@@ -53,10 +58,18 @@ def test_a_word_of_the_chain_is_new_but_for_the_two_before_it(words: int) -> Non
     for count in (0, 1, 2, 3, 64, 65, 100):
         x = markov(stream(20), count, words=words, exponent=1.0)
         assert x.shape == (20, count)
-        assert torch.equal(x[:, 2:], torch.stack([(x[:, t - 1] + x[:, t - 2] + new[:, t]) % words for t in range(2, count)], dim=1) if count > 2 else x[:, 2:])
+        assert torch.equal(
+            x[:, 2:],
+            torch.stack([(x[:, t - 1] + x[:, t - 2] + new[:, t]) % words for t in range(2, count)], dim=1)
+            if count > 2
+            else x[:, 2:],
+        )
 
 
 def test_words_of_the_chain_are_equally_frequent_from_the_start(chi_squared: Callable[..., float]) -> None:
     x = markov(stream(N), 40, words=5, exponent=1.0)
     for place in (0, 17, 38):
-        assert chi_squared((5 * x[:, place] + x[:, place + 1]).bincount(minlength=25), torch.full((25,), N / 25)) > ALPHA
+        assert (
+            chi_squared((5 * x[:, place] + x[:, place + 1]).bincount(minlength=25), torch.full((25,), N / 25))
+            > ALPHA
+        )

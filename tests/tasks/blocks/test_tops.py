@@ -8,14 +8,17 @@ Stacks = tuple[tuple[int, ...], ...]
 
 
 def pops(stacks: Stacks, depth: int, elements: int, left: int) -> tuple[float, float]:
-    """Of so many operations that are left, those that pop what is likeliest to be popped, and all that pop, by going through all that can happen."""
+    """Of so many operations that are left, those that pop what is likeliest to be popped, and all that pop,
+    by going through all that can happen."""
     if not left:
         return 0.0, 0.0
     likely: Counter[int] = Counter()
     right = due = 0.0
     for i, stack in enumerate(stacks):
         pop = (0.0 if not stack else 1.0 if len(stack) == depth else 0.5) / len(stacks)
-        after = [(pop, stack[:-1])] + [((1 / len(stacks) - pop) / elements, (*stack, element)) for element in range(elements)]
+        after = [(pop, stack[:-1])] + [
+            ((1 / len(stacks) - pop) / elements, (*stack, element)) for element in range(elements)
+        ]
         likely.update({stack[-1]: pop} if stack else {})  # type: ignore[dict-item]
         for p, other in after:
             if p:

@@ -5,7 +5,9 @@ from linbench.tasks.blocks.whole import exact
 
 
 def test_a_value_counts_once_and_only_if_all_of_it_is_right() -> None:
-    targets = torch.tensor([[1, 2, 3, 4, 5, 6], [1, 2, IGNORE, 4, IGNORE, IGNORE], [1, 2, 3, IGNORE, IGNORE, IGNORE]])
+    targets = torch.tensor(
+        [[1, 2, 3, 4, 5, 6], [1, 2, IGNORE, 4, IGNORE, IGNORE], [1, 2, 3, IGNORE, IGNORE, IGNORE]]
+    )
     answers = torch.tensor([[1, 2, 3, 4, 0, 6], [1, 2, 9, 0, 5, 6], [0, 2, 3, 4, 5, 6]])
     zeros = torch.zeros_like(targets)
     value, weight = exact(Batch(zeros, zeros, targets, {}), Prediction(answers, zeros.float()), length=3)

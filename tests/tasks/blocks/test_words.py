@@ -15,7 +15,9 @@ ALPHA = 1e-3
 def drawn(split: Split, *, length: int, radices: tuple[int, ...], rows: int = 4000, seed: int = 0) -> Tensor:
     """[rows, length] words of one length."""
     stream = Stream.of(torch.arange(rows), seed=seed, split=split)
-    return words(stream, torch.full((rows, 1), length), radices=radices, shortest=length, split=split)[:, :length]
+    return words(stream, torch.full((rows, 1), length), radices=radices, shortest=length, split=split)[
+        :, :length
+    ]
 
 
 def numbers(tokens: Tensor, radices: tuple[int, ...]) -> Tensor:
@@ -32,7 +34,9 @@ def numbers(tokens: Tensor, radices: tuple[int, ...]) -> Tensor:
         ((5, 3, 5, 3), 3, (39, 18, 18)),  # of 75 words three are left over
     ],
 )
-def test_short_words_are_divided_and_drawn_uniformly(chi_squared: Callable[..., float], radices: tuple[int, ...], length: int, owned: tuple[int, ...]) -> None:
+def test_short_words_are_divided_and_drawn_uniformly(
+    chi_squared: Callable[..., float], radices: tuple[int, ...], length: int, owned: tuple[int, ...]
+) -> None:
     found = []
     for split, count in zip(SPLITS, owned, strict=True):
         tokens = drawn(split, length=length, radices=radices)
@@ -46,16 +50,22 @@ def test_short_words_are_divided_and_drawn_uniformly(chi_squared: Callable[..., 
 
 @pytest.mark.parametrize(("length", "owned"), [(3, (8, 8, 8)), (4, (8, 4, 4)), (5, (16, 8, 8))])
 def test_words_in_several_surroundings_are_divided_in_each(length: int, owned: tuple[int, ...]) -> None:
-    """With which surroundings a word stands is part of what no two splits share; from 16 words on, whichever split owns each, and not alike in all."""
+    """With which surroundings a word stands is part of what no two splits share; from 16 words on, whichever
+    split owns each, and not alike in all."""
     radices, found = (2,) * length, {}
     for split in SPLITS:
         stream = Stream.of(torch.arange(4000), seed=0, split=split)
         given = torch.arange(4000) % 3 - 1
-        tokens = words(stream, torch.full((4000, 1), length), radices=radices, shortest=length, split=split, given=given)
+        tokens = words(
+            stream, torch.full((4000, 1), length), radices=radices, shortest=length, split=split, given=given
+        )
         found[split] = [set(numbers(tokens[given == where], radices).tolist()) for where in (-1, 0, 1)]
         assert [len(seen) for seen in found[split]] == [owned[SPLITS.index(split)]] * 3
     if sum(owned) == 2**length:
-        assert all(set.union(*(found[split][where] for split in SPLITS)) == set(range(2**length)) for where in range(3))
+        assert all(
+            set.union(*(found[split][where] for split in SPLITS)) == set(range(2**length))
+            for where in range(3)
+        )
         assert not found["test"][0] == found["test"][1] == found["test"][2]
 
 
@@ -68,12 +78,22 @@ def test_letters_may_be_drawn_from_sets_that_differ_from_row_to_row() -> None:
             found = words(stream, lengths, radices=radices, shortest=length, split=split)[:, :length]
             for first in range(3):
                 own = Stream(stream.key[first::3])
-                alone = words(own, lengths[first::3], radices=tuple(radices[first].tolist()), shortest=length, split=split)[:, :length]
+                alone = words(
+                    own,
+                    lengths[first::3],
+                    radices=tuple(radices[first].tolist()),
+                    shortest=length,
+                    split=split,
+                )[:, :length]
                 assert torch.equal(found[first::3], alone)
 
 
 def test_which_split_owns_a_word_does_not_depend_on_the_seed() -> None:
-    trained = {n for seed in range(3) for n in numbers(drawn("train", length=9, radices=(2,) * 9, seed=seed), (2,) * 9).tolist()}
+    trained = {
+        n
+        for seed in range(3)
+        for n in numbers(drawn("train", length=9, radices=(2,) * 9, seed=seed), (2,) * 9).tolist()
+    }
     tested = set(numbers(drawn("test", length=9, radices=(2,) * 9, seed=7), (2,) * 9).tolist())
     assert len(trained) == 256
     assert len(tested) == 128
@@ -82,15 +102,24 @@ def test_which_split_owns_a_word_does_not_depend_on_the_seed() -> None:
 
 def test_which_split_owns_a_word_depends_on_all_its_letters_and_its_length() -> None:
     radices = (2,) * 12
-    owned = {length: set(numbers(drawn("test", length=length, radices=radices), radices).tolist()) for length in (10, 11)}
+    owned = {
+        length: set(numbers(drawn("test", length=length, radices=radices), radices).tolist())
+        for length in (10, 11)
+    }
     assert owned[10] != {n for n in owned[11] if n < 1024}
     for places in (4, 16, 32):  # no pattern of fewer letters
-        assert {n % places for n in owned[11]} == {n // (2048 // places) for n in owned[11]} == set(range(places))
+        assert (
+            {n % places for n in owned[11]}
+            == {n // (2048 // places) for n in owned[11]}
+            == set(range(places))
+        )
 
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize(("radices", "length"), [((2,) * 8, 5), ((2,) * 8, 1), ((6,) * 8, 2), ((3, 7), 2)])
-def test_very_short_words_are_shared(chi_squared: Callable[..., float], split: Split, radices: tuple[int, ...], length: int) -> None:
+def test_very_short_words_are_shared(
+    chi_squared: Callable[..., float], split: Split, radices: tuple[int, ...], length: int
+) -> None:
     counts = numbers(drawn(split, length=length, radices=radices), radices).bincount()
     expected = torch.tensor(radices[:length]).prod()
     assert chi_squared(counts, torch.full((int(expected),), 4000 / int(expected))) > ALPHA
@@ -109,7 +138,10 @@ def test_letters_are_uniform(chi_squared: Callable[..., float]) -> None:
     radices = (5, 3) * 10
     tokens = drawn("test", length=20, radices=radices, rows=5000)
     for at, radix in enumerate(radices):
-        assert chi_squared(tokens[:, at].bincount(minlength=radix), torch.full((radix,), 5000 / radix)) > ALPHA / 20
+        assert (
+            chi_squared(tokens[:, at].bincount(minlength=radix), torch.full((radix,), 5000 / radix))
+            > ALPHA / 20
+        )
 
 
 def test_lengths_may_differ_from_row_to_row() -> None:

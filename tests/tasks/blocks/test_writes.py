@@ -21,4 +21,6 @@ def orders(schedule: Schedule) -> list[list[int]]:
 def test_how_many_variables_were_met(schedule: Schedule) -> None:
     every = orders(schedule)
     for writes, shares in enumerate(met(COUNTS, schedule).tolist()):
-        assert shares == pytest.approx([sum(len(set(order[:writes])) == n for order in every) / len(every) for n in range(4)])
+        assert shares == pytest.approx(
+            [sum(len(set(order[:writes])) == n for order in every) / len(every) for n in range(4)]
+        )
