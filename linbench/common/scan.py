@@ -1,0 +1,26 @@
+"""Finding parts by looking into a folder: whatever lies there is found, and no list names it."""
+
+import pkgutil
+from collections.abc import Iterator
+from importlib import import_module
+from types import ModuleType
+
+
+def submodules(package: ModuleType) -> Iterator[ModuleType]:
+    """Import and yield the modules of a package in the order of their names.
+
+    Args:
+        package: the package to look into. Folders that are added to its `__path__` are looked into, too.
+
+    Yields:
+        each module or package in it whose name does not begin with an underscore.
+    """
+    for name in submodule_names(package):
+        yield import_module(f"{package.__name__}.{name}")
+
+
+def submodule_names(package: ModuleType) -> list[str]:
+    """Return the sorted names of a package's public modules, without importing any."""
+    return sorted(
+        found.name for found in pkgutil.iter_modules(package.__path__) if not found.name.startswith("_")
+    )
