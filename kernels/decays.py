@@ -8,7 +8,7 @@ a number has lost all others, and the difference of two such sums is not what wa
 import torch
 from torch import Tensor
 
-from linbench.kernels.wide import at_least_float32
+from linbench.kernels.dtypes import at_least_float32
 
 FLOORS = {torch.float32: -128.0, torch.float64: -768.0}
 """Log decays of which the exponential is exactly zero: the smallest positive numbers are e^-103.3 and

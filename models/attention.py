@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from linbench.common.errors import UserError
 from linbench.kernels.attention import EMPTY, attention, flops_per_token
 from linbench.kernels.decays import bounded_for_scores
+from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.rotary import rotate
-from linbench.kernels.wide import at_least_float32
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.heads import (
     CONTROLLED,

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from linbench.kernels.wide import at_least_float32, widened
+from linbench.kernels.dtypes import at_least_float32, widened
 from linbench.models.attention import Attention, AttentionSettings, Cache
 from linbench.models.base import LayerInfo, StateSize
 from linbench.models.blocks.linear import Affine, Shared

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from linbench.kernels.dtypes import widened
 from linbench.kernels.matrix_state import matrix_state
-from linbench.kernels.wide import widened
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.feature_maps import feature_map

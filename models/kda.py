@@ -7,8 +7,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from linbench.kernels.decay_gate import decay_gate
+from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.matrix_state import Delta, matrix_state
-from linbench.kernels.wide import at_least_float32
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.gates import WriteStrength, drawn_rates, drawn_steps
 from linbench.models.blocks.heads import Readout, head_dims

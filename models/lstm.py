@@ -8,8 +8,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from linbench.common.settings import Settings
+from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.operators import without_autocast
-from linbench.kernels.wide import at_least_float32
 from linbench.models.base import LayerInfo, Mixer, Out, StateSize
 from linbench.models.blocks.convolution import INPUT_CONVOLUTION, InputConvolution
 from linbench.models.blocks.heads import FAMILIES, inner_width

@@ -10,8 +10,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from linbench.common.settings import Settings
+from linbench.kernels.dtypes import at_least_float32, widened
 from linbench.kernels.selective_scan import flops_per_token, selective_scan
-from linbench.kernels.wide import at_least_float32, widened
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.convolution import InputConvolution
 from linbench.models.blocks.gates import drawn_steps

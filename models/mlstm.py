@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from linbench.kernels.wide import at_least_float32, widened
+from linbench.kernels.dtypes import at_least_float32, widened
 from linbench.models.base import LayerInfo, Out, StateSize
 from linbench.models.blocks.heads import OUTPUT_NORM, OutputNorm, QKNorm, shared
 from linbench.models.blocks.initialise import CPU

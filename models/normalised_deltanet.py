@@ -6,8 +6,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from linbench.kernels.dtypes import widened
 from linbench.kernels.matrix_state import Delta, matrix_state
-from linbench.kernels.wide import widened
 from linbench.models.blocks.linear import Shared
 from linbench.models.deltanet import DeltaNet, DeltaSettings
 

@@ -6,8 +6,8 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
+from linbench.kernels.dtypes import widened
 from linbench.kernels.operators import without_autocast
-from linbench.kernels.wide import widened
 from linbench.models.blocks.feature_maps import FeatureMap
 from linbench.models.blocks.random_features import directions
 from linbench.models.linear_attention import LinearAttention, LinearAttentionSettings

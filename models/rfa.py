@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from linbench.kernels.dtypes import widened
 from linbench.kernels.matrix_state import flops_per_token, matrix_state
 from linbench.kernels.operators import without_autocast
-from linbench.kernels.wide import widened
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.feature_maps import FeatureMap
 from linbench.models.blocks.heads import OutputNorm, QKNorm

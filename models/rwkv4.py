@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from linbench.common.settings import Settings
 from linbench.kernels.decays import SCORE_FLOOR
+from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.scan import flops_per_token, scan
-from linbench.kernels.wide import at_least_float32
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.convolution import INPUT_CONVOLUTION, InputConvolution
 from linbench.models.blocks.heads import CONTROLLED, FAMILIES

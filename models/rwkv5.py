@@ -5,8 +5,8 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
+from linbench.kernels.dtypes import widened
 from linbench.kernels.matrix_state import matrix_state
-from linbench.kernels.wide import widened
 from linbench.models.base import LayerInfo, Out, Rule
 from linbench.models.blocks.initialise import indices
 from linbench.models.blocks.shift_mixer import ShiftMixer, ShiftSettings, ShiftState, Streams

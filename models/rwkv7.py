@@ -9,10 +9,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from linbench.kernels.channel_decay import channel_decay
+from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.erasure import erasure
 from linbench.kernels.matrix_state import LowRank as Transition
 from linbench.kernels.matrix_state import flops_per_token, matrix_state
-from linbench.kernels.wide import at_least_float32
 from linbench.models.base import LayerInfo, Out, Rule
 from linbench.models.blocks.initialise import orthogonal
 from linbench.models.blocks.linear import LowRank

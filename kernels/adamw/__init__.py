@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from linbench.kernels.adamw import plain
+from linbench.kernels.adamw import eager
 from linbench.kernels.operators import Backend, takes_triton
 
 __all__ = ["Moments", "adamw"]
@@ -47,7 +47,7 @@ def adamw(
     Raises ValueError: a backend that is not there or does not run on the weights.
     """
     if not takes_triton(weights, backend):
-        step = plain.adamw
+        step = eager.adamw
     else:
         from linbench.kernels.adamw import triton
 

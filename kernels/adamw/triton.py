@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linbench.kernels.adamw.plain import EPSILON
+from linbench.kernels.adamw.eager import EPSILON
 
 BLOCK = 1024
 

@@ -4,11 +4,11 @@ from contextlib import nullcontext
 
 from torch import Tensor
 
-from linbench.kernels.attention.dense import dense
+from linbench.kernels.attention.eager import dense
 from linbench.kernels.attention.positions import EMPTY, positions_from_zero
 from linbench.kernels.attention.reference import reference
+from linbench.kernels.dtypes import widened
 from linbench.kernels.operators import chosen, may_ask_gradient, require_heads, without_autocast
-from linbench.kernels.wide import widened
 
 __all__ = ["EMPTY", "VERSION", "attention", "flops_per_token"]
 

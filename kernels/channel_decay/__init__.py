@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from linbench.kernels.channel_decay.plain import plain
+from linbench.kernels.channel_decay.eager import eager
 from linbench.kernels.operators import Backend, takes_triton
 
 __all__ = ["VERSION", "channel_decay"]
@@ -32,7 +32,7 @@ def channel_decay(
     if base.ndim != 2 or offset.shape[-1] != base.numel():
         raise ValueError(f"offset [..., H K] and base [H, K], not {[tuple(offset.shape), tuple(base.shape)]}")
     if not takes_triton(offset, backend):
-        return plain(offset, base, bound)
+        return eager(offset, base, bound)
     from linbench.kernels.channel_decay import triton
 
     return triton.channel_decay(offset, base, bound)

@@ -1,6 +1,6 @@
 """The same on a GPU: one launch forward, one and a sum backward.
 
-Rows [N, 1, C] of all channels are taken as in kernels/rows.py. Backward a program leaves what it adds to the
+Rows [N, 1, C] of all channels are taken as in kernels/row_tiles.py. Backward a program leaves what it adds to the
 gradient of base in a place of its
 own: no atomics, the same sum every time.
 """
@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from linbench.kernels.operators import fold_replicas, operator, summed
-from linbench.kernels.rows import backward_launch, forward_launch, place, share
+from linbench.kernels.row_tiles import backward_launch, forward_launch, place, share
 
 
 @triton.jit

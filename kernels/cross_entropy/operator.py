@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linbench.kernels.cross_entropy import plain
+from linbench.kernels.cross_entropy import eager
+from linbench.kernels.dtypes import at_least_float32
+from linbench.kernels.matmul import over_rows
 from linbench.kernels.operators import fold_replicas, operator
-from linbench.kernels.products import over_rows
-from linbench.kernels.wide import at_least_float32
 
 LOGITS = {"cpu": 1 << 20, "cuda": 1 << 24}
 """Logits in a block, by kind of device: about what its caches hold."""
@@ -53,7 +53,7 @@ def forward(
     share = count.clamp(min=1).to(wide).reciprocal()
     dhidden = hidden.new_empty(hidden.shape if gradients else (replicas, 0, 0))
     dweight = _room(hidden, weight, gradients)
-    block = _triton_block() if triton else plain.block
+    block = _triton_block() if triton else eager.block
     for some, these in blocks(hidden, weight):
         x, w = hidden[some, these], weight[some]
         logits = x @ w.mT  # [r, n, V], and in its place the gradient

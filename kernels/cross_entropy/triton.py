@@ -61,7 +61,7 @@ def launch(vocabulary: int) -> tuple[int, int, int]:
 def block(
     logits: Tensor, targets: Tensor, ignore: int, share: Tensor, losses: Tensor, *, gradients: bool
 ) -> None:
-    """As `linbench.kernels.cross_entropy.plain.block`."""
+    """As `linbench.kernels.cross_entropy.eager.block`."""
     replicas, rows, vocabulary = logits.shape
     tile_rows, columns, warps = launch(vocabulary)
     _block[(-(-replicas * rows // tile_rows),)](

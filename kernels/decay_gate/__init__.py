@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from linbench.kernels.decay_gate.plain import plain
+from linbench.kernels.decay_gate.eager import eager
 from linbench.kernels.operators import Backend, takes_triton
 
 __all__ = ["VERSION", "decay_gate"]
@@ -27,7 +27,7 @@ def decay_gate(step: Tensor, A_log: Tensor, bias: Tensor, *, backend: Backend = 
             f"step [..., H], A_log [H], bias [H], not {[*map(tuple, (step.shape, A_log.shape, bias.shape))]}"
         )
     if not takes_triton(step, backend):
-        return plain(step, A_log, bias)
+        return eager(step, A_log, bias)
     from linbench.kernels.decay_gate import triton
 
     return triton.decay_gate(step, A_log, bias)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from linbench.kernels.embedding import plain
+from linbench.kernels.embedding import eager
 from linbench.kernels.operators import Backend, takes_triton
 
 __all__ = ["VERSION", "embedding"]
@@ -31,7 +31,7 @@ def embedding(weight: Tensor, index: Tensor, *, backend: Backend = "auto") -> Te
     if index.dtype != torch.int64:
         raise ValueError(f"index must be int64, not {index.dtype}")
     if not takes_triton(weight, backend):
-        return plain.embedding(weight, index)
+        return eager.embedding(weight, index)
     from linbench.kernels.embedding import triton
 
     return triton.embedding(weight, index)

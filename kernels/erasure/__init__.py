@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from linbench.kernels.erasure.plain import plain
+from linbench.kernels.erasure.eager import eager
 from linbench.kernels.operators import Backend, takes_triton
 
 __all__ = ["VERSION", "erasure"]
@@ -44,7 +44,7 @@ def erasure(
         shapes = [*map(tuple, (given.shape for given in (k, offset, base, k_k, k_a)))]
         raise ValueError(f"k [..., H, K], offset [..., H K] and base, k_k, k_a [H, K], not {shapes}")
     if not takes_triton(k, backend):
-        return plain(k, offset, base, k_k, k_a, dtype or k.dtype)
+        return eager(k, offset, base, k_k, k_a, dtype or k.dtype)
     from linbench.kernels.erasure import triton
 
     return triton.erasure(k, offset, base, k_k, k_a, dtype or k.dtype)

@@ -1,6 +1,6 @@
 """The same on a GPU: one launch forward, one and a sum backward, each number read once and written once.
 
-Rows [N, H, K] are taken as in kernels/rows.py. Backward a program leaves what it adds to the gradients of
+Rows [N, H, K] are taken as in kernels/row_tiles.py. Backward a program leaves what it adds to the gradients of
 base, k_k and k_a in a place of its own: no atomics, the same sum every time.
 """
 
@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from linbench.kernels.operators import fold_replicas, operator, summed
-from linbench.kernels.rows import backward_launch, forward_launch, place, share
+from linbench.kernels.row_tiles import backward_launch, forward_launch, place, share
 
 _SHORTEST = 1e-12
 

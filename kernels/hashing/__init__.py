@@ -3,7 +3,7 @@ its place alone."""
 
 from torch import Tensor
 
-from linbench.kernels.hashing import plain
+from linbench.kernels.hashing import eager
 from linbench.kernels.operators import Backend, takes_triton
 
 __all__ = ["bits", "mixed", "permuted"]
@@ -20,7 +20,7 @@ def mixed(x: Tensor, plus: int = 0, *, backend: Backend = "auto") -> Tensor:
     Raises ValueError: a backend that is not there or does not run on x.
     """
     if not takes_triton(x, backend):
-        return plain.mixed(x + plus if plus else x)
+        return eager.mixed(x + plus if plus else x)
     from linbench.kernels.hashing import triton
 
     y: Tensor = triton.mixed(x, plus)
@@ -41,7 +41,7 @@ def bits(key: Tensor, counter: int | Tensor, *, backend: Backend = "auto") -> Te
     Raises ValueError: a backend that is not there or does not run on key.
     """
     if not takes_triton(key, backend):
-        return plain.bits(key, counter)
+        return eager.bits(key, counter)
     from linbench.kernels.hashing import triton
 
     y: Tensor = (
@@ -68,7 +68,7 @@ def permuted(key: Tensor, x: Tensor, *, size: int, backend: Backend = "auto") ->
     Raises ValueError: a backend that is not there or does not run on key.
     """
     if not takes_triton(key, backend):
-        return plain.permuted(key, x, size)
+        return eager.permuted(key, x, size)
     from linbench.kernels.hashing import triton
 
     y: Tensor = triton.permuted(key, x, size)

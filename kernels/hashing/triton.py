@@ -9,11 +9,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linbench.kernels.hashing import plain
+from linbench.kernels.hashing import eager
 from linbench.kernels.operators import operator
 
-_MIXING = dict(zip(("FIRST", "SECOND"), plain.MULTIPLIERS, strict=True))
-_TURNING = {"STEP": plain.STEP, "MULTIPLIER": plain.MULTIPLIER, "TURNS": plain.TURNS}
+_MIXING = dict(zip(("FIRST", "SECOND"), eager.MULTIPLIERS, strict=True))
+_TURNING = {"STEP": eager.STEP, "MULTIPLIER": eager.MULTIPLIER, "TURNS": eager.TURNS}
 _BLOCK = 1024
 _NUMBERS = ["count", "plus", "columns", "stride", "row_stride", "column_stride", "size", "width", "height"]
 """Which Triton must not compile for one by one."""
@@ -158,7 +158,7 @@ def permuted(key: Tensor, x: Tensor, size: int) -> Tensor:
             y.shape[1],
             *x.stride(),
             size,
-            *plain.sides(size),
+            *eager.sides(size),
             BLOCK=_BLOCK,
             **_MIXING,
             **_TURNING,

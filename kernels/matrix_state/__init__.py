@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.matrix_state.chunkwise import chunkwise
-from linbench.kernels.matrix_state.problem import Problem, Read, check
+from linbench.kernels.matrix_state.recurrence import Problem, Read, check
 from linbench.kernels.matrix_state.reference import reference
 from linbench.kernels.matrix_state.scan import scan
 from linbench.kernels.matrix_state.update import Add, Delta, LowRank, Update

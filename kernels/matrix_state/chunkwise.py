@@ -36,8 +36,8 @@ from linbench.kernels.matrix_state.decay import (
     blocks,
     sum_of_products,
 )
-from linbench.kernels.matrix_state.problem import Problem
-from linbench.kernels.matrix_state.vector_decay import VectorDecay
+from linbench.kernels.matrix_state.recurrence import Problem
+from linbench.kernels.matrix_state.row_decay import VectorDecay
 from linbench.kernels.operators import applied, vmap_rule
 
 CHUNK, ALONE = 32, 64

@@ -8,7 +8,7 @@ DeltaProduct 2502.10297.
 import torch
 from torch import Tensor
 
-from linbench.kernels.matrix_state.problem import Problem
+from linbench.kernels.matrix_state.recurrence import Problem
 from linbench.kernels.matrix_state.update import Delta, LowRank
 
 

@@ -11,7 +11,7 @@ kept in memory. That is what the chunkwise form avoids.
 import torch
 from torch import Tensor
 
-from linbench.kernels.matrix_state.problem import Problem
+from linbench.kernels.matrix_state.recurrence import Problem
 from linbench.kernels.matrix_state.update import Delta, LowRank
 
 

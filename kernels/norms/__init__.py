@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from linbench.kernels.norms import plain
-from linbench.kernels.norms.plain import ACTIVATIONS, Activation
+from linbench.kernels.norms import eager
+from linbench.kernels.norms.eager import ACTIVATIONS, Activation
 from linbench.kernels.operators import Backend, takes_triton
 
 __all__ = ["ACTIVATIONS", "VERSION", "Activation", "add_rms_norm", "l2_norm", "layer_norm", "rms_norm"]
@@ -25,7 +25,7 @@ def l2_norm(x: Tensor, eps: float = 1e-6, *, backend: Backend = "auto") -> Tenso
     Raises ValueError: a backend that is not there or does not run on x.
     """
     if not takes_triton(x, backend):
-        return plain.l2_norm(x, eps)
+        return eager.l2_norm(x, eps)
     from linbench.kernels.norms import triton
 
     return triton.l2_norm(x, eps)
@@ -60,7 +60,7 @@ def rms_norm(
         raise ValueError(f"x [..., D], weight [D] and gate shaped as x, not {shapes}")
     _check_activation(activation, gate)
     if not takes_triton(x, backend):
-        return plain.rms_norm(x, weight, gate, activation, eps, dtype or x.dtype)
+        return eager.rms_norm(x, weight, gate, activation, eps, dtype or x.dtype)
     from linbench.kernels.norms import triton
 
     return triton.rms_norm(x, weight, gate, activation, eps, dtype or x.dtype)
@@ -93,7 +93,7 @@ def add_rms_norm(
         )
     if not takes_triton(x, backend):
         total = (x + added).to(x.dtype)
-        return total, plain.rms_norm(total, weight, None, None, eps, dtype or x.dtype)
+        return total, eager.rms_norm(total, weight, None, None, eps, dtype or x.dtype)
     from linbench.kernels.norms import triton
 
     return triton.add_rms_norm(x, added, weight, eps, dtype or x.dtype)
@@ -131,7 +131,7 @@ def layer_norm(
         raise ValueError(f"x [..., H, D], weight [H, D], bias [H, D] and gate shaped as x, not {shapes}")
     _check_activation(activation, gate)
     if not takes_triton(x, backend):
-        return plain.layer_norm(x, weight, bias, gate, activation, eps, dtype or x.dtype)
+        return eager.layer_norm(x, weight, bias, gate, activation, eps, dtype or x.dtype)
     from linbench.kernels.norms import triton
 
     return triton.layer_norm(x, weight, bias, gate, activation, eps, dtype or x.dtype)

@@ -1,6 +1,6 @@
 """The same on a GPU: each number read once and written once, forward and backward.
 
-Rows [N, H, D] are taken as in kernels/rows.py. Backward a program takes several tiles and leaves what they
+Rows [N, H, D] are taken as in kernels/row_tiles.py. Backward a program takes several tiles and leaves what they
 add to the gradients of weight and bias in a place of its own: no atomics, the same sum every time.
 """
 
@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from linbench.kernels.operators import fold_replicas, operator, summed
-from linbench.kernels.rows import backward_launch, forward_launch, place, share
+from linbench.kernels.row_tiles import backward_launch, forward_launch, place, share
 
 
 @triton.jit

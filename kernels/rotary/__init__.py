@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from linbench.kernels.operators import Backend, takes_triton
-from linbench.kernels.rotary.plain import plain
+from linbench.kernels.rotary.eager import eager
 
 __all__ = ["VERSION", "rotate"]
 
@@ -37,7 +37,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, *, backend: Backend = "auto") ->
             f" {[*map(tuple, (x.shape, cos.shape, sin.shape))]}"
         )
     if cos.requires_grad or not takes_triton(x, backend):
-        return plain(x, cos, sin)
+        return eager(x, cos, sin)
     from linbench.kernels.rotary import triton
 
     return triton.rotate(x, cos, sin)

@@ -5,10 +5,10 @@ from typing import Literal
 
 from torch import Tensor
 
+from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.operators import chosen, without_autocast
 from linbench.kernels.scan.chunkwise import chunkwise
 from linbench.kernels.scan.reference import reference
-from linbench.kernels.wide import at_least_float32
 
 __all__ = ["VERSION", "flops_per_token", "scan"]
 

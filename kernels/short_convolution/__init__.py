@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.operators import Backend, takes_triton
-from linbench.kernels.short_convolution.plain import plain
+from linbench.kernels.short_convolution.eager import eager
 
 __all__ = ["VERSION", "Activation", "short_convolution"]
 
@@ -85,7 +85,7 @@ def short_convolution(
     if state is not None:
         state = state.to(x.dtype)
     if not triton_form:
-        y, last = plain(x, weight, state, activation, l2_heads, eps)
+        y, last = eager(x, weight, state, activation, l2_heads, eps)
         return torch.split(y, list(parts), dim=-1), last
     from linbench.kernels.short_convolution import operator
 

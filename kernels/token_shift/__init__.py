@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.operators import Backend, takes_triton
-from linbench.kernels.token_shift import plain
+from linbench.kernels.token_shift import eager
 
 __all__ = ["VERSION", "token_shift", "token_shift_by_token"]
 
@@ -45,7 +45,7 @@ def token_shift(
             f" {[tuple(each.shape) for each in offset]}"
         )
     if not takes_triton(x, backend):
-        return plain.token_shift(x, mix, last, offset, dtype or x.dtype)
+        return eager.token_shift(x, mix, last, offset, dtype or x.dtype)
     from linbench.kernels.token_shift import operator
 
     return operator.token_shift(x, mix, last, offset, dtype or x.dtype)
@@ -74,7 +74,7 @@ def token_shift_by_token(
     if first.shape != mix.shape[1:]:
         raise ValueError(f"first [D] and mix [N, D], not {[*map(tuple, (first.shape, mix.shape))]}")
     if not takes_triton(x, backend):
-        return plain.token_shift_by_token(x, first, offset, mix, last, dtype or x.dtype)
+        return eager.token_shift_by_token(x, first, offset, mix, last, dtype or x.dtype)
     (read,) = token_shift(x, first[None], last, dtype=dtype, backend=backend)
     return token_shift(x, mix, last, offset=offset(read), dtype=dtype, backend=backend)
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.operators import chosen, require_heads, without_autocast
 from linbench.kernels.two_sided.chunkwise import chunkwise
 from linbench.kernels.two_sided.reference import reference
-from linbench.kernels.wide import at_least_float32
 
 __all__ = ["VERSION", "flops_per_token", "two_sided"]
 

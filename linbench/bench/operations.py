@@ -11,7 +11,7 @@ from torch import Tensor
 
 from linbench.bench.shapes import parsed, written
 from linbench.kernels.cross_entropy import cross_entropy
-from linbench.kernels.matrix_state.instances import INSTANCES, Instance, apply, random_inputs
+from linbench.kernels.matrix_state.published import INSTANCES, Instance, apply, random_inputs
 from linbench.kernels.norms import l2_norm, rms_norm
 from linbench.kernels.short_convolution import short_convolution
 

@@ -15,7 +15,7 @@ from linbench.engine.stack import Stack
 from linbench.experiments import generators
 from linbench.experiments.cell import Cell
 from linbench.experiments.precision import arithmetic
-from linbench.kernels.ahead import compile_ahead
+from linbench.kernels.precompile import compile_ahead
 from linbench.models.base import Rule
 from linbench.tasks.base import Batch
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from linbench.kernels.matrix_state.instances import INSTANCES, Instance, apply, random_inputs
-from linbench.kernels.wide import at_least_float32
+from linbench.kernels.dtypes import at_least_float32
+from linbench.kernels.matrix_state.published import INSTANCES, Instance, apply, random_inputs
 from linbench.verify.kernel_cases import SMALL
 from linbench.verify.kernel_errors import Inputs, Trial
 

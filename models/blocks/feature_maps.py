@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linbench.kernels.wide import widened
+from linbench.kernels.dtypes import widened
 
 FeatureMapName = Literal[
     "identity", "elu", "elu+1", "relu", "silu", "dpfp-1", "dpfp-2", "dpfp-3", "hedgehog", "t2r", "hadamard"

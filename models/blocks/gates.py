@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linbench.kernels.decay_gate import decay_gate
-from linbench.kernels.wide import widened
+from linbench.kernels.dtypes import widened
 from linbench.models.blocks.initialise import CPU
 from linbench.models.blocks.linear import Affine, Linear, LowRank, Shared
 

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linbench.kernels.matmul import over_rows
 from linbench.kernels.operators import product_dtype, stacked, without_autocast
-from linbench.kernels.products import over_rows
 
 NARROW = 16
 """Maps of fewer outputs share one product."""

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from linbench.common.errors import UserError
 from linbench.common.settings import Settings
+from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.matrix_state import flops_per_token
 from linbench.kernels.rotary import rotate
-from linbench.kernels.wide import at_least_float32
 from linbench.models.base import LayerInfo, Mixer, Out, StateSize
 from linbench.models.blocks.feature_maps import FeatureMap, feature_map
 from linbench.models.blocks.heads import CONTROLLED, FAMILIES, HeadProjection, HeadSettings, Readout, shared

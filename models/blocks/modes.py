@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.operators import without_autocast
-from linbench.kernels.wide import at_least_float32
 from linbench.models.blocks.initialise import CPU, indices
 
 CHUNK = 64

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 
+from linbench.kernels.dtypes import widened
 from linbench.kernels.norms import ACTIVATIONS, Activation, add_rms_norm, layer_norm, rms_norm
 from linbench.kernels.operators import product_dtype
-from linbench.kernels.wide import widened
 
 
 class RMSNorm(nn.Module):

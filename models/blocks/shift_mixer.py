@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from pydantic import Field
 from torch import Tensor
 
+from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.matrix_state import flops_per_token
-from linbench.kernels.wide import at_least_float32
 from linbench.models.base import LayerInfo, Mixer, Rule, StateSize
 from linbench.models.blocks.heads import (
     CONTROLLED,

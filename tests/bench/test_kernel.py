@@ -17,7 +17,7 @@ from linbench.bench.timing import WARM_UP, Ceilings, Spread, as_called
 from linbench.common.errors import UserError
 from linbench.engine.workers import Outcome
 from linbench.kernels import matrix_state
-from linbench.kernels.matrix_state.instances import INSTANCES
+from linbench.kernels.matrix_state.published import INSTANCES
 from linbench.report.figures.benchmarks import bench_drawings
 from linbench.report.tables.benchmarks import bench_tables
 from linbench.results.environment import environment

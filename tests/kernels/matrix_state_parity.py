@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.kernels.matrix_state.instances import Instance, apply, random_inputs
+from linbench.kernels.matrix_state.published import Instance, apply, random_inputs
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LIMITS = {torch.float64: (1e-9, 1e-9), torch.float32: (1e-5, 5e-5), torch.bfloat16: (8e-3, 1.5e-2)}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from linbench.kernels.matrix_state.instances import INSTANCES, random_inputs
+from linbench.kernels.matrix_state.published import INSTANCES, random_inputs
 from tests.kernels.interpreting import hurry, mend
 from tests.kernels.matrix_state_parity import (
     EXTREMES,

@@ -170,13 +170,13 @@ def test_replicas_are_each_their_own(make: Callable[..., Inputs], backend: str) 
 
 def test_logits_are_never_all_there(make: Callable[..., Inputs], monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    block = operator.plain.block
+    block = operator.eager.block
 
     def record(logits: Tensor, *args: Any, **options: Any) -> None:
         seen.append(logits.shape)
         block(logits, *args, **options)
 
-    monkeypatch.setattr(operator.plain, "block", record)
+    monkeypatch.setattr(operator.eager, "block", record)
     monkeypatch.setattr(operator, "LOGITS", dict.fromkeys(operator.LOGITS, 40 * 37))
     cross_entropy(*make(100), backend="torch")
     assert seen == [(1, 34, 37), (1, 34, 37), (1, 32, 37)]

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from linbench.kernels.matrix_state.instances import INSTANCES, Instance, apply, random_inputs
+from linbench.kernels.matrix_state.published import INSTANCES, Instance, apply, random_inputs
 from tests.kernels.matrix_state_parity import (
     DECAYS,
     EXTREMES,

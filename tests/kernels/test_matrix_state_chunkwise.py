@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.matrix_state.chunkwise import ALONE, CHUNK
-from linbench.kernels.matrix_state.instances import INSTANCES, apply, random_inputs
+from linbench.kernels.matrix_state.published import INSTANCES, apply, random_inputs
 from tests.kernels.matrix_state_parity import (
     Inputs,
     assert_parity,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from linbench.kernels.matrix_state import Add, Delta, LowRank, flops_per_token, matrix_state
-from linbench.kernels.matrix_state.instances import apply
+from linbench.kernels.matrix_state.published import apply
 from tests.kernels.matrix_state_parity import draw, error
 
 B, T, HK, H, K, V = 2, 5, 2, 4, 8, 5

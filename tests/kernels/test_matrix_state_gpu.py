@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from linbench.kernels.matrix_state import matrix_state
-from linbench.kernels.matrix_state.instances import INSTANCES, apply, random_inputs
+from linbench.kernels.matrix_state.published import INSTANCES, apply, random_inputs
 from tests.kernels.matrix_state_parity import (
     DECAYS,
     DEVICE,

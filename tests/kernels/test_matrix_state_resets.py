@@ -8,7 +8,7 @@ import torch
 
 from linbench.kernels.decays import FLOORS, bounded
 from linbench.kernels.matrix_state import matrix_state
-from linbench.kernels.matrix_state.instances import INSTANCES, apply, random_inputs
+from linbench.kernels.matrix_state.published import INSTANCES, apply, random_inputs
 from tests.kernels.matrix_state_parity import RESETS, UPDATES, assert_resets, draw, error, named, pairwise
 
 DECAYS, BACKENDS = ["scalar", "vector"], ["reference", "scan", "chunkwise"]

@@ -346,7 +346,7 @@ def test_the_operator_compiles_whole(draw: Draw, kind: str, activation: str | No
 
 @pytest.mark.skipif("triton" not in BACKENDS, reason="no Triton here")
 def test_many_rows_leave_about_a_thousand_programs() -> None:
-    from linbench.kernels.rows import backward_launch
+    from linbench.kernels.row_tiles import backward_launch
 
     assert backward_launch(100, 64, summed=True).tiles == 1
     assert backward_launch(4096 * 32, 64, summed=True).tiles == 4

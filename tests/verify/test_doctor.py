@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from linbench.kernels.matrix_state.instances import INSTANCES
+from linbench.kernels.matrix_state.published import INSTANCES
 from linbench.verify import doctor
 from linbench.verify.doctor import LIMITS, Row, examine, handed_out, rows
 from linbench.verify.kernel_errors import errors_of, poisoned, relative

@@ -13,12 +13,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from linbench.kernels.dtypes import widened
 from linbench.kernels.matrix_state.triton.chunk import place_in_grid
 from linbench.kernels.matrix_state.triton.decay import to_base_2
 from linbench.kernels.matrix_state.triton.launch import TYPES, power_of_two
 from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_transposed, store_rows
 from linbench.kernels.operators import fold_replicas, operator
-from linbench.kernels.wide import widened
 
 
 @triton.jit

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from linbench.kernels.matrix_state.problem import Problem, Tensors, check
+from linbench.kernels.matrix_state.recurrence import Problem, Tensors, check
 from linbench.kernels.matrix_state.triton import plan
 from linbench.kernels.matrix_state.triton.operator import forward, unseen
 from linbench.kernels.matrix_state.triton.plan import Switches

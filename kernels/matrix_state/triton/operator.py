@@ -6,7 +6,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from linbench.kernels.matrix_state.problem import Tensors
+from linbench.kernels.matrix_state.recurrence import Tensors
 from linbench.kernels.matrix_state.triton import schedules
 from linbench.kernels.matrix_state.triton.plan import Plan, Switches, form_of
 from linbench.kernels.matrix_state.triton.schedules import results

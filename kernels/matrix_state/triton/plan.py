@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from linbench.kernels.matrix_state.problem import Tensors
+from linbench.kernels.matrix_state.recurrence import Tensors
 from linbench.kernels.matrix_state.triton import launch
 
 GIVEN = ("q", "k", "v", "g", "beta", "p", "b", "u", "first")

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linbench.kernels.ahead import Launched, compile_together
-from linbench.kernels.matrix_state.problem import Tensors
+from linbench.kernels.matrix_state.recurrence import Tensors
 from linbench.kernels.matrix_state.triton import (
     fused,
     launch,
@@ -21,6 +20,7 @@ from linbench.kernels.matrix_state.triton import (
 from linbench.kernels.matrix_state.triton.bonus import bonus_gradient
 from linbench.kernels.matrix_state.triton.launch import Step
 from linbench.kernels.matrix_state.triton.plan import COTANGENTS, GIVEN, GRADIENTS, PER_KEY_HEAD, Plan, Room
+from linbench.kernels.precompile import Launched, compile_together
 
 BONUS_KEYS, BONUS_PARTS, BONUS_WARPS = 16, 512, 4
 """That one program adds up, that it reads at once, and that it has: few programs, so that each has much on

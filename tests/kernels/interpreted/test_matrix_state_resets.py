@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from linbench.kernels.matrix_state.instances import apply, random_inputs
+from linbench.kernels.matrix_state.published import apply, random_inputs
 from tests.kernels.matrix_state_parity import (
     RESETS,
     UPDATES,

@@ -4,12 +4,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.kernels.wide import at_least_float32
+from linbench.kernels.dtypes import at_least_float32
 
 _ONEDNN = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 
 
-def plain(
+def eager(
     x: Tensor,
     weight: Tensor,
     state: Tensor | None,

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.kernels.wide import widened
+from linbench.kernels.dtypes import widened
 
 Activation = Literal["swish", "sigmoid"]
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"swish": F.silu, "sigmoid": torch.sigmoid}

@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple
 import torch.nn.functional as F
 from torch import Tensor
 
+from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.matrix_state.update import Add, Delta, LowRank, Update
-from linbench.kernels.wide import at_least_float32
 
 Read = Literal["after", "before"]
 

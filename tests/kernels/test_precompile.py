@@ -9,9 +9,9 @@ import torch
 
 triton = pytest.importorskip("triton")
 from linbench import kernels  # noqa: E402
-from linbench.kernels import ahead  # noqa: E402
-from linbench.kernels.ahead import Launched, compile_ahead, compile_together, rehearsal  # noqa: E402
+from linbench.kernels import precompile  # noqa: E402
 from linbench.kernels.operators import INTERPRETED  # noqa: E402
+from linbench.kernels.precompile import Launched, compile_ahead, compile_together, rehearsal  # noqa: E402
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")
 
@@ -66,8 +66,8 @@ def test_calls_are_compiled_together_unless_they_are_noted(monkeypatch: pytest.M
             raise RuntimeError("which is told where it is launched")
 
     begun: list[int] = []
-    monkeypatch.setattr(ahead, "_begin", lambda: begun.append(len(compiled)))
-    monkeypatch.setattr(ahead, "_compiled", compile_one)
+    monkeypatch.setattr(precompile, "_begin", lambda: begun.append(len(compiled)))
+    monkeypatch.setattr(precompile, "_compiled", compile_one)
     with rehearsal() as launched:
         compile_together(calls, torch.device("cuda", 0))
     compile_together(calls, torch.device("cpu"))
@@ -108,11 +108,11 @@ def test_what_launches_a_kernel_is_built_in_threads_and_loaded_in_none(
 
 def test_a_process_begins_with_a_kernel_of_nothing_once(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[Launched] = []
-    monkeypatch.setattr(ahead, "_compiled", compiled.append)
-    ahead._begin.cache_clear()
-    ahead._begin()
-    ahead._begin()
-    ahead._begin.cache_clear()
+    monkeypatch.setattr(precompile, "_compiled", compiled.append)
+    precompile._begin.cache_clear()
+    precompile._begin()
+    precompile._begin()
+    precompile._begin.cache_clear()
     (call,) = compiled
     assert (call.kernel.arg_names, call.grid, call.arguments) == ([], (1,), ())
 

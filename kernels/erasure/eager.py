@@ -4,10 +4,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.kernels.wide import at_least_float32
+from linbench.kernels.dtypes import at_least_float32
 
 
-def plain(
+def eager(
     k: Tensor, offset: Tensor, base: Tensor, k_k: Tensor, k_a: Tensor, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Arguments and results as at the door."""

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.kernels.wide import widened
+from linbench.kernels.dtypes import widened
 
 
 def embedding(weight: Tensor, index: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from linbench.kernels.products import over_rows
+from linbench.kernels.matmul import over_rows
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 
-def plain(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def eager(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Arguments and result as at the door."""
     first, second = x.to(cos.dtype).chunk(2, dim=-1)
     cos, sin = cos[:, :, None], sin[:, :, None]

@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.matrix_state import Add, Delta, LowRank, Update, matrix_state
-from linbench.kernels.matrix_state.problem import Read
+from linbench.kernels.matrix_state.recurrence import Read
 from linbench.kernels.matrix_state.update import Reads
-from linbench.kernels.wide import at_least_float32
 
 
 class Instance(NamedTuple):

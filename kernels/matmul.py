@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from linbench.kernels.wide import at_least_float32
+from linbench.kernels.dtypes import at_least_float32
 
 _PROGRAMS = 264
 """That fill a large GPU twice."""

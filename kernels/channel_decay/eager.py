@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.decays import LARGEST_LOG
-from linbench.kernels.wide import at_least_float32
+from linbench.kernels.dtypes import at_least_float32
 
 
-def plain(offset: Tensor, base: Tensor, bound: float | None) -> Tensor:
+def eager(offset: Tensor, base: Tensor, bound: float | None) -> Tensor:
     """Arguments and result as at the door."""
     wide = at_least_float32(base.dtype)
     base, offset = base.to(wide), offset.to(wide).view(*offset.shape[:-1], *base.shape)
