@@ -25,7 +25,7 @@ from linbench.models.blocks.heads import (
 )
 from linbench.models.blocks.linear import Shared
 from linbench.models.blocks.positions import alibi_slopes, angles
-from linbench.models.blocks.running import running_sum
+from linbench.models.blocks.prefix_scan import running_sum
 
 
 class AttentionSettings(HeadSettings):

@@ -13,7 +13,7 @@ from linbench.common.task_io import IO
 from linbench.models.base import LayerInfo, Mixer, Rule, StateSize
 from linbench.models.blocks.channel_mixers import CHANNEL_FAMILIES, CHANNEL_MIXERS
 from linbench.models.blocks.convolution import ShortConvolution
-from linbench.models.blocks.ends import Decoder, head, loss, reader
+from linbench.models.blocks.embeddings import Decoder, head, loss, reader
 from linbench.models.blocks.norms import HeadLayerNorm, RMSNorm
 from linbench.models.blocks.token_shift import TokenShift
 from linbench.models.costs import layer_flops, map_flops

@@ -12,10 +12,10 @@ from linbench.common.errors import UserError
 from linbench.common.settings import ABSENT, Settings
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.convolution import INPUT_CONVOLUTION, InputConvolution
+from linbench.models.blocks.diagonal_ssm import Discretisation, Frequencies, Modes
 from linbench.models.blocks.heads import FAMILIES
-from linbench.models.blocks.initialise import silent
+from linbench.models.blocks.init import silent
 from linbench.models.blocks.linear import Affine
-from linbench.models.blocks.modes import Discretisation, Frequencies, Modes
 from linbench.models.blocks.norms import RMSNorm
 
 

@@ -13,7 +13,7 @@ from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.feature_maps import feature_map
 from linbench.models.blocks.heads import OUTPUT_NORM, HeadProjection, OutputNorm, QKNorm
-from linbench.models.blocks.initialise import CPU
+from linbench.models.blocks.init import CPU
 from linbench.models.blocks.linear import Shared
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 

@@ -10,7 +10,7 @@ from linbench.models.base import LayerInfo
 from linbench.models.blocks.feature_maps import feature_map
 from linbench.models.blocks.gates import ConstantDecay
 from linbench.models.blocks.heads import OUTPUT_NORM, OutputNorm
-from linbench.models.blocks.initialise import indices
+from linbench.models.blocks.init import indices
 from linbench.models.blocks.linear import Shared
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 from linbench.models.blocks.positions import alibi_slopes

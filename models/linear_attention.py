@@ -6,10 +6,10 @@ from pydantic import Field
 from torch import Tensor
 
 from linbench.kernels.matrix_state import matrix_state
+from linbench.models.blocks.denominator import NormalisedMixer, NormalisedSettings, normalised
 from linbench.models.blocks.feature_maps import FeatureMapName
 from linbench.models.blocks.heads import OutputNorm, QKNorm
 from linbench.models.blocks.linear import Shared
-from linbench.models.blocks.normaliser import NormalisedMixer, NormalisedSettings, normalised
 
 
 class LinearAttentionSettings(NormalisedSettings):

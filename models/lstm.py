@@ -13,7 +13,7 @@ from linbench.kernels.operators import without_autocast
 from linbench.models.base import LayerInfo, Mixer, Out, StateSize
 from linbench.models.blocks.convolution import INPUT_CONVOLUTION, InputConvolution
 from linbench.models.blocks.heads import FAMILIES, inner_width
-from linbench.models.blocks.initialise import silent
+from linbench.models.blocks.init import silent
 from linbench.models.blocks.linear import Linear
 from linbench.models.blocks.norms import RMSNorm
 

@@ -16,7 +16,7 @@ from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.convolution import InputConvolution
 from linbench.models.blocks.gates import drawn_steps
 from linbench.models.blocks.heads import FAMILIES, inner_width
-from linbench.models.blocks.initialise import indices, silent
+from linbench.models.blocks.init import indices, silent
 from linbench.models.blocks.linear import Linear, LowRank, Shared, linear
 from linbench.models.blocks.norms import RMSNorm
 

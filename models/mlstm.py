@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from linbench.kernels.dtypes import at_least_float32, widened
 from linbench.models.base import LayerInfo, Out, StateSize
+from linbench.models.blocks.denominator import normalised
 from linbench.models.blocks.heads import OUTPUT_NORM, OutputNorm, QKNorm, shared
-from linbench.models.blocks.initialise import CPU
+from linbench.models.blocks.init import CPU
 from linbench.models.blocks.linear import Affine, Shared
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
-from linbench.models.blocks.normaliser import normalised
 from linbench.models.blocks.norms import HeadLayerNorm
 from linbench.models.blocks.stabiliser import stabilised
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.gates import ConstantDecay
-from linbench.models.blocks.initialise import CPU, indices
+from linbench.models.blocks.init import CPU, indices
 from linbench.models.blocks.linear import Shared
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 

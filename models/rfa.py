@@ -12,10 +12,10 @@ from linbench.kernels.dtypes import widened
 from linbench.kernels.matrix_state import flops_per_token, matrix_state
 from linbench.kernels.operators import without_autocast
 from linbench.models.base import LayerInfo, Rule
+from linbench.models.blocks.denominator import NormalisedMixer, NormalisedSettings, away_from_zero, normalised
 from linbench.models.blocks.feature_maps import FeatureMap
 from linbench.models.blocks.heads import OutputNorm, QKNorm
 from linbench.models.blocks.linear import Affine, Shared
-from linbench.models.blocks.normaliser import NormalisedMixer, NormalisedSettings, away_from_zero, normalised
 from linbench.models.blocks.random_features import directions
 
 

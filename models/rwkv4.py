@@ -14,10 +14,10 @@ from linbench.kernels.scan import flops_per_token, scan
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.convolution import INPUT_CONVOLUTION, InputConvolution
 from linbench.models.blocks.heads import CONTROLLED, FAMILIES
-from linbench.models.blocks.initialise import indices, orthogonal, silent
+from linbench.models.blocks.init import indices, orthogonal, silent
 from linbench.models.blocks.linear import Linear
 from linbench.models.blocks.norms import RMSNorm
-from linbench.models.blocks.running import running_maximum
+from linbench.models.blocks.prefix_scan import running_maximum
 from linbench.models.blocks.token_shift import TokenShift, depth, own_share, places
 
 NOTHING = -1e38

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from linbench.kernels.dtypes import widened
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo, Out, Rule
-from linbench.models.blocks.initialise import indices
+from linbench.models.blocks.init import indices
 from linbench.models.blocks.shift_mixer import ShiftMixer, ShiftSettings, ShiftState, Streams
 from linbench.models.blocks.token_shift import TokenShift, depth, own_share, places
 

@@ -14,7 +14,7 @@ from linbench.kernels.erasure import erasure
 from linbench.kernels.matrix_state import LowRank as Transition
 from linbench.kernels.matrix_state import flops_per_token, matrix_state
 from linbench.models.base import LayerInfo, Out, Rule
-from linbench.models.blocks.initialise import orthogonal
+from linbench.models.blocks.init import orthogonal
 from linbench.models.blocks.linear import LowRank
 from linbench.models.blocks.shift_mixer import ShiftMixer, ShiftSettings, ShiftState, Streams
 from linbench.models.blocks.token_shift import TokenShift, depth, own_share, places

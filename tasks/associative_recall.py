@@ -12,8 +12,8 @@ from torch import Tensor
 
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split, Task
-from linbench.tasks.blocks.guesses import NEGLIGIBLE, commonest, occupied
-from linbench.tasks.blocks.refusals import refuse_odd
+from linbench.tasks.blocks.chance import NEGLIGIBLE, commonest, occupied
+from linbench.tasks.blocks.validation import refuse_odd
 from linbench.tasks.random import Stream
 
 

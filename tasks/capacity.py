@@ -19,8 +19,8 @@ from torch import Tensor
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
-from linbench.tasks.blocks.guesses import commonest, heaviest
-from linbench.tasks.blocks.origins import weights
+from linbench.tasks.blocks.chance import commonest, heaviest
+from linbench.tasks.blocks.error_kinds import weights
 from linbench.tasks.random import Stream
 
 

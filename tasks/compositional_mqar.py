@@ -14,7 +14,7 @@ from torch import Tensor
 
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split
-from linbench.tasks.blocks.prose import listed
+from linbench.tasks.blocks.explain import listed
 from linbench.tasks.blocks.queries import Filler, PairsThenQueries, PowerA, filler_tokens, power_law_slots
 from linbench.tasks.random import Stream
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
 from linbench.tasks.base import Batch, Preset, Split
+from linbench.tasks.blocks.explain import listed, shortened
 from linbench.tasks.blocks.macro_accuracy import MacroAccuracy
 from linbench.tasks.blocks.mad import published
-from linbench.tasks.blocks.prose import listed, shortened
 from linbench.tasks.random import Stream
 
 

@@ -13,9 +13,9 @@ from torch import Tensor
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
-from linbench.tasks.blocks.guesses import left
+from linbench.tasks.blocks.chance import left
+from linbench.tasks.blocks.exact_match import exact
 from linbench.tasks.blocks.lengths import between
-from linbench.tasks.blocks.whole import exact
 from linbench.tasks.blocks.words import words
 from linbench.tasks.random import Stream
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch, Preset, Split, Task
 from linbench.tasks.blocks.lengths import Lengths, between
-from linbench.tasks.blocks.refusals import refuse_odd
+from linbench.tasks.blocks.validation import refuse_odd
 from linbench.tasks.blocks.words import words
 from linbench.tasks.random import Stream, content
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch, Preset, Split, Task
-from linbench.tasks.blocks.refusals import refuse_odd
+from linbench.tasks.blocks.validation import refuse_odd
 from linbench.tasks.random import Stream
 
 WRITE, READ, SKIP = 2, 3, 4

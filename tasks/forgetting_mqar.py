@@ -11,9 +11,9 @@ from torch import Tensor
 
 from linbench.common.settings import Settings
 from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split
-from linbench.tasks.blocks.prose import listed
+from linbench.tasks.blocks.explain import listed
 from linbench.tasks.blocks.queries import Filler, PairsThenQueries, PowerA, filler_tokens, power_law_slots
-from linbench.tasks.blocks.refusals import refuse_odd
+from linbench.tasks.blocks.validation import refuse_odd
 from linbench.tasks.random import Stream
 
 

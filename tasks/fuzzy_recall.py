@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from linbench.tasks.base import Batch, Preset, Split
-from linbench.tasks.blocks.guesses import NEGLIGIBLE, left, one_more
+from linbench.tasks.blocks.chance import NEGLIGIBLE, left, one_more
 from linbench.tasks.blocks.mad import published
 from linbench.tasks.blocks.mad_recall import Pairs, Recall, RecallSettings
 from linbench.tasks.random import Stream

@@ -12,10 +12,10 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from linbench.tasks.base import Batch, Preset, Question, Split
-from linbench.tasks.blocks.guesses import NEGLIGIBLE, commonest, one_more
+from linbench.tasks.blocks.chance import NEGLIGIBLE, commonest, one_more
 from linbench.tasks.blocks.mad import published
 from linbench.tasks.blocks.mad_recall import Pairs, Recall, RecallSettings
-from linbench.tasks.blocks.refusals import refuse_odd
+from linbench.tasks.blocks.validation import refuse_odd
 from linbench.tasks.random import Stream
 
 

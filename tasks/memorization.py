@@ -12,10 +12,10 @@ from torch import Tensor
 
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split
+from linbench.tasks.blocks.explain import listed
 from linbench.tasks.blocks.macro_accuracy import MacroAccuracy
 from linbench.tasks.blocks.mad import published
-from linbench.tasks.blocks.prose import listed
-from linbench.tasks.blocks.refusals import refuse_odd
+from linbench.tasks.blocks.validation import refuse_odd
 from linbench.tasks.random import Stream
 
 

@@ -13,10 +13,10 @@ from torch import Tensor
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
 from linbench.tasks.base import Batch, Mean, Prediction, Preset, Split, Task
-from linbench.tasks.blocks.guesses import NEGLIGIBLE, exactly, left
+from linbench.tasks.blocks.chance import NEGLIGIBLE, exactly, left
+from linbench.tasks.blocks.exact_match import exact
 from linbench.tasks.blocks.scatter import scatter, tenths
 from linbench.tasks.blocks.text import markov, zipf
-from linbench.tasks.blocks.whole import exact
 from linbench.tasks.random import Stream
 
 SET, ASK, AND, DIGITS = range(4)

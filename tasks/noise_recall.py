@@ -12,7 +12,7 @@ from torch import Tensor
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
 from linbench.tasks.base import Batch, Preset, Split, Task
-from linbench.tasks.blocks.guesses import NEGLIGIBLE, commonest, exactly
+from linbench.tasks.blocks.chance import NEGLIGIBLE, commonest, exactly
 from linbench.tasks.blocks.scatter import scatter, tenths
 from linbench.tasks.blocks.text import zipf
 from linbench.tasks.random import Stream

@@ -13,7 +13,7 @@ from torch import Tensor
 from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
 from linbench.tasks.blocks.lengths import Lengths, between
-from linbench.tasks.blocks.scores import right_so_far
+from linbench.tasks.blocks.prefix_accuracy import right_so_far
 from linbench.tasks.blocks.words import words
 from linbench.tasks.random import Stream
 

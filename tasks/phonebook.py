@@ -12,8 +12,8 @@ from torch import Tensor
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
 from linbench.tasks.base import Batch, Mean, Prediction, Preset, Split, Task
-from linbench.tasks.blocks.guesses import left
-from linbench.tasks.blocks.whole import exact
+from linbench.tasks.blocks.chance import left
+from linbench.tasks.blocks.exact_match import exact
 from linbench.tasks.random import Stream
 
 ENTRY, ASK, DIGITS, NAMES = 0, 1, 2, 12

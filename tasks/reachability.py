@@ -15,8 +15,8 @@ from torch import Tensor
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
 from linbench.tasks.base import Batch, Preset, Split, Task
-from linbench.tasks.blocks.refusals import refuse_odd
 from linbench.tasks.blocks.slots import lay_out, read_statements, statement_slots
+from linbench.tasks.blocks.validation import refuse_odd
 from linbench.tasks.random import Stream, constant
 
 _ARROW, _ASK, _NO, _YES, _NAMES = 1, 2, 3, 4, 5

@@ -14,8 +14,8 @@ from torch import Tensor
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
 from linbench.tasks.base import Batch, Mean, Prediction, Preset, Split, Task
-from linbench.tasks.blocks.origins import first_seen
-from linbench.tasks.blocks.prose import listed
+from linbench.tasks.blocks.error_kinds import first_seen
+from linbench.tasks.blocks.explain import listed
 from linbench.tasks.blocks.statements import length, place, say
 from linbench.tasks.blocks.timeline import doublings, doublings_size, parts, spread
 from linbench.tasks.random import Stream, constant

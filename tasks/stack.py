@@ -14,7 +14,7 @@ from torch import Tensor
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch, Preset, Split, Task
-from linbench.tasks.blocks.tops import commonest_top
+from linbench.tasks.blocks.stack_tops import commonest_top
 from linbench.tasks.random import Stream
 
 _PUSH, _POP, _STACKS = 1, 2, 3

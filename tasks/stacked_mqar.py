@@ -15,7 +15,7 @@ from linbench.common.hashing import stable_key
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
 from linbench.tasks.base import Batch, Preset, Split, Task
-from linbench.tasks.blocks.prose import listed
+from linbench.tasks.blocks.explain import listed
 from linbench.tasks.random import Stream
 
 

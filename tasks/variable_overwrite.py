@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
-from linbench.tasks.blocks.guesses import commonest
-from linbench.tasks.blocks.origins import first_seen, margin, origins, recalled, weights
+from linbench.tasks.blocks.chance import commonest
+from linbench.tasks.blocks.error_kinds import first_seen, margin, origins, recalled, weights
+from linbench.tasks.blocks.explain import listed
 from linbench.tasks.blocks.overwriting import FIRST_KEY, PAD, SEP, SET, VariableOverwriteSettings
-from linbench.tasks.blocks.prose import listed
 from linbench.tasks.blocks.statements import length, place, say
 from linbench.tasks.blocks.timeline import doublings, doublings_size, spread
-from linbench.tasks.blocks.writes import different_values, met, scheduled
+from linbench.tasks.blocks.write_schedule import different_values, met, scheduled
 from linbench.tasks.random import Stream, constant, inverse
 
 _EASY = {"variables": 4, "overwrites": (0, 1, 2), "seq_len": 64}

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linbench.models.base import LayerInfo
-from linbench.models.blocks.initialise import orthogonal, silent
+from linbench.models.blocks.init import orthogonal, silent
 from linbench.models.blocks.linear import Linear
 from linbench.models.blocks.token_shift import TokenShift, depth, own_share
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from linbench.kernels.decay_gate import decay_gate
 from linbench.kernels.dtypes import widened
-from linbench.models.blocks.initialise import CPU
+from linbench.models.blocks.init import CPU
 from linbench.models.blocks.linear import Affine, Linear, LowRank, Shared
 
 

@@ -16,7 +16,7 @@ from linbench.kernels.norms import ACTIVATIONS, Activation, l2_norm
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.feature_maps import FeatureMap, FeatureMapName, feature_map
-from linbench.models.blocks.initialise import silent
+from linbench.models.blocks.init import silent
 from linbench.models.blocks.linear import Linear, LowRank, Shared, linear
 from linbench.models.blocks.norms import GroupRMSNorm, HeadLayerNorm, RMSNorm, l1_norm
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from linbench.models.blocks.initialise import CPU
+from linbench.models.blocks.init import CPU
 
 
 def angles(positions: Tensor, dim: int, dtype: torch.dtype, base: float = 10_000.0) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.decays import bounded_for_scores
-from linbench.models.blocks.running import running_maximum, running_sum
+from linbench.models.blocks.prefix_scan import running_maximum, running_sum
 
 
 class Stabilised(NamedTuple):

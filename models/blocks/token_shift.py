@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from linbench.kernels.operators import product_dtype
 from linbench.kernels.token_shift import token_shift
 from linbench.models.base import LayerInfo
-from linbench.models.blocks.initialise import indices
+from linbench.models.blocks.init import indices
 
 
 class Depth(NamedTuple):

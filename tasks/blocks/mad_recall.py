@@ -10,9 +10,9 @@ from torch import Tensor
 
 from linbench.common.settings import Settings
 from linbench.tasks.base import IGNORE, Batch, Split
+from linbench.tasks.blocks.explain import listed, shortened
 from linbench.tasks.blocks.macro_accuracy import MacroAccuracy
-from linbench.tasks.blocks.occurrences import earlier
-from linbench.tasks.blocks.prose import listed, shortened
+from linbench.tasks.blocks.previous_occurrence import earlier
 from linbench.tasks.random import Stream
 
 

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from linbench.common.settings import Settings
 from linbench.tasks.blocks.statements import length
-from linbench.tasks.blocks.writes import Schedule
+from linbench.tasks.blocks.write_schedule import Schedule
 
 __all__ = ["ASK", "FIRST_KEY", "PAD", "SEP", "SET", "VariableOverwriteSettings"]
 

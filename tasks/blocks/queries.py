@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor
 
 from linbench.tasks.base import Task
-from linbench.tasks.blocks.guesses import nth_draws
+from linbench.tasks.blocks.chance import nth_draws
 from linbench.tasks.random import Stream, constant, inverse_powers
 
 PowerA = Annotated[

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linbench.models.base import LayerInfo, Rule
-from linbench.models.blocks.modes import CHUNK
+from linbench.models.blocks.diagonal_ssm import CHUNK
 from linbench.models.s4d import S4D
 from tests.models.building import B, D, Error, Randomise, build
 from tests.models.decaying import normed

@@ -11,8 +11,8 @@ from torch import Tensor
 from linbench.common.errors import UserError
 from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo, Mixer
+from linbench.models.blocks.denominator import away_from_zero
 from linbench.models.blocks.feature_maps import DPFP, feature_map
-from linbench.models.blocks.normaliser import away_from_zero
 from linbench.models.blocks.random_features import directions
 from linbench.models.linear_attention import LinearAttention
 from linbench.models.performer import Performer

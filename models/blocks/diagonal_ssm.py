@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.operators import without_autocast
-from linbench.models.blocks.initialise import CPU, indices
+from linbench.models.blocks.init import CPU, indices
 
 CHUNK = 64
 """Tokens whose outputs are one product with a matrix of the filter's taps."""

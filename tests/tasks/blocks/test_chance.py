@@ -8,7 +8,7 @@ from statistics import fmean
 import pytest
 import torch
 
-from linbench.tasks.blocks.guesses import commonest, exactly, heaviest, left, nth_draws, occupied
+from linbench.tasks.blocks.chance import commonest, exactly, heaviest, left, nth_draws, occupied
 from linbench.tasks.random import inverse_powers
 
 

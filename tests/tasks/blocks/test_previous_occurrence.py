@@ -1,6 +1,6 @@
 import torch
 
-from linbench.tasks.blocks.occurrences import earlier
+from linbench.tasks.blocks.previous_occurrence import earlier
 
 
 def test_by_hand() -> None:

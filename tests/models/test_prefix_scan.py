@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from linbench.models.blocks.running import CHUNK, NARROW, running_maximum, running_sum
+from linbench.models.blocks.prefix_scan import CHUNK, NARROW, running_maximum, running_sum
 
 LENGTHS = [1, 65, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 3 * CHUNK + 7]
 

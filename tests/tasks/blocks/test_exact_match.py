@@ -1,7 +1,7 @@
 import torch
 
 from linbench.tasks.base import IGNORE, Batch, Prediction
-from linbench.tasks.blocks.whole import exact
+from linbench.tasks.blocks.exact_match import exact
 
 
 def test_a_value_counts_once_and_only_if_all_of_it_is_right() -> None:

@@ -4,14 +4,14 @@ from torch import Tensor
 
 from linbench.common.errors import UserError
 from linbench.experiments.registry import registry
-from linbench.models.blocks import normaliser
-from linbench.models.blocks.normaliser import normalised
+from linbench.models.blocks import denominator
+from linbench.models.blocks.denominator import normalised
 
 
 def results(apart: bool, given: dict[str, Tensor | None], monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     """Outputs, state and all gradients, with the sum of the weights in a call of its own or beside the
     values."""
-    monkeypatch.setattr(normaliser, "widens", lambda v: apart)
+    monkeypatch.setattr(denominator, "widens", lambda v: apart)
     leaves = {name: x if x is None else x.clone().requires_grad_() for name, x in given.items()}
     q, k, v, log_decay, state = leaves.values()
     assert q is not None

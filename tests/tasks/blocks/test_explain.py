@@ -1,4 +1,4 @@
-from linbench.tasks.blocks.prose import listed, shortened
+from linbench.tasks.blocks.explain import listed, shortened
 
 
 def test_long_things_are_told_shortly() -> None:

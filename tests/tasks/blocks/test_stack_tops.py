@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 
-from linbench.tasks.blocks.tops import commonest_top
+from linbench.tasks.blocks.stack_tops import commonest_top
 
 Stacks = tuple[tuple[int, ...], ...]
 

@@ -3,7 +3,7 @@ from typing import get_args
 
 import pytest
 
-from linbench.tasks.blocks.writes import Schedule, met
+from linbench.tasks.blocks.write_schedule import Schedule, met
 
 COUNTS = (1, 2, 3)
 

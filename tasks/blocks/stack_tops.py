@@ -6,7 +6,7 @@ from math import factorial
 import torch
 from torch import Tensor
 
-from linbench.tasks.blocks.guesses import NEGLIGIBLE, poisson, poisson_at_mean, unit_circle
+from linbench.tasks.blocks.chance import NEGLIGIBLE, poisson, poisson_at_mean, unit_circle
 
 __all__ = ["commonest_top"]
 

@@ -1,7 +1,7 @@
 import torch
 
 from linbench.tasks.base import IGNORE, Batch, Prediction
-from linbench.tasks.blocks.scores import right_so_far
+from linbench.tasks.blocks.prefix_accuracy import right_so_far
 
 
 def test_a_sequence_is_right_up_to_its_first_error() -> None:
