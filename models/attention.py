@@ -21,9 +21,9 @@ from linbench.models.blocks.heads import (
     OutputNorm,
     QKNorm,
     Readout,
-    shared,
+    share_input,
 )
-from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.positions import alibi_slopes, angles
 from linbench.models.blocks.prefix_scan import running_sum
 
@@ -56,20 +56,20 @@ class Cache(NamedTuple):
     positions: Tensor
     seen: Tensor
     conv: Tensor | None
-    left: Tensor | None = None
+    log_left: Tensor | None = None
 
 
-class Seen(NamedTuple):
+class Tokens(NamedTuple):
     """Of some tokens: what maps read, q, k and v by head, positions [B, T], the convolution, and sums of log
     forget gates [B, T, H] in float64."""
 
-    given: Shared
+    shared: SharedInput
     q: Tensor
     k: Tensor
     v: Tensor
-    here: Tensor
+    positions: Tensor
     conv: Tensor | None
-    kept: Tensor | None
+    log_forget_sum: Tensor | None
 
 
 class Attention(Mixer):
@@ -113,52 +113,58 @@ class Attention(Mixer):
     def forward(self, x: Tensor, state: Cache | None = None, handed: Any = None) -> Out:
         """As `Mixer.forward`. Raises RuntimeError when a cache gets more tokens than its capacity."""
         if state is None:
-            return self._begun(x, None, handed)
-        new = self._seen(x, state)
+            return self._start(x, None, handed)
+        new = self._project_tokens(x, state)
         keys, values = (
             torch.cat([old.transpose(1, 2), one], dim=1)
             for old, one in ((state.keys, new.k), (state.values, new.v))
         )
-        there = torch.cat([state.positions, new.here], dim=1)
+        there = torch.cat([state.positions, new.positions], dim=1)
         kept = (
             None
-            if new.kept is None or state.left is None
-            else (new.kept, torch.cat([-state.left.double(), new.kept], dim=1))
+            if new.log_forget_sum is None or state.log_left is None
+            else (new.log_forget_sum, torch.cat([-state.log_left.double(), new.log_forget_sum], dim=1))
         )
-        return Out(self._attended(new, keys, values, there, kept), self._remember(state, new), handed)
+        return Out(self._attend(new, keys, values, there, kept), self._append(state, new), handed)
 
     def prefill(self, x: Tensor, *, capacity: int, handed: Any = None) -> Out:
         """As `Mixer.prefill`: nobody looks at the empty places of the cache."""
-        return self._begun(x, self.init_state(x.shape[0], capacity=capacity), handed)
+        return self._start(x, self.init_state(x.shape[0], capacity=capacity), handed)
 
     def decode(self, x: Tensor, state: Cache, handed: Any = None) -> Out:
         """As `Mixer.decode`: into the cache as it lies, which is then looked at once."""
         # the first of the tokens may see keys that give way to the last
         if self.settings.window is not None and x.shape[1] > 1:
             return super().decode(x, state, handed)
-        new = self._seen(x, state)
-        cache = self._remember(state, new, within=True)
+        new = self._project_tokens(x, state)
+        cache = self._append(state, new, within=True)
         kept = None
         # of several tokens the first may see much where the last has little left
-        if new.kept is not None and cache.left is not None:
-            left = cache.left if x.shape[1] == 1 else _left(state, new)
-            kept = new.kept - new.kept[:, -1:], -left
+        if new.log_forget_sum is not None and cache.log_left is not None:
+            left = cache.log_left if x.shape[1] == 1 else _log_left_after(state, new)
+            kept = new.log_forget_sum - new.log_forget_sum[:, -1:], -left
         return Out(
-            self._attended(
+            self._attend(
                 new, cache.keys.transpose(1, 2), cache.values.transpose(1, 2), cache.positions, kept
             ),
             cache,
             handed,
         )
 
-    def _begun(self, x: Tensor, cache: Cache | None, handed: Any) -> Out:
+    def _start(self, x: Tensor, cache: Cache | None, handed: Any) -> Out:
         """The start of sequences. `cache`: an empty one, for x to be remembered."""
-        new = self._seen(x, None)
-        o = self._attended(new, new.k, new.v, None, None if new.kept is None else (new.kept, new.kept))
-        return Out(o, None if cache is None else self._remember(cache, new, first=True), handed)
+        new = self._project_tokens(x, None)
+        o = self._attend(
+            new,
+            new.k,
+            new.v,
+            None,
+            None if new.log_forget_sum is None else (new.log_forget_sum, new.log_forget_sum),
+        )
+        return Out(o, None if cache is None else self._append(cache, new, first=True), handed)
 
-    def _seen(self, x: Tensor, state: Cache | None) -> Seen:
-        given = shared(x, self, self.readout)
+    def _project_tokens(self, x: Tensor, state: Cache | None) -> Tokens:
+        given = share_input(x, self, self.readout)
         q, k, v, conv = self.project(given, state and state.conv)
         here = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
         here = here if state is None else here + state.seen[:, None]
@@ -168,7 +174,7 @@ class Attention(Mixer):
             )
             q, k = rotate(q, *turn), rotate(k, *turn)
         forgotten = self.log_forget(given)
-        return Seen(
+        return Tokens(
             given,
             q,
             k,
@@ -178,9 +184,9 @@ class Attention(Mixer):
             None if forgotten is None else running_sum(bounded_for_scores(forgotten)),
         )
 
-    def _attended(
+    def _attend(
         self,
-        new: Seen,
+        new: Tokens,
         keys: Tensor,
         values: Tensor,
         there: Tensor | None,
@@ -192,7 +198,7 @@ class Attention(Mixer):
             new.q,
             keys,
             values,
-            query_positions=None if there is None else new.here,
+            query_positions=None if there is None else new.positions,
             key_positions=there,
             window=self.settings.window,
             slopes=self.slopes,
@@ -200,30 +206,33 @@ class Attention(Mixer):
             scale=self.scale,
             empty_is_zero=True,
         )
-        y: Tensor = self.readout(o, new.given)
+        y: Tensor = self.readout(o, new.shared)
         return y
 
-    def log_forget(self, x: Shared) -> Tensor | None:
+    def log_forget(self, x: SharedInput) -> Tensor | None:
         """Logarithms of gates [B, T, H] by which a token forgets what came before it; None: nothing is
         forgotten."""
         return None
 
-    def _remember(self, state: Cache, new: Seen, *, within: bool = False, first: bool = False) -> Cache:
+    def _append(self, state: Cache, new: Tokens, *, within: bool = False, first: bool = False) -> Cache:
         """within: in the tensors of `state` themselves. first: so, too, and nothing is in there yet."""
         places = state.keys.shape[2]
         if self.settings.window is None or places < self.settings.window:
             torch._assert_async(
-                (new.here[:, -1] < places).all(), f"the cache holds {places} tokens and is full"
+                (new.positions[:, -1] < places).all(), f"the cache holds {places} tokens and is full"
             )
         k, v, here = (
-            part[:, -places:] for part in (new.k.to(state.keys.dtype), new.v.to(state.values.dtype), new.here)
+            part[:, -places:]
+            for part in (new.k.to(state.keys.dtype), new.v.to(state.values.dtype), new.positions)
         )
         k, v = k.transpose(1, 2), v.transpose(1, 2)
         place = here % places  # with a window the oldest gives way
-        left = None if state.left is None else _left(state, new).to(state.left.dtype)
+        left = None if state.log_left is None else _log_left_after(state, new).to(state.log_left.dtype)
         write = Tensor.scatter_ if within or first else Tensor.scatter
         wide = place[:, None, :, None]
-        in_order = first and new.here.shape[1] <= places  # then a copy does, which takes a GPU much less time
+        in_order = (
+            first and new.positions.shape[1] <= places
+        )  # then a copy does, which takes a GPU much less time
 
         def put(cache: Tensor, x: Tensor) -> Tensor:
             if in_order:
@@ -235,7 +244,7 @@ class Attention(Mixer):
             put(state.keys, k),
             put(state.values, v),
             write(state.positions, 1, place, here),
-            new.here[:, -1] + 1,
+            new.positions[:, -1] + 1,
             new.conv,
             left,
         )
@@ -277,12 +286,12 @@ class Attention(Mixer):
         return {} if self.scale is None else {"scale": Rule(decay=False)}
 
 
-def _left(state: Cache, new: Seen) -> Tensor:
+def _log_left_after(state: Cache, new: Tokens) -> Tensor:
     """Return the logarithms of what is left of each key in the cache [B, S, H] after the last of the tokens,
     theirs among them, in float64."""
-    assert state.left is not None
-    assert new.kept is not None
-    places = state.left.shape[1]
-    place, now = (new.here[:, -places:] % places)[:, :, None], new.kept[:, -1:]
-    after = (now - new.kept)[:, -places:]
-    return (state.left + now).scatter(1, place.expand_as(after), after)
+    assert state.log_left is not None
+    assert new.log_forget_sum is not None
+    places = state.log_left.shape[1]
+    place, now = (new.positions[:, -places:] % places)[:, :, None], new.log_forget_sum[:, -1:]
+    after = (now - new.log_forget_sum)[:, -places:]
+    return (state.log_left + now).scatter(1, place.expand_as(after), after)

@@ -13,7 +13,7 @@ from linbench.common.task_io import IO
 from linbench.models.base import LayerInfo, Mixer, Rule, StateSize
 from linbench.models.blocks.channel_mixers import CHANNEL_FAMILIES, CHANNEL_MIXERS
 from linbench.models.blocks.convolution import ShortConvolution
-from linbench.models.blocks.embeddings import Decoder, head, loss, reader
+from linbench.models.blocks.embeddings import CodeDecoder, head_loss, make_embedding, make_head
 from linbench.models.blocks.norms import HeadLayerNorm, RMSNorm
 from linbench.models.blocks.token_shift import TokenShift
 from linbench.models.costs import layer_flops, map_flops
@@ -76,7 +76,7 @@ class LayerState(NamedTuple):
     shift: Tensor | None = None
 
 
-def _plus(x: Tensor, added: Tensor | None, norm: nn.Module) -> tuple[Tensor, Tensor]:
+def _add_and_norm(x: Tensor, added: Tensor | None, norm: nn.Module) -> tuple[Tensor, Tensor]:
     """The stream with what a branch adds to it, and the norm of that."""
     if added is not None and isinstance(norm, RMSNorm):
         return norm.after(x, added)
@@ -112,9 +112,9 @@ class Backbone(nn.Module):
                 if kind != "none":
                     channel_mixers[str(index)] = CHANNEL_MIXERS[kind](place, settings.channel_width)
             seeded(stable_key("embedding", seed))
-            self.embedding = reader(io, width)
-            self.head = head(io, width)
-            self.decoder = Decoder(width) if io.readout == "code" else None
+            self.embedding = make_embedding(io, width)
+            self.head = make_head(io, width)
+            self.decoder = CodeDecoder(width) if io.readout == "code" else None
         if settings.tie_embeddings and io.vocab_in is not None and io.vocab_in == io.vocab_out:
             self.head.weight = self.embedding.get_parameter("weight")
         self.mixers = nn.ModuleList(mixers)
@@ -140,7 +140,7 @@ class Backbone(nn.Module):
             first, last = (x[:, -1] for x in branches)
             x = self.decoder(first + last, positions)
         x = self.final_norm(x)
-        y: Tensor = self.head(x) if targets is None else loss(x, self.head, targets)
+        y: Tensor = self.head(x) if targets is None else head_loss(x, self.head, targets)
         return y
 
     def hidden(
@@ -159,10 +159,10 @@ class Backbone(nn.Module):
         last, handed, after = None, None, []
         for index, mixer in enumerate(self.mixers):
             given, shift = states[index] if states else LayerState(), None
-            x, normed = _plus(x, last, self.mixer_norms[index])
+            x, normed = _add_and_norm(x, last, self.mixer_norms[index])
             last, state, handed = mixer(normed, given.mixer, handed)
             if (name := str(index)) in self.channel_mixers:
-                x, normed = _plus(x, last, self.channel_norms[name])
+                x, normed = _add_and_norm(x, last, self.channel_norms[name])
                 last, shift = self.channel_mixers[name](normed, given.shift)
             after.append(LayerState(state, shift))
         return x, torch.zeros_like(x) if last is None else last, after
@@ -171,29 +171,29 @@ class Backbone(nn.Module):
         """One state per layer, for sequences of at most `capacity` tokens."""
         nothing = self.head.weight.new_zeros(batch, self.settings.d_model)
         return [
-            LayerState(mixer.init_state(batch, capacity=capacity), nothing if self._shifted(i) else None)
-            for i, mixer in enumerate(self._each())
+            LayerState(mixer.init_state(batch, capacity=capacity), nothing if self._has_shift(i) else None)
+            for i, mixer in enumerate(self._mixers())
         ]
 
     def state_size(self, seq_len: int) -> StateSize | None:
         """Floats carried after `seq_len` tokens, summed over layers; None when a layer does not declare its
         own."""
         total = StateSize(
-            shift=self.settings.d_model * sum(self._shifted(i) for i in range(len(self.mixers)))
+            shift=self.settings.d_model * sum(self._has_shift(i) for i in range(len(self.mixers)))
         )
-        for mixer in self._each():
+        for mixer in self._mixers():
             size = mixer.state_floats(seq_len)
             if size is None:
                 return None
             total = total.plus(size)
         return total
 
-    def _shifted(self, index: int) -> bool:
+    def _has_shift(self, index: int) -> bool:
         """Whether that layer's channel mixer looks one token back."""
         name = str(index)
-        return name in self.channel_mixers and bool(self.channel_mixers[name].shifted)
+        return name in self.channel_mixers and bool(self.channel_mixers[name].has_shift)
 
-    def _each(self) -> list[Mixer]:
+    def _mixers(self) -> list[Mixer]:
         return [mixer for mixer in self.mixers if isinstance(mixer, Mixer)]
 
     def parameter_count(self) -> int:
@@ -208,7 +208,7 @@ class Backbone(nn.Module):
         if self.decoder is not None:
             total += sum(2 * x.numel() for x in self.decoder.parameters() if x.dim() == 2) * answers / seq_len
         total += sum(map_flops(module) for module in (self.embedding, self.channel_mixers))
-        for mixer in self._each():
+        for mixer in self._mixers():
             own = layer_flops(mixer, seq_len)
             if own is None:
                 return None
@@ -219,7 +219,7 @@ class Backbone(nn.Module):
         """Every parameter by name, with the rule its mixer gives it or the default."""
         given = {
             f"mixers.{i}.{name}": rule
-            for i, mixer in enumerate(self._each())
+            for i, mixer in enumerate(self._mixers())
             for name, rule in mixer.parameter_rules().items()
         }
         # matrices by their shape alone

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from linbench.kernels.matrix_state import Delta, matrix_state
 from linbench.models.base import LayerInfo, Rule
-from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.linear import SharedInput
 from linbench.models.gated_deltanet import GatedDeltaNet, GatedDeltaNetSettings
 
 
@@ -46,7 +46,7 @@ class Comba(GatedDeltaNet):
         self.correction = nn.Parameter(torch.full((settings.heads,), settings.correction))
 
     def recur(
-        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+        self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """The equation."""
         erased = (torch.sigmoid(self.erase)[:, None] * k).to(k.dtype)

@@ -8,7 +8,7 @@ from torch import Tensor
 from linbench.kernels.matrix_state import Delta, matrix_state
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.gates import WriteStrength
-from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
 
@@ -49,7 +49,7 @@ class DeltaNet(MatrixMixer):
         self.beta = WriteStrength(layer.d_model, settings.heads, neg_eigval=settings.neg_eigval)
 
     def recur(
-        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+        self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """The equation."""
         return matrix_state(

@@ -9,7 +9,7 @@ from linbench.kernels.matrix_state import Delta, matrix_state
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.gates import WriteStrength
 from linbench.models.blocks.heads import HeadProjection
-from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer
 from linbench.models.gated_deltanet import GatedDeltaNetSettings
 
@@ -51,16 +51,18 @@ class DeltaProduct(MatrixMixer):
             layer.d_model, settings.steps * settings.heads, neg_eigval=settings.neg_eigval
         )
 
-    def log_decay(self, x: Shared) -> Tensor | None:
+    def log_decay(self, x: SharedInput) -> Tensor | None:
         """None: it keeps everything."""
         return None
 
-    def projection(self) -> HeadProjection:
+    def make_projection(self) -> HeadProjection:
         """A key and a value for every step."""
-        return HeadProjection(self.settings, self.layer, features=self.features, steps=self.settings.steps)
+        return HeadProjection(
+            self.settings, self.layer, make_feature_map=self.make_feature_map, steps=self.settings.steps
+        )
 
     def recur(
-        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+        self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """The equation; beta [B, T, n H] has the steps of a token one after the other, as keys and values
         do."""

@@ -9,7 +9,7 @@ from linbench.kernels.two_sided import flops_per_token, two_sided
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.gates import UniformDecay
 from linbench.models.blocks.heads import FAMILIES
-from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
 
@@ -51,7 +51,7 @@ class DFW(MatrixMixer):
         self.value_decay = UniformDecay(layer.d_model, heads, value_dim)
 
     def recur(
-        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+        self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """The equation."""
         return two_sided(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from linbench.kernels.dtypes import at_least_float32, widened
 from linbench.models.attention import Attention, AttentionSettings, Cache
 from linbench.models.base import LayerInfo, StateSize
-from linbench.models.blocks.linear import Affine, Shared
+from linbench.models.blocks.linear import Affine, SharedInput
 
 
 class FoXSettings(AttentionSettings):
@@ -53,7 +53,7 @@ class FoX(Attention):
         nn.init.normal_(self.forget.weight, std=0.02)
         nn.init.constant_(self.forget.bias, settings.forget_bias)
 
-    def log_forget(self, x: Shared) -> Tensor:
+    def log_forget(self, x: SharedInput) -> Tensor:
         """log f [B, T, H], in at least float32."""
         gate: Tensor = self.forget(x.x)
         return F.logsigmoid(widened(gate))
@@ -63,7 +63,7 @@ class FoX(Attention):
         empty = super().init_state(batch, capacity=capacity)
         wide = at_least_float32(empty.keys.dtype)
         return empty._replace(
-            left=empty.keys.new_zeros(*empty.positions.shape, self.settings.heads, dtype=wide)
+            log_left=empty.keys.new_zeros(*empty.positions.shape, self.settings.heads, dtype=wide)
         )
 
     def state_floats(self, seq_len: int) -> StateSize:

@@ -8,7 +8,7 @@ from torch import Tensor
 from linbench.kernels.matrix_state import Delta, matrix_state
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.gates import ScalarDecay
-from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.linear import SharedInput
 from linbench.models.deltanet import DeltaNet, DeltaSettings
 
 
@@ -51,7 +51,7 @@ class GatedDeltaNet(DeltaNet):
         self.decay = ScalarDecay(layer.d_model, settings.heads)
 
     def recur(
-        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+        self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """The equation."""
         update = Delta(self.beta(x), neg_eigval=self.settings.reflects)

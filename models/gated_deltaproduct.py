@@ -7,7 +7,7 @@ from torch import Tensor
 
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.gates import ScalarDecay
-from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.linear import SharedInput
 from linbench.models.deltaproduct import DeltaProduct
 
 
@@ -32,7 +32,7 @@ class GatedDeltaProduct(DeltaProduct):
         super().__init__(settings, layer)
         self.decay = ScalarDecay(layer.d_model, settings.heads)
 
-    def log_decay(self, x: Shared) -> Tensor:
+    def log_decay(self, x: SharedInput) -> Tensor:
         """[B, T, H]."""
         made: Tensor = self.decay(x)
         return made

@@ -8,7 +8,7 @@ from torch import Tensor
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.gates import LowRankDecay
-from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
 
@@ -71,7 +71,7 @@ class GLA(MatrixMixer):
         )
 
     def recur(
-        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+        self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """The equation."""
         return matrix_state(q, k, v, log_decay=self.decay(x), state=memory)

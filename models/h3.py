@@ -14,7 +14,7 @@ from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.convolution import INPUT_CONVOLUTION, InputConvolution
 from linbench.models.blocks.diagonal_ssm import Discretisation, Frequencies, Modes
 from linbench.models.blocks.heads import FAMILIES
-from linbench.models.blocks.init import silent
+from linbench.models.blocks.init import zero_init
 from linbench.models.blocks.linear import Affine
 from linbench.models.blocks.norms import RMSNorm
 
@@ -93,23 +93,23 @@ class H3(Mixer):
         self.key_skip = nn.Parameter(torch.randn(width)) if settings.skip else None
         self.skip = nn.Parameter(torch.randn(heads)) if settings.skip else None
         self.norm = RMSNorm(width) if settings.output_norm == "rms" else None
-        self.linear = silent(Affine(width, width))
+        self.linear = zero_init(Affine(width, width))
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, x: Tensor, state: H3State | None = None, handed: Any = None) -> Out:
         """As `Mixer.forward`."""
         read, conv = self.conv(x, state and state.conv)
         q, k, v = self.project(read).chunk(3, dim=-1)
-        k, taps = self.shifted(k, None if state is None else state.taps)
+        k, taps = self.shift_keys(k, None if state is None else state.taps)
         q, k, v = (each.unflatten(-1, (-1, self.settings.head_dim)) for each in (q, k, v))
         kv = k[..., :, None] * v[..., None, :]  # [B, T, H, V, V]
-        kept, memory = self.kept(kv, state and state.memory)
+        kept, memory = self.recall(kv, state and state.memory)
         kept = (kept if self.skip is None else kept + self.skip[:, None, None] * kv).to(q.dtype)
         o = (q[..., None] * kept).sum(dim=-2).flatten(2)
         o = o if self.norm is None else self.norm(o)
         return Out(self.linear(o), H3State(memory, taps, conv), handed)
 
-    def kept(self, kv: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+    def recall(self, kv: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
         """kv [B, T, H, V, V] after memory [B, H V V, N] -> what the modes of each head make of it, and
         memory. Products of a head are as so many sequences."""
         batch, heads = len(kv), kv.shape[2]
@@ -124,7 +124,7 @@ class H3(Mixer):
             0, (batch, -1)
         ).transpose(1, 2).flatten(1, 2)
 
-    def shifted(self, k: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+    def shift_keys(self, k: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
         """k [B, T, D] after the N - 1 keys `before` (None: zeros) -> k~ [B, T, D] and the last N - 1 keys."""
         reach = self.settings.states - 1
         all_keys = F.pad(k, (0, 0, reach, 0)) if before is None else torch.cat([before.to(k.dtype), k], dim=1)

@@ -14,7 +14,7 @@ from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.feature_maps import feature_map
 from linbench.models.blocks.heads import OUTPUT_NORM, HeadProjection, OutputNorm, QKNorm
 from linbench.models.blocks.init import CPU
-from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
 
@@ -49,10 +49,10 @@ class TiedProjection(HeadProjection):
         self.value_map = feature_map(settings.value_map, self.value_dim)
 
     def forward(
-        self, x: Tensor | Shared | tuple[Tensor, ...], conv: Tensor | None
+        self, x: Tensor | SharedInput | tuple[Tensor, ...], conv: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """As `HeadProjection.forward`."""
-        q, logits, v, conv = self.convolved(x, conv)
+        q, logits, v, conv = self.project_and_convolve(x, conv)
         return self.q_norm(self.feature_map.features(q)), logits, self.value_map.features(v), conv
 
 
@@ -86,12 +86,12 @@ class HGRN2(MatrixMixer):
         start = torch.full((heads, key_dim), layer.index / layer.count, device=CPU).logit()
         self.bound = nn.Parameter(start) if layer.index else None
 
-    def projection(self) -> HeadProjection:
+    def make_projection(self) -> HeadProjection:
         """k is tied to the decay."""
         return TiedProjection(self.settings, self.layer)
 
     def recur(
-        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+        self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """The equation; k are logits."""
         log_decay = self.log_decay(k)

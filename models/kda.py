@@ -10,9 +10,9 @@ from linbench.kernels.decay_gate import decay_gate
 from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.matrix_state import Delta, matrix_state
 from linbench.models.base import LayerInfo, Rule
-from linbench.models.blocks.gates import WriteStrength, drawn_rates, drawn_steps
+from linbench.models.blocks.gates import WriteStrength, init_a_log, init_dt_bias
 from linbench.models.blocks.heads import Readout, head_dims
-from linbench.models.blocks.linear import LowRank, Shared
+from linbench.models.blocks.linear import LowRank, SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer
 from linbench.models.deltanet import DeltaSettings
 
@@ -46,11 +46,11 @@ class ChannelDecay(nn.Module):
     def __init__(self, d_model: int, rank: int, heads: int, dim: int, *, safe: bool) -> None:
         super().__init__()
         self.project = LowRank(d_model, rank, heads * dim)
-        self.A_log = nn.Parameter(torch.zeros(heads) if safe else drawn_rates(heads))
-        self.dt_bias = nn.Parameter(drawn_steps(heads * dim))
+        self.A_log = nn.Parameter(torch.zeros(heads) if safe else init_a_log(heads))
+        self.dt_bias = nn.Parameter(init_dt_bias(heads * dim))
         self.dim, self.safe = dim, safe
 
-    def forward(self, x: Shared) -> Tensor:
+    def forward(self, x: SharedInput) -> Tensor:
         """x [B, T, D] -> log decay [B, T, H, K] <= 0, in at least float32."""
         step, A_log = self.project(x), self.A_log[:, None].expand(-1, self.dim).flatten()
         if self.safe:
@@ -88,13 +88,13 @@ class KDA(MatrixMixer):
         self.beta = WriteStrength(layer.d_model, settings.heads, neg_eigval=settings.neg_eigval)
         self.decay = ChannelDecay(layer.d_model, rank, settings.heads, key_dim, safe=settings.safe_decay)
 
-    def reading(self) -> Readout:
+    def make_readout(self) -> Readout:
         """Its gate is of low rank."""
         _, value_dim = head_dims(self.settings, self.layer.d_model)
         return Readout(self.settings, self.layer, gate_rank=self.settings.gate_rank or value_dim)
 
     def recur(
-        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+        self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """The equation."""
         return matrix_state(q, k, v, log_decay=self.decay(x), update=Delta(self.beta(x)), state=memory)

@@ -11,7 +11,7 @@ from linbench.models.blocks.feature_maps import feature_map
 from linbench.models.blocks.gates import ConstantDecay
 from linbench.models.blocks.heads import OUTPUT_NORM, OutputNorm
 from linbench.models.blocks.init import indices
-from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 from linbench.models.blocks.positions import alibi_slopes
 
@@ -75,7 +75,7 @@ class Lightning(MatrixMixer):
         self.value_map = feature_map(settings.value_map, self.project.value_dim)
 
     def recur(
-        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+        self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """The equation."""
         return matrix_state(q, k, self.value_map.features(v), log_decay=self.decay(), scale=1.0, state=memory)

@@ -6,10 +6,10 @@ from pydantic import Field
 from torch import Tensor
 
 from linbench.kernels.matrix_state import matrix_state
-from linbench.models.blocks.denominator import NormalisedMixer, NormalisedSettings, normalised
+from linbench.models.blocks.denominator import NormalisedMixer, NormalisedSettings, normalised_matrix_state
 from linbench.models.blocks.feature_maps import FeatureMapName
 from linbench.models.blocks.heads import OutputNorm, QKNorm
-from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.linear import SharedInput
 
 
 class LinearAttentionSettings(NormalisedSettings):
@@ -58,9 +58,9 @@ class LinearAttention(NormalisedMixer):
     epsilon: ClassVar[float] = 1e-6
 
     def recur(
-        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+        self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """The equation, in either form."""
         if not self.settings.normalise:
             return matrix_state(q, k, v, state=memory)
-        return normalised(q, k, v, lambda total: total + self.epsilon, state=memory)
+        return normalised_matrix_state(q, k, v, lambda total: total + self.epsilon, state=memory)

@@ -13,7 +13,7 @@ from linbench.kernels.operators import without_autocast
 from linbench.models.base import LayerInfo, Mixer, Out, StateSize
 from linbench.models.blocks.convolution import INPUT_CONVOLUTION, InputConvolution
 from linbench.models.blocks.heads import FAMILIES, inner_width
-from linbench.models.blocks.init import silent
+from linbench.models.blocks.init import zero_init
 from linbench.models.blocks.linear import Linear
 from linbench.models.blocks.norms import RMSNorm
 
@@ -62,7 +62,7 @@ class LSTM(Mixer):
         nn.init.zeros_(self.recurrent.bias)
         nn.init.ones_(self.recurrent.bias[self.width : 2 * self.width])
         self.norm = RMSNorm(self.width) if settings.output_norm == "rms" else None
-        self.linear = silent(Linear(self.width, layer.d_model))
+        self.linear = zero_init(Linear(self.width, layer.d_model))
 
     def forward(self, x: Tensor, state: LSTMState | None = None, handed: Any = None) -> Out:
         """As `Mixer.forward`."""

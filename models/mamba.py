@@ -14,10 +14,10 @@ from linbench.kernels.dtypes import at_least_float32, widened
 from linbench.kernels.selective_scan import flops_per_token, selective_scan
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.convolution import InputConvolution
-from linbench.models.blocks.gates import drawn_steps
+from linbench.models.blocks.gates import init_dt_bias
 from linbench.models.blocks.heads import FAMILIES, inner_width
-from linbench.models.blocks.init import indices, silent
-from linbench.models.blocks.linear import Linear, LowRank, Shared, linear
+from linbench.models.blocks.init import indices, zero_init
+from linbench.models.blocks.linear import Linear, LowRank, SharedInput, linear
 from linbench.models.blocks.norms import RMSNorm
 
 
@@ -94,16 +94,16 @@ class Mamba(Mixer):
         self.gate = Linear(layer.d_model, width) if settings.output_gate == "swish" else None
         self.conv = InputConvolution(width, settings.conv, bias=settings.conv_bias)
         self.step = LowRank(width, settings.step_rank or math.ceil(layer.d_model / 16), width, bias=True)
-        self.step.up.bias = nn.Parameter(drawn_steps(width))
+        self.step.up.bias = nn.Parameter(init_dt_bias(width))
         self.write, self.read = Linear(width, states), Linear(width, states)
         self.A_log = nn.Parameter((indices(states) + 1).log().repeat(width, 1))
         self.skip = nn.Parameter(torch.ones(width)) if settings.skip else None
         self.norm = RMSNorm(width) if settings.output_norm == "rms" else None
-        self.linear = silent(Linear(width, layer.d_model))
+        self.linear = zero_init(Linear(width, layer.d_model))
 
     def forward(self, x: Tensor, state: MambaState | None = None, handed: Any = None) -> Out:
         """As `Mixer.forward`."""
-        given = Shared(x, [self.inner, *([] if self.gate is None else [self.gate])])
+        given = SharedInput(x, [self.inner, *([] if self.gate is None else [self.gate])])
         u, conv = self.conv(self.inner(given), state and state.conv)
         o, memory = self.recur(u, state and state.memory)
         o = o if self.skip is None else o + self.skip.to(u.dtype) * u
@@ -114,7 +114,7 @@ class Mamba(Mixer):
     def recur(self, u: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
         """The equation without its skip: u [B, T, W], which is x there, and memory [B, W, N] -> y [B, T, W]
         and memory."""
-        told = Shared(u, [self.step.down, self.write, self.read])
+        told = SharedInput(u, [self.step.down, self.write, self.read])
         low, up = self.step.down(told), self.step.up
         # b has digits that 16 bits have not
         step = F.softplus(widened(linear(low, [up.weight])[0]) + up.bias)

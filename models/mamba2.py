@@ -12,7 +12,7 @@ from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.gates import StepDecay
 from linbench.models.blocks.heads import OUTPUT_NORM, HeadProjection, Readout
-from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
 
@@ -59,11 +59,11 @@ class Mamba2Settings(MatrixSettings):
 class GateFirst(Readout):
     """o [B, T, H, V] -> y [B, T, D]: gate, then norm, then linear."""
 
-    def forward(self, o: Tensor, x: Tensor | Shared, added: Tensor | None = None) -> Tensor:
+    def forward(self, o: Tensor, x: Tensor | SharedInput, added: Tensor | None = None) -> Tensor:
         """As `Readout.forward`."""
         if self.gate is not None:
             o = o * F.silu(self.gate(x)).view(o.shape)
-        return self.mapped(o, added=added)
+        return self.norm_gate_project(o, added=added)
 
 
 class Mamba2(MatrixMixer):
@@ -100,21 +100,21 @@ class Mamba2(MatrixMixer):
         self.decay = StepDecay(layer.d_model, settings.heads)
         self.skip = nn.Parameter(torch.ones(settings.heads)) if settings.skip else None
 
-    def projection(self) -> HeadProjection:
+    def make_projection(self) -> HeadProjection:
         """C and B for each group of heads, x for each head, in the places of q, k and v."""
         s = self.settings
         if s.heads % (s.groups or 1):
             raise UserError(f"model.groups = {s.groups} does not divide model.heads = {s.heads}.")
         return HeadProjection(
-            s, self.layer, features=self.features, key_heads=s.groups, conv_bias=s.conv_bias
+            s, self.layer, make_feature_map=self.make_feature_map, key_heads=s.groups, conv_bias=s.conv_bias
         )
 
-    def reading(self) -> Readout:
+    def make_readout(self) -> Readout:
         """The gate comes first."""
         return GateFirst(self.settings, self.layer, groups=self.settings.groups or self.settings.heads)
 
     def recur(
-        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+        self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """The equation."""
         log_decay, step = self.decay.with_step(x)

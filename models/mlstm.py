@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from linbench.kernels.dtypes import at_least_float32, widened
 from linbench.models.base import LayerInfo, Out, StateSize
-from linbench.models.blocks.denominator import normalised
-from linbench.models.blocks.heads import OUTPUT_NORM, OutputNorm, QKNorm, shared
+from linbench.models.blocks.denominator import normalised_matrix_state
+from linbench.models.blocks.heads import OUTPUT_NORM, OutputNorm, QKNorm, share_input
 from linbench.models.blocks.init import CPU
-from linbench.models.blocks.linear import Affine, Shared
+from linbench.models.blocks.linear import Affine, SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 from linbench.models.blocks.norms import HeadLayerNorm
-from linbench.models.blocks.stabiliser import stabilised
+from linbench.models.blocks.stabiliser import stabilise_gates
 
 
 class MLSTMSettings(MatrixSettings):
@@ -97,21 +97,21 @@ class MLSTM(MatrixMixer):
 
     def forward(self, x: Tensor, state: Any = None, handed: Any = None) -> Out:
         """As `Mixer.forward`, with an `MLSTMState`."""
-        given = shared(x, self, self.readout)
+        given = share_input(x, self, self.readout)
         q, k, v, conv = self.project(given, state and state.conv)
         o, (memory, maximum) = self.recur(given, q, k, v, state and state[:2])
         return Out(self.readout(o, given), MLSTMState(memory, maximum, conv), handed)
 
-    def recur(self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Any) -> tuple[Tensor, Any]:
+    def recur(self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Any) -> tuple[Tensor, Any]:
         """The equation. `memory` is S with n beside it, and m."""
         held, before = memory or (None, v.new_zeros(*v.shape[::2], dtype=at_least_float32(v.dtype)))
         forget, write = (self._capped(gate(x.x)) for gate in (self.forget, self.input))
-        log_decay, strength, maximum = stabilised(F.logsigmoid(forget), write, before)
+        log_decay, strength, maximum = stabilise_gates(F.logsigmoid(forget), write, before)
 
         def denominator(total: Tensor) -> Tensor:
             return torch.maximum(total.abs(), (-maximum).exp()[..., None]) + self.epsilon
 
-        o, held = normalised(
+        o, held = normalised_matrix_state(
             q,
             k * strength[..., None],
             v,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from linbench.kernels.dtypes import widened
 from linbench.kernels.matrix_state import Delta, matrix_state
-from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.linear import SharedInput
 from linbench.models.deltanet import DeltaNet, DeltaSettings
 
 
@@ -51,7 +51,7 @@ class NormalisedDeltaNet(DeltaNet):
         return heads, key_dim, value_dim + 1
 
     def recur(
-        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+        self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """To divide what is predicted is to divide the key that erases."""
         S, z = (None, None) if memory is None else (memory[..., :-1], memory[..., -1:])

@@ -83,6 +83,6 @@ class Performer(LinearAttention):
     name = "performer"
     Settings = PerformerSettings
 
-    def features(self, dim: int) -> FeatureMap:
+    def make_feature_map(self, dim: int) -> FeatureMap:
         """Known by its own."""
         return Favor(dim, self.settings.features or max(1, int(dim * math.log(dim))), self.settings)

@@ -11,7 +11,7 @@ from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.gates import ConstantDecay
 from linbench.models.blocks.init import CPU, indices
-from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
 
@@ -78,7 +78,7 @@ class RetNet(MatrixMixer):
         self.decay = ConstantDecay(torch.log1p(-lost))
 
     def recur(
-        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+        self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """The equation."""
         return matrix_state(q, k, v, log_decay=self.decay(), state=memory)

@@ -12,10 +12,15 @@ from linbench.kernels.dtypes import widened
 from linbench.kernels.matrix_state import flops_per_token, matrix_state
 from linbench.kernels.operators import without_autocast
 from linbench.models.base import LayerInfo, Rule
-from linbench.models.blocks.denominator import NormalisedMixer, NormalisedSettings, away_from_zero, normalised
+from linbench.models.blocks.denominator import (
+    NormalisedMixer,
+    NormalisedSettings,
+    keep_from_zero,
+    normalised_matrix_state,
+)
 from linbench.models.blocks.feature_maps import FeatureMap
 from linbench.models.blocks.heads import OutputNorm, QKNorm
-from linbench.models.blocks.linear import Affine, Shared
+from linbench.models.blocks.linear import Affine, SharedInput
 from linbench.models.blocks.random_features import directions
 
 
@@ -85,12 +90,12 @@ class RFA(NormalisedMixer):
         super().__init__(settings, layer)
         self.gate = Affine(layer.d_model, settings.heads) if settings.gated else None
 
-    def features(self, dim: int) -> FeatureMap:
+    def make_feature_map(self, dim: int) -> FeatureMap:
         """Known by its own."""
         return SinCos(dim, self.settings)
 
     def recur(
-        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+        self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """The equation, in either form."""
         log_decay: Tensor | None = None
@@ -99,7 +104,7 @@ class RFA(NormalisedMixer):
             log_decay, k = F.logsigmoid(gate), k * torch.sigmoid(-gate)[..., None]
         if not self.settings.normalise:
             return matrix_state(q, k, v, log_decay=log_decay, scale=1.0, state=memory)
-        return normalised(q, k, v, away_from_zero, log_decay=log_decay, state=memory)
+        return normalised_matrix_state(q, k, v, keep_from_zero, log_decay=log_decay, state=memory)
 
     def recurrence_flops(self, seq_len: int) -> float:
         """With those of the decay only where it is gated."""

@@ -14,11 +14,11 @@ from linbench.kernels.scan import flops_per_token, scan
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.convolution import INPUT_CONVOLUTION, InputConvolution
 from linbench.models.blocks.heads import CONTROLLED, FAMILIES
-from linbench.models.blocks.init import indices, orthogonal, silent
+from linbench.models.blocks.init import indices, orthogonal, zero_init
 from linbench.models.blocks.linear import Linear
 from linbench.models.blocks.norms import RMSNorm
 from linbench.models.blocks.prefix_scan import running_maximum
-from linbench.models.blocks.token_shift import TokenShift, depth, own_share, places
+from linbench.models.blocks.token_shift import TokenShift, channel_positions, layer_depth, own_token_share
 
 NOTHING = -1e38
 """The logarithm of no weight at all: it is finite, so that differences are."""
@@ -74,20 +74,20 @@ class RWKV4(Mixer):
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
-        width, (risen, left) = layer.d_model, depth(layer)
-        whole = 1 - own_share(width, left)
+        width, (risen, left) = layer.d_model, layer_depth(layer)
+        whole = 1 - own_token_share(width, left)
         mixes = {"k": whole, "v": whole - 0.3 * risen}
         gated = settings.output_gate == "sigmoid"
         if gated:
-            mixes["r"] = 1 - own_share(width, left / 2)
+            mixes["r"] = 1 - own_token_share(width, left / 2)
         self.conv = InputConvolution(width, settings.conv)
         self.shift = TokenShift(mixes) if settings.token_shift else None
-        self.receptance = silent(Linear(width, width)) if gated else None
-        self.key = silent(Linear(width, width))
-        self.value, self.output = Linear(width, width), silent(Linear(width, width))
+        self.receptance = zero_init(Linear(width, width)) if gated else None
+        self.key = zero_init(Linear(width, width))
+        self.value, self.output = Linear(width, width), zero_init(Linear(width, width))
         orthogonal(self.value, gain=1.0)
         self.norm = RMSNorm(width) if settings.output_norm == "rms" else None
-        self.time_decay = nn.Parameter(-5 + 8 * places(width) ** (0.7 + 1.3 * risen))
+        self.time_decay = nn.Parameter(-5 + 8 * channel_positions(width) ** (0.7 + 1.3 * risen))
         self.time_first = nn.Parameter(math.log(0.3) + 0.5 * ((indices(width) + 1) % 3 - 1))
 
     def forward(self, x: Tensor, state: RWKV4State | None = None, handed: Any = None) -> Out:

@@ -10,7 +10,7 @@ from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo, Out, Rule
 from linbench.models.blocks.init import indices
 from linbench.models.blocks.shift_mixer import ShiftMixer, ShiftSettings, ShiftState, Streams
-from linbench.models.blocks.token_shift import TokenShift, depth, own_share, places
+from linbench.models.blocks.token_shift import TokenShift, channel_positions, layer_depth, own_token_share
 
 
 class RWKV5Settings(ShiftSettings):
@@ -41,27 +41,29 @@ class RWKV5(ShiftMixer):
     name = "rwkv5"
     channel_mixer = "rwkv4"
     Settings = RWKV5Settings
-    letters = "rkvg"
+    stream_names = "rkvg"
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
         heads, key_dim, _ = self.memory_shape
-        width, risen = heads * key_dim, depth(layer).risen
+        width, risen = heads * key_dim, layer_depth(layer).rising
         ripple = 0.1 * ((indices(width) + 1) % 3 - 1)
-        self.time_decay = nn.Parameter((-6 + 5 * places(width) ** (0.7 + 1.3 * risen)).view(heads, key_dim))
-        self.bonus = nn.Parameter((risen * (1 - places(width)) + ripple).view(heads, key_dim))
+        self.time_decay = nn.Parameter(
+            (-6 + 5 * channel_positions(width) ** (0.7 + 1.3 * risen)).view(heads, key_dim)
+        )
+        self.bonus = nn.Parameter((risen * (1 - channel_positions(width)) + ripple).view(heads, key_dim))
 
     def token_shift(self) -> TokenShift:
         """Early channels look back, and in later layers more of them do."""
-        width, (risen, left) = self.layer.d_model, depth(self.layer)
-        half = 1 - own_share(width, left / 2)
+        width, (risen, left) = self.layer.d_model, layer_depth(self.layer)
+        half = 1 - own_token_share(width, left / 2)
         mixes = {
-            "k": 1 - own_share(width, left),
-            "v": 1 - own_share(width, left) - 0.3 * risen,
+            "k": 1 - own_token_share(width, left),
+            "v": 1 - own_token_share(width, left) - 0.3 * risen,
             "r": half,
             "g": half,
         }
-        return TokenShift(self.wanted(mixes))
+        return TokenShift(self.select_streams(mixes))
 
     def log_decay(self, streams: Streams) -> Tensor:
         """Broadcastable to [B, T, H, K], in at least float32."""
@@ -69,7 +71,7 @@ class RWKV5(ShiftMixer):
 
     def forward(self, x: Tensor, state: ShiftState | None = None, handed: Any = None) -> Out:
         """As `Mixer.forward`."""
-        seen = self.see(x, state)
+        seen = self.project_tokens(x, state)
         o, memory = matrix_state(
             seen.r,
             seen.k,

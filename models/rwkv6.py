@@ -12,7 +12,7 @@ from linbench.kernels.token_shift import token_shift_by_token
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.linear import Affine, Linear, LowRank
 from linbench.models.blocks.shift_mixer import Streams
-from linbench.models.blocks.token_shift import TokenShift, depth, own_share
+from linbench.models.blocks.token_shift import TokenShift, layer_depth, own_token_share
 from linbench.models.rwkv5 import RWKV5, RWKV5Settings
 
 
@@ -36,8 +36,8 @@ class TokenShiftByToken(TokenShift):
         for up in self.up:
             nn.init.uniform_(up.get_parameter("weight"), -0.01, 0.01)
 
-    def mixed(self, x: Tensor, last: Tensor | None) -> tuple[Tensor, ...]:
-        """As `TokenShift.mixed`."""
+    def streams(self, x: Tensor, last: Tensor | None) -> tuple[Tensor, ...]:
+        """As `TokenShift.streams`."""
         return token_shift_by_token(x, self.first, self.offset, self.mix, last, dtype=product_dtype(x))
 
     def offset(self, read: Tensor) -> list[Tensor]:
@@ -66,7 +66,7 @@ class RWKV6(RWKV5):
     families: ClassVar[tuple[str, ...]] = (*RWKV5.families, "channel_decay")
     channel_mixer = "rwkv6"
     Settings = RWKV6Settings
-    letters = "wkvrg"
+    stream_names = "wkvrg"
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
@@ -77,10 +77,10 @@ class RWKV6(RWKV5):
 
     def token_shift(self) -> TokenShift:
         """Mixes as RWKV-5 has them, and as many offsets."""
-        width, (risen, left) = self.layer.d_model, depth(self.layer)
-        whole, half = 1 - own_share(width, left), 1 - own_share(width, left / 2)
+        width, (risen, left) = self.layer.d_model, layer_depth(self.layer)
+        whole, half = 1 - own_token_share(width, left), 1 - own_token_share(width, left / 2)
         mixes = {"w": whole, "k": whole, "v": whole - 0.3 * risen, "r": half, "g": half}
-        return TokenShiftByToken(self.wanted(mixes), whole, self.settings.shift_rank)
+        return TokenShiftByToken(self.select_streams(mixes), whole, self.settings.shift_rank)
 
     def log_decay(self, streams: Streams) -> Tensor:
         """[B, T, H, K], in at least float32."""

@@ -17,7 +17,7 @@ from linbench.models.base import LayerInfo, Out, Rule
 from linbench.models.blocks.init import orthogonal
 from linbench.models.blocks.linear import LowRank
 from linbench.models.blocks.shift_mixer import ShiftMixer, ShiftSettings, ShiftState, Streams
-from linbench.models.blocks.token_shift import TokenShift, depth, own_share, places
+from linbench.models.blocks.token_shift import TokenShift, channel_positions, layer_depth, own_token_share
 
 
 class RWKV7Settings(ShiftSettings):
@@ -66,26 +66,31 @@ class RWKV7(ShiftMixer):
         "bonus": False,
         "value_residual": False,
     }
-    letters = "rwkvag"
+    stream_names = "rwkvag"
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
         heads, key_dim, value_dim = self.memory_shape
-        keys, values, d_model, rise = heads * key_dim, heads * value_dim, layer.d_model, depth(layer).risen
-        tilt, bend = places(keys) - 0.5, _bent(keys, key_dim)
-        self.w0 = _by_head(-5.5 + 6 * places(keys) ** (1 + rise**0.3) + 2.5 * bend, heads)
-        self.w = _low_rank(d_model, 2.5, keys, activation=torch.tanh)
-        self.a0 = _by_head(-0.19 + 0.3 * bend + 0.4 * tilt, heads)
-        self.a = _low_rank(d_model, 2.5, keys)
-        self.k_k = _by_head(0.71 - 0.1 * tilt, heads)
-        self.k_a = _by_head(torch.full((keys,), 1.02), heads)
-        self.r_k = _by_head(torch.full((keys,), -0.04), heads) if settings.bonus else None
+        keys, values, d_model, rise = (
+            heads * key_dim,
+            heads * value_dim,
+            layer.d_model,
+            layer_depth(layer).rising,
+        )
+        tilt, bend = channel_positions(keys) - 0.5, _signed_square_per_head(keys, key_dim)
+        self.w0 = _split_heads(-5.5 + 6 * channel_positions(keys) ** (1 + rise**0.3) + 2.5 * bend, heads)
+        self.w = _make_low_rank(d_model, 2.5, keys, activation=torch.tanh)
+        self.a0 = _split_heads(-0.19 + 0.3 * bend + 0.4 * tilt, heads)
+        self.a = _make_low_rank(d_model, 2.5, keys)
+        self.k_k = _split_heads(0.71 - 0.1 * tilt, heads)
+        self.k_a = _split_heads(torch.full((keys,), 1.02), heads)
+        self.r_k = _split_heads(torch.full((keys,), -0.04), heads) if settings.bonus else None
         self.v0, self.v = None, None
         if settings.value_residual and layer.index > 0:
-            self.v0 = _by_head(0.73 - 0.4 * (places(values) - 0.5), heads)
-            self.v = _low_rank(d_model, 1.7, values)
+            self.v0 = _split_heads(0.73 - 0.4 * (channel_positions(values) - 0.5), heads)
+            self.v = _make_low_rank(d_model, 1.7, values)
         if settings.low_rank_gate:
-            self.readout.gate = _low_rank(d_model, 5.0, values, activation=torch.sigmoid)
+            self.readout.gate = _make_low_rank(d_model, 5.0, values, activation=torch.sigmoid)
             self.readout.activation = None
         if settings.token_shift:
             self._start(layer)
@@ -104,10 +109,16 @@ class RWKV7(ShiftMixer):
 
     def token_shift(self) -> TokenShift:
         """Early channels look back, and in later layers more of them do."""
-        left, powers = depth(self.layer).left, {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2}
+        left, powers = (
+            layer_depth(self.layer).falling,
+            {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2},
+        )
         return TokenShift(
-            self.wanted(
-                {letter: 1 - own_share(self.layer.d_model, power * left) for letter, power in powers.items()}
+            self.select_streams(
+                {
+                    letter: 1 - own_token_share(self.layer.d_model, power * left)
+                    for letter, power in powers.items()
+                }
             )
         )
 
@@ -117,7 +128,7 @@ class RWKV7(ShiftMixer):
 
     def forward(self, x: Tensor, state: ShiftState | None = None, handed: Any = None) -> Out:
         """As `Mixer.forward`. The first layer hands on a `FirstValue`."""
-        streams, r, k, v, conv, shift = self.see(x, state)
+        streams, r, k, v, conv, shift = self.project_tokens(x, state)
         if self.settings.value_residual and not isinstance(handed, FirstValue):
             handed = FirstValue(v, handed)
         if self.v0 is not None and self.v is not None:
@@ -155,17 +166,17 @@ def _gate(base: Tensor, offset: Tensor) -> Tensor:
     return torch.sigmoid(base.to(wide) + offset.to(wide).view(*offset.shape[:-1], *base.shape))
 
 
-def _bent(width: int, head_dim: int) -> Tensor:
+def _signed_square_per_head(width: int, head_dim: int) -> Tensor:
     """[width]: z |z| for z from -1 to 1 across every head."""
-    z = 2 * places(head_dim) - 1
+    z = 2 * channel_positions(head_dim) - 1
     return (z * z.abs()).repeat(width // head_dim)
 
 
-def _by_head(vector: Tensor, heads: int) -> nn.Parameter:
+def _split_heads(vector: Tensor, heads: int) -> nn.Parameter:
     return nn.Parameter(vector.view(heads, -1).clone())
 
 
-def _low_rank(d_model: int, factor: float, outputs: int, activation: Any = None) -> LowRank:
+def _make_low_rank(d_model: int, factor: float, outputs: int, activation: Any = None) -> LowRank:
     """Of a rank that grows with the root of the width, in steps of 32; it is silent at first."""
     rank = max(32, 32 * round(factor * d_model**0.5 / 32))
     made = LowRank(d_model, rank, outputs, activation=activation)

@@ -12,7 +12,7 @@ from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.convolution import INPUT_CONVOLUTION, InputConvolution
 from linbench.models.blocks.diagonal_ssm import Frequencies, Modes
 from linbench.models.blocks.heads import FAMILIES
-from linbench.models.blocks.init import silent
+from linbench.models.blocks.init import zero_init
 from linbench.models.blocks.linear import Affine
 from linbench.models.blocks.norms import RMSNorm
 
@@ -77,7 +77,7 @@ class S4D(Mixer):
         self.skip = nn.Parameter(torch.randn(width)) if settings.skip else None
         self.norm = RMSNorm(width) if settings.output_norm == "rms" else None
         self.gated = settings.output == "glu"
-        self.linear = silent(Affine(width, 2 * width if self.gated else width, bias=self.gated))
+        self.linear = zero_init(Affine(width, 2 * width if self.gated else width, bias=self.gated))
         if self.gated:
             nn.init.zeros_(self.linear.bias)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.blocks.feature_maps import FeatureMapName
 from linbench.models.blocks.heads import OUTPUT_NORM, OutputNorm, QKNorm
-from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
 
@@ -52,7 +52,7 @@ class TransNormer(MatrixMixer):
     controlled: ClassVar[dict[str, Any] | None] = {**(MatrixMixer.controlled or {}), "value_swish": False}
 
     def recur(
-        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+        self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """The equation, but for the norm and the gate."""
         return matrix_state(q, k, F.silu(v) if self.settings.value_swish else v, state=memory)

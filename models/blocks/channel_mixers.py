@@ -9,15 +9,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linbench.models.base import LayerInfo
-from linbench.models.blocks.init import orthogonal, silent
+from linbench.models.blocks.init import orthogonal, zero_init
 from linbench.models.blocks.linear import Linear
-from linbench.models.blocks.token_shift import TokenShift, depth, own_share
+from linbench.models.blocks.token_shift import TokenShift, layer_depth, own_token_share
 
 
 class ChannelMixer(nn.Module, ABC):
     """From [B, T, D] to [B, T, D]. One with a token shift carries the last token."""
 
-    shifted = False
+    has_shift = False
 
     @abstractmethod
     def forward(self, x: Tensor, last: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
@@ -33,7 +33,7 @@ class SwiGLU(ChannelMixer):
         super().__init__()
         hidden = width or 8 * -(-layer.d_model // 3)
         self.up = Linear(layer.d_model, 2 * hidden)
-        self.down = silent(Linear(hidden, layer.d_model))
+        self.down = zero_init(Linear(hidden, layer.d_model))
 
     def forward(self, x: Tensor, last: Tensor | None = None) -> tuple[Tensor, None]:
         """As `ChannelMixer.forward`, without a shift."""
@@ -56,11 +56,11 @@ class SquaredReLU(ChannelMixer):
     """sigmoid(W_r x_r) * W_v relu(W_k x_k)^2, 4 D wide; x_r and x_k are mixtures of a token and the one
     before. RWKV, arXiv:2305.13048.
 
-    Channel i takes (i / D)^(left^steepness) from the token itself, where `left` falls from 1 at the first
+    Channel i takes (i / D)^(left^steepness) from the token itself, where `falling` falls from 1 at the first
     layer to 1 / L at the last. W_v and W_r start at zero. RWKV-7 (arXiv:2503.14456) has no receptance W_r.
     """
 
-    shifted = True
+    has_shift = True
 
     def __init__(
         self,
@@ -73,10 +73,10 @@ class SquaredReLU(ChannelMixer):
     ) -> None:
         super().__init__()
         hidden = width or 4 * layer.d_model
-        mix = 1 - own_share(layer.d_model, depth(layer).left ** steepness)
+        mix = 1 - own_token_share(layer.d_model, layer_depth(layer).falling ** steepness)
         self.shift = TokenShift({"k": mix, "r": mix} if receptance else {"k": mix})
-        self.key, self.value = Linear(layer.d_model, hidden), silent(Linear(hidden, layer.d_model))
-        self.receptance = silent(Linear(layer.d_model, layer.d_model)) if receptance else None
+        self.key, self.value = Linear(layer.d_model, hidden), zero_init(Linear(hidden, layer.d_model))
+        self.receptance = zero_init(Linear(layer.d_model, layer.d_model)) if receptance else None
         if orthogonal_keys:
             orthogonal(self.key, gain=(hidden / layer.d_model) ** 0.5)
 

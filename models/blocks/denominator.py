@@ -46,7 +46,7 @@ class NormalisedMixer(MatrixMixer):
         return heads, key_dim, value_dim + self.settings.normalise
 
 
-def normalised(
+def normalised_matrix_state(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -77,6 +77,6 @@ def normalised(
     return (o[..., :-1] / denominator(o[..., -1:])).to(v.dtype), state
 
 
-def away_from_zero(x: Tensor, least: float = 1e-3) -> Tensor:
+def keep_from_zero(x: Tensor, least: float = 1e-3) -> Tensor:
     """x, of at least this size and with its sign: a denominator that may have either."""
     return torch.where(x.abs() < least, torch.where(x < 0, -least, least), x)

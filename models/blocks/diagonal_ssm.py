@@ -114,7 +114,7 @@ class Modes(nn.Module):
         if self.discretisation == "bilinear":
             write = step / torch.complex(1 + step * decay / 2, -step * frequency / 2)
         else:
-            write = _held(step, decay, frequency, powers[:, 1])
+            write = _zero_order_hold(step, decay, frequency, powers[:, 1])
         return Filter(powers, write, torch.view_as_complex(read))
 
     def init_state(self, batch: int) -> Tensor:
@@ -139,7 +139,7 @@ def _bilinear(decay: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
     return -torch.where(lost < 0.5, slow, fast) / 2, torch.atan2(half, ahead) + torch.atan2(half, behind)
 
 
-def _held(step: Tensor, decay: Tensor, frequency: Tensor, kept: Tensor) -> Tensor:
+def _zero_order_hold(step: Tensor, decay: Tensor, frequency: Tensor, kept: Tensor) -> Tensor:
     """Return (e^{d l} - 1) / l of modes l = -decay + i frequency, given e^{d l}; a series where d l is
     small."""
     inverse = torch.complex(-decay, -frequency) / (decay.square() + frequency.square())  # of l

@@ -32,7 +32,7 @@ class Projection(nn.Linear):
             return super().forward(inputs.to(self.weight.dtype))
 
 
-class Decoder(nn.Module):
+class CodeDecoder(nn.Module):
     """What a code says of each place: to the code come the sines and cosines of the place, then twice norm,
     linear, GELU.
 
@@ -58,7 +58,7 @@ class Decoder(nn.Module):
         return decoded
 
 
-def reader(io: IO, width: int) -> nn.Module:
+def make_embedding(io: IO, width: int) -> nn.Module:
     """What makes vectors of a task's inputs."""
     if io.vocab_in is not None:
         return Embedding(io.vocab_in, width)
@@ -66,14 +66,14 @@ def reader(io: IO, width: int) -> nn.Module:
     return Projection(io.d_in, width, bias=False)
 
 
-def head(io: IO, width: int) -> nn.Linear:
+def make_head(io: IO, width: int) -> nn.Linear:
     """What makes logits, or the vectors themselves, of a model's last vectors."""
     size = io.vocab_out if io.vocab_out is not None else io.d_out
     assert size is not None
     return nn.Linear(width, size, bias=False)
 
 
-def loss(hidden: Tensor, head: nn.Linear, targets: Tensor) -> Tensor:
+def head_loss(hidden: Tensor, head: nn.Linear, targets: Tensor) -> Tensor:
     """Of hidden [B, N, D]: mean negative log-likelihood of ids [B, N], for which the logits are never all
     there at once; mean squared error of vectors [B, N, d_out]."""
     if targets.dim() == 2:

@@ -69,11 +69,11 @@ class LearnedMap(FeatureMap):
     def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """As `FeatureMap`."""
         of_q, of_k = self.weight.unbind()
-        return self.made([F.linear(q, w) for w in of_q.unbind()]), self.made(
+        return self.combine([F.linear(q, w) for w in of_q.unbind()]), self.combine(
             [F.linear(k, w) for w in of_k.unbind()]
         )
 
-    def made(self, products: list[Tensor]) -> Tensor:
+    def combine(self, products: list[Tensor]) -> Tensor:
         """[..., K], for each matrix, -> [..., width]."""
         raise NotImplementedError
 
@@ -86,8 +86,8 @@ class Hedgehog(LearnedMap):
         with torch.no_grad():
             self.weight.copy_(torch.eye(dim))
 
-    def made(self, products: list[Tensor]) -> Tensor:
-        """As `LearnedMap.made`."""
+    def combine(self, products: list[Tensor]) -> Tensor:
+        """As `LearnedMap.combine`."""
         both = torch.cat([2 * products[0], -2 * products[0]], dim=-1)
         return widened(both).softmax(dim=-1)
 
@@ -98,8 +98,8 @@ class T2R(LearnedMap):
     def __init__(self, dim: int) -> None:
         super().__init__(dim, dim, positive=True)
 
-    def made(self, products: list[Tensor]) -> Tensor:
-        """As `LearnedMap.made`."""
+    def combine(self, products: list[Tensor]) -> Tensor:
+        """As `LearnedMap.combine`."""
         return F.relu(products[0])
 
 
@@ -109,8 +109,8 @@ class Hadamard(LearnedMap):
     def __init__(self, dim: int) -> None:
         super().__init__(dim, dim, positive=False, count=2)
 
-    def made(self, products: list[Tensor]) -> Tensor:
-        """As `LearnedMap.made`."""
+    def combine(self, products: list[Tensor]) -> Tensor:
+        """As `LearnedMap.combine`."""
         return products[0] * products[1]
 
 

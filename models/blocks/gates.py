@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from linbench.kernels.decay_gate import decay_gate
 from linbench.kernels.dtypes import widened
 from linbench.models.blocks.init import CPU
-from linbench.models.blocks.linear import Affine, Linear, LowRank, Shared
+from linbench.models.blocks.linear import Affine, Linear, LowRank, SharedInput
 
 
 class ScalarDecay(nn.Module):
@@ -24,20 +24,20 @@ class ScalarDecay(nn.Module):
     def __init__(self, d_model: int, heads: int) -> None:
         super().__init__()
         self.project = Linear(d_model, heads)
-        self.A_log = nn.Parameter(drawn_rates(heads))
-        self.dt_bias = nn.Parameter(drawn_steps(heads))
+        self.A_log = nn.Parameter(init_a_log(heads))
+        self.dt_bias = nn.Parameter(init_dt_bias(heads))
 
-    def forward(self, x: Tensor | Shared) -> Tensor:
+    def forward(self, x: Tensor | SharedInput) -> Tensor:
         """x [B, T, D] -> log decay [B, T, H] <= 0, in at least float32."""
         return decay_gate(self.project(x), self.A_log, self.dt_bias)
 
 
-def drawn_rates(count: int) -> Tensor:
+def init_a_log(count: int) -> Tensor:
     """[count] A_log with A ~ U(1, 16), in strata."""
     return (1 + 15 * _stratified(count)).log()
 
 
-def drawn_steps(count: int) -> Tensor:
+def init_dt_bias(count: int) -> Tensor:
     """[count] dt_bias with softplus(dt_bias) log-uniform in (0.001, 0.1), at least 1e-4, in strata."""
     low, high = math.log(0.001), math.log(0.1)
     dt = (low + (high - low) * _stratified(count)).exp().clamp(min=1e-4)
@@ -58,7 +58,7 @@ class WriteStrength(nn.Module):
         self.project = Linear(d_model, heads)
         self.largest = 2.0 if neg_eigval else 1.0
 
-    def forward(self, x: Tensor | Shared) -> Tensor:
+    def forward(self, x: Tensor | SharedInput) -> Tensor:
         """x [B, T, D] -> beta [B, T, H]."""
         return self.largest * torch.sigmoid(self.project(x))
 
@@ -94,7 +94,7 @@ class LowRankDecay(nn.Module):
         self.project = LowRank(d_model, rank, heads * key_dim, bias=True)
         nn.init.constant_(self.project.up.bias, bias)
 
-    def forward(self, x: Tensor | Shared) -> Tensor:
+    def forward(self, x: Tensor | SharedInput) -> Tensor:
         """x [B, T, D] -> log decay [B, T, H, K] <= 0, in at least float32."""
         logits = self.project(x).unflatten(-1, (self.heads, -1))
         return F.logsigmoid(widened(logits)) / self.divisor
@@ -104,7 +104,7 @@ class StepDecay(ScalarDecay):
     """`ScalarDecay` whose step softplus(W x_t + dt_bias) is asked for, too: Mamba-2's own use, where it also
     scales what is written."""
 
-    def with_step(self, x: Tensor | Shared) -> tuple[Tensor, Tensor]:
+    def with_step(self, x: Tensor | SharedInput) -> tuple[Tensor, Tensor]:
         """x [B, T, D] -> log decay and step [B, T, H], in at least float32."""
         step = self.project(x)
         step = F.softplus(widened(step) + self.dt_bias)
@@ -123,7 +123,7 @@ class UniformDecay(nn.Module):
         with torch.no_grad():
             self.project.bias.copy_(torch.empty(heads * dim, device=CPU).uniform_(edge, 1 - edge).logit())
 
-    def forward(self, x: Tensor | Shared) -> Tensor:
+    def forward(self, x: Tensor | SharedInput) -> Tensor:
         """x [B, T, D] -> log decay [B, T, H, dim] <= 0, in at least float32."""
-        logits = self.project(x.x if isinstance(x, Shared) else x).unflatten(-1, (self.heads, -1))
+        logits = self.project(x.x if isinstance(x, SharedInput) else x).unflatten(-1, (self.heads, -1))
         return F.logsigmoid(widened(logits))

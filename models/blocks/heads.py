@@ -16,8 +16,8 @@ from linbench.kernels.norms import ACTIVATIONS, Activation, l2_norm
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.feature_maps import FeatureMap, FeatureMapName, feature_map
-from linbench.models.blocks.init import silent
-from linbench.models.blocks.linear import Linear, LowRank, Shared, linear
+from linbench.models.blocks.init import zero_init
+from linbench.models.blocks.linear import Linear, LowRank, SharedInput, linear
 from linbench.models.blocks.norms import GroupRMSNorm, HeadLayerNorm, RMSNorm, l1_norm
 
 QKNorm = Literal["none", "l1", "l2", "rms"]
@@ -111,9 +111,9 @@ def inner_width(expand: float, d_model: int) -> int:
     return int(width)
 
 
-def shared(x: Tensor, mixer: nn.Module, readout: "Readout") -> Shared:
+def share_input(x: Tensor, mixer: nn.Module, readout: "Readout") -> SharedInput:
     """A mixer's input, for all its maps but the last to read."""
-    return Shared(
+    return SharedInput(
         x, [each for each in mixer.modules() if isinstance(each, Linear) and each is not readout.linear]
     )
 
@@ -133,7 +133,7 @@ class HeadProjection(nn.Module):
         settings: HeadSettings,
         layer: LayerInfo,
         *,
-        features: Callable[[int], FeatureMap] | None = None,
+        make_feature_map: Callable[[int], FeatureMap] | None = None,
         key_heads: int | None = None,
         steps: int = 1,
         conv_bias: bool = False,
@@ -152,15 +152,17 @@ class HeadProjection(nn.Module):
         )
         l2_heads = (sum(self.widths[:2]), self.head_dim) if fused else None
         channels = sum(self.widths)
-        self.activates_v = bool(settings.conv) and settings.qk_activation == "none"
+        self.silu_on_v = bool(settings.conv) and settings.qk_activation == "none"
         self.conv: ShortConvolution | None = None
         if settings.conv:
-            silu: Literal["silu"] | None = None if self.activates_v else "silu"
+            silu: Literal["silu"] | None = None if self.silu_on_v else "silu"
             self.conv = ShortConvolution(
                 channels, settings.conv, activation=silu, l2_heads=l2_heads, parts=self.widths, bias=conv_bias
             )
         self.feature_map = (
-            feature_map(settings.feature_map, self.head_dim) if features is None else features(self.head_dim)
+            feature_map(settings.feature_map, self.head_dim)
+            if make_feature_map is None
+            else make_feature_map(self.head_dim)
         )
         self.key_dim = self.feature_map.width
         if settings.qk_norm == "l1" and not self.feature_map.positive:
@@ -179,16 +181,16 @@ class HeadProjection(nn.Module):
         self.q_norm, self.k_norm = norm(), norm()
 
     def forward(
-        self, x: Tensor | Shared | tuple[Tensor, ...], conv: Tensor | None
+        self, x: Tensor | SharedInput | tuple[Tensor, ...], conv: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """x [B, T, D], or what each of q, k and v is made of, and what the convolution remembers -> q, k, v
         and what it remembers now."""
-        q, k, v, conv = self.convolved(x, conv)
+        q, k, v, conv = self.project_and_convolve(x, conv)
         q, k = self.feature_map(q, k)
         return self.q_norm(q), self.k_norm(k), v, conv
 
-    def convolved(
-        self, x: Tensor | Shared | tuple[Tensor, ...], conv: Tensor | None
+    def project_and_convolve(
+        self, x: Tensor | SharedInput | tuple[Tensor, ...], conv: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """As `forward`, before the feature map and the norm that does not come with the convolution."""
         parts: tuple[Any, ...]
@@ -205,7 +207,7 @@ class HeadProjection(nn.Module):
             part.unflatten(-1, (-1, dim))
             for part, dim in zip(parts, (self.head_dim, self.head_dim, self.value_dim), strict=True)
         )
-        if self.activates_v:
+        if self.silu_on_v:
             v = F.silu(v)
         if self.steps > 1:
             k, v = (each.unflatten(2, (self.steps, -1)).flatten(1, 2) for each in (k, v))
@@ -250,7 +252,7 @@ class Readout(nn.Module):
             "layer": lambda: HeadLayerNorm(settings.heads, value_dim, eps),
         }
         self.norm = norms[settings.output_norm]()
-        self.together = isinstance(self.norm, GroupRMSNorm) or settings.output_norm == "rms_all"
+        self.joined_heads = isinstance(self.norm, GroupRMSNorm) or settings.output_norm == "rms_all"
         self.gate: Linear | LowRank | None = None
         if settings.output_gate != "none":
             self.gate = (
@@ -259,17 +261,17 @@ class Readout(nn.Module):
                 else LowRank(layer.d_model, gate_rank, width)
             )
         self.activation: Activation | None = None if settings.output_gate == "none" else settings.output_gate
-        self.linear = silent(Linear(width, layer.d_model))
+        self.linear = zero_init(Linear(width, layer.d_model))
 
-    def forward(self, o: Tensor, x: Tensor | Shared, added: Tensor | None = None) -> Tensor:
+    def forward(self, o: Tensor, x: Tensor | SharedInput, added: Tensor | None = None) -> Tensor:
         """`x` [B, T, D] is the layer's input, from which the gate is computed; `added`, shaped as o, comes
         between norm and gate."""
-        return self.mapped(o, None if self.gate is None else self.gate(x), added)
+        return self.norm_gate_project(o, None if self.gate is None else self.gate(x), added)
 
-    def mapped(self, o: Tensor, gate: Tensor | None = None, added: Tensor | None = None) -> Tensor:
+    def norm_gate_project(self, o: Tensor, gate: Tensor | None = None, added: Tensor | None = None) -> Tensor:
         """As `forward`, with a gate [B, T, H V] as it comes from its map; without an activation it is a
         factor as it is."""
-        o = o.flatten(-2) if self.together else o
+        o = o.flatten(-2) if self.joined_heads else o
         gate = None if gate is None else gate.view(o.shape)
         if added is None and self.norm is not None and (gate is None or self.activation is not None):
             o = self.norm(o, gate, None if gate is None else self.activation)
@@ -278,5 +280,5 @@ class Readout(nn.Module):
             o = o if added is None else o + added.reshape(o.shape)
             if gate is not None:
                 o = o * (gate if self.activation is None else ACTIVATIONS[self.activation](gate))
-        y: Tensor = self.linear(o if self.together else o.flatten(-2))
+        y: Tensor = self.linear(o if self.joined_heads else o.flatten(-2))
         return y

@@ -17,7 +17,7 @@ def indices(count: int) -> Tensor:
     return torch.arange(count, device=CPU)
 
 
-def silent(linear: Kind) -> Kind:
+def zero_init(linear: Kind) -> Kind:
     """The same layer with weights of zero: a residual branch that ends in it adds nothing at first.
 
     Small recall models leave their initial plateau several times sooner this way (docs/decisions/0002).

@@ -16,23 +16,23 @@ NARROW = 16
 
 
 class Linear(nn.Linear):
-    """W x, W [O, D]. Of what several maps read a `Shared` is given, which knows what each makes of it."""
+    """W x, W [O, D]. Of what several maps read a `SharedInput` is given, which knows what each makes of it."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(inputs, outputs, bias=False)
 
-    def forward(self, x: "Tensor | Shared") -> Tensor:
+    def forward(self, x: "Tensor | SharedInput") -> Tensor:
         """[..., D] -> [..., O]."""
-        return x.through(self) if isinstance(x, Shared) else linear(x, [self.weight])[0]
+        return x.project(self) if isinstance(x, SharedInput) else linear(x, [self.weight])[0]
 
 
 class Affine(nn.Linear):
-    """W x + b, W [O, D], b [O]. It reads no `Shared`."""
+    """W x + b, W [O, D], b [O]. It reads no `SharedInput`."""
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., O]."""
         # for one model a library cuts the gradient's sums itself, and adds b on its way
-        if not (_worth(x) and stacked()):
+        if not (_runs_on_gpu(x) and stacked()):
             return super().forward(x)
         y = linear(x, [self.weight])[0]
         return y if self.bias is None else y + self.bias.to(y.dtype)
@@ -55,30 +55,32 @@ class LowRank(nn.Module):
         self.up = Affine(rank, outputs, bias=bias)
         self.activation = activation
 
-    def forward(self, x: "Tensor | Shared") -> Tensor:
+    def forward(self, x: "Tensor | SharedInput") -> Tensor:
         """[..., D] -> [..., O]."""
         low = self.down(x)
         y: Tensor = self.up(low if self.activation is None else self.activation(low))
         return y
 
 
-class Shared:
+class SharedInput:
     """An input [..., D] of several maps: all are computed when the first is asked for."""
 
     def __init__(self, x: Tensor, maps: Sequence[Linear]) -> None:
         self.x, self.maps = x, list(maps)
-        self.made: dict[Linear, Tensor] = {}
+        self.outputs: dict[Linear, Tensor] = {}
 
-    def through(self, one: Linear) -> Tensor:
+    def project(self, one: Linear) -> Tensor:
         """What a map makes of it: [..., O]."""
-        if not self.made:
-            self.made = dict(zip(self.maps, linear(self.x, [each.weight for each in self.maps]), strict=True))
-        return self.made[one]
+        if not self.outputs:
+            self.outputs = dict(
+                zip(self.maps, linear(self.x, [each.weight for each in self.maps]), strict=True)
+            )
+        return self.outputs[one]
 
 
 def linear(x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
     """W_i x for each of weights [O_i, D]: x [..., D] -> [..., O_i]. Under torch.autocast in its dtype."""
-    if not _worth(x):
+    if not _runs_on_gpu(x):
         return [F.linear(x, weight) for weight in weights]
     narrow = [i for i, weight in enumerate(weights) if weight.shape[0] < NARROW]
     wide = [weight for i, weight in enumerate(weights) if i not in narrow]
@@ -97,7 +99,7 @@ def linear(x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
     return [y.unflatten(0, x.shape[:-1]) for y in made]
 
 
-def _worth(x: Tensor) -> bool:
+def _runs_on_gpu(x: Tensor) -> bool:
     """On a CPU it is not."""
     return x.is_cuda
 

@@ -14,8 +14,15 @@ from linbench.kernels.matrix_state import flops_per_token
 from linbench.kernels.rotary import rotate
 from linbench.models.base import LayerInfo, Mixer, Out, StateSize
 from linbench.models.blocks.feature_maps import FeatureMap, feature_map
-from linbench.models.blocks.heads import CONTROLLED, FAMILIES, HeadProjection, HeadSettings, Readout, shared
-from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.heads import (
+    CONTROLLED,
+    FAMILIES,
+    HeadProjection,
+    HeadSettings,
+    Readout,
+    share_input,
+)
+from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.positions import angles
 
 
@@ -47,29 +54,29 @@ class MatrixMixer(Mixer):
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
-        self.project = self.projection()
-        self.readout = self.reading()
+        self.project = self.make_projection()
+        self.readout = self.make_readout()
         if settings.positions == "rope" and self.project.key_dim % 2:
             raise UserError(
                 f"model.positions = rope needs an even key dimension, not {self.project.key_dim}; choose"
                 " other heads or head_dim."
             )
 
-    def projection(self) -> HeadProjection:
+    def make_projection(self) -> HeadProjection:
         """What makes q, k and v, for a variant to replace."""
-        return HeadProjection(self.settings, self.layer, features=self.features)
+        return HeadProjection(self.settings, self.layer, make_feature_map=self.make_feature_map)
 
-    def reading(self) -> Readout:
+    def make_readout(self) -> Readout:
         """What makes the layer's output of the heads', for a variant to replace."""
         return Readout(self.settings, self.layer)
 
-    def features(self, dim: int) -> FeatureMap:
+    def make_feature_map(self, dim: int) -> FeatureMap:
         """The feature map for heads of width `dim`, for a variant to replace that is known by its own."""
         return feature_map(self.settings.feature_map, dim)
 
     @abstractmethod
     def recur(
-        self, x: Shared, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
+        self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """x, the layer's input [B, T, D] for gates to read, q, k [B, T, Hk, K], v [B, T, H, V], memory [B, H,
         K, V] -> o [B, T, H, V], memory. With several steps per token k and v are [B, steps T, ...]."""
@@ -81,7 +88,7 @@ class MatrixMixer(Mixer):
 
     def forward(self, x: Tensor, state: MatrixState | None = None, handed: Any = None) -> Out:
         """As `Mixer.forward`."""
-        given = shared(x, self, self.readout)
+        given = share_input(x, self, self.readout)
         q, k, v, conv = self.project(given, state and state.conv)
         seen = state.seen if state is not None else None
         if self.settings.positions == "rope":

@@ -16,15 +16,15 @@ NARROW = 128
 
 def running_sum(x: Tensor) -> Tensor:
     """x_1 + ... + x_t of x [B, T, D]."""
-    return _running(x, lambda part, dim: part.cumsum(dim), torch.add, nothing=0.0)
+    return _scan_in_chunks(x, lambda part, dim: part.cumsum(dim), torch.add, nothing=0.0)
 
 
 def running_maximum(x: Tensor) -> Tensor:
     """max(x_1, ..., x_t) of x [B, T, D]."""
-    return _running(x, lambda part, dim: part.cummax(dim).values, torch.maximum, nothing=float("-inf"))
+    return _scan_in_chunks(x, lambda part, dim: part.cummax(dim).values, torch.maximum, nothing=float("-inf"))
 
 
-def _running(
+def _scan_in_chunks(
     x: Tensor,
     along: Callable[[Tensor, int], Tensor],
     joined: Callable[[Tensor, Tensor], Tensor],

@@ -18,9 +18,9 @@ from linbench.models.blocks.heads import (
     HeadSettings,
     OutputNorm,
     Readout,
-    shared,
+    share_input,
 )
-from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.token_shift import TokenShift
 
 
@@ -48,11 +48,11 @@ class ShiftState(NamedTuple):
     shift: Tensor | None
 
 
-Streams = Mapping[str, Tensor | Shared]
+Streams = Mapping[str, Tensor | SharedInput]
 """What each map reads [B, T, D], by the map's letter: r, k, v and those of the gates."""
 
 
-class Seen(NamedTuple):
+class Tokens(NamedTuple):
     """Of some tokens: the streams, r and k [B, T, H, K], v [B, T, H, V], and the parts of the state that are
     not memory."""
 
@@ -72,7 +72,7 @@ class ShiftMixer(Mixer):
     generation = "gates and decay"
     Settings: ClassVar[type[ShiftSettings]] = ShiftSettings
     controlled: ClassVar[dict[str, Any] | None] = {**CONTROLLED, "token_shift": False}
-    letters: ClassVar[str]
+    stream_names: ClassVar[str]
     """Of the streams."""
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
@@ -83,10 +83,10 @@ class ShiftMixer(Mixer):
 
     @abstractmethod
     def token_shift(self) -> TokenShift:
-        """With a stream for each of `letters`."""
+        """With a stream for each of `stream_names`."""
 
-    def wanted(self, mixes: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Those of `letters`, without the gate's where there is none to read it."""
+    def select_streams(self, mixes: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Those of `stream_names`, without the gate's where there is none to read it."""
         gated = self.settings.output_gate != "none" or getattr(self.settings, "low_rank_gate", False)
         return {letter: mix for letter, mix in mixes.items() if gated or letter != "g"}
 
@@ -95,16 +95,16 @@ class ShiftMixer(Mixer):
         """H, K, V of the memory."""
         return self.project.heads, self.project.key_dim, self.project.value_dim
 
-    def see(self, x: Tensor, state: ShiftState | None) -> Seen:
+    def project_tokens(self, x: Tensor, state: ShiftState | None) -> Tokens:
         """x [B, T, D] after `state`, up to the recurrence."""
         conv = state and state.conv
         if self.shift is None:
-            given = shared(x, self, self.readout)
+            given = share_input(x, self, self.readout)
             r, k, v, conv = self.project(given, conv)
-            return Seen(dict.fromkeys(self.letters, given), r, k, v, conv, None)
+            return Tokens(dict.fromkeys(self.stream_names, given), r, k, v, conv, None)
         streams, last = self.shift(x, state and state.shift)
         r, k, v, conv = self.project(tuple(streams[letter] for letter in "rkv"), conv)
-        return Seen(streams, r, k, v, conv, last)
+        return Tokens(streams, r, k, v, conv, last)
 
     def init_state(self, batch: int, *, capacity: int) -> ShiftState:
         """Zeros; the size does not depend on `capacity`."""

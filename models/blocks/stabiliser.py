@@ -10,7 +10,7 @@ from linbench.kernels.decays import bounded_for_scores
 from linbench.models.blocks.prefix_scan import running_maximum, running_sum
 
 
-class Stabilised(NamedTuple):
+class StabilisedGates(NamedTuple):
     """What a memory divided by e^m forgets by, log_decay <= 0, and writes with, strength <= 1, and m itself:
     [B, T, H]."""
 
@@ -19,7 +19,7 @@ class Stabilised(NamedTuple):
     maximum: Tensor
 
 
-def stabilised(log_forget: Tensor, log_input: Tensor, before: Tensor) -> Stabilised:
+def stabilise_gates(log_forget: Tensor, log_input: Tensor, before: Tensor) -> StabilisedGates:
     """m_t = max(log f_t + m_{t-1}, log i_t); log_decay = log f_t + m_{t-1} - m_t, strength = i_t / e^{m_t}.
     arXiv:2405.04517.
 
@@ -37,4 +37,4 @@ def stabilised(log_forget: Tensor, log_input: Tensor, before: Tensor) -> Stabili
     fallen = torch.cat([start.detach(), maximum[:, :-1]], dim=1) - maximum
     fallen = torch.minimum(fallen, -forget.detach())  # but for rounding it is: nothing grows
     made = forget + fallen, (write - maximum).exp(), maximum
-    return Stabilised(*(x.to(log_forget.dtype) for x in made))
+    return StabilisedGates(*(x.to(log_forget.dtype) for x in made))

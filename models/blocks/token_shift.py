@@ -14,24 +14,24 @@ from linbench.models.blocks.init import indices
 
 
 class Depth(NamedTuple):
-    """Where a layer lies among L: `risen` goes from 0 at the first to 1 at the last, `left` from 1 at the
+    """Where a layer lies among L: `rising` goes from 0 at the first to 1 at the last, `falling` from 1 at the
     first to 1 / L at the last."""
 
-    risen: float
-    left: float
+    rising: float
+    falling: float
 
 
-def depth(layer: LayerInfo) -> Depth:
+def layer_depth(layer: LayerInfo) -> Depth:
     """Of a layer; a single one is the first."""
     return Depth(layer.index / max(1, layer.count - 1), 1 - layer.index / layer.count)
 
 
-def places(width: int) -> Tensor:
+def channel_positions(width: int) -> Tensor:
     """[width] from 0 at the first channel to 1 at the last; a single one is the first."""
     return indices(width) / max(1, width - 1)
 
 
-def own_share(width: int, power: float) -> Tensor:
+def own_token_share(width: int, power: float) -> Tensor:
     """[width] (i / width)^power: how much of channel i RWKV takes from the token itself at first, all the
     rest from the one before."""
     return (indices(width) / width) ** power
@@ -52,8 +52,8 @@ class TokenShift(nn.Module):
     def forward(self, x: Tensor, last: Tensor | None) -> tuple[dict[str, Tensor], Tensor]:
         """x [B, T, D] after `last` [B, D] (None: zeros) -> each stream [B, T, D] by name, and the last
         token."""
-        return dict(zip(self.names, self.mixed(x, last), strict=True)), x[:, -1].clone()
+        return dict(zip(self.names, self.streams(x, last), strict=True)), x[:, -1].clone()
 
-    def mixed(self, x: Tensor, last: Tensor | None) -> tuple[Tensor, ...]:
+    def streams(self, x: Tensor, last: Tensor | None) -> tuple[Tensor, ...]:
         """The streams in their order."""
         return token_shift(x, self.mix, last, dtype=product_dtype(x))

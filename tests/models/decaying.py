@@ -57,7 +57,7 @@ def normed(o: Tensor, weight: Tensor) -> Tensor:
 
 def gated(mixer: Mixer, o: Tensor, x: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
     """The norm of o per head or over all, the gate, and the way back to the stream."""
-    o = normed(o.flatten(-2) if mixer.readout.together else o, mixer.readout.norm.weight)
+    o = normed(o.flatten(-2) if mixer.readout.joined_heads else o, mixer.readout.norm.weight)
     gate = activation(x @ mixer.readout.gate.weight.T)
     return (o.flatten(2) * gate) @ mixer.readout.linear.weight.T
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo, Mixer
-from linbench.models.blocks.heads import shared
-from linbench.models.blocks.linear import Shared
+from linbench.models.blocks.heads import share_input
+from linbench.models.blocks.linear import SharedInput
 from linbench.models.comba import Comba
 from linbench.models.deltanet import DeltaNet
 from linbench.models.deltaproduct import DeltaProduct
@@ -24,7 +24,7 @@ from linbench.models.normalised_deltanet import NormalisedDeltaNet
 from tests.models.building import HEADS, B, D, Error, Randomise, build
 
 T = 70
-Inside = tuple[Shared, Tensor, Tensor, Tensor, Tensor, Tensor]
+Inside = tuple[SharedInput, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def x(generator: torch.Generator) -> Tensor:
 
 def inside(mixer: Any, x: Tensor) -> Inside:
     """The input, q, k and v as the recurrence has them, and what it makes of them: o and the memory."""
-    given = shared(x, mixer, mixer.readout)
+    given = share_input(x, mixer, mixer.readout)
     q, k, v, _ = mixer.project(given, None)
     return given, q, k, v, *mixer.recur(given, q, k, v, None)
 
@@ -120,16 +120,16 @@ def test_kda_starts_with_a_median_half_life_of_about_ten_tokens_and_safe_keeps_a
         torch.manual_seed(0)
         decay, safe = ChannelDecay(4, 2, 64, 64, safe=False), ChannelDecay(4, 2, 64, 64, safe=True)
     zeros = torch.zeros(1, 1, 4)
-    log_decay = decay(Shared(zeros, [decay.project.down]))
+    log_decay = decay(SharedInput(zeros, [decay.project.down]))
     assert log_decay.shape == (1, 1, 64, 64)
     assert 8 < (math.log(0.5) / log_decay).median() < 13
     assert log_decay.std(dim=-1).min() > 1e-3
     assert not safe.A_log.any()
-    assert safe(Shared(zeros, [safe.project.down])).flatten().tolist() == pytest.approx(
+    assert safe(SharedInput(zeros, [safe.project.down])).flatten().tolist() == pytest.approx(
         (-5 * torch.sigmoid(safe.dt_bias)).tolist()
     )
     safe.dt_bias.fill_(1e3)
-    assert (safe(Shared(zeros, [safe.project.down])) == -5).all()
+    assert (safe(SharedInput(zeros, [safe.project.down])) == -5).all()
 
 
 @torch.no_grad()
@@ -142,7 +142,9 @@ def test_beta_starts_around_a_half_of_the_largest_as_a_torch_layer_without_bias_
 ) -> None:
     width, largest = 256, 2 if neg_eigval else 1
     mixer = build(cls, LayerInfo(0, 2, width), heads=16, neg_eigval=neg_eigval)
-    given = shared(torch.randn(1, 500, width, dtype=torch.float64, generator=generator), mixer, mixer.readout)
+    given = share_input(
+        torch.randn(1, 500, width, dtype=torch.float64, generator=generator), mixer, mixer.readout
+    )
     beta = mixer.beta(given)
     assert beta.shape[-1] == 16 * getattr(mixer.settings, "steps", 1)
     assert beta.median().item() == pytest.approx(largest / 2, rel=0.02)
@@ -260,7 +262,7 @@ def test_two_reflections_of_one_token_rotate(relative_error: Error) -> None:
     k, v = keys.repeat(8, 1)[None, :, None], torch.zeros(1, 16, 1, 2, dtype=torch.float64)
     q = torch.eye(2, dtype=torch.float64)[None, :1, None].expand(1, 8, 1, 2)
     memory = torch.eye(2, dtype=torch.float64)[None, None]
-    o, _ = mixer.recur(shared(x, mixer, mixer.readout), q, k, v, memory)
+    o, _ = mixer.recur(share_input(x, mixer, mixer.readout), q, k, v, memory)
     turns = 2 * angle * torch.arange(1, 9, dtype=torch.float64)
     expected = torch.stack([turns.cos(), -turns.sin()], dim=-1)[None, :, None] / math.sqrt(2)
     assert relative_error(o, expected) < 1e-12
@@ -291,7 +293,7 @@ def test_of_a_key_that_is_written_again_only_the_mean_is_erased() -> None:
     mixer = build(NormalisedDeltaNet, heads=1, head_dim=1, conv=0)
     mixer.beta.project.weight.fill_(1e3)
     ones, x = torch.ones(1, 6, 1, 1, dtype=torch.float64), torch.ones(1, 6, D, dtype=torch.float64)
-    o, _ = mixer.recur(shared(x, mixer, mixer.readout), ones, ones, ones, None)
+    o, _ = mixer.recur(share_input(x, mixer, mixer.readout), ones, ones, ones, None)
     assert o.flatten().tolist() == pytest.approx([1, 1, 1.5, 2, 2.5, 3])
 
 

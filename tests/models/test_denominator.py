@@ -5,7 +5,7 @@ from torch import Tensor
 from linbench.common.errors import UserError
 from linbench.experiments.registry import registry
 from linbench.models.blocks import denominator
-from linbench.models.blocks.denominator import normalised
+from linbench.models.blocks.denominator import normalised_matrix_state
 
 
 def results(apart: bool, given: dict[str, Tensor | None], monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
@@ -17,7 +17,9 @@ def results(apart: bool, given: dict[str, Tensor | None], monkeypatch: pytest.Mo
     assert q is not None
     assert k is not None
     assert v is not None
-    o, last = normalised(q, k, v, lambda total: total + 1e-6, log_decay=log_decay, scale=0.5, state=state)
+    o, last = normalised_matrix_state(
+        q, k, v, lambda total: total + 1e-6, log_decay=log_decay, scale=0.5, state=state
+    )
     return [
         o,
         last,

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo
-from linbench.models.blocks.heads import shared
+from linbench.models.blocks.heads import share_input
 from linbench.models.fox import FoX
 from tests.models.building import HEADS, B, D, Error, Randomise, build
 
@@ -24,7 +24,7 @@ def test_it_is_the_published_formula(x: Tensor, randomise: Randomise, relative_e
     gates a bias."""
     mixer = randomise(build(FoX))
     mixer.readout.linear.weight.copy_(torch.eye(D))
-    q, k, v, _ = mixer.project(shared(x, mixer, mixer.readout), None)
+    q, k, v, _ = mixer.project(share_input(x, mixer, mixer.readout), None)
     f = torch.sigmoid(x @ mixer.forget.weight.T + mixer.forget.bias)
     expected = torch.zeros(B, T, HEADS, D // HEADS, dtype=torch.float64)
     for t in range(T):
@@ -75,10 +75,10 @@ def test_gates_are_a_half_at_first_unless_asked() -> None:
     assert 0.018 < mixer.forget.weight.std() < 0.022
     ones = torch.ones(1, 1, D, dtype=torch.float64)
     keeping = build(FoX, forget_bias=8.0)
-    assert (keeping.log_forget(shared(ones, keeping, keeping.readout)) > -0.001).all()
+    assert (keeping.log_forget(share_input(ones, keeping, keeping.readout)) > -0.001).all()
     half = build(FoX)
     half.forget.weight.zero_()
-    assert half.log_forget(shared(ones, half, half.readout)).flatten().tolist() == pytest.approx(
+    assert half.log_forget(share_input(ones, half, half.readout)).flatten().tolist() == pytest.approx(
         [math.log(0.5)] * HEADS
     )
 
@@ -91,8 +91,8 @@ def test_the_cache_says_what_is_left_of_each_key(x: Tensor, randomise: Randomise
     for part in x.split([1, 9, T - 10], dim=1):
         state = mixer(part, state).state
     expected = log_f.sum(dim=1, keepdim=True) - log_f.cumsum(dim=1)
-    torch.testing.assert_close(state.left[:, :T], expected, rtol=1e-12, atol=1e-12)
-    assert (state.left[:, T - 1] == 0).all()
+    torch.testing.assert_close(state.log_left[:, :T], expected, rtol=1e-12, atol=1e-12)
+    assert (state.log_left[:, T - 1] == 0).all()
 
 
 @torch.no_grad()

@@ -8,14 +8,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linbench.models.blocks import linear as what
-from linbench.models.blocks.linear import Affine, Linear, Shared, linear
+from linbench.models.blocks.linear import Affine, Linear, SharedInput, linear
 
 SIZES = [[24], [3], [24, 2, 40, 5], [2, 1], [17, 16]]
 
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(what, "_worth", lambda x: True)
+    monkeypatch.setattr(what, "_runs_on_gpu", lambda x: True)
 
 
 def results(function: Callable[..., list[Tensor]], x: Tensor, weights: list[Tensor]) -> list[Tensor]:
@@ -129,6 +129,6 @@ def test_what_is_shared_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> Non
     calls: list[int] = []
     monkeypatch.setattr(what, "linear", lambda x, weights: calls.append(len(weights)) or linear(x, weights))
     x = draw(4, 12, dtype=torch.float32)
-    given = Shared(x, maps)
+    given = SharedInput(x, maps)
     assert all(torch.allclose(one(given), F.linear(x, one.weight), atol=1e-6) for one in maps)
     assert calls == [3]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo, Mixer
-from linbench.models.blocks.stabiliser import stabilised
+from linbench.models.blocks.stabiliser import stabilise_gates
 from linbench.models.mlstm import MLSTM
 
 B, T, D, HEADS = 2, 70, 16, 2
@@ -194,7 +194,7 @@ def test_float32_keeps_up_over_thousands_of_tokens() -> None:
     log_f = F.logsigmoid(4 + 3 * torch.randn(1, 5000, 2, generator=generator))
     log_i = 3 * torch.randn(1, 5000, 2, generator=generator)
     wide, narrow = (
-        stabilised(log_f.to(d), log_i.to(d), torch.zeros(1, 2, dtype=d))
+        stabilise_gates(log_f.to(d), log_i.to(d), torch.zeros(1, 2, dtype=d))
         for d in (torch.float64, torch.float32)
     )
     assert (narrow.log_decay <= 0).all()
@@ -244,7 +244,9 @@ def test_a_gate_that_forgets_all_begins_a_sequence_anew(
     q, k, v = (torch.randn(1, 60, 2, 8, generator=generator) for _ in range(3))
 
     def read(first: int, end: int) -> Tensor:
-        log_decay, strength, maximum = stabilised(log_f[:, first:end], log_i[:, first:end], torch.zeros(1, 2))
+        log_decay, strength, maximum = stabilise_gates(
+            log_f[:, first:end], log_i[:, first:end], torch.zeros(1, 2)
+        )
         o, _ = matrix_state(
             q[:, first:end], k[:, first:end] * strength[..., None], v[:, first:end], log_decay=log_decay
         )

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linbench.models.base import LayerInfo, Mixer
-from linbench.models.blocks.token_shift import TokenShift, depth, own_share
+from linbench.models.blocks.token_shift import TokenShift, layer_depth, own_token_share
 from linbench.models.linear_attention import LinearAttention
 from linbench.models.rwkv4 import RWKV4
 from linbench.models.rwkv5 import RWKV5
@@ -180,7 +180,7 @@ def test_mixes_start_as_published(cls: type[Mixer]) -> None:
     wanted = {"k": i**0.5, "w": i**0.5, "v": i**0.5 + 0.3, "r": i**0.25, "g": i**0.25}
     for name, share in own.items():
         torch.testing.assert_close(share, wanted[name], rtol=0, atol=1e-6)
-    torch.testing.assert_close(own_share(D, 1.0).double(), i)
+    torch.testing.assert_close(own_token_share(D, 1.0).double(), i)
 
 
 RULES = {
@@ -230,8 +230,8 @@ def test_without_a_gate_nothing_is_made_for_it(cls: type[Mixer], letter: str, of
 
 
 def test_a_single_layer_is_the_first() -> None:
-    assert depth(LayerInfo(0, 1, D)) == depth(LayerInfo(0, 4, D)) == (0, 1)
-    assert depth(LayerInfo(3, 4, D)) == (1, 0.25)
+    assert layer_depth(LayerInfo(0, 1, D)) == layer_depth(LayerInfo(0, 4, D)) == (0, 1)
+    assert layer_depth(LayerInfo(3, 4, D)) == (1, 0.25)
     for cls in (RWKV4, RWKV5, RWKV6, RWKV7):
         for layer in (LayerInfo(0, 1, D), LayerInfo(1, 2, D)):
             assert all(parameter.isfinite().all() for parameter in build(cls, layer).parameters())

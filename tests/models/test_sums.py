@@ -11,7 +11,7 @@ from torch import Tensor
 from linbench.common.errors import UserError
 from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo, Mixer
-from linbench.models.blocks.denominator import away_from_zero
+from linbench.models.blocks.denominator import keep_from_zero
 from linbench.models.blocks.feature_maps import DPFP, feature_map
 from linbench.models.blocks.random_features import directions
 from linbench.models.linear_attention import LinearAttention
@@ -275,7 +275,7 @@ def test_rfa_is_its_loop(
 
 
 def test_what_is_near_zero_keeps_its_sign() -> None:
-    assert away_from_zero(torch.tensor([-2.0, -1e-4, 0.0, 1e-9, 3.0]), 1e-3).tolist() == pytest.approx(
+    assert keep_from_zero(torch.tensor([-2.0, -1e-4, 0.0, 1e-9, 3.0]), 1e-3).tolist() == pytest.approx(
         [-2, -1e-3, 1e-3, 1e-3, 3]
     )
 
